@@ -28,17 +28,20 @@ use crate::time::armed::{Armed, TimerPlace};
 use crate::time::timers::Timers;
 use crate::util::exclusive::Exclusive;
 
-/// A moment on a scheduler's clock. Instants of schedulers with the real clock compare; those of a
-/// test clock are its own.
+/// A moment on the clock of a scheduler.
+///
+/// All schedulers with the real clock share one time scale, so their instants can be compared. Each
+/// test clock has a time scale of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// A moment that no clock reaches: 584 years after the system's start, or on a test clock the
-    /// scheduler's.
+    /// A moment that no clock reaches: 584 years after the start of the system, or of the scheduler
+    /// if it has a test clock.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// What the clock of this thread's scheduler shows; outside, that of the default scheduler.
+    /// Returns the current time on the clock of this thread's scheduler. On a thread without a
+    /// scheduler, this is the clock of the default scheduler.
     pub fn now() -> Self {
         Self(crate::scheduler::owner::here().world.now())
     }
@@ -52,7 +55,7 @@ impl Instant {
         self.0
     }
 
-    /// The time from `earlier` to this moment; zero if that is later.
+    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
     pub fn saturating_duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -61,7 +64,7 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Self;
 
-    /// Saturates at [`Instant::NEVER`].
+    /// Returns the moment after `duration`, at most [`Instant::NEVER`].
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanoseconds(duration)))
     }
@@ -70,7 +73,8 @@ impl Add<Duration> for Instant {
 impl Sub for Instant {
     type Output = Duration;
 
-    /// As [`saturating_duration_since`](Self::saturating_duration_since).
+    /// Returns the time between the two, as
+    /// [`saturating_duration_since`](Self::saturating_duration_since) does.
     fn sub(self, earlier: Self) -> Duration {
         self.saturating_duration_since(earlier)
     }
@@ -82,7 +86,8 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// The scheduler has reached its limit of timers; this holds what was to be timed.
+/// The error of a timer that was refused because the scheduler has reached its limit of timers, or
+/// has ended. It holds the value that was refused.
 pub struct TimerLimit<T>(Exclusive<T>);
 
 impl<T> TimerLimit<T> {
@@ -90,7 +95,7 @@ impl<T> TimerLimit<T> {
         Self(Exclusive::new(refused))
     }
 
-    /// Returns what was refused.
+    /// Returns the value that was refused.
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
@@ -118,8 +123,8 @@ impl TimerPlace {
         }
     }
 
-    /// Tells those who wait of a deadline that may be the earliest (`keeper.rs`). A worker that has
-    /// its permit looks at its own timers before it parks, so it tells nobody.
+    /// Wakes the sleeper of a deadline that may be the earliest (`driver.rs`). A worker that has
+    /// its permit looks at its own timers before it parks, so it wakes none.
     #[inline]
     fn note_earliest(self, shared: &Shared, earliest: bool, when: u64) {
         if earliest {
@@ -148,7 +153,7 @@ impl Armed {
         self.place.timers(shared)
     }
 
-    /// Removes the timer; its action, if that prevented its firing.
+    /// Removes the timer. Returns its action if the removal prevented the next firing.
     pub(crate) fn delete(self, shared: &Shared) -> Option<Action> {
         let action = self.timers(shared).delete(self.id);
         shared.clock.note_timer_room();
@@ -164,8 +169,15 @@ impl Armed {
     }
 }
 
-/// Sets a timer of `shared`: on this worker if it is one of its workers. A scheduler that has ended
-/// runs no functions any more. Inlined, it is no faster (`timers_cancel`).
+/// Sets a timer of `shared`: in the heap of this worker if it belongs to `shared`, otherwise in the
+/// heap for outside threads.
+///
+/// # Errors
+/// Returns the action if the scheduler has reached its limit of timers. Returns a function also if
+/// the scheduler has ended, since no worker would run it.
+///
+/// # Rejected
+/// Inlining: no faster (`timers_cancel`).
 pub(crate) fn arm(
     shared: &Shared,
     when: u64,
@@ -190,9 +202,13 @@ pub(crate) fn arm(
     }
 }
 
-/// Waits for `duration`, counted from now; if this thread belongs to no scheduler, from the first
-/// poll, on the clock of the scheduler that polls. Never shorter; as long as the scheduler is busy,
-/// longer, and up to 200 us longer if a timer of it fires every 20 us or more often.
+/// Waits for `duration`, counted from this call.
+///
+/// On a thread that belongs to no scheduler, the time counts from the first poll, on the clock of
+/// the scheduler that polls.
+///
+/// The wait is never shorter than `duration`. It is longer while the scheduler is busy, and by up
+/// to 200 us if timers of the scheduler fire every 20 us or more often.
 ///
 /// ```
 /// use std::time::Duration;
@@ -216,62 +232,63 @@ pub fn sleep(duration: Duration) -> Sleep {
     }
 }
 
-/// Waits until a moment; not at all if it has passed.
+/// Waits until `deadline`. Completes at the first poll if that moment has passed.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::new(deadline.0, Since::Zero)
 }
 
-/// Waits until a moment on the clock of a certain scheduler.
+/// Waits until a moment on the clock of `shared`.
 pub(crate) fn sleep_on(shared: Arc<Shared>, deadline: u64) -> Sleep {
     let mut sleep = Sleep::new(deadline, Since::Zero);
     (sleep.whose, sleep.on) = (Some(Whose::Scheduler(shared)), true);
     sleep
 }
 
-/// The future of [`sleep`] and [`sleep_until`]. It sets a timer when it is first polled and has to
-/// wait; dropping it removes the timer.
+/// The future of [`sleep`] and [`sleep_until`].
 ///
-/// If the scheduler has reached its limit of timers, it waits until there is one for it, and so
-/// perhaps longer.
+/// The first poll that has to wait sets a timer. Dropping the future removes the timer. If the
+/// scheduler has reached its limit of timers, the future waits until a timer is free, even beyond
+/// its deadline.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
-    /// In nanoseconds.
+    /// In nanoseconds: a moment, or a duration with `Since::FirstPoll`.
     deadline: u64,
     since: Since,
-    /// The time was over in a step that had spent its budget: see [`poll_within`].
+    /// The time was over in a step that had spent its budget. See [`poll_within`].
     is_late: bool,
-    /// `whose` was given with it, and stays: the scheduler whose clock counts, whoever polls.
+    /// The constructor set the scheduler, which stays: its clock counts, whichever scheduler polls.
     on: bool,
-    /// There if `armed` is.
+    /// Present if `armed` is.
     whose: Option<Whose>,
     armed: Option<ArmedSleep>,
 }
 
-// As much as a cache line of each process that sleeps.
+// At most one cache line of each sleeping process.
 const _: () = assert!(size_of::<Sleep>() <= 64);
 
-/// What the deadline of a sleep counts from.
+/// The origin of a sleep's deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Since {
-    /// The zero of the clock: it is a moment.
+    /// The zero of the clock: the deadline is a moment.
     Zero,
-    /// Likewise; not polled yet, and not over when it was made: the first poll need not read the
-    /// clock (122 instead of 150 ns to set and cancel). If it is over since, its timer fires at
-    /// once.
+    /// As `Zero`, in a sleep that was not over when it was made and has not been polled. The first
+    /// poll need not read the clock (122 instead of 150 ns to set and cancel): if the time is over
+    /// by then, the timer fires at once.
     ZeroFresh,
     FirstPoll,
 }
 
 /// The scheduler of a timer.
 enum Whose {
-    /// That of the process that polled, by its number: nothing is counted, and the timer is gone
-    /// when it is. Who belongs to another looks it up under a lock.
+    /// The scheduler of the process that polled, by number. This takes no reference count; the
+    /// timer is gone when the scheduler is. A thread of another scheduler looks the number up under
+    /// a lock.
     Process(u32),
     Scheduler(Arc<Shared>),
 }
 
 impl Whose {
-    /// That of this thread.
+    /// Returns the scheduler of this thread.
     fn here() -> Self {
         match current::scheduler_of_process() {
             Some(id) => Self::Process(id),
@@ -288,7 +305,7 @@ impl Whose {
     }
 }
 
-/// Tells wakers apart as long as they live.
+/// Identifies a waker and its clones, as long as one of them lives.
 fn identity(waker: &Waker) -> (usize, usize) {
     (waker.data().addr(), std::ptr::from_ref(waker.vtable()).addr())
 }
@@ -298,7 +315,8 @@ impl Sleep {
         Self { deadline, since, is_late: false, on: false, whose: None, armed: None }
     }
 
-    /// When it is over; if it counts from the first poll, as if that were now.
+    /// Returns the deadline. If the time counts from the first poll, returns the deadline of a
+    /// first poll now.
     pub fn deadline(&self) -> Instant {
         match self.since {
             Since::FirstPoll => Instant(Instant::now().0.saturating_add(self.deadline)),
@@ -306,25 +324,27 @@ impl Sleep {
         }
     }
 
-    /// Whether it is over.
+    /// Returns `true` if the deadline has passed.
     pub fn is_elapsed(&self) -> bool {
         self.deadline() <= Instant::now()
     }
 
-    /// Sets another end; to later this is one store.
+    /// Sets another deadline. If the new one is later, this costs one store.
     pub fn reset(self: StdPin<&mut Self>, deadline: Instant) {
         let sleep = self.get_mut();
         (sleep.deadline, sleep.since) = (deadline.0, Since::Zero);
         if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed)
             && !armed.timer.reset(&shared, deadline.0)
         {
-            // It has fired: set anew at the next poll.
+            // The timer has fired. The next poll sets a new one.
             sleep.forget();
         }
     }
 
-    /// Takes the timer back, if there is one. Never inlined: it asks for this thread, and a
-    /// coroutine may have changed threads since something beside it did.
+    /// Removes the timer, if there is one.
+    ///
+    /// Never inlined: it reads a thread local, and a coroutine may have changed threads since its
+    /// surroundings did.
     #[inline(never)]
     fn disarm(&mut self) {
         let timer = timer_of(&self.whose, &mut self.armed);
@@ -333,7 +353,7 @@ impl Sleep {
         drop_guarded(action);
     }
 
-    /// There is no timer, and what kept its scheduler goes.
+    /// Forgets the timer, which is gone, and releases its scheduler.
     fn forget(&mut self) {
         self.armed = None;
         if !self.on {
@@ -342,7 +362,7 @@ impl Sleep {
     }
 }
 
-/// The timer of a sleep, and its scheduler.
+/// Returns the timer of a sleep and its scheduler.
 #[inline]
 fn timer_of<'a>(
     whose: &Option<Whose>,
@@ -374,8 +394,8 @@ impl Sleep {
         let waker = identity(task.waker());
         if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed) {
             let timers = armed.timer.timers(&shared);
-            // A timer that is pending has not fired, whatever the clock says; so the clock need not
-            // be read.
+            // A pending timer has not fired, whatever the clock shows. So the clock need not be
+            // read.
             let pending = timers.is_pending(armed.timer.id);
             if !pending && deadline <= shared.world.now() {
                 sleep.disarm();
@@ -407,7 +427,7 @@ impl Sleep {
         let another = waker::for_timer(&shared, task.waker());
         let timer = arm(&shared, deadline, None, Action::Wake(another)).or_else(|action| {
             shared.clock.wait_for_timer(task.waker().clone());
-            // Once more, for a timer that went before this waker was there.
+            // Again: a timer may have become free before this waker was registered.
             arm(&shared, deadline, None, action)
         });
         match timer {
@@ -435,7 +455,7 @@ impl fmt::Debug for Sleep {
     }
 }
 
-/// The time was over before the future was complete.
+/// The error of a time that was over before the future was complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
 
@@ -451,15 +471,17 @@ thread_local! {
     static IS_LAST_TRY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether what is polled on this thread is given up if it is not ready now. What is known of a
-/// descriptor may be older than its data, so it is asked then, whatever is known.
+/// Returns `true` if what is polled on this thread is given up unless it is ready now. The cached
+/// readiness of a descriptor may be older than its data, so such a poll asks the system in any
+/// case.
 #[inline]
 pub(crate) fn is_last_try() -> bool {
     IS_LAST_TRY.get()
 }
 
-/// Until it goes, what is polled on this thread is polled for the last time. If a poll suspends its
-/// coroutine meanwhile, others on this thread ask their descriptors for nothing.
+/// Marks all polls on this thread as last tries until it is dropped. If a poll suspends its
+/// coroutine meanwhile, other processes on this thread ask the system without need, which does no
+/// harm.
 struct LastTry(bool);
 
 impl LastTry {
@@ -474,12 +496,12 @@ impl Drop for LastTry {
     }
 }
 
-/// Polls something that waits until a sleep is over at most. The sleep is asked for if it has to
+/// Polls a future, and a sleep that limits its wait. `sleep` is called only if the future has to
 /// wait.
 ///
-/// If the time is over, it is tried once more, after the look at the clock: what it waits for may
-/// have come while the process waited for its worker. A step that has spent its budget cannot try,
-/// so the next one does.
+/// If the time is over, polls the future once more after the look at the clock: its event may have
+/// come while the process waited for its worker. A step that has spent its budget cannot poll it,
+/// so the next step does.
 pub(crate) fn poll_within<'a, R>(
     task: &mut TaskContext<'_>,
     mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<R>,
@@ -508,9 +530,13 @@ pub(crate) fn poll_within<'a, R>(
     }
 }
 
-/// Waits for `future`, but at most for `duration`. The future is polled first, so one that is
-/// complete at once is so even with a duration of zero; and once more when the time is over, so one
-/// that can be complete then is.
+/// Waits for `future`, but at most for `duration`.
+///
+/// The future is polled before the time counts: one that is complete at once succeeds even with a
+/// duration of zero. It is polled once more when the time is over.
+///
+/// # Errors
+/// [`Elapsed`] if the future was not complete in time. The future is dropped with the [`Timeout`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -546,20 +572,20 @@ impl<F: Future> Future for Timeout<F> {
     }
 }
 
-/// What an interval does about ticks that it missed.
+/// The policy of an interval for ticks that it missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedTickBehavior {
-    /// Leaves them out, and keeps to the multiples of the period.
+    /// Skips them. Later ticks stay multiples of the period.
     #[default]
     Skip,
-    /// Makes up for them, one at once after the other.
+    /// Makes up for them immediately, one after the other.
     Burst,
     /// Counts the period from the late tick.
     Delay,
 }
 
-/// A tick every `period`, the first one period from now, until it is dropped. A period of zero is
-/// taken as one nanosecond.
+/// Returns an [`Interval`] that ticks every `period`. The first tick is one period from now. A
+/// period of zero counts as one nanosecond.
 ///
 /// ```
 /// use std::time::Duration;
@@ -584,7 +610,7 @@ pub fn interval(period: Duration) -> Interval {
     }
 }
 
-/// Ticks; see [`interval()`].
+/// A sequence of ticks, made by [`interval()`]. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Interval {
     period: u64,
@@ -593,17 +619,17 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// What to do about missed ticks. Default: [`MissedTickBehavior::Skip`].
+    /// Sets the policy for missed ticks. Default: [`MissedTickBehavior::Skip`].
     #[must_use]
     pub fn missed_tick_behavior(mut self, missed: MissedTickBehavior) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Waits for the next tick; returns when it was due.
+    /// Waits for the next tick. Returns the moment at which it was due.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, no tick is lost.
+    /// If the future is dropped before it is complete, no tick is lost.
     pub async fn tick(&mut self) -> Instant {
         self.sleep.as_mut().await;
         let due = self.sleep.deadline();
@@ -621,11 +647,13 @@ impl Interval {
     }
 }
 
-/// Runs a function after `delay`, on a worker, outside all locks; it must not block. A panic ends
-/// there. When the scheduler ends first, the function is dropped.
+/// Runs `function` once, `delay` from now, on a worker, outside all locks.
+///
+/// The function must not block. A panic of it is caught and discarded. If the scheduler ends first,
+/// the function is dropped.
 ///
 /// # Errors
-/// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has
+/// [`TimerLimit`] returns the function if the scheduler has reached its limit of timers, or has
 /// ended.
 pub fn run_after<F: FnOnce() + Send + 'static>(
     delay: Duration,
@@ -649,15 +677,17 @@ pub fn run_after<F: FnOnce() + Send + 'static>(
     }
 }
 
-/// Runs a function every `period`, the first time one period from now, on a worker, outside all
-/// locks; it must not block. What was missed is left out; the phase is kept. A period of zero is
-/// taken as one nanosecond.
+/// Runs `function` every `period`, the first time one period from now, on a worker, outside all
+/// locks.
 ///
-/// The test clock stops at each firing, so it passes no further than one period at a time: with a
-/// short period, a long sleep takes as many firings as periods fit into it.
+/// The function must not block. Missed runs are skipped, and later ones stay multiples of the
+/// period. A period of zero counts as one nanosecond.
+///
+/// A test clock stops at each firing, so it advances by at most one period at a time. With a short
+/// period, a long sleep costs as many firings as periods fit into it.
 ///
 /// # Errors
-/// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has
+/// [`TimerLimit`] returns the function if the scheduler has reached its limit of timers, or has
 /// ended.
 pub fn run_every<F: Fn() + Send + Sync + 'static>(
     period: Duration,
@@ -680,7 +710,7 @@ pub fn run_every<F: Fn() + Send + Sync + 'static>(
     }
 }
 
-/// A timer set by [`run_after`] or [`run_every`]. Dropping it leaves the timer as it is.
+/// A timer set by [`run_after`] or [`run_every`]. Dropping it leaves the timer set.
 #[derive(Clone)]
 pub struct Timer {
     shared: Arc<Shared>,
@@ -688,18 +718,18 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Removes the timer. Says whether this prevented its next firing. A firing that another thread
-    /// has begun goes on.
+    /// Removes the timer. Returns `true` if this prevented its next firing. A firing that another
+    /// thread has begun continues.
     pub fn cancel(&self) -> bool {
         self.armed.delete(&self.shared).is_some()
     }
 
     /// Sets another moment for the next firing. Returns `true` if the timer was pending.
     ///
-    /// A timer that is not stays as it is: one that has fired has used its function up, and one
-    /// that was removed has dropped it. Go's `Reset` sets such a timer again, since it keeps its
-    /// function; here that is a new [`run_after`], or a [`Sleep`], whose [`reset`](Sleep::reset)
-    /// does.
+    /// A timer that is not pending stays as it is: its function was used up by the firing, or
+    /// dropped by the removal. Set a new one with [`run_after`], or use a [`Sleep`]: its
+    /// [`reset`](Sleep::reset) also works after its deadline. (Go's `Reset` restarts such a timer,
+    /// because it keeps its function.)
     pub fn reset(&self, when: Instant) -> bool {
         self.armed.reset(&self.shared, when.0)
     }
@@ -713,6 +743,7 @@ impl fmt::Debug for Timer {
 
 struct ArmedSleep {
     timer: Armed,
-    /// Which waker the timer holds, and so keeps at its address; or whose process's it is.
+    /// Identifies the waker that the timer holds, which keeps the address in use, or the waker of
+    /// the process that the timer wakes.
     waker: (usize, usize),
 }

@@ -1,5 +1,5 @@
 //! The workloads of coroutines: switching, yielding, channels, beginning and ending, and the memory
-//! of one that waits.
+//! of a waiting coroutine.
 
 use procession::sync::channel;
 use procession::{Child, SpawnOptions, coroutine};
@@ -85,7 +85,7 @@ pub(super) async fn channels(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// Like `channels`, with the two on different workers, if there is more than one.
+/// Runs `channels` with the two coroutines on different workers, if there is more than one.
 pub(super) async fn apart(scale: Scale, width: usize) -> Outcome {
     let options = [0, width as u32 - 1].map(|worker| SpawnOptions::new().affinity(worker));
     Ok(vec![one_channel(scale.of(CO_APART_ITEMS), 0, options).await?])
@@ -129,7 +129,8 @@ pub(super) async fn spawns(scale: Scale) -> Outcome {
     Ok(vec![each(start, count)])
 }
 
-/// The memory includes the addresses that their owner keeps, and the page tables of the stacks.
+/// Measures waiting coroutines. The memory includes the addresses that their owner keeps, and the
+/// page tables of the stacks.
 pub(super) async fn alive(scale: Scale) -> Outcome {
     static LEFT: Latch = Latch::new();
     let count = scale.of(CO_ALIVE_COROUTINES);
@@ -158,8 +159,8 @@ pub(super) async fn alive(scale: Scale) -> Outcome {
     Ok(vec![after.saturating_sub(before) as f64 / count as f64])
 }
 
-/// Long-lived coroutines of unequal work, which stay where they began: how much longer they take
-/// than if the work were shared out evenly.
+/// Measures how much longer long-lived coroutines of unequal work, which stay where they began,
+/// take than if the work were shared evenly.
 pub(super) async fn skew(scale: Scale, width: usize) -> Outcome {
     let alone = work::alone(scale);
     let start = now();

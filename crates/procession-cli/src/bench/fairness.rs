@@ -1,5 +1,5 @@
-//! The workloads of promises in time: ticks beside long steps, equal shares, and silence
-//! afterwards.
+//! The workloads of timing guarantees: ticks beside long steps, equal shares, and an idle runtime
+//! after a load.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +80,7 @@ async fn shares_among(among: u64, scale: Scale) -> Outcome {
     Ok(figures)
 }
 
-/// Starts a process that yields, and returns how often.
+/// Starts a process that yields until it is stopped. It returns the number of yields.
 fn in_yields(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     rt::spawn(async move {
         let mut turns = 0;

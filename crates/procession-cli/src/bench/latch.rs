@@ -1,4 +1,4 @@
-//! A latch, which waits until a number of things have happened.
+//! A latch: waits until a number of events have happened.
 
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
@@ -7,8 +7,8 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// A counter that is counted down to zero and then wakes its waiter. Made for statics, so that the
-/// threads and processes that count down hold nothing.
+/// A counter that wakes its waiter when it reaches zero. Made for statics, so that the threads and
+/// processes that count down hold no reference.
 pub(crate) struct Latch {
     left: AtomicU64,
     waiter: Mutex<Option<Waker>>,
@@ -19,9 +19,9 @@ impl Latch {
         Self { left: AtomicU64::new(0), waiter: Mutex::new(None) }
     }
 
-    /// Starts again at `count`. The threads that count down must learn of it afterwards.
+    /// Restarts the count at `count`. The threads that count down must learn of it afterwards.
     pub(crate) fn set(&self, count: u64) {
-        // Relaxed: whatever tells those threads orders it.
+        // Relaxed: the way in which those threads learn of it orders this.
         self.left.store(count, Relaxed);
     }
 

@@ -1,4 +1,4 @@
-//! How long it takes until something runs, beside as much as there may be.
+//! The workload of latency: the time that requests take under load.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! State machines: one step, and one command.
+//! The workloads of state machines: one step, and one command.
 
 use std::error::Error;
 
@@ -21,7 +21,7 @@ pub(super) async fn step_yield(scale: Scale) -> Outcome {
 
 type StepResult = Result<Status<u64>, Box<dyn Error + Send + Sync>>;
 
-/// Ends in its first step, with its number.
+/// A process that ends in its first step, with its number.
 struct OneStep(u64);
 
 impl Process for OneStep {
@@ -40,12 +40,12 @@ impl Process for OneStep {
 
 pub(super) const ECHO: CommandId = CommandId::FIRST_FREE;
 
-/// Completes a command at once, with its input.
+/// Completes a command immediately, with its input.
 pub(super) fn echo(input: Value, completion: Completion) {
     completion.complete(Ok(input));
 }
 
-/// Yields its number as a command, and ends with what comes back.
+/// A process that yields its number as a command, and ends with the result.
 struct OneCommand(u64);
 
 impl Process for OneCommand {

@@ -1,4 +1,4 @@
-//! The workloads of memory: what waiting processes take.
+//! The workloads of memory: the memory of waiting processes.
 
 use std::future::pending;
 
@@ -26,7 +26,7 @@ pub(super) fn arguments_for(flag: &'static str, scale: Scale) -> Vec<&'static st
     arguments
 }
 
-/// The memory includes the addresses that their owner keeps.
+/// Measures waiting processes. The memory includes the addresses that their owner keeps.
 pub(super) async fn idle(scale: Scale) -> Outcome {
     static LEFT: Latch = Latch::new();
     let count = scale.of(IDLE_MEM_PROCESSES);
@@ -106,8 +106,8 @@ pub(super) async fn population(scale: Scale) -> Outcome {
     Ok(figures)
 }
 
-/// Kills a population several times. Memory that is kept after the first time serves the later
-/// ones, unless it is lost. The time is that of the last.
+/// Kills a population several times. Memory that is kept after the first time is reused later,
+/// unless it is lost. The reported time is that of the last.
 pub(super) async fn downs(scheduler: Scheduler, scale: Scale) -> Outcome {
     let count = scale.of(DOWNS_PROCESSES);
     let before = resident()?;
@@ -125,7 +125,7 @@ pub(super) async fn downs(scheduler: Scheduler, scale: Scale) -> Outcome {
 }
 
 /// Starts a process that monitors all others and kills them. Returns the time for each process
-/// until the last down has come, and the memory while all existed.
+/// until the last down has come, and the memory while all processes existed.
 async fn kill_all(scheduler: Scheduler, count: u64) -> Result<(f64, u64), Failed> {
     static LEFT: Latch = Latch::new();
     let killer = procession::start(move |mut cx: Context<()>| async move {

@@ -35,8 +35,8 @@ pub(super) async fn pingpong(scale: Scale) -> Outcome {
     procession::start(ping).await?
 }
 
-/// The number counts down at each hop. Once it is zero, it goes round once more, and all processes
-/// end.
+/// Sends a number round a ring. It counts down at each hop. Once it is zero, it goes round once
+/// more, and all processes end.
 pub(super) async fn ring(scale: Scale) -> Outcome {
     let hops = scale.of(RING_HOPS);
     let first = move |mut cx: Context<u64>| async move {
@@ -67,7 +67,7 @@ pub(super) async fn ring(scale: Scale) -> Outcome {
     procession::start(first).await?
 }
 
-/// Passes numbers on until a zero comes. Returns how many were passed on.
+/// Passes numbers on until a zero comes. Returns the number of counted hops.
 async fn link(mut cx: Context<u64>, next: Address<u64>) -> Result<u64, Failed> {
     let mut passed = 0;
     while let Some(number) = cx.recv().await
@@ -115,7 +115,7 @@ pub(super) async fn fanin(scale: Scale) -> Outcome {
     procession::start(receiver).await?
 }
 
-/// How long messages to a process that waits take, while nothing else runs.
+/// Measures the delay of messages to a waiting process, while nothing else runs.
 pub(super) fn wake(scheduler: &Scheduler, scale: Scale) -> Outcome {
     let count = scale.of(WAKE_COUNT);
     let sleeper = scheduler.start(move |mut cx: Context<Instant>| async move {

@@ -46,7 +46,7 @@ pub(crate) fn block(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// Computes for about `duration`.
+/// Computes for about `duration`, without blocking.
 pub(crate) fn compute(duration: Duration) {
     let start = now();
     while start.elapsed() < duration {
@@ -80,8 +80,8 @@ pub(crate) fn sleeps_of_others() -> Result<u64, Failed> {
     Ok(sleeps()?.values().sum())
 }
 
-/// Blocks the calling thread, and returns how often the other threads woke meanwhile. A thread that
-/// ends meanwhile counts once.
+/// Blocks the calling thread. Returns the number of times that the other threads woke meanwhile. A
+/// thread that ends meanwhile counts once.
 pub(crate) fn wake_ups_of_others(during: Duration) -> Result<u64, Failed> {
     let before = sleeps()?;
     block(during);
@@ -101,8 +101,8 @@ pub(crate) fn resident() -> Result<u64, Failed> {
     Ok(pages.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))? * page_size() as u64)
 }
 
-/// Returns the numbers that this program prints when it is started anew with `arguments`. The
-/// allocator and the scheduler of the fresh program are cold.
+/// Starts this program anew with `arguments`, and returns the numbers that it prints. The allocator
+/// and the scheduler of the fresh program are cold.
 pub(crate) fn in_fresh_program(arguments: &[&str]) -> Outcome {
     let failed = |cause| Failed::System { act: "start a fresh program", cause };
     let program = env::current_exe().map_err(failed)?;
@@ -151,7 +151,7 @@ impl Spent {
     }
 }
 
-/// The memory that the system keeps to find that of this program, in bytes.
+/// Returns the size of the page tables of this program, in bytes.
 pub(crate) fn page_tables() -> Result<u64, Failed> {
     let failed = |cause| Failed::System { act: "read /proc/self/status", cause };
     let status = std::fs::read_to_string("/proc/self/status").map_err(failed)?;

@@ -117,8 +117,8 @@ async fn answer(stream: TcpStream) {
         .await;
 }
 
-/// A function, since the compiler sometimes fails to rebuild an async closure here (1.95,
-/// incremental).
+/// Answers a request. A function, since the compiler sometimes fails to rebuild an async closure
+/// here (1.95, incremental).
 async fn body(_: Request<Incoming>) -> Result<Response<String>, Infallible> {
     Ok(Response::new(HTTP_BODY.to_owned()))
 }

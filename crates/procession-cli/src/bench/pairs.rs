@@ -9,7 +9,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use super::workload::Failed;
 
-/// Starts a pair that sends messages there and back. It returns the number of round trips.
+/// Starts a pair of processes that send messages back and forth. The handle returns the number of
+/// round trips.
 pub(super) fn in_messages(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     let ping = move |mut cx: Context<u64>| async move {
         let home = cx.address();
@@ -31,7 +32,7 @@ pub(super) fn in_messages(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Faile
     procession::start(ping).into_parts().1
 }
 
-/// The same over two rendezvous channels.
+/// Starts a pair of processes that do the same over two rendezvous channels.
 pub(super) fn in_channels(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     let (to_pong, there): (Sender<u64>, Receiver<u64>) = channel::bounded(0);
     let (to_ping, here): (Sender<u64>, Receiver<u64>) = channel::bounded(0);

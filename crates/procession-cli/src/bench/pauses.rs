@@ -1,8 +1,8 @@
-//! The times at which requests come.
+//! The times at which requests arrive.
 
 use std::time::{Duration, Instant};
 
-/// The pauses between independent requests: they are distributed exponentially.
+/// The pauses between independent requests, which are distributed exponentially.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     mean: Duration,

@@ -1,5 +1,5 @@
-//! The workloads of pools: many jobs that sleep, empty jobs on threads, and the threads that a
-//! burst leaves behind.
+//! The workloads of pools: many jobs that sleep, empty jobs on threads, and the threads left after
+//! a burst.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,7 +157,7 @@ fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// Gets a buffer from a pool, writes to it and gives it back; then allocates and frees one.
+/// Takes a buffer from a pool, writes to it and returns it; then allocates and frees one.
 pub(super) fn objects(_: &Scheduler, scale: Scale) -> Outcome {
     let count = scale.of(OBJECTS_COUNT);
     let pool = ObjectPool::builder(|| Vec::<u8>::with_capacity(OBJECTS_BYTES))

@@ -73,7 +73,7 @@ pub(super) async fn yields(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// Starts processes that end with their number, each after the one before has ended.
+/// Starts processes that end with their number, each after the previous one has ended.
 pub(super) async fn one_by_one<H, E>(
     scale: Scale,
     start: impl Fn(u64) -> Result<H, Failed>,

@@ -1,4 +1,5 @@
-//! The workloads of rescues: what runs beside steps that block, and on an idle runtime.
+//! The workloads of rescues: the delay of work beside steps that block, and the wake-ups of an idle
+//! runtime.
 
 use std::sync::mpsc;
 

@@ -1,4 +1,5 @@
-//! What the workloads need of a runtime, on Procession. Each peer in `bench/` has such a module.
+//! The operations of a runtime that the workloads need, on Procession. Each peer in `bench/` has
+//! such a module.
 
 use std::num::NonZero;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -15,7 +16,7 @@ pub(super) use procession::{
     JoinHandle, Scheduler as Runtime, blocking, interval as ticks, sleep, spawn, yield_now,
 };
 
-/// Both forms of `timers_cancel` yield: once its budget is spent, a process sets no timers until it
+/// Both runs of `timers_cancel` yield: once its budget is spent, a process sets no timers until it
 /// has yielded.
 pub(super) const CANCEL_YIELDS: [bool; 2] = [true, true];
 
@@ -44,7 +45,7 @@ pub(super) fn join<T: Send + 'static>(_: &Runtime, handle: JoinHandle<T>) -> Res
     Ok(handle.join()?)
 }
 
-/// How many processes there are.
+/// Returns the number of processes that exist.
 pub(super) fn alive(runtime: &Runtime) -> u64 {
     runtime.snapshot().processes.len() as u64
 }
@@ -53,20 +54,20 @@ pub(super) fn http_timer() -> procession::http::Timer {
     procession::http::Timer
 }
 
-/// The stream as hyper wants it.
+/// Returns the stream in the form that hyper needs.
 pub(super) fn http_io(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Workers, on a machine that has as many CPUs.
+/// The number of workers, on a machine that has at least as many CPUs.
 const WIDTH: usize = 2;
 
 pub(super) fn width() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get).min(WIDTH)
 }
 
-/// How long a workload may take: far more than any does, even on a busy machine. A lost wake-up
-/// must be reported, not waited for.
+/// The maximum duration of a workload: far more than any takes, even on a busy machine. A lost
+/// wake-up must be reported, not waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs `workload` as a process.
@@ -74,13 +75,13 @@ pub(super) fn inside(
     scheduler: &Runtime,
     workload: impl Future<Output = Outcome> + Send + 'static,
 ) -> Outcome {
-    // A channel, because a join with a timeout would have the workers look at a timer.
+    // A channel, because a join with a timeout would make the workers look at a timer.
     let (to_here, outcome) = mpsc::sync_channel(1);
     let process = scheduler.spawn(async move { to_here.send(workload.await) });
     match outcome.recv_timeout(PATIENCE) {
         Ok(outcome) => outcome,
         Err(RecvTimeoutError::Timeout) => Err(Failed::Late(PATIENCE)),
-        // It has panicked.
+        // The process has panicked.
         Err(RecvTimeoutError::Disconnected) => {
             Err(process.join().expect_err("it has sent nothing").into())
         }

@@ -1,4 +1,4 @@
-//! Timers set, cancelled, late and set anew.
+//! The workloads of timers: setting, cancelling, lateness and resetting.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -32,8 +32,7 @@ async fn arm(rng: &mut Rng) -> Pin<Box<Sleep>> {
     sleep
 }
 
-/// Twice: the first time in the form that is the fastest on this runtime, the second time with
-/// yields.
+/// Measures twice: first in the form that is the fastest on this runtime, then with yields.
 pub(super) async fn cancel(scale: Scale) -> Outcome {
     let mut figures = Vec::new();
     for yields in rt::CANCEL_YIELDS {
@@ -85,7 +84,7 @@ pub(super) async fn behind_hog(scale: Scale) -> Outcome {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let hog = rt::spawn(async move {
-        // Relaxed: it stops a little later.
+        // Relaxed: the loop may stop a little later.
         while !stopped.load(Relaxed) {
             let start = now();
             while start.elapsed() < TIMER_BEHIND_HOG_COMPUTES {

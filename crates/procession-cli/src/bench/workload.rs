@@ -1,6 +1,6 @@
-//! What is measured, and how: the same for all runtimes.
+//! The definitions of the workloads, the same for all runtimes.
 
-// By path: the peers in `bench/` build this file by its path, too.
+// By path: the peers in `bench/` include this file by its path, too.
 #[path = "workload/measure.rs"]
 mod measure;
 
@@ -8,16 +8,16 @@ use std::time::Duration;
 
 pub(crate) use self::measure::*;
 
-/// What a workload is.
+/// The description of a workload.
 #[derive(Debug)]
 pub(crate) struct Definition {
     pub(crate) name: &'static str,
-    /// For people who read the help.
+    /// The description in the help text.
     pub(crate) what: &'static str,
     pub(crate) figures: &'static [Figure],
 }
 
-/// What a workload measures.
+/// A number that a workload measures.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
@@ -37,7 +37,7 @@ pub(crate) const SKYNET: Definition = Definition {
     what: "each process spawns ten, down to 1 M leaves; they add up the leaves' numbers",
     figures: &[Figure { name: "skynet", unit: "ns", per: "leaf" }],
 };
-/// A power of the children.
+/// A power of [`SKYNET_CHILDREN`].
 pub(crate) const SKYNET_LEAVES: u64 = 1_000_000;
 pub(crate) const SKYNET_CHILDREN: usize = 10;
 
@@ -104,7 +104,7 @@ pub(crate) const DOWNS: Definition = Definition {
 };
 pub(crate) const DOWNS_PROCESSES: u64 = 200_000;
 pub(crate) const DOWNS_AGAIN: u64 = 4;
-/// Allocators give memory back with a delay.
+/// Allocators return memory to the system with a delay.
 pub(crate) const DOWNS_PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) const TIMERS_CANCEL: Definition = Definition {
@@ -115,13 +115,13 @@ pub(crate) const TIMERS_CANCEL: Definition = Definition {
         Figure { name: "timers_cancel_yields", unit: "ns", per: "arm and cancel" },
     ],
 };
-/// In the fastest form, and with a yield after each [`TIMERS_BETWEEN_YIELDS`].
+/// The number of forms: the fastest, and one with a yield after each [`TIMERS_BETWEEN_YIELDS`].
 pub(crate) const TIMERS_CANCEL_FORMS: u64 = 2;
 pub(crate) const TIMERS_CANCEL_PROCESSES: u64 = 2;
 pub(crate) const TIMERS_CANCEL_LIVE: u64 = 32_768;
 pub(crate) const TIMERS_CANCEL_DELAYED: usize = 1000;
 pub(crate) const TIMERS_CANCEL_COUNT: u64 = 1_000_000;
-/// Random within these, in milliseconds.
+/// The range of the random durations, in milliseconds.
 pub(crate) const TIMERS_CANCEL_AFTER_MS: std::ops::Range<u64> = 1_000..30_000;
 
 pub(crate) const TIMERS_FIRE: Definition = Definition {
@@ -133,7 +133,7 @@ pub(crate) const TIMERS_FIRE: Definition = Definition {
     ],
 };
 pub(crate) const TIMERS_FIRE_COUNT: u64 = 1_000_000;
-/// What is slept at most, in microseconds; scaled with the count.
+/// The maximum of the random durations, in microseconds. Scaled with the count.
 pub(crate) const TIMERS_FIRE_WITHIN_US: u64 = 1_000_000;
 
 pub(crate) const TIMERS_RESET: Definition = Definition {
@@ -216,7 +216,7 @@ pub(crate) const MIXED: Definition = Definition {
 pub(crate) const MIXED_CLIENTS: u64 = 32;
 pub(crate) const MIXED_REQUESTS: u64 = 4000;
 pub(crate) const MIXED_BLOCKS_EVERY: u64 = 40;
-/// What a short request computes.
+/// The time for which a short request computes.
 pub(crate) const MIXED_SHORT: Duration = Duration::from_micros(20);
 
 pub(crate) const UNWATCHED: Definition = Definition {
@@ -234,7 +234,7 @@ pub(crate) const IDLE_WAKES: Definition = Definition {
     figures: &[Figure { name: "idle_wakes", unit: "wake-ups", per: "second" }],
 };
 pub(crate) const IDLE_WAKES_PROCESSES: u64 = 1000;
-/// What a runtime is given to come to rest, and how long it is watched.
+/// The time for which a runtime may come to rest, and the time for which it is watched.
 pub(crate) const IDLE_WAKES_REST: Duration = Duration::from_millis(500);
 pub(crate) const IDLE_WAKES_WATCHED: Duration = Duration::from_secs(1);
 
@@ -268,19 +268,20 @@ pub(crate) const TICK_BESIDE_STEPS: Definition = Definition {
         lateness("tick_compute_9_50"),
     ],
 };
-/// The names say what the steps do, their duration in milliseconds, and the number of processes.
+/// The names give the kind of the steps, their duration in milliseconds, and the number of
+/// processes.
 const fn lateness(name: &'static str) -> Figure {
     Figure { name, unit: "ms", per: "latest tick" }
 }
-/// Durations of the steps, in microseconds; scaled with the time.
+/// Durations of the steps, in microseconds. Scaled with the time.
 pub(crate) const TICK_STEPS_US: [u64; 3] = [100, 1000, 9000];
 pub(crate) const TICK_PROCESSES: [u64; 4] = [1, 2, 4, 50];
 pub(crate) const TICK_PERIOD: Duration = Duration::from_millis(1);
-/// The time for which each pair of a duration and a number is watched.
+/// The time for which each combination of duration and number is watched.
 pub(crate) const TICK_TIME_US: u64 = 750_000;
 
-/// The cells of `tick_beside_steps`, in the order of its figures: whether the steps compute, their
-/// duration, and the number of processes.
+/// Returns the cells of `tick_beside_steps`, in the order of its figures: whether the steps
+/// compute, their duration, and the number of processes.
 pub(crate) fn tick_cells(scale: Scale) -> impl Iterator<Item = (bool, Duration, u64)> {
     let cell =
         move |computes, us, processes| (computes, Duration::from_micros(scale.of(us)), processes);
@@ -304,11 +305,12 @@ pub(crate) const SHARES: Definition = Definition {
         Figure { name: "shares_yields_2", unit: "most/least", per: "process" },
     ],
 };
-/// Workers, and the pairs or processes that share them.
+/// The numbers of workers, each with the number of pairs or processes that share them.
 pub(crate) const SHARES_AMONG: [(usize, u64); 2] = [(1, 9), (2, 8)];
 pub(crate) const SHARES_TIME_US: u64 = 300_000;
 
-/// The ratio of the most turns to the least. A pair without a turn counts as one that had one.
+/// Returns the ratio of the most turns to the least. A pair without a turn counts as one with one
+/// turn.
 pub(crate) fn most_to_least(turns: &[u64]) -> f64 {
     let most = turns.iter().max().map_or(1, |most| *most);
     let least = turns.iter().min().map_or(1, |least| *least);
@@ -331,26 +333,26 @@ pub(crate) const IDLE_AFTER: Definition = Definition {
 const fn wake_ups(name: &'static str) -> Figure {
     Figure { name, unit: "wake-ups", per: "second" }
 }
-/// Puts the most of the wake-ups a second before those of each load.
+/// Puts the maximum of the wake-ups per second before those of each load.
 pub(crate) fn most_and_each(wake_ups: Vec<f64>) -> Vec<f64> {
     let most = wake_ups.iter().copied().fold(0.0, f64::max);
     [vec![most], wake_ups].concat()
 }
-/// Processes, and the steps of each of them.
+/// The number of processes, and the number of steps of each.
 pub(crate) const IDLE_AFTER_PROCESSES: u64 = 8;
 pub(crate) const IDLE_AFTER_STEPS: u64 = 3;
-/// The duration of a step that blocks or computes, in microseconds; scaled.
+/// The duration of a step that blocks or computes, in microseconds. Scaled.
 pub(crate) const IDLE_AFTER_STEP_US: u64 = 25_000;
 /// The pause between two steps.
 pub(crate) const IDLE_AFTER_PAUSE: Duration = Duration::from_millis(1);
-/// Bytes that each connection sends there and back, one at a time.
+/// The number of bytes that each connection sends back and forth, one at a time.
 pub(crate) const IDLE_AFTER_BYTES: u64 = 1000;
-/// Processes that each sleep for up to 100 ms.
+/// The number of processes that each sleep for up to 100 ms.
 pub(crate) const IDLE_AFTER_SLEEPERS: u64 = 1000;
 pub(crate) const IDLE_AFTER_SLEEP_US: u64 = 100_000;
-/// The time for which a runtime keeps a thread that has nothing to do, where it can be told.
+/// The time for which a runtime keeps an idle thread, where that can be set.
 pub(crate) const IDLE_AFTER_KEEP_ALIVE: Duration = Duration::from_millis(100);
-/// The time that a runtime is given to come to rest, and the time for which it is watched; scaled.
+/// The time for which a runtime may come to rest, and the time for which it is watched. Scaled.
 pub(crate) const IDLE_AFTER_REST_US: u64 = 600_000;
 pub(crate) const IDLE_AFTER_WATCHED_US: u64 = 500_000;
 
@@ -380,7 +382,7 @@ pub(crate) const LOAD: Definition = Definition {
 };
 pub(crate) const LOAD_REQUESTS: u64 = 20_000;
 pub(crate) const LOAD_REQUEST: Duration = Duration::from_micros(100);
-/// Between two requests on average, at 50 and at 80 %.
+/// The mean pause between two requests, at loads of 50 and 80 %.
 pub(crate) const LOAD_PAUSES: [Duration; 2] =
     [Duration::from_nanos(100_000), Duration::from_nanos(62_500)];
 
@@ -397,12 +399,12 @@ pub(crate) const POPULATION: Definition = Definition {
     ],
 };
 pub(crate) const POPULATIONS: [u64; 5] = [10, 1000, 100_000, 1_000_000, 10_000_000];
-/// After this one, the memory is looked at.
+/// The population after which the memory is measured.
 pub(crate) const POPULATION_LEFT: u64 = 1_000_000;
 pub(crate) const POPULATION_MESSAGES: u64 = 1_000_000;
 pub(crate) const POPULATION_AT_ONCE: u64 = 1000;
 pub(crate) const POPULATION_SEED: u64 = 1;
-/// Allocators give memory back with a delay.
+/// Allocators return memory to the system with a delay.
 pub(crate) const POPULATION_PAUSE: Duration = Duration::from_millis(500);
 
 pub(crate) const POOL: Definition = Definition {
@@ -493,8 +495,8 @@ pub(crate) const OBJECTS: Definition = Definition {
 pub(crate) const OBJECTS_COUNT: u64 = 1_000_000;
 pub(crate) const OBJECTS_BYTES: usize = 256 << 10;
 
-/// Polls of a timer between two yields: less than the operations that a step may do in Procession,
-/// and a task in tokio (128). A poll beyond them would not set the timer.
+/// Polls of a timer between two yields: less than the operations that a step may perform in
+/// Procession, and a task in tokio (128). A poll beyond them would not set the timer.
 pub(crate) const TIMERS_BETWEEN_YIELDS: u64 = 64;
 
 pub(crate) const CO_SWITCH: Definition = Definition {

@@ -1,4 +1,4 @@
-//! What a guest waits for, and what ends the wait.
+//! The waits of a guest, and the events that end them.
 
 use std::sync::Arc;
 

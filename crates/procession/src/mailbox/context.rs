@@ -1,4 +1,4 @@
-//! What a process with a mailbox has: its context; and what others have of it: its address.
+//! The context of a process with a mailbox: its side of the mailbox, its PID, and its relations.
 
 mod aside;
 mod mark;
@@ -25,11 +25,11 @@ use crate::relations::signal::{Down, MonitorRef, Signal};
 use crate::scheduler::current;
 use crate::time::Timeout;
 
-/// What a process with a mailbox works with: [`recv`](Self::recv), its relations to others,
-/// and what it is.
+/// The context of a process with a mailbox: it receives messages ([`recv`](Self::recv)), knows the
+/// process's PID and address, and manages its relations to other processes.
 ///
-/// It belongs to its process: to receive or to wait elsewhere panics. After the process has ended,
-/// in the `Drop` of its result, there is nothing to receive.
+/// A context belongs to its process. To receive or to wait in another process panics. In the `Drop`
+/// of the process's result, after the process has ended, there is nothing to receive.
 ///
 /// ```
 /// use procession::{Context, start};
@@ -54,10 +54,10 @@ use crate::time::Timeout;
 /// ```
 pub struct Context<M: Send + 'static> {
     slot: TypedPin<M>,
-    /// Taken out of an unbounded mailbox, not received yet; behind `aside`.
+    /// Events taken out of an unbounded mailbox that are not received yet. They come after `aside`.
     taken: Batch<M, System>,
-    /// Looked at, and left for another kind of receive. Boxed, since few processes have any, and
-    /// each pays for the field.
+    /// Events that were looked at and left for another kind of receive. Boxed, since few processes
+    /// have any, and each process pays for the field.
     aside: Option<Box<Aside<M>>>,
 }
 
@@ -70,29 +70,32 @@ impl<M: Send + 'static> Context<M> {
         &self.slot
     }
 
-    /// The PID of this process.
+    /// Returns the PID of this process.
     pub fn pid(&self) -> Pid {
         self.slot.pid()
     }
 
-    /// The process that spawned this one, if one of the same scheduler did.
+    /// Returns the PID of the process that spawned this one, if it belongs to the same scheduler.
     pub fn parent(&self) -> Option<Pid> {
         self.slot.parent()
     }
 
-    /// The address of this process, to be given to others.
+    /// Returns the address of this process, to be passed to others.
     pub fn address(&self) -> Address<M> {
         Address::new(self.slot.clone())
     }
 
-    /// Receives the next message, the oldest first. `None` only after this process was cancelled,
-    /// once its mailbox is empty.
+    /// Receives the next message, the oldest first. Returns `None` only after this process was
+    /// cancelled, once its mailbox is empty.
     ///
-    /// What it is told of other processes stays, in its order, for
-    /// [`recv_event`](Self::recv_event) and [`down`](Self::down).
+    /// Signals about other processes stay, in their order, for [`recv_event`](Self::recv_event) and
+    /// [`down`](Self::down).
+    ///
+    /// # Panics
+    /// If it has to wait outside its own process.
     ///
     /// # Cancellation
-    /// A receive that is dropped before it is complete has taken no message.
+    /// If the future is dropped before it is complete, it has taken no message.
     pub fn recv(&mut self) -> Recv<'_, M> {
         Recv { context: self, waits: false }
     }
@@ -105,31 +108,31 @@ impl<M: Send + 'static> Context<M> {
         crate::time::timeout(timeout, self.recv())
     }
 
-    /// Receives the next event: a message, or what it is told of other processes, in the order in
-    /// which they came. `None` only after this process was cancelled, once its mailbox is empty.
+    /// Receives the next event: a message, or a signal about another process, in the order in which
+    /// they came. Returns `None` only after this process was cancelled, once its mailbox is empty.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has taken nothing.
+    /// If the future is dropped before it is complete, it has taken nothing.
     pub async fn recv_event(&mut self) -> Option<Event<M>> {
         self.recv().first(false, Self::take_any).await
     }
 
-    /// As [`recv_event`](Self::recv_event), for who goes on after it was cancelled: a cancel
-    /// does not end the wait.
+    /// Receives the next event, as [`recv_event`](Self::recv_event) does, but a cancel does not end
+    /// the wait. For processes that continue after they were cancelled.
     pub(crate) async fn recv_event_to_the_end(&mut self) -> Option<Event<M>> {
         self.recv().first(true, Self::take_any).await
     }
 
-    /// Receives the answer of one monitor; whatever else comes stays. `None` only after this
-    /// process was cancelled, once the answer is not in the mailbox. A monitor that is not pending
-    /// is never answered.
+    /// Receives the answer of one monitor, and leaves all other events. Returns `None` only after
+    /// this process was cancelled, if the answer is not in the mailbox. A monitor that is not
+    /// pending is never answered.
     ///
     /// Messages that were in an unbounded mailbox when the monitor was made are not looked at, as
-    /// on the BEAM. If several monitors are pending, that holds for the messages that came before
+    /// on the BEAM. If several monitors are pending, this holds for the messages that came before
     /// the first of them.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has taken nothing.
+    /// If the future is dropped before it is complete, it has taken nothing.
     pub async fn down(&mut self, monitor: MonitorRef) -> Option<Down> {
         self.pass_mark();
         let is_it =
@@ -158,11 +161,11 @@ impl<M: Send + 'static> Context<M> {
     }
 
     /// Receives the oldest message that `wanted` accepts. The others stay, in their order, for
-    /// later receives; each is looked at once. `None` only after this process was cancelled, once
-    /// nothing in the mailbox is wanted.
+    /// later receives; each is looked at once. Returns `None` only after this process was
+    /// cancelled, once the mailbox holds no message that `wanted` accepts.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has taken no message.
+    /// If the future is dropped before it is complete, it has taken no message.
     pub async fn recv_matching(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<M> {
         self.pass_mark();
         if let Some(aside) = &mut self.aside
@@ -184,17 +187,19 @@ impl<M: Send + 'static> Context<M> {
         self.recv().first(false, pick).await
     }
 
-    /// Receives the next message if there is one. Returns `None` as well if more signals lie before
-    /// it than one step may take; then a later call goes on behind them.
+    /// Receives the next message if there is one.
+    ///
+    /// Also returns `None` if more signals lie before the message than one step may take. A later
+    /// call then continues behind them.
     pub fn try_recv(&mut self) -> Option<M> {
         crate::scheduler::budget::spend();
         self.take_message_aside().or_else(|| self.take_message())
     }
 
-    /// Monitors another process: when it ends, however it ends, this one is told, once
-    /// ([`Event::Down`], [`down`](Self::down)). If it has ended, this one is told at once, with
-    /// [`Exit::NoProcess`](crate::Exit::NoProcess). There may be many monitors of one process. One
-    /// of this process itself is never answered.
+    /// Monitors another process: when that process ends, for whatever reason, this one is notified
+    /// once ([`Event::Down`], [`down`](Self::down)). If the process has ended already, the notice
+    /// comes at once, with [`Exit::NoProcess`](crate::Exit::NoProcess). One process may have many
+    /// monitors. A monitor of this process itself is never answered.
     ///
     /// ```
     /// use procession::{Context, Exit, spawn, start};
@@ -214,20 +219,20 @@ impl<M: Send + 'static> Context<M> {
         if !self.is_mailbox_long() {
             return crate::relations::links::monitor(&self.slot, pid);
         }
-        // Before the monitor is there: its answer may come at once.
+        // Before the monitor is made, because its answer may come at once.
         self.gather();
         let monitor = crate::relations::links::monitor(&self.slot, pid);
         self.set_mark(monitor);
         monitor
     }
 
-    /// Ends a monitor. Says whether it had not been answered yet; then it never is, even if the
-    /// answer is on its way.
+    /// Ends a monitor. Returns `true` if it had not been answered yet. It then never is, even if
+    /// the answer is on its way.
     pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
         crate::scheduler::budget::spend();
         self.note_answered(monitor);
         if let Some(aside) = &mut self.aside {
-            // Accepted from the mailbox, but not seen by the process.
+            // The answer was accepted from the mailbox, but the process has not seen it.
             let before = aside.signals.len();
             aside.signals.retain(
                 |(_, signal)| !matches!(signal, Signal::Down(down) if down.monitor == monitor),
@@ -239,36 +244,36 @@ impl<M: Send + 'static> Context<M> {
         crate::relations::links::demonitor(&self.slot, monitor)
     }
 
-    /// Links this process and another. See [`link`](crate::relations::links::link()).
+    /// Links this process and another, as [`link`](crate::relations::links::link()) does.
     pub fn link(&mut self, pid: Pid) {
         crate::scheduler::budget::spend();
         links::link_to(&self.slot, pid);
     }
 
-    /// Ends a link.
+    /// Removes the link to another process.
     pub fn unlink(&mut self, pid: Pid) {
         crate::scheduler::budget::spend();
         links::unlink_from(&self.slot, pid);
     }
 
-    /// Whether exit signals come as [`Event::Exit`] from now on, instead of ending this process;
-    /// whether they did so before. [`Scheduler::terminate`](crate::Scheduler::terminate) cannot be
-    /// trapped.
+    /// Sets whether exit signals come as [`Event::Exit`] from now on, instead of ending this
+    /// process. Returns the previous setting. [`Scheduler::terminate`](crate::Scheduler::terminate)
+    /// cannot be trapped.
     pub fn trap_exits(&mut self, traps: bool) -> bool {
         links::trap_exits(&self.slot, traps)
     }
 
-    /// Returns `true` if this process was asked to end, or is to be terminated after this step.
+    /// Returns `true` if this process was asked to end, or will be terminated after this step.
     pub fn is_cancelled(&self) -> bool {
         self.slot.state.is_cancelled()
     }
 
     /// Waits until this process is asked to end. It never completes in a process that is
-    /// terminated: that one ends after the step, with the reason that it was given.
+    /// terminated: such a process ends after the step, with the reason it was given.
     ///
     /// # Panics
-    /// If it has to wait elsewhere than in its own process. Others cannot be woken by this
-    /// process's cancel; they can [monitor](Self::monitor) the process.
+    /// If it has to wait outside its own process. This process's cancel cannot wake another
+    /// process; that one can [monitor](Self::monitor) this process instead.
     pub async fn cancelled(&self) {
         poll_fn(|task| {
             if !crate::scheduler::budget::charge(task) {
@@ -285,7 +290,7 @@ impl<M: Send + 'static> Context<M> {
         .await;
     }
 
-    /// The process waits for messages no longer, so none may wake it.
+    /// Ends the wait for messages: no message wakes the process any more.
     #[cold]
     fn wait_no_longer(&self) {
         self.slot.mailbox().disarm();
@@ -319,14 +324,14 @@ impl<M: Send + 'static> fmt::Debug for Context<M> {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Recv<'a, M: Send + 'static> {
     context: &'a mut Context<M>,
-    /// Whether the mailbox may be armed on behalf of this future.
+    /// Set if the mailbox may be armed on behalf of this future.
     waits: bool,
 }
 
 impl<M: Send + 'static> Recv<'_, M> {
-    /// As the future, for what `pick` takes out of the mailbox; it answers `None` once there is
-    /// nothing in it, or the step's budget is spent. `to_the_end`: it waits even if the process was
-    /// cancelled.
+    /// Waits as the future does, for what `pick` takes out of the mailbox. `pick` returns `None`
+    /// once the mailbox holds nothing for it, or the step's budget is spent. With `to_the_end`,
+    /// waits even if the process was cancelled.
     async fn first<R>(
         mut self,
         to_the_end: bool,
@@ -354,11 +359,11 @@ impl<M: Send + 'static> Recv<'_, M> {
             let Some(budget) = crate::scheduler::budget::budget_of(slot) else {
                 panic!("a context receives in its own process only")
             };
-            // One look: a process that is terminated between two would seem to be cancelled.
+            // One look: a process that is terminated between two looks would seem to be cancelled.
             let seen = slot.state.see();
             if seen.is_terminated() {
-                // It is ended as soon as this step is; its exit is not to be taken for an end of
-                // its own accord.
+                // The process is ended right after this step. Its exit must not be taken for a
+                // normal end.
                 return Poll::Pending;
             }
             if budget == 0 {
@@ -367,7 +372,7 @@ impl<M: Send + 'static> Recv<'_, M> {
                 return Poll::Pending;
             }
             if seen.is_cancelled() && !to_the_end {
-                // Once more: what was sent before the cancel may have come since.
+                // Once more: messages that were sent before the cancel may have come since.
                 let picked = pick(self.context);
                 if picked.is_none() && crate::scheduler::budget::is_spent() {
                     // There may be more.

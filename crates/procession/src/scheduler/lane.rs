@@ -1,22 +1,22 @@
 //! A ring and the queue behind it: one FIFO queue of processes of one class.
 //!
 //! A worker owns the ring, and thieves may take from it. The queue behind the ring has no bound,
-//! and all workers share it. A process for which the ring has no room goes to the tail of the
-//! queue, and so does every later one, until the worker has found the queue empty. So none of them
+//! and all workers share it. A process that finds no room in the ring goes to the tail of the
+//! queue, and so does every later one until the worker has found the queue empty. So no process
 //! overtakes those that came to this worker before it. The worker refills the ring at each service.
 //!
 //! # Rejected
 //! - To move the oldest half of a full ring to the tail of the queue, as a deque does: the oldest
 //!   of 300 processes waited for all of them. Of 3000 that yield, some had twice the turns of
 //!   others.
-//! - To push into the ring again as soon as there is room: those in the ring take turns, and what
-//!   waits in the queue never finds room.
+//! - To push into the ring again as soon as there is room: those in the ring take turns, and those
+//!   in the queue never find room.
 
 use std::cell::Cell;
 
 use procession_queue::{Full, Global, Steal, fifo};
 
-/// The worker's side of a ring, and whether the queue behind it is in use.
+/// The worker's side of a ring, and whether the queue behind the ring is in use.
 #[derive(Debug)]
 pub(crate) struct Lane<T, const CAPACITY: usize> {
     ring: fifo::Owner<T, CAPACITY>,
@@ -46,7 +46,7 @@ impl<T, const CAPACITY: usize> Lane<T, CAPACITY> {
         self.ring.pop()
     }
 
-    /// Steals half of another ring. The oldest is returned.
+    /// Steals half of another ring. Returns the oldest item.
     pub(crate) fn steal_half<const VICTIM: usize>(
         &self,
         victim: &fifo::Stealer<T, VICTIM>,
@@ -54,12 +54,12 @@ impl<T, const CAPACITY: usize> Lane<T, CAPACITY> {
         self.ring.steal_half(victim)
     }
 
-    /// How many items fit into the ring.
+    /// Returns the number of items for which the ring has room.
     pub(crate) fn room(&self) -> usize {
         self.ring.room()
     }
 
-    /// Puts an item of the queue into the ring, which has [`room`](Self::room) for it.
+    /// Moves an item of the queue into the ring, which must have [`room`](Self::room) for it.
     pub(crate) fn refill(&self, item: T) {
         assert!(
             self.ring.push(item).is_ok(),
@@ -67,7 +67,7 @@ impl<T, const CAPACITY: usize> Lane<T, CAPACITY> {
         );
     }
 
-    /// The ring was refilled as far as it was to be.
+    /// Ends a refill: decides whether later items go to the ring or to the queue.
     pub(crate) fn note_refilled(&self, behind: &Global<T>) {
         if behind.is_empty() {
             self.overflows.set(false);
@@ -76,24 +76,24 @@ impl<T, const CAPACITY: usize> Lane<T, CAPACITY> {
         }
     }
 
-    /// From here on everything goes to the queue, until the worker has found it empty.
+    /// Sends all later items to the queue, until the worker has found it empty.
     pub(crate) fn close(&self) {
         self.overflows.set(true);
     }
 
-    /// Whether items go to the queue and not into the ring.
+    /// Returns `true` if items go to the queue and not into the ring.
     #[inline]
     pub(crate) fn overflows(&self) -> bool {
         self.overflows.get()
     }
 
-    /// How many items are in the ring.
+    /// Returns the number of items in the ring.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.ring.len()
     }
 
-    /// Whether nothing is in the ring.
+    /// Returns `true` if the ring is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_empty()
@@ -106,7 +106,7 @@ mod tests {
 
     use super::Lane;
 
-    /// Takes over what the ring has room for.
+    /// Takes as many items as the ring has room for.
     fn refill(lane: &Lane<u32, 4>, behind: &Global<u32>) {
         behind.pop_share(1, lane.room()).for_each(|item| lane.refill(item));
         lane.note_refilled(behind);

@@ -1,52 +1,55 @@
-//! The next slot: one process that a worker runs before anything queued.
+//! The LIFO slot: one process that a worker runs before anything queued.
 //!
-//! # Next-slot protocol
+//! # LIFO-slot protocol
 //!
 //! ## Problem
-//! A process that wakes another and then waits should hand over to it at once, on warm caches.
-//! Announcing that to the other workers would tear every such pair apart; hiding it strands the
-//! woken one behind a waker that computes on. And the owner comes here for each message, where a
-//! read-modify-write is a tenth of all that it does, while others take something once in a long
-//! while.
+//! A process that wakes another and then waits should hand over to it immediately, on warm caches.
+//! To announce the woken process to the other workers would separate every such pair. To hide it
+//! strands the woken process behind a waker that goes on computing. Besides, the owner uses the
+//! slot for each message, and a read-modify-write would be a tenth of all its work, while other
+//! workers take something only rarely.
 //!
 //! ## States
-//! `entry`: null, or a process that is ready, whose one queue entry this is. `at_it`: the owner is
-//! at the entry. `raids`: how many others are, or may be. The latter two are used only where there
-//! are asymmetric fences (`util/membarrier.rs`); elsewhere, the owner swaps, and a thief has its
-//! CAS alone.
+//! - `entry`: null, or a process that is ready; the pointer is its one queue entry.
+//! - `at_it`: the owner is using the entry.
+//! - `raids`: the number of thieves that are using the entry, or may be.
+//!
+//! The latter two are used only where there are asymmetric fences (`util/membarrier.rs`).
+//! Elsewhere, the owner swaps, and a thief only needs its CAS.
 //!
 //! ## Steps
-//! Owner, `set` (another process; it queues the one that was there, which is announced) and `take`
-//! (null): `Come` at_it · light fence · `Look` raids; if 0, load and store the entry, else swap it
-//! · `Leave` at_it. Thief: `look` remembers process and step counter; at least 100 us later, by its
-//! own clock, if both are the same, `steal`: `Raid` raids + 1 · heavy fence · unless the owner is
-//! at it, CAS from that process to null · `Retreat` raids - 1.
+//! - Owner: `set` (another process; the previous entry is queued and announced) and `take` (null):
+//!   `Come` at_it · light fence · `Look` raids; if 0, load and store the entry, else swap it ·
+//!   `Leave` at_it.
+//! - Thief: `look` remembers process and step counter. At least 100 us later, by its own clock, if
+//!   both are the same, `steal`: `Raid` raids + 1 · heavy fence · unless the owner is at the entry,
+//!   CAS from that process to null · `Retreat` raids - 1.
 //!
 //! ## Why it works
-//! Between owner and thief, either the light fence comes first, or the heavy one. If the light one
-//! does, the thief sees that the owner is at the entry, and goes without; or that it has left, and
-//! then sees what it left there. If the heavy one does, the owner sees the raid, and swaps; so
-//! while a thief looks at the entry, all changes of it are read-modify-writes of one word, and an
-//! entry is taken once. If the process left and came back between `look` and `steal`, what is
-//! stolen is still the one entry that is there now. What is stored is released, and `steal`
-//! acquires: a process goes to the thief with all that its steps have done.
+//! Either the light fence of the owner comes first, or the heavy fence of the thief. If the light
+//! one does, the thief sees that the owner is at the entry, and goes without; or that the owner has
+//! left, and then sees what the owner left there. If the heavy one does, the owner sees the raid,
+//! and swaps. So while a thief looks at the entry, all changes of it are read-modify-writes of one
+//! word, and an entry is taken once. If the process left and came back between `look` and `steal`,
+//! the thief still takes the one entry that is there now. The entry is released by the owner and
+//! acquired by `steal`: a process goes to the thief with all that its steps have done.
 //!
 //! ## Allowed
-//! A thief goes without if it meets the owner. And if a system refuses the heavy fence that it has
-//! said it has, nothing is stolen here as long as it does: what is in the slot waits for the end of
-//! the step.
+//! A thief that meets the owner takes nothing. If a system refuses the heavy fence although it has
+//! promised one, nothing is stolen here for as long as it refuses: the process in the slot waits
+//! for the end of the step.
 //!
 //! ## Rejected
-//! Read-modify-writes for the owner, too, where the fences are there: `ring` 67 instead of 58 ns,
+//! Read-modify-writes for the owner even where there are fences: `ring` 67 instead of 58 ns,
 //! `pingpong` 131 instead of 115, on one CPU.
 //!
 //! ## Checked by
 //! `models::take_against_steal`, `models::two_thieves_against_owner`,
 //! `models::swaps_against_steal`, `models::canary_steal_without_cas`, `models::canary_set_relaxed`,
 //! `models::canary_steal_beside_owner`, `models::canary_steal_without_fence`. In models the light
-//! fence is a full one, so they would not see `Leave` without its Release; the proof needs no order
-//! between two light fences, which the owner alone passes. The fences themselves are put under load
-//! by `tests::each_entry_is_taken_once`.
+//! fence is a full fence, so they would not notice `Leave` without its Release. The proof needs no
+//! order between two light fences, which only the owner passes. `tests::each_entry_is_taken_once`
+//! puts the fences themselves under load.
 
 use std::ptr::{self, NonNull};
 
@@ -62,13 +65,13 @@ pub(crate) mod mutation {
     pub(crate) const STEAL_WITHOUT_CAS: u8 = 1;
     /// `set` does not release where it swaps.
     pub(crate) const SET_RELAXED: u8 = 2;
-    /// `steal` does not ask whether the owner is at the entry.
+    /// `steal` does not check whether the owner is at the entry.
     pub(crate) const STEAL_BESIDE_OWNER: u8 = 3;
     /// `steal` passes no fence.
     pub(crate) const STEAL_WITHOUT_FENCE: u8 = 4;
 }
 
-/// The words.
+/// The words of the protocol.
 #[derive(Debug)]
 pub(crate) struct LifoSlot<T, const MUTATION: u8 = { mutation::SOUND }> {
     entry: AtomicPtr<T>,
@@ -91,7 +94,7 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
         }
     }
 
-    /// Owner: puts an entry in, and gives back the one that was there.
+    /// Owner: puts an entry in, and returns the one that was there.
     #[inline]
     pub(crate) fn set(&self, process: NonNull<T>) -> Option<NonNull<T>> {
         self.replace(process.as_ptr())
@@ -100,7 +103,7 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
     /// Owner: takes the entry.
     #[inline]
     pub(crate) fn take(&self) -> Option<NonNull<T>> {
-        // Relaxed: the owner looks for what it set itself.
+        // Relaxed: the owner reads what it set itself.
         if self.entry.load(Relaxed).is_null() {
             return None;
         }
@@ -115,7 +118,8 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
         // Relaxed: ordered by the fence.
         self.at_it.store(true, Relaxed);
         membarrier::light();
-        // Ordering: Acquire pairs with the Release of `Retreat`: what that thief took is gone.
+        // Ordering: Acquire pairs with the Release of `Retreat`: the entry that that thief took is
+        // gone.
         let old = if self.raids.load(Acquire) == 0 {
             let old = self.entry.load(Relaxed);
             // Relaxed: released by `Leave`.
@@ -124,20 +128,20 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
         } else {
             self.swap(new)
         };
-        // Ordering (`Leave`): Release pairs with the Acquire of `steal`, which then sees what was
-        // left in the entry.
+        // Ordering (`Leave`): Release pairs with the Acquire of `steal`, which then sees what the
+        // owner left in the entry.
         self.at_it.store(false, Release);
         old
     }
 
     fn swap(&self, new: *mut T) -> Option<NonNull<T>> {
         let order = if MUTATION == mutation::SET_RELAXED { Relaxed } else { AcqRel };
-        // Ordering: Release pairs with the Acquire of `claim`; Acquire with the Release of the
-        // owner's own earlier one, for form.
+        // Ordering: Release pairs with the Acquire of `claim`. Acquire pairs with the Release of
+        // the owner's own earlier swap, as a formality.
         NonNull::new(self.entry.swap(new, order))
     }
 
-    /// Anybody: what is there, to be compared only.
+    /// Any thread: returns the entry, only to be compared.
     pub(crate) fn look(&self) -> *mut T {
         self.entry.load(Relaxed)
     }
@@ -182,7 +186,7 @@ mod models {
     type Process = UnsafeCell<u32>;
 
     fn step(process: &Process) {
-        // SAFETY: the entry of a process gives the right to it, which the model is about.
+        // SAFETY: the entry of a process gives the right to it, which is what the model checks.
         process.with_mut(|steps| unsafe { *steps += 1 });
     }
 
@@ -281,7 +285,7 @@ mod tests {
 
     use super::{LifoSlot, NonNull};
 
-    /// An owner sets and takes as fast as it can; beside it, two threads steal what they see there.
+    /// An owner sets and takes as fast as it can, while two threads steal what they see.
     #[test]
     fn each_entry_is_taken_once() {
         const ENTRIES: usize = 200_000;

@@ -1,4 +1,4 @@
-//! A thread's seat, and what the worker in it keeps from one dispatch to the next.
+//! The state of a thread in a seat, and what its worker keeps from one dispatch to the next.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -12,29 +12,31 @@ use crate::scheduler::root::Root;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 
-/// What a step may spend: tokio's number, which at some 50 ns for each operation is a slice of some
-/// microseconds.
+/// The number of operations that a step may perform. The number is tokio's; at about 50 ns for each
+/// operation, it makes a slice of some microseconds.
 pub(crate) const BUDGET: u32 = 128;
 
-/// Rounds over the other workers, before a worker parks. After a search that found nothing, the
-/// next is half as long.
+/// The number of rounds over the other workers before a worker parks. After a search that found
+/// nothing, the next one is half as long.
 pub(crate) const ROUNDS: u32 = 4;
 
-/// How old an entry in a next slot must be before another worker takes it: Kotlin's number.
+/// The age in nanoseconds at which an entry in a LIFO slot may be taken by another worker. The
+/// number is Kotlin's.
 pub(crate) const NEXT_AGE: u64 = 100_000;
 
-/// How long a parking worker waits at most to look at the next slots again, once they keep
-/// changing.
+/// The maximum time for which a parking worker waits before it looks at the LIFO slots again while
+/// they stay full.
 const NEXT_AGE_MAX: u64 = 10_000_000;
 
-/// How far apart a worker wakes for timers at least: what the system needs to wake it is not much
-/// less.
+/// The minimum interval between two wake-ups of a worker for timers. The system needs nearly as
+/// much time to wake it.
 const APART: u64 = 20_000;
 
-/// Likewise, if they come more often than that, so that most of its time would go into waking.
+/// The same interval while timers come more often than that, so that most of the worker's time
+/// would go into waking.
 const APART_DENSE: u64 = 200_000;
 
-/// A thread's seat.
+/// The state of a thread in a seat.
 pub(crate) struct LocalWorker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seat: SeatId,
@@ -44,13 +46,13 @@ pub(crate) struct LocalWorker {
     pub(crate) search: Search,
     pub(crate) firing: Firing,
     pub(crate) parking: Parking,
-    /// Whether a ring has received something for which nobody was woken.
+    /// Set if a ring has received something for which no worker was woken.
     pub(crate) unannounced: Cell<bool>,
-    /// When this worker last compared its rings with those of others.
+    /// The time of this worker's last comparison of its rings with those of others.
     pub(crate) balanced_at: Cell<u64>,
-    /// How many blocking sections the thread is in, one in the other.
+    /// The number of nested blocking sections that the thread is in.
     pub(crate) sections: Cell<u32>,
-    /// What this worker polls into.
+    /// The buffer into which this worker polls.
     pub(crate) batch: RefCell<Batch>,
 }
 
@@ -83,21 +85,22 @@ impl LocalWorker {
 
 /// The step that a worker runs.
 pub(crate) struct CurrentStep {
-    /// The process whose step runs.
+    /// The process that runs its step.
     pub(crate) process: Cell<Option<NonNull<Slot>>>,
-    /// What its step may still spend; a process run out of the next slot goes on with what its
-    /// waker left.
+    /// The rest of the step's budget. A process that is run from the LIFO slot continues with the
+    /// rest of its waker.
     pub(crate) budget: Cell<u32>,
-    /// Whether the step asked for its turn to end.
+    /// Set if the step asked for its turn to end.
     pub(crate) gives_way: Cell<bool>,
-    /// How long the chain of wake-ups is that led to the running step: 0 unless a step of this
-    /// worker woke the process and it ran next, and then one more than that of the step.
+    /// The length of the chain of wake-ups that led to the running step: 0 unless a step of this
+    /// worker woke the process and it ran next, otherwise one more than that of the waking step.
     pub(crate) chain: Cell<u32>,
-    /// Whether the process to run came out of the next slot.
+    /// Set if the process to run came from the LIFO slot and continues with the budget of its
+    /// waker.
     pub(crate) inherits: Cell<bool>,
-    /// The process whose commands are being served.
+    /// The process for which commands are being served.
     pub(crate) serving: Cell<Option<NonNull<Slot>>>,
-    /// What has come of one of them; nothing, if none are.
+    /// The result of one of these commands; `None` if none are served.
     pub(crate) served: RefCell<Option<(u64, CommandResult)>>,
 }
 
@@ -114,13 +117,13 @@ impl CurrentStep {
         }
     }
 
-    /// Whether a step runs.
+    /// Returns `true` if a step runs.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
         self.process.get().is_some()
     }
 
-    /// Whether it is that of the process in `slot`.
+    /// Returns `true` if the running step is that of the process in `slot`.
     #[inline]
     pub(crate) fn is_of(&self, slot: &Slot) -> bool {
         self.process.get() == Some(NonNull::from(slot))
@@ -130,55 +133,56 @@ impl CurrentStep {
         self.budget.set(self.budget.get().saturating_sub(1));
     }
 
-    /// The chain of a process that is woken now and runs next.
+    /// Returns the chain of a process that is woken now and runs next.
     #[inline]
     pub(crate) fn next_chain(&self) -> u32 {
         if self.is_any() { self.chain.get().saturating_add(1) } else { 0 }
     }
 }
 
-/// Whose turn it is among the processes bound to this worker, and between them and others.
+/// The turns of the processes bound to this worker, among themselves and relative to others.
 #[derive(Default)]
 pub(crate) struct BoundTurns {
-    /// Whether the last process from here was a bound one.
+    /// Set if the last process taken here was a bound one.
     pub(crate) ran_last: Cell<bool>,
-    /// Whether bound processes that others have queued are next.
+    /// Set if bound processes that others have queued are next.
     pub(crate) of_others: Cell<bool>,
-    /// Whether a bound process has run since this worker has last found nothing.
+    /// Set if a bound process has run since this worker last found nothing.
     pub(crate) had_any: Cell<bool>,
-    /// How often in a row it has then looked for another in vain.
+    /// The number of times in a row that it has then looked for another and found none.
     pub(crate) looked_in_vain: Cell<u32>,
 }
 
-/// The search in the queues of other workers.
+/// The state of the search in the queues of other workers.
 pub(crate) struct Search {
-    /// Whether this worker is counted as searching.
+    /// Set if this worker is counted as searching.
     pub(crate) is_on: Cell<bool>,
-    /// How many rounds the next search makes.
+    /// The number of rounds of the next search.
     pub(crate) rounds: Cell<u32>,
-    /// The next slots of the others, as they were at the last look.
+    /// The LIFO slots of the others at the last look.
     pub(crate) seen_next: RefCell<Vec<SeenNext>>,
 }
 
-/// When and how many timers a worker fires.
+/// When this worker fires timers, and how many.
 #[derive(Default)]
 pub(crate) struct Firing {
-    /// When this worker has last fired timers.
+    /// The time at which this worker last fired timers.
     at: Cell<u64>,
-    /// How many it has fired since it parked.
+    /// The number of timers that it has fired since it parked.
     count: Cell<u32>,
-    /// What `at` was when it parked.
+    /// The value of `at` when it parked.
     before: Cell<u64>,
 }
 
 impl Firing {
-    /// So many timers were fired.
+    /// Notes that `fired` timers were fired at `now`.
     pub(crate) fn note(&self, now: u64, fired: u32) {
         self.at.set(now);
         self.count.set(self.count.get().saturating_add(fired));
     }
 
-    /// Until when a worker that parks now does not wake for timers. Asked once each time.
+    /// Returns the time until which a worker that parks now does not wake for timers. Called once
+    /// each time that it parks.
     pub(crate) fn not_before(&self) -> u64 {
         let at = self.at.get();
         let span = at - self.before.replace(at);
@@ -187,23 +191,23 @@ impl Firing {
     }
 }
 
-/// For how long a worker parks that will look again.
+/// The times for which a worker parks before it looks again.
 pub(crate) struct Parking {
-    /// How long to park before looking at the next slots of others again.
+    /// The time to park before looking at the LIFO slots of others again.
     patience: Cell<u64>,
-    /// How often in a row this worker has napped.
+    /// The number of naps that this worker has taken in a row.
     pub(crate) naps: Cell<u32>,
-    /// Whether it has found something since it was woken.
+    /// Set if it has found something since it was woken.
     pub(crate) useful: Cell<bool>,
 }
 
 impl Parking {
-    /// No next slot is full: the next look at a full one comes soon.
+    /// Makes the next look at a full LIFO slot come soon. Called when none is full.
     pub(crate) fn reset_patience(&self) {
         self.patience.set(NEXT_AGE);
     }
 
-    /// How long to park before looking at full next slots again: twice as long each time.
+    /// Returns the time to park before looking at full LIFO slots again: twice as long each time.
     pub(crate) fn take_patience(&self) -> u64 {
         let patience = self.patience.get();
         self.patience.set((patience * 2).min(NEXT_AGE_MAX));
@@ -211,7 +215,7 @@ impl Parking {
     }
 }
 
-/// The next slot of another worker, as it was seen.
+/// The LIFO slot of another worker, as it was seen.
 #[derive(Clone, Copy)]
 pub(crate) struct SeenNext {
     pub(crate) entry: *mut Slot,
@@ -225,7 +229,7 @@ impl Default for SeenNext {
     }
 }
 
-/// What a thread in a seat is there for.
+/// The purpose of a thread in a seat.
 pub(crate) enum Stay<'a> {
     /// To run processes until the scheduler has ended.
     Always,

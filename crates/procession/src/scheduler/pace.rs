@@ -1,5 +1,5 @@
-//! When a worker serves the sources of work that are not its own queues, and what it owes after
-//! that.
+//! When a worker serves the sources of work other than its own queues, and the turns that it owes
+//! afterwards.
 //!
 //! # Service protocol
 //!
@@ -10,36 +10,39 @@
 //! dispatch bounds it in time, but the read costs 23 to 41 ns, as much as a whole step.
 //!
 //! ## States
-//! Each worker has a [`Pace`]: after how many dispatches it looks next (`every`), when it last read
-//! the clock, and when it last served. The scheduler has a [`Beacon`]: a word into which the
-//! watchdog writes the time at each of its looks, every 2.5 ms while any worker runs.
+//! Each worker has a [`Pace`]: the number of dispatches until its next look (`every`), the time of
+//! its last read of the clock, and the time of its last service. The scheduler has a [`Beacon`]: a
+//! word into which the watchdog writes the time at each of its looks, every 2.5 ms while any worker
+//! runs.
 //!
 //! ## Steps
-//! `Tick`, before each dispatch: count down, and compare the beacon with the last value seen.
-//! `Look`, when the count is over or the beacon has changed: read the clock, derive the mean
-//! duration of the steps since the last read, and choose `every` so that the next look comes 250 us
-//! later at that mean. `every` is at least 1, at most [`FAIRNESS`], and at most twice what it was.
-//! At the maximum, with an unchanged beacon, `Look` does not read the clock: it counts the
-//! dispatches only. `Serve`, when a look finds that [`FAIRNESS`] dispatches or [`SERVE_EVERY`] have
-//! passed since the last service: take shares of the queues behind the rings, fire due timers, poll
-//! descriptors, and note how many woken and how many continued processes wait. So many turns are
-//! *owed*: until they were had, woken processes, continued ones and the usual order of the search
-//! alternate (`scheduler/worker.rs`).
+//! - `Tick`, before each dispatch: count down, and compare the beacon with the last value seen.
+//! - `Look`, when the count is over or the beacon has changed: read the clock, derive the mean
+//!   duration of the steps since the last read, and choose `every` so that the next look comes 250
+//!   us later at that mean. `every` is at least 1, at most [`FAIRNESS`], and at most twice its
+//!   previous value. At the maximum, with an unchanged beacon, `Look` does not read the clock: it
+//!   only counts the dispatches.
+//! - `Serve`, when a look finds that [`FAIRNESS`] dispatches or [`SERVE_EVERY`] have passed since
+//!   the last service: take shares of the queues behind the rings, fire due timers, poll
+//!   descriptors, and note how many woken and how many continued processes wait. These turns are
+//!   *owed*: until they are had, woken processes, continued ones and the usual order of the search
+//!   alternate (`scheduler/worker.rs`).
 //!
 //! ## Why it works
 //! If steps take at least 250 us on average, the worker looks before every dispatch, so each source
 //! is served at the first step boundary that is 750 us or more after its last service. If they are
 //! shorter, `every * mean <= 250 us`. At [`FAIRNESS`], the mean was below 4.1 us at the last look.
+//!
 //! Steps may become long from one to the next. A step that contains a look of the watchdog changes
 //! the beacon, and the boundary after it reads the clock. So a worker that believes its steps to be
-//! short notices the change after one interval of the watchdog and one step, and then looks at each
+//! short notices the change after one interval of the watchdog and one step. It then looks at each
 //! boundary: one long step makes `every` 1, and it grows by doubling only.
 //!
 //! ## Allowed
 //! - The first service after such a change is late by up to 2.5 ms plus the delay with which the
 //!   system wakes the watchdog.
-//! - Without a watchdog (`Builder::watchdog(false)`, `Builder::max_threads(1)`, the test clock)
-//!   nobody writes the beacon. The worker then looks, with a read of the clock, after at most
+//! - Without a watchdog (`Builder::watchdog(false)`, `Builder::max_threads(1)`, the test clock) the
+//!   beacon never changes. The worker then looks, with a read of the clock, after at most
 //!   [`UNWATCHED`] dispatches.
 //!
 //! ## Rejected
@@ -58,8 +61,8 @@ use std::cell::Cell;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-/// Dispatches between two services at most. The number is Go's, a prime, so that it does not
-/// resonate with the periods of a program.
+/// The maximum number of dispatches between two services. The number is Go's, a prime, so that it
+/// does not resonate with the periods of a program.
 pub(crate) const FAIRNESS: u32 = 61;
 
 /// Nanoseconds between two services while the worker knows the time. With [`READ_EVERY`] it is 1
@@ -69,17 +72,18 @@ pub(crate) const SERVE_EVERY: u64 = 750_000;
 /// Nanoseconds between two reads of the clock, at the mean duration of the last steps.
 const READ_EVERY: u64 = 250_000;
 
-/// Dispatches between two looks at most, if no watchdog writes the beacon.
+/// The maximum number of dispatches between two looks if no watchdog writes the beacon.
 const UNWATCHED: u32 = 16;
 
-/// The time that the watchdog has seen last, on a cache line of its own: every worker reads it
-/// before every dispatch.
+/// The time of the watchdog's last look, on a cache line of its own: every worker reads it before
+/// every dispatch.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Beacon(AtomicU64);
 
 impl Beacon {
-    /// Relaxed, as all uses: a hint that tells workers to read the clock themselves.
+    /// Stores the time. Relaxed, as are all uses: a hint that makes workers read the clock
+    /// themselves.
     pub(crate) fn set(&self, now: u64) {
         self.0.store(now, Relaxed);
     }
@@ -90,10 +94,10 @@ impl Beacon {
     }
 }
 
-/// What a look has found.
+/// The result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
-    /// Whether to serve now.
+    /// Set if the worker is to serve now.
     pub(crate) serves: bool,
     /// Dispatches since the last service.
     pub(crate) dispatches: u32,
@@ -101,12 +105,12 @@ pub(crate) struct Look {
     pub(crate) now: Option<u64>,
 }
 
-/// How fast a worker dispatches, and when it serves.
+/// The pace at which a worker dispatches, and the state that decides when it serves.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// Dispatches until the next look.
     left: Cell<u32>,
-    /// What `left` was set to at the last look.
+    /// The value of `left` after the last look.
     count: Cell<u32>,
     /// Dispatches between two looks, from the duration of the last steps.
     every: Cell<u32>,
@@ -114,13 +118,13 @@ pub(crate) struct Pace {
     unserved: Cell<u32>,
     /// Dispatches since the last read of the clock.
     unread: Cell<u32>,
-    /// When the clock was last read; `None` if the worker has parked since.
+    /// The time of the last read of the clock; `None` if the worker has parked since.
     read_at: Cell<Option<u64>>,
     served_at: Cell<u64>,
     beacon: Cell<u64>,
-    /// Dispatches and nanoseconds since `is_slow` was last found out.
+    /// Dispatches and nanoseconds since `is_slow` was last determined.
     window: Cell<(u32, u64)>,
-    /// Whether [`FAIRNESS`] dispatches take longer than [`SERVE_EVERY`].
+    /// Set if [`FAIRNESS`] dispatches take longer than [`SERVE_EVERY`].
     is_slow: Cell<bool>,
 }
 
@@ -150,7 +154,7 @@ impl Pace {
         left == 0 || beacon != self.beacon.get()
     }
 
-    /// `Look`. `is_watched` tells whether somebody writes the beacon.
+    /// `Look`. `is_watched` is set if a watchdog writes the beacon.
     pub(crate) fn look(&self, beacon: u64, is_watched: bool, clock: impl FnOnce() -> u64) -> Look {
         let passed = self.count.get() - self.left.get();
         self.unserved.set(self.unserved.get().saturating_add(passed));
@@ -186,8 +190,8 @@ impl Pace {
         Look { serves, dispatches, now }
     }
 
-    /// Finds out whether steps are slow, over a window of at least [`SERVE_EVERY`]: one step among
-    /// short ones does not make them slow.
+    /// Determines whether steps are slow, over a window of at least [`SERVE_EVERY`]. One long step
+    /// among short ones does not make them slow.
     fn judge(&self, dispatches: u32, passed: u64) {
         let (count, time) = self.window.get();
         let (count, time) = (count.saturating_add(dispatches), time.saturating_add(passed));
@@ -199,9 +203,9 @@ impl Pace {
         }
     }
 
-    /// The worker has parked. The time since the last look says nothing about its steps, nor do the
-    /// steps before it about those that come: the worker reads the clock at the next two
-    /// boundaries.
+    /// Restarts the measurement after the worker has parked. The time since the last look is not
+    /// the time of steps, and earlier steps do not predict later ones. The worker reads the clock
+    /// at the next two boundaries.
     pub(crate) fn resume(&self) {
         self.read_at.set(None);
         self.every.set(1);
@@ -209,27 +213,28 @@ impl Pace {
         self.left.set(1);
     }
 
-    /// Whether the last steps were so long that a count of dispatches does not bound the time.
+    /// Returns `true` if the last steps were so long that a count of dispatches does not bound the
+    /// time.
     #[inline]
     pub(crate) fn is_slow(&self) -> bool {
         self.is_slow.get()
     }
 }
 
-/// Turns that are owed since the last service.
+/// The turns that are owed since the last service.
 #[derive(Debug, Default)]
 pub(crate) struct OwedTurns {
     is_any: Cell<bool>,
     woken: Cell<u32>,
     continued: Cell<u32>,
-    /// Of the deque, at its oldest end.
+    /// Processes at the oldest end of the deque.
     spawned: Cell<u32>,
-    /// Whether the last owed turn was had by a woken process, and by a continued one.
+    /// Set if the last owed turn was had by a woken process; the same for a continued one.
     was_woken: Cell<bool>,
     was_continued: Cell<bool>,
 }
 
-/// Whose turn it is.
+/// The class that has the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Turn {
@@ -237,14 +242,14 @@ pub(crate) enum Turn {
     Woken,
     /// The oldest continued process.
     Continued,
-    /// The oldest of the deque.
+    /// The oldest process of the deque.
     Spawned,
     /// Whichever the usual order of the search comes to.
     Any,
 }
 
 impl OwedTurns {
-    /// So many wait at a service.
+    /// Notes the numbers of processes that wait at a service.
     pub(crate) fn note(&self, woken: usize, continued: usize, spawned: usize) {
         let count = |waiting: usize| u32::try_from(waiting).unwrap_or(u32::MAX);
         self.woken.set(count(woken));
@@ -253,15 +258,15 @@ impl OwedTurns {
         self.is_any.set(woken + continued + spawned > 0);
     }
 
-    /// Whether any turn is owed.
+    /// Returns `true` if any turn is owed.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
         self.is_any.get()
     }
 
-    /// Whose turn is next: woken processes have every other turn, and continued ones every other
-    /// turn of those that are left. The caller reports by [`none_left`](Self::none_left) if there
-    /// is nobody.
+    /// Returns the next turn. Woken processes have every other turn, and continued ones every other
+    /// turn of those that are left. If the class has no process, the caller reports that with
+    /// [`none_left`](Self::none_left).
     pub(crate) fn next(&self) -> Turn {
         if !self.was_woken.get() && self.woken.get() > 0 {
             self.was_woken.set(true);
@@ -283,7 +288,8 @@ impl OwedTurns {
         Turn::Any
     }
 
-    /// There was nobody to have this turn: thieves took what was owed it, or it ran before.
+    /// Reports that no process could have this turn: thieves took the processes, or they ran
+    /// before.
     pub(crate) fn none_left(&self, turn: Turn) {
         match turn {
             Turn::Woken => self.woken.set(0),
@@ -298,25 +304,25 @@ impl OwedTurns {
 mod tests {
     use super::{FAIRNESS, Look, OwedTurns, Pace, READ_EVERY, SERVE_EVERY, Turn};
 
-    /// A watchdog's interval.
+    /// The interval of a watchdog.
     const BEACON_EVERY: u64 = 2_500_000;
 
-    /// A worker that dispatches steps, on a clock that only they move.
+    /// A worker that dispatches steps, on a clock that only the steps move.
     #[derive(Default)]
     struct Worker {
         pace: Pace,
         now: u64,
         dispatches: u64,
-        /// How often the clock was read.
+        /// The number of reads of the clock.
         reads: u64,
-        /// When the last service was, and at which dispatch.
+        /// The time and the dispatch number of the last service.
         served: (u64, u64),
         /// The longest time, and the most dispatches, between two services.
         longest: (u64, u64),
     }
 
     impl Worker {
-        /// Dispatches one step. The watchdog looks on time, if there is one.
+        /// Dispatches one step. The watchdog, if there is one, looks on time.
         fn step(&mut self, duration: u64, is_watched: bool) {
             let beacon = if is_watched { self.now / BEACON_EVERY } else { 0 };
             self.step_after(beacon, duration, is_watched);
@@ -430,7 +436,7 @@ mod tests {
         assert!(!worker.pace.is_slow());
     }
 
-    /// No look of the watchdog helps: its first may come later.
+    /// The watchdog does not help here: its first look may come later.
     #[test]
     fn long_steps_after_a_pause_are_noticed_at_once() {
         for long in [20_000, 100_000, 150_000, 1_000_000] {

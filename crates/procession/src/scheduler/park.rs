@@ -1,4 +1,4 @@
-//! How a worker that has found nothing waits.
+//! The waiting of a worker that has found nothing.
 
 use std::sync::Arc;
 
@@ -13,39 +13,40 @@ use crate::scheduler::seat_id::NEVER;
 use crate::sys::epoll::Kernel;
 use crate::sys::nanoseconds;
 
-/// What became of a thread that found no work.
+/// The result of a thread's search for work, or of its wait.
 pub(crate) enum Parked {
     Woken,
-    /// Nothing can run in the whole scheduler, unless time passes or the outside acts.
+    /// Nothing can run in the whole scheduler, unless time passes or something outside acts.
     AllIdle,
-    /// There are more threads than can be used, and this one has not been for long.
+    /// There are more threads than can be used, and this one has not been used for long.
     Retired,
 }
 
-/// How long a worker naps whose searches found nothing, at first; then twice as long each time, and
-/// then it parks for good.
+/// The first nap of a worker after searches that found nothing, in nanoseconds. Each further nap is
+/// twice as long, and after the last one it parks for good.
 const NAP: u64 = 50_000;
 
 const NAPS: u32 = 3;
 
-/// How often a worker that has run a process bound to it looks for another before it parks, with
-/// the processor's pause each time: 6 us where this was measured.
+/// The number of looks that a worker which has run a process bound to it takes for another before
+/// it parks. Each look includes the processor's pause; together they take 6 us where this was
+/// measured.
 const LOOKS: u32 = 200;
 
-/// Likewise, when it has done so in vain for one time less than `LONG_LOOK_EVERY`: longer than the
-/// system needs to wake the worker that answers, so that both look again from then on (`co_apart`
+/// The same number at every `LONG_LOOK_EVERY`th time in a row without success. This is longer than
+/// the system needs to wake the worker that answers, so that both look again from then on (`co_apart`
 /// 0.53 us, and 0.6 to 1.1 without).
 const LOOKS_LONG: u32 = 2000;
 
 const LONG_LOOK_EVERY: u32 = 16;
 
-/// After how many nanoseconds a thread tries again to retire that was not allowed to, however short
-/// the keep-alive.
+/// The time in nanoseconds after which a thread that was not allowed to retire tries again, however
+/// short the keep-alive.
 const RETIRE_AGAIN: u64 = 100_000_000;
 
 impl LocalWorker {
-    /// How long to park at most because a running worker's next slot is full, so that it is looked
-    /// at again.
+    /// Returns the time until which to park at most because a running worker's LIFO slot is full
+    /// and must be looked at again.
     fn next_slots_until(&self) -> u64 {
         let full = self.shared.all_seats().any(|seat| !seat.next.look().is_null());
         if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
@@ -56,8 +57,8 @@ impl LocalWorker {
         self.shared.world.now().saturating_add(patience)
     }
 
-    /// How long this worker naps, if it is to: while others run, and if it has found nothing since
-    /// it was woken.
+    /// Returns the duration of a nap, if this worker is to take one: while others run, and if it
+    /// has found nothing since it was woken.
     fn nap(&self) -> Option<u64> {
         let shared = &*self.shared;
         let naps = self.parking.naps.get();
@@ -70,9 +71,9 @@ impl LocalWorker {
         Some(NAP << naps)
     }
 
-    /// Looks for a while for a process that only this worker can run, if it has run one: another
-    /// that runs elsewhere may be about to answer it, and for each to park and be woken takes fifty
-    /// times as long. Says whether there is one, or something else to do.
+    /// Waits for a short time for a process that only this worker can run, if it has run one: a
+    /// process elsewhere may be about to answer it, and if both workers parked and were woken, that
+    /// would take fifty times as long. Returns `true` if there is one, or other work.
     pub(crate) fn await_bound(&self) -> bool {
         let shared = &*self.shared;
         if !self.bound.had_any.replace(false) || shared.seats.first() == 1 || shared.world.is_test()
@@ -88,7 +89,8 @@ impl LocalWorker {
                 self.bound.looked_in_vain.set(0);
                 return true;
             }
-            // It may still count as searching, so that nobody else is woken for what is queued now.
+            // This worker may still count as searching, in which case no other is woken for what is
+            // queued now.
             if look % 16 == 0 && shared.has_queued() {
                 return true;
             }
@@ -125,20 +127,20 @@ impl LocalWorker {
                 Some(Parked::Woken) => break,
                 Some(over) => return over,
             }
-            // Due, but without a permit: those who are awake come to it, and when one of them parks
-            // it keeps the time, since this one does not.
+            // A timer is due, but this worker has no permit. The workers that are awake come to it,
+            // and when one of them parks it becomes the driver, since this one does not.
             if due && shared.resign_keeping(self.seat) {
                 continue;
             }
             let keeps = if due { None } else { shared.keep_time(self.seat, deadline) };
-            // Who relies on this one for the deadline finds it as late as the system might have
-            // been.
+            // A worker that relies on this driver for the deadline finds it as late as the system
+            // might have been.
             let keeps = keeps.map(|until| until.max(not_before));
             if self.wait(keeps, look_again.min(retire_at)) {
                 break;
             }
             if shared.idle.come(self.seat) {
-                // A waker took it off.
+                // A waker claimed the seat.
                 self.search.is_on.set(true);
                 break;
             }
@@ -148,15 +150,15 @@ impl LocalWorker {
                     shared.leave_keeping(self.seat);
                     return Parked::Retired;
                 }
-                // It is the last beside those that block.
+                // It is the last thread beside those that block.
                 retire_at = self.retire_at(stay).max(now.saturating_add(RETIRE_AGAIN));
             }
             if now >= look_again {
                 if self.take_back(false) {
                     break;
                 }
-                // Without a permit, this is for those who are awake. Nobody relies on this one from
-                // here on, and it looks once more.
+                // Without a permit, this is left to the workers that are awake. From here on, no
+                // worker relies on this nap; this worker looks once more.
                 napping = None;
                 look_again = NEVER;
             }
@@ -168,10 +170,10 @@ impl LocalWorker {
         Parked::Woken
     }
 
-    /// What there is time for before this worker parks.
+    /// Does what there is time for before this worker parks.
     fn tidy_up(&self) {
         let seat = self.shared.seat(self.seat);
-        // What others left in the heap is put right while there is nothing else to do.
+        // Settle the changes that others made to the timers.
         seat.timers.adjust();
         seat.timers.clean();
         if self.seat.0 >= self.shared.seats.first() {
@@ -181,7 +183,7 @@ impl LocalWorker {
         }
     }
 
-    /// `Recheck` and `TakeBack`. Says whether this worker is parked no longer.
+    /// `Recheck` and `TakeBack`. Returns `true` if this worker is no longer parked.
     fn recheck(&self, stay: &Stay<'_>, due: bool) -> bool {
         let has_bound = !self.shared.seat(self.seat).bound.is_empty() || self.has_bound();
         let must_run = has_bound || self.is_over(stay);
@@ -189,8 +191,8 @@ impl LocalWorker {
             || matches!(stay, Stay::Idle) && self.poll_while_parked()
     }
 
-    /// If every seat is parked, and that ends the stay or lets the test clock move: takes the
-    /// announcement back, and returns what became of this worker.
+    /// If every seat is parked, and that ends the stay or lets the test clock advance: takes the
+    /// announcement back, and returns the result for this worker.
     fn settle_idle(&self, stay: &Stay<'_>, deadline: u64) -> Option<Parked> {
         let shared = &*self.shared;
         let may_leave = matches!(stay, Stay::Idle) && shared.clock.outstanding() == 0;
@@ -200,15 +202,15 @@ impl LocalWorker {
         }
         let awakenings = shared.idle.take_back_if_all_parked(self.seat)?;
         self.search.is_on.set(true);
-        // Only now nobody else runs: what was read before may be old.
+        // Only now no other worker runs: the values read before may be old.
         let idle = shared.clock.outstanding() == 0 && !shared.has_work();
         let deadline = shared.next_deadline();
         let may_advance = may_advance && shared.may_advance();
         let idle = idle && shared.idle.is_alone_since(awakenings);
         if idle && may_leave && deadline > shared.world.now() {
             self.stop_searching();
-            // It may have kept the time while another ran; whoever sets a timer must not rely on it
-            // any more.
+            // This worker may have been the driver while another ran. A thread that sets a timer
+            // must no longer rely on it.
             shared.leave_keeping(self.seat);
             return Some(Parked::AllIdle);
         }
@@ -218,8 +220,8 @@ impl LocalWorker {
         Some(Parked::Woken)
     }
 
-    /// Waits, until `keeps` at most if this worker keeps the time, and until `until` in any case.
-    /// Says whether a descriptor ended that, and this worker is parked no longer.
+    /// Waits until `until` at most, and until `keeps` if this worker is the driver. Returns `true`
+    /// if a descriptor ended the wait, and this worker is no longer parked.
     fn wait(&self, keeps: Option<u64>, until: u64) -> bool {
         let shared = &*self.shared;
         match (keeps, shared.poller.kernel()) {
@@ -232,11 +234,11 @@ impl LocalWorker {
         }
     }
 
-    /// Takes the announcement back, unless there is no permit; says whether this worker searches
-    /// now.
+    /// Takes the announcement back, unless there is no permit. Returns `true` if this worker
+    /// searches now.
     fn take_back(&self, force: bool) -> bool {
         let searches = match self.shared.idle.take_back(self.seat, force) {
-            // The waker's token wakes once too often.
+            // In the second case, the waker's token causes one spurious wake-up.
             TakenBack::Yes | TakenBack::ByWaker => true,
             TakenBack::NoPermit => false,
         };
@@ -244,7 +246,8 @@ impl LocalWorker {
         searches
     }
 
-    /// When this thread leaves, if it is not used until then, and there are more than can be.
+    /// Returns the time at which this thread leaves if it is not used until then. Never, if there
+    /// is no surplus of threads.
     fn retire_at(&self, stay: &Stay<'_>) -> u64 {
         let shared = &*self.shared;
         // Coroutines that have begun here stay on this thread.
@@ -255,8 +258,8 @@ impl LocalWorker {
         shared.world.now().saturating_add(nanoseconds(shared.threads.options.keep_alive))
     }
 
-    /// Parks as the keeper, until something happens to a descriptor, too; then this worker is
-    /// parked no longer.
+    /// Parks as the driver, also until an event of a descriptor. Returns `true` if there was one,
+    /// and this worker is no longer parked.
     fn wait_in_kernel(&self, kernel: &Arc<Kernel>, until: u64) -> bool {
         let shared = &*self.shared;
         let mut batch = self.batch.take();
@@ -273,7 +276,7 @@ impl LocalWorker {
         found
     }
 
-    /// Looks once, before this worker is called idle.
+    /// Polls once, before this worker counts as idle.
     fn poll_while_parked(&self) -> bool {
         let mut batch = self.batch.take();
         self.shared.poll(&mut batch);
@@ -282,8 +285,8 @@ impl LocalWorker {
         found
     }
 
-    /// Delivers what a parked worker has polled. It is parked no longer, then, and leaves the
-    /// office, so that who is woken can take it.
+    /// Delivers what a parked worker has polled. If it has a permit, it is no longer parked. In any
+    /// case it gives up the driver role, so that a worker that is woken can take it.
     fn found_while_parked(&self, batch: &mut Batch) -> bool {
         if batch.events.is_empty() {
             return false;
@@ -291,8 +294,8 @@ impl LocalWorker {
         let searches = self.take_back(false);
         self.shared.leave_keeping(self.seat);
         if !searches {
-            // Without a permit it stays where it is. What it delivers is for others, who look into
-            // the global queue.
+            // Without a permit this worker stays parked. What it delivers is for other workers,
+            // which look into the global queue.
             self.core.woken.close();
         }
         self.deliver(batch, 0);

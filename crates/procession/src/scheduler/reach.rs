@@ -11,7 +11,7 @@ use crate::scheduler::current;
 use crate::scheduler::current::Hold;
 use crate::scheduler::shared::Shared;
 
-/// Schedulers that may still be reached by PID.
+/// The schedulers that may still be reached by PID.
 static REACHABLE: Mutex<BTreeMap<u32, Weak<Shared>>> = Mutex::new(BTreeMap::new());
 
 /// Makes a scheduler reachable by PID.
@@ -30,7 +30,7 @@ pub(crate) fn find(pid: Pid) -> Option<Pin> {
     shared.table().pin(pid.slot(), pid.generation()).filter(|slot| !slot.state.see().is_complete())
 }
 
-/// A scheduler by its number, if it is still there.
+/// Returns the scheduler with this number, if it still exists.
 pub(crate) fn reach(id: u32) -> Option<Hold> {
     let here = current::here().filter(|shared| shared.id() == id);
     here.or_else(|| {

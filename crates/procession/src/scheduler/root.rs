@@ -1,4 +1,4 @@
-//! What wakes a future that a thread waits for.
+//! The waker of a block-on future.
 
 use std::sync::Arc;
 use std::task::Wake as StdWake;
@@ -9,26 +9,27 @@ use procession_sync::atomic::{AtomicBool, AtomicU8};
 use crate::scheduler::shared::Shared;
 use crate::sys::Parker;
 
-/// What wakes a root future: a future that a thread waits for, and which is no process.
+/// The waker of a block-on future (*root*): a future that a thread waits for, and which is no
+/// process.
 ///
-/// A root that is `READY` is counted by its scheduler from its wake-up until it has been polled:
-/// the test clock stands still for it, also while its thread has not woken up yet.
+/// The scheduler counts a root as ready from its wake-up until it has been polled. During that time
+/// the test clock does not advance, even if the root's thread has not woken up yet.
 pub(crate) struct Root {
     shared: Arc<Shared>,
     state: AtomicU8,
-    /// Whether its thread asks whether it may wait (`scheduler/wait_cycle.rs`).
+    /// Set while its thread asks whether it may wait (`scheduler/wait_cycle.rs`).
     asks: AtomicBool,
-    /// Whether it is being polled, or was complete then.
+    /// Set while the future is being polled, and after the poll that completed it.
     polls: AtomicBool,
-    /// Where the thread parks while it has no seat.
+    /// The parker of the thread while it has no seat.
     pub(crate) parker: Parker,
 }
 
 mod phase {
     pub(super) const WAITS: u8 = 0;
-    /// Woken, and to be polled; counted.
+    /// Woken, to be polled, and counted.
     pub(super) const READY: u8 = 1;
-    /// Complete: nobody polls it any more.
+    /// Complete. It is not polled any more.
     pub(super) const GONE: u8 = 2;
 }
 
@@ -44,23 +45,24 @@ impl Root {
         }
     }
 
-    /// The scheduler that runs what it waits for.
+    /// Returns the scheduler that runs what the root waits for.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// Whether its thread waits for it, or is about to, and nothing has woken it.
+    /// Returns `true` if its thread waits for it, or is about to, and nothing has woken it.
     pub(crate) fn stands_still(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of `poll_if_ready`, twice: whoever finds it
-        // taken finds it being polled, and whoever finds that over finds the wake-up that came
-        // meanwhile. That of `asks` pairs with `set_asking`.
+        // Ordering: Acquire pairs with the Release of `poll_if_ready`, twice: a thread that finds
+        // the wake-up taken finds the root being polled, and a thread that finds the poll over
+        // finds the wake-up that came meanwhile. The Acquire of `asks` pairs with the Release of
+        // `set_asking`.
         self.asks.load(Acquire)
             || !self.polls.load(Acquire)
                 && self.state.load(Acquire) == phase::WAITS
                 && !self.polls.load(Acquire)
     }
 
-    /// Its thread asks whether it may wait, or does so no more.
+    /// Notes that its thread asks whether it may wait, or has stopped asking.
     pub(crate) fn set_asking(&self, asks: bool) {
         // Ordering: Release pairs with the Acquire of `stands_still`.
         self.asks.store(asks, Release);
@@ -72,10 +74,10 @@ impl Root {
         self.state.load(Acquire) == phase::READY
     }
 
-    /// Polls the future if it was woken; says whether it is complete.
+    /// Polls the future if it was woken. Returns `true` if it is complete.
     #[inline]
     pub(crate) fn poll_if_ready(&self, poll: &mut dyn FnMut() -> bool) -> bool {
-        // Ordering: Acquire pairs with the Release of `wake`. A load first: this is looked at
+        // Ordering: Acquire pairs with the Release of `wake`. A load first, because this runs
         // before every dispatch.
         if !self.is_ready() {
             return false;
@@ -95,7 +97,7 @@ impl Root {
     }
 }
 
-/// A root that is counted as ready while it is polled, also if the poll panics.
+/// Counts a root as ready while it is polled, even if the poll panics.
 struct Counted<'a>(&'a Shared);
 
 impl Drop for Counted<'_> {
@@ -104,7 +106,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// The thread's own hold of the root: when it goes, the root is `GONE`.
+/// The thread's own reference to its root. Dropping it makes the root `GONE`.
 pub(crate) struct RootHold(pub(crate) Arc<Root>);
 
 impl Drop for RootHold {
@@ -121,7 +123,7 @@ impl StdWake for Root {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Before it is seen to be ready, so that the count is never too small.
+        // Counted before the root can be seen as ready, so that the count is never too small.
         self.shared.count_ready_root();
         // Ordering: Release pairs with the Acquire of `poll_if_ready`.
         if self.state.compare_exchange(phase::WAITS, phase::READY, AcqRel, Acquire).is_err() {
@@ -129,7 +131,7 @@ impl StdWake for Root {
         }
         self.parker.unpark();
         if self.shared.callers.drive {
-            // It may be this thread that sits there.
+            // The thread in the first seat may be the one that waits.
             self.shared.wake_caller();
         }
     }

@@ -21,15 +21,16 @@ impl LocalWorker {
     pub(crate) fn run(&self, ready: Ready) {
         let slot = ready.slot();
         let seat = self.shared.seat(self.seat);
-        // Before its step begins: these wakers wake it, which must not count as news.
+        // Before the step begins: these wakers wake this process, which must not count as a new
+        // wake-up.
         for waker in slot.take_foreign_wakers() {
             drop(guarded(|| waker.wake()));
         }
         let seen = slot.state.start();
-        // Only this worker writes these, so no read-modify-writes.
+        // Only this worker writes these words, so no read-modify-writes are needed.
         seat.running.store(slot.index() + 1, Relaxed);
-        // Ordering: Release pairs with the Acquire of `in_steps`: who finds the step finds whose it
-        // is.
+        // Ordering: Release pairs with the Acquire of `in_steps`: a thread that finds the step
+        // finds its process.
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Release);
         slot.steps.store(slot.steps.load(Relaxed).wrapping_add(1), Relaxed);
         if !self.step.inherits.take() {
@@ -71,7 +72,7 @@ impl LocalWorker {
                 let ended = guarded(|| unsafe {
                     slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit.clone())))
                 });
-                // A second panic, of a `Drop`: the state is gone all the same, and the first exit
+                // A second panic, in a `Drop`: the state is gone nevertheless, and the first exit
                 // stands.
                 drop(ended);
                 self.end(ready, &exit);
@@ -80,8 +81,8 @@ impl LocalWorker {
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// The step has ended its process: the slot may be another's before this returns, so the worker
-    /// names it no longer when users' code runs.
+    /// Ends a process after its last step. Its slot may be reused before this returns, so the
+    /// worker forgets the process before users' code runs.
     fn end(&self, ready: Ready, exit: &Exit) {
         complete(&self.shared, ready, exit);
         self.step.process.set(None);
@@ -90,16 +91,15 @@ impl LocalWorker {
     }
 }
 
-/// Ends a process whose result is in its body; the caller runs it, and goes on with `note_end`,
-/// which may run users' code, when it is nobody's step any more: the slot may be another's by then.
+/// Ends a process that the caller runs. The result is in its body. The slot may be reused when this
+/// returns. The caller must then call `note_end`, which may run users' code, outside any step.
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
     slot.drop_foreign_wakers();
     let counter = current::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());
     if slot.is_alone() {
-        // A result whose `Drop` does not return is that of a process that still runs.
-        // SAFETY: [running] the handle is gone, so the body is the caller's until the end.
+        // If the `Drop` of a result does not return, its process counts as running.
         drop_guarded(unsafe { slot.with_body(Option::take) });
         if slot.seal() {
             // SAFETY: just sealed, and nothing is left of it.
@@ -109,8 +109,8 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
         }
     }
     counter.add(|stats| &stats.discarded, slot.close_mailbox().into());
-    // Whoever gets the result finds it counted. What nobody waits for has ended when its result is
-    // dropped.
+    // If there is a handle, count the end first, so that the thread that receives the result finds
+    // it counted. Without a handle, the process has ended once its result is dropped.
     let counted = slot.state.see().has_handle();
     if counted {
         counter.add(|stats| &stats.ended, 1);
@@ -134,17 +134,17 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     {
         drop(guarded(|| waiter.wake()));
     }
-    // Code of the user's has run since the first look, and may have polled a context: nobody wakes
-    // what it left.
+    // User code has run since the first look, and may have polled a context. Its wakers are never
+    // woken.
     slot.drop_foreign_wakers();
-    // SAFETY: completed above, by who ran it.
+    // SAFETY: completed above, by the caller that ran it.
     unsafe { crate::process::life::let_go(ready, detached) };
     if !counted {
         counter.add(|stats| &stats.ended, 1);
     }
 }
 
-/// Ends a process that was never queued: its maker holds its entry.
+/// Ends a process that was never queued. Its creator holds its entry.
 pub(crate) fn end_unqueued(shared: &Shared, ready: Ready) {
     let slot = ready.slot();
     let _ = slot.state.start();

@@ -11,14 +11,15 @@ use crate::scheduler::pace::Turn;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::worker::queue_share;
 
-/// Runs in a row out of the next slot while other local work waits; tokio's number.
+/// The maximum number of runs in a row from the LIFO slot while other local work waits. The number
+/// is tokio's.
 const NEXT_IN_A_ROW: u32 = 3;
 
-/// The same while steps are slow: each run delays what is owed by a whole step.
+/// The same maximum while steps are slow: each run delays the owed turns by a whole step.
 const NEXT_IN_A_ROW_SLOW: u32 = 1;
 
 impl LocalWorker {
-    /// How long a chain of wake-ups may be while other local work waits.
+    /// Returns the maximum length of a chain of wake-ups while other local work waits.
     pub(crate) fn chain_max(&self) -> u32 {
         if self.core.pace.is_slow() { NEXT_IN_A_ROW_SLOW } else { NEXT_IN_A_ROW }
     }
@@ -29,14 +30,14 @@ impl LocalWorker {
             let is_alone = !self.has_local();
             if self.step.chain.get() < self.chain_max() || is_alone {
                 self.step.chain.set(self.step.chain.get().saturating_add(1));
-                // A chain that keeps nobody waiting has a budget for each step. Otherwise its
-                // processes would give way to nobody, and another worker would be woken for them:
-                // `pingpong` took twice as long on two workers.
+                // A chain that makes no other process wait has a full budget for each step.
+                // Otherwise its processes would yield for no other process, and another worker
+                // would be woken for them: `pingpong` took twice as long on two workers.
                 self.step.inherits.set(!is_alone);
                 self.announce_queued();
                 return Some(next);
             }
-            // It has had its turns.
+            // Its turns in a row are used up.
             self.push_continued(next);
         }
         self.step.chain.set(0);
@@ -54,12 +55,12 @@ impl LocalWorker {
         found
     }
 
-    /// Whose turn is owed since the last service.
+    /// Takes the process of the next owed turn, if any.
     fn find_owed(&self) -> Option<Ready> {
         let core = &self.core;
         let turn = core.owed.next();
         let found = match turn {
-            // Bound processes and others have every other of these turns.
+            // Bound and other woken processes alternate in these turns.
             Turn::Woken => {
                 self.find_woken_bound().or_else(|| core.woken.pop()).or_else(|| self.pop_bound())
             }
@@ -73,8 +74,8 @@ impl LocalWorker {
         found
     }
 
-    /// Before something else runs: what was pushed onto a ring since the last time is for others,
-    /// too.
+    /// Announces, before other work runs, what was pushed onto a ring since the last announcement:
+    /// other workers may take it.
     #[inline]
     fn announce_queued(&self) {
         if self.unannounced.take() && self.has_queued() {
@@ -82,14 +83,14 @@ impl LocalWorker {
         }
     }
 
-    /// A woken process that is bound to this worker, at every other call.
+    /// Takes a woken process that is bound to this worker, at every other call.
     #[inline]
     fn find_woken_bound(&self) -> Option<Ready> {
         let bound_turn = !self.bound.ran_last.replace(false);
         if bound_turn { self.pop_bound() } else { None }
     }
 
-    /// The oldest continued process.
+    /// Takes the oldest continued process.
     #[inline]
     fn pop_continued(&self) -> Option<Ready> {
         let core = &self.core;
@@ -101,8 +102,8 @@ impl LocalWorker {
         Some(ready)
     }
 
-    /// The oldest continued process; a bound one, if as many others have had their turn as were
-    /// before it.
+    /// Takes the oldest continued process, or a bound one if all processes that were ahead of it
+    /// have had their turns.
     #[inline(never)]
     fn pop_continued_or_bound(&self) -> Option<Ready> {
         let core = &self.core;
@@ -132,7 +133,7 @@ impl LocalWorker {
     #[inline(never)]
     fn pop_bound_of_both(&self) -> Option<Ready> {
         let seat = &self.shared.seat(self.seat).bound;
-        // What others have queued has every other turn.
+        // Processes queued by others have every other turn.
         let others_turn =
             self.bound.of_others.replace(!self.bound.of_others.get()) && !seat.is_empty();
         let own = || self.core.bound.borrow_mut().pop_front();
@@ -149,15 +150,15 @@ impl LocalWorker {
         !self.core.bound.borrow().is_empty() || !self.core.bound_continued.borrow().is_empty()
     }
 
-    /// Whether anything is queued here that others can take, except in the LIFO slot; or behind a
-    /// ring of this worker.
+    /// Returns `true` if anything is queued here that others can take, except in the LIFO slot, or
+    /// if anything is queued behind a ring of this worker.
     fn has_queued(&self) -> bool {
         let core = &self.core;
         let is_any = !core.continued.is_empty() || !core.woken.is_empty() || !core.deque.is_empty();
         is_any || core.continued.overflows() || core.woken.overflows()
     }
 
-    /// Whether anything is queued here, except in the LIFO slot.
+    /// Returns `true` if anything is queued here, except in the LIFO slot.
     fn has_local(&self) -> bool {
         self.has_queued() || self.has_bound() || !self.shared.seat(self.seat).bound.is_empty()
     }
@@ -167,14 +168,14 @@ impl LocalWorker {
         Some(Ready::from_raw(self.shared.seat(self.seat).next.take()?))
     }
 
-    /// Global queue, timers, descriptors, other workers.
+    /// Looks at the global queue, timers, descriptors and other workers.
     pub(crate) fn find_shared(&self) -> Option<Ready> {
         let come_up = || if self.fire_due() | self.poll() { self.find_local() } else { None };
         self.pop_global().or_else(come_up).or_else(|| self.search())
     }
 
-    /// The oldest of the global queue, or of the overflow queue, to be run. A share of the rest
-    /// goes into the ring before it.
+    /// Takes the oldest process of the global queue, or of the overflow queue, to be run. A share
+    /// of the rest is moved into the ring.
     fn pop_global(&self) -> Option<Ready> {
         let (core, shared) = (&self.core, &*self.shared);
         self.pop_behind(&core.woken, &shared.queues.global)
@@ -190,7 +191,7 @@ impl LocalWorker {
         let mut first = None;
         if !behind.is_empty() {
             self.take_share(lane, behind, 1 + lane.room(), Some(&mut first));
-            // What this worker does not run at once is for others, too.
+            // Other workers may take what this worker does not run immediately.
             if !lane.is_empty() {
                 self.shared.announce();
             }
@@ -199,8 +200,8 @@ impl LocalWorker {
         first
     }
 
-    /// Takes a share, of `most` at most, of the queue behind a ring into that ring, except the
-    /// first if that is asked for. Returns how many there were.
+    /// Moves a share of the queue behind a ring into that ring, at most `most` processes. If
+    /// `first` is given, stores the first one there instead. Returns the number of processes taken.
     pub(crate) fn take_share<const CAPACITY: usize>(
         &self,
         lane: &Lane<Ready, CAPACITY>,
@@ -217,7 +218,7 @@ impl LocalWorker {
         queue_share(lane, share, first)
     }
 
-    /// Looks at the other workers, unless enough others do.
+    /// Searches the other workers, unless enough others are searching.
     fn search(&self) -> Option<Ready> {
         let shared = &*self.shared;
         let reach = shared.idle.reach();
@@ -260,8 +261,8 @@ impl LocalWorker {
         None
     }
 
-    /// The other seats, in random order. With extra seats in use, in the order of their numbers,
-    /// from a random one on.
+    /// Returns the other seats in random order or, with extra seats in use, in the order of their
+    /// numbers from a random one on.
     pub(crate) fn others(&self, seats: u32) -> impl Iterator<Item = SeatId> + use<> {
         let (start, stride) = {
             let mut generator = self.core.generator.borrow_mut();
@@ -274,7 +275,7 @@ impl LocalWorker {
             (generator.u32(0..seats), stride)
         };
         let own = self.seat;
-        // A stride that is coprime to their number visits each once.
+        // A stride coprime to the number of seats visits each once.
         (0..seats)
             .map(move |i| {
                 SeatId(
@@ -287,7 +288,7 @@ impl LocalWorker {
 
     fn steal(&self, victim: SeatId, lost: &mut bool) -> Option<Ready> {
         let victim = self.shared.seat(victim);
-        // An empty queue is told by two loads, without a read-modify-write.
+        // Two loads show that a queue is empty, without a read-modify-write.
         let (core, queues) = (&self.core, &victim.queues);
         let mut taken = |stolen: Steal<Ready>| {
             *lost |= stolen.is_retry();
@@ -302,8 +303,8 @@ impl LocalWorker {
         Some(ready)
     }
 
-    /// What is taken from another worker only when nothing else is left: its next slot, if that is
-    /// old, and its due timers.
+    /// Takes from another worker what is only taken if there is nothing else: its LIFO slot, if the
+    /// entry is old, and its due timers.
     fn steal_late(&self, victim: SeatId) -> Option<Ready> {
         let shared = &*self.shared;
         let seat = shared.seat(victim);

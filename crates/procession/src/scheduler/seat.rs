@@ -1,4 +1,4 @@
-//! A worker's place, as the others see it, and all such places of a scheduler.
+//! A worker's seat, as the other workers see it, and all seats of a scheduler.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,34 +16,33 @@ use crate::sys::{Parker, ThreadFile, World};
 use crate::time::action::Action;
 use crate::time::timers::Timers;
 
-/// A worker's place, as the others see it.
+/// A worker's seat, as the other workers see it.
 pub(crate) struct Seat {
     pub(crate) queues: Queues,
     pub(crate) next: LifoSlot<Slot>,
-    /// Processes that run here only.
+    /// Processes that run only here.
     pub(crate) bound: Global<Ready>,
     pub(crate) timers: Timers<Action>,
-    /// Odd while a step runs: twice the number of steps that have ended. Written by the worker
+    /// Twice the number of steps that have ended, and odd while a step runs. Written by the worker
     /// without a read-modify-write.
     pub(crate) step: AtomicU64,
-    /// Whose step runs: the index of its slot and 1; 0 once that has ended. For the watchdog, as
-    /// are the next two, and for snapshots.
+    /// The slot index of the process that runs its step, plus 1; 0 after the step. For the
+    /// watchdog, as are the next two fields, and for snapshots.
     pub(crate) running: AtomicU32,
-    /// Whether the thread is in a blocking section.
+    /// Set while the thread is in a blocking section.
     pub(crate) in_section: AtomicBool,
-    /// The system's number for the thread; 0 if none sits there.
+    /// The system's number for the thread, or 0 if the seat is vacant.
     pub(crate) thread: AtomicU32,
-    /// What tells the watchdog the state of that thread. Kept open by the watchdog, closed when the
-    /// thread leaves.
+    /// The file from which the watchdog reads the state of that thread. The watchdog keeps it open;
+    /// it is closed when the thread leaves.
     pub(crate) thread_file: Mutex<Option<ThreadFile>>,
     pub(crate) parker: Parker,
     pub(crate) stats: Stats,
-    /// What the thread waits for, if that is the future of a `block_on`
-    /// (`scheduler/wait_cycle.rs`).
+    /// The block-on future that the thread waits for, if any (`scheduler/wait_cycle.rs`).
     pub(crate) waits_for: Mutex<Option<Arc<Root>>>,
-    /// Coroutines that have begun here, and so stay here.
+    /// The number of coroutines that have begun here, and so stay here.
     pub(crate) coroutines: AtomicU32,
-    /// What the worker keeps to itself, while no thread sits here.
+    /// The worker's private state, while no thread sits here.
     pub(crate) core: Mutex<Option<Core>>,
 }
 
@@ -68,7 +67,7 @@ impl Seat {
         }
     }
 
-    /// Whether nothing is left in a vacant seat.
+    /// Returns `true` if a vacant seat holds nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.queues.are_empty()
             && self.bound.is_empty()
@@ -79,13 +78,13 @@ impl Seat {
 
 /// The seats of a scheduler.
 pub(crate) struct SeatTable {
-    /// As many seats as the scheduler was built wide. To these processes may be bound.
+    /// The first seats, as many as the scheduler was built wide. Processes may be bound to these.
     first: Box<[Seat]>,
-    /// Those beyond, for the threads that take over from blocked ones; made when first used.
+    /// The extra seats, for threads that take over from blocked ones. Made when first used.
     extra: Box<[OnceLock<Box<Seat>>]>,
-    /// Pending timers of each seat at most.
+    /// The maximum number of pending timers of each seat.
     timers_max: u32,
-    /// Numbers coprime to that of the first seats.
+    /// The numbers coprime to the number of first seats.
     strides: Box<[u32]>,
 }
 
@@ -100,19 +99,19 @@ impl SeatTable {
         }
     }
 
-    /// A seat, if it is one of the first.
+    /// Returns the seat if it is one of the first.
     #[inline]
     pub(crate) fn get_first(&self, seat: SeatId) -> Option<&Seat> {
         self.first.get(seat.0 as usize)
     }
 
-    /// A seat beyond the first, which is made if this is its first use.
+    /// Returns an extra seat, and makes it if this is its first use.
     pub(crate) fn get_extra(&self, seat: SeatId, world: &World) -> &Seat {
         let make = || Box::new(Seat::new(world.generator(seat.0.into()), self.timers_max));
         self.extra[seat.0 as usize - self.first.len()].get_or_init(make)
     }
 
-    /// A seat, if it has been used.
+    /// Returns the seat if it has been used.
     pub(crate) fn made(&self, seat: SeatId) -> Option<&Seat> {
         let number = seat.0 as usize;
         self.first
@@ -120,28 +119,28 @@ impl SeatTable {
             .or_else(|| self.extra.get(number - self.first.len())?.get().map(|seat| &**seat))
     }
 
-    /// Every seat that was ever used.
+    /// Returns every seat that was ever used.
     pub(crate) fn used(&self) -> impl Iterator<Item = &Seat> {
         self.up_to(self.len())
     }
 
-    /// Every seat that was ever used, of so many from the first on, and all of the first.
+    /// Returns all first seats, and the extra seats below number `count` that were ever used.
     #[inline]
     pub(crate) fn up_to(&self, count: usize) -> impl Iterator<Item = &Seat> {
         let extra = count.saturating_sub(self.first.len());
-        // One that is not made yet has nothing in it.
+        // A seat that is not made yet holds nothing.
         self.first
             .iter()
             .chain(self.extra[..extra].iter().filter_map(|seat| seat.get().map(|seat| &**seat)))
     }
 
-    /// How many seats there are to which processes can be bound: as many as the scheduler was built
-    /// wide.
+    /// Returns the number of first seats, to which processes can be bound: the width with which the
+    /// scheduler was built.
     pub(crate) fn first(&self) -> u32 {
         self.first.len() as u32
     }
 
-    /// How many there are, used or not.
+    /// Returns the number of seats, used or not.
     pub(crate) fn len(&self) -> usize {
         self.first.len() + self.extra.len()
     }

@@ -1,6 +1,6 @@
-//! The number of a worker, and the deadline that never comes.
+//! The number of a seat, and the deadline that never comes.
 
-/// A worker's place: its number in the scheduler.
+/// The number of a worker's seat in its scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeatId(pub(crate) u32);
 

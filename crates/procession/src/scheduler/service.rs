@@ -1,4 +1,5 @@
-//! The services of a worker: timers, descriptors, the global queue, and a balance with others.
+//! The services of a worker: timers, descriptors, the global queue, and the balance with other
+//! workers.
 
 use procession_queue::Global;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -12,33 +13,34 @@ use crate::scheduler::seat_id::SeatId;
 use crate::time::action::Action;
 use crate::time::timers::Timers;
 
-/// Services with short steps of which one takes a share of what has overflowed deques; the others
-/// take one process. That is the roots of whole trees of processes, each of which makes a deque
-/// overflow again. With a share at every service, `skynet` takes a third longer.
+/// One in `SHARE_EVERY` services with short steps takes a share of what has overflowed deques. The
+/// others take one process. Such processes are the roots of whole trees of processes, each of which
+/// makes a deque overflow again. With a share at every service, `skynet` takes a third longer.
 const SHARE_EVERY: u32 = 4;
 
-/// Such a share.
+/// The number of processes in such a share.
 const SHARE: usize = 17;
 
-/// Services in a row that do not read the clock, if seats without permits may depend on it. Each
-/// comes 250 us after the one before it at the latest, as far as the worker knows.
+/// The maximum number of services in a row that do not read the clock, if seats without permits may
+/// depend on it. Each comes at most 250 us after the one before it, as far as the worker knows.
 const TIMELESS: u32 = 4;
 
-/// Nanoseconds for which a service with slow steps goes on while timers or descriptors bring more.
+/// The time in nanoseconds for which a service with slow steps continues while timers or
+/// descriptors bring more.
 const SERVE_FOR: u64 = 100_000;
 
 /// Nanoseconds between two comparisons with the rings of other workers.
 const BALANCE_EVERY: u64 = SERVE_EVERY;
 
-/// Processes that one comparison moves at most.
+/// The maximum number of processes that one comparison moves.
 const BALANCE_MAX: usize = 16;
 
-/// Workers that are compared with at most, drawn by chance: enough to find one of two that has
+/// The maximum number of workers compared with, drawn at random: enough to find one of two that has
 /// more.
 const BALANCE_WITH: usize = 4;
 
 impl LocalWorker {
-    /// `Look` of `scheduler/pace.rs`, and a service if it is time for one.
+    /// `Look` of `scheduler/pace.rs`, with a service if one is due.
     #[inline(never)]
     pub(crate) fn look(&self, beacon: u64) {
         let look = self
@@ -54,7 +56,7 @@ impl LocalWorker {
     fn serve(&self, look: Look) {
         let core = &self.core;
         let now = look.now.or_else(|| self.time_for_others());
-        // What waits in these queues is older than what comes now.
+        // Processes in these queues are older than those that come now.
         self.serve_global(look.dispatches as usize);
         self.serve_overflow(look.dispatches as usize);
         let (mut has_more, until) = (true, now.map_or(0, |now| now.saturating_add(SERVE_FOR)));
@@ -71,16 +73,16 @@ impl LocalWorker {
             now.is_some_and(|now| now.saturating_sub(self.balanced_at.get()) >= BALANCE_EVERY);
         if compares {
             self.balanced_at.set(now.unwrap_or_default());
-            // Before it is counted what waits here.
+            // Before the processes that wait here are counted.
             self.take_left_behind();
         }
         let bound = core.bound.borrow().len() + self.shared.seat(self.seat).bound.len();
         let continued = core.continued.len() + core.bound_continued.borrow().len();
-        // All of the deque is owed a turn while steps are slow, and one process of it otherwise.
+        // While steps are slow, the whole deque is owed a turn; otherwise one process of it.
         let spawned = core.deque.len().min(if core.pace.is_slow() { usize::MAX } else { 1 });
         let woken = core.woken.len() + bound;
         if spawned == 0 && (woken == 0 || continued == 0) {
-            // Only one class waits, in a ring: the usual order serves it.
+            // Only one class waits, in a ring. The usual order serves it.
             core.owed.note(0, 0, 0);
         } else {
             core.owed.note(woken, continued, spawned);
@@ -90,8 +92,9 @@ impl LocalWorker {
         }
     }
 
-    /// Takes over what is queued at seats without a permit. Nobody runs it there: the thread
-    /// blocks, is parked, or has left. Workers that always have something to do never steal.
+    /// Takes over processes that are queued at seats without a permit. No worker runs them there:
+    /// the thread blocks, is parked, or has left. Workers that always have something to do never
+    /// steal.
     fn take_left_behind(&self) {
         let shared = &*self.shared;
         let is_filled = |seat: &SeatId| !shared.seat(*seat).queues.are_empty();
@@ -101,7 +104,7 @@ impl LocalWorker {
         }
         for other in shared.idle.without_permit(filled) {
             let seat = shared.seat(other);
-            // As many as there are now: its step may go on, and queue more.
+            // At most as many as there are now: the step of that seat may go on, and queue more.
             for _ in 0..seat.queues.len() {
                 if let Some(ready) = seat.queues.woken.steal().success() {
                     self.push_woken(ready);
@@ -119,8 +122,8 @@ impl LocalWorker {
     }
 
     /// Refills the woken ring from the global queue, for as many dispatches as there were since the
-    /// last service: half of these turns are those of woken processes. Half of those belong to the
-    /// global queue, however many are woken here.
+    /// last service. Woken processes have half of these turns. Half of those belong to the global
+    /// queue, however many processes are woken here.
     fn serve_global(&self, dispatches: usize) {
         let shared = &*self.shared;
         if shared.queues.global.is_empty() {
@@ -129,13 +132,13 @@ impl LocalWorker {
         let wanted =
             (dispatches / 2 + 1).saturating_sub(self.core.woken.len()).max(dispatches / 4 + 1);
         self.refill(&self.core.woken, &shared.queues.global, wanted);
-        // What this worker does not run at once is for others, too.
+        // Other workers may take what this worker does not run immediately.
         shared.announce();
     }
 
-    /// Refills the continued ring from the overflow queue: by as many as have continued since the
-    /// last service, if the ring has overflowed, since all of them are there now. Otherwise it is
-    /// what has overflowed a deque, and has a share now and then.
+    /// Refills the continued ring from the overflow queue. If the ring has overflowed, by as many
+    /// processes as have continued since the last service, since all of them are in the queue now.
+    /// Otherwise the queue holds what has overflowed deques, and gets a share now and then.
     fn serve_overflow(&self, dispatches: usize) {
         let (core, shared) = (&self.core, &*self.shared);
         if shared.queues.overflow.is_empty() {
@@ -152,8 +155,8 @@ impl LocalWorker {
         shared.announce();
     }
 
-    /// Takes so many processes of the queue behind a ring into that ring, if there are as many and
-    /// there is room.
+    /// Moves `wanted` processes of the queue behind a ring into that ring, as far as there are so
+    /// many and there is room.
     fn refill<const CAPACITY: usize>(
         &self,
         lane: &Lane<Ready, CAPACITY>,
@@ -170,7 +173,7 @@ impl LocalWorker {
         }
     }
 
-    /// Takes over a part of the continued processes of a worker that has more to do.
+    /// Takes over part of the continued processes of a worker that has more to do.
     fn balance(&self) {
         let shared = &*self.shared;
         let reach = shared.idle.reach();
@@ -191,7 +194,8 @@ impl LocalWorker {
         }
     }
 
-    /// Queues who waits for what has happened to descriptors; says whether there was anything.
+    /// Queues the processes that wait for events of descriptors. Returns `true` if there were any
+    /// events.
     #[inline]
     pub(crate) fn poll(&self) -> bool {
         self.shared.poller.kernel().is_some() && self.poll_kernel()
@@ -202,32 +206,33 @@ impl LocalWorker {
         let mut batch = self.batch.take();
         let found = self.shared.poll(&mut batch);
         if found {
-            // This worker runs one itself.
+            // This worker runs one of the processes itself.
             self.deliver(&mut batch, 1);
         }
         self.batch.replace(batch);
         found
     }
 
-    /// Queues them, where others can take them; but for `own` of them, each is worth a worker.
+    /// Queues these processes where others can take them. Each, except for `own` of them, is worth
+    /// waking a worker.
     pub(crate) fn deliver(&self, batch: &mut Batch, own: usize) {
         let woken = self.shared.deliver(batch);
-        // Some of them this worker has announced already, and threads that are no workers wake
-        // themselves: at worst a few look in vain.
+        // This worker has announced some of them already, and threads that are no workers wake
+        // themselves. At worst a few workers look and find nothing.
         self.shared.announce_many(woken.saturating_sub(own));
     }
 
-    /// Fires what is due here and in the timers of threads that are no workers; says whether
-    /// anything was.
+    /// Fires timers that are due here and among those of threads that are no workers. Returns
+    /// `true` if any were due.
     pub(crate) fn fire_due(&self) -> bool {
         let shared = &*self.shared;
         let own = self.fire(&shared.seat(self.seat).timers);
         self.fire(&shared.clock.outside) || own
     }
 
-    /// Fires due timers of other workers: of all if steps are slow here, since they will be slow
-    /// there, too; otherwise of those without a permit, and of those that have not come to it for
-    /// as long as lies between two services.
+    /// Fires due timers of other workers. If steps are slow here, fires those of all workers, since
+    /// their steps will be slow, too. Otherwise fires those of workers without a permit, and timers
+    /// that have been due for longer than the interval between two services.
     fn fire_due_of_others(&self) -> bool {
         let shared = &*self.shared;
         let now = shared.world.now();
@@ -249,8 +254,8 @@ impl LocalWorker {
         fired
     }
 
-    /// The time, at every fourth service that does not know it, if a seat without a permit may
-    /// depend on this worker: its steps are so short that this is soon enough.
+    /// Returns the time at every fourth service that does not know it, if a seat without a permit
+    /// may depend on this worker. The steps are so short that this is soon enough.
     fn time_for_others(&self) -> Option<u64> {
         let timeless = &self.core.timeless;
         timeless.set(timeless.get() + 1);
@@ -270,8 +275,8 @@ impl LocalWorker {
     }
 }
 
-/// How many processes a worker takes over that is between two steps and has `own` ready, from one
-/// that has so many queued and perhaps another in its step: half of the difference.
+/// Returns the number of processes that a worker between two steps with `own` ready processes takes
+/// over from a worker with `queued` ones and perhaps another in its step: half of the difference.
 fn surplus(own: usize, queued: usize, in_step: bool) -> usize {
     ((queued + usize::from(in_step)).saturating_sub(own) / 2).min(BALANCE_MAX)
 }
@@ -280,9 +285,9 @@ fn surplus(own: usize, queued: usize, in_step: bool) -> usize {
 mod tests {
     use super::{BALANCE_MAX, surplus};
 
-    /// Two workers with so many processes each, in all of which they run in turn: each compares at
-    /// a boundary of its own, while the other is in a step. Returns how many each has at the end,
-    /// and how many were moved.
+    /// Simulates two workers with this many processes, all of which they run in turn. Each compares
+    /// at a boundary of its own, while the other is in a step. Returns the final number at each,
+    /// and the number of moves.
     fn balanced(mut processes: [usize; 2]) -> ([usize; 2], usize) {
         let mut moved = 0;
         for round in 0..200 {

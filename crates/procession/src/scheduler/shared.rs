@@ -1,4 +1,4 @@
-//! What the workers of a scheduler, and everybody who knows one of its processes, share.
+//! The state that the workers of a scheduler share with all threads that know one of its processes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -28,10 +28,10 @@ use crate::scheduler::threads::state::ThreadSupply;
 use crate::sys::World;
 use crate::watchdog::state::Watchdog;
 
-/// What the workers of a scheduler, and everybody who knows one of its processes, share.
+/// The state that the workers of a scheduler share with all threads that know one of its processes.
 ///
-/// Each part has the methods that need no other. Those that need several stand in the file of their
-/// subject, in an `impl` block of this.
+/// Each part has the methods that need no other part. Methods that need several stand in the file
+/// of their subject, in an `impl` block of this type.
 pub(crate) struct Shared {
     pub(crate) identity: Identity,
     pub(crate) world: World,
@@ -50,14 +50,14 @@ pub(crate) struct Shared {
     pub(crate) stats: SharedStats,
 }
 
-/// How a scheduler is named, and how it names itself.
+/// The names of a scheduler, and its reference to itself.
 pub(crate) struct Identity {
     pub(crate) me: Weak<Shared>,
     pub(crate) id: u32,
     pub(crate) name: String,
 }
 
-/// Where the processes of a scheduler are found: by slot, and by name.
+/// The index of a scheduler's processes, by slot and by name.
 pub(crate) struct ProcessIndex {
     pub(crate) table: Table,
     pub(crate) names: Names,
@@ -80,7 +80,7 @@ impl ProcessIndex {
         foreign.remove(&slot).unwrap_or_default()
     }
 
-    /// Takes all that were left.
+    /// Takes all wakers that were left.
     fn take_all_foreign(&self) -> impl Iterator<Item = Waker> + use<> {
         mem::take(&mut *self.foreign.lock()).into_values().flatten()
     }
@@ -88,12 +88,12 @@ impl ProcessIndex {
 
 /// The queues that belong to no worker.
 pub(crate) struct SharedQueues {
-    /// The global queue: what became ready outside of the workers, and what a woken ring had no
-    /// room for.
+    /// The global queue: processes that became ready outside of the workers, and those for which a
+    /// woken ring had no room.
     pub(crate) global: Global<Ready>,
-    /// The overflow queue: what a continued ring or a deque had no room for.
+    /// The overflow queue: processes for which a continued ring or a deque had no room.
     pub(crate) overflow: Global<Ready>,
-    /// Whether order is left to chance where nobody may rely on it.
+    /// Set if the order is random wherever no caller may rely on it.
     pub(crate) shuffled: bool,
 }
 
@@ -112,12 +112,12 @@ impl SharedQueues {
     }
 }
 
-/// What the program has given to a scheduler when it was built.
+/// The objects that the program passed to the builder of the scheduler.
 pub(crate) struct Extensions {
     pub(crate) handlers: Registry,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
-    /// The runtime of tokio's in whose context everything here runs, if there is one.
+    /// The tokio runtime that provides the context for everything here, if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) bridge: Option<Arc<crate::bridge::runtime::Bridge>>,
 }
@@ -157,13 +157,13 @@ impl Shared {
         self.seats.get_extra(seat, &self.world)
     }
 
-    /// Every seat in which there may be anything.
+    /// Returns every seat that may hold anything.
     #[inline]
     pub(crate) fn all_seats(&self) -> impl Iterator<Item = &Seat> {
         self.seats.up_to(self.idle.reach() as usize)
     }
 
-    /// How many workers may run at once.
+    /// Returns the number of workers that may run at once.
     pub(crate) fn width(&self) -> usize {
         self.idle.width() as usize
     }
@@ -193,8 +193,8 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// Whoever holds the last address of a process may come here, also a worker of another
-    /// scheduler. So what is of the user's is dropped one by one.
+    /// Drops the user's values one by one: the last address of a process may be dropped by any
+    /// thread, even by a worker of another scheduler.
     fn drop(&mut self) {
         for timers in self.seats.used().map(|seat| &seat.timers).chain([&self.clock.outside]) {
             timers.clear(&mut drop_guarded);

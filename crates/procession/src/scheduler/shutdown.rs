@@ -1,50 +1,53 @@
-//! How far a scheduler is from its end.
+//! The phases of a scheduler on its way to its end.
 //!
 //! # Closing protocol
 //!
 //! ## Problem
-//! A shutdown walks over all slots and terminates what it finds, while a process is being spawned
-//! into a slot that it has just passed. The newcomer would run on for ever. Likewise somebody who
-//! waits for the last process to end looks, finds one alive, and goes to sleep just after that one
-//! looked for who waits.
+//! - A shutdown walks over all slots and terminates the processes that it finds, while a process is
+//!   being spawned into a slot that it has just passed. The new process would run forever.
+//! - A thread that waits for the last process to end finds one alive. It goes to sleep just after
+//!   that process looked for waiters.
 //!
 //! ## States
 //! One word that only grows: `OPEN`, or `OPEN_UNFENCED` where there are no asymmetric fences
 //! (`util/membarrier.rs`); `STOPPING` (processes clean up; only they may spawn); `TERMINATING`
-//! (nobody may spawn); `ENDED` (no process is left; threads leave their seats).
+//! (nothing may be spawned); `ENDED` (no process is left; threads leave their seats).
 //!
 //! ## Steps
-//! Shutdown: `Enter` raise the word · `EnterFence` heavy · `Walk` all slots. Spawner: look at the
-//! word · `Publish` the slot · `PublishFence` light · `CatchUp` look at the word again. If it tells
-//! of a shutdown, the spawner ends the newcomer at once, without queueing it: the workers may have
-//! left. Ending process: count itself as ended · `PublishFence` light · `CatchUp`. Unless the word
-//! is open: fence(SeqCst) · look whether all have ended · take the wakers of those who waited for
-//! that. Waiter, after `Enter`: `Leave` its waker · fence(SeqCst) · look whether all have ended.
+//! - Shutdown: `Enter` raise the word · `EnterFence` heavy · `Walk` all slots.
+//! - Spawner: look at the word · `Publish` the slot · `PublishFence` light · `CatchUp` look at the
+//!   word again. If it shows a shutdown, the spawner ends the new process immediately, without
+//!   queueing it: the workers may have left.
+//! - Ending process: count itself as ended · `PublishFence` light · `CatchUp`. Unless the word is
+//!   open: fence(SeqCst) · look whether all have ended · if so, take the wakers of the waiters.
+//! - Waiter, after `Enter`: `Leave` its waker · fence(SeqCst) · look whether all have ended.
 //!
-//! `EnterFence` and `PublishFence` are asymmetric, since spawners and ends pass one for each
-//! process and a shutdown passes the other once. Where there are no such fences, `CatchUp` finds
-//! `OPEN_UNFENCED`. Then it passes a fence(SeqCst) and looks once more, and `EnterFence` is a
-//! fence(SeqCst).
+//! `EnterFence` and `PublishFence` are asymmetric: each spawn and each end passes one
+//! `PublishFence`, and a shutdown passes one `EnterFence`. Where there are no such fences,
+//! `CatchUp` finds `OPEN_UNFENCED`. Then it passes a fence(SeqCst) and looks once more, and
+//! `EnterFence` is a fence(SeqCst).
 //!
 //! ## Why it works
 //! `EnterFence` and `PublishFence` are ordered. If `EnterFence` is first, `CatchUp` sees the word.
-//! If `PublishFence` is first, `Walk` sees the slot, and the waiter sees the count. An ending
-//! process that sees the word has a fence(SeqCst) before its look at the wakers, and the waiter has
-//! one after `Leave`. Those two are ordered as well: either the waiter sees the count, or the
-//! process finds the waker. So an end is noticed wherever it happens: on a worker that goes on to
-//! other work, on a caller's thread that leaves its seat without parking, and on a thread that is
-//! no worker.
+//! If `PublishFence` is first, `Walk` sees the slot, and the waiter sees the count.
+//!
+//! An ending process that sees the word has a fence(SeqCst) before its look at the wakers, and the
+//! waiter has one after `Leave`. Those two are ordered as well: either the waiter sees the count,
+//! or the process finds the waker. So an end is noticed wherever it happens: on a worker that
+//! continues with other work, on a caller's thread that leaves its seat without parking, and on a
+//! thread that is no worker.
 //!
 //! ## Allowed
-//! A newcomer may be found by the walk, too, which marks it; whoever holds its entry ends it, once.
+//! The walk may find the new process, too, and mark it. The thread that holds its entry ends it,
+//! once.
 //!
 //! ## Rejected
-//! - fence(SeqCst) for spawners where there are others: two for each process (on one processor
-//!   `spawn` 120 ns instead of 117, `step` 169 instead of 158).
+//! - fence(SeqCst) for spawners where there are asymmetric fences: two for each process (on one
+//!   processor `spawn` 120 ns instead of 117, `step` 169 instead of 158).
 //! - An ending process that looks at the word without a fence, and relies on its worker to look
-//!   again when it parks. A caller's thread whose future is complete leaves its seat without
-//!   parking, and one whose future is always ready never parks. There, without asymmetric fences, a
-//!   shutdown could miss the last end (`canary_end_without_fence`).
+//!   again when it parks. A caller's thread leaves its seat without parking when its future is
+//!   complete, and never parks while its future is ready. In these cases, without asymmetric
+//!   fences, a shutdown could miss the last end (`canary_end_without_fence`).
 //!
 //! ## Checked by
 //! `models::spawn_against_terminate` and `models::last_end_against_wait`, each with and without
@@ -60,14 +63,15 @@ use crate::util::membarrier;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// No `EnterFence`, no `PublishFence`.
+    /// Neither `EnterFence` nor `PublishFence`.
     pub(crate) const WITHOUT_FENCE: u8 = 1;
-    /// `CatchUp` takes `OPEN_UNFENCED` for `OPEN`.
+    /// `CatchUp` treats `OPEN_UNFENCED` as `OPEN`.
     pub(crate) const UNFENCED_WITHOUT_FENCE: u8 = 2;
 }
 
 pub(crate) const OPEN: u8 = 0;
-/// Open, where `PublishFence` is nothing until this was found. Nobody outside this module sees it.
+/// Open, where `PublishFence` is nothing until this value was found. Not visible outside this
+/// module.
 const OPEN_UNFENCED: u8 = 1;
 pub(crate) const STOPPING: u8 = 2;
 pub(crate) const TERMINATING: u8 = 3;
@@ -88,11 +92,11 @@ impl<const MUTATION: u8> ShutdownPhase<MUTATION> {
         Self { phase: AtomicU8::new(if has_fences { OPEN } else { OPEN_UNFENCED }), has_fences }
     }
 
-    /// The phase, as far as this thread can see.
+    /// Returns the phase, as far as this thread can see.
     #[inline]
     pub(crate) fn phase(&self) -> u8 {
-        // Ordering: Acquire pairs with the Release in `enter`: who sees the end sees what led to
-        // it.
+        // Ordering: Acquire pairs with the Release in `enter`: a thread that sees the end sees
+        // everything before it.
         match self.phase.load(Acquire) {
             OPEN_UNFENCED => OPEN,
             phase => phase,
@@ -112,14 +116,13 @@ impl<const MUTATION: u8> ShutdownPhase<MUTATION> {
         }
     }
 
-    /// `PublishFence` and `CatchUp`: the phase, as it is after what this thread has just published.
+    /// `PublishFence` and `CatchUp`: returns the phase after what this thread has just published.
     #[inline]
     pub(crate) fn phase_after_publishing(&self) -> u8 {
         if MUTATION == mutation::WITHOUT_FENCE {
             return self.phase();
         }
-        // In models a light fence is a full one, which there would be none of without asymmetric
-        // fences.
+        // In models a light fence is a full fence. Without asymmetric fences there would be none.
         if self.has_fences || cfg!(not(procession_loom)) {
             membarrier::light();
         }
@@ -182,11 +185,11 @@ mod models {
         spawn::<{ mutation::WITHOUT_FENCE }>(true);
     }
 
-    /// The last process ends on a thread that looks for nobody later, while a shutdown begins and
-    /// waits for it.
+    /// The last process ends on a thread that does not look for waiters later, while a shutdown
+    /// begins and waits for it.
     fn end<const MUTATION: u8>(has_fences: bool) {
         explore(move || {
-            // How many have ended, and whether somebody waits.
+            // The number of ended processes, and whether a thread waits.
             let shared = Arc::new((
                 ShutdownPhase::<MUTATION>::with_fences(has_fences),
                 AtomicU32::new(0),

@@ -1,23 +1,23 @@
-//! Numbers that workers count.
+//! The counters of workers.
 
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// A number that one thread counts and all may read.
+/// A counter with one writer, which all threads may read.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Only the count's owner may call this: it is no read-modify-write.
+    /// Adds to the count. Only the count's owner may call this: it is no read-modify-write.
     #[inline]
     pub(crate) fn add(&self, more: u64) {
-        // Ordering: Release pairs with the Acquire of `get`: what was counted before is seen by who
-        // sees this.
+        // Ordering: Release pairs with the Acquire of `get`: a thread that sees this count sees
+        // what was counted before.
         self.0.store(self.0.load(Relaxed).wrapping_add(more), Release);
     }
 
-    /// Anybody may call this, if nobody calls `add`.
+    /// Adds to the count. Any thread may call this if none calls `add`.
     pub(crate) fn add_shared(&self, more: u64) {
         self.0.fetch_add(more, Release);
     }
@@ -27,7 +27,7 @@ impl Count {
     }
 }
 
-/// What a worker counts. Each number has one writer, but for `stolen`.
+/// The counters of a worker. Each has one writer, except `stolen`.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     pub(crate) parks: Count,
@@ -36,7 +36,7 @@ pub(crate) struct Stats {
     pub(crate) stolen: Count,
     pub(crate) spawned: Count,
     pub(crate) ended: Count,
-    /// Of both: spawns that came to nothing.
+    /// Counted among both `spawned` and `ended`: spawns that were refused.
     pub(crate) refused: Count,
     pub(crate) panics: Count,
     pub(crate) sent: Count,
@@ -44,15 +44,16 @@ pub(crate) struct Stats {
     pub(crate) discarded: Count,
 }
 
-/// The odd step numbers in which snapshots found the workers, and when they first did.
+/// The odd step numbers in which snapshots found the workers, and the times of the first such
+/// snapshot.
 pub(crate) type Ages = Vec<(u64, u64)>;
 
-/// What a scheduler counts besides its workers.
+/// The counters of a scheduler outside its workers.
 #[derive(Debug, Default)]
 pub(crate) struct SharedStats {
-    /// What threads that are no workers count.
+    /// The counters of threads that are no workers.
     pub(crate) outside: Stats,
-    /// Blocking sections that were entered.
+    /// The number of blocking sections that were entered.
     pub(crate) blocking_sections: AtomicU64,
     pub(crate) ages: Mutex<Ages>,
 }

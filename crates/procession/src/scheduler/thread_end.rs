@@ -1,12 +1,13 @@
-//! The coroutines of callers' threads that end.
+//! The end of coroutines that have begun on callers' threads.
 //!
 //! A coroutine stays on the thread that began it. If that is the thread of a caller, the seat for
-//! callers is for this thread alone as long as such coroutines are alive. The thread ends them
-//! before it ends itself: otherwise the seat would be free for nobody.
+//! callers is reserved for this thread as long as such coroutines are alive. The thread ends them
+//! before it ends itself; otherwise no thread could ever use the seat.
 //!
-//! They end in the destructor of a thread-local. A thread destroys its locals in the reverse order
-//! of their first use, so this local is first used when the thread leaves the seat: what the
-//! coroutines refer to in other locals is still there when they are unwound. A local that is first
+//! They end in the destructor of a thread local. A thread destroys its locals in the reverse order
+//! of their first use, so this local is first used when the thread leaves the seat: the values in
+//! other locals that the coroutines refer to still exist when the coroutines are unwound. A local
+//! that is first used after that, in a later drive, is destroyed before the coroutines.
 //! used after that, in a later drive, is destroyed before them.
 
 use std::cell::RefCell;
@@ -43,14 +44,14 @@ impl Drop for Left {
     }
 }
 
-/// A caller's thread in the seat of a scheduler. When it has left the seat, it notes what
-/// coroutines it has to end with itself.
+/// The visit of a caller's thread in the seat of a scheduler. When the thread has left the seat, it
+/// notes the coroutines that it must end before it ends itself.
 #[must_use]
 pub(crate) struct Visit<'a>(pub(crate) &'a Arc<Shared>);
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        // Relaxed: what has begun here was counted by this thread.
+        // Relaxed: this thread counted the coroutines that have begun here.
         let counted = self.0.seat(SeatId(0)).coroutines.load(Relaxed);
         if counted == 0 || !self.0.idle.is_absent_for(current::thread_number()) {
             return;
@@ -62,13 +63,13 @@ impl Drop for Visit<'_> {
             left.push(shared);
         };
         if LEFT.try_with(note).is_err() {
-            // The thread is ending, and has come too far to note anything.
+            // The thread is ending, and can no longer note anything.
             end_coroutines(self.0);
         }
     }
 }
 
-/// Ends the coroutines that have begun on this thread, and that have not ended.
+/// Ends the coroutines that have begun on this thread and are still alive.
 fn end_coroutines(shared: &Arc<Shared>) {
     if !shared.idle.is_absent_for(current::thread_number()) {
         return;

@@ -1,4 +1,4 @@
-//! The threads of a scheduler: their start, their seats, and their leave.
+//! The threads of a scheduler: their start, their seats, and their end.
 
 pub(crate) mod state;
 
@@ -16,7 +16,7 @@ use crate::scheduler::{current, worker};
 use crate::sys::World;
 
 impl Shared {
-    /// Brings a seat to work that was claimed: unparks its thread, or starts one.
+    /// Makes a claimed seat work: unparks its thread, or starts one.
     #[cold]
     pub(crate) fn wake_seat(&self, seat: SeatId) {
         self.idle.note_waking(seat, self.world.now());
@@ -24,17 +24,17 @@ impl Shared {
         let vacant = place.core.lock().is_some();
         if !vacant {
             place.parker.unpark();
-            // It may be late.
+            // The thread may wake late.
             return self.rouse_watchdog();
         }
-        // When it has ended, nothing is left to do, and the last thread to leave would start the
-        // next.
+        // After the end of the scheduler there is nothing left to do, and the last thread to leave
+        // would start the next.
         if !self.lifetime.has_ended() && self.start_thread(seat) {
             return self.rouse_watchdog();
         }
         self.idle.decline(seat);
-        // It was counted as searching: whoever relied on that is owed another, of those whose
-        // threads are there.
+        // The seat was counted as searching. A publisher that relied on that needs another worker,
+        // one with a thread.
         if let Some(seat) = self.idle.claim_parked() {
             self.idle.note_waking(seat, self.world.now());
             self.seat(seat).parker.unpark();
@@ -42,7 +42,7 @@ impl Shared {
         }
     }
 
-    /// Starts a thread for a claimed, vacant seat, unless the system refuses.
+    /// Starts a thread for a claimed, vacant seat. Returns `false` if the system refuses.
     fn start_thread(&self, seat: SeatId) -> bool {
         let Some(shared) = self.weak().upgrade() else {
             return false;
@@ -70,12 +70,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Returns who is left. If that is nobody but seats that are vacant, a thread is started for
-    /// one, unless the system refuses: only it knows whether such a seat is of any use.
+    /// Returns the threads that are left. If there are only vacant seats, starts a thread for one,
+    /// unless the system refuses: only a started thread shows whether such a seat is of any use.
     pub(crate) fn rest(&self) -> Presence {
         let rest = loop {
             let rest = self.idle.rest();
-            // A thread that leaves runs no user's code and waits for nothing.
+            // A leaving thread runs no user code and waits for nothing.
             if rest.has_thread || rest.has_vacant || !rest.is_leaving {
                 break rest;
             }
@@ -90,8 +90,8 @@ impl Shared {
         self.idle.rest()
     }
 
-    /// The first thread is started at once, so that a system that refuses threads says so when it
-    /// can be handled.
+    /// Starts the first thread immediately, so that a system that refuses threads does so when the
+    /// error can be handled.
     pub(crate) fn start_first_thread(self: &Arc<Self>) -> io::Result<()> {
         let seat = SeatId(0);
         if !self.idle.claim_this(seat) {
@@ -107,16 +107,16 @@ impl Shared {
         self.seat(seat).core.lock().take()
     }
 
-    /// Whether this thread has a seat of this scheduler, also one whose step waits for another
-    /// scheduler here.
+    /// Returns `true` if this thread has a seat of this scheduler, even while a step in it waits
+    /// for another scheduler here.
     pub(crate) fn is_worked_for_here(&self) -> bool {
         let this = World::thread_number();
-        // Relaxed: this thread alone writes its own number.
+        // Relaxed: only this thread writes its own number.
         self.seats.used().any(|seat| seat.thread.load(Relaxed) == this)
     }
 
-    /// A thread leaves its seat. What is queued there is for the others, or for who sits there
-    /// next.
+    /// Leaves a seat. Processes queued there are for the other workers, or for the next thread in
+    /// the seat.
     pub(crate) fn vacate(&self, seat: SeatId, core: Core) {
         self.seat(seat).thread.store(0, Relaxed);
         self.watchdog.close_file(self.seat(seat));
@@ -140,7 +140,7 @@ impl Shared {
         self.idle.lower_reach(least, |seat| self.seat(seat).is_empty());
         self.recheck(left.nobody_awake);
         if for_callers {
-            // Those who wait without a seat: one of them sits down now.
+            // One of the callers that wait without a seat takes the seat now.
             self.callers.unpark_idle_watchers();
             for caller in self.callers.take_waiting() {
                 drop(crate::process::unwind::guarded(|| caller.wake()));
@@ -157,8 +157,8 @@ mod tests {
     use crate::Scheduler;
     use crate::scheduler::seat_id::SeatId;
 
-    /// Goal: a seat whose thread is about to leave counts as one for which a thread can be started.
-    /// Method: the test is the only worker, and takes and leaves two seats.
+    /// Goal: while a thread is about to leave its seat, the seat counts as one for which a thread
+    /// can be started. Method: the test is the only worker, and takes and leaves two seats.
     #[test]
     fn who_asks_while_a_thread_leaves_waits_for_its_seat() {
         let builder = Scheduler::builder().worker_threads(1).max_threads(2).test_clock();

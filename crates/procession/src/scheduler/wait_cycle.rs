@@ -1,52 +1,61 @@
-//! Schedulers that wait for one another.
+//! The detection of schedulers that wait for one another.
 //!
 //! # Protocol of the refused wait
 //!
 //! ## Problem
 //! A process may block its thread until a future is complete (`block_on`). If that was the last
-//! thread that its scheduler may have, nobody is left there to run what the future waits for. Two
-//! schedulers can do the same to each other: the last thread of one waits for the other, whose last
-//! thread waits for the first. Longer cycles hang in the same way. The thread that would close the
-//! cycle must get an error instead.
+//! thread that its scheduler may have, no thread is left there to run what the future waits for.
+//! Two schedulers can do the same to each other: the last thread of one waits for the other, and
+//! the last thread of the other waits for the first. Longer cycles hang in the same way. The thread
+//! that would close the cycle must get an error instead.
 //!
 //! ## States
 //! For each seat, under a lock of its own: the innermost root future that the thread of the seat
-//! waits for, which names the scheduler that runs what it needs. A root *stands still* if it was
-//! polled and nothing has woken it since; it also does while its thread *asks*. One lock of the
-//! whole program, for the one that asks.
+//! waits for. The root names the scheduler that runs what it needs. A root *stands still* if it was
+//! polled and nothing has woken it since, or while its thread *asks*. One lock for the whole
+//! program is held by the thread that asks.
 //!
 //! ## Steps
-//! A thread that is about to wait in a process: `GiveBack` its permit (`scheduler/idle.rs`) ·
-//! `Register` its root at its seat · look whether its scheduler has a thread left that runs, is
-//! parked, or can be started (and start it): then wait · else refuse, if it is its own scheduler
-//! that it would wait for · else `Ask`. `Ask`, under the lock of the program: `Follow` from the
-//! scheduler that is waited for: does it have a thread left, or a thread that has given its permit
-//! back for anything else than a root, or a seat for callers that is free? Else go on with the
-//! schedulers that its threads wait for. Found such a thread: ask no more, and wait. Found none,
-//! and every root stands still: `Withdraw` the root, and refuse. Found none, but a root that does
-//! not stand still: its thread is about to go on; give the lock back, yield, and ask again.
+//! A thread that is about to wait in a process:
+//!
+//! 1. `GiveBack` its permit (`scheduler/idle.rs`).
+//! 2. `Register` its root at its seat.
+//! 3. Look whether its scheduler has a thread left that runs, is parked, or can be started (and
+//!    start it). If so, wait.
+//! 4. If it would wait for its own scheduler, refuse.
+//! 5. Otherwise `Ask`.
+//!
+//! `Ask`, under the lock of the program: `Follow` from the scheduler that is waited for. Does it
+//! have a thread left, or a thread that has given its permit back for anything other than a root,
+//! or a seat for callers that is free? If not, continue with the schedulers that its threads wait
+//! for.
+//!
+//! - Such a thread was found: stop asking, and wait.
+//! - None was found, and every root stands still: `Withdraw` the root, and refuse.
+//! - None was found, but a root that does not stand still: its thread is about to go on. Release
+//!   the lock, yield, and ask again.
 //!
 //! ## Why it works
 //! A scheduler is stuck if every thread that it may have waits for one that is stuck. `Follow`
-//! visits all that can be reached, and finds a cycle only if none of them has anybody else. Of the
-//! threads of a cycle, take the one that is last to look at its own scheduler after it has
-//! registered. All others have given their permits back and registered by then, so it finds nobody
-//! left, and asks. The lock orders those that ask at once: the first that refuses has withdrawn
-//! before the next one follows. A thread whose root was woken goes on, and might serve the one that
-//! asks; so nobody is refused because of it.
+//! visits all schedulers that can be reached, and finds a cycle only if none of them has any other
+//! thread. Of the threads of a cycle, take the one that is last to look at its own scheduler after
+//! it has registered. By then, all others have given their permits back and registered, so it finds
+//! no thread left, and asks. The lock orders threads that ask at once: the first that refuses has
+//! withdrawn before the next one follows. A thread with a woken root goes on, and might serve the
+//! one that asks; so no wait is refused because of it.
 //!
 //! ## Allowed
-//! - A root may be woken by something from outside at any moment. A wait is refused all the same if
+//! - A root may be woken by something from outside at any moment. A wait is refused nevertheless if
 //!   all threads stand still.
-//! - After [`LOOKS`] looks at a root whose poll takes long, its thread counts as one that runs. If
-//!   it then waits after all, the cycle is not found.
-//! - In a future that a thread outside polls (`block_on`, not in a process), and while the thread
-//!   panics, nothing is refused.
+//! - After [`LOOKS`] looks at a root with a long poll, its thread counts as one that runs. If it
+//!   then waits after all, the cycle is not found.
+//! - Nothing is refused in a future that an outside thread polls (`block_on`, not in a process), or
+//!   while the thread panics.
 //!
 //! ## Rejected
-//! - To take every wait for a scheduler without threads for a cycle: a thread of it may return from
+//! - To treat every wait for a scheduler without threads as a cycle: a thread of it may return from
 //!   a section, or from a wait for another scheduler.
-//! - To count vacant seats as threads: a system that refuses threads left the wait without an end.
+//! - To count vacant seats as threads: on a system that refuses threads, the wait never ended.
 //!
 //! ## Checked by
 //! `it::blocked`; `models::the_last_threads_of_two_schedulers`, `models::canary_asking_unseen`,
@@ -57,54 +66,54 @@ use procession_sync::{Arc, Mutex, thread};
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// Others do not see that a thread asks.
+    /// Other threads do not see that a thread asks.
     pub(crate) const ASKING_UNSEEN: u8 = 1;
-    /// The root is withdrawn after the lock was given back.
+    /// The root is withdrawn after the lock was released.
     pub(crate) const WITHDRAW_LATE: u8 = 2;
 }
 
-/// How often a thread that asks looks at roots that do not stand still. Picked out of thin air:
-/// some milliseconds in all, far more than a poll takes that does not block. In a model, more than
-/// a thread can be interrupted.
+/// The number of times that a thread which asks looks at roots that do not stand still. An
+/// arbitrary choice: some milliseconds in all, far more than a poll takes that does not block. In a
+/// model, more often than a thread can be interrupted.
 const LOOKS: u32 = if cfg!(procession_loom) { 5 } else { 1000 };
 
-/// A root future, as this protocol sees it. One is real, and models have another.
+/// A root future, as this protocol sees it. There is one real implementation, and one for models.
 pub(crate) trait Waits: Sized {
     type Scheduler;
 
-    /// The scheduler that runs what it waits for.
+    /// Returns the scheduler that runs what the root waits for.
     fn scheduler(&self) -> &Arc<Self::Scheduler>;
 
-    /// Whether its thread waits for it and nothing has woken it, or its thread asks.
+    /// Returns `true` if its thread waits for it and nothing has woken it, or if its thread asks.
     fn stands_still(&self) -> bool;
 
     fn set_asking(&self, asks: bool);
 
-    /// Returns what the threads of a scheduler wait for, or `None` if one of them does not wait, or
-    /// somebody else could run there.
+    /// Returns the roots that the threads of a scheduler wait for, or `None` if one of them does
+    /// not wait, or another thread could run there.
     fn all_in(scheduler: &Self::Scheduler) -> Option<Vec<Arc<Self>>>;
 }
 
-/// What `Follow` has found.
+/// The result of `Follow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// A thread that runs, or may.
+    /// A thread that runs, or may run.
     Somebody,
     /// Only threads that wait for one another.
     Nobody,
-    /// Threads that wait for one another, of which one is about to go on.
+    /// Threads that wait for one another, one of which is about to go on.
     Unsettled,
 }
 
 /// `Ask`, with a root that `registered` keeps registered. Returns `None` if the wait is refused. No
-/// user's code runs under the lock.
+/// user code runs under the lock.
 pub(crate) fn ask<W: Waits, R, const MUTATION: u8>(
     lock: &Mutex<()>,
     registered: R,
     root: &Arc<W>,
 ) -> Option<R> {
     for _ in 0..LOOKS {
-        // Dropped after the lock is given back: each may be the last to hold its scheduler.
+        // Dropped after the lock is released: each may be the last to hold its scheduler.
         let mut roots = vec![Arc::clone(root)];
         let asking = lock.lock();
         root.set_asking(MUTATION != mutation::ASKING_UNSEEN);
@@ -133,7 +142,7 @@ pub(crate) fn ask<W: Waits, R, const MUTATION: u8>(
     Some(registered)
 }
 
-/// `Follow`, from the first of the roots, which is the caller's own. Adds those that it finds.
+/// `Follow`, from the first of the roots, which is the caller's own. Adds the roots that it finds.
 fn follow<W: Waits>(roots: &mut Vec<Arc<W>>) -> Found {
     let mut found = Found::Nobody;
     let mut at = 0;
@@ -168,13 +177,13 @@ mod real {
     use crate::scheduler::shared::Shared;
     use crate::scheduler::wait_cycle::{Waits, ask, mutation};
 
-    /// Held by the one that asks.
+    /// The lock of the thread that asks.
     static ASKING: Mutex<()> = Mutex::new(());
 
-    /// The root that the thread of a seat waits for, while this is there.
+    /// Keeps the root registered that the thread of a seat waits for, until it is dropped.
     pub(crate) struct Registered<'a> {
         seat: &'a Seat,
-        /// Around it, if its poll has begun to wait in turn.
+        /// The outer root, if its poll has begun to wait in turn.
         outer: Option<Arc<Root>>,
     }
 
@@ -238,7 +247,8 @@ mod models {
 
     use super::{Waits, ask, mutation};
 
-    /// A scheduler of one thread: whether that has given its permit back, and what it waits for.
+    /// A scheduler of one thread: whether the thread has given its permit back, and the root that
+    /// it waits for.
     #[derive(Default)]
     struct One {
         out: Mutex<bool>,
@@ -281,7 +291,7 @@ mod models {
         }
     }
 
-    /// The thread of `own` is about to wait for `other`. Returns whether it is refused.
+    /// Lets the thread of `own` wait for `other`. Returns `true` if the wait is refused.
     fn is_refused<const MUTATION: u8>(lock: &Mutex<()>, own: &One, other: &Arc<One>) -> bool {
         *own.out.lock() = true;
         let root = Root {
@@ -293,7 +303,7 @@ mod models {
         *own.waits_for.lock() = Some(Arc::clone(&root));
         match ask::<_, _, MUTATION>(lock, Registered(own), &root) {
             Some(registered) => {
-                // It is polled. In this model it then waits to the end.
+                // The root is polled. In this model it then waits to the end.
                 root.waits.store(true, Release);
                 std::mem::forget(registered);
                 false
@@ -320,7 +330,7 @@ mod models {
             ];
             assert_ne!(refused, [false; 2], "they wait for each other");
             assert_ne!(refused, [true; 2], "one was refused that could have waited");
-            // What waits holds the other scheduler, and that what waits there.
+            // A root that waits holds the other scheduler, and the root that waits there.
             drop([&one, &other].map(|one| one.waits_for.lock().take()));
         });
     }

@@ -2,126 +2,131 @@
 //!
 //! # The search for work
 //!
-//! A process that is ready belongs to one of two classes. It is *woken* if a timer, a descriptor, a
-//! message or a thread that is no worker made it ready. It is *continued* if it was ready all the
-//! time: it yielded, spent its budget, or was stolen. Woken processes wait in the *woken ring* of
-//! the worker, continued ones in its *continued ring*, both first in, first out. New processes go
-//! to the newest end of the deque.
+//! A ready process belongs to one of two classes. It is *woken* if a timer, a descriptor, a message
+//! or a thread that is no worker made it ready. It is *continued* if it was ready all the time: it
+//! yielded, spent its budget, or was stolen. Woken processes wait in the *woken ring* of the
+//! worker, continued ones in its *continued ring*, both first in, first out. New processes go to
+//! the newest end of the deque.
 //!
 //! For each dispatch a worker looks, in this order, at
 //! 1. its LIFO slot (`next`), at most three times in a row while other local work waits, once in a
 //!    row if its steps are slow;
-//! 2. the turns that it owes since its last service (`scheduler/pace.rs`): the woken ring, the
-//!    continued ring, and the oldest of the deque;
-//! 3. processes that are bound to it and were woken, at every other dispatch;
-//! 4. its deque, newest first; 5. its woken ring; 6. its continued ring, among which the bound
-//!    processes that continue have one turn a round each;
-//! 7. the global queue: one to run, and a share of the rest into the woken ring; then the overflow
-//!    queue, with the continued ring;
+//! 2. the turns that it has owed since its last service (`scheduler/pace.rs`): the woken ring, the
+//!    continued ring, and the oldest process of the deque;
+//! 3. woken processes that are bound to it, at every other dispatch;
+//! 4. its deque, newest first;
+//! 5. its woken ring;
+//! 6. its continued ring; each bound process that continues has one turn a round there;
+//! 7. the global queue: one process to run, and a share of the rest into the woken ring; then, in
+//!    the same way, the overflow queue with the continued ring;
 //! 8. due timers, and descriptors that have become ready (`io/reactor.rs`);
 //! 9. the other workers: half of a ring or of a deque, in random order; in the last rounds also
-//!    their LIFO slots, if they are old, and their due timers.
+//!    their LIFO slots, if the entries are old, and their due timers.
 //!
-//! A ring has a queue behind it, which takes what the ring has no room for (`scheduler/lane.rs`):
-//! the woken ring the global queue, in which also waits what comes from outside, and the continued
-//! ring the overflow queue, in which also waits the oldest half of each deque that was full.
+//! Behind each ring is a queue that takes what the ring has no room for (`scheduler/lane.rs`).
+//! Behind the woken ring is the global queue, which also holds processes made ready from outside.
+//! Behind the continued ring is the overflow queue, which also holds the oldest half of each deque
+//! that was full.
 //!
-//! Then it parks (`scheduler/idle.rs`); before that, if it has run a process that is bound to it,
-//! it looks for some microseconds whether there is another, or the same again: two coroutines of
-//! different workers that answer each other need 0.5 us for each message, and 25 without
-//! (`co_apart`).
+//! A worker that finds nothing parks (`scheduler/idle.rs`). If it has run a process that is bound
+//! to it, it first looks for some microseconds for another, or for the same again: two coroutines
+//! of different workers that answer each other need 0.5 us for each message this way, and 25 us
+//! otherwise (`co_apart`).
 //!
 //! A *service* refills both rings, fires due timers and polls descriptors. It comes after 61
 //! dispatches at the latest, and at the first step boundary that is more than 1 ms after the last
-//! one.
-//! - The woken ring gets as many of the global queue as have turns until the next service, if that
-//!   takes as long as the last: one for every two dispatches, less what is in the ring, and at
-//!   least one for every four.
-//! - The continued ring gets one for every dispatch of the overflow queue if it was full itself.
-//!   Otherwise only deques have overflowed, and it gets one process, and 17 in every fourth
-//!   service, or in every one if steps are slow.
+//! service.
+//! - The woken ring gets as many processes of the global queue as will have turns before the next
+//!   service, if that takes as long as the last: one for every two dispatches, less those in the
+//!   ring, and at least one for every four.
+//! - If the continued ring itself has overflowed, it gets one process of the overflow queue for
+//!   every dispatch. Otherwise only deques have overflowed: it gets one process, and 17 in every
+//!   fourth service, or in every service if steps are slow.
 //! - A service that knows the time also fires the timers of seats without a permit, and those that
-//!   their own workers have not come to for 750 us. If its steps are slow (61 of them take more
-//!   than 750 us), a worker fires the due timers of all others, and goes on until nothing is left
-//!   or 100 us have passed. While some seat has no permit, one of four services reads the clock for
-//!   this, also if steps are short.
+//!   their own workers have not fired for 750 us. If its steps are slow (61 of them take more than
+//!   750 us), a worker fires the due timers of all others, and goes on until nothing is left or 100
+//!   us have passed. While some seat has no permit, one of four services reads the clock for this,
+//!   even if steps are short.
 //!
-//! A process that was in the LIFO slot for its turns, and is woken by such a turn again, goes to
-//! the tail of the continued ring: two processes that wake each other have four turns in a round.
-//! One that another displaces from the slot goes to the tail of the woken ring. Nothing that ran
-//! returns to the deque.
+//! A process that has used up its turns in the LIFO slot, and is woken by such a turn again, goes
+//! to the tail of the continued ring: two processes that wake each other have four turns in a
+//! round. A process that another displaces from the slot goes to the tail of the woken ring. No
+//! process that ran returns to the deque.
 //!
 //! # Balance
 //!
-//! Idle workers steal. A busy worker does so as well, once in a millisecond at most, if fewer
-//! processes are ready here than with another by two or more, the one in the other's step included.
-//! It takes half of the difference, at most 16, from the other's continued ring. So n equal
-//! processes on w workers get equal shares if n is a multiple of w; otherwise those of one worker
-//! get up to `ceil(n / w) / floor(n / w)` times what those of another get.
+//! Idle workers steal. A busy worker also steals, once in a millisecond at most, if it has at least
+//! two ready processes fewer than another worker, the one in the other's step included. It takes
+//! half of the difference, at most 16, from the other's continued ring. So n equal processes on w
+//! workers get equal shares if n is a multiple of w. Otherwise those of one worker get up to
+//! `ceil(n / w) / floor(n / w)` times what those of another get.
 //!
-//! A seat without a permit may have something in its queues. Its step lasts long and the watchdog
-//! took the permit; its thread is in a blocking section, found no permit afterwards and parked, was
-//! woken and is late; or no thread is there: it has retired, or was that of a caller of `block_on`.
-//! The workers that have permits take all of it, at the first service that is a millisecond after
-//! the last time and knows the time.
+//! The queues of a seat without a permit may hold processes. There are several ways to get there: a
+//! step lasts long and the watchdog took the permit; the thread is in a blocking section, or found
+//! no permit after one and parked, or was woken and is late; or there is no thread, because it has
+//! retired or was that of a caller of `block_on`. The workers that have permits take over all of
+//! these processes, at the first service that is a millisecond after the last time and knows the
+//! time.
 //!
 //! # Bounds
 //!
-//! Steps last t, w workers have permits, and nothing else runs on their processors.
+//! Assume that steps last t, that w workers have permits, and that nothing else runs on their
+//! processors.
 //! - A woken process waits for at most 2 t + 1 ms, plus 2 t for each woken process before it on the
 //!   worker that runs it; those of the global queue are spread over all w workers. Each worker
 //!   looks at its own timers, those of threads that are no workers, those of seats without a
-//!   permit, descriptors, and the global queue. The timers of a worker that is in a step are
-//!   noticed by others 750 us later, or at once if their steps are slow, too.
+//!   permit, descriptors, and the global queue. Other workers notice the timers of a worker that is
+//!   in a step 750 us later, or immediately if their own steps are slow, too.
 //! - Woken processes have every other turn from then on. A turn that wakes another process may be
-//!   followed by one out of the LIFO slot, or by three while steps are short: if each does so, what
-//!   comes after it waits for two or four times as long.
+//!   followed by one from the LIFO slot, or by three while steps are short. If each turn does so,
+//!   later processes wait for two or four times as long.
 //! - A continued process waits for at most k t / w + 2 t + 1 ms, if k others continue. Woken
-//!   processes that are always there take every other turn: then it is twice that. If new processes
-//!   never end either, it is four times that, since they have every other turn of those that are
-//!   left.
-//! - In dispatches, those out of the LIFO slot not counted: a service comes after at most 61. Then
-//!   a process with k others before it in its ring runs within 2 (k + 1) dispatches of this worker
-//!   if it is woken, and within 4 (k + 1) if it continues. The oldest of the deque runs within 4
-//!   dispatches after a service, so with k older ones within 61 (k + 1) + 4.
-//! - What waits in the global queue, with k before it, comes into a ring within 4 (k + 1)
-//!   dispatches of the w workers together and one service, if there is room. There is no room while
-//!   256 woken processes are in the ring before it.
-//! - The rings hold 1024 (continued) and 256 (woken) processes, the deque 256. What a ring has no
-//!   room for keeps its place in the order. The oldest half of a full deque continues: it goes to
-//!   the tail of the overflow queue.
-//! - When steps turn from short to long, the first service is late by up to 2.5 ms more, and by
-//!   what the system keeps the watchdog waiting (`scheduler/pace.rs`).
+//!   processes that are always there take every other turn, which doubles the wait. If new
+//!   processes never cease either, the wait is four times as long, since these have every other
+//!   turn of those that are left.
+//! - In dispatches, not counting those from the LIFO slot: a service comes after at most 61. Then a
+//!   process with k others before it in its ring runs within 2 (k + 1) dispatches of this worker if
+//!   it is woken, and within 4 (k + 1) if it continues. The oldest process of the deque runs within
+//!   4 dispatches after a service, so with k older ones within 61 (k + 1) + 4.
+//! - A process in the global queue, with k before it, comes into a ring within 4 (k + 1) dispatches
+//!   of the w workers together and one service, if there is room. There is no room while 256 woken
+//!   processes are in the ring before it.
+//! - The rings hold 1024 (continued) and 256 (woken) processes, the deque 256. Processes for which
+//!   a ring has no room keep their place in the order. The oldest half of a full deque continues:
+//!   it goes to the tail of the overflow queue.
+//! - When steps turn from short to long, the first service is late by up to 2.5 ms more, plus the
+//!   time for which the system delays the watchdog (`scheduler/pace.rs`).
 //!
-//! A dispatch lasts one step. Every operation of the runtime charges the step's budget; those that
-//! are awaited end it when the budget is spent. A step that only sends, or never calls the runtime,
-//! is not ended by anybody.
+//! A dispatch lasts one step. Every operation of the runtime charges the step's budget, and awaited
+//! operations end the step when the budget is spent. Nothing ends a step that only sends, or never
+//! calls the runtime.
 //!
-//! If a step lasts long, other workers take what is queued behind it, at once if they are awake or
-//! were woken for it. The next slot they take when it has not changed for 100 us; one that is about
-//! to park and sees it full looks again after 100 us, then at growing intervals up to 10 ms. One
-//! that had parked before it was filled does not, since setting it wakes nobody: the watchdog
-//! (`watchdog.rs`) wakes one, after 7.5 ms at most, and replaces workers whose steps last for more
-//! than 10 ms, if nobody else is there to do so.
+//! If a step lasts long, other workers take what is queued behind it, immediately if they are awake
+//! or were woken for it. They take an entry in the LIFO slot when it has not changed for 100 us. A
+//! worker that is about to park and sees the slot full looks again after 100 us, then at growing
+//! intervals up to 10 ms. A worker that had parked before the slot was filled does not look, since
+//! setting the slot wakes no worker. Then the watchdog (`watchdog.rs`) wakes one, after 7.5 ms at
+//! most. It also replaces workers whose steps last for more than 10 ms, if no other worker can do
+//! so.
 //!
 //! # Rejected
 //! - Dispatch counts alone: with two steps of 9 ms on two workers, a tick of 1 ms came 534 ms late
 //!   (61 dispatches), where tokio and Go needed 18 ms.
-//! - What was displaced from the LIFO slot, or had its turns there, at the newest end of the deque:
-//!   of 9 equal pairs one got as much as all others together.
-//! - A batch of the global queue, or a stolen half, in the deque with its oldest on top: whatever
-//!   is spawned later lies above, and the oldest of the batch runs last (966 dispatches of a bound
-//!   of 61).
+//! - To put a process that was displaced from the LIFO slot, or had its turns there, at the newest
+//!   end of the deque: of 9 equal pairs one got as much as all others together.
+//! - To put a batch of the global queue, or a stolen half, into the deque with its oldest on top:
+//!   processes spawned later lie above, and the oldest of the batch runs last (966 dispatches with
+//!   a bound of 61).
 //! - A continued ring of 256, which 1000 yielding processes overflow: each of their turns would
 //!   take the lock of the overflow queue.
 //! - One queue behind all rings and deques: a message from outside waited for 8306 dispatches
 //!   beside 1100 processes that yield.
 //! - Twelve more rounds of a search, in which the thread yields: they took up to a whole CPU beside
-//!   a worker that does alone what comes (`timers_fire`: 10 % more CPU time in all), and with naps
-//!   nothing is gained by them.
-//! - Waking for each timer of a million in a second: a third of the CPU time (`timers_fire_cpu` 2.2
-//!   us; 1.58 with 20 us between, 1.29 with 100, 1.17 with 200, which only those that come so often
-//!   are late by).
+//!   a worker that handles all work alone (`timers_fire`: 10 % more CPU time in all), and with naps
+//!   they gain nothing.
+//! - To wake for each timer of a million in a second: a third of the CPU time (`timers_fire_cpu`
+//!   2.2 us; 1.58 with 20 us between, 1.29 with 100, 1.17 with 200, a delay that only timers as
+//!   dense as these have).
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -144,25 +149,27 @@ use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::sys::{LentThread, World};
 
-/// How many more coroutines than twice those of another a worker has before it gives new ones away.
-/// Picked out of thin air: few enough to matter to nobody, and more than come and go in a moment.
+/// A worker passes new coroutines to another if it has more than twice as many as the other, plus
+/// this number. An arbitrary choice: small enough not to matter, and larger than the usual
+/// fluctuation.
 const COROUTINES_APART: u32 = 8;
 
 impl LocalWorker {
-    /// Where this worker counts.
+    /// Returns the counters of this worker.
     #[inline]
     pub(crate) fn counter(&self) -> Counter<'_> {
         Counter::own(&self.shared.seat(self.seat).stats)
     }
 
-    /// A number below `count`.
+    /// Draws a number below `count`.
     pub(crate) fn draw(&self, count: usize) -> usize {
         self.core.generator.borrow_mut().usize(..count)
     }
 
-    /// Another seat to begin a coroutine on: one that has far fewer of them, drawn from those that
-    /// may be, which is enough to keep all near the mean. A thread that takes the place of blocked
-    /// ones will go again, and begins one only if all others block.
+    /// Returns another seat on which to begin a coroutine, if one has far fewer of them. It is
+    /// drawn from the eligible seats, which is enough to keep all near the mean. A thread that
+    /// takes the place of blocked ones will leave again, so it begins a coroutine only if all
+    /// others block.
     pub(crate) fn seat_for_coroutine(&self) -> Option<SeatId> {
         let shared = &*self.shared;
         let first = shared.seats.first();
@@ -184,15 +191,16 @@ impl LocalWorker {
             .then_some(other)
     }
 
-    /// Whether a new coroutine had better begin elsewhere: this worker has some to go on with,
-    /// which cannot leave it. If it began new ones before those, newest first, and a thief had the
-    /// oldest, then who spawns them by their work would give nearly all of it to one of the two.
+    /// Returns `true` if a new coroutine should rather begin elsewhere: this worker has coroutines
+    /// to continue, which cannot leave it. If it began new ones before those, newest first, and a
+    /// thief had the oldest, then a program that splits its work by spawning coroutines would give
+    /// nearly all of it to one of the two.
     pub(crate) fn puts_coroutines_off(&self) -> bool {
         self.shared.seats.first() > 1
             && (self.has_bound() || !self.shared.seat(self.seat).bound.is_empty())
     }
 
-    /// A stack: the one that was used here last, if there is one.
+    /// Takes a stack: the one used here last, if there is one.
     pub(crate) fn take_stack(&self, bytes: usize) -> Result<Stack, StackError> {
         let stacks = self
             .shared
@@ -209,7 +217,7 @@ impl LocalWorker {
             .take(bytes)
     }
 
-    /// A coroutine has ended, and left its stack.
+    /// Takes back the stack of a coroutine that has ended.
     pub(crate) fn put_stack(&self, stack: Stack) {
         if self.shared.coroutines.has_stack_waiters() {
             drop(stack);
@@ -222,28 +230,28 @@ impl LocalWorker {
         }
     }
 
-    /// Puts an entry into the deque, and wakes a worker for it.
+    /// Pushes an entry onto the deque, and wakes a worker for it.
     pub(crate) fn push(&self, ready: Ready) {
         self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
         self.shared.announce();
     }
 
-    /// As `push`, for a new process. One that is alone in the deque runs after this step, and wakes
-    /// nobody while somebody naps.
+    /// Pushes a new process onto the deque. If it is alone there, it runs after this step, and no
+    /// worker is woken while one naps.
     pub(crate) fn push_newborn(&self, ready: Ready) {
         let is_alone = self.core.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
         self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
         if is_alone { self.shared.announce_only() } else { self.shared.announce() }
     }
 
-    /// Puts an entry into the next slot. That wakes nobody; the entry that was there goes into the
-    /// deque.
+    /// Puts an entry into the LIFO slot, which wakes no worker. The previous entry is queued as
+    /// woken, and announced.
     pub(crate) fn set_next(&self, ready: Ready) {
         if self.shared.queues.shuffled && self.core.generator.borrow_mut().bool() {
             return self.push(ready);
         }
         if self.shared.idle.is_revoked(self.seat) {
-            // This worker will not come to it soon.
+            // This worker will not take it soon.
             self.push_woken(ready);
             self.unannounced.set(false);
             return self.shared.announce();
@@ -255,7 +263,7 @@ impl LocalWorker {
         }
     }
 
-    /// Queues a process that was woken.
+    /// Queues a woken process.
     #[inline]
     pub(crate) fn push_woken(&self, ready: Ready) {
         match ready.slot().bound_to() {
@@ -267,7 +275,7 @@ impl LocalWorker {
         }
     }
 
-    /// Queues a process that continues, behind all that do.
+    /// Queues a continued process, behind all others of that class.
     #[inline]
     pub(crate) fn push_continued(&self, ready: Ready) {
         match ready.slot().bound_to() {
@@ -285,8 +293,7 @@ impl LocalWorker {
         self.core.bound_continued.borrow_mut().push_back((ready, due));
     }
 
-    /// Queues a process that runs on one worker only: without a word to anybody if that is this
-    /// one.
+    /// Queues a process that runs on one worker only. Announces nothing if that is this worker.
     #[inline]
     pub(crate) fn push_bound(&self, seat: SeatId, ready: Ready) {
         if seat == self.seat {
@@ -309,8 +316,8 @@ impl LocalWorker {
             match &mut stay {
                 Stay::Always if self.shared.lifetime.has_ended() => return self.stop_searching(),
                 Stay::Root(root, poll) if root.is_ready() => {
-                    // The root may compute for long: it must not count as somebody who finds what
-                    // others queue.
+                    // The root may compute for long. It must not count as a searcher that finds
+                    // what others queue.
                     self.stop_searching();
                     if root.poll_if_ready(poll) {
                         return;
@@ -360,8 +367,9 @@ impl LocalWorker {
         None
     }
 
-    /// After a step during which the permit was taken away, or given back: says whether there is
-    /// one again. If not, what only this worker would have found is queued, and it is to park.
+    /// Handles a permit that was taken away, or given back, during the last step. Returns `true` if
+    /// there is one again. If not, the processes that only this worker would have found are queued,
+    /// and the worker is to park.
     #[cold]
     fn regain_permit(&self, stay: &Stay<'_>) -> bool {
         self.stop_searching();
@@ -377,8 +385,8 @@ impl LocalWorker {
         regained
     }
 
-    /// Puts where others find it what only this worker would have found; announcing it is left to
-    /// the caller.
+    /// Moves the processes that only this worker would have found to where others find them. The
+    /// caller announces them.
     fn hand_out(&self) {
         if let Some(next) = self.shared.seat(self.seat).next.take() {
             self.push_woken(Ready::from_raw(next));
@@ -386,7 +394,7 @@ impl LocalWorker {
         self.unannounced.set(false);
     }
 
-    /// The thread is about to block: the worker's permit goes to another.
+    /// Gives the worker's permit to another, because the thread is about to block.
     pub(crate) fn enter_section(&self) {
         if self.sections.replace(self.sections.get() + 1) > 0 {
             return;
@@ -398,7 +406,8 @@ impl LocalWorker {
         self.shared.give_permit_back(self.seat);
     }
 
-    /// The thread goes on, with a permit if there is one, else without, until its step ends.
+    /// Lets the thread go on after a blocking section: with a permit if one is free, otherwise
+    /// without one until its step ends.
     pub(crate) fn leave_section(&self) {
         self.sections.set(self.sections.get() - 1);
         if self.sections.get() == 0 {
@@ -408,7 +417,7 @@ impl LocalWorker {
         }
     }
 
-    /// Leaves the search, if in it; the last to leave it with something to do wakes the next.
+    /// Leaves the search. The last worker to leave it with work to do wakes the next.
     #[inline]
     pub(crate) fn stop_searching(&self) {
         if self.search.is_on.take() && self.shared.idle.stop_searching() {
@@ -429,7 +438,7 @@ impl LocalWorker {
         found
     }
 
-    /// Whether what this thread is there for has something for it, or is over.
+    /// Returns `true` if the stay of this thread is over, or has work for it.
     pub(crate) fn is_over(&self, stay: &Stay<'_>) -> bool {
         match stay {
             Stay::Always => self.shared.lifetime.has_ended(),
@@ -439,11 +448,12 @@ impl LocalWorker {
         }
     }
 
-    /// Puts where others find it what only this worker would have found, before it leaves.
+    /// Moves the processes that only this worker would have found to where others find them, before
+    /// it leaves.
     fn empty_core(&self) {
         self.core.return_slots(&self.shared);
         if self.seat.0 >= self.shared.seats.first() {
-            // Nobody may sit here again at all, and an empty seat need not be looked at.
+            // No thread may ever sit here again, and an empty seat need not be looked at.
             let core = &self.core;
             while let Some(ready) = core.woken.pop() {
                 self.shared.queues.global.push(ready);
@@ -452,10 +462,10 @@ impl LocalWorker {
                 self.shared.queues.overflow.push(ready);
             }
         }
-        // Those who sit elsewhere may need them.
+        // Workers in other seats may need them.
         drop(self.core.stacks.take());
         if let Some(next) = self.shared.seat(self.seat).next.take() {
-            // Nobody may sit here again soon.
+            // No thread may sit here again soon.
             self.shared.queues.global.push(Ready::from_raw(next));
         }
         for (ready, _) in self.core.bound.take().into_iter().chain(self.core.bound_continued.take())
@@ -465,7 +475,8 @@ impl LocalWorker {
     }
 }
 
-/// Puts a share into a ring, except the first if that is asked for. Returns how many there were.
+/// Moves a share into a ring. If `first` is given, stores the first process there instead. Returns
+/// the number of processes taken.
 pub(crate) fn queue_share<const CAPACITY: usize>(
     lane: &Lane<Ready, CAPACITY>,
     mut share: impl Iterator<Item = Ready>,
@@ -484,7 +495,8 @@ pub(crate) fn queue_share<const CAPACITY: usize>(
     count
 }
 
-/// Sits down with a core, which the caller took off its seat, works, and leaves the seat as it was.
+/// Takes a seat with its core, which the caller has taken off the seat. Works until `stay` is over,
+/// and leaves the seat with the core in it.
 pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Stay<'_>) {
     #[cfg(feature = "tokio")]
     let bridge = shared.extensions.bridge.clone();
@@ -495,10 +507,10 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     }
     local.shared.rouse_watchdog();
     let entered = Entered::enter(Here::Seat(Rc::clone(&local)));
-    // Once for all that runs here, and below every coroutine's stack.
+    // Entered once for all that runs here, and below every coroutine's stack.
     #[cfg(feature = "tokio")]
     let context = crate::bridge::runtime::enter(bridge.as_deref());
-    // The root future is the user's: its panic goes on once the seat is left in order.
+    // The root future is the user's. Its panic is resumed once the seat is left in order.
     let worked = catch_unwind(AssertUnwindSafe(|| local.work(stay)));
     #[cfg(feature = "tokio")]
     drop(context);
@@ -519,8 +531,8 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
 pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
     let threads = &shared.threads.options;
     if let Some(cpus) = &threads.cpus {
-        // Those were allowed when the scheduler was built. If that has changed, the thread runs
-        // where the system lets it.
+        // These processors were allowed when the scheduler was built. If that has changed, the
+        // thread runs where the system lets it.
         let _ = cpus.bind_this_thread();
     }
     let on_stop = threads.on_stop.clone();
@@ -534,7 +546,7 @@ pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
 }
 
 impl Core {
-    /// Some free slots of the worker's own, taken from the table in batches.
+    /// Returns a free slot from the worker's own cache, which is filled from the table in batches.
     pub(crate) fn free_slot(&self, shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
         let mut slots = self.slots.borrow_mut();
         if slots.is_empty() {
@@ -543,7 +555,7 @@ impl Core {
         }
         let slot = slots.pop()?;
         if let Some(next) = slots.last() {
-            // Of many that were used once, it is in no cache when its turn comes.
+            // One of many slots that were used once is in no cache by now.
             prefetch_slot(next.as_ptr());
         }
         Some(slot)
@@ -551,7 +563,7 @@ impl Core {
 
     pub(crate) fn return_slots(&self, shared: &Shared) {
         let mut slots = mem::take(&mut *self.slots.borrow_mut());
-        // The caller keeps the scheduler itself.
+        // The caller keeps the scheduler itself alive.
         drop(shared.table().return_free(&mut slots, true));
     }
 }

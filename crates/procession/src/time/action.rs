@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use crate::process::unwind::{drop_guarded, guarded};
 
-/// The waker of a timer. Of a process it may hold no pin, so that it cannot be taken out.
+/// The waker of a timer. The waker of a process may hold no pin, so it must not be taken out.
 #[derive(Clone)]
 pub(crate) struct TimerWaker(Waker);
 
@@ -32,7 +32,8 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// The timer will not fire: whoever waits must look again, and a function is dropped.
+    /// Ends the action of a timer that will not fire: wakes the waiter, which must look again, or
+    /// drops the function.
     pub(crate) fn give_up(self) {
         match self {
             Self::Wake(_) => self.fire(),
@@ -40,7 +41,8 @@ impl Action {
         }
     }
 
-    /// Runs outside all locks; a panic of the user's code ends here.
+    /// Wakes the waiter or runs the function. Catches a panic of user code. Call it outside all
+    /// locks.
     pub(crate) fn fire(self) {
         match self {
             Self::Wake(waker) => drop(guarded(|| waker.wake())),

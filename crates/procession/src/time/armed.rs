@@ -3,7 +3,7 @@
 use crate::scheduler::seat_id::SeatId;
 use crate::time::timers::TimerId;
 
-/// Which timers of a scheduler.
+/// The set of timers that a timer belongs to: that of a worker, or that for outside threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimerPlace {
     Seat(SeatId),

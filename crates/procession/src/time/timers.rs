@@ -1,49 +1,54 @@
-//! The timers of a worker: an indexed heap that its owner changes directly, and an inbox for
-//! everybody else.
+//! The timers of a worker: an indexed heap that its owner changes directly, and an inbox for all
+//! other threads.
 //!
 //! # Timer protocol
 //!
 //! ## Problem
 //! Timers are added, reset and deleted all the time, mostly by the worker that owns them, and
-//! hardly ever fire. Now and then another thread deletes one, resets it, or fires those of a worker
-//! that is stuck. A delete and a firing meet: both happen, or the action is used twice. A reset to
-//! later and a firing meet: the timer fires early. A reset to earlier comes while somebody else
-//! works at the heap: it is lost. Go (1.14 to 1.22) gave each timer ten states, of which several
-//! were some thread's business alone, and whoever met one of those had to spin until that thread
-//! was done; when it was preempted, or was the spinning thread itself, that was for ever.
+//! hardly ever fire. Sometimes another thread deletes or resets a timer, or fires the timers of a
+//! worker that is stuck. Three things can go wrong:
+//!
+//! - A delete and a firing meet. Both happen, or the action is used twice.
+//! - A reset to later and a firing meet. The timer fires early.
+//! - A reset to earlier meets another thread's work on the heap. The reset is lost.
+//!
+//! Go (1.14 to 1.22) gave each timer ten states. Several belonged to one thread alone, and any
+//! other thread that met such a state had to spin until that thread was done. If that thread was
+//! preempted, or was the spinning thread itself, the spinning never ended.
 //!
 //! ## States
-//! The *lock* guards the heap and the free list. A timer lives in a *slot*, whose word is
+//! The *lock* guards the heap and the free list. A timer lives in a *slot*. The word of the slot is
 //! `generation:32 | edition:24 | flags:8` and is changed by compare-and-swap, with or without the
-//! lock (`process/slot.rs`). A thread that is at a slot without the lock is its *visitor*.
+//! lock (`process/slot.rs`). A thread that works on a slot without the lock is its *visitor*.
 //!
 //! | state | flags | meaning |
 //! |---|---|---|
-//! | settled | `PENDING` | the timer will fire. Its key in the heap is no later than its deadline; it has none if that never comes |
-//! | unsettled | `PENDING` and `RESETTING` or `QUEUED` | a visitor sets its deadline, or one has; the heap does not know yet |
-//! | ticking | `PENDING` without `SPARE`, and a period | one of the above, and a thread that took its tick is making a clone |
-//! | ended | not `PENDING` | it has fired or was deleted, and its generation is over: its id is stale. With `TAKING`, a visitor is moving the actions out; with `QUEUED`, the slot waits to be freed |
+//! | settled | `PENDING` | the timer will fire. Its key in the heap is no later than its deadline. A deadline that never comes has no key |
+//! | unsettled | `PENDING` and `RESETTING` or `QUEUED` | a visitor is setting the deadline or has set it; the heap does not know yet |
+//! | ticking | `PENDING` without `SPARE`, and a period | one of the above, while the thread that took the tick clones the action |
+//! | ended | not `PENDING` | the timer has fired or was deleted. Its generation is over, so its id is stale. With `TAKING`, a visitor is moving the actions out; with `QUEUED`, the slot waits to be freed |
 //!
-//! Beside the heap, `early` and `inbox` take what is done without the lock. `earliest` and `early`
-//! together are what `next` says.
+//! Beside the heap, `early` and `inbox` record what is done without the lock. `next` is the smaller
+//! of `earliest` and `early`.
 //!
 //! ## Operations
-//! What each does, by the state that it finds, and what it does when another thread has the lock.
+//! The effect of each operation, by the state that it finds, and its behaviour when another thread
+//! has the lock.
 //!
 //! | | settled | unsettled | ticking | ended | lock taken |
 //! |---|---|---|---|---|---|
-//! | add | makes a settled timer of a free slot; at the limit, frees what is left in the inbox, else refuses | | | | waits |
+//! | add | makes a settled timer of a free slot; at the limit, settles the inbox for a free slot, else refuses | | | | waits |
 //! | delete | `End`; the key goes, the slot is free | the same; the slot stays queued, or its visitor queues it | the same; the tick still comes, its spare is refused | `None` | `End` with `TAKING`, `Leave`, `Push`; the key goes when it is settled or comes first |
-//! | reset | to later: one store; to earlier: the key moves up | the same | the same | `None` | `Begin`, store, `Leave`, `Push`, `Lower`; if another thread has begun, nothing: that one overrides this |
+//! | reset | to later: one store; to earlier: the key moves up | the same | the same | `None` | `Begin`, store, `Leave`, `Push`, `Lower`; if another thread has begun, nothing: that reset overrides this one |
 //! | modify | `Replace`, then as reset | the same | the same; the tick still comes with the old action, its spare is refused | refused | waits |
 //! | clean | raises the first key to its deadline, or is done | removes the first key, which comes back when it is settled | as settled | removes the first key | does nothing |
 //! | adjust | | gives it a key no later than its deadline | as unsettled | frees the slot, or leaves that to its visitor | waits |
 //! | run | if due, `Fire`, or `Tick` and the next deadline; else raises its key | removes the key: not fired before it is settled | if due: missed, the next deadline | removes the key | does nothing |
 //!
-//! No operation waits for a visitor, and nothing of an action runs under the lock. What runs under
-//! it is bounded: a few sifts, 64 entries of the inbox (but an add at the limit looks for a slot in
-//! all of it), a page of new slots. In a periodic timer's tick, `run` waits for the lock once, to
-//! give the spare back.
+//! No operation waits for a visitor. No code of an action runs under the lock. The work under the
+//! lock is bounded: a few sifts, 64 entries of the inbox (an add at the limit looks for a slot in
+//! all of it), a page of new slots. In each tick of a periodic timer, `run` waits for the lock
+//! once, to return the spare.
 //!
 //! ## Steps
 //! - `Arm` (lock): fill the cells of a free slot · store the word, `PENDING`. `Publish` (lock):
@@ -68,83 +73,86 @@
 //! - *A delete and a firing exclude each other.* `End` and `Fire` are successful CASes from the
 //!   same generation of one word to the next.
 //! - *Never early.* `Fire` and `Tick` start from a settled word. While one thread holds the lock, a
-//!   reset without it changes that word for good: `QUEUED` stays until somebody with the lock
-//!   clears it. So if the CAS succeeds, the deadline that was read after the word is the one that
-//!   counts. Generation and flags cannot come back meanwhile, so there is no ABA.
+//!   reset without it changes that word for good: `QUEUED` stays until a holder of the lock clears
+//!   it. So if the CAS succeeds, the deadline that was read after the word is the valid one.
+//!   Generation and flags cannot come back meanwhile, so there is no ABA.
 //! - *Exactly once.* The lock lets one thread at a time take from the heap. A tick is taken with
-//!   its spare, and there is one.
+//!   its spare, and there is one spare.
 //! - *No reset is lost.* The deadline is stored before `Leave` sets `QUEUED`, and read after
-//!   `Unqueue` clears it. Either `Unqueue` sees the deadline, or `Leave` finds the slot not queued,
-//!   and pushes it again. A key may disappear from the heap because its timer is unsettled; its
-//!   visitor pushes it, at the latest when it leaves. Of two resets without the lock at once, the
-//!   second to begin does nothing: the first has not returned, so it may as well be the later one,
-//!   and nothing fires between the two.
-//! - *Each slot is queued once.* The thread whose `Leave` sets `QUEUED` pushes; `Unqueue` clears it
-//!   after the slot has left the list.
-//! - *No slot is used again while somebody is at it.* `RESETTING` and `TAKING` outlive the timer. A
-//!   slot is free when none of them is set, nor `QUEUED`; whoever clears the last of the two sets
-//!   `QUEUED`, so that somebody with the lock comes to free it.
+//!   `Unqueue` clears it. Either `Unqueue` sees the deadline, or `Leave` finds the slot not queued
+//!   and pushes it again. A key may disappear from the heap because its timer is unsettled; the
+//!   visitor pushes the slot, at the latest when it leaves. Of two simultaneous resets without the
+//!   lock, the second to begin does nothing: the first has not returned, so the two may count in
+//!   either order, and nothing fires between them.
+//! - *Each slot is queued once.* The thread that sets `QUEUED` in its `Leave` pushes the slot.
+//!   `Unqueue` clears the flag after the slot has left the list.
+//! - *No slot is reused while a visitor works on it.* `RESETTING` and `TAKING` outlive the timer. A
+//!   slot is free when neither of them is set, nor `QUEUED`. The thread that clears the last of the
+//!   two sets `QUEUED`, so that a holder of the lock frees the slot.
 //! - *A pending timer is whole.* A tick and a replacement move the spare and the other cell, never
-//!   the current one. So a delete always finds the action, at once. A spare that comes back to
+//!   the current one. So a delete always finds the action immediately. A spare that returns to
 //!   another timer, or to another edition, is refused.
 //!
 //! ## Deadline and sleeper
-//! Whoever sets a deadline, if the result says `earliest`: fence(SeqCst), then look for a sleeper.
-//! Whoever goes to sleep: announce it, fence(SeqCst), then read `next`. The two fences are ordered:
-//! either the sleeper reads a time no later than the deadline, or the other sees it, and wakes it.
-//! `keeper.rs` has both fences. A worker that sets a timer of its own looks whether it still has
-//! its permit: if it does, it reads `next` itself before it sleeps.
+//! A thread that sets a deadline with the result `earliest` passes a fence(SeqCst), then looks for
+//! a sleeper. A thread that goes to sleep announces that, passes a fence(SeqCst), then reads
+//! `next`. The two fences are ordered: either the sleeper reads a time no later than the deadline,
+//! or the other thread sees the sleeper and wakes it. `driver.rs` has both fences. A worker that
+//! sets a timer of its own checks whether it still has its permit. If so, it reads `next` itself
+//! before it sleeps.
 //!
-//! What the sleeper reads is no later than the deadline because `earliest` is stored under the
-//! lock, after the key is in the heap, and `early` is lowered after the slot is in the inbox. So
-//! whoever finds `early` low finds the slot, and takes it over with `early`: first `earliest` goes
-//! down, then `early` up. `next` reads them in the other order. `early` is not raised while entries
-//! of an earlier fetch are unsettled, and `earliest` stays at most `floor`, which is what `early`
-//! was.
+//! The sleeper reads a time no later than the deadline because `earliest` is stored under the lock
+//! after the key is in the heap, and `early` is lowered after the slot is in the inbox. So a thread
+//! that finds `early` low also finds the slot. It takes over both: first it lowers `earliest`, then
+//! it raises `early`. `next` reads them in the other order. `early` is not raised while entries of
+//! an earlier fetch are unsettled, and `earliest` stays at most `floor`, the value that `early`
+//! had.
 //!
-//! With the lock, a deadline is not reported as the earliest if the heap has an earlier one.
-//! Whoever set that one reported it, unless it was the worker that owns the heap, in a step with a
-//! permit. Then that worker reads `next` before it sleeps; and if it loses its permit before,
-//! whoever gets the permit does, before it sleeps. Without the lock a deadline always is reported:
-//! a sleeper may have read a later `earliest` than the thread that sets the deadline would.
+//! With the lock, a deadline is not reported as the earliest if the heap has an earlier one. The
+//! thread that set the earlier one reported it, unless it was the worker that owns the heap, in a
+//! step with a permit. That worker reads `next` before it sleeps. If it loses its permit before,
+//! the worker that gets the permit reads `next` before it sleeps. Without the lock, a deadline is
+//! always reported: a sleeper may have read a later `earliest` than the thread that sets the
+//! deadline would.
 //!
 //! ## Room
-//! At the limit an add is refused, and whoever asked may want to wait for room. It leaves word,
-//! fence(SeqCst), and tries once more. After a delete, a reset and a run that has fired, the caller
-//! looks whether word was left. With the lock no fence is needed there: either the second try takes
-//! the lock later, and finds the slot free; or it took the lock before, and then its word is seen.
-//! A delete and a reset without the lock pass a fence(SeqCst) when the slot is in the inbox. Either
-//! the second try finds it there, or the caller finds the word. A reset frees no slot but may be
-//! the last to leave that of a timer that was deleted meanwhile, so it looks as well.
+//! At the limit an add is refused, and its caller may want to wait for room. It leaves its waker,
+//! passes a fence(SeqCst), and tries once more. After a delete, a reset and a run that has fired,
+//! the caller looks for such a waker. With the lock, no fence is needed there: either the second
+//! try takes the lock later and finds the slot free, or it took the lock before, and then its waker
+//! is seen. A delete and a reset without the lock pass a fence(SeqCst) after the slot is in the
+//! inbox. Either the second try finds the slot there, or the caller finds the waker. A reset frees
+//! no slot, but it may be the last to leave the slot of a timer that was deleted meanwhile, so its
+//! caller looks as well.
 //!
 //! ## Allowed
 //! - `next` is too early after a delete without the lock or a reset to later. The sleeper wakes,
-//!   runs, finds nothing due, and `next` has become right; or `clean` makes it right before.
+//!   runs, finds nothing due, and `next` has become right. Or `clean` makes it right before.
 //! - A timer is not fired while a thread is between `Begin` and `Leave` at it, whatever its
 //!   deadline was. If that thread is preempted there, this one timer is late.
-//! - A tick is missed if the clone of the one before takes longer than a period.
+//! - A tick is missed if the clone for the one before takes longer than a period.
 //! - If more than 64 slots are in the inbox, the timers of some may fire after others that were due
 //!   later.
-//! - At the limit, an add may be refused while a deleter is still at the last slot.
-//! - A slot whose 2^32 - 1 generations are used up is retired, and lowers the limit: of a million
-//!   timers a second, one in an hour.
-//! - A clone that takes as long as exactly 2^24 replacements of its timer's action comes back as
-//!   the spare of the wrong one.
-//! - Memory stays as for the most timers there ever were: a cache line each, and 24 bytes of heap.
+//! - At the limit, an add may be refused while a deleter still works on the last slot.
+//! - A slot that has used up its 2^32 - 1 generations is retired, and lowers the limit. At a
+//!   million timers a second, one slot retires each hour.
+//! - A clone that takes as long as exactly 2^24 replacements of its timer's action returns as the
+//!   spare of the wrong action.
+//! - Memory stays at the peak number of timers: a cache line each, and 24 bytes of heap.
 //!
 //! ## Rejected
-//! - Go's ten states (see below). Go's later lock for each timer: two read-modify-writes more for
+//! - Go's ten states (see below). Go's later lock for each timer: two more read-modify-writes for
 //!   each operation.
-//! - Claiming several due timers under one lock: saves some 5 ns a firing, but what is claimed can
+//! - To claim several due timers under one lock: saves about 5 ns a firing. But a claimed timer can
 //!   be neither deleted nor fired by others while the first action runs, which may be long.
-//! - The actions under the lock, so that no code is unsafe: a delete that finds the lock taken
-//!   could not return the action.
-//! - One cell, out of which the runner clones: a delete meanwhile finds no action, and cannot say
+//! - To run the actions under the lock, so that no code is unsafe: a delete that finds the lock
+//!   taken could not return the action.
+//! - One cell, from which the runner clones: a delete meanwhile finds no action, and cannot tell
 //!   whether it prevented anything.
 //! - The deadline as the state word (tokio): a stale id meets the next timer of its slot with the
 //!   same deadline, and resets it.
-//! - An add through the inbox: slots would have to be allocated without the lock. Adds are the
-//!   owner's.
+//! - An add through the inbox: slots would have to be allocated without the lock. Adds come from
+//!   the owner.
 //!
 //! ## Go's ten states
 //! | Go 1.14 to 1.22 | here |
@@ -153,23 +161,23 @@
 //! | Waiting | settled |
 //! | Running | none: `Fire` is one CAS, after which the timer has ended. A periodic one stays pending. In Go, delete and modify spin |
 //! | Deleted | ended and `QUEUED`, if the lock was taken; else the key goes at once, not when it comes first |
-//! | Removing, Moving | none: that happens under the lock, and who finds it taken uses the inbox. In Go, they spin |
-//! | Modifying | `RESETTING`: a delete succeeds, another reset is overridden, a runner passes by. In Go, all of them spin |
+//! | Removing, Moving | none: that happens under the lock, and a thread that finds the lock taken uses the inbox. In Go, they spin |
+//! | Modifying | `RESETTING`: a delete succeeds, another reset is overridden, a runner skips the timer. In Go, all of them spin |
 //! | ModifiedEarlier | unsettled: settled one by one from the inbox, where Go sweeps over all timers |
 //! | ModifiedLater | settled, with a deadline later than its key |
 //!
-//! What Go panics or throws on cannot be said here: a deadline is unsigned, and one of 0 is due at
-//! once; a period is not 0.
+//! The cases on which Go panics or throws cannot be expressed here: a deadline is unsigned, and a
+//! deadline of 0 is due immediately; a period is not 0.
 //!
 //! ## Invariants
 //! - `[free]` a slot in the free list, or not yet used, has no timer and no visitor, and is not
 //!   queued: only the lock's holder uses it.
-//! - `[lock]` whoever has a reference to the ledger holds the lock of its timers, and uses it for
-//!   their slots only.
-//! - `[cells]` the current cell is filled while `PENDING`, the other one while `SPARE`. Whoever
-//!   clears such a flag has the cell, until it is empty; without the lock, `TAKING` keeps the slot
-//!   from being free so long. While a timer is pending without `SPARE`, the other cell is empty,
-//!   and belongs to the lock's holder.
+//! - `[lock]` a caller that has a reference to the ledger holds the lock of its timers, and uses it
+//!   for their slots only.
+//! - `[cells]` the current cell is filled while `PENDING`, the other one while `SPARE`. The thread
+//!   that clears such a flag owns the cell until it is empty; without the lock, `TAKING` keeps the
+//!   slot from being freed that long. While a timer is pending without `SPARE`, the other cell is
+//!   empty, and belongs to the lock's holder.
 //!
 //! ## Checked by
 //! `models::*`, each with canaries: the table is in `models.rs`.
@@ -197,7 +205,8 @@ use slot::{Slot, Table};
 use crate::util::biased_lock::{Guard, Lock};
 use crate::util::prefetch::prefetch;
 
-/// The defects that canary models plant, one at a time. What ships is [`SOUND`](mutation::SOUND).
+/// The defects that canary models plant, one at a time. The shipped code is
+/// [`SOUND`](mutation::SOUND).
 mod mutation {
     /// No defect.
     pub(super) const SOUND: u8 = 0;
@@ -225,7 +234,7 @@ mod mutation {
     pub(super) const REPLACE_WITHOUT_CAS: u8 = 11;
     /// A reset without the lock goes without `Begin`.
     pub(super) const RESET_WITHOUT_BEGIN: u8 = 12;
-    /// `Begin` does not mind that another thread has begun.
+    /// `Begin` ignores that another thread has begun.
     pub(super) const BEGIN_TWICE: u8 = 13;
     /// `Leave` does not release.
     pub(super) const LEAVE_RELAXED: u8 = 14;
@@ -245,14 +254,14 @@ mod mutation {
     pub(super) const RESET_WITHOUT_FENCE: u8 = 21;
 }
 
-/// Entries put right under one hold of the lock: some 5 us, as long as another thread may have to
-/// wait for it.
+/// The maximum number of entries settled under one hold of the lock. This takes about 5 us, for
+/// which another thread may have to wait.
 const PORTION: u32 = 64;
 
 /// The link that ends the inbox. A slot's link is its number plus 1.
 const EMPTY: u32 = 0;
 
-/// Names one timer of one [`Timers`], for ever.
+/// Names one timer of one [`Timers`]. An id is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TimerId {
     slot: u32,
@@ -264,12 +273,12 @@ pub(crate) struct TimerId {
 #[must_use]
 pub(crate) struct Added {
     pub(crate) id: TimerId,
-    /// Whether it may be the earliest of all, so that whoever sleeps until the earliest deadline
-    /// has to be woken.
+    /// Set if the timer may be the earliest of all. A thread that sleeps until the earliest
+    /// deadline must then be woken.
     pub(crate) earliest: bool,
 }
 
-/// A pending timer whose deadline was changed.
+/// A pending timer with a changed deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Rearmed {
@@ -277,17 +286,17 @@ pub(crate) struct Rearmed {
     pub(crate) earliest: bool,
 }
 
-/// A pending timer of which everything was changed.
+/// A pending timer of which deadline, period and action were changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Modified<A> {
-    /// The action that it had.
+    /// The action before the change.
     pub(crate) replaced: A,
     /// As in [`Added`].
     pub(crate) earliest: bool,
 }
 
-/// The error of an operation that did not take an action over; it holds the action.
+/// The error of an operation that did not take over an action. It holds the action.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimerRefused<A>(pub(crate) A);
 
@@ -297,8 +306,8 @@ impl<A> fmt::Debug for TimerRefused<A> {
     }
 }
 
-/// What became of the timers. While no operation is under way,
-/// `armed = fired + cancelled + pending`.
+/// The counters of the timers. While no operation is under way, `armed = fired + cancelled +
+/// pending`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimerCounts {
     pub(crate) armed: u64,
@@ -310,20 +319,20 @@ pub(crate) struct TimerCounts {
     pub(crate) pending: u64,
 }
 
-/// What the lock guards.
+/// The state that the lock guards.
 #[derive(Debug)]
 struct Ledger {
     heap: Heap,
-    /// Slots that hold nothing, the warmest last. Has room for all slots, so that nothing is
+    /// Free slots, the most recently used last. Its capacity covers all slots, so that nothing is
     /// allocated when a timer ends.
     free: Vec<u32>,
-    /// Slots ever used; those behind are new.
+    /// The number of slots ever used. The slots behind are new.
     made: u32,
     /// The link of the next entry that was fetched from the inbox and is to be settled.
     backlog: u32,
     /// No later than any deadline that is in the backlog only.
     floor: u64,
-    /// What `Outside::earliest` says.
+    /// The last value stored in `Outside::earliest`.
     published: u64,
     armed: u64,
     fired: u64,
@@ -331,13 +340,13 @@ struct Ledger {
     cancelled: u64,
 }
 
-/// What is used without the lock.
+/// The state that is used without the lock.
 #[derive(Debug)]
 struct Outside {
     /// No later than any deadline in the heap and the backlog. Stored under the lock.
     earliest: AtomicU64,
     /// No later than any deadline that was set without the lock and has not been fetched. Lowered
-    /// by those who set them, raised under the lock.
+    /// by the threads that set them, raised under the lock.
     early: AtomicU64,
     /// The link of the slot that was pushed last.
     inbox: AtomicU32,
@@ -345,15 +354,15 @@ struct Outside {
     cancelled: AtomicU64,
 }
 
-/// Keeps what others read apart from the lock, which the owner writes at each operation: two cache
-/// lines, because processors prefetch them in pairs.
+/// Keeps the words that other threads read away from the lock, which the owner writes at each
+/// operation. Two cache lines, because processors prefetch them in pairs.
 #[repr(align(128))]
 struct Apart<T>(T);
 
-/// The timers of one worker. Any thread may use them; it is fastest for the owner.
+/// The timers of one worker. Any thread may use them; the owner is the fastest.
 ///
-/// `A` is what is done when a timer fires. Nothing of it (`Clone`, `Drop`) runs under the lock, so
-/// it may use the same timers.
+/// `A` is the action of a timer. None of its code (`Clone`, `Drop`) runs under the lock, so it may
+/// use the same timers.
 pub(crate) struct Timers<A, const MUTATION: u8 = { mutation::SOUND }> {
     ledger: Apart<Lock<Ledger>>,
     outside: Apart<Outside>,
@@ -362,18 +371,18 @@ pub(crate) struct Timers<A, const MUTATION: u8 = { mutation::SOUND }> {
 }
 
 impl<A> Timers<A> {
-    /// No timers yet, and at most `limit` at a time. What it takes at once is 16 bytes for each
-    /// 1024 of these.
+    /// Returns an empty set of at most `limit` timers. It initially takes 16 bytes for each 1024 of
+    /// these.
     pub(crate) fn new(limit: u32) -> Self {
         Self::starting_at(limit, 0, 0)
     }
 }
 
 impl<A, const MUTATION: u8> Timers<A, MUTATION> {
-    /// Timers whose slots have already had `generation` timers, and that have seen `sequence` in
-    /// all, so that tests reach the ends of the counters.
+    /// Returns timers as if each slot had already had `generation` timers, and all together
+    /// `sequence`, so that tests reach the ends of the counters.
     fn starting_at(limit: u32, generation: u32, sequence: u32) -> Self {
-        // Links and positions are slot numbers plus a little, in 32 bits.
+        // Links and positions are slot numbers plus a small constant, in 32 bits.
         let limit = limit.min(u32::MAX - 8);
         let ledger = Ledger {
             heap: Heap::new(sequence),
@@ -405,7 +414,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         self.ledger.0.lock()
     }
 
-    /// The lock, unless another thread has it.
+    /// Returns the lock, or `None` if another thread has it.
     #[inline]
     fn try_lock(&self) -> Option<Guard<'_, Ledger>> {
         self.ledger.0.try_lock()
@@ -415,30 +424,30 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         self.table.get(number).expect("heap and lists hold slots that were made")
     }
 
-    /// No timer is due before this time; `u64::MAX` if none will ever be.
+    /// Returns a time before which no timer is due, or `u64::MAX` if none will ever be due.
     ///
-    /// It may be too early (*Allowed*), but it is never later than a deadline that was set before
-    /// (*Deadline and sleeper*).
+    /// The time may be too early (*Allowed*), but it is never later than a deadline that was set
+    /// before (*Deadline and sleeper*).
     #[inline]
     pub(crate) fn next(&self) -> u64 {
-        // Ordering: Acquire pairs with the Release of `Raise`; whoever sees `early` raised sees
-        // `earliest` lowered.
+        // Ordering: Acquire pairs with the Release of `Raise`; a thread that sees `early` raised
+        // sees `earliest` lowered.
         let early = self.outside.0.early.load(Acquire);
-        // Relaxed: the caller's fence orders it (*Deadline and sleeper*), and whoever acts on it
-        // takes the lock.
+        // Relaxed: the caller's fence orders it (*Deadline and sleeper*), and a thread that acts on
+        // it takes the lock.
         early.min(self.outside.0.earliest.load(Relaxed))
     }
 
-    /// Adds a timer that fires at `when`, and then in every `period` if there is one. The action of
-    /// such a timer is cloned here, and again for each tick.
+    /// Adds a timer that fires at `when`, and then every `period` if there is one. The action of a
+    /// periodic timer is cloned here, and again for each tick.
     ///
     /// # Errors
     /// [`TimerRefused`] returns the action if the limit is reached.
     ///
     /// # Blocking
     /// Waits for the lock.
-    // Inlined whatever its size: its result, too large for registers, would pass through memory (2
-    // of 33 ns for add and delete).
+    // Always inlined: the result is too large for registers and would pass through memory (2 of 33
+    // ns for add and delete).
     #[inline(always)]
     pub(crate) fn add(
         &self,
@@ -458,12 +467,12 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             return Err(TimerRefused(action));
         };
         if let Some(&next) = ledger.free.last() {
-            // Of a million that were used once, it is in no cache when its turn comes.
+            // One of a million slots that were used once is in no cache by now.
             prefetch(self.slot(next));
         }
         let sequence = ledger.heap.create();
         ledger.armed += 1;
-        // SAFETY: [free] the number comes off the free list, or was never there.
+        // SAFETY: [free] the number comes from the free list, or was never used.
         let generation = unsafe { self.slot(number).arm(when, sequence, period, action, spare) };
         if when != NEVER {
             ledger.heap.insert(when, sequence, number);
@@ -472,7 +481,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         Ok(Added { id: TimerId { slot: number, generation }, earliest })
     }
 
-    /// Deletes a timer. Returns its action exactly if this call prevented the next firing.
+    /// Deletes a timer. Returns its action if and only if this call prevented the next firing.
     #[inline]
     pub(crate) fn delete(&self, id: TimerId) -> Option<A> {
         let slot = self.table.get(id.slot)?;
@@ -495,7 +504,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         Some(ended.action)
     }
 
-    /// Changes the deadline of a timer. `None` if it is not pending any more: then nothing changed.
+    /// Changes the deadline of a timer. Returns `None`, and changes nothing, if the timer is no
+    /// longer pending.
     #[inline]
     pub(crate) fn reset(&self, id: TimerId, when: u64) -> Option<Rearmed> {
         let slot = self.table.get(id.slot)?;
@@ -513,11 +523,11 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     }
 
     /// Changes deadline, period and action of a timer. A tick that a thread has already taken still
-    /// comes with the old action.
+    /// uses the old action.
     ///
     /// # Errors
-    /// [`TimerRefused`] returns the new action if the timer is not pending any more: then nothing
-    /// changed.
+    /// [`TimerRefused`] returns the new action if the timer is no longer pending. Nothing is
+    /// changed then.
     ///
     /// # Blocking
     /// Waits for the lock.
@@ -545,8 +555,9 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         }
     }
 
-    /// Settles entries of the inbox, then puts the head of the heap right, at most 64 of both; says
-    /// how many. After fewer than 64, `next` is exact. Does nothing if another thread has the lock.
+    /// Settles entries of the inbox, then corrects the head of the heap, at most 64 of both.
+    /// Returns the number. If that is below 64, `next` is exact. Does nothing if another thread has
+    /// the lock.
     pub(crate) fn clean(&self) -> u32 {
         let Some(mut ledger) = self.try_lock() else { return 0 };
         let mut cleaned = self.settle_some(&mut ledger);
@@ -564,13 +575,14 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         cleaned
     }
 
-    /// Whether this timer will still fire, as far as this thread can see.
+    /// Returns `true` if this timer will still fire, as far as this thread can see.
     #[inline]
     pub(crate) fn is_pending(&self, id: TimerId) -> bool {
         self.table.get(id.slot).is_some_and(|slot| slot.word().is_pending(id.generation))
     }
 
-    /// Deletes all timers, and hands their actions out. One that is added meanwhile may stay.
+    /// Deletes all timers, and passes their actions to `take`. A timer that is added meanwhile may
+    /// stay.
     pub(crate) fn clear(&self, take: &mut dyn FnMut(A)) {
         let made = self.lock().made;
         for number in 0..made {
@@ -581,7 +593,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         }
     }
 
-    /// What became of the timers.
+    /// Returns the counters.
     ///
     /// # Blocking
     /// Waits for the lock.
@@ -592,8 +604,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         TimerCounts { armed, fired, ticks, cancelled, pending: armed - fired - cancelled }
     }
 
-    /// Under the lock: changes the deadline of a pending timer. Says whether it may be the
-    /// earliest.
+    /// Under the lock: changes the deadline of a pending timer. Returns `true` if the timer may be
+    /// the earliest.
     fn set_when(
         &self,
         ledger: &mut Ledger,
@@ -601,13 +613,13 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         slot: &Slot<A, MUTATION>,
         when: u64,
     ) -> bool {
-        // If a thread without the lock is resetting the timer, either of the two may come last: it
-        // has not returned.
+        // If a visitor is resetting the timer, either reset may count as the last: the visitor has
+        // not returned.
         slot.set_when(when);
         self.place(ledger, number, slot, when)
     }
 
-    /// Sees to it that a timer's key is no later than its deadline. Says whether it may be the
+    /// Makes a timer's key no later than its deadline. Returns `true` if the timer may be the
     /// earliest.
     fn place(&self, ledger: &mut Ledger, number: u32, slot: &Slot<A, MUTATION>, when: u64) -> bool {
         match ledger.heap.when_of(number) {
@@ -619,7 +631,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         self.publish(ledger)
     }
 
-    /// `Publish`. Says whether the earliest deadline became earlier.
+    /// `Publish`. Returns `true` if the earliest deadline became earlier.
     #[inline]
     fn publish(&self, ledger: &mut Ledger) -> bool {
         let before = ledger.published;
@@ -628,17 +640,19 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             return false;
         }
         ledger.published = earliest;
-        // Relaxed: the fence of the caller, or `Raise`, orders it before what it must not follow.
+        // Relaxed: the fence of the caller, or `Raise`, orders the store before everything that
+        // must come after it.
         self.outside.0.earliest.store(earliest, Relaxed);
         earliest < before
     }
 
-    /// A slot when the free list is empty: a new one or, at the limit, one that a thread without
-    /// the lock has left.
+    /// Finds a slot when the free list is empty: a new one or, at the limit, one that a visitor has
+    /// left.
     #[cold]
     fn find_free(&self, ledger: &mut Ledger) -> Option<u32> {
         if ledger.made == self.limit {
-            // Not for ever, if others fill the inbox as fast: every slot was there once.
+            // Bounded, even if other threads fill the inbox as fast: by then every slot was there
+            // once.
             for _ in 0..=self.limit / PORTION {
                 if !ledger.free.is_empty() || self.settle_some(ledger) == 0 {
                     break;
@@ -664,11 +678,11 @@ impl<A, const MUTATION: u8> fmt::Debug for Timers<A, MUTATION> {
     }
 }
 
-/// Puts the first key right. Says whether it was: its timer is settled, and due at that time.
+/// Corrects the first key. Returns `true` if it was right: its timer is settled, and due at the
+/// time of the key.
 fn put_right(ledger: &mut Ledger, key: Key, is_settled: bool, when: u64) -> bool {
     if !is_settled || when == NEVER {
-        // Whoever is, or was, at the slot without the lock pushes it, if the timer is still
-        // pending.
+        // If the timer is still pending, its past or present visitor pushes it.
         ledger.heap.remove(key.slot());
         false
     } else if when > key.when() {

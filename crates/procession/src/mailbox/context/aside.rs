@@ -1,4 +1,4 @@
-//! What a context has looked at, and left for another kind of receive.
+//! Events that a context has looked at, and left for another kind of receive.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use procession_queue::Batch;
 use crate::process::body::System;
 use crate::relations::signal::{MonitorRef, Signal};
 
-/// What was left, each kind oldest first, with numbers that order both.
+/// The events that were left, each kind oldest first. Their numbers order the two kinds.
 pub(super) struct Aside<M> {
     pub(super) messages: VecDeque<(u64, M)>,
     pub(super) signals: VecDeque<(u64, Signal)>,
@@ -27,14 +27,14 @@ impl<M> Aside<M> {
     }
 }
 
-/// What came after a monitor was made, while much was in the mailbox: `Context::taken` is older.
-/// The answer of this monitor, or of a later one, can only be here, or still in the queue.
+/// The events that came after a monitor was made while the mailbox was long. `Context::taken` is
+/// older. The answer of this monitor, or of a later one, can only be here or still in the queue.
 pub(super) struct Mark<M> {
     pub(super) since: MonitorRef,
-    /// The process does not wait for the answer of that monitor any more, so the next one may set
-    /// the mark anew.
+    /// Set if the process no longer waits for the answer of that monitor. The next monitor may then
+    /// set a new mark.
     pub(super) is_answered: bool,
-    /// Looked through in the search for the answer of this monitor; older than the rest.
+    /// The events that were searched for the answer of `looked_for`. They are older than `rest`.
     pub(super) looked: Batch<M, System>,
     pub(super) looked_for: MonitorRef,
     pub(super) rest: Batch<M, System>,
@@ -51,7 +51,7 @@ impl<M> Mark<M> {
         }
     }
 
-    /// Everything, oldest first.
+    /// Returns all events, oldest first.
     pub(super) fn into_batch(self) -> Batch<M, System> {
         let mut all = self.looked;
         all.append(self.rest);

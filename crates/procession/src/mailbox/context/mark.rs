@@ -1,4 +1,4 @@
-//! The mark behind which the answer of a new monitor is looked for.
+//! The mark behind which a receive looks for the answer of a new monitor.
 
 use super::Context;
 use super::aside::Mark;
@@ -6,12 +6,13 @@ use crate::process::body::{Event as Queued, System};
 use crate::process::slot::Mailbox;
 use crate::relations::signal::{Down, MonitorRef, Signal};
 
-/// A mailbox shorter than this is looked through from its beginning. A mark takes memory, and a
-/// look at one message some nanoseconds.
+/// A shorter mailbox is searched from its beginning. A mark takes memory, and a look at one message
+/// takes some nanoseconds.
 const WORTH_A_MARK: u32 = 64;
 
 impl<M: Send + 'static> Context<M> {
-    /// As `pick_down`, and leaves what it looks at where it is. Each entry is charged, as there.
+    /// Takes the answer as `pick_down` does, but leaves the other entries where they are. Each
+    /// entry is charged, as there.
     pub(super) fn pick_down_behind_mark(&mut self, monitor: MonitorRef) -> Option<Down> {
         loop {
             let marked = self.marked()?;
@@ -37,7 +38,7 @@ impl<M: Send + 'static> Context<M> {
                 {
                     return Some(down);
                 }
-                // The process has given this monitor up.
+                // The process has ended this monitor.
                 return None;
             }
             let more = self.take_queued()?;
@@ -49,22 +50,21 @@ impl<M: Send + 'static> Context<M> {
         self.aside.as_mut()?.marked.as_mut()
     }
 
-    /// The process does not wait for the answer of this monitor any more.
+    /// Notes that the process no longer waits for the answer of this monitor.
     pub(super) fn note_answered(&mut self, monitor: MonitorRef) {
         if let Some(marked) = self.marked() {
             marked.is_answered |= marked.since == monitor;
         }
     }
 
-    /// Returns `true` if the mailbox is unbounded, and has so much in it that a mark is worth
-    /// while.
+    /// Returns `true` if the mailbox is unbounded, and long enough for a mark to pay off.
     pub(super) fn is_mailbox_long(&self) -> bool {
         let mailbox = self.slot.mailbox();
         matches!(mailbox, Mailbox::Unbounded(_)) && self.slot.mailbox_length() >= WORTH_A_MARK
     }
 
-    /// Takes what is in the mailbox, to be received later; with it goes what a mark stands before,
-    /// unless that is still of use.
+    /// Takes the events out of the mailbox, to be received later. The events behind the old mark go
+    /// with them, unless that mark is still of use.
     #[cold]
     pub(super) fn gather(&mut self) {
         if let Some(aside) = &mut self.aside
@@ -79,7 +79,7 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    /// Has the answer of this monitor looked for behind what was gathered only.
+    /// Sets a mark: the answer of this monitor is looked for only behind the gathered events.
     #[cold]
     pub(super) fn set_mark(&mut self, monitor: MonitorRef) {
         if self.taken.len() > 0 {
@@ -87,8 +87,8 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    /// What is older than the mark has been taken: there is none any more. To be called before the
-    /// mailbox is looked into, if anything has been put aside.
+    /// Removes the mark if all older events were received. Call it before the mailbox is looked
+    /// into, if anything was put aside.
     #[cold]
     pub(super) fn pass_mark(&mut self) {
         if self.taken.len() == 0

@@ -1,4 +1,4 @@
-//! How events are taken out of a mailbox, and out of what was put aside.
+//! The taking of events out of a mailbox, and out of those that were put aside.
 
 use procession_queue::{Batch, Entry, EventQueue};
 
@@ -20,7 +20,7 @@ impl<M: Send + 'static> Context<M> {
         aside.last += 1;
         match event {
             Event::Message(message) => {
-                // Not received after all.
+                // It was not received after all.
                 self.slot.uncount_received();
                 aside.messages.push_back((aside.last, message));
             }
@@ -33,12 +33,12 @@ impl<M: Send + 'static> Context<M> {
         self.pass_mark();
     }
 
-    /// The oldest of all.
+    /// Takes the oldest event of all.
     pub(super) fn take_any(&mut self) -> Option<Event<M>> {
         self.take_aside().or_else(|| self.take_event())
     }
 
-    /// The oldest of what was put aside.
+    /// Takes the oldest event that was put aside.
     pub(super) fn take_aside(&mut self) -> Option<Event<M>> {
         let aside = self.aside.as_mut()?;
         let first = |number: Option<&u64>| number.copied().unwrap_or(u64::MAX);
@@ -65,7 +65,7 @@ impl<M: Send + 'static> Context<M> {
         Some(message)
     }
 
-    /// The next message in the mailbox, behind what was put aside.
+    /// Takes the next message from the mailbox, after those that were put aside.
     #[inline]
     pub(super) fn take_message(&mut self) -> Option<M> {
         loop {
@@ -82,8 +82,8 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    /// As `take_event`, for who looks at many: each is charged, and there is none once the step has
-    /// spent all that it may.
+    /// Takes an event as `take_event` does, for callers that look at many. Each event is charged.
+    /// Returns `None` once the step has spent its budget.
     pub(super) fn take_charged(&mut self) -> Option<Event<M>> {
         if crate::scheduler::budget::is_spent() {
             return None;
@@ -92,7 +92,7 @@ impl<M: Send + 'static> Context<M> {
         self.take_event()
     }
 
-    /// The next event in the mailbox, behind what was put aside.
+    /// Takes the next event from the mailbox, after those that were put aside.
     #[inline]
     pub(super) fn take_event(&mut self) -> Option<Event<M>> {
         loop {
@@ -136,8 +136,8 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    /// What is in the mailbox, if it is unbounded. `None` as well if this process has been
-    /// terminated.
+    /// Takes the content of the mailbox, which is unbounded. Also returns `None` if this process
+    /// has been terminated.
     #[inline]
     pub(super) fn take_batch(&self, queue: &EventQueue<M, System>) -> Option<Batch<M, System>> {
         let (more, terminated) = self.slot.state.take_for_step(|| queue.take());
@@ -152,7 +152,7 @@ impl<M: Send + 'static> Context<M> {
         Some(more)
     }
 
-    /// As `take_batch`, for who does not know whether the mailbox is unbounded.
+    /// Takes the content as `take_batch` does, if the mailbox is unbounded.
     pub(super) fn take_queued(&self) -> Option<Batch<M, System>> {
         match self.slot.mailbox() {
             Mailbox::Unbounded(queue) => self.take_batch(queue),
@@ -160,7 +160,7 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    /// Drops what the process does not receive any more.
+    /// Drops events that the process no longer receives.
     #[cold]
     pub(super) fn discard(&self, events: impl IntoIterator<Item = Queued<M>>) {
         let shared = self.slot.shared();
@@ -183,7 +183,8 @@ impl<M: Send + 'static> Context<M> {
         current::count(shared, |stats| &stats.discarded, discarded);
     }
 
-    /// A signal, if the process is told of it. Apart from the messages, which come more often.
+    /// Returns the signal, if the process is to receive it. Separate from the messages, which come
+    /// more often.
     #[cold]
     pub(super) fn accept(&self, entry: Entry<System>) -> Option<Signal> {
         match entry.into_inner() {

@@ -1,4 +1,4 @@
-//! What a scheduler knows of its threads.
+//! The threads of a scheduler: their options and their counters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use procession_sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::sys::{Cpus, World};
 
-/// How long no thread is started after the system has refused one: it will hardly have changed its
-/// mind, and to ask costs a system call.
+/// The time for which no thread is started after the system has refused one. It will hardly have
+/// changed its state by then, and each attempt costs a system call.
 const REFUSAL_REST: u64 = 10_000_000;
 
 /// A function that is called on threads of the scheduler.
 pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
 
-/// What the builder says about threads.
+/// The options that the builder sets for threads.
 pub(crate) struct ThreadOptions {
     pub(crate) keep_alive: Duration,
     pub(crate) on_start: Option<Hook>,
     pub(crate) on_stop: Option<Hook>,
-    /// On which processors they run, if not on all that the program may use.
+    /// The processors on which the threads run, unless these are all that the program may use.
     pub(crate) cpus: Option<Cpus>,
 }
 
-/// The threads of a scheduler: their options, and how the system has answered.
+/// The threads of a scheduler: their options, and the outcome of their starts.
 pub(crate) struct ThreadSupply {
     pub(crate) options: ThreadOptions,
     started: AtomicU32,
     refused: AtomicU32,
-    /// Until when no thread is started, since the system has just refused one.
+    /// The time until which no thread is started, because the system has just refused one.
     rest_until: AtomicU64,
 }
 
@@ -43,12 +43,12 @@ impl ThreadSupply {
         }
     }
 
-    /// How many threads were started.
+    /// Returns the number of threads that were started.
     pub(crate) fn started(&self) -> u32 {
         self.started.load(Relaxed)
     }
 
-    /// How many the system has refused.
+    /// Returns the number of threads that the system has refused.
     pub(crate) fn refused(&self) -> u32 {
         self.refused.load(Relaxed)
     }
@@ -61,13 +61,13 @@ impl ThreadSupply {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// Whether the system has refused a thread a moment ago.
+    /// Returns `true` if the system has refused a thread a moment ago.
     pub(crate) fn is_resting(&self, world: &World) -> bool {
-        // Relaxed: whoever reads an old value tries once more than need be.
+        // Relaxed: a thread that reads an old value tries once more than necessary.
         !world.is_test() && world.now() < self.rest_until.load(Relaxed)
     }
 
-    /// The system has refused a thread.
+    /// Notes that the system has refused a thread.
     pub(crate) fn rest(&self, world: &World) {
         self.count_refused();
         self.rest_until.store(world.now().saturating_add(REFUSAL_REST), Relaxed);

@@ -1,4 +1,4 @@
-//! `Fire` and `Tick`: the owner takes what is due, and hands its action out.
+//! `Fire` and `Tick`: the owner takes due timers, and passes their actions on.
 
 use std::num::NonZeroU64;
 
@@ -7,17 +7,17 @@ use super::slot::{Slot, Tick};
 use super::{Ledger, PORTION, Timers, mutation, put_right};
 use crate::util::prefetch::prefetch;
 
-/// Firings in one pass of `run`; then the worker looks at its run queues again. Erlang's bound is
-/// 100.
+/// The maximum number of firings in one pass of `run`, after which the worker looks at its run
+/// queues again. Erlang's bound is 100.
 pub(super) const FIRINGS_MAX: u32 = 128;
 
-/// What a pass of [`Timers::run`] did.
+/// The result of a pass of [`Timers::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Ran {
-    /// How often it fired.
+    /// The number of firings.
     pub(crate) fired: u32,
-    /// Whether due timers may be left: this pass was long enough, or another thread has the lock.
+    /// Set if due timers may be left: this pass reached its limit, or another thread has the lock.
     pub(crate) more: bool,
 }
 
@@ -28,19 +28,19 @@ enum Due<'a, A, const MUTATION: u8> {
 }
 
 impl<A, const MUTATION: u8> Timers<A, MUTATION> {
-    /// Hands the actions of the timers that are due at `now` to `fire`, in the order of their
+    /// Passes the actions of the timers that are due at `now` to `fire`, in the order of their
     /// deadlines, at most 128.
     ///
     /// # Blocking
-    /// Does nothing if another thread has the lock; waits for it only to end a tick.
+    /// Does nothing if another thread has the lock. Waits for the lock only to return the spare of a tick.
     pub(crate) fn run(&self, now: u64, fire: &mut dyn FnMut(A)) -> Ran
     where
         A: Clone,
     {
         let mut fired = 0;
         while fired < FIRINGS_MAX && self.is_due(now) {
-            // One at a time: what is not taken yet can be fired by others, and deleted, whatever
-            // `fire` does meanwhile.
+            // One at a time: timers that are not taken yet can be fired and deleted by others,
+            // whatever `fire` does meanwhile.
             let due = self.try_lock().and_then(|mut ledger| self.take_due(&mut ledger, now));
             match due {
                 None => break,
@@ -52,13 +52,14 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         Ran { fired, more: self.is_due(now) }
     }
 
-    /// Whether a timer may be due. What never comes is not due at the end of time either.
+    /// Returns `true` if a timer may be due. A deadline of `NEVER` is not due even at the end of
+    /// time.
     fn is_due(&self, now: u64) -> bool {
         let next = self.next();
         next <= now && next != NEVER
     }
 
-    /// Takes the first timer that is due.
+    /// Takes the first due timer.
     fn take_due(&self, ledger: &mut Ledger, now: u64) -> Option<Due<'_, A, MUTATION>> {
         self.settle_some(ledger);
         let mut due = None;

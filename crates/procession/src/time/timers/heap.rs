@@ -1,16 +1,17 @@
 //! An indexed 4-ary heap of 16-byte keys.
 //!
-//! Four siblings share a cache line: the root is the last key of the first line, and the children
-//! of the key at position p are the whole line p - 2. Where there is no key there is one that comes
-//! after all, so that the first of four children is found without asking how many there are.
-//! `places` says where the key of each slot is, so that any can be moved or removed without a
-//! search; a sift writes it at each level, so it lies apart from the slots and close together.
+//! Four siblings share a cache line. The root is the last key of the first line, and the children
+//! of the key at position p are the whole line p - 2. A place without a key holds one that sorts
+//! after all others, so the first of four children is found without counting them. `places` holds
+//! the position of each slot's key, so that any key can be moved or removed without a search. A
+//! sift writes `places` at each level, so it is kept dense and apart from the slots.
 //!
 //! # Order
-//! Deadline, then number. The numbers are those of creation less a base, and take 32 bits; when
-//! they are used up, the base moves on by half of them, and those of all keys go down by as much in
-//! one pass. So the order of equal deadlines is wrong only for two timers of which both were
-//! created more than 2^31 timers ago. A pass takes 3 ms for a million keys, once in 2^31 timers.
+//! Keys are ordered by deadline, then by number. A number is the creation number of a timer less a
+//! base, in 32 bits. When the numbers are used up, the base moves on by half of them, and one pass
+//! lowers those of all keys by as much. So the order of equal deadlines is wrong only for two
+//! timers that were both created more than 2^31 timers ago. A pass takes 3 ms for a million keys,
+//! once in 2^31 timers.
 //!
 //! # Rejected
 //! - Lazy deletion with a compaction when a quarter is dead (Go): not faster, and the compaction is
@@ -18,21 +19,21 @@
 //! - A wheel instead: faster only for far more than 100,000 timers, and it rounds deadlines.
 //! - A wheel before the heap, exact: far keys in unsorted buckets (the finest 2^20 ns wide, 8
 //!   levels of 64, chunks of 16 keys from one pool), each poured into the heap or into finer ones
-//!   when its first key is due. With a million timers and nothing around them, a firing takes 190
-//!   ns instead of 380, a hundred of these because slots are then read 64 at a time; an insertion
-//!   32 instead of 21; an insertion and a removal 33, as before. On one CPU, a million sleepers
-//!   that are all set first, and then due within 0.2 s, take 12 to 15 % less CPU (1.14 to 1.16 us
-//!   each, instead of 1.29 to 1.36). But `timers_fire_cpu` stays as it is (2.11 us, and 2.08
-//!   before): workers keep up with the deadlines, and what they save they spend on searching, and
-//!   on parking for the microsecond until the next. `timers_cancel` takes 4 % less (122 ns instead
-//!   of 127). Against this: 400 lines, 16 bytes more for each timer, 8 KB for each worker that ever
-//!   had one, and a pause, since nothing of a bucket fires before all of it is poured: 9 ms for a
-//!   million timers in one.
-//! - Fetching two levels ahead on the way down, 16 lines instead of four: `timers_fire_cpu` 5 %
+//!   when its first key is due. With a million timers and no other load, a firing takes 190 ns
+//!   instead of 380, a hundred of these because slots are then read 64 at a time; an insertion 32
+//!   instead of 21; an insertion and a removal 33, as before. On one CPU, a million sleepers that
+//!   are all set first, and then due within 0.2 s, take 12 to 15 % less CPU (1.14 to 1.16 us each,
+//!   instead of 1.29 to 1.36). But `timers_fire_cpu` stays the same (2.11 us, and 2.08 before):
+//!   workers keep up with the deadlines, and spend what they save on searching, and on parking for
+//!   the microsecond until the next. `timers_cancel` takes 4 % less (122 ns instead of 127).
+//!   Against this: 400 lines, 16 bytes more for each timer, 8 KB for each worker that ever had one,
+//!   and a pause, since nothing in a bucket fires before all of it is poured: 9 ms for a million
+//!   timers in one.
+//! - To fetch two levels ahead on the way down, 16 lines instead of four: `timers_fire_cpu` 5 %
 //!   more, `timers_cancel` 18 %.
-//! - Comparing deadline and wrapping number apart, which needs no base: 10 % slower than one
-//!   comparison of 128 bits (33 against 30 ns for an insertion and a removal, with all that is
-//!   around them).
+//! - To compare deadline and wrapping number apart, which needs no base: 10 % slower than one
+//!   comparison of 128 bits (33 against 30 ns for an insertion and a removal, with all their
+//!   surroundings).
 #![forbid(unsafe_code)]
 
 use crate::util::prefetch::prefetch;
@@ -40,13 +41,13 @@ use crate::util::prefetch::prefetch;
 /// A deadline that does not come. No key in the heap has it.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Where the root is. There is nothing before it.
+/// The position of the root. There is nothing before it.
 const ROOT: usize = 3;
 
 /// The place of a slot without a key.
 const NOWHERE: u32 = 0;
 
-/// How far the base moves when the numbers are used up.
+/// The distance by which the base moves when the numbers are used up.
 const REBASE: u32 = 1 << 31;
 
 /// `deadline:64 | number:32 | slot:32`.
@@ -79,7 +80,7 @@ impl Key {
 struct Line([Key; 4]);
 
 impl Line {
-    /// The first of the four, and which one it is. Without branches, since they could not be
+    /// Returns the first of the four, with its index. Without branches, since they could not be
     /// predicted.
     #[inline]
     fn first(&self) -> (usize, Key) {
@@ -94,28 +95,29 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Heap {
     lines: Vec<Line>,
-    /// One behind the last key.
+    /// The position after the last key.
     end: usize,
-    /// For each slot the position of its key, or `NOWHERE`.
+    /// For each slot, the position of its key, or `NOWHERE`.
     places: Vec<u32>,
-    /// How many timers were created, wrapping.
+    /// The number of timers that were created, wrapping.
     created: u32,
-    /// What `created` was when the number of a timer would have been 0.
+    /// The creation number that would be number 0.
     base: u32,
 }
 
 impl Heap {
-    /// An empty heap, before which `created` timers were created.
+    /// Returns an empty heap, before which `created` timers were created.
     pub(super) fn new(created: u32) -> Self {
         Self { lines: Vec::new(), end: ROOT, places: Vec::new(), created, base: 0 }
     }
 
-    /// Makes room for the keys of this many slots.
+    /// Makes room for the keys of `slots` slots.
     pub(super) fn track(&mut self, slots: usize) {
         self.places.resize(slots, NOWHERE);
     }
 
-    /// Counts a timer. What is returned tells `insert` its place among equal deadlines.
+    /// Counts a new timer. Returns its creation number, which `insert` needs to order equal
+    /// deadlines.
     #[inline]
     pub(super) fn create(&mut self) -> u32 {
         let sequence = self.created;
@@ -136,7 +138,7 @@ impl Heap {
         }
     }
 
-    /// The number of a timer: of those before the base, 0.
+    /// Returns the number of a timer, which is 0 if the timer is older than the base.
     #[inline]
     fn number(&self, sequence: u32) -> u32 {
         let age = self.created.wrapping_sub(sequence);
@@ -149,7 +151,7 @@ impl Heap {
         (self.end > ROOT).then(|| self.at(ROOT))
     }
 
-    /// The deadline in the key of this slot, if there is one.
+    /// Returns the deadline in the key of this slot, if there is one.
     pub(super) fn when_of(&self, slot: u32) -> Option<u64> {
         match self.places[slot as usize] {
             NOWHERE => None,
@@ -157,7 +159,7 @@ impl Heap {
         }
     }
 
-    /// Puts in a key for a slot that has none.
+    /// Inserts a key for a slot that has none.
     #[inline]
     pub(super) fn insert(&mut self, when: u64, sequence: u32, slot: u32) {
         debug_assert_eq!(self.places[slot as usize], NOWHERE, "a slot has one key");
@@ -185,7 +187,7 @@ impl Heap {
         }
     }
 
-    /// Changes the deadline in the key of a slot, which has one.
+    /// Changes the deadline in the key of a slot that has one.
     pub(super) fn change(&mut self, slot: u32, when: u64) {
         let place = self.places[slot as usize] as usize;
         let key = self.at(place);
@@ -228,8 +230,8 @@ impl Heap {
     fn sift_down(&mut self, mut hole: usize, key: Key) {
         while (hole - 2) * 4 < self.end {
             let line = hole - 2;
-            // The children of the four, which are side by side: one of them comes next, and of a
-            // large heap it is in no cache.
+            // The children of all four, which are adjacent. One of the lines is needed next, and in
+            // a large heap it is in no cache.
             for below in 4 * line - 2..4 * line + 2 {
                 prefetch(self.lines.as_ptr().wrapping_add(below));
             }
@@ -248,7 +250,7 @@ impl Heap {
         self.lines.capacity()
     }
 
-    /// Panics unless keys and places fit together.
+    /// Panics unless keys and places agree.
     #[cfg(test)]
     pub(super) fn assert_sound(&self) {
         let keys: Vec<Key> = self.lines.iter().flat_map(|line| line.0).collect();

@@ -1,4 +1,4 @@
-//! `Push` and `Fetch`: what threads change without the lock, and how its holder settles it.
+//! `Push` and `Fetch`: changes without the lock, and how the lock's holder settles them.
 
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use procession_sync::atomic::fence;
@@ -36,8 +36,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             Begun::Stale => return None,
         }
         let must_push = slot.end_reset(when);
-        // Ordering: Release pairs with the Acquire of `Raise`; whoever raises `early` finds the
-        // slot in the inbox.
+        // Ordering: Release pairs with the Acquire of `Raise`; a thread that raises `early` finds
+        // the slot in the inbox.
         let lower = || self.outside.0.early.fetch_min(when, Release);
         if MUTATION == mutation::LOWER_BEFORE_PUSH {
             lower();
@@ -52,18 +52,19 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             // *Room*
             fence(SeqCst);
         }
-        // `earliest` is no help: a sleeper may have read a later value of it than this thread
+        // `earliest` does not help: a sleeper may have read a later value of it than this thread
         // would.
         Some(Rearmed { earliest: true })
     }
 
-    /// Settles all that is in the inbox, 64 entries under each hold of the lock; says how many.
+    /// Settles the whole inbox, 64 entries under each hold of the lock. Returns the number of
+    /// entries.
     ///
     /// # Blocking
     /// Waits for the lock.
     pub(crate) fn adjust(&self) -> u32 {
         let mut settled = 0;
-        // Not for ever, if others fill the inbox as fast: every slot was there once.
+        // Bounded, even if other threads fill the inbox as fast: by then every slot was there once.
         for _ in 0..=self.limit / PORTION {
             let portion = self.settle_some(&mut self.lock());
             settled += portion;
@@ -74,7 +75,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         settled
     }
 
-    /// `Push`: puts a slot into the inbox, whose `QUEUED` the caller has set.
+    /// `Push`: puts a slot into the inbox. The caller has set `QUEUED`.
     pub(super) fn push(&self, number: u32, slot: &Slot<A, MUTATION>) {
         let inbox = &self.outside.0.inbox;
         let link = number + 1;
@@ -87,7 +88,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
                 return;
             }
             // Ordering: Release pairs with the Acquire of `Fetch`; makes the link visible. Relaxed
-            // on failure: what was seen is only linked to.
+            // on failure: the value is only linked to.
             match inbox.compare_exchange_weak(newest, link, Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => newest = now,
@@ -95,11 +96,11 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         }
     }
 
-    /// Settles what threads without the lock have left, at most 64 entries. Says how many.
+    /// Settles at most 64 entries that visitors have left. Returns the number.
     #[inline]
     pub(super) fn settle_some(&self, ledger: &mut Ledger) -> u32 {
         let outside = &self.outside.0;
-        // Relaxed: what is not visible yet is left for the next.
+        // Relaxed: an entry that is not visible yet is left for the next call.
         let left = ledger.backlog != EMPTY
             || outside.inbox.load(Relaxed) != EMPTY
             || outside.early.load(Relaxed) != NEVER;
@@ -115,8 +116,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             }
             let Some(number) = ledger.backlog.checked_sub(1) else { break };
             let slot = self.slot(number);
-            // Relaxed: acquired by `Fetch`. Before `Unqueue`, after which the slot may be pushed
-            // again.
+            // Relaxed: acquired by `Fetch`. It comes before `Unqueue`, after which the slot may be
+            // pushed again.
             ledger.backlog = slot.next.load(Relaxed);
             let planted = (MUTATION == mutation::READ_BEFORE_UNQUEUE).then(|| slot.when());
             match slot.unqueue() {
@@ -139,20 +140,21 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         settled
     }
 
-    /// `Fetch`: takes over what is in the inbox, and what `early` says of it. The backlog is empty.
+    /// `Fetch`: takes over the inbox and the value of `early`. The backlog is empty.
     pub(super) fn fetch(&self, ledger: &mut Ledger) {
         let outside = &self.outside.0;
         ledger.floor = NEVER;
         // Relaxed: acquired by the compare-and-swap that follows.
         let mut early = outside.early.load(Relaxed);
-        // As many rounds as other threads lower it.
+        // The number of rounds is bounded by the number of times that other threads lower it.
         while early != NEVER {
             ledger.floor = early;
             if MUTATION != mutation::RAISE_WITHOUT_LOWERING {
                 self.publish(ledger);
             }
-            // Ordering (`Raise`): Release pairs with the Acquire of `next`, as it says. Acquire
-            // pairs with the Release of `Lower`; what it was lowered for is in the inbox.
+            // Ordering (`Raise`): Release pairs with the Acquire of `next`, as described there.
+            // Acquire pairs with the Release of `Lower`; the slot that it was lowered for is in the
+            // inbox.
             match outside.early.compare_exchange(early, NEVER, AcqRel, Relaxed) {
                 Ok(_) => break,
                 Err(now) => early = now,

@@ -1,11 +1,11 @@
 //! Models of the timers' protocol, each with canaries (see `procession_queue`'s models for the
 //! terms, and for what loom cannot do).
 //!
-//! The threads meet in the transitions of the state word, which are read-modify-writes. Whoever
-//! works without the lock calls the functions for that, whether the lock is held or not; the
-//! protocol allows it at any time.
+//! The threads meet in the transitions of the state word, which are read-modify-writes. Threads
+//! that work without the lock call the functions for that directly, whether the lock is held or
+//! not; the protocol allows this at any time.
 //!
-//! Three orderings are there by argument only, because loom finds no fault without them: the
+//! Three orderings are justified by argument only, because loom finds no fault without them: the
 //! Acquire of `begin_reset`, with the Release of `tick` (loom lets no load see a store that comes
 //! later), and the Release of `Lower` with the Acquire of `Raise` (loom lets a swap see the last
 //! change of a word, known or not).
@@ -47,12 +47,12 @@ type Reset<const MUTATION: u8> = fn(&Timers<Act, MUTATION>, TimerId, u64) -> Opt
 type Shared<const MUTATION: u8> = Arc<Timers<Act, MUTATION>>;
 
 thread_local! {
-    /// Actions made, less actions dropped, in this execution: the threads of a model are coroutines
-    /// of one thread.
+    /// The number of actions made, less those dropped, in this execution. The threads of a model
+    /// are coroutines of one thread, so a thread local counts them all.
     static ALIVE: Cell<i32> = const { Cell::new(0) };
 }
 
-/// An action, known by its number.
+/// An action, identified by its number.
 #[derive(Debug, PartialEq, Eq)]
 struct Act(u32);
 
@@ -80,7 +80,7 @@ impl<const MUTATION: u8> Timers<Act, MUTATION> {
         self.add(when, NonZeroU64::new(period), Act::new(action)).expect("within the limit").id
     }
 
-    /// The actions that a pass fires.
+    /// Returns the actions that a pass fires.
     fn fired(&self, now: u64) -> Vec<u32> {
         let mut fired = Vec::new();
         let _ = self.run(now, &mut |action| fired.push(action.0));
@@ -88,7 +88,7 @@ impl<const MUTATION: u8> Timers<Act, MUTATION> {
     }
 }
 
-/// Runs `body` in every interleaving within the bound, with timers of its own.
+/// Runs `body` in every interleaving within the bound, with new timers each time.
 fn explore<const MUTATION: u8>(
     limit: u32,
     body: impl Fn(Shared<MUTATION>) + Sync + Send + 'static,
@@ -111,8 +111,8 @@ fn spawn<const MUTATION: u8, R: 'static>(
     move || thread.join().expect("the thread does not panic")
 }
 
-/// A timer is deleted by two threads while it fires: one of the three happens, and its slot is free
-/// after it.
+/// Two threads delete a timer while it fires. Exactly one of the three succeeds, and the slot is
+/// free afterwards.
 fn cancel_and_fire<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 0, 1);
@@ -138,8 +138,8 @@ fn canary_fire_without_cas() {
     cancel_and_fire::<{ mutation::FIRE_WITHOUT_CAS }>();
 }
 
-/// A periodic timer is deleted while it ticks: its action comes back, and both spares are accounted
-/// for.
+/// A periodic timer is deleted while it ticks. Its action is returned, and both spares are
+/// accounted for.
 fn cancel_and_tick<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 10, 1);
@@ -162,8 +162,7 @@ fn canary_return_relaxed() {
     cancel_and_tick::<{ mutation::RETURN_RELAXED }>();
 }
 
-/// The id comes to the deleter without anything that would make the action visible; the state word
-/// does.
+/// The id reaches the deleter by a path that does not make the action visible. The state word does.
 fn cancel_what_was_just_added<const MUTATION: u8>() {
     explore::<MUTATION>(2, |timers| {
         timers.put(5, 0, 1);
@@ -177,7 +176,7 @@ fn cancel_what_was_just_added<const MUTATION: u8>() {
         };
         assert_eq!(timers.put(5, 10, 2), TimerId { slot: 1, generation: 0 });
         added.store(true, Relaxed);
-        // Without the word's new value, the timer is not there yet.
+        // A thread that does not see the word's new value finds no timer.
         assert!(matches!(deleter(), None | Some(None | Some(2))));
     });
 }
@@ -193,8 +192,8 @@ fn canary_arm_relaxed() {
     cancel_what_was_just_added::<{ mutation::ARM_RELAXED }>();
 }
 
-/// An action is replaced while its timer is deleted: the deleter gets the old or the new one, the
-/// other thread the other.
+/// An action is replaced while its timer is deleted. The deleter gets the old or the new action,
+/// and the other thread gets the other.
 fn cancel_and_replace<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 10, 1);
@@ -227,7 +226,7 @@ fn canary_replace_without_cas() {
     cancel_and_replace::<{ mutation::REPLACE_WITHOUT_CAS }>();
 }
 
-/// A slot gets its next timer while somebody still deletes the first.
+/// A slot gets its next timer while a thread still deletes the first.
 fn delete_late<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 0, 1);
@@ -253,7 +252,7 @@ fn canary_end_any_generation() {
     delete_late::<{ mutation::END_ANY_GENERATION }>();
 }
 
-/// A slot that is in the inbox is wanted again while a deleter still moves its actions out.
+/// A slot in the inbox is needed again while a deleter still moves its actions out.
 fn reuse_while_taking<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 0, 1);
@@ -277,7 +276,7 @@ fn canary_taking_unmarked() {
     reuse_while_taking::<{ mutation::TAKING_UNMARKED }>();
 }
 
-/// A slot gets its next timer while somebody still resets the first.
+/// A slot gets its next timer while a thread still resets the first.
 fn reset_late<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 0, 1);
@@ -342,7 +341,8 @@ fn run_twice<const MUTATION: u8>() {
         let runner = spawn(&timers, move |timers| timers.fired(15));
         let mut fired = timers.fired(5);
         fired.extend(runner());
-        // Who found the lock taken left the timers to the other, who may have been past them.
+        // A thread that found the lock taken left the timers to the other, which may have passed
+        // them.
         fired.extend(timers.fired(15));
         assert_eq!(
             fired.iter().filter(|&&action| action == 2).count(),
@@ -366,7 +366,7 @@ fn canary_tick_without_spare() {
     run_twice::<{ mutation::TICK_WITHOUT_SPARE }>();
 }
 
-/// A timer becomes another while its tick is made: the old action does not come back.
+/// A timer is replaced while its tick is made. The old action does not return.
 fn replace_while_ticking<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 10, 1);
@@ -390,8 +390,8 @@ fn canary_return_any_edition() {
     replace_while_ticking::<{ mutation::RETURN_ANY_EDITION }>();
 }
 
-/// A slot gets its next timer while a tick of the first is made: the spare does not come back to a
-/// stranger.
+/// A slot gets its next timer while a tick of the first is made. The spare does not go to the next
+/// timer.
 fn reuse_while_ticking<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 10, 1);
@@ -416,7 +416,7 @@ fn canary_return_any_generation() {
     reuse_while_ticking::<{ mutation::RETURN_ANY_GENERATION }>();
 }
 
-/// A due timer is reset to later while it fires: either it has fired, or it does so at its new
+/// A due timer is reset to later while it fires. Either it has fired, or it fires at its new
 /// deadline only.
 fn postpone<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
@@ -450,7 +450,7 @@ fn canary_fire_unsettled() {
     postpone::<{ mutation::FIRE_UNSETTLED }>();
 }
 
-/// A timer is reset to earlier while another thread is at the heap: that is not lost.
+/// A timer is reset to earlier while another thread works on the heap. The reset is not lost.
 fn advance<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(100, 0, 1);
@@ -476,8 +476,8 @@ fn canary_lower_before_push() {
     advance::<{ mutation::LOWER_BEFORE_PUSH }>();
 }
 
-/// A timer is reset twice while the inbox is settled: the second finds it queued, and does not
-/// push.
+/// A timer is reset twice while the inbox is settled. The second reset finds the slot queued, and
+/// does not push it.
 fn advance_twice<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(100, 0, 1);
@@ -508,7 +508,7 @@ fn canary_read_before_unqueue() {
     advance_twice::<{ mutation::READ_BEFORE_UNQUEUE }>();
 }
 
-/// A periodic timer is reset while it ticks: whichever is first, its next deadline is the one that
+/// A periodic timer is reset while it ticks. Whichever is first, its next deadline is the one that
 /// was set.
 fn reset_while_ticking<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
@@ -532,8 +532,8 @@ fn canary_advance_without_cas() {
     reset_while_ticking::<{ mutation::ADVANCE_WITHOUT_CAS }>();
 }
 
-/// A deadline is set while one thread is about to sleep until the earliest, and another settles the
-/// inbox.
+/// A deadline is set while one thread is about to sleep until the earliest deadline, and another
+/// settles the inbox.
 fn sleeper<const MUTATION: u8>(
     with_fence: bool,
     set: fn(&Timers<Act, MUTATION>, TimerId) -> bool,
@@ -592,7 +592,7 @@ fn canary_sleeper_without_fence() {
     sleeper::<SOUND>(false, set_by_add, false);
 }
 
-/// Two slots are pushed while the inbox is fetched: both are free in the end.
+/// Two slots are pushed while the inbox is fetched. Both are free in the end.
 fn push_and_fetch<const MUTATION: u8>() {
     explore::<MUTATION>(2, |timers| {
         let (first, second) = (timers.put(5, 0, 1), timers.put(6, 0, 2));
@@ -620,8 +620,8 @@ fn canary_push_without_cas() {
     push_and_fetch::<{ mutation::PUSH_WITHOUT_CAS }>();
 }
 
-/// Somebody finds no room for a timer, leaves word, and tries once more. Returns `true` if there
-/// was none then either.
+/// A thread finds no room for a timer, leaves word, and tries once more. Returns `true` if there
+/// was still none.
 fn wait_for_room<const MUTATION: u8>(
     timers: &Timers<Act, MUTATION>,
     word: &AtomicBool,
@@ -635,7 +635,7 @@ fn wait_for_room<const MUTATION: u8>(
     timers.add(6, None, Act::new(2)).is_err()
 }
 
-/// The only timer is deleted while somebody waits for room.
+/// The only timer is deleted while a thread waits for room.
 fn room<const MUTATION: u8>(
     with_fence: bool,
     delete: fn(&Timers<Act, MUTATION>, TimerId) -> Option<Act>,
@@ -674,8 +674,7 @@ fn canary_wait_for_room_without_fence() {
     room::<SOUND>(false, Timers::delete_apart);
 }
 
-/// The only timer is deleted while a thread without the lock resets it, and somebody waits for
-/// room.
+/// The only timer is deleted while a thread without the lock resets it, and another waits for room.
 fn room_after_reset<const MUTATION: u8>(resetter_looks: bool) {
     explore::<MUTATION>(1, move |timers| {
         let id = timers.put(5, 0, 1);

@@ -1,8 +1,8 @@
-//! A timer's slot: the state word with its transitions, the deadline, the actions; and the pages
-//! that slots lie in.
+//! A timer's slot: the state word with its transitions, the deadline, the actions; and the pages of
+//! slots.
 //!
-//! The protocol, its steps and the invariants in brackets are described in the documentation of the
-//! parent module. What has to be done under the lock takes the ledger, which nobody has without it.
+//! The documentation of the parent module describes the protocol, its steps and the invariants in
+//! brackets. A function that needs the lock takes the ledger, which no thread has without the lock.
 
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
@@ -35,7 +35,7 @@ const EDITION_ONE: u64 = FLAGS + 1;
 const GENERATION_ONE: u64 = 1 << 32;
 const EDITION: u64 = GENERATION_ONE - EDITION_ONE;
 
-/// The generation that no timer has: a slot that comes to it is retired.
+/// The generation that no timer has. A slot that reaches it is retired.
 const EXHAUSTED: u32 = u32::MAX;
 
 /// `generation:32 | edition:24 | flags:8`. Shifting and masking happen here only.
@@ -73,7 +73,7 @@ impl Word {
         Self(self.0 & !EDITION | self.0.wrapping_add(EDITION_ONE) & EDITION)
     }
 
-    /// The next generation, without a timer. Who is at the slot, and whether it is queued, stays.
+    /// The next generation, without a timer. `RESETTING` and `QUEUED` are kept.
     fn ended(self) -> Self {
         let next = (self.0 & !(EDITION | FLAGS)) + GENERATION_ONE;
         Self(next | self.0 & (RESETTING | QUEUED))
@@ -83,68 +83,68 @@ impl Word {
         self.has(PENDING)
     }
 
-    /// Whether the timer of that generation will fire.
+    /// Returns `true` if the timer of that generation will fire.
     pub(super) fn is_pending(self, generation: u32) -> bool {
         self.generation() == generation && self.has(PENDING)
     }
 
-    /// Pending, and what threads without the lock did is known under the lock.
+    /// Returns `true` if the timer is pending, and the lock's holder knows all that visitors did.
     pub(super) fn is_settled(self) -> bool {
         self.0 & (PENDING | RESETTING | QUEUED) == PENDING
     }
 
-    /// Whether a slot without a timer may go to the free list.
+    /// Returns `true` if a slot without a timer may go to the free list.
     fn is_free(self) -> bool {
         !self.has(PENDING | RESETTING | TAKING | QUEUED) && self.generation() != EXHAUSTED
     }
 }
 
-/// What a timer left when it ended.
+/// The content of a timer that has ended.
 #[derive(Debug)]
 pub(super) struct Ended<A> {
     pub(super) action: A,
-    /// The spare, which goes with it.
+    /// The spare, which ends with the timer.
     pub(super) spare: Option<A>,
-    /// Whether the slot goes to the free list now.
+    /// Set if the slot goes to the free list now.
     pub(super) is_free: bool,
 }
 
-/// What came of a replacement.
+/// The result of a replacement.
 #[derive(Debug)]
 pub(super) struct Replaced<A> {
-    /// The old action or, if the timer was not pending any more, the new one.
+    /// The old action or, if the timer was no longer pending, the new one.
     pub(super) action: Result<A, A>,
-    /// Spares without use, to be dropped when the lock is free.
+    /// Unused spares, to be dropped after the lock is released.
     pub(super) rest: [Option<A>; 2],
 }
 
-/// What came of the attempt to begin a reset without the lock.
+/// The result of the attempt to begin a reset without the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Begun {
     Yes,
-    /// Another thread is in the middle of one: this one counts as the earlier, and is done.
+    /// Another thread is in the middle of a reset. This one counts as the earlier, and is done.
     Overtaken,
-    /// The timer is not pending any more.
+    /// The timer is no longer pending.
     Stale,
 }
 
-/// What a slot is found to be when it is taken out of the backlog.
+/// The state of a slot that is taken out of the backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Settled {
-    /// Its timer is pending, with the deadline that `when` says.
+    /// Its timer is pending, with the deadline `when`.
     Pending,
-    /// It has none. If it is not free, it is retired, or some thread is at it, which will push it
+    /// It has no timer. If it is not free, it is retired, or it has a visitor, which will push it
     /// again.
     Ended { is_free: bool },
 }
 
-/// A tick that was taken: the timer, and the edition of its action.
+/// A taken tick: the timer, and the edition of its action.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tick(Word);
 
-/// Where one timer after another lives.
+/// The place of a timer, reused by one timer after another.
 #[repr(C)]
 pub(super) struct Slot<A, const MUTATION: u8> {
     word: AtomicU64,
@@ -159,7 +159,7 @@ pub(super) struct Slot<A, const MUTATION: u8> {
     cells: [UnsafeCell<MaybeUninit<A>>; 2],
 }
 
-// With actions of two words, as a waker is, a slot is a cache line.
+// With actions of two words, such as wakers, a slot is one cache line.
 #[cfg(not(procession_loom))]
 const _: () = assert!(size_of::<Slot<[u64; 2], { mutation::SOUND }>>() == 64);
 
@@ -180,11 +180,12 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
 
     #[inline]
     pub(super) fn word(&self) -> Word {
-        // Relaxed: what follows from it is verified by a transition, or is under the lock.
+        // Relaxed: a transition verifies what follows from it, or the lock is held.
         Word(self.word.load(Relaxed))
     }
 
-    /// Under the lock: the deadline. That of a settled timer is the last that was set.
+    /// Under the lock: returns the deadline. For a settled timer, this is the one that was set
+    /// last.
     #[inline]
     pub(super) fn when(&self) -> u64 {
         // Relaxed: stored under the lock, or acquired by `unqueue`.
@@ -197,7 +198,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         self.when.store(when, Relaxed);
     }
 
-    /// Under the lock: moves the deadline on, unless another thread sets it meanwhile.
+    /// Under the lock: advances the deadline, unless another thread sets it meanwhile.
     pub(super) fn advance(&self, from: u64, to: u64) -> bool {
         if MUTATION == mutation::ADVANCE_WITHOUT_CAS {
             self.when.store(to, Relaxed);
@@ -215,7 +216,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         self.sequence.load(Relaxed)
     }
 
-    /// Changes the word. Relaxed on failure: what was seen is tried next, or given up.
+    /// Changes the word. Relaxed on failure: the value seen is tried next, or given up.
     #[inline]
     fn swap(&self, old: Word, new: Word, success: Ordering) -> Result<(), Word> {
         match self.word.compare_exchange(old.0, new.0, success, Relaxed) {
@@ -227,7 +228,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
     /// Moves the content of a cell out.
     ///
     /// # Safety
-    /// `[cells]`: the cell is filled, and the caller's.
+    /// `[cells]`: the cell is filled, and belongs to the caller.
     #[inline]
     unsafe fn take(&self, cell: usize) -> A {
         // SAFETY: [cells], passed on by the caller.
@@ -239,14 +240,14 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
     /// Fills a cell.
     ///
     /// # Safety
-    /// `[cells]`: the cell is empty, and the caller's.
+    /// `[cells]`: the cell is empty, and belongs to the caller.
     #[inline]
     unsafe fn fill(&self, cell: usize, action: A) {
         // SAFETY: [cells], passed on by the caller.
         self.cells[cell].with_mut(|cell| unsafe { cell.write(MaybeUninit::new(action)) });
     }
 
-    /// Under the lock, `Arm`: puts a timer in. Returns its generation.
+    /// Under the lock, `Arm`: fills the slot with a timer. Returns its generation.
     ///
     /// # Safety
     /// `[free]`: the caller took the slot off the free list, or it is new.
@@ -275,17 +276,17 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         }
         let order = if MUTATION == mutation::ARM_RELAXED { Relaxed } else { Release };
         // Ordering: Release pairs with the Acquire of `cancel_apart`, which makes the cells
-        // visible, and with that of `begin_reset`, whose deadline comes after this one. A store: no
-        // other thread changes the word of a free slot.
+        // visible, and with that of `begin_reset`, so that its deadline comes after this one. A
+        // store: no other thread changes the word of a free slot.
         self.word.store(armed.0, order);
         armed.generation()
     }
 
-    /// `End`: ends the timer of that generation and moves its actions out.
+    /// `End`: ends the timer of that generation, and moves its actions out.
     #[inline]
     fn end(&self, generation: u32, taking: u64, success: Ordering) -> Option<Ended<A>> {
         let mut word = self.word();
-        // As many rounds as other threads change the slot.
+        // The number of rounds is bounded by the changes that other threads make to the slot.
         while word.is_pending(generation)
             || MUTATION == mutation::END_ANY_GENERATION && word.has_timer()
         {
@@ -313,7 +314,8 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         self.end(generation, 0, Relaxed)
     }
 
-    /// Without the lock: ends the timer of that generation. If there was one, `end_taking` is next.
+    /// Without the lock: ends the timer of that generation. If there was one, the caller must call
+    /// `end_taking` next.
     pub(super) fn cancel_apart(&self, generation: u32) -> Option<Ended<A>> {
         let taking = if MUTATION == mutation::TAKING_UNMARKED { 0 } else { TAKING };
         // Ordering: Acquire pairs with the Release of `arm`, `replace` and `return_spare`; makes
@@ -344,15 +346,15 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
             return Some(None);
         }
         let ticking = word.without(SPARE);
-        // Ordering: Release pairs with the Acquire of `begin_reset`; its deadline is not the one
-        // that was read before this.
+        // Ordering: Release pairs with the Acquire of `begin_reset`, so that its deadline is not
+        // the one that was read before this.
         self.swap(word, ticking, Release).ok()?;
         // SAFETY: [cells] this thread cleared SPARE.
         let action = unsafe { self.take(1 - word.current()) };
         Some(Some((Tick(ticking), action)))
     }
 
-    /// Under the lock, `Return`: puts the spare of a tick back. Refused if the timer has ended, or
+    /// Under the lock, `Return`: returns the spare of a tick. Refused if the timer has ended, or
     /// has another action.
     pub(super) fn return_spare(&self, _lock: &Ledger, tick: Tick, spare: A) -> Result<(), A> {
         let is_its = |word: Word| {
@@ -367,7 +369,8 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
             return Err(spare);
         }
         let other = 1 - word.current();
-        // SAFETY: [cells], [lock] without SPARE, the other cell is empty, and this thread's.
+        // SAFETY: [cells], [lock] without SPARE, the other cell is empty, and belongs to this
+        // thread.
         unsafe { self.fill(other, spare) };
         let order = if MUTATION == mutation::RETURN_RELAXED { Relaxed } else { Release };
         while is_its(word) {
@@ -377,7 +380,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
                 Err(now) => word = now,
             }
         }
-        // SAFETY: [cells] filled above; whoever ended the timer saw no SPARE.
+        // SAFETY: [cells] filled above; the thread that ended the timer saw no SPARE.
         Err(unsafe { self.take(other) })
     }
 
@@ -391,7 +394,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         spare: Option<A>,
     ) -> Replaced<A> {
         let mut word = self.word();
-        // The old spare makes room.
+        // The old spare is moved out to make room.
         let mut old_spare = None;
         while word.has(SPARE) && word.is_pending(generation) {
             // Ordering: Relaxed; cells are filled under the lock.
@@ -408,11 +411,12 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
             return Replaced { action: Err(action), rest: [spare, old_spare] };
         }
         let (old, new) = (word.current(), 1 - word.current());
-        // SAFETY: [cells], [lock] without SPARE, the other cell is empty, and this thread's.
+        // SAFETY: [cells], [lock] without SPARE, the other cell is empty, and belongs to this
+        // thread.
         unsafe { self.fill(new, action) };
         loop {
             if !word.is_pending(generation) {
-                // SAFETY: [cells] filled above; whoever ended the timer saw no SPARE.
+                // SAFETY: [cells] filled above; the thread that ended the timer saw no SPARE.
                 let action = unsafe { self.take(new) };
                 return Replaced { action: Err(action), rest: [spare, old_spare] };
             }
@@ -432,7 +436,8 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         // SAFETY: [cells] it is the other cell by now, filled, without SPARE.
         let action = Ok(unsafe { self.take(old) });
         let Some(spare) = spare else { return Replaced { action, rest: [None, old_spare] } };
-        // SAFETY: [cells], [lock] without SPARE, the other cell is empty, and this thread's.
+        // SAFETY: [cells], [lock] without SPARE, the other cell is empty, and belongs to this
+        // thread.
         unsafe { self.fill(old, spare) };
         while word.is_pending(generation) {
             // Ordering: Release as above.
@@ -441,13 +446,13 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
                 Err(now) => word = now,
             }
         }
-        // SAFETY: [cells] filled above; whoever ended the timer saw no SPARE.
+        // SAFETY: [cells] filled above; the thread that ended the timer saw no SPARE.
         let spare = unsafe { self.take(old) };
         Replaced { action, rest: [Some(spare), old_spare] }
     }
 
-    /// Without the lock, `Begin`: claims the deadline of the timer of that generation. If that
-    /// succeeds, `end_reset` is next.
+    /// Without the lock, `Begin`: claims the deadline of the timer of that generation. After
+    /// success, the caller must call `end_reset` next.
     pub(super) fn begin_reset(&self, generation: u32) -> Begun {
         let mut word = self.word();
         loop {
@@ -460,7 +465,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
             if MUTATION == mutation::RESET_WITHOUT_BEGIN {
                 return Begun::Yes;
             }
-            // Ordering: Acquire pairs with the Release of `arm` and `tick`, as they say.
+            // Ordering: Acquire pairs with the Release of `arm` and `tick`, as described there.
             match self.swap(word, word.with(RESETTING), Acquire) {
                 Ok(()) => return Begun::Yes,
                 Err(now) => word = now,
@@ -468,16 +473,17 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         }
     }
 
-    /// Without the lock: stores the deadline, and leaves. Says whether the caller must push the
-    /// slot.
+    /// Without the lock: stores the deadline, and leaves. Returns `true` if the caller must push
+    /// the slot.
     pub(super) fn end_reset(&self, when: u64) -> bool {
-        // Relaxed: released by `leave`. A swap, though the old value is of no use: that a store
-        // cannot come between the halves of `advance` is true, but loom does not know.
+        // Relaxed: released by `leave`. A swap, although the old value is not used: a store cannot
+        // come between the halves of `advance`, but loom does not know that.
         self.when.swap(when, Relaxed);
         self.leave(RESETTING)
     }
 
-    /// Without the lock, after `cancel_apart`: leaves. Says whether the caller must push the slot.
+    /// Without the lock, after `cancel_apart`: leaves. Returns `true` if the caller must push the
+    /// slot.
     pub(super) fn end_taking(&self) -> bool {
         self.leave(TAKING)
     }
@@ -487,7 +493,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         let order = if MUTATION == mutation::LEAVE_RELAXED { Relaxed } else { Release };
         let mut word = self.word();
         // Ordering: Release pairs with the Acquire of `unqueue`; makes the deadline visible, or the
-        // cells free to be filled.
+        // emptied cells available to be filled.
         while let Err(now) = self.swap(word, word.without(flag).with(QUEUED), order) {
             word = now;
         }
@@ -497,7 +503,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
     /// Under the lock, `Unqueue`: takes the slot out of the backlog.
     pub(super) fn unqueue(&self) -> Settled {
         let mut word = self.word();
-        // Ordering: Acquire pairs with the Release of `leave`, as it says.
+        // Ordering: Acquire pairs with the Release of `leave`, as described there.
         while let Err(now) = self.swap(word, word.without(QUEUED), Acquire) {
             word = now;
         }
@@ -506,10 +512,10 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         if word.has_timer() { Settled::Pending } else { Settled::Ended { is_free: word.is_free() } }
     }
 
-    /// Moves out what is left in a dropped table.
+    /// Moves out the actions left in a dropped table.
     fn take_rest(&mut self) -> impl Iterator<Item = A> + use<A, MUTATION> {
         let word = self.word();
-        // Relaxed: nobody else has the slot.
+        // Relaxed: no other thread has the slot.
         self.word.store(word.without(PENDING | SPARE).0, Relaxed);
         // SAFETY: [cells] this thread ended the timer.
         let action = word.has_timer().then(|| unsafe { self.take(word.current()) });
@@ -519,22 +525,22 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
     }
 }
 
-/// Slots that lie in a row: 1 KiB, which can be made on the stack of a coroutine.
+/// The number of adjacent slots: 1 KiB, which can be made on the stack of a coroutine.
 const ROW: usize = if cfg!(procession_loom) { 2 } else { 16 };
 
-/// Rows that are made at once: 64 KiB.
+/// The number of rows that are made together: 64 KiB.
 const PAGE: usize = if cfg!(procession_loom) { 2 } else { 64 };
 
-/// Aligned, so that a slot of one cache line does not lie in two.
+/// Aligned, so that a slot of one cache line does not straddle two.
 #[repr(align(64))]
 struct Row<A, const MUTATION: u8>([Slot<A, MUTATION>; ROW]);
 
 type Page<A, const MUTATION: u8> = Box<[Row<A, MUTATION>; PAGE]>;
 
-/// All slots, which are made in pages and never move.
+/// All slots. They are made in pages and never move.
 pub(super) struct Table<A, const MUTATION: u8> {
     pages: Box<[OnceLock<Page<A, MUTATION>>]>,
-    /// How many timers each slot has had when it is made.
+    /// The generation of each slot when it is made.
     generation: u32,
 }
 
@@ -544,8 +550,8 @@ impl<A, const MUTATION: u8> Table<A, MUTATION> {
         Self { pages: (0..pages).map(|_| OnceLock::new()).collect(), generation }
     }
 
-    /// Makes this slot, and all others of its page, if they are not there. Returns how many there
-    /// are then.
+    /// Makes this slot, and all others of its page, unless they exist. Returns the number of slots
+    /// that exist then.
     pub(super) fn make(&self, number: u32) -> usize {
         let page = number as usize / (ROW * PAGE);
         self.pages[page].get_or_init(|| {
@@ -557,7 +563,7 @@ impl<A, const MUTATION: u8> Table<A, MUTATION> {
         (page + 1) * ROW * PAGE
     }
 
-    /// The slot of this number, if it was made.
+    /// Returns the slot with this number, if it was made.
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Slot<A, MUTATION>> {
         let number = number as usize;
@@ -575,7 +581,7 @@ impl<A, const MUTATION: u8> Drop for Table<A, MUTATION> {
 }
 
 /// The actions that a dropped table still holds. If the `Drop` of one panics, the others are
-/// dropped all the same.
+/// dropped nevertheless.
 struct Rest<I: Iterator>(I);
 
 impl<I: Iterator> Rest<I> {

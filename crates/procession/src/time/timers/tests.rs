@@ -1,7 +1,7 @@
-//! Goal: the seven operations do what the module documentation says, at the ends of every range,
-//! whatever the actions do, and with as well as without the lock. Method: behaviours one by one;
-//! random sequences of operations against a list; and four threads whose books must balance in the
-//! end. A thread that holds the lock itself makes its own operations take the way without it.
+//! Goal: the seven operations work as the module documentation describes, at the ends of every
+//! range, whatever the actions do, with and without the lock. Method: behaviours one by one; random
+//! sequences of operations against a list; and four threads whose books must balance in the end. A
+//! thread that holds the lock itself makes its own operations take the path without it.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU64;
@@ -32,7 +32,7 @@ impl<A: Clone> Timers<A> {
         self.add(when, every(period), action).expect("within the limit").id
     }
 
-    /// One pass.
+    /// Runs one pass. Returns the actions that it fired.
     fn fired(&self, now: u64) -> Vec<A> {
         let mut fired = Vec::new();
         let ran = self.run(now, &mut |action| fired.push(action));
@@ -46,7 +46,7 @@ impl<A: Clone> Timers<A> {
         operations(self)
     }
 
-    /// Panics unless all that is under the lock fits together.
+    /// Panics unless everything under the lock is consistent.
     fn assert_sound(&self) {
         let ledger = self.lock();
         ledger.heap.assert_sound();
@@ -87,7 +87,7 @@ fn equal_deadlines_fire_in_the_order_of_creation() {
     for created in [0, u32::MAX - 50, u32::MAX / 2 - 50] {
         let timers = Timers::<u32>::starting_at(LIMIT, 0, created);
         let ids: Vec<TimerId> = (0..100).map(|n| timers.once(7, n)).collect();
-        // Slots are used again in another order; a reset does not make a timer younger.
+        // The order in which slots are reused changes; a reset does not make a timer younger.
         assert_eq!(timers.delete(ids[90]), Some(90));
         assert_eq!(timers.delete(ids[3]), Some(3));
         timers.once(7, 100);
@@ -512,7 +512,7 @@ fn actions_may_use_the_timers_that_hold_them() {
     timers.assert_sound();
 }
 
-/// An action that panics when it is told to.
+/// An action that can be told to panic.
 struct Fragile<'a> {
     clones: &'a Cell<bool>,
     drops: &'a Cell<bool>,
@@ -602,7 +602,7 @@ enum Op {
     Adjust,
 }
 
-/// Nearby times, far ones, and the ends of the range; what is added to the present saturates.
+/// Nearby times, far ones, and the ends of the range. Sums with the present saturate.
 fn time() -> impl Strategy<Value = u64> {
     prop_oneof![8 => 0..20u64, 3 => 0..5000u64, 1 => Just(400 * 24 * 3600 * 1_000_000_000), 1 => Just(u64::MAX - 1), 1 => Just(u64::MAX)]
 }
@@ -624,7 +624,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a timer should be.
+/// The expected state of a timer.
 #[derive(Clone, Debug)]
 struct Expected {
     id: TimerId,
@@ -634,7 +634,7 @@ struct Expected {
     is_pending: bool,
 }
 
-/// The timers as a list in the order of creation.
+/// The timers as a list, in the order of creation.
 #[derive(Default)]
 struct List {
     timers: Vec<Expected>,
@@ -655,7 +655,7 @@ impl List {
             .min_by_key(|timer| timer.when)
     }
 
-    /// Until when something could be due.
+    /// Returns the time before which nothing can be due.
     fn next(&mut self) -> u64 {
         self.first().map_or(NEVER, |timer| timer.when)
     }
@@ -669,7 +669,7 @@ impl List {
             fired.push(first.action);
             first.is_pending = first.period != 0;
             while first.is_pending && first.when <= now && first.when != NEVER {
-                // By the formula where counting would take too long.
+                // By the formula if counting would take too long.
                 let periods = if now - first.when > 10_000 {
                     1 + (now - first.when) / first.period
                 } else {
@@ -798,17 +798,17 @@ proptest! {
     }
 }
 
-/// What the threads of the stress test write down about one timer.
+/// The record that the threads of the stress test keep of one timer.
 #[derive(Debug, Default)]
 struct Record {
     fired: AtomicU64,
-    /// No firing may be earlier.
+    /// No firing may be earlier than this.
     not_before: AtomicU64,
     deleted: AtomicU64,
 }
 
-/// Four threads add, reset, delete and fire the timers of one heap; each timer is reset by the
-/// thread that added it only, which therefore knows its deadline, and deleted by any.
+/// Four threads add, reset, delete and fire the timers of one heap. Only the thread that added a
+/// timer resets it, and therefore knows its deadline; any thread deletes it.
 #[test]
 fn four_threads_lose_and_double_nothing() {
     const ROUNDS: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
@@ -849,7 +849,7 @@ fn four_threads_lose_and_double_nothing() {
                         let which = draw(own.len() as u64) as usize;
                         let (id, record) = &own[which];
                         let (before, when) = (record.not_before.load(SeqCst), now + draw(600));
-                        // Whichever of the two it is while the reset is under way.
+                        // Either deadline is valid while the reset is under way.
                         record.not_before.fetch_min(when, SeqCst);
                         let kept = timers.reset(*id, when).map_or(before, |_| when);
                         record.not_before.store(kept, SeqCst);
@@ -902,7 +902,7 @@ fn four_threads_lose_and_double_nothing() {
     );
 }
 
-/// Two threads fire periodic timers while a third replaces and deletes them: each tick has the
+/// Two threads fire periodic timers while a third replaces and deletes them. Each tick uses the
 /// action that its timer has then.
 #[test]
 fn ticks_and_replacements_do_not_mix() {
