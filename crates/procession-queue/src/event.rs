@@ -713,7 +713,9 @@ impl<M, S> Batch<M, S> {
     /// use procession_queue::{Entry, Event, EventQueue};
     ///
     /// let queue = EventQueue::with_system();
-    /// assert!(queue.push("a").is_ok() && queue.push_system(Entry::new(1)).is_ok() && queue.push("b").is_ok());
+    /// assert!(queue.push("a").is_ok());
+    /// assert!(queue.push_system(Entry::new(1)).is_ok());
+    /// assert!(queue.push("b").is_ok());
     /// let (mut seen, mut rest) = (Default::default(), queue.take());
     /// assert_eq!(rest.peek_system(), None);
     /// assert!(rest.move_oldest_to(&mut seen));

@@ -55,7 +55,9 @@ pub(crate) mod entry {
     ///
     /// ```
     /// use procession::Event;
-    /// use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine};
+    /// use procession::machine::{
+    ///     Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine,
+    /// };
     ///
     /// /// Adds numbers up until it gets a zero.
     /// struct Sum(u32);
@@ -362,7 +364,8 @@ pub async fn yield_if_due() {
 /// let answer = procession::run(async {
 ///     let waits = procession::spawn(async move { procession::blocking(|| asked.recv()) });
 ///     // Runs even if there is only one CPU and the other process has begun to wait.
-///     procession::spawn(async move { asks.send(42) }).await.expect("it does not panic").expect("the other waits");
+///     let sent = procession::spawn(async move { asks.send(42) }).await;
+///     sent.expect("it does not panic").expect("the other waits");
 ///     waits.await
 /// })?;
 /// assert_eq!(answer, Ok(42));

@@ -14,7 +14,8 @@
 //! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // SAFETY: none of the coroutines holds a thread-local pointer that is scoped to a frame across a suspension.
+//! // SAFETY: none of the coroutines holds, across a suspension, a thread-local pointer that is
+//! // scoped to a frame.
 //! let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
 //! let total = scheduler.block_on(async {
 //!     let counter = procession::coroutine::spawn_coroutine(|mut cx: coroutine::Context<Count>| {
@@ -197,7 +198,8 @@ pub fn yield_now() {
 /// use procession::coroutine::spawn_coroutine;
 ///
 /// let child = scheduler.block_on(async {
-///     spawn_coroutine(|_: coroutine::Context<()>| coroutine::no_suspend(coroutine::may_suspend)).expect("they are enabled").await
+///     let look = |_: coroutine::Context<()>| coroutine::no_suspend(coroutine::may_suspend);
+///     spawn_coroutine(look).expect("they are enabled").await
 /// });
 /// assert_eq!(child, Ok(false));
 /// # Ok::<(), procession::scheduler::BuildError>(())

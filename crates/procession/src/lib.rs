@@ -53,7 +53,9 @@
 //! ```
 //!
 //! ```compile_fail,E0277
-//! let child = procession::start(|mut cx: procession::Context<std::rc::Rc<u32>>| async move { cx.recv().await; });
+//! let child = procession::start(|mut cx: procession::Context<std::rc::Rc<u32>>| async move {
+//!     cx.recv().await;
+//! });
 //! ```
 //!
 //! The future passed to [`run`] or [`Scheduler::block_on`] stays on its thread, and need not be

@@ -20,8 +20,8 @@
 //! ```
 //!
 //! All kinds of processes can use these types. Plain threads can, too, with the trait
-//! [`Wait`](crate::coroutine::Wait). Waiting suspends the process and not its worker, and a guard may be
-//! held across an `.await`.
+//! [`Wait`](crate::coroutine::Wait). Waiting suspends the process and not its worker, and a guard
+//! may be held across an `.await`.
 //!
 //! Waiters are served in the order in which they came. A waiter that is dropped passes on what it
 //! was given. A panic poisons nothing, since the guard is dropped together with the process.

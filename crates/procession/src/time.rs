@@ -545,7 +545,8 @@ pub(crate) fn poll_within<'a, R>(
 ///
 /// procession::run(async {
 ///     assert_eq!(timeout(Duration::ZERO, async { 1 }).await, Ok(1));
-///     assert_eq!(timeout(Duration::from_millis(1), std::future::pending::<()>()).await, Err(Elapsed));
+///     let never = std::future::pending::<()>();
+///     assert_eq!(timeout(Duration::from_millis(1), never).await, Err(Elapsed));
 /// });
 /// ```
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {

@@ -47,7 +47,9 @@ use crate::variance::Typed;
 ///     type Output = u32;
 /// }
 ///
-/// let scheduler = Scheduler::builder().worker_threads(1).command(|square: Square, done| done.send(Ok(square.0 * square.0))).build()?;
+/// let builder = Scheduler::builder().worker_threads(1);
+/// let builder = builder.command(|square: Square, done| done.send(Ok(square.0 * square.0)));
+/// let scheduler = builder.build()?;
 /// let squared = scheduler.block_on(async { perform(Square(7)).await });
 /// assert_eq!(squared, Ok(49));
 /// # Ok::<(), procession::scheduler::BuildError>(())

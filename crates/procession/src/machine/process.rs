@@ -36,7 +36,9 @@ use crate::{Exit, Pid};
 /// use std::time::Duration;
 /// use procession::Event;
 /// use procession::command::CommandId;
-/// use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine};
+/// use procession::machine::{
+///     Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine,
+/// };
 ///
 /// /// Waits for a number, sleeps, and returns the double.
 /// struct Double;

@@ -333,7 +333,9 @@ impl<M> fmt::Debug for Address<M> {
 ///
 /// ```
 /// procession::run(async {
-///     let mut child = procession::start(|mut cx: procession::Context<u32>| async move { cx.recv().await });
+///     let mut child = procession::start(|mut cx: procession::Context<u32>| async move {
+///         cx.recv().await
+///     });
 ///     let error = procession::mailbox::send(child.pid(), "text").unwrap_err();
 ///     assert!(error.is_wrong_type());
 ///     procession::mailbox::send(child.pid(), 7_u32)?;

@@ -44,7 +44,8 @@ impl Relay for InProcess {
 /// use procession::relay::{FaultyRelay, InProcess};
 ///
 /// let there = Scheduler::builder().worker_threads(1).build()?;
-/// let here = Scheduler::builder().worker_threads(1).test_clock().relay(FaultyRelay::new(InProcess, 1).drops(1.0)).build()?;
+/// let builder = Scheduler::builder().worker_threads(1).test_clock();
+/// let here = builder.relay(FaultyRelay::new(InProcess, 1).drops(1.0)).build()?;
 /// let receiver = there.start(|mut cx: Context<u32>| async move { cx.recv().await });
 /// let pid = receiver.pid();
 /// // Taken, and lost.

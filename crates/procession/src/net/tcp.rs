@@ -60,9 +60,9 @@ impl TcpListener {
     /// If the system has no file descriptor left, the connection stays in the backlog until there
     /// is one. If the program closes a socket of this scheduler, the wait ends at once. If a
     /// descriptor becomes free elsewhere, the wait ends at most 20 ms later. No descriptor is kept
-    /// in reserve.
-    /// [`DescriptorSnapshot::accepts_put_off`](crate::observe::snapshot::DescriptorSnapshot::accepts_put_off)
-    /// counts these waits.
+    /// in reserve. [`DescriptorSnapshot::accepts_put_off`][put_off] counts these waits.
+    ///
+    /// [put_off]: crate::observe::snapshot::DescriptorSnapshot::accepts_put_off
     ///
     /// # Errors
     /// Returns the system's error of the listener. If a connection is gone before it is accepted,

@@ -5,9 +5,10 @@
 //! stays. In each case the error names what was refused, what could not be started comes back,
 //! what runs goes on, and what was refused is given once the resource is back.
 //!
-//! Elsewhere: descriptors in `sockets::few` and `stalls::a_watchdog_without_descriptors_is_not_blind`,
-//! threads for steps that block in `blocked::refused_threads_are_counted_and_harm_nobody`, what the
-//! runtime's own limits refuse in `spawn`.
+//! Elsewhere: descriptors in `sockets::few` and
+//! `stalls::a_watchdog_without_descriptors_is_not_blind`, threads for steps that block in
+//! `blocked::refused_threads_are_counted_and_harm_nobody`, what the runtime's own limits refuse in
+//! `spawn`.
 
 use std::env;
 use std::error::Error;

@@ -32,7 +32,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     /// deadlines, at most 128.
     ///
     /// # Blocking
-    /// Does nothing if another thread has the lock. Waits for the lock only to return the spare of a tick.
+    /// Does nothing if another thread has the lock. Waits for the lock only to return the spare of
+    /// a tick.
     pub(crate) fn run(&self, now: u64, fire: &mut dyn FnMut(A)) -> Ran
     where
         A: Clone,
