@@ -34,8 +34,8 @@ const NAPS: u32 = 3;
 const LOOKS: u32 = 200;
 
 /// The same number at every `LONG_LOOK_EVERY`th time in a row without success. This is longer than
-/// the system needs to wake the worker that answers, so that both look again from then on (`co_apart`
-/// 0.53 us, and 0.6 to 1.1 without).
+/// the system needs to wake the worker that answers, so that both look again from then on
+/// (`co_apart` 0.53 us, and 0.6 to 1.1 without).
 const LOOKS_LONG: u32 = 2000;
 
 const LONG_LOOK_EVERY: u32 = 16;

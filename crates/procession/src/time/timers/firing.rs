@@ -32,7 +32,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     /// deadlines, at most 128.
     ///
     /// # Blocking
-    /// Does nothing if another thread has the lock. Waits for the lock only to return the spare of a tick.
+    /// Does nothing if another thread has the lock. Waits for the lock only to return the spare of
+    /// a tick.
     pub(crate) fn run(&self, now: u64, fire: &mut dyn FnMut(A)) -> Ran
     where
         A: Clone,
@@ -90,7 +91,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
                 ledger.fired += 1;
                 ledger.heap.remove(key.slot());
                 if let Some(next) = ledger.heap.first() {
-                    // Of a million, it is in no cache when its turn comes.
+                    // One of a million slots is in no cache by now.
                     prefetch(self.slot(next.slot()));
                 }
                 if ended.is_free {
