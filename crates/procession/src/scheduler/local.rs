@@ -163,7 +163,7 @@ pub(crate) struct Search {
     pub(crate) seen_next: RefCell<Vec<SeenNext>>,
 }
 
-/// When this worker fires timers, and how many.
+/// The times and numbers of the timers that this worker fires.
 #[derive(Default)]
 pub(crate) struct Firing {
     /// The time at which this worker last fired timers.

@@ -1,5 +1,5 @@
-//! When a worker serves the sources of work other than its own queues, and the turns that it owes
-//! afterwards.
+//! The pace at which a worker serves the sources of work other than its own queues, and the turns
+//! that it owes afterwards.
 //!
 //! # Service protocol
 //!

@@ -1,4 +1,4 @@
-//! What a timer does when it fires.
+//! The action of a timer that fires.
 
 use std::sync::Arc;
 use std::task::Waker;

@@ -96,7 +96,7 @@ enum Seen {
 struct Stage {
     scheduler: Scheduler,
     seen: Arc<Mutex<Vec<(Pid, Seen)>>>,
-    /// What the children of supervisors did, how they ended, and all that there ever were.
+    /// The actions and the ends of the supervisors' children, and all children that ever existed.
     notes: Arc<Mutex<Vec<String>>>,
     ends: Arc<Mutex<Vec<String>>>,
     were: Arc<Mutex<BTreeSet<String>>>,
@@ -359,7 +359,7 @@ impl Play {
         }
     }
 
-    /// Returns what was seen, once nothing can run.
+    /// Returns the observations, once nothing can run.
     fn observe(&mut self) -> String {
         self.stage.scheduler.run_until_idle();
         let seen = take(&self.stage.seen);

@@ -71,7 +71,7 @@ impl Program {
         *longest = delay.max(*longest);
     }
 
-    /// A turn of the hog with the number `who`.
+    /// Records a turn of the hog with this number.
     fn turn(&self, who: u32, step: Duration) {
         self.turns.lock().entry(who).or_default().push(self.scheduler.now());
         self.scheduler.advance(step);
@@ -743,7 +743,7 @@ fn a_timer_of_a_worker_in_a_blocking_section_is_served_in_time() {
     }
 }
 
-/// A process that computes until it is told to end.
+/// A process that computes until the test ends it.
 #[derive(Default)]
 struct Computes {
     /// The thread on which it ran last, and the number of times in a row.

@@ -1114,7 +1114,7 @@ fn a_thread_that_ends_leaves_other_processes_to_the_next_caller() {
     assert_conserved(&scheduler);
 }
 
-/// Goal: a thread whose locals are destroyed already leaves no coroutine behind.
+/// Goal: no coroutine is left behind by a thread that has already destroyed its thread locals.
 #[test]
 fn a_coroutine_that_begins_while_its_thread_ends_ends_with_the_drive() {
     struct AtEnd(RefCell<Option<(Scheduler, mpsc::Sender<procession::Child<(), ()>>)>>);
@@ -1142,7 +1142,7 @@ fn a_coroutine_that_begins_while_its_thread_ends_ends_with_the_drive() {
     assert_eq!(soon(&begun).join(), Err(Exit::ThreadEnded));
 }
 
-/// Goal: the end of the thread also ends a scheduler that nobody owns any more.
+/// Goal: the end of the thread also ends a scheduler without any owner.
 #[test]
 fn a_scheduler_whose_owner_has_gone_ends_with_its_callers_thread() {
     let scheduler = driven_by_callers();
@@ -1171,8 +1171,9 @@ fn a_scheduler_whose_owner_has_gone_ends_with_its_callers_thread() {
     });
 }
 
-/// Goal: a coroutine that was sent to the callers' worker, and has not begun there, keeps the seat
-/// for nobody. Method: the caller sits there in a poll, until the other worker has sent it one.
+/// Goal: a coroutine that was sent to the callers' worker, and has not begun there, does not
+/// reserve the seat. Method: the caller sits there in a poll, until the other worker has sent it
+/// one.
 #[test]
 fn a_coroutine_that_has_not_begun_does_not_keep_the_callers_seat() {
     let builder = Scheduler::builder().worker_threads(2).callers_drive().watchdog(false);

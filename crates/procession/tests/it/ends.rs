@@ -405,6 +405,6 @@ fn a_wait_for_the_cancel_of_another_process_is_refused() {
     assert_eq!(refused, Err(Exit::Panicked("a context waits in its own process only".into())));
     owner.cancel();
     assert_eq!(owner.join(), Ok(()));
-    // What is known already may be asked for anywhere.
+    // A context may be asked for a known answer in any process.
     assert_eq!(scheduler.spawn(async move { cx.cancelled().await }).join(), Ok(()));
 }

@@ -149,7 +149,7 @@ fn stage(builder: procession::Builder) -> (Scheduler, mpsc::Receiver<(u64, Compl
     (scheduler, held)
 }
 
-/// What happens to the machine once it can do nothing by itself.
+/// The acts of the test on a machine that can do nothing by itself.
 #[derive(Clone, Debug)]
 enum Act {
     Send(u32),

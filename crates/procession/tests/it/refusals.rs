@@ -2,8 +2,8 @@
 //!
 //! Method: each test starts itself again as a child process, which takes the resource from itself.
 //! A limit on address space (`RLIMIT_AS`) can be lifted again; a filter of system calls (seccomp)
-//! stays. In each case the error names what was refused, what could not be started comes back,
-//! what runs goes on, and what was refused is given once the resource is back.
+//! stays. In each case the error names the refused resource, work that could not be started is
+//! returned, running work continues, and requests succeed once the resource is back.
 //!
 //! Elsewhere: descriptors in `sockets::few` and
 //! `stalls::a_watchdog_without_descriptors_is_not_blind`, threads for steps that block in
@@ -143,7 +143,7 @@ fn a_refused_thread_is_named_and_what_it_was_for_comes_back() {
     let scheduler = enabled(Scheduler::builder().worker_threads(1)).expect("there is room");
     let others = Others::start(&scheduler);
     others.are_served(1);
-    // What lends a function to a helper has none yet.
+    // The coroutine that lends a function to a helper has no helper thread yet.
     let (go, goes) = mpsc::channel();
     let lends = scheduler.spawn_coroutine(move |mut cx: coroutine::Context<()>| {
         let mut refused = Vec::new();
@@ -271,7 +271,7 @@ fn without_proc_all_goes_on_and_the_watchdog_guesses() {
     }
     refuse(libc::SYS_openat, libc::ENOENT);
     std::fs::File::open("/proc/self/stat").expect_err("there is no /proc");
-    // As many workers as there are processors, whatever tells how many those are.
+    // As many workers as there are processors, from whatever source the number comes.
     let defaults = Scheduler::builder().build().expect("the system has threads");
     assert_eq!(defaults.spawn(async { 1 }).join(), Ok(1));
     for width in [1, 2] {

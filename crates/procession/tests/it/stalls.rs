@@ -19,7 +19,7 @@ use procession_sync::{Mutex, thread};
 
 use crate::scene::{PATIENCE, soon, soon_closed};
 
-/// What a step does while it stalls.
+/// The work of a step while it stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Blocking,

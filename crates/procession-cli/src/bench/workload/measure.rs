@@ -1,4 +1,4 @@
-//! How a workload is measured, and how its figures are printed.
+//! The measurement of a workload, and the printing of its figures.
 
 use std::error::Error;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::{Definition, Figure};
 
-/// How much of the work is done.
+/// The fraction of the work that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     Full,
-    /// A hundredth. The figures mean nothing.
+    /// A hundredth, with meaningless figures.
     Tiny,
 }
 
@@ -28,14 +28,14 @@ impl Scale {
 #[derive(Debug)]
 pub(crate) struct Workload<R> {
     pub(crate) definition: &'static Definition,
-    /// Does it once.
+    /// Runs the workload once.
     pub(crate) run: fn(&R, Scale) -> Outcome,
 }
 
-/// A value for each figure of the definition.
+/// The result of one run: a value for each figure of the definition.
 pub(crate) type Outcome = Result<Vec<f64>, Failed>;
 
-/// Why a workload has no figures.
+/// The reason why a workload has no figures.
 #[derive(Debug)]
 pub(crate) enum Failed {
     Wrong {
@@ -43,7 +43,7 @@ pub(crate) enum Failed {
         expected: u64,
         found: u64,
     },
-    /// It did not end in time.
+    /// The workload did not end in time.
     Late(Duration),
     /// A sleep ended before its time.
     Early,
@@ -51,7 +51,7 @@ pub(crate) enum Failed {
         act: &'static str,
         cause: io::Error,
     },
-    /// Whatever the runtime says.
+    /// An error of the runtime.
     Runtime(Box<dyn Error + Send + Sync>),
 }
 
@@ -79,14 +79,14 @@ pub(crate) fn check(what: &'static str, expected: u64, found: u64) -> Result<(),
     if expected == found { Ok(()) } else { Err(Failed::Wrong { what, expected, found }) }
 }
 
-/// Nanoseconds for each of `count`, since `start`.
+/// Returns the nanoseconds since `start` for each of `count` operations.
 pub(crate) fn each(start: Instant, count: u64) -> f64 {
     start.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// Rounds, unless the user says otherwise.
+/// The default number of rounds.
 pub(crate) const ROUNDS: usize = 5;
-/// More would take an hour.
+/// The maximum number of rounds. More would take an hour.
 pub(crate) const ROUNDS_MAX: usize = 1000;
 
 #[derive(Clone, Copy, Debug)]
@@ -100,14 +100,14 @@ impl Spread {
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let middle = values.len() / 2;
-        // Of an even number, the mean of the two in the middle.
+        // For an even number of values, this is the mean of the two in the middle.
         let median = (values[middle] + values[(values.len() - 1) / 2]) / 2.0;
         Self { median, min: values[0], max: values[values.len() - 1] }
     }
 }
 
 impl<R> Workload<R> {
-    /// Measures in rounds, after one that does not count.
+    /// Measures `rounds` rounds, after one that does not count.
     pub(crate) fn measure(
         &self,
         runtime: &R,
@@ -122,7 +122,7 @@ impl<R> Workload<R> {
     }
 }
 
-/// How figures are printed.
+/// The format in which figures are printed.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) runtime: &'static str,
@@ -154,13 +154,13 @@ impl Report {
     }
 }
 
-/// The middle and the worst of some durations, in microseconds.
+/// Returns the median and the maximum of some durations, in microseconds.
 pub(crate) fn middle_and_worst(mut all: Vec<Duration>) -> [f64; 2] {
     all.sort();
     [all[all.len() / 2], all[all.len() - 1]].map(microseconds)
 }
 
-/// What so many of a thousand do not exceed, in microseconds.
+/// Returns the percentiles of some durations in microseconds, one for each number of per mille.
 pub(crate) fn percentiles<const N: usize>(
     mut all: Vec<Duration>,
     per_mille: [usize; N],

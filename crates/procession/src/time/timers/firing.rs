@@ -91,7 +91,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
                 ledger.fired += 1;
                 ledger.heap.remove(key.slot());
                 if let Some(next) = ledger.heap.first() {
-                    // Of a million, it is in no cache when its turn comes.
+                    // One of a million slots is in no cache by now.
                     prefetch(self.slot(next.slot()));
                 }
                 if ended.is_free {

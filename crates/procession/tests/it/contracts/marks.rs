@@ -104,7 +104,7 @@ fn a_receive_with_a_filter_goes_on_behind_the_mark() {
     assert_conserved(&scheduler);
 }
 
-/// What a process with a mailbox does. The numbers choose among the existing things.
+/// The acts of a process with a mailbox. The numbers choose among the existing things.
 #[derive(Clone, Debug)]
 enum Act {
     Fill(u8),

@@ -866,7 +866,8 @@ fn check(build: Build) {
         cases: HISTORIES,
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(seed),
-        // In milliseconds. What never happens takes its time in each history.
+        // In milliseconds. Shrinking is slow, since an event that never happens is waited for in
+        // each history.
         max_shrink_time: 30_000,
         ..ProptestConfig::default()
     };

@@ -1,4 +1,4 @@
-//! What a scheduler does after its end.
+//! The behaviour of a scheduler after its end.
 
 use std::time::Duration;
 

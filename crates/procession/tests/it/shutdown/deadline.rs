@@ -16,7 +16,7 @@ use procession_sync::{hint, thread};
 use super::{builder, mortal, mortal_of, scheduler, shut_down};
 use crate::scene::{soon, soon_closed};
 
-/// Far more than a shutdown may need beyond its deadline. What is stuck here stays so until the
+/// Far more than a shutdown may need beyond its deadline. A stuck process stays stuck until the
 /// test releases it.
 const SLACK: Duration = Duration::from_secs(30);
 
