@@ -138,7 +138,7 @@ impl TimerPlace {
                 let own = local.is_some_and(|local| {
                     std::ptr::eq(&*local.shared, shared) && local.seat == seat
                 });
-                own && !shared.clock.keeper.must_tell(&shared.idle, seat)
+                own && !shared.clock.driver.must_tell(&shared.idle, seat)
             }),
             Self::Outside => false,
         };
@@ -480,8 +480,7 @@ pub(crate) fn is_last_try() -> bool {
 }
 
 /// Marks all polls on this thread as last tries until it is dropped. If a poll suspends its
-/// coroutine meanwhile, other processes on this thread ask the system without need, which does no
-/// harm.
+/// coroutine meanwhile, other processes on this thread make needless system calls.
 struct LastTry(bool);
 
 impl LastTry {

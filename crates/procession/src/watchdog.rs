@@ -43,8 +43,8 @@
 //!   in the same step as at the look before. `Nudge` exists for LIFO slots, which are filled
 //!   without waking a worker, for timers that a step has set before it stalled, and for the rare
 //!   work that the parking protocol lets slip.
-//! - `Doze`: after two looks that find no worker awake, sleep for 10 ms, and after 100 ms without a
-//!   timeout. A worker that becomes awake ends the sleep (`watchdog/park.rs`).
+//! - `Sleep`: after two looks that find no worker awake, sleep for 10 ms, and after 100 ms without
+//!   a timeout. A worker that becomes awake ends the sleep (`watchdog/park.rs`).
 //!
 //! ## Why it works
 //! Step counters, the numbers of running processes and the flags of sections are plain stores of
@@ -168,7 +168,7 @@ impl Shared {
     /// Notes that a worker has become awake or was claimed, and starts or wakes the watchdog.
     #[inline]
     pub(crate) fn rouse_watchdog(&self) {
-        if self.watchdog.doze.rouse() {
+        if self.watchdog.park.rouse() {
             self.watchdog.parker.unpark();
         }
         // Relaxed: the swap in `start_watchdog` lets only one caller start it.
@@ -234,7 +234,7 @@ struct Watch {
 struct Pause {
     until: u64,
     /// `true` if a worker that becomes awake ends the sleep.
-    dozes: bool,
+    parks: bool,
 }
 
 /// A stall that was found at this look.
@@ -272,7 +272,7 @@ impl Watch {
             let quiet = self.look(looked);
             let pause = self.pause(looked, quiet);
             world.park(&watchdog.parker, pause.until);
-            if pause.dozes && watchdog.doze.end() {
+            if pause.parks && watchdog.park.end() {
                 self.quiet = 0;
             }
             if pause.until == NEVER || world.now() > pause.until + OVERSLEPT {
@@ -281,14 +281,14 @@ impl Watch {
         }
     }
 
-    /// Decides how to sleep after a look. The watchdog dozes only after two looks that found
+    /// Decides how to sleep after a look. The watchdog parks only after two looks that found
     /// nothing to do, so that a scheduler that works a little now and then need not wake it each
     /// time.
     fn pause(&mut self, looked: u64, quiet: bool) -> Pause {
         let shared = &*self.shared;
         self.quiet = if quiet { self.quiet + 1 } else { 0 };
-        if self.quiet < 2 || !shared.watchdog.doze.begin(|| is_quiet(shared)) {
-            return Pause { until: looked + LOOK_EVERY, dozes: false };
+        if self.quiet < 2 || !shared.watchdog.park.begin(|| is_quiet(shared)) {
+            return Pause { until: looked + LOOK_EVERY, parks: false };
         }
         let soon = looked + LOOK_EVERY_QUIET;
         let until = if self.quiet > QUIET_LOOKS { NEVER } else { soon };
@@ -297,7 +297,7 @@ impl Watch {
             false if shared.poller.kernel().is_some() => soon,
             false => until.min(shared.next_deadline()),
         };
-        Pause { until, dozes: true }
+        Pause { until, parks: true }
     }
 
     /// Forgets what was seen before, since it proves nothing any more. A known stall stays known
@@ -460,7 +460,7 @@ impl Watch {
     /// them for long.
     fn note_polls(&mut self, now: u64) -> bool {
         let shared = &*self.shared;
-        if shared.poller.kernel().is_none() || shared.clock.keeper.is_kept() {
+        if shared.poller.kernel().is_none() || shared.clock.driver.is_kept() {
             self.polls = (0, now);
             return false;
         }
@@ -649,15 +649,15 @@ mod tests {
         for round in 1..=20 {
             let quiet = watch.look(round * SECOND);
             let pause = watch.pause(round * SECOND, quiet);
-            let is_short = pause == Pause { until: round * SECOND + LOOK_EVERY, dozes: false };
+            let is_short = pause == Pause { until: round * SECOND + LOOK_EVERY, parks: false };
             assert_eq!(is_short, round == 1, "{pause:?}");
             assert_eq!(pause.until == NEVER, round > QUIET_LOOKS.into(), "{pause:?}");
-            assert_eq!(shared.watchdog.doze.rouse(), pause.dozes);
-            assert_eq!(pause.dozes && shared.watchdog.doze.end(), pause.dozes, "it was roused");
+            assert_eq!(shared.watchdog.park.rouse(), pause.parks);
+            assert_eq!(pause.parks && shared.watchdog.park.end(), pause.parks, "it was roused");
         }
         assert!(shared.idle.claim_absent(1).is_some(), "one is awake");
         let quiet = watch.look(21 * SECOND);
-        assert!(!watch.pause(21 * SECOND, quiet).dozes);
+        assert!(!watch.pause(21 * SECOND, quiet).parks);
     }
 
     #[test]
@@ -692,9 +692,9 @@ mod tests {
         let shared = scheduler.shared();
         assert!(shared.idle.claim_absent(1).is_some());
         shared.idle.announce(SeatId(0), false);
-        assert!(shared.watchdog.doze.begin(|| true));
+        assert!(shared.watchdog.park.begin(|| true));
         shared.wake_caller();
-        assert!(shared.watchdog.doze.end(), "it sleeps beside a worker that may be late");
+        assert!(shared.watchdog.park.end(), "it sleeps beside a worker that may be late");
     }
 
     /// All threads block, and the only timer is far off. A thread that sets an earlier one must
@@ -721,14 +721,14 @@ mod tests {
         let mut pauses = (1..=20).map(|round| {
             let quiet = watch.look(round);
             let pause = watch.pause(round, quiet);
-            shared.watchdog.doze.end();
+            shared.watchdog.park.end();
             pause
         });
         let last = pauses.by_ref().last();
-        assert_eq!(last, Some(Pause { until: far, dozes: true }));
-        assert!(shared.watchdog.doze.begin(|| true));
+        assert_eq!(last, Some(Pause { until: far, parks: true }));
+        assert!(shared.watchdog.park.begin(|| true));
         shared.outside_timer_set(SECOND);
-        assert!(shared.watchdog.doze.end(), "nothing else looks after the earlier timer");
+        assert!(shared.watchdog.park.end(), "nothing else looks after the earlier timer");
         drop(shared.clock.outside.delete(armed.id));
     }
 

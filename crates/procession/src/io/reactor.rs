@@ -139,7 +139,7 @@ impl<T: AsFd> Registered<T> {
     pub(crate) fn new(shared: Arc<Shared>, io: T) -> io::Result<Self> {
         let (kernel, first) = shared.poller.open(&shared.world)?;
         if first {
-            shared.settle_debt(shared.clock.keeper.descriptors_opened());
+            shared.settle_debt(shared.clock.driver.descriptors_opened());
         }
         let source = shared.poller.sources.add();
         if let Err(error) = kernel.register(io.as_fd(), source.token) {

@@ -23,7 +23,7 @@ use crate::relations::signal::MonitorRef;
 use crate::scheduler::current;
 use crate::scheduler::current::Serving;
 use crate::time::armed::Armed;
-use crate::util::small_vec::Few;
+use crate::util::small_vec::SmallVec;
 use crate::{Exit, Pid};
 
 /// A process as a state machine. It receives events, performs a step, and returns what it waits
@@ -161,7 +161,7 @@ pub struct Events<M>(pub(crate) VecDeque<Event<M>>);
 
 /// Takes the commands that a step yields, and changes the relations of the process.
 pub struct Yields<'a> {
-    commands: &'a mut Few<(CommandId, u64, Value)>,
+    commands: &'a mut SmallVec<(CommandId, u64, Value)>,
     sleeps: &'a mut Vec<(u64, Armed)>,
     outstanding: &'a mut usize,
     slot: &'a Slot,
@@ -307,7 +307,7 @@ pub(crate) struct MachineBody<P: Process> {
     messages: usize,
     completions: usize,
     signals: usize,
-    yields: Few<(CommandId, u64, Value)>,
+    yields: SmallVec<(CommandId, u64, Value)>,
     /// Completions that have not been delivered.
     outstanding: usize,
     /// The tags and timers of its sleeps, which end with the process.
@@ -363,7 +363,7 @@ impl<P: Process> MachineBody<P> {
                 messages: 0,
                 completions: 0,
                 signals: 0,
-                yields: Few::default(),
+                yields: SmallVec::default(),
                 outstanding: 0,
                 sleeps: Vec::new(),
                 waiting_for: None,

@@ -24,7 +24,7 @@ use crate::scheduler::current::{self, Hold};
 use crate::scheduler::shared::Shared;
 use crate::spawn::options::Reservation;
 use crate::time::armed::Armed;
-use crate::util::small_vec::Few;
+use crate::util::small_vec::SmallVec;
 
 /// The interface of a kind of workers.
 pub(super) trait Engine<J>: Send + Sync {
@@ -62,9 +62,9 @@ pub(super) trait Engine<J>: Send + Sync {
 /// The processes that a step may start. Most often this is one.
 #[derive(Default)]
 struct Reservations<'a> {
-    granted: Few<Reservation<'a>>,
+    granted: SmallVec<Reservation<'a>>,
     /// Reservations for which there was no room. They are dropped outside the lock.
-    refused: Few<Reservation<'a>>,
+    refused: SmallVec<Reservation<'a>>,
 }
 
 impl<'a> Reservations<'a> {

@@ -86,7 +86,7 @@ impl Unpinned {
 
 /// The slot word.
 #[derive(Debug)]
-pub(crate) struct Pins<const MUTATION: u8 = { mutation::SOUND }>(AtomicU64);
+pub(crate) struct PinCount<const MUTATION: u8 = { mutation::SOUND }>(AtomicU64);
 
 const GENERATION_ONE: u64 = 1 << 32;
 const PINS: u64 = GENERATION_ONE - 1;
@@ -97,7 +97,7 @@ fn generation_of(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-impl<const MUTATION: u8> Pins<MUTATION> {
+impl<const MUTATION: u8> PinCount<MUTATION> {
     /// Creates a free slot that was never used. Generations start at 1, so that no PID is all
     /// zeros.
     pub(crate) fn free() -> Self {
@@ -234,15 +234,15 @@ mod models {
     use procession_sync::cell::UnsafeCell;
     use procession_sync::{Arc, explore, thread};
 
-    use super::{Pins, Unpinned, mutation};
+    use super::{PinCount, Unpinned, mutation};
 
     /// The process of generation 1 ends through `end`, and its slot goes to generation 2, while a
     /// sender looks up generation 1.
     fn reuse<const MUTATION: u8>(
-        end: impl Fn(&Pins<MUTATION>) -> bool + Copy + Sync + Send + 'static,
+        end: impl Fn(&PinCount<MUTATION>) -> bool + Copy + Sync + Send + 'static,
     ) {
         explore(move || {
-            let slot = Arc::new((Pins::<MUTATION>::free(), UnsafeCell::new(0)));
+            let slot = Arc::new((PinCount::<MUTATION>::free(), UnsafeCell::new(0)));
             // SAFETY: [free] no other thread has the slot.
             slot.1.with_mut(|process| unsafe { *process = 1 });
             slot.0.occupy(1);
@@ -270,12 +270,12 @@ mod models {
         });
     }
 
-    fn unpin<const MUTATION: u8>(pins: &Pins<MUTATION>) -> bool {
+    fn unpin<const MUTATION: u8>(pins: &PinCount<MUTATION>) -> bool {
         pins.unpin(2) == Unpinned::Free
     }
 
     /// Ends the slot like the end of a process.
-    fn seal<const MUTATION: u8>(pins: &Pins<MUTATION>) -> bool {
+    fn seal<const MUTATION: u8>(pins: &PinCount<MUTATION>) -> bool {
         if pins.seal(2) { pins.end() == Unpinned::Free } else { unpin(pins) }
     }
 
@@ -304,11 +304,11 @@ mod models {
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
-    use super::{Pins, SATURATED, Unpinned};
+    use super::{PinCount, SATURATED, Unpinned};
 
     #[test]
     fn a_pid_of_another_generation_pins_nothing() {
-        let pins = Pins::<0>::free();
+        let pins = PinCount::<0>::free();
         assert!(!pins.pin(1), "a free slot holds no process");
         pins.occupy(1);
         assert!(!pins.pin(0) && !pins.pin(2));
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn several_pins_go_at_once() {
-        let pins = Pins::<0>::free();
+        let pins = PinCount::<0>::free();
         pins.occupy(4);
         assert_eq!(pins.unpin(3), Unpinned::Held);
         pins.again(1);
@@ -333,7 +333,7 @@ mod tests {
     /// 0 while there are pins.
     #[test]
     fn forgotten_pins_saturate() {
-        let pins = Pins::<0>::free();
+        let pins = PinCount::<0>::free();
         pins.occupy(SATURATED as u32 - 2);
         pins.again(1);
         assert_eq!(pins.unpin(1), Unpinned::Held, "it is still counted");
@@ -357,10 +357,10 @@ mod tests {
 
     #[test]
     fn an_exhausted_generation_retires_the_slot() {
-        let pins = Pins::<0>::free_at(u32::MAX - 1);
+        let pins = PinCount::<0>::free_at(u32::MAX - 1);
         pins.occupy(1);
         assert_eq!(pins.unpin(1), Unpinned::Retired);
-        let pins = Pins::<0>::free_at(u32::MAX - 1);
+        let pins = PinCount::<0>::free_at(u32::MAX - 1);
         pins.occupy(2);
         assert!(pins.seal(2));
         assert_eq!(pins.end(), Unpinned::Retired);
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_sealed_slot_keeps_its_generation_and_is_pinned_by_nobody() {
-        let pins = Pins::<0>::free();
+        let pins = PinCount::<0>::free();
         pins.occupy(2);
         assert!(pins.pin(1));
         assert!(!pins.seal(2), "there is another pin");

@@ -52,12 +52,12 @@ use crate::machine::value::Value;
 use crate::mailbox::bounded::{Bounded, MailboxSnapshot, WhenFull};
 use crate::process::body::{Body, System};
 use crate::process::join_waker::Waiter;
-use crate::process::refcount::Pins;
+use crate::process::refcount::PinCount;
 use crate::process::state::State;
 use crate::process::table::Free;
 use crate::process::wait_reason::Waiting;
 use crate::relations::entries::Relations;
-use crate::relations::on_exit::Ties;
+use crate::relations::on_exit::OnExitHooks;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::util::prefetch::prefetch;
@@ -143,7 +143,7 @@ pub(crate) struct Extra {
     /// occupied.
     pub(crate) bounded: Option<Box<dyn Any + Send + Sync>>,
     /// Links, monitors, a name. Boxed on first use.
-    pub(crate) ties: Ties<Option<Box<Relations>>>,
+    pub(crate) on_exit: OnExitHooks<Option<Box<Relations>>>,
 }
 
 /// The slot and generation of the parent, which belongs to the same scheduler.
@@ -171,7 +171,7 @@ const ROUND: u64 = 1 << 32;
 // Sixteen fields, flat, so that their order is their place on the two cache lines.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    pub(crate) pins: Pins,
+    pub(crate) pins: PinCount,
     pub(crate) state: State,
     /// The number of steps. Written by the running worker.
     pub(crate) steps: AtomicU32,
@@ -210,7 +210,7 @@ impl Slot {
     pub(crate) fn new(shared: NonNull<Shared>, index: u32) -> Self {
         static NOTHING: Kind = Kind::of::<()>("none");
         Self {
-            pins: Pins::free(),
+            pins: PinCount::free(),
             state: State::vacant(),
             steps: AtomicU32::new(0),
             mailbox: UnsafeCell::new(EventQueue::with_system()),

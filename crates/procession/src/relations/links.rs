@@ -16,24 +16,24 @@ use procession_queue::Entry;
 use crate::process::body::System;
 use crate::process::slot::Slot;
 use crate::relations::entries::{Entries, LinkId, Relations};
-use crate::relations::on_exit::{Left, Ties};
+use crate::relations::on_exit::{Left, OnExitHooks};
 use crate::relations::signal::{Down, ExitSignal, MonitorRef, Signal};
 use crate::scheduler::current;
 use crate::scheduler::reach::find;
 use crate::{Exit, Pid};
 
-fn ties(slot: &Slot) -> &Ties<Entries> {
-    &slot.extra_or_default().ties
+fn on_exit(slot: &Slot) -> &OnExitHooks<Entries> {
+    &slot.extra_or_default().on_exit
 }
 
 /// Accesses the relations of a process. Creates them if there are none.
 fn with<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> R {
-    ties(slot).with(|entries| access(entries.get_or_insert_default()))
+    on_exit(slot).with(|entries| access(entries.get_or_insert_default()))
 }
 
 /// Like `with`, but does not create relations.
 fn with_any<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> Option<R> {
-    slot.extra()?.ties.with(|entries| entries.as_deref_mut().map(access))
+    slot.extra()?.on_exit.with(|entries| entries.as_deref_mut().map(access))
 }
 
 /// Leaves an entry with a process that may be ending.
@@ -42,7 +42,7 @@ fn leave(
     enter: impl FnOnce(&mut Relations),
     withdraw: impl FnOnce(&mut Relations) -> bool,
 ) -> Left {
-    ties(slot).leave(
+    on_exit(slot).leave(
         &slot.state,
         |entries| enter(entries.get_or_insert_default()),
         |entries| entries.as_deref_mut().is_some_and(withdraw),
@@ -252,7 +252,7 @@ pub(crate) fn release_name(slot: &Slot) {
 /// relation, between two steps of the worker.
 pub(crate) fn settle(slot: &Slot, exit: &Exit) {
     release_name(slot);
-    let Some(entries) = slot.extra().and_then(|extra| extra.ties.settle()) else {
+    let Some(entries) = slot.extra().and_then(|extra| extra.on_exit.settle()) else {
         return;
     };
     let pid = slot.pid();

@@ -73,9 +73,9 @@ pub(crate) enum Left {
 
 /// The entries of a process, under their lock.
 #[derive(Debug, Default)]
-pub(crate) struct Ties<T, const MUTATION: u8 = { mutation::SOUND }>(Mutex<T>);
+pub(crate) struct OnExitHooks<T, const MUTATION: u8 = { mutation::SOUND }>(Mutex<T>);
 
-impl<T: Default, const MUTATION: u8> Ties<T, MUTATION> {
+impl<T: Default, const MUTATION: u8> OnExitHooks<T, MUTATION> {
     /// Accesses the entries. `access` runs no user code.
     pub(crate) fn with<R>(&self, access: impl FnOnce(&mut T) -> R) -> R {
         access(&mut self.0.lock())
@@ -110,23 +110,23 @@ impl<T: Default, const MUTATION: u8> Ties<T, MUTATION> {
 mod models {
     use procession_sync::{Arc, explore, thread};
 
-    use super::{Left, Ties, mutation};
+    use super::{Left, OnExitHooks, mutation};
     use crate::process::state::State;
 
     /// A process: its state word, and the numbers of the processes that its end signals.
     struct Process<const MUTATION: u8> {
         state: State,
-        ties: Ties<Vec<u32>, MUTATION>,
+        on_exit: OnExitHooks<Vec<u32>, MUTATION>,
     }
 
     fn process<const MUTATION: u8>() -> Process<MUTATION> {
-        let process = Process { state: State::vacant(), ties: Ties::default() };
+        let process = Process { state: State::vacant(), on_exit: OnExitHooks::default() };
         process.state.renew();
         process
     }
 
     fn end<const MUTATION: u8>(process: &Process<MUTATION>) -> Vec<u32> {
-        if process.state.complete().is_related() { process.ties.settle() } else { Vec::new() }
+        if process.state.complete().is_related() { process.on_exit.settle() } else { Vec::new() }
     }
 
     fn take_out(entries: &mut Vec<u32>, who: u32) -> bool {
@@ -135,7 +135,7 @@ mod models {
     }
 
     fn leave<const MUTATION: u8>(process: &Process<MUTATION>, who: u32) -> Left {
-        process.ties.leave(
+        process.on_exit.leave(
             &process.state,
             |entries| entries.push(who),
             |entries| take_out(entries, who),
@@ -180,13 +180,13 @@ mod models {
                 thread::spawn(move || {
                     let peers = end(&pair[1]);
                     u32::from(
-                        peers.contains(&1) && pair[0].ties.with(|entries| take_out(entries, 2)),
+                        peers.contains(&1) && pair[0].on_exit.with(|entries| take_out(entries, 2)),
                     )
                 })
             };
-            pair[0].ties.with(|entries| entries.push(2));
+            pair[0].on_exit.with(|entries| entries.push(2));
             let late = leave(&pair[1], 1) == Left::TooLate;
-            let told = u32::from(late && pair[0].ties.with(|entries| take_out(entries, 2)));
+            let told = u32::from(late && pair[0].on_exit.with(|entries| take_out(entries, 2)));
             assert_eq!(
                 told + ending.join().expect("the end does not panic"),
                 1,
@@ -206,7 +206,7 @@ mod models {
             let told = |own: usize, pair: &[Process<{ mutation::SOUND }>; 2]| {
                 let other = 1 - own;
                 let linked = !end(&pair[own]).is_empty();
-                let there = pair[other].ties.with(|entries| take_out(entries, own as u32 + 1));
+                let there = pair[other].on_exit.with(|entries| take_out(entries, own as u32 + 1));
                 u32::from(linked && (there || !LOOKS))
             };
             let second = {
@@ -233,9 +233,10 @@ mod models {
     fn unlinks<const NUMBERS: bool>() {
         explore(|| {
             // The numbers of the links that each side has with the other.
-            let sides: Arc<[Ties<Vec<u32>>; 2]> = Arc::new([Ties::default(), Ties::default()]);
+            let sides: Arc<[OnExitHooks<Vec<u32>>; 2]> =
+                Arc::new([OnExitHooks::default(), OnExitHooks::default()]);
             sides.iter().for_each(|side| side.with(|links| links.push(1)));
-            let unlink = |sides: &[Ties<Vec<u32>>; 2], own: usize| {
+            let unlink = |sides: &[OnExitHooks<Vec<u32>>; 2], own: usize| {
                 let taken = sides[own].with(std::mem::take);
                 sides[1 - own].with(|links| links.retain(|link| NUMBERS && !taken.contains(link)));
             };

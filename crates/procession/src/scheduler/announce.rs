@@ -82,7 +82,7 @@ impl Shared {
         }
         let earliest = self.next_deadline();
         if earliest != NEVER || self.poller.kernel().is_some() {
-            self.settle_debt(self.clock.keeper.attend(earliest));
+            self.settle_debt(self.clock.driver.attend(earliest));
         }
     }
 

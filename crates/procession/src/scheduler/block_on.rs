@@ -7,10 +7,10 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::coroutine::frame::{Resuming, Running, suspendable};
 use crate::scheduler::current;
-use crate::scheduler::current::{Entered, Here, Section};
+use crate::scheduler::current::{Current, Entered, Section};
 use crate::scheduler::error::BlockOnError;
 use crate::scheduler::local::Stay;
-use crate::scheduler::root::{Root, RootHold};
+use crate::scheduler::root::{BlockOnFuture, BlockOnHold};
 use crate::scheduler::shared::Shared;
 use crate::scheduler::thread_end::Visit;
 use crate::scheduler::worker::sit;
@@ -73,7 +73,7 @@ pub(crate) fn try_block_on<F: Future>(
     // Processes that the future spawns belong to `shared`.
     let mut future = pin!(future);
     Ok(coroutine.wait(pin!(poll_fn(|task| {
-        let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
+        let _entered = Entered::enter(Current::Outside(Arc::clone(shared)));
         #[cfg(feature = "tokio")]
         let _context = crate::bridge::runtime::enter(shared.extensions.bridge.as_deref());
         future.as_mut().poll(task)
@@ -85,7 +85,7 @@ fn try_block_thread_on<F: Future>(
     future: F,
 ) -> Result<F::Output, BlockOnError<F>> {
     let section = Section::enter();
-    let root = RootHold(Arc::new(Root::new(shared)));
+    let root = BlockOnHold(Arc::new(BlockOnFuture::new(shared)));
     let Some(_wait) = section.wait_for(&root.0) else {
         return Err(BlockOnError(Exclusive::new(future)));
     };
@@ -110,7 +110,11 @@ pub(crate) fn block_thread_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::
     }
 }
 
-fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>) -> F::Output {
+fn block_in_section<F: Future>(
+    shared: &Arc<Shared>,
+    future: F,
+    root: &Arc<BlockOnFuture>,
+) -> F::Output {
     let _lent = LentThread;
     let mut future = pin!(future);
     let mut output = None;
@@ -133,14 +137,14 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
     loop {
         if let Some((seat, core)) = shared.take_callers_seat() {
             let visit = Visit(shared);
-            sit(Arc::clone(shared), seat, core, false, Stay::Root(root, &mut poll));
+            sit(Arc::clone(shared), seat, core, false, Stay::BlockOn(root, &mut poll));
             drop(visit);
             if shared.must_be_drained() {
                 drain(shared);
             }
             break;
         }
-        let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
+        let _entered = Entered::enter(Current::Outside(Arc::clone(shared)));
         #[cfg(feature = "tokio")]
         let _context = crate::bridge::runtime::enter(shared.extensions.bridge.as_deref());
         if root.poll_if_ready(&mut poll) {

@@ -46,7 +46,7 @@ impl Shared {
     /// Notes that a thread that is not a worker set a timer for `when`, so that the driver knows of
     /// it.
     pub(crate) fn outside_timer_set(&self, when: u64) {
-        self.settle_debt(self.clock.keeper.timer_set(when));
+        self.settle_debt(self.clock.driver.timer_set(when));
     }
 
     pub(crate) fn settle_debt(&self, owed: Owed) {
@@ -65,24 +65,24 @@ impl Shared {
     /// `Keep`, by a worker that found `earliest` to be the next deadline. Returns the time until
     /// which the worker parks if it becomes the driver.
     pub(crate) fn keep_time(&self, seat: SeatId, earliest: u64) -> Option<u64> {
-        match self.clock.keeper.keep(seat, earliest) {
+        match self.clock.driver.keep(seat, earliest) {
             Kept::Until(deadline) => Some(deadline),
             Kept::ByAnother => None,
-            Kept::ByNudged(keeper) => {
-                self.seat(keeper).parker.unpark();
+            Kept::ByNudged(driver) => {
+                self.seat(driver).parker.unpark();
                 None
             }
         }
     }
 
     pub(crate) fn leave_keeping(&self, seat: SeatId) {
-        self.clock.keeper.leave(seat);
+        self.clock.driver.leave(seat);
     }
 
     /// `Resign`, by the worker in `seat`, which has no permit while a timer is due. Returns `true`
     /// if it was the driver and must look again.
     pub(crate) fn resign_keeping(&self, seat: SeatId) -> bool {
-        self.clock.keeper.resign(seat)
+        self.clock.driver.resign(seat)
     }
 
     /// Returns `true` if the test clock may move once all is idle.

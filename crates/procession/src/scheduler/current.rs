@@ -2,8 +2,8 @@
 //! them.
 //!
 //! ## Invariants
-//! - `[seated]` `LOCAL` points at the seat that `HERE` holds. The seat exists until `Entered` puts
-//!   another value into both.
+//! - `[seated]` `LOCAL` points at the seat that `CURRENT` holds. The seat exists until `Entered`
+//!   puts another value into both.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -25,14 +25,14 @@ use crate::process::slot::{Parent, Pin, Ready, Slot};
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::local::LocalWorker;
-use crate::scheduler::root::Root;
+use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
 use crate::scheduler::wait_cycle::Registered;
 
 /// The scheduler that the calling thread belongs to.
-pub(crate) enum Here {
+pub(crate) enum Current {
     /// The thread is a worker.
     Seat(Rc<LocalWorker>),
     /// The thread is in `block_on`.
@@ -43,9 +43,10 @@ thread_local! {
     /// The scheduler of this thread. It has no destructor, so that it can be used while the other
     /// locals of the thread are destroyed: one of them may own a scheduler, or block on a future.
     /// `Entered` empties it before the thread ends.
-    static HERE: RefCell<ManuallyDrop<Option<Here>>> = const { RefCell::new(ManuallyDrop::new(None)) };
-    /// The seat in `HERE`, for code that only looks: a message passes here seven times (`pingpong`
-    /// 138 and 121 ns).
+    static CURRENT: RefCell<ManuallyDrop<Option<Current>>> =
+        const { RefCell::new(ManuallyDrop::new(None)) };
+    /// The seat in `CURRENT`, for code that only looks: a message passes here seven times
+    /// (`pingpong` 138 and 121 ns).
     static LOCAL: Cell<Option<NonNull<LocalWorker>>> = const { Cell::new(None) };
 }
 
@@ -91,9 +92,9 @@ impl Deref for Hold {
 /// Returns the scheduler that this thread works for or waits in.
 #[inline]
 pub(crate) fn here() -> Option<Hold> {
-    HERE.with(|here| match &**here.borrow() {
-        Some(Here::Seat(local)) => Some(Hold::Seat(Rc::clone(local))),
-        Some(Here::Outside(shared)) => Some(Hold::Shared(Arc::clone(shared))),
+    CURRENT.with(|here| match &**here.borrow() {
+        Some(Current::Seat(local)) => Some(Hold::Seat(Rc::clone(local))),
+        Some(Current::Outside(shared)) => Some(Hold::Shared(Arc::clone(shared))),
         None => None,
     })
 }
@@ -117,10 +118,10 @@ pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn Relay>> {
 }
 
 /// Makes a thread belong to a scheduler until the guard is dropped.
-pub(crate) struct Entered(Option<Here>);
+pub(crate) struct Entered(Option<Current>);
 
 impl Entered {
-    pub(crate) fn enter(here: Here) -> Self {
+    pub(crate) fn enter(here: Current) -> Self {
         Self(put(Some(here)))
     }
 }
@@ -132,12 +133,12 @@ impl Drop for Entered {
 }
 
 /// Makes this thread belong to `here`, and returns what it belonged to before.
-fn put(here: Option<Here>) -> Option<Here> {
+fn put(here: Option<Current>) -> Option<Current> {
     let local = match &here {
-        Some(Here::Seat(local)) => Some(NonNull::from(&**local)),
+        Some(Current::Seat(local)) => Some(NonNull::from(&**local)),
         _ => None,
     };
-    let before = HERE.with(|place| place.replace(ManuallyDrop::new(here)));
+    let before = CURRENT.with(|place| place.replace(ManuallyDrop::new(here)));
     LOCAL.set(local);
     ManuallyDrop::into_inner(before)
 }
@@ -155,8 +156,8 @@ pub(crate) struct Section(
 
 impl Section {
     pub(crate) fn enter() -> Self {
-        let local = HERE.with(|here| match &**here.borrow() {
-            Some(Here::Seat(local)) => Some(Rc::clone(local)),
+        let local = CURRENT.with(|here| match &**here.borrow() {
+            Some(Current::Seat(local)) => Some(Rc::clone(local)),
             _ => None,
         });
         if let Some(local) = &local {
@@ -170,7 +171,7 @@ impl Section {
     /// Registers that this thread waits for a block-on future. Returns `None` if the thread is in a
     /// process and no thread would be left to run what the future waits for. While the thread
     /// panics, it is never refused.
-    pub(crate) fn wait_for(&self, root: &Arc<Root>) -> Option<WaitNote<'_>> {
+    pub(crate) fn wait_for(&self, root: &Arc<BlockOnFuture>) -> Option<WaitNote<'_>> {
         let Some(local) = &self.0 else { return Some(WaitNote(None)) };
         let registered = Registered::new(local.shared.seat(local.seat), root);
         let is_free = !local.step.is_any() || thread::panicking();

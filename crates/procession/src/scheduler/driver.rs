@@ -82,9 +82,9 @@
 //! ## Checked by
 //! `models::park_against_an_earlier_timer`, `models::canary_without_nudge`,
 //! `models::park_against_the_first_descriptor`, `models::canary_open_quietly`,
-//! `models::resign_against_park`, `models::canary_in_office_without_permit`,
+//! `models::resign_against_park`, `models::canary_driving_without_permit`,
 //! `models::canary_resign_blindly`, `models::block_against_park`,
-//! `models::canary_content_with_any_keeper`, `models::set_against_revoke_and_park`,
+//! `models::canary_content_with_any_driver`, `models::set_against_revoke_and_park`,
 //! `models::canary_set_without_fence`.
 
 use procession_sync::Mutex;
@@ -102,24 +102,24 @@ pub(crate) mod mutation {
     /// The thread that makes the first descriptor known wakes no worker if there is no driver.
     pub(crate) const OPEN_QUIETLY: u8 = 2;
     /// A driver without a permit keeps the driver role.
-    pub(crate) const IN_OFFICE_WITHOUT_PERMIT: u8 = 3;
+    pub(crate) const DRIVING_WITHOUT_PERMIT: u8 = 3;
     /// A driver that has resigned does not look again.
     pub(crate) const RESIGN_BLINDLY: u8 = 4;
     /// A worker that blocks relies on any driver.
-    pub(crate) const CONTENT_WITH_ANY_KEEPER: u8 = 5;
+    pub(crate) const CONTENT_WITH_ANY_DRIVER: u8 = 5;
     /// No `SetFence`.
     pub(crate) const SET_WITHOUT_FENCE: u8 = 6;
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Office {
+struct DriverRole {
     seat: SeatId,
     until: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    office: Option<Office>,
+    role: Option<DriverRole>,
     has_descriptors: bool,
 }
 
@@ -146,9 +146,9 @@ pub(crate) enum Owed {
 }
 
 #[derive(Debug)]
-pub(crate) struct Keeper<const MUTATION: u8 = { mutation::SOUND }>(Mutex<State>);
+pub(crate) struct Driver<const MUTATION: u8 = { mutation::SOUND }>(Mutex<State>);
 
-impl<const MUTATION: u8> Keeper<MUTATION> {
+impl<const MUTATION: u8> Driver<MUTATION> {
     pub(crate) fn none() -> Self {
         Self(Mutex::default())
     }
@@ -159,7 +159,7 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
 
     /// `Keep`: the worker in `seat` parks, and has found `earliest` to be the next deadline of all.
     pub(crate) fn keep(&self, seat: SeatId, earliest: u64) -> Kept {
-        self.change(|state| match state.office {
+        self.change(|state| match state.role {
             Some(other) if other.seat != seat => {
                 if earliest < other.until && MUTATION != mutation::WITHOUT_NUDGE {
                     Kept::ByNudged(other.seat)
@@ -168,11 +168,11 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
                 }
             }
             _ if earliest == NEVER && !state.has_descriptors => {
-                state.office = None;
+                state.role = None;
                 Kept::ByAnother
             }
             _ => {
-                state.office = Some(Office { seat, until: earliest });
+                state.role = Some(DriverRole { seat, until: earliest });
                 Kept::Until(earliest)
             }
         })
@@ -182,9 +182,9 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
     /// stops parking.
     pub(crate) fn leave(&self, seat: SeatId) -> bool {
         self.change(|state| {
-            let kept = state.office.is_some_and(|office| office.seat == seat);
+            let kept = state.role.is_some_and(|role| role.seat == seat);
             if kept {
-                state.office = None;
+                state.role = None;
             }
             kept
         })
@@ -193,7 +193,7 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
     /// `Resign`: a timer is due, and `seat` has no permit to fire it. Returns `true` if the worker
     /// must look again.
     pub(crate) fn resign(&self, seat: SeatId) -> bool {
-        MUTATION != mutation::IN_OFFICE_WITHOUT_PERMIT
+        MUTATION != mutation::DRIVING_WITHOUT_PERMIT
             && self.leave(seat)
             && MUTATION != mutation::RESIGN_BLINDLY
     }
@@ -201,7 +201,7 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
     /// `Attend`: the last worker that was awake is no longer awake, and `earliest` is the next
     /// deadline of all, or `NEVER`.
     pub(crate) fn attend(&self, earliest: u64) -> Owed {
-        if MUTATION == mutation::CONTENT_WITH_ANY_KEEPER && self.is_kept() {
+        if MUTATION == mutation::CONTENT_WITH_ANY_DRIVER && self.is_kept() {
             return Owed::Nothing;
         }
         self.timer_set(earliest)
@@ -209,15 +209,15 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
 
     /// Returns `true` if there is a driver.
     pub(crate) fn is_kept(&self) -> bool {
-        self.change(|state| state.office.is_some())
+        self.change(|state| state.role.is_some())
     }
 
     /// `Open`: the first descriptor can be registered now.
     pub(crate) fn descriptors_opened(&self) -> Owed {
         self.change(|state| {
             state.has_descriptors = true;
-            match state.office {
-                Some(keeper) => Owed::Nudge(keeper.seat),
+            match state.role {
+                Some(driver) => Owed::Nudge(driver.seat),
                 None if MUTATION == mutation::OPEN_QUIETLY => Owed::Nothing,
                 None => Owed::Wake,
             }
@@ -235,9 +235,9 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
 
     /// Notes that a thread that is not a worker has set a timer for `when`.
     pub(crate) fn timer_set(&self, when: u64) -> Owed {
-        self.change(|state| match state.office {
-            Some(keeper) if keeper.until <= when => Owed::Nothing,
-            Some(keeper) => Owed::Nudge(keeper.seat),
+        self.change(|state| match state.role {
+            Some(driver) if driver.until <= when => Owed::Nothing,
+            Some(driver) => Owed::Nudge(driver.seat),
             None => Owed::Wake,
         })
     }
@@ -249,12 +249,12 @@ mod models {
     use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
     use procession_sync::{Arc, explore, thread};
 
-    use super::{Idle, Keeper, Kept, NEVER, Owed, SeatId, mutation};
+    use super::{Driver, Idle, Kept, NEVER, Owed, SeatId, mutation};
 
     /// One worker parks and sees a deadline of 10. Another sets a timer of 5, and parks.
     fn park<const MUTATION: u8>() {
         explore(|| {
-            let shared = Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(10)));
+            let shared = Arc::new((Driver::<MUTATION>::none(), AtomicU64::new(10)));
             let other = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
@@ -275,7 +275,7 @@ mod models {
     /// One worker parks and sees no deadline, while the first descriptor is made known.
     fn open<const MUTATION: u8>() {
         explore(|| {
-            let shared = Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(0)));
+            let shared = Arc::new((Driver::<MUTATION>::none(), AtomicU64::new(0)));
             let other = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
@@ -299,7 +299,7 @@ mod models {
         explore(|| {
             // The earliest deadline, and the number of permits.
             let shared =
-                Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(5), AtomicU64::new(0)));
+                Arc::new((Driver::<MUTATION>::none(), AtomicU64::new(5), AtomicU64::new(0)));
             assert_eq!(shared.0.keep(SeatId(0), 5), Kept::Until(5));
             let other = {
                 let shared = Arc::clone(&shared);
@@ -334,7 +334,7 @@ mod models {
         explore(|| {
             // The earliest deadline, and the number of workers that are awake.
             let shared =
-                Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(10), AtomicU64::new(2)));
+                Arc::new((Driver::<MUTATION>::none(), AtomicU64::new(10), AtomicU64::new(2)));
             let blocks = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
@@ -363,16 +363,16 @@ mod models {
     fn set<const MUTATION: u8>() {
         explore(|| {
             let shared = Arc::new((
-                Keeper::<MUTATION>::none(),
+                Driver::<MUTATION>::none(),
                 Idle::new(2, 1, true),
                 AtomicU64::new(NEVER),
             ));
-            let (keeper, idle, heap) = &*shared;
+            let (driver, idle, heap) = &*shared;
             assert_eq!(idle.claim_absent(1), Some(SeatId(0)), "the first has the permit");
             let other = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    let (keeper, idle, heap) = &*shared;
+                    let (driver, idle, heap) = &*shared;
                     assert!(idle.revoke(SeatId(0)), "it is in its step");
                     if idle.claim_one().is_none() {
                         // The first has woken the second for its timer.
@@ -380,13 +380,13 @@ mod models {
                     }
                     assert!(idle.come(SeatId(1)), "it was claimed");
                     idle.announce(SeatId(1), true);
-                    keeper.keep(SeatId(1), heap.load(Relaxed))
+                    driver.keep(SeatId(1), heap.load(Relaxed))
                 })
             };
             // Relaxed: as a heap's `next`.
             heap.store(5, Relaxed);
             let owed =
-                if keeper.must_tell(idle, SeatId(0)) { keeper.timer_set(5) } else { Owed::Nothing };
+                if driver.must_tell(idle, SeatId(0)) { driver.timer_set(5) } else { Owed::Nothing };
             // Without a driver, it wakes the worker that it finds.
             let woken = owed == Owed::Wake && idle.claim_one() == Some(SeatId(1));
             let kept = other.join().expect("the other does not panic");
@@ -416,8 +416,8 @@ mod models {
 
     #[test]
     #[should_panic(expected = "nobody wakes for the timer that was set last")]
-    fn canary_in_office_without_permit() {
-        resign::<{ mutation::IN_OFFICE_WITHOUT_PERMIT }>();
+    fn canary_driving_without_permit() {
+        resign::<{ mutation::DRIVING_WITHOUT_PERMIT }>();
     }
 
     #[test]
@@ -433,8 +433,8 @@ mod models {
 
     #[test]
     #[should_panic(expected = "its timer waits for the other")]
-    fn canary_content_with_any_keeper() {
-        block::<{ mutation::CONTENT_WITH_ANY_KEEPER }>();
+    fn canary_content_with_any_driver() {
+        block::<{ mutation::CONTENT_WITH_ANY_DRIVER }>();
     }
 
     #[test]
@@ -462,43 +462,39 @@ mod models {
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
-    use super::{Keeper, Kept, NEVER, Owed, SeatId};
+    use super::{Driver, Kept, NEVER, Owed, SeatId};
 
     #[test]
     fn one_keeps_the_time_for_all() {
-        let keeper: Keeper = Keeper::none();
-        assert_eq!(keeper.timer_set(7), Owed::Wake);
-        assert_eq!(keeper.keep(SeatId(0), NEVER), Kept::ByAnother, "there is nothing to keep");
-        assert_eq!(keeper.keep(SeatId(0), 10), Kept::Until(10));
-        assert_eq!(keeper.keep(SeatId(1), 10), Kept::ByAnother);
-        assert_eq!(keeper.keep(SeatId(1), 5), Kept::ByNudged(SeatId(0)));
-        assert_eq!(keeper.keep(SeatId(0), 5), Kept::Until(5), "the nudged one looks again");
-        assert_eq!(keeper.timer_set(5), Owed::Nothing);
-        assert_eq!(keeper.timer_set(4), Owed::Nudge(SeatId(0)));
-        assert!(!keeper.resign(SeatId(1)));
+        let driver: Driver = Driver::none();
+        assert_eq!(driver.timer_set(7), Owed::Wake);
+        assert_eq!(driver.keep(SeatId(0), NEVER), Kept::ByAnother, "there is nothing to keep");
+        assert_eq!(driver.keep(SeatId(0), 10), Kept::Until(10));
+        assert_eq!(driver.keep(SeatId(1), 10), Kept::ByAnother);
+        assert_eq!(driver.keep(SeatId(1), 5), Kept::ByNudged(SeatId(0)));
+        assert_eq!(driver.keep(SeatId(0), 5), Kept::Until(5), "the nudged one looks again");
+        assert_eq!(driver.timer_set(5), Owed::Nothing);
+        assert_eq!(driver.timer_set(4), Owed::Nudge(SeatId(0)));
+        assert!(!driver.resign(SeatId(1)));
+        assert_eq!(driver.timer_set(4), Owed::Nudge(SeatId(0)), "only the driver leaves the role");
+        assert!(driver.resign(SeatId(0)), "it looks again");
+        assert!(!driver.resign(SeatId(0)));
+        assert_eq!(driver.attend(30), Owed::Wake);
+        assert_eq!(driver.keep(SeatId(1), 20), Kept::Until(20));
+        assert_eq!((driver.attend(20), driver.attend(NEVER)), (Owed::Nothing, Owed::Nothing));
+        assert_eq!(driver.attend(19), Owed::Nudge(SeatId(1)), "it waits for what is later");
         assert_eq!(
-            keeper.timer_set(4),
-            Owed::Nudge(SeatId(0)),
-            "only the keeper leaves the office"
-        );
-        assert!(keeper.resign(SeatId(0)), "it looks again");
-        assert!(!keeper.resign(SeatId(0)));
-        assert_eq!(keeper.attend(30), Owed::Wake);
-        assert_eq!(keeper.keep(SeatId(1), 20), Kept::Until(20));
-        assert_eq!((keeper.attend(20), keeper.attend(NEVER)), (Owed::Nothing, Owed::Nothing));
-        assert_eq!(keeper.attend(19), Owed::Nudge(SeatId(1)), "it waits for what is later");
-        assert_eq!(
-            keeper.descriptors_opened(),
+            driver.descriptors_opened(),
             Owed::Nudge(SeatId(1)),
             "it waits in the wrong place"
         );
-        assert!(keeper.leave(SeatId(1)));
-        assert_eq!(keeper.descriptors_opened(), Owed::Wake);
+        assert!(driver.leave(SeatId(1)));
+        assert_eq!(driver.descriptors_opened(), Owed::Wake);
         assert_eq!(
-            keeper.keep(SeatId(0), NEVER),
+            driver.keep(SeatId(0), NEVER),
             Kept::Until(NEVER),
             "somebody waits for the descriptors"
         );
-        assert_eq!(keeper.keep(SeatId(1), NEVER), Kept::ByAnother);
+        assert_eq!(driver.keep(SeatId(1), NEVER), Kept::ByAnother);
     }
 }

@@ -8,7 +8,7 @@ use crate::io::poller::Batch;
 use crate::machine::value::CommandResult;
 use crate::process::slot::{Ready, Slot};
 use crate::scheduler::core::Core;
-use crate::scheduler::root::Root;
+use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 
@@ -71,7 +71,7 @@ impl LocalWorker {
             },
             firing: Firing::default(),
             parking: Parking {
-                patience: Cell::new(NEXT_AGE),
+                timeout: Cell::new(NEXT_AGE),
                 naps: Cell::new(0),
                 useful: Cell::new(false),
             },
@@ -194,7 +194,7 @@ impl Firing {
 /// The times for which a worker parks before it looks again.
 pub(crate) struct Parking {
     /// The time to park before looking at the LIFO slots of others again.
-    patience: Cell<u64>,
+    timeout: Cell<u64>,
     /// The number of naps that this worker has taken in a row.
     pub(crate) naps: Cell<u32>,
     /// Set if it has found something since it was woken.
@@ -204,14 +204,14 @@ pub(crate) struct Parking {
 impl Parking {
     /// Makes the next look at a full LIFO slot come soon. Called when none is full.
     pub(crate) fn reset_patience(&self) {
-        self.patience.set(NEXT_AGE);
+        self.timeout.set(NEXT_AGE);
     }
 
     /// Returns the time to park before looking at full LIFO slots again: twice as long each time.
-    pub(crate) fn take_patience(&self) -> u64 {
-        let patience = self.patience.get();
-        self.patience.set((patience * 2).min(NEXT_AGE_MAX));
-        patience
+    pub(crate) fn take_timeout(&self) -> u64 {
+        let timeout = self.timeout.get();
+        self.timeout.set((timeout * 2).min(NEXT_AGE_MAX));
+        timeout
     }
 }
 
@@ -234,7 +234,7 @@ pub(crate) enum Stay<'a> {
     /// To run processes until the scheduler has ended.
     Always,
     /// To run processes until this future is complete.
-    Root(&'a Root, &'a mut dyn FnMut() -> bool),
+    BlockOn(&'a BlockOnFuture, &'a mut dyn FnMut() -> bool),
     /// To run processes until none can run.
     Idle,
     /// To run the coroutines that have begun on this thread until they have ended. Holds the bound

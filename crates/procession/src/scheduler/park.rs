@@ -53,8 +53,8 @@ impl LocalWorker {
             self.parking.reset_patience();
             return NEVER;
         }
-        let patience = self.parking.take_patience();
-        self.shared.world.now().saturating_add(patience)
+        let timeout = self.parking.take_timeout();
+        self.shared.world.now().saturating_add(timeout)
     }
 
     /// Returns the duration of a nap, if this worker is to take one: while others run, and if it

@@ -14,7 +14,7 @@ use crate::sys::Parker;
 ///
 /// The scheduler counts a root as ready from its wake-up until it has been polled. During that time
 /// the test clock does not advance, even if the root's thread has not woken up yet.
-pub(crate) struct Root {
+pub(crate) struct BlockOnFuture {
     shared: Arc<Shared>,
     state: AtomicU8,
     /// Set while its thread asks whether it may wait (`scheduler/wait_cycle.rs`).
@@ -33,7 +33,7 @@ mod phase {
     pub(super) const GONE: u8 = 2;
 }
 
-impl Root {
+impl BlockOnFuture {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         shared.count_ready_root();
         Self {
@@ -107,9 +107,9 @@ impl Drop for Counted<'_> {
 }
 
 /// The thread's own reference to its root. Dropping it makes the root `GONE`.
-pub(crate) struct RootHold(pub(crate) Arc<Root>);
+pub(crate) struct BlockOnHold(pub(crate) Arc<BlockOnFuture>);
 
-impl Drop for RootHold {
+impl Drop for BlockOnHold {
     fn drop(&mut self) {
         if self.0.state.swap(phase::GONE, AcqRel) == phase::READY {
             self.0.shared.uncount_ready_root();
@@ -117,7 +117,7 @@ impl Drop for RootHold {
     }
 }
 
-impl StdWake for Root {
+impl StdWake for BlockOnFuture {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -100,6 +100,7 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     counter.add(|stats| &stats.received, slot.received().into());
     if slot.is_alone() {
         // If the `Drop` of a result does not return, its process counts as running.
+        // SAFETY: [running] the handle is gone, so the body is the caller's until the end.
         drop_guarded(unsafe { slot.with_body(Option::take) });
         if slot.seal() {
             // SAFETY: just sealed, and nothing is left of it.

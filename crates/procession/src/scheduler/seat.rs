@@ -9,7 +9,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::process::slot::{Ready, Slot};
 use crate::scheduler::core::{Core, Queues};
 use crate::scheduler::lifo_slot::LifoSlot;
-use crate::scheduler::root::Root;
+use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::stats::Stats;
 use crate::sys::{Parker, ThreadFile, World};
@@ -39,7 +39,7 @@ pub(crate) struct Seat {
     pub(crate) parker: Parker,
     pub(crate) stats: Stats,
     /// The block-on future that the thread waits for, if any (`scheduler/wait_cycle.rs`).
-    pub(crate) waits_for: Mutex<Option<Arc<Root>>>,
+    pub(crate) waits_for: Mutex<Option<Arc<BlockOnFuture>>>,
     /// The number of coroutines that have begun here, and so stay here.
     pub(crate) coroutines: AtomicU32,
     /// The worker's private state, while no thread sits here.

@@ -42,7 +42,7 @@ impl Shared {
         }
     }
 
-    /// Starts a thread for a claimed, vacant seat. Returns `false` if the system refuses.
+    /// Starts a thread for a claimed, vacant seat. Returns `true` if it was started.
     fn start_thread(&self, seat: SeatId) -> bool {
         let Some(shared) = self.weak().upgrade() else {
             return false;

@@ -172,7 +172,7 @@ mod real {
 
     use procession_sync::Mutex;
 
-    use crate::scheduler::root::Root;
+    use crate::scheduler::root::BlockOnFuture;
     use crate::scheduler::seat::Seat;
     use crate::scheduler::shared::Shared;
     use crate::scheduler::wait_cycle::{Waits, ask, mutation};
@@ -184,12 +184,12 @@ mod real {
     pub(crate) struct Registered<'a> {
         seat: &'a Seat,
         /// The outer root, if its poll has begun to wait in turn.
-        outer: Option<Arc<Root>>,
+        outer: Option<Arc<BlockOnFuture>>,
     }
 
     impl<'a> Registered<'a> {
         /// `Register`.
-        pub(crate) fn new(seat: &'a Seat, root: &Arc<Root>) -> Self {
+        pub(crate) fn new(seat: &'a Seat, root: &Arc<BlockOnFuture>) -> Self {
             let mut waits_for = seat.waits_for.lock();
             let outer = waits_for.replace(Arc::clone(root));
             Self { seat, outer }
@@ -208,12 +208,12 @@ mod real {
     /// `Ask`, among all schedulers of the program.
     pub(crate) fn ask_in_program<'a>(
         registered: Registered<'a>,
-        root: &Arc<Root>,
+        root: &Arc<BlockOnFuture>,
     ) -> Option<Registered<'a>> {
         ask::<_, _, { mutation::SOUND }>(&ASKING, registered, root)
     }
 
-    impl Waits for Root {
+    impl Waits for BlockOnFuture {
         type Scheduler = Shared;
 
         fn scheduler(&self) -> &Arc<Shared> {
@@ -252,16 +252,16 @@ mod models {
     #[derive(Default)]
     struct One {
         out: Mutex<bool>,
-        waits_for: Mutex<Option<Arc<Root>>>,
+        waits_for: Mutex<Option<Arc<BlockOnFuture>>>,
     }
 
-    struct Root {
+    struct BlockOnFuture {
         scheduler: Arc<One>,
         asks: AtomicBool,
         waits: AtomicBool,
     }
 
-    impl Waits for Root {
+    impl Waits for BlockOnFuture {
         type Scheduler = One;
 
         fn scheduler(&self) -> &Arc<One> {
@@ -294,7 +294,7 @@ mod models {
     /// Lets the thread of `own` wait for `other`. Returns `true` if the wait is refused.
     fn is_refused<const MUTATION: u8>(lock: &Mutex<()>, own: &One, other: &Arc<One>) -> bool {
         *own.out.lock() = true;
-        let root = Root {
+        let root = BlockOnFuture {
             scheduler: Arc::clone(other),
             asks: AtomicBool::new(false),
             waits: AtomicBool::new(false),

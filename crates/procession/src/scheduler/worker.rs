@@ -141,7 +141,7 @@ use procession_sync::thread;
 use crate::process::slot::{Ready, Slot, prefetch_slot};
 use crate::process::unwind::guarded;
 use crate::scheduler::core::{Core, STACKS_CACHED};
-use crate::scheduler::current::{Counter, Entered, Here};
+use crate::scheduler::current::{Counter, Current, Entered};
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::{LocalWorker, Stay};
 use crate::scheduler::park::Parked;
@@ -315,7 +315,7 @@ impl LocalWorker {
         loop {
             match &mut stay {
                 Stay::Always if self.shared.lifetime.has_ended() => return self.stop_searching(),
-                Stay::Root(root, poll) if root.is_ready() => {
+                Stay::BlockOn(root, poll) if root.is_ready() => {
                     // The root may compute for long. It must not count as a searcher that finds
                     // what others queue.
                     self.stop_searching();
@@ -442,7 +442,7 @@ impl LocalWorker {
     pub(crate) fn is_over(&self, stay: &Stay<'_>) -> bool {
         match stay {
             Stay::Always => self.shared.lifetime.has_ended(),
-            Stay::Root(root, _) => root.is_ready(),
+            Stay::BlockOn(root, _) => root.is_ready(),
             Stay::EndCoroutines(_) => true,
             Stay::Idle => false,
         }
@@ -506,7 +506,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
         local.shared.idle.come(seat);
     }
     local.shared.rouse_watchdog();
-    let entered = Entered::enter(Here::Seat(Rc::clone(&local)));
+    let entered = Entered::enter(Current::Seat(Rc::clone(&local)));
     // Entered once for all that runs here, and below every coroutine's stack.
     #[cfg(feature = "tokio")]
     let context = crate::bridge::runtime::enter(bridge.as_deref());

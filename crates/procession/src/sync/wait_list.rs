@@ -56,7 +56,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::util::small_vec::Few;
+use crate::util::small_vec::SmallVec;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -165,7 +165,7 @@ pub(crate) fn wake(waiter: Option<Who>) {
 /// Waiters that were served and must be woken outside the lock.
 #[derive(Debug, Default)]
 #[must_use]
-pub(crate) struct Woken(Few<Who>);
+pub(crate) struct Woken(SmallVec<Who>);
 
 impl Woken {
     pub(crate) fn push(&mut self, waiter: Who) {

@@ -6,18 +6,18 @@ use std::iter;
 
 /// Elements in the order in which they were pushed. The first one is stored inline, without an
 /// allocation.
-pub(crate) struct Few<T> {
+pub(crate) struct SmallVec<T> {
     first: Option<T>,
     more: VecDeque<T>,
 }
 
-impl<T> Default for Few<T> {
+impl<T> Default for SmallVec<T> {
     fn default() -> Self {
         Self { first: None, more: VecDeque::new() }
     }
 }
 
-impl<T> Few<T> {
+impl<T> SmallVec<T> {
     #[inline]
     pub(crate) fn push(&mut self, element: T) {
         if self.is_empty() {
@@ -63,7 +63,7 @@ impl<T> Few<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Few<T> {
+impl<T: fmt::Debug> fmt::Debug for SmallVec<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.first).entries(&self.more).finish()
     }
@@ -71,23 +71,23 @@ impl<T: fmt::Debug> fmt::Debug for Few<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::Few;
+    use super::SmallVec;
 
     #[test]
     fn elements_keep_their_order_when_others_leave() {
-        let mut few = Few::default();
+        let mut vec = SmallVec::default();
         for thing in 0..6 {
-            few.push(thing);
+            vec.push(thing);
         }
-        assert_eq!(few.pop(), Some(0));
-        few.push(6);
-        few.retain(|thing| thing % 2 == 0);
-        assert_eq!((few.len(), format!("{few:?}")), (3, String::from("[2, 4, 6]")));
-        few.shrink(0);
-        assert!(few.drain().eq([2, 4, 6]), "only an empty queue frees its memory");
-        few.shrink(0);
-        few.push(7);
-        few.retain(|_| false);
-        assert!(few.is_empty());
+        assert_eq!(vec.pop(), Some(0));
+        vec.push(6);
+        vec.retain(|thing| thing % 2 == 0);
+        assert_eq!((vec.len(), format!("{vec:?}")), (3, String::from("[2, 4, 6]")));
+        vec.shrink(0);
+        assert!(vec.drain().eq([2, 4, 6]), "only an empty queue frees its memory");
+        vec.shrink(0);
+        vec.push(7);
+        vec.retain(|_| false);
+        assert!(vec.is_empty());
     }
 }

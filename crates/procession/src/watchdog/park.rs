@@ -11,7 +11,7 @@
 //! One word: set while the watchdog sleeps or is about to.
 //!
 //! ## Steps
-//! Watchdog, `Doze`: set the word · fence(SeqCst) · look whether a worker is awake. If none is,
+//! Watchdog, `Sleep`: set the word · fence(SeqCst) · look whether a worker is awake. If none is,
 //! sleep until a token comes or for some milliseconds. Clear the word.
 //!
 //! Worker that became awake, or thread that claims a seat (its worker may be late): fence(SeqCst) ·
@@ -26,7 +26,7 @@
 //! necessary.
 //!
 //! ## Checked by
-//! `models::doze_against_rouse`, `models::canary_without_fence`, `models::canary_without_look`.
+//! `models::sleep_against_rouse`, `models::canary_without_fence`, `models::canary_without_look`.
 
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, fence};
@@ -41,16 +41,16 @@ pub(crate) mod mutation {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Doze<const MUTATION: u8 = { mutation::SOUND }>(AtomicBool);
+pub(crate) struct WatchdogPark<const MUTATION: u8 = { mutation::SOUND }>(AtomicBool);
 
-impl<const MUTATION: u8> Doze<MUTATION> {
+impl<const MUTATION: u8> WatchdogPark<MUTATION> {
     fn fence(&self) {
         if MUTATION != mutation::WITHOUT_FENCE {
             fence(SeqCst);
         }
     }
 
-    /// `Doze`: returns `true` if the watchdog may sleep.
+    /// `Sleep`: returns `true` if the watchdog may sleep.
     pub(crate) fn begin(&self, is_quiet: impl Fn() -> bool) -> bool {
         // Relaxed, as all accesses of the word: the fences order it.
         self.0.store(true, Relaxed);
@@ -81,11 +81,11 @@ mod models {
     use procession_sync::atomic::Ordering::Relaxed;
     use procession_sync::{Arc, explore, thread};
 
-    use super::{Doze, mutation};
+    use super::{WatchdogPark, mutation};
 
     fn race<const MUTATION: u8>() {
         explore(|| {
-            let shared = Arc::new((Doze::<MUTATION>::default(), AtomicU32::new(0)));
+            let shared = Arc::new((WatchdogPark::<MUTATION>::default(), AtomicU32::new(0)));
             let worker = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
@@ -101,7 +101,7 @@ mod models {
     }
 
     #[test]
-    fn doze_against_rouse() {
+    fn sleep_against_rouse() {
         race::<{ mutation::SOUND }>();
     }
 

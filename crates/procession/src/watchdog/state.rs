@@ -10,7 +10,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::Pid;
 use crate::sys::Parker;
-use crate::watchdog::park::Doze;
+use crate::watchdog::park::WatchdogPark;
 
 /// What the thread of a stalled worker did during the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,7 +110,7 @@ pub(crate) struct WatchdogOptions {
 pub(crate) struct Watchdog {
     pub(crate) options: WatchdogOptions,
     pub(crate) parker: Parker,
-    pub(crate) doze: Doze,
+    pub(crate) park: WatchdogPark,
     pub(crate) is_started: AtomicBool,
     pub(crate) counts: Counts,
 }
@@ -134,7 +134,7 @@ impl Watchdog {
         Self {
             options,
             parker: Parker::default(),
-            doze: Doze::default(),
+            park: WatchdogPark::default(),
             is_started,
             counts: Counts::default(),
         }

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use crate::util::small_vec::Few;
+use crate::util::small_vec::SmallVec;
 
 /// A resting or new worker, to be started with a job.
 #[derive(Debug)]
@@ -17,9 +17,9 @@ pub(crate) struct Launch<J> {
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Wakes<J> {
-    pub(super) wakers: Few<Waker>,
+    pub(super) wakers: SmallVec<Waker>,
     /// In the order in which the starts were permitted.
-    pub(crate) launches: Few<Launch<J>>,
+    pub(crate) launches: SmallVec<Launch<J>>,
     /// The number of resting workers that leave and have a hook to run.
     pub(crate) leavers: usize,
     /// Set if jobs are queued because no worker could be started. The caller must arrange a
@@ -29,7 +29,12 @@ pub(crate) struct Wakes<J> {
 
 impl<J> Default for Wakes<J> {
     fn default() -> Self {
-        Self { wakers: Few::default(), launches: Few::default(), leavers: 0, starved: false }
+        Self {
+            wakers: SmallVec::default(),
+            launches: SmallVec::default(),
+            leavers: 0,
+            starved: false,
+        }
     }
 }
 

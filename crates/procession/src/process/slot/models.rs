@@ -12,7 +12,7 @@ use procession_queue::{Event, EventQueue, Pushed};
 use procession_sync::cell::UnsafeCell;
 use procession_sync::{Arc, explore, thread};
 
-use crate::process::refcount::{self, Pins, Unpinned};
+use crate::process::refcount::{self, PinCount, Unpinned};
 use crate::process::state::{self, ProcessState, State, Wait, WaitFor, Wake};
 
 /// The defects that canary models plant in [`Process`], one at a time.
@@ -33,7 +33,7 @@ const OWN: u32 = 2;
 
 /// The parts of a slot.
 struct Process<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> {
-    pins: Pins<PINS>,
+    pins: PinCount<PINS>,
     state: State<STATE>,
     /// Written again for each process, as in `occupy` of `process/life.rs`.
     mailbox: UnsafeCell<EventQueue<u32>>,
@@ -63,7 +63,7 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
     /// Creates a process of generation 1 without a handle, with its one entry.
     fn detached() -> Self {
         let process = Self {
-            pins: Pins::free(),
+            pins: PinCount::free(),
             state: State::vacant(),
             mailbox: UnsafeCell::new(EventQueue::with_system()),
         };

@@ -8,14 +8,14 @@ use procession_sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32, fence};
 
 use crate::process::unwind::guarded;
-use crate::scheduler::driver::Keeper;
+use crate::scheduler::driver::Driver;
 use crate::scheduler::pace::Beacon;
 use crate::time::action::Action;
 use crate::time::timers::Timers;
 
 /// The time of a scheduler, except for the timers of its seats.
 pub(crate) struct Clock {
-    pub(crate) keeper: Keeper,
+    pub(crate) driver: Driver,
     pub(crate) beacon: Beacon,
     /// Timers set by threads that are not workers.
     pub(crate) outside: Timers<Action>,
@@ -31,7 +31,7 @@ impl Clock {
     /// Creates the clock, with at most this many pending timers outside of the seats.
     pub(crate) fn new(timers: u32) -> Self {
         Self {
-            keeper: Keeper::none(),
+            driver: Driver::none(),
             beacon: Beacon::default(),
             outside: Timers::new(timers),
             outstanding: AtomicU32::new(0),
