@@ -300,6 +300,29 @@ fn errors_of_the_library_name_the_line_of_the_call() {
     }
 }
 
+/// Goal: only the process that was called can answer. Method: the program tries the tags of the
+/// first calls, before the answer is due.
+#[test]
+fn the_answer_to_the_call_of_another_cannot_be_forged() {
+    let source = "
+        function bank()
+          local go, call = process.receive()
+          process.receive()
+          process.reply(call, 'balance 5')
+        end
+        function client(main, bank) process.send(main, process.call(bank, 'balance')) end
+        function main()
+          local bank = process.spawn('bank')
+          local client = process.spawn('client', process.self(), bank)
+          time.sleep(20)
+          for tag = 0, 1000 do process.reply({ from = client, tag = tag }, 'balance 1000000') end
+          process.send(bank, 'reply')
+          return (process.receive())
+        end
+    ";
+    assert_eq!(run(source), Ok(Value::string(b"balance 5")));
+}
+
 /// A program is loaded once for each process, in the step of the process that spawns it. What it
 /// does outside of its functions must not be taken for what that one does.
 #[test]

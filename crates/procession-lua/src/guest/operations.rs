@@ -2,14 +2,15 @@
 
 use std::fs::File;
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use procession::SpawnOptions;
 use procession::command::{BlockingWork, Command, CommandResult};
 use procession::machine::Yields;
 use procession::time::Instant;
+use procession::{Pid, SpawnOptions};
 
 use super::Message;
 use super::running::Running;
@@ -19,6 +20,13 @@ use crate::net::{self, Connection};
 use crate::output::Output;
 use crate::program::Program;
 use crate::value::{Socket, Value};
+
+/// Returns the tag of a call, which only the process that is called learns. Another guest cannot
+/// guess it, and so cannot forge the answer.
+fn call_tag(caller: Pid, number: u64) -> u64 {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    KEY.hash_one((caller, number))
+}
 
 /// The number of bytes of a file that one call reads at most.
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -54,7 +62,7 @@ impl Running {
                 let to = arguments.target(0)?;
                 let (value, until) = (arguments.value(1)?, deadline(arguments, 2)?);
                 self.tag += 1;
-                let tag = self.tag;
+                let tag = call_tag(yields.pid(), self.tag);
                 let monitor = yields.monitor(to);
                 // If the message is refused, the monitor reports the reason.
                 drop(procession::mailbox::send(
