@@ -779,13 +779,13 @@ impl<M, S> Batch<M, S> {
     #[cold]
     fn drop_rest(&mut self) {
         // If the `Drop` of one item panics, the items behind it are still dropped.
-        struct Rest<'a, M, S>(&'a mut Batch<M, S>);
-        impl<M, S> Drop for Rest<'_, M, S> {
+        struct RestOfBatch<'a, M, S>(&'a mut Batch<M, S>);
+        impl<M, S> Drop for RestOfBatch<'_, M, S> {
             fn drop(&mut self) {
                 self.0.by_ref().for_each(drop);
             }
         }
-        let rest = Rest(self);
+        let rest = RestOfBatch(self);
         rest.0.by_ref().for_each(drop);
     }
 }

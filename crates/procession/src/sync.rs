@@ -102,13 +102,13 @@ impl Drop for Acquire<'_> {
 
 /// A waiter at a bell. If it is dropped after its release and before it is [done](Self::done), it
 /// passes its notice on, provided that the notice may go to another waiter.
-struct Listener<'a, S = ()> {
+struct BellListener<'a, S = ()> {
     bell: &'a Bell<S>,
     place: Option<Place>,
     notice: Option<Notice>,
 }
 
-impl<'a, S> Listener<'a, S> {
+impl<'a, S> BellListener<'a, S> {
     fn new(bell: &'a Bell<S>) -> Self {
         Self { bell, place: None, notice: None }
     }
@@ -158,7 +158,7 @@ impl<'a, S> Listener<'a, S> {
     }
 }
 
-impl<S> Drop for Listener<'_, S> {
+impl<S> Drop for BellListener<'_, S> {
     fn drop(&mut self) {
         self.leave();
         if let Some(notice) = self.notice.take() {
@@ -324,14 +324,14 @@ impl Condvar {
     /// it has received goes to the next waiter that was waiting when the notification was given.
     pub async fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let mutex = guard.mutex();
-        let mut listener = Listener::new(&self.0);
+        let mut listener = BellListener::new(&self.0);
         Self::wait_unlocked(&mut listener, guard).await;
         let guard = mutex.lock().await;
         listener.done();
         guard
     }
 
-    async fn wait_unlocked<T: ?Sized>(listener: &mut Listener<'_>, guard: MutexGuard<'_, T>) {
+    async fn wait_unlocked<T: ?Sized>(listener: &mut BellListener<'_>, guard: MutexGuard<'_, T>) {
         let mut guard = Some(guard);
         poll_fn(|task| {
             if !crate::scheduler::budget::charge(task) {
@@ -370,7 +370,7 @@ impl Condvar {
         timeout: Duration,
     ) -> (MutexGuard<'a, T>, bool) {
         let mutex = guard.mutex();
-        let mut listener = Listener::new(&self.0);
+        let mut listener = BellListener::new(&self.0);
         // Ignored: a notification may come between the end of the timeout and `leave`, and it
         // counts.
         let _ = time::timeout(timeout, Self::wait_unlocked(&mut listener, guard)).await;
@@ -506,7 +506,7 @@ impl WaitGroup {
     /// Waits until no job is left. Returns at once if there is none. A job that begins after the
     /// last one was done does not prolong the wait.
     pub async fn wait(&self) {
-        let mut listener = Listener::new(&*self.0);
+        let mut listener = BellListener::new(&*self.0);
         poll_fn(|task| {
             if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
@@ -587,7 +587,7 @@ impl Barrier {
     /// # Cancellation
     /// If the future is dropped before all callers have arrived, its arrival no longer counts.
     pub async fn wait(&self) -> bool {
-        let mut visitor = Visitor { size: self.size, listener: Listener::new(&self.arrived) };
+        let mut visitor = Visitor { size: self.size, listener: BellListener::new(&self.arrived) };
         poll_fn(|task| {
             if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
@@ -604,7 +604,7 @@ impl Barrier {
 /// A caller that has arrived at a barrier.
 struct Visitor<'a> {
     size: usize,
-    listener: Listener<'a, usize>,
+    listener: BellListener<'a, usize>,
 }
 
 impl Visitor<'_> {

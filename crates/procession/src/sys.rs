@@ -31,7 +31,7 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Condvar, Mutex, MutexGuard, thread};
 
-use crate::io::readiness::Event;
+use crate::io::readiness::ReadyEvent;
 use crate::scheduler::seat_id::NEVER;
 use epoll::Kernel;
 
@@ -188,7 +188,7 @@ impl World {
         parker: &Parker,
         kernel: &Arc<Kernel>,
         deadline: u64,
-        events: &mut Vec<Event>,
+        events: &mut Vec<ReadyEvent>,
     ) {
         let mut token = parker.lock();
         if token.there {
@@ -341,12 +341,12 @@ impl Drop for LentThread {
 /// one.
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
-    token: Mutex<Token>,
+    token: Mutex<ParkToken>,
     arrival: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Token {
+struct ParkToken {
     there: bool,
     /// `true` while the thread waits for the token.
     waits: bool,
@@ -355,7 +355,7 @@ struct Token {
 }
 
 impl Parker {
-    fn lock(&self) -> MutexGuard<'_, Token> {
+    fn lock(&self) -> MutexGuard<'_, ParkToken> {
         self.token.lock()
     }
 

@@ -197,7 +197,7 @@ impl Shared {
 
 /// A seat, as the last looks saw it.
 #[derive(Clone, Copy, Default)]
-struct Look {
+struct SeatLook {
     /// The step counter.
     step: u64,
     /// When the step counter took this value.
@@ -216,7 +216,7 @@ struct Look {
 /// The private state of the watchdog's thread.
 struct Watch {
     shared: Arc<Shared>,
-    looks: Vec<Look>,
+    looks: Vec<SeatLook>,
     quiet: u32,
     /// `true` if, at the last look, work waited that no worker searched for.
     waited: bool,
@@ -238,7 +238,7 @@ struct Pause {
 }
 
 /// A stall that was found at this look.
-struct Found {
+struct FoundStall {
     seat: SeatId,
     kind: StallKind,
     duration: u64,
@@ -304,7 +304,7 @@ impl Watch {
     /// while its step lasts: it counts against the limit, and was reported.
     fn forget(&mut self) {
         for look in self.looks.iter_mut().filter(|look| look.found.is_none()) {
-            *look = Look::default();
+            *look = SeatLook::default();
         }
         self.waited = false;
         self.due_since = NEVER;
@@ -357,17 +357,17 @@ impl Watch {
     }
 
     /// Compares each seat with the last look.
-    fn find(&mut self, now: u64) -> Vec<Found> {
+    fn find(&mut self, now: u64) -> Vec<FoundStall> {
         let shared = &*self.shared;
         let mut all = Vec::new();
         let reach = shared.idle.reach();
         // Nothing may be kept of the seats beyond: what was last seen there would never change, and
         // the watchdog would never sleep.
-        self.looks.resize(reach as usize, Look::default());
+        self.looks.resize(reach as usize, SeatLook::default());
         for number in 0..reach {
             let look = &mut self.looks[number as usize];
             let Some(seat) = shared.seats.made(SeatId(number)) else {
-                *look = Look { since: now, ..Look::default() };
+                *look = SeatLook { since: now, ..SeatLook::default() };
                 continue;
             };
             let thread = seat.thread.load(Relaxed);
@@ -377,7 +377,7 @@ impl Watch {
             let step = seat.step.load(Relaxed);
             let in_step = step % 2 == 1 && thread != 0;
             if step != look.step || !in_step || seat.in_section.load(Relaxed) {
-                *look = Look { step, since: now, thread, ..Look::default() };
+                *look = SeatLook { step, since: now, thread, ..SeatLook::default() };
                 continue;
             }
             let duration = now - look.since;
@@ -386,7 +386,7 @@ impl Watch {
                 look.found = classify(shared, SeatId(number), look, duration, now);
             }
             if let Some(kind) = look.found {
-                all.push(Found { seat: SeatId(number), kind, duration, is_new });
+                all.push(FoundStall { seat: SeatId(number), kind, duration, is_new });
             }
         }
         all
@@ -395,14 +395,15 @@ impl Watch {
     /// `Rescue`. Returns `true` if a worker is searching now.
     fn rescue(
         &mut self,
-        all: &[Found],
+        all: &[FoundStall],
         replaced: &mut [bool],
         next_slots: &mut [bool],
         now: u64,
     ) -> bool {
         let shared = Arc::clone(&self.shared);
         let options = &shared.watchdog.options;
-        let is_computing = |look: &&Look| look.replaced && look.found == Some(StallKind::Computing);
+        let is_computing =
+            |look: &&SeatLook| look.replaced && look.found == Some(StallKind::Computing);
         let mut computing = self.looks.iter().filter(is_computing).count();
         let mut count_replaced = 0;
         for (at, found) in all.iter().enumerate() {
@@ -434,7 +435,7 @@ impl Watch {
     /// `Nudge`.
     fn nudge(&mut self, pending: bool, now: u64) {
         let shared = &*self.shared;
-        let holds_next = |(number, look): (usize, &Look)| {
+        let holds_next = |(number, look): (usize, &SeatLook)| {
             let seat = shared.seats.made(SeatId(number as u32));
             look.since < now && seat.is_some_and(|seat| !seat.next.look().is_null())
         };
@@ -479,7 +480,7 @@ impl Watch {
         self.polls = (self.shared.poller.counts().1, now);
     }
 
-    fn report(&mut self, found: &Found, replaced: bool, next_slot: bool, now: u64) {
+    fn report(&mut self, found: &FoundStall, replaced: bool, next_slot: bool, now: u64) {
         let shared = &*self.shared;
         let counts = &shared.watchdog.counts;
         count(match found.kind {
@@ -559,7 +560,7 @@ fn is_attended(shared: &Shared) -> bool {
 fn classify(
     shared: &Shared,
     seat: SeatId,
-    look: &mut Look,
+    look: &mut SeatLook,
     duration: u64,
     now: u64,
 ) -> Option<StallKind> {

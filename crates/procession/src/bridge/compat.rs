@@ -55,13 +55,13 @@ use crate::scheduler::current;
 /// Dropping the wrapper drops the future.
 pub fn compat<F: Future>(future: F) -> Result<Compat<F>, CompatError<F>> {
     if current::here().is_some_and(|shared| shared.world.is_test()) {
-        return Err(CompatError { future, cause: Cause::TestClock });
+        return Err(CompatError { future, cause: CompatCause::TestClock });
     }
     let handle = match Handle::try_current() {
         Ok(handle) => handle,
         Err(_) => match of_the_program() {
             Ok(handle) => handle,
-            Err(error) => return Err(CompatError { future, cause: Cause::Thread(error) }),
+            Err(error) => return Err(CompatError { future, cause: CompatCause::Thread(error) }),
         },
     };
     Ok(Compat { future: Some(Box::pin(future)), handle })
@@ -115,11 +115,11 @@ impl<F> fmt::Debug for Compat<F> {
 /// The error of [`compat()`]. It contains the future.
 pub struct CompatError<F> {
     future: F,
-    cause: Cause,
+    cause: CompatCause,
 }
 
 #[derive(Debug)]
-enum Cause {
+enum CompatCause {
     TestClock,
     Thread(io::Error),
 }
@@ -133,7 +133,7 @@ impl<F> CompatError<F> {
     /// Returns `true` if the scheduler has a test clock, and `false` if the system refused the
     /// thread of the runtime.
     pub fn is_test_clock(&self) -> bool {
-        matches!(self.cause, Cause::TestClock)
+        matches!(self.cause, CompatCause::TestClock)
     }
 }
 
@@ -146,11 +146,11 @@ impl<F> fmt::Debug for CompatError<F> {
 impl<F> fmt::Display for CompatError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.cause {
-            Cause::TestClock => {
+            CompatCause::TestClock => {
                 "cannot wait for tokio on the test clock: tokio goes by the real clock, and the test clock would jump over all \
                  that waits for it"
             }
-            Cause::Thread(_) => "cannot start a runtime of tokio",
+            CompatCause::Thread(_) => "cannot start a runtime of tokio",
         })
     }
 }
@@ -158,8 +158,8 @@ impl<F> fmt::Display for CompatError<F> {
 impl<F> Error for CompatError<F> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.cause {
-            Cause::TestClock => None,
-            Cause::Thread(error) => Some(error),
+            CompatCause::TestClock => None,
+            CompatCause::Thread(error) => Some(error),
         }
     }
 }

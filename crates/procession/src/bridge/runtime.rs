@@ -14,7 +14,7 @@ use crate::scheduler::error::BuildError;
 const THREADS: usize = 1;
 
 /// The choice that a builder makes about tokio.
-pub(crate) enum Choice {
+pub(crate) enum RuntimeChoice {
     None,
     Own,
     Given(Handle),
@@ -37,17 +37,17 @@ struct Own {
 
 /// Opens the chosen bridge.
 pub(crate) fn open(
-    choice: Choice,
+    choice: RuntimeChoice,
     name: &str,
     test_clock: bool,
 ) -> Result<Option<Arc<Bridge>>, BuildError> {
-    if test_clock && !matches!(choice, Choice::None) {
+    if test_clock && !matches!(choice, RuntimeChoice::None) {
         return Err(BuildError::TokioWithTestClock);
     }
     let (handle, runtime) = match choice {
-        Choice::None => return Ok(None),
-        Choice::Given(handle) => (handle, None),
-        Choice::Own => {
+        RuntimeChoice::None => return Ok(None),
+        RuntimeChoice::Given(handle) => (handle, None),
+        RuntimeChoice::Own => {
             let runtime = start(name).map_err(BuildError::Thread)?;
             (runtime.handle().clone(), Some(runtime))
         }
@@ -96,9 +96,9 @@ fn stop(runtime: Option<Runtime>) {
 }
 
 /// Keeps this thread in the context of the tokio runtime.
-pub(crate) struct Context<'a>(Option<EnterGuard<'a>>);
+pub(crate) struct EnteredRuntime<'a>(Option<EnterGuard<'a>>);
 
-impl Drop for Context<'_> {
+impl Drop for EnteredRuntime<'_> {
     fn drop(&mut self) {
         // Dropping the guard panics if other code has leaked such a guard. Then the thread stays in
         // the context of that other one.
@@ -107,12 +107,12 @@ impl Drop for Context<'_> {
 }
 
 /// Enters the runtime, if there is one.
-pub(crate) fn enter(bridge: Option<&Bridge>) -> Context<'_> {
-    bridge.map_or(Context(None), |bridge| enter_by(&bridge.handle))
+pub(crate) fn enter(bridge: Option<&Bridge>) -> EnteredRuntime<'_> {
+    bridge.map_or(EnteredRuntime(None), |bridge| enter_by(&bridge.handle))
 }
 
-pub(crate) fn enter_by(handle: &Handle) -> Context<'_> {
+pub(crate) fn enter_by(handle: &Handle) -> EnteredRuntime<'_> {
     // Entering panics on a thread with destroyed thread-locals. Such a thread can do without the
     // context.
-    Context(guarded(|| handle.enter()).ok())
+    EnteredRuntime(guarded(|| handle.enter()).ok())
 }

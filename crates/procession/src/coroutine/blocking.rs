@@ -8,7 +8,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use procession_sync::{Mutex, thread};
 
 use crate::coroutine::frame::{Counted, frame};
-use crate::coroutine::helpers::Job;
+use crate::coroutine::helpers::HelperJob;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
@@ -34,11 +34,11 @@ where
     let Some(frame) = frame().filter(|frame| frame.may_suspend()) else { return Ok(function()) };
     let job =
         Arc::new(Lent(Mutex::new(Loan { function: Some(function), result: None, waker: None })));
-    let runs: Arc<dyn Job + '_> = Arc::clone(&job) as Arc<dyn Job + '_>;
+    let runs: Arc<dyn HelperJob + '_> = Arc::clone(&job) as Arc<dyn HelperJob + '_>;
     // SAFETY: [lent] what the function borrows stays borrowed. From here on, this function is left,
     // by return or unwinding, only after the function was run or refused. What the helper keeps
     // after that holds neither the function nor its result.
-    let runs: Arc<dyn Job + 'static> = unsafe { std::mem::transmute(runs) };
+    let runs: Arc<dyn HelperJob + 'static> = unsafe { std::mem::transmute(runs) };
     let shared = frame.slot().shared();
     shared.begin_outstanding();
     if shared.coroutines.helpers.run(&shared.world, shared.name(), runs).is_err() {
@@ -87,7 +87,7 @@ impl<F, R> Lent<F, R> {
     }
 }
 
-impl<F, R> Job for Lent<F, R>
+impl<F, R> HelperJob for Lent<F, R>
 where
     F: FnOnce() -> R + Send,
     R: Send,

@@ -46,7 +46,7 @@ fn drop_locals(locals: &RefCell<Vec<(usize, Rc<dyn Any>)>>) {
 
 /// A coroutine in its slot.
 pub(crate) struct CoBody<F, T: 'static> {
-    stage: Stage<F, T>,
+    stage: CoroutineStage<F, T>,
     bytes: usize,
     pinned: bool,
     /// The thread that the coroutine stays on, once it has begun.
@@ -62,7 +62,7 @@ pub(crate) struct CoBody<F, T: 'static> {
 /// soon even if no worker comes, and other workers have time to wake up and take it.
 const PUT_OFF_MAX: u8 = 16;
 
-enum Stage<F, T: 'static> {
+enum CoroutineStage<F, T: 'static> {
     Fresh(F),
     Runs(Coroutine<(), Out, T>),
     Ended(Result<T, Exit>),
@@ -87,7 +87,7 @@ unsafe fn tell(slot: *const (), to: &mut dyn fmt::Write) -> fmt::Result {
 }
 
 /// The result of an attempt to begin.
-enum Begun {
+enum Attempt {
     Runs,
     /// It is bound to another worker now.
     Elsewhere,
@@ -125,11 +125,18 @@ where
 {
     pub(crate) fn new(function: F, bytes: usize, placement: Placement) -> Self {
         let pinned = placement.pinned;
-        Self { stage: Stage::Fresh(function), bytes, pinned, thread: 0, seat: None, put_off: 0 }
+        Self {
+            stage: CoroutineStage::Fresh(function),
+            bytes,
+            pinned,
+            thread: 0,
+            seat: None,
+            put_off: 0,
+        }
     }
 
     #[cold]
-    fn begin(&mut self, slot: &Slot, task: &TaskContext<'_>) -> Begun {
+    fn begin(&mut self, slot: &Slot, task: &TaskContext<'_>) -> Attempt {
         current::with_local(|local| {
             let local = local.expect("[seat] processes run on workers");
             let shared = slot.shared();
@@ -142,7 +149,7 @@ where
                 // begins there.
                 self.seat = Some(other);
                 shared.count_coroutine(self.seat);
-                return Begun::Elsewhere;
+                return Attempt::Elsewhere;
             }
             if self.pinned
                 && slot.bound_to().is_none()
@@ -150,13 +157,15 @@ where
                 && local.puts_coroutines_off()
             {
                 self.put_off += 1;
-                return Begun::PutOff;
+                return Attempt::PutOff;
             }
             let stack = match self.take_stack(local, task) {
                 Ok(stack) => stack,
                 Err(begun) => return begun,
             };
-            let Stage::Fresh(function) = std::mem::replace(&mut self.stage, Stage::Taken) else {
+            let CoroutineStage::Fresh(function) =
+                std::mem::replace(&mut self.stage, CoroutineStage::Taken)
+            else {
                 unreachable!("only what is fresh begins")
             };
             let pin = NonNull::from(slot);
@@ -184,29 +193,29 @@ where
             if !was_counted {
                 shared.count_coroutine(self.seat);
             }
-            self.stage = Stage::Runs(coroutine);
-            Begun::Runs
+            self.stage = CoroutineStage::Runs(coroutine);
+            Attempt::Runs
         })
     }
 
     /// Takes a stack, or says what becomes of a coroutine for which there is none.
-    fn take_stack(&self, local: &LocalWorker, task: &TaskContext<'_>) -> Result<Stack, Begun> {
+    fn take_stack(&self, local: &LocalWorker, task: &TaskContext<'_>) -> Result<Stack, Attempt> {
         let shared = &local.shared;
         match local.take_stack(self.bytes) {
             Err(error) if error.is_limit() || error.is_exhausted() && shared.has_coroutines() => {
                 shared.coroutines.wait_for_stack(task.waker().clone());
                 // Tried once more, for a stack that came back before this waker was registered.
-                local.take_stack(self.bytes).map_err(|_| Begun::Waits)
+                local.take_stack(self.bytes).map_err(|_| Attempt::Waits)
             }
-            taken => taken.map_err(|error| Begun::Refused(Exit::failed(error.to_string()))),
+            taken => taken.map_err(|error| Attempt::Refused(Exit::failed(error.to_string()))),
         }
     }
 
     /// Takes the coroutine out and stores its result. Called only after the coroutine has ended, or
     /// if it never will.
     fn finish(&mut self, slot: &Slot, result: Result<T, Exit>) {
-        let before = std::mem::replace(&mut self.stage, Stage::Ended(result));
-        let Stage::Runs(coroutine) = before else {
+        let before = std::mem::replace(&mut self.stage, CoroutineStage::Ended(result));
+        let CoroutineStage::Runs(coroutine) = before else {
             // The coroutine was sent to another worker and did not begin there.
             if self.seat.is_some() {
                 slot.shared().uncount_coroutine(self.seat);
@@ -246,22 +255,22 @@ where
     T: Send + 'static,
 {
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
-        if let Stage::Fresh(_) = self.stage {
+        if let CoroutineStage::Fresh(_) = self.stage {
             match self.begin(slot, task) {
-                Begun::Runs => {}
-                Begun::Elsewhere | Begun::PutOff => return Step::GoesOn,
-                Begun::Waits => {
+                Attempt::Runs => {}
+                Attempt::Elsewhere | Attempt::PutOff => return Step::GoesOn,
+                Attempt::Waits => {
                     slot.note_waiting(Waiting::STACK);
                     return Step::Waits(slot.waiting().wait_for());
                 }
-                Begun::Refused(exit) => {
+                Attempt::Refused(exit) => {
                     self.finish(slot, Err(exit.clone()));
                     return Step::ended(exit);
                 }
             }
         }
         self.assert_own_thread();
-        let Stage::Runs(coroutine) = &mut self.stage else {
+        let CoroutineStage::Runs(coroutine) = &mut self.stage else {
             return Step::Ended(None);
         };
         let resuming = Resuming::begin(task);
@@ -281,11 +290,12 @@ where
     }
 
     fn end(&mut self, slot: &Slot, exit: Exit) {
-        let suspended = matches!(&self.stage, Stage::Runs(coroutine) if !coroutine.is_done());
+        let suspended =
+            matches!(&self.stage, CoroutineStage::Runs(coroutine) if !coroutine.is_done());
         if suspended {
             self.assert_own_thread();
         }
-        if suspended && let Stage::Runs(coroutine) = &mut self.stage {
+        if suspended && let CoroutineStage::Runs(coroutine) = &mut self.stage {
             let waker = waker::borrowed(slot);
             let mut task = TaskContext::from_waker(&waker);
             let resuming = Resuming::begin(&mut task);
@@ -300,7 +310,8 @@ where
     }
 
     fn take_result(&mut self, result: &mut dyn Any) {
-        if let Stage::Ended(ended) = std::mem::replace(&mut self.stage, Stage::Taken)
+        if let CoroutineStage::Ended(ended) =
+            std::mem::replace(&mut self.stage, CoroutineStage::Taken)
             && let Some(result) = result.downcast_mut::<Option<Result<T, Exit>>>()
         {
             *result = Some(ended);

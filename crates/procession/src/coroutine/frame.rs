@@ -54,41 +54,41 @@ pub(crate) struct Frame {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Current {
+pub(crate) struct StepFrame {
     frame: *const Frame,
     pub(crate) task: *mut TaskContext<'static>,
 }
 
-pub(crate) const NOTHING: Current = Current { frame: ptr::null(), task: ptr::null_mut() };
+pub(crate) const NOTHING: StepFrame = StepFrame { frame: ptr::null(), task: ptr::null_mut() };
 
 thread_local! {
-    static CURRENT: Cell<Current> = const { Cell::new(NOTHING) };
+    static CURRENT: Cell<StepFrame> = const { Cell::new(NOTHING) };
 }
 
 /// Returns what the thread runs. Not inlined, so that a coroutine that migrates reads the word of
 /// the thread that it is on.
 #[inline(never)]
-pub(crate) fn current_step() -> Current {
+pub(crate) fn current_step() -> StepFrame {
     CURRENT.try_with(Cell::get).unwrap_or(NOTHING)
 }
 
 #[inline(never)]
-pub(crate) fn set_current(current: Current) {
+pub(crate) fn set_current(current: StepFrame) {
     // Never fails: the word has no destructor.
     let _ = CURRENT.try_with(|word| word.set(current));
 }
 
 /// Sets the task of a step, without a frame. Returns what was current before.
 #[inline(never)]
-fn begin_step(task: *mut TaskContext<'static>) -> Current {
-    CURRENT.try_with(|word| word.replace(Current { frame: ptr::null(), task })).unwrap_or(NOTHING)
+fn begin_step(task: *mut TaskContext<'static>) -> StepFrame {
+    CURRENT.try_with(|word| word.replace(StepFrame { frame: ptr::null(), task })).unwrap_or(NOTHING)
 }
 
 /// Sets the frame, and keeps the task.
 #[inline(never)]
 fn set_frame(frame: *const Frame) {
     // Ignored, as in `set_current`.
-    let _ = CURRENT.try_with(|word| word.set(Current { frame, ..word.get() }));
+    let _ = CURRENT.try_with(|word| word.set(StepFrame { frame, ..word.get() }));
 }
 
 /// Returns the frame of the coroutine that runs on this thread, if one does.
@@ -107,9 +107,9 @@ pub(crate) fn suspendable<'a>() -> Option<&'a Frame> {
 
 /// What a thread runs, for [`Resuming`].
 #[derive(Clone, Copy)]
-pub(crate) struct Running(Current);
+pub(crate) struct SavedStep(StepFrame);
 
-impl Running {
+impl SavedStep {
     /// No coroutine.
     pub(crate) const NOTHING: Self = Self(NOTHING);
 
@@ -122,12 +122,12 @@ impl Running {
 /// Restores on drop what ran before a coroutine was resumed, or before the thread began something
 /// else on top of a coroutine's stack.
 #[must_use]
-pub(crate) struct Resuming(Current);
+pub(crate) struct Resuming(StepFrame);
 
 impl Resuming {
     /// Makes `running` current until the guard is dropped. It must not end before that.
     #[inline(never)]
-    pub(crate) fn with(running: Running) -> Self {
+    pub(crate) fn with(running: SavedStep) -> Self {
         Self(CURRENT.try_with(|word| word.replace(running.0)).unwrap_or(NOTHING))
     }
 

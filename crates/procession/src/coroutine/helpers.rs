@@ -18,7 +18,7 @@ const THREADS_MAX: usize = 512;
 const STAY: u64 = 10_000_000_000;
 
 /// A job for a helper. It does not panic.
-pub(crate) trait Job: Send + Sync {
+pub(crate) trait HelperJob: Send + Sync {
     fn run(&self);
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Helpers(Arc<Mutex<Crowd>>);
 
 #[derive(Default)]
 struct Crowd {
-    jobs: VecDeque<Arc<dyn Job>>,
+    jobs: VecDeque<Arc<dyn HelperJob>>,
     /// The helpers that wait for a job. The one used last is last.
     idle: Vec<Arc<Helper>>,
     threads: usize,
@@ -50,8 +50,8 @@ impl Helpers {
     /// # Errors
     /// The system refused the first thread, so no helper would run the job. The job was not run,
     /// and is given up.
-    pub(crate) fn run(&self, world: &World, name: &str, job: Arc<dyn Job>) -> io::Result<()> {
-        enum Next {
+    pub(crate) fn run(&self, world: &World, name: &str, job: Arc<dyn HelperJob>) -> io::Result<()> {
+        enum HelperNext {
             Wake(Arc<Helper>),
             Start,
             Queued,
@@ -59,18 +59,18 @@ impl Helpers {
         let next = Self::change(&self.0, |crowd| {
             crowd.jobs.push_back(Arc::clone(&job));
             match crowd.idle.pop() {
-                Some(helper) => Next::Wake(helper),
+                Some(helper) => HelperNext::Wake(helper),
                 None if crowd.threads < THREADS_MAX => {
                     crowd.threads += 1;
-                    Next::Start
+                    HelperNext::Start
                 }
-                None => Next::Queued,
+                None => HelperNext::Queued,
             }
         });
         match next {
-            Next::Wake(helper) => helper.parker.unpark(),
-            Next::Queued => {}
-            Next::Start => {
+            HelperNext::Wake(helper) => helper.parker.unpark(),
+            HelperNext::Queued => {}
+            HelperNext::Start => {
                 let crowd = Arc::clone(&self.0);
                 let started = world.start_thread(format!("{name}-helper"), move || help(&crowd));
                 if let Err(error) = started {

@@ -7,7 +7,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use crate::io::readiness::{Event, Sources};
+use crate::io::readiness::{ReadyEvent, Sources};
 use crate::io::starved::Starved;
 use crate::sys::epoll::Kernel;
 
@@ -31,7 +31,7 @@ pub(crate) struct Poller {
 /// The buffers of a thread that polls. They are kept so that a poll does not allocate.
 #[derive(Default)]
 pub(crate) struct Batch {
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<ReadyEvent>,
     pub(crate) wakers: Vec<Waker>,
 }
 

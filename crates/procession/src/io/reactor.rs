@@ -20,7 +20,7 @@ use std::{fmt, io};
 use procession_sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use crate::io::poller::{Batch, Poller};
-use crate::io::readiness::{Direction, Left, Source, WaiterId};
+use crate::io::readiness::{Direction, Source, WaiterId, WakerLeft};
 use crate::process::unwind::guarded;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
@@ -175,8 +175,8 @@ impl<T: AsFd> Registered<T> {
     ) -> io::Result<bool> {
         self.shared.count_waiting();
         let (waits, before) = match direction.leave(waiter, waker) {
-            Left::Waits(before) => (true, before),
-            Left::Ready(before) => (false, before),
+            WakerLeft::Waits(before) => (true, before),
+            WakerLeft::Ready(before) => (false, before),
         };
         self.shared.uncount_waiting(before.is_some().into());
         drop(before);

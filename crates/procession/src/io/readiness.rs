@@ -100,9 +100,9 @@ const USED_UP: u64 = CLOSED - 1;
 
 /// The word of a direction, as a thread has seen it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen(u64);
+pub(crate) struct SeenReadiness(u64);
 
-impl Seen {
+impl SeenReadiness {
     fn edges(self) -> u64 {
         (self.0 >> 32) & USED_UP
     }
@@ -131,7 +131,7 @@ impl WaiterId {
 }
 
 #[derive(Debug, Default)]
-struct Waiters {
+struct DirectionWaiters {
     /// Most directions have at most one waiter.
     first: Option<(WaiterId, Waker)>,
     others: Vec<(WaiterId, Waker)>,
@@ -142,13 +142,13 @@ struct Waiters {
 #[derive(Debug)]
 pub(crate) struct Direction<const MUTATION: u8 = { mutation::SOUND }> {
     word: AtomicU64,
-    waiters: Mutex<Waiters>,
+    waiters: Mutex<DirectionWaiters>,
 }
 
 /// The result of leaving a waker.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Left {
+pub(crate) enum WakerLeft {
     /// The waker will be woken. Holds the earlier waker of the same waiter, which it replaced.
     Waits(Option<Waker>),
     /// The direction has become ready: call again. The waker may still be woken.
@@ -160,32 +160,32 @@ impl<const MUTATION: u8> Direction<MUTATION> {
         Self { word: AtomicU64::new(EDGE), waiters: Mutex::default() }
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Waiters) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut DirectionWaiters) -> R) -> R {
         change(&mut self.waiters.lock())
     }
 
     /// `See`
     #[inline]
-    pub(crate) fn see(&self) -> Seen {
+    pub(crate) fn see(&self) -> SeenReadiness {
         // Ordering: Acquire pairs with the Release of `Edge`: the call that follows sees what the
         // event reports.
-        Seen(self.word.load(Acquire))
+        SeenReadiness(self.word.load(Acquire))
     }
 
     /// `Use`: records that a call after `seen` found nothing more.
-    pub(crate) fn use_up(&self, seen: Seen) {
+    pub(crate) fn use_up(&self, seen: SeenReadiness) {
         // Relaxed: publishes nothing but the word itself.
-        let mut found = Seen(self.word.load(Relaxed));
+        let mut found = SeenReadiness(self.word.load(Relaxed));
         while MUTATION == mutation::USE_ANY || found.edges() == seen.edges() {
             match self.word.compare_exchange_weak(found.0, found.used_up().0, AcqRel, Relaxed) {
                 Ok(_) => return,
-                Err(other) => found = Seen(other),
+                Err(other) => found = SeenReadiness(other),
             }
         }
     }
 
     /// `Use` after a short transfer: nothing more is there, except perhaps the end of the stream.
-    pub(crate) fn use_up_short(&self, seen: Seen) {
+    pub(crate) fn use_up_short(&self, seen: SeenReadiness) {
         if !seen.is_closed() {
             self.use_up(seen);
         }
@@ -193,7 +193,7 @@ impl<const MUTATION: u8> Direction<MUTATION> {
 
     /// `Leave` and `LookAgain`. Gives the waiter a number if it has none. The caller drops the
     /// earlier waker.
-    pub(crate) fn leave(&self, waiter: &mut Option<WaiterId>, waker: Waker) -> Left {
+    pub(crate) fn leave(&self, waiter: &mut Option<WaiterId>, waker: Waker) -> WakerLeft {
         let before = self.change(|waiters| {
             let waiter = *waiter.get_or_insert_with(|| {
                 waiters.last += 1;
@@ -211,9 +211,9 @@ impl<const MUTATION: u8> Direction<MUTATION> {
             None
         });
         if MUTATION != mutation::WITHOUT_LOOKING && self.see().is_ready() {
-            Left::Ready(before)
+            WakerLeft::Ready(before)
         } else {
-            Left::Waits(before)
+            WakerLeft::Waits(before)
         }
     }
 
@@ -263,9 +263,9 @@ impl<const MUTATION: u8> Direction<MUTATION> {
 
 /// The unique name of a registered descriptor. It is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token(u64);
+pub(crate) struct DescriptorToken(u64);
 
-impl Token {
+impl DescriptorToken {
     fn new(generation: u32, place: u32) -> Self {
         Self(u64::from(generation) << 32 | u64::from(place))
     }
@@ -289,8 +289,8 @@ impl Token {
 
 /// What the kernel reports about a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
-    pub(crate) token: Token,
+pub(crate) struct ReadyEvent {
+    pub(crate) token: DescriptorToken,
     pub(crate) read: bool,
     pub(crate) write: bool,
     /// Nothing more will come to read, or there is urgent data.
@@ -302,46 +302,48 @@ pub(crate) struct Event {
 /// A registered descriptor.
 #[derive(Debug)]
 pub(crate) struct Source<const MUTATION: u8 = { mutation::SOUND }> {
-    pub(crate) token: Token,
+    pub(crate) token: DescriptorToken,
     pub(crate) read: Direction<MUTATION>,
     pub(crate) write: Direction<MUTATION>,
 }
 
 /// A place for one descriptor at a time.
 #[derive(Debug)]
-struct Place<const MUTATION: u8> {
+struct DescriptorPlace<const MUTATION: u8> {
     generation: u32,
     source: Option<Arc<Source<MUTATION>>>,
 }
 
 #[derive(Debug)]
-struct Table<const MUTATION: u8> {
-    places: Vec<Place<MUTATION>>,
+struct DescriptorTable<const MUTATION: u8> {
+    places: Vec<DescriptorPlace<MUTATION>>,
     free: Vec<u32>,
 }
 
 /// The registered descriptors of a scheduler.
 #[derive(Debug)]
-pub(crate) struct Sources<const MUTATION: u8 = { mutation::SOUND }>(Mutex<Table<MUTATION>>);
+pub(crate) struct Sources<const MUTATION: u8 = { mutation::SOUND }>(
+    Mutex<DescriptorTable<MUTATION>>,
+);
 
 impl<const MUTATION: u8> Sources<MUTATION> {
     pub(crate) fn none() -> Self {
-        Self(Mutex::new(Table { places: Vec::new(), free: Vec::new() }))
+        Self(Mutex::new(DescriptorTable { places: Vec::new(), free: Vec::new() }))
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Table<MUTATION>) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut DescriptorTable<MUTATION>) -> R) -> R {
         change(&mut self.0.lock())
     }
 
     pub(crate) fn add(&self) -> Arc<Source<MUTATION>> {
         self.change(|table| {
             let number = table.free.pop().unwrap_or_else(|| {
-                table.places.push(Place { generation: 0, source: None });
+                table.places.push(DescriptorPlace { generation: 0, source: None });
                 // The index fits: the system counts descriptors in 31 bits.
                 (table.places.len() - 1) as u32
             });
             let place = &mut table.places[number as usize];
-            let token = Token::new(place.generation, number);
+            let token = DescriptorToken::new(place.generation, number);
             let source =
                 Arc::new(Source { token, read: Direction::new(), write: Direction::new() });
             place.source = Some(Arc::clone(&source));
@@ -351,7 +353,7 @@ impl<const MUTATION: u8> Sources<MUTATION> {
 
     /// `Remove`. Waiters that are left are found by no event from now on: the caller owns the
     /// descriptor, and no process waits for it.
-    pub(crate) fn remove(&self, token: Token) {
+    pub(crate) fn remove(&self, token: DescriptorToken) {
         let removed = self.change(|table| {
             let place = &mut table.places[token.place()];
             if place.generation != token.generation() {
@@ -369,7 +371,7 @@ impl<const MUTATION: u8> Sources<MUTATION> {
     }
 
     /// `Find`, `Edge` and `Take` for a batch of events. The caller wakes the wakers.
-    pub(crate) fn set_ready(&self, events: &[Event], wakers: &mut Vec<Waker>) {
+    pub(crate) fn set_ready(&self, events: &[ReadyEvent], wakers: &mut Vec<Waker>) {
         self.change(|table| {
             for event in events {
                 let place = table.places.get(event.token.place());
@@ -407,8 +409,8 @@ impl<const MUTATION: u8> Sources<MUTATION> {
 mod tests {
     use super::*;
 
-    fn event(source: &Source, closed: bool) -> Event {
-        Event {
+    fn event(source: &Source, closed: bool) -> ReadyEvent {
+        ReadyEvent {
             token: source.token,
             read: true,
             write: false,
@@ -451,7 +453,10 @@ mod tests {
         let (mut any, mut waiter) = (Some(WaiterId::ANY), None);
         for _ in 0..2 {
             for waiter in [&mut any, &mut waiter] {
-                assert!(matches!(source.read.leave(waiter, Waker::noop().clone()), Left::Waits(_)));
+                assert!(matches!(
+                    source.read.leave(waiter, Waker::noop().clone()),
+                    WakerLeft::Waits(_)
+                ));
             }
         }
         let mut wakers = Vec::new();
@@ -459,7 +464,10 @@ mod tests {
         assert_eq!(wakers.len(), 2);
         let number = waiter.expect("it was given one");
         assert!(source.read.forget(number).is_none());
-        assert!(matches!(source.read.leave(&mut waiter, Waker::noop().clone()), Left::Ready(None)));
+        assert!(matches!(
+            source.read.leave(&mut waiter, Waker::noop().clone()),
+            WakerLeft::Ready(None)
+        ));
         assert!(source.read.forget(number).is_some());
     }
 

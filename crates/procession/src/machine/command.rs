@@ -177,12 +177,12 @@ impl<T: Send + 'static> Command for BlockingWork<T> {
     /// Erases the type of the output, because the handler does not know it.
     fn into_input(self) -> Value {
         let work = self.0;
-        Box::new(Work(Box::new(move || Box::new(work()) as Value)))
+        Box::new(BlockingCall(Box::new(move || Box::new(work()) as Value)))
     }
 }
 
 /// The input of the handler of [`CommandId::BLOCKING`].
-struct Work(Box<dyn FnOnce() -> Value + Send>);
+struct BlockingCall(Box<dyn FnOnce() -> Value + Send>);
 
 /// Performs a command for the running process, and waits for its result. On a thread that runs no
 /// process, the default scheduler serves it.
@@ -233,7 +233,7 @@ pub(crate) fn serve_spawn(input: Value, completion: Completion) {
 }
 
 pub(crate) fn serve_blocking(input: Value, completion: Completion) {
-    match input.downcast::<Work>() {
+    match input.downcast::<BlockingCall>() {
         Ok(work) => drop(crate::spawn_blocking(move || {
             let done =
                 guarded(work.0).map_err(|exit| CommandError::Failed(exit.to_string().into()));

@@ -13,7 +13,7 @@ use crate::machine::value::{CommandId, Value};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::event::Event;
-use crate::process::body::{Body, Event as Queued, Step, System};
+use crate::process::body::{Body, Queued, Step, System};
 use crate::process::slot::{Mailbox, Slot};
 use crate::process::state::WaitFor;
 use crate::process::unwind::{drop_guarded, guarded};
@@ -301,7 +301,7 @@ impl Error for InitError {
 
 /// The body of a state machine.
 pub(crate) struct MachineBody<P: Process> {
-    stage: Stage<P>,
+    stage: MachineStage<P>,
     events: Events<P::Message>,
     /// The number of events of each kind in `events`.
     messages: usize,
@@ -318,7 +318,7 @@ pub(crate) struct MachineBody<P: Process> {
     has_more: bool,
 }
 
-enum Stage<P: Process> {
+enum MachineStage<P: Process> {
     Runs(Closing<P>),
     Ended(Result<P::Output, Exit>),
     Taken,
@@ -358,7 +358,7 @@ impl<P: Process> MachineBody<P> {
         Ok(Box::write(
             Box::new_uninit(),
             Self {
-                stage: Stage::Runs(Closing(process)),
+                stage: MachineStage::Runs(Closing(process)),
                 events: Events(VecDeque::new()),
                 messages: 0,
                 completions: 0,
@@ -491,7 +491,7 @@ impl<P: Process> MachineBody<P> {
         self.drop_untold(slot);
         let step = Step::ended(exit.clone());
         // If the `Drop` of the process panics, the exit is replaced by `Exit::Panicked`.
-        self.stage = Stage::Ended(Err(exit));
+        self.stage = MachineStage::Ended(Err(exit));
         step
     }
 
@@ -537,7 +537,7 @@ impl<P: Process> Body for MachineBody<P> {
             let waiting_for = self.waiting_for.expect("a process that waits for nothing may step");
             return self.wait(slot, waiting_for);
         }
-        let Stage::Runs(process) = &mut self.stage else {
+        let MachineStage::Runs(process) = &mut self.stage else {
             return Step::Ended(None);
         };
         slot.count_received(self.messages as u32);
@@ -568,7 +568,7 @@ impl<P: Process> Body for MachineBody<P> {
                 self.drop_untold(slot);
                 // Stored here, where no move is needed. A panic of the process's `Drop` replaces
                 // it, as in `end_with`.
-                self.stage = Stage::Ended(Ok(output));
+                self.stage = MachineStage::Ended(Ok(output));
                 return Step::Ended(None);
             }
             Err(error) => return self.end_with(slot, exit_of(error)),
@@ -592,7 +592,7 @@ impl<P: Process> Body for MachineBody<P> {
     }
 
     fn take_result(&mut self, result: &mut dyn Any) {
-        if let Stage::Ended(ended) = std::mem::replace(&mut self.stage, Stage::Taken)
+        if let MachineStage::Ended(ended) = std::mem::replace(&mut self.stage, MachineStage::Taken)
             && let Some(result) = result.downcast_mut::<Option<Result<P::Output, Exit>>>()
         {
             *result = Some(ended);

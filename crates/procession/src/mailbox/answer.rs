@@ -42,7 +42,7 @@ pub(crate) mod mutation {
     pub(crate) const FINISH_IN_TWO: u8 = 1;
 }
 
-enum State<T> {
+enum AnswerState<T> {
     /// No answer yet. Holds the caller's waker once it waits.
     Waits(Option<Waker>),
     Replied(T),
@@ -61,7 +61,7 @@ pub(crate) enum Finished<T> {
 
 /// The result of `Look`.
 #[must_use]
-pub(crate) enum Looked<T> {
+pub(crate) enum CallLooked<T> {
     /// No answer yet. The previous waker is to be dropped outside the lock.
     Waits(Option<Waker>),
     Replied(T),
@@ -69,59 +69,59 @@ pub(crate) enum Looked<T> {
     Dropped,
 }
 
-pub(crate) struct Answer<T, const MUTATION: u8 = { mutation::SOUND }>(Mutex<State<T>>);
+pub(crate) struct Answer<T, const MUTATION: u8 = { mutation::SOUND }>(Mutex<AnswerState<T>>);
 
 impl<T, const MUTATION: u8> Answer<T, MUTATION> {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(State::Waits(None)))
+        Self(Mutex::new(AnswerState::Waits(None)))
     }
 
-    fn with<R>(&self, access: impl FnOnce(&mut State<T>) -> R) -> R {
+    fn with<R>(&self, access: impl FnOnce(&mut AnswerState<T>) -> R) -> R {
         access(&mut self.0.lock())
     }
 
     /// `Finish`, with a value or without.
     pub(crate) fn finish(&self, value: Option<T>) -> Finished<T> {
         if MUTATION == mutation::FINISH_IN_TWO
-            && self.with(|state| matches!(state, State::Waits(_)))
+            && self.with(|state| matches!(state, AnswerState::Waits(_)))
         {
-            self.with(|state| *state = value.map_or(State::Dropped, State::Replied));
+            self.with(|state| *state = value.map_or(AnswerState::Dropped, AnswerState::Replied));
             return Finished::Told(None);
         }
         self.with(|state| {
-            let State::Waits(waker) = state else { return Finished::Late(value) };
+            let AnswerState::Waits(waker) = state else { return Finished::Late(value) };
             let waker = waker.take();
-            *state = value.map_or(State::Dropped, State::Replied);
+            *state = value.map_or(AnswerState::Dropped, AnswerState::Replied);
             Finished::Told(waker)
         })
     }
 
     /// `Look`.
-    pub(crate) fn look(&self, waker: Waker) -> Looked<T> {
+    pub(crate) fn look(&self, waker: Waker) -> CallLooked<T> {
         // Taken only if the cell keeps it. Otherwise it is dropped outside the lock.
         let mut waker = Some(waker);
         self.with(|state| {
-            if let State::Waits(waits) = state {
-                return Looked::Waits(std::mem::replace(waits, waker.take()));
+            if let AnswerState::Waits(waits) = state {
+                return CallLooked::Waits(std::mem::replace(waits, waker.take()));
             }
-            match std::mem::replace(state, State::Gone) {
-                State::Replied(value) => Looked::Replied(value),
-                _ => Looked::Dropped,
+            match std::mem::replace(state, AnswerState::Gone) {
+                AnswerState::Replied(value) => CallLooked::Replied(value),
+                _ => CallLooked::Dropped,
             }
         })
     }
 
     /// `GiveUp`. What it returns is to be dropped outside the lock.
     pub(crate) fn give_up(&self) -> (Option<T>, Option<Waker>) {
-        self.with(|state| match std::mem::replace(state, State::Gone) {
-            State::Replied(value) => (Some(value), None),
-            State::Waits(waker) => (None, waker),
-            State::Dropped | State::Gone => (None, None),
+        self.with(|state| match std::mem::replace(state, AnswerState::Gone) {
+            AnswerState::Replied(value) => (Some(value), None),
+            AnswerState::Waits(waker) => (None, waker),
+            AnswerState::Dropped | AnswerState::Gone => (None, None),
         })
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.with(|state| matches!(state, State::Gone))
+        self.with(|state| matches!(state, AnswerState::Gone))
     }
 }
 
@@ -131,7 +131,7 @@ mod models {
 
     use procession_sync::{Arc, explore, thread};
 
-    use super::{Answer, Finished, Looked, mutation};
+    use super::{Answer, CallLooked, Finished, mutation};
 
     /// A reply comes while the caller gives up.
     fn give_up<const MUTATION: u8>() {
@@ -169,7 +169,7 @@ mod models {
                 let answer = Arc::clone(&answer);
                 thread::spawn(move || matches!(answer.finish(None), Finished::Told(Some(_))))
             };
-            let sleeps = matches!(answer.look(Waker::noop().clone()), Looked::Waits(_));
+            let sleeps = matches!(answer.look(Waker::noop().clone()), CallLooked::Waits(_));
             let woken = dies.join().expect("the process does not panic");
             assert_eq!(sleeps, woken, "the caller is woken if and only if it sleeps");
         });

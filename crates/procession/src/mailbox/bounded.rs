@@ -115,7 +115,7 @@ pub(crate) enum Standing<M> {
 }
 
 #[derive(Debug)]
-struct Waiting<M> {
+struct WaitingSender<M> {
     number: u64,
     message: M,
     waker: Waker,
@@ -133,7 +133,7 @@ struct Ring<M, S> {
     armed: bool,
     closed: bool,
     /// Ordered by number, oldest first.
-    waiting: VecDeque<Waiting<M>>,
+    waiting: VecDeque<WaitingSender<M>>,
     last_number: u64,
     /// The messages of senders that waited when the mailbox was closed, by number.
     returned: BTreeMap<u64, M>,
@@ -416,7 +416,7 @@ impl<M, S> Ring<M, S> {
     fn stand(&mut self, message: M, waker: Waker) -> u64 {
         self.last_number += 1;
         let number = self.last_number;
-        self.waiting.push_back(Waiting { number, message, waker });
+        self.waiting.push_back(WaitingSender { number, message, waker });
         number
     }
 

@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
 use crate::mailbox::address::{Address, SendWait};
-use crate::mailbox::answer::{Answer, Looked};
+use crate::mailbox::answer::{Answer, CallLooked};
 use crate::mailbox::reply::Reply;
 use crate::mailbox::send_error::{SendCause, SendError};
 use crate::process::unwind::drop_guarded;
@@ -181,13 +181,13 @@ impl<T> Caller<T> {
                 return Poll::Pending;
             }
             match self.0.look(task.waker().clone()) {
-                Looked::Waits(before) => {
+                CallLooked::Waits(before) => {
                     drop_guarded(before);
                     current::note_waiting(waiting);
                     Poll::Pending
                 }
-                Looked::Replied(value) => Poll::Ready(Some(value)),
-                Looked::Dropped => Poll::Ready(None),
+                CallLooked::Replied(value) => Poll::Ready(Some(value)),
+                CallLooked::Dropped => Poll::Ready(None),
             }
         })
         .await
@@ -225,7 +225,8 @@ pub async fn call_all<M: Send + 'static, T: Send + 'static>(
     message: impl Fn(Reply<T>) -> M,
     timeout: Duration,
 ) -> Vec<Result<T, CallError<M>>> {
-    let mut calls: Vec<_> = addresses.iter().map(|address| Asked::new(address, &message)).collect();
+    let mut calls: Vec<_> =
+        addresses.iter().map(|address| PendingCall::new(address, &message)).collect();
     let all = async {
         // One after the other, so that all are reached even if the budget of a step ends before.
         // Each message is sent or queued before any reply is awaited, so no full mailbox delays the
@@ -239,18 +240,18 @@ pub async fn call_all<M: Send + 'static, T: Send + 'static>(
     };
     // Ignored: the replies that came in time are kept.
     let _elapsed = time::timeout(timeout, all).await;
-    calls.into_iter().map(Asked::answer).collect()
+    calls.into_iter().map(PendingCall::answer).collect()
 }
 
 /// One of several calls.
-struct Asked<'a, M: Send + 'static, T> {
+struct PendingCall<'a, M: Send + 'static, T> {
     /// Until the message is accepted or refused.
     send: Option<SendWait<'a, M>>,
     caller: Caller<T>,
     answer: Option<Result<T, CallError<M>>>,
 }
 
-impl<'a, M: Send + 'static, T> Asked<'a, M, T> {
+impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
     fn new(address: &'a Address<M>, message: impl FnOnce(Reply<T>) -> M) -> Self {
         let (reply, caller) = pair();
         Self { send: Some(address.send_wait(message(reply))), caller, answer: None }
@@ -286,9 +287,9 @@ impl<'a, M: Send + 'static, T> Asked<'a, M, T> {
     fn answer(self) -> Result<T, CallError<M>> {
         let Some(answer) = self.answer else {
             return match self.caller.0.look(Waker::noop().clone()) {
-                Looked::Replied(value) => Ok(value),
-                Looked::Dropped => Err(CallError::NoReply),
-                Looked::Waits(before) => {
+                CallLooked::Replied(value) => Ok(value),
+                CallLooked::Dropped => Err(CallError::NoReply),
+                CallLooked::Waits(before) => {
                     drop_guarded(before);
                     Err(CallError::Elapsed)
                 }

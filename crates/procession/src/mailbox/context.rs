@@ -16,7 +16,7 @@ use self::aside::Aside;
 use crate::Pid;
 use crate::mailbox::address::Address;
 use crate::mailbox::event::Event;
-use crate::process::body::{Event as Queued, System};
+use crate::process::body::{Queued, System};
 use crate::process::slot::Pin;
 use crate::process::typed::TypedPin;
 use crate::process::wait_reason::Waiting;

@@ -9,7 +9,7 @@ use crate::machine::value::Value;
 use crate::mailbox::bounded::Offered;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
-use crate::process::body::{Event, System};
+use crate::process::body::{Queued, System};
 use crate::process::slot::{BoundedMailbox, Mailbox, Refused, Slot};
 use crate::process::unwind::guarded;
 use crate::relations::links;
@@ -73,7 +73,7 @@ pub(crate) fn finish_offer<M: Send + 'static>(
 /// Takes one entry out of a bounded mailbox, and admits senders that wait for room. Only the
 /// process itself calls this.
 #[cold]
-pub(crate) fn take_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>) -> Option<Event<M>> {
+pub(crate) fn take_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>) -> Option<Queued<M>> {
     let (entry, wakers) = ring.take();
     admit(slot, wakers);
     entry

@@ -33,10 +33,10 @@ pub struct ThreadMailbox<M> {
     scheduler: Scheduler,
     /// Passes on the messages of its mailbox. It ends with this value.
     process: Child<M, ()>,
-    queue: Arc<Mutex<Queue<M>>>,
+    queue: Arc<Mutex<ThreadQueue<M>>>,
 }
 
-struct Queue<M> {
+struct ThreadQueue<M> {
     messages: VecDeque<M>,
     waker: Option<Waker>,
     closed: bool,
@@ -47,9 +47,12 @@ impl Scheduler {
     /// moved to.
     #[track_caller]
     pub fn attach<M: Send + 'static>(&self) -> ThreadMailbox<M> {
-        let queue =
-            Arc::new(Mutex::new(Queue { messages: VecDeque::new(), waker: None, closed: false }));
-        let passed_on = Closing(Arc::clone(&queue));
+        let queue = Arc::new(Mutex::new(ThreadQueue {
+            messages: VecDeque::new(),
+            waker: None,
+            closed: false,
+        }));
+        let passed_on = QueueCloser(Arc::clone(&queue));
         let process = SpawnOptions::new().on(self).label("thread").start(
             move |mut cx: Context<M>| async move {
                 while let Some(message) = cx.recv().await {
@@ -63,14 +66,14 @@ impl Scheduler {
 }
 
 /// Closes the queue when the process ends, whatever the exit.
-struct Closing<M>(Arc<Mutex<Queue<M>>>);
+struct QueueCloser<M>(Arc<Mutex<ThreadQueue<M>>>);
 
-impl<M> Closing<M> {
+impl<M> QueueCloser<M> {
     fn push(&self, message: M) {
         self.change(|queue| queue.messages.push_back(message));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Queue<M>)) {
+    fn change(&self, change: impl FnOnce(&mut ThreadQueue<M>)) {
         let mut queue = self.0.lock();
         change(&mut queue);
         let waker = queue.waker.take();
@@ -81,7 +84,7 @@ impl<M> Closing<M> {
     }
 }
 
-impl<M> Drop for Closing<M> {
+impl<M> Drop for QueueCloser<M> {
     fn drop(&mut self) {
         self.change(|queue| queue.closed = true);
     }

@@ -28,7 +28,7 @@ use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::time::sleep_on;
 
-use super::io::{Done, Io, Side};
+use super::io::{Io, IoResult, Side};
 
 /// Longest time until a listener tries again. Fifty attempts per second cost less than a thousandth
 /// of a CPU.
@@ -67,7 +67,10 @@ fn is_of_the_connection(error: &io::Error) -> bool {
 /// Returns the next connection, in non-blocking mode, and the address of its peer.
 pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<SocketAddrAny>)> {
     let call = |listener: &T| {
-        Ok(Done::whole(acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?))
+        Ok(IoResult::whole(acceptfrom_with(
+            listener,
+            SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+        )?))
     };
     loop {
         match io.run_within(Side::Read, None, call).await {

@@ -15,7 +15,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::io::reactor::Registered;
-use crate::io::readiness::{Direction, Seen, WaiterId};
+use crate::io::readiness::{Direction, SeenReadiness, WaiterId};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::scheduler::seat_id::NEVER;
@@ -35,13 +35,13 @@ pub(crate) enum Side {
 }
 
 /// The result of a system call, and whether it has used up the readiness of the descriptor.
-pub(crate) struct Done<R> {
+pub(crate) struct IoResult<R> {
     pub(crate) value: R,
     /// `true` if the call shows that the descriptor has no more data, or no more room.
     pub(crate) short: bool,
 }
 
-impl<R> Done<R> {
+impl<R> IoResult<R> {
     /// Creates a result that says nothing about what is left.
     pub(crate) fn whole(value: R) -> Self {
         Self { value, short: false }
@@ -67,7 +67,7 @@ impl StreamSocket for std::os::unix::net::UnixStream {
     const SHORT_IS_ALL: bool = false;
 }
 
-impl Done<usize> {
+impl IoResult<usize> {
     /// Stream semantics: a transfer may be partial; zero bytes is the end of the stream, and the
     /// end stays.
     pub(crate) fn part<T: StreamSocket>(count: usize, wanted: usize) -> Self {
@@ -114,13 +114,13 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for Io<T> {
 }
 
 /// The registered waker of an operation. Dropping this removes the waker.
-struct Waiter<'a, T: AsFd> {
+struct LeftWaker<'a, T: AsFd> {
     io: &'a Io<T>,
     side: Side,
     number: Option<WaiterId>,
 }
 
-impl<T: AsFd> Drop for Waiter<'_, T> {
+impl<T: AsFd> Drop for LeftWaker<'_, T> {
     fn drop(&mut self) {
         self.io.registered.forget(self.io.direction(self.side), self.number);
     }
@@ -191,7 +191,7 @@ impl<T: AsFd> Io<T> {
     pub(crate) fn try_once<R>(
         &self,
         side: Side,
-        call: impl FnOnce(&T) -> io::Result<Done<R>>,
+        call: impl FnOnce(&T) -> io::Result<IoResult<R>>,
     ) -> io::Result<R> {
         let direction = self.direction(side);
         let seen = direction.see();
@@ -204,8 +204,8 @@ impl<T: AsFd> Io<T> {
     fn call<R>(
         &self,
         direction: &Direction,
-        seen: Seen,
-        call: impl FnOnce(&T) -> io::Result<Done<R>>,
+        seen: SeenReadiness,
+        call: impl FnOnce(&T) -> io::Result<IoResult<R>>,
     ) -> io::Result<R> {
         match call(self.get()) {
             Ok(done) => {
@@ -230,7 +230,7 @@ impl<T: AsFd> Io<T> {
         side: Side,
         waiter: &mut Option<WaiterId>,
         task: &Context<'_>,
-        call: &mut impl FnMut(&T) -> io::Result<Done<R>>,
+        call: &mut impl FnMut(&T) -> io::Result<IoResult<R>>,
     ) -> Poll<io::Result<R>> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
@@ -263,7 +263,7 @@ impl<T: AsFd> Io<T> {
         &self,
         side: Side,
         task: &mut Context<'_>,
-        mut call: impl FnMut(&T) -> io::Result<Done<R>>,
+        mut call: impl FnMut(&T) -> io::Result<IoResult<R>>,
     ) -> Poll<io::Result<R>> {
         let mut poll =
             |task: &mut Context<'_>| self.poll_as(side, &mut Some(WaiterId::ANY), task, &mut call);
@@ -302,7 +302,7 @@ impl<T: AsFd> Io<T> {
     pub(crate) async fn run<R>(
         &self,
         side: Side,
-        call: impl FnMut(&T) -> io::Result<Done<R>>,
+        call: impl FnMut(&T) -> io::Result<IoResult<R>>,
     ) -> io::Result<R> {
         let timeout = self.timeout(side);
         self.run_within(side, timeout, call).await
@@ -313,9 +313,9 @@ impl<T: AsFd> Io<T> {
         &self,
         side: Side,
         timeout: Option<Duration>,
-        mut call: impl FnMut(&T) -> io::Result<Done<R>>,
+        mut call: impl FnMut(&T) -> io::Result<IoResult<R>>,
     ) -> io::Result<R> {
-        let mut waiter = Waiter { io: self, side, number: None };
+        let mut waiter = LeftWaker { io: self, side, number: None };
         let mut sleep = pin!(None::<Sleep>);
         poll_fn(|task| {
             let mut poll =
@@ -335,7 +335,7 @@ impl<T: AsFd> Io<T> {
 
     /// Waits until the direction is ready for another attempt.
     pub(super) async fn ready(&self, side: Side) -> io::Result<()> {
-        let mut waiter = Waiter { io: self, side, number: None };
+        let mut waiter = LeftWaker { io: self, side, number: None };
         // `poll_as` calls this if the direction is ready, and then it changes nothing. It also
         // calls this for the last attempt at a deadline, when the kernel knows more than the
         // direction's state.
@@ -347,7 +347,7 @@ impl<T: AsFd> Io<T> {
                 // Lets the attempt that follows reach the system.
                 self.direction(side).note_ready();
             }
-            Ok(Done::whole(()))
+            Ok(IoResult::whole(()))
         };
         poll_fn(|task| self.poll_as(side, &mut waiter.number, task, &mut call)).await
     }
@@ -440,7 +440,7 @@ impl<T: AsFd> Readiness<T> {
     /// # Errors
     /// Returns the errors of `call`, and an error if the scheduler has ended.
     pub async fn read_with<R>(&self, mut call: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
-        self.0.run(Side::Read, |io| call(io).map(Done::whole)).await
+        self.0.run(Side::Read, |io| call(io).map(IoResult::whole)).await
     }
 
     /// Like [`read_with`](Self::read_with), but waits for the descriptor to become writable.
@@ -448,7 +448,7 @@ impl<T: AsFd> Readiness<T> {
     /// # Errors
     /// Returns the same errors as [`read_with`](Self::read_with).
     pub async fn write_with<R>(&self, mut call: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
-        self.0.run(Side::Write, |io| call(io).map(Done::whole)).await
+        self.0.run(Side::Write, |io| call(io).map(IoResult::whole)).await
     }
 
     /// Calls `call` once, without waiting.
@@ -460,7 +460,7 @@ impl<T: AsFd> Readiness<T> {
     /// # Errors
     /// Returns the errors of `call`, and `WouldBlock` if `call` does not run.
     pub fn try_read_with<R>(&self, call: impl FnOnce(&T) -> io::Result<R>) -> io::Result<R> {
-        self.0.try_once(Side::Read, |io| call(io).map(Done::whole))
+        self.0.try_once(Side::Read, |io| call(io).map(IoResult::whole))
     }
 
     /// The counterpart of [`try_read_with`](Self::try_read_with) for writing.
@@ -468,7 +468,7 @@ impl<T: AsFd> Readiness<T> {
     /// # Errors
     /// Returns the same errors as [`try_read_with`](Self::try_read_with).
     pub fn try_write_with<R>(&self, call: impl FnOnce(&T) -> io::Result<R>) -> io::Result<R> {
-        self.0.try_once(Side::Write, |io| call(io).map(Done::whole))
+        self.0.try_once(Side::Write, |io| call(io).map(IoResult::whole))
     }
 
     /// Waits until [`try_read_with`](Self::try_read_with) is worth calling. The wait may end

@@ -13,7 +13,7 @@ use rustix::net::{
 };
 
 use super::accept::BACKLOG;
-use super::io::{Done, Io, Side};
+use super::io::{Io, IoResult, Side};
 use super::resolve::Host;
 use super::tcp::{TcpListener, TcpStream};
 use super::udp::UdpSocket;
@@ -216,7 +216,7 @@ impl SocketOptions {
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => {
                     Err(io::ErrorKind::WouldBlock.into())
                 }
-                peer => peer.map(|_| Done::whole(())),
+                peer => peer.map(|_| IoResult::whole(())),
             }
         };
         io.run(Side::Write, connected).await?;

@@ -9,7 +9,7 @@ use rustix::net::{
     sendmsg, sendmsg_addr,
 };
 
-use super::io::{Done, StreamSocket};
+use super::io::{IoResult, StreamSocket};
 
 /// Buffers of at most this total size are copied into one before a stream writes them. One `send`
 /// then costs 0.1 us less than `sendmsg` and 0.25 us less than `writev`; the copy costs a tenth of
@@ -23,7 +23,7 @@ const PARTS_MAX: usize = 1024;
 pub(super) fn write_parts<T: StreamSocket>(
     stream: &T,
     parts: &[IoSlice<'_>],
-) -> io::Result<Done<usize>> {
+) -> io::Result<IoResult<usize>> {
     let parts = &parts[..parts.len().min(PARTS_MAX)];
     let length = parts.iter().map(|part| part.len()).sum();
     let count = match parts {
@@ -40,19 +40,19 @@ pub(super) fn write_parts<T: StreamSocket>(
         }
         _ => send_parts(stream, parts)?,
     };
-    Ok(Done::part::<T>(count, length))
+    Ok(IoResult::part::<T>(count, length))
 }
 
 /// Reads as much as the stream has available.
 pub(super) fn read_parts<T: StreamSocket>(
     stream: &T,
     buffers: &mut [IoSliceMut<'_>],
-) -> io::Result<Done<usize>> {
+) -> io::Result<IoResult<usize>> {
     let taken = buffers.len().min(PARTS_MAX);
     let buffers = &mut buffers[..taken];
     let room = buffers.iter().map(|buffer| buffer.len()).sum();
     let (count, _) = receive_parts(stream, buffers)?;
-    Ok(Done::part::<T>(count, room))
+    Ok(IoResult::part::<T>(count, room))
 }
 
 /// Sends one datagram to the address that the socket is connected to.

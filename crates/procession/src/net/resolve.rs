@@ -22,10 +22,10 @@ use crate::pool::spawn_blocking;
 /// assert_eq!(hosts.map(|host| host.is_name()), [false, false, true, false]);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host(Kind);
+pub struct Host(LookupKind);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+enum LookupKind {
     Addresses(Vec<SocketAddr>),
     /// `name:port`, the form that std resolves.
     Name(String),
@@ -34,7 +34,7 @@ enum Kind {
 impl Host {
     /// Returns `true` if the host is a name, which must be resolved first.
     pub fn is_name(&self) -> bool {
-        matches!(self.0, Kind::Name(_))
+        matches!(self.0, LookupKind::Name(_))
     }
 
     /// Returns the addresses of the host. If it is a name, the system resolves it on a thread of
@@ -49,8 +49,8 @@ impl Host {
     /// is dropped.
     pub async fn addresses(self) -> io::Result<Vec<SocketAddr>> {
         let addresses = match self.0 {
-            Kind::Addresses(addresses) => addresses,
-            Kind::Name(name) => look_up(name).await?,
+            LookupKind::Addresses(addresses) => addresses,
+            LookupKind::Name(name) => look_up(name).await?,
         };
         if addresses.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the host has no address"));
@@ -62,8 +62,8 @@ impl Host {
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Name(name) => f.write_str(name),
-            Kind::Addresses(addresses) => {
+            LookupKind::Name(name) => f.write_str(name),
+            LookupKind::Addresses(addresses) => {
                 for (number, address) in addresses.iter().enumerate() {
                     if number > 0 {
                         f.write_str(", ")?;
@@ -80,7 +80,7 @@ impl From<&str> for Host {
     fn from(text: &str) -> Self {
         match text.parse::<SocketAddr>() {
             Ok(address) => address.into(),
-            Err(_) => Self(Kind::Name(text.to_owned())),
+            Err(_) => Self(LookupKind::Name(text.to_owned())),
         }
     }
 }
@@ -101,14 +101,14 @@ impl From<(&str, u16)> for Host {
     fn from((name, port): (&str, u16)) -> Self {
         match name.parse::<IpAddr>() {
             Ok(address) => (address, port).into(),
-            Err(_) => Self(Kind::Name(format!("{name}:{port}"))),
+            Err(_) => Self(LookupKind::Name(format!("{name}:{port}"))),
         }
     }
 }
 
 impl From<SocketAddr> for Host {
     fn from(address: SocketAddr) -> Self {
-        Self(Kind::Addresses(vec![address]))
+        Self(LookupKind::Addresses(vec![address]))
     }
 }
 
@@ -144,7 +144,7 @@ impl From<(Ipv6Addr, u16)> for Host {
 
 impl From<&[SocketAddr]> for Host {
     fn from(addresses: &[SocketAddr]) -> Self {
-        Self(Kind::Addresses(addresses.to_vec()))
+        Self(LookupKind::Addresses(addresses.to_vec()))
     }
 }
 

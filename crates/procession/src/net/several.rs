@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 
-use super::io::{Done, Io, Side};
+use super::io::{Io, IoResult, Side};
 use crate::coroutine;
 pub use crate::sys::poll::{PollFd, PollFlags};
 use crate::sys::poll::{add, ask};
@@ -94,7 +94,7 @@ pub fn poll(descriptors: &mut [PollFd], timeout: Option<Duration>) -> io::Result
         coroutine::wait(together.run_within(Side::Read, timeout, |_| {
             match ask_at_once(descriptors)? {
                 0 => Err(io::ErrorKind::WouldBlock.into()),
-                count => Ok(Done::whole(count)),
+                count => Ok(IoResult::whole(count)),
             }
         }));
     match answered {

@@ -7,21 +7,21 @@ use std::task::{Context, Poll};
 
 use rustix::net::RecvFlags;
 
-use super::io::{Done, Io, Side, StreamSocket};
+use super::io::{Io, IoResult, Side, StreamSocket};
 use super::parts::{read_parts, write_parts};
 
-fn read_from<T: StreamSocket>(mut from: &T, buffer: &mut [u8]) -> io::Result<Done<usize>>
+fn read_from<T: StreamSocket>(mut from: &T, buffer: &mut [u8]) -> io::Result<IoResult<usize>>
 where
     for<'a> &'a T: Read,
 {
-    Ok(Done::part::<T>(from.read(buffer)?, buffer.len()))
+    Ok(IoResult::part::<T>(from.read(buffer)?, buffer.len()))
 }
 
-fn write_to<T: StreamSocket>(mut to: &T, bytes: &[u8]) -> io::Result<Done<usize>>
+fn write_to<T: StreamSocket>(mut to: &T, bytes: &[u8]) -> io::Result<IoResult<usize>>
 where
     for<'a> &'a T: Write,
 {
-    Ok(Done::part::<T>(to.write(bytes)?, bytes.len()))
+    Ok(IoResult::part::<T>(to.write(bytes)?, bytes.len()))
 }
 
 impl<T: StreamSocket> Io<T>
@@ -52,7 +52,7 @@ where
     pub(super) async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         // A peek consumes nothing, so a short result says nothing about what is left.
         let call =
-            |io: &T| Ok(Done::whole(rustix::net::recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
+            |io: &T| Ok(IoResult::whole(rustix::net::recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
         self.run(Side::Read, call).await
     }
 
@@ -106,7 +106,7 @@ where
     ) -> Poll<io::Result<()>> {
         let received = self.poll(Side::Read, task, |io| {
             let (count, room) = crate::sys::read_buf::recv(io, buffer)?;
-            Ok(Done::part::<T>(count, room))
+            Ok(IoResult::part::<T>(count, room))
         });
         received.map_ok(|_| ())
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdpSocket};
 
 use rustix::net::sockopt;
 
-use super::io::{Done, Io, Side};
+use super::io::{Io, IoResult, Side};
 use super::options::{SocketOptions, waiting_methods};
 use super::parts::{receive_parts, send_parts, send_parts_to};
 use super::resolve::Host;
@@ -63,7 +63,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the write timeout
     /// elapses. The error may belong to an earlier datagram that found no receiver.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.run(Side::Write, |io| io.send(bytes).map(Done::whole)).await
+        self.0.run(Side::Write, |io| io.send(bytes).map(IoResult::whole)).await
     }
 
     /// Sends a datagram to the first address of `host`, and returns its length.
@@ -74,7 +74,7 @@ impl UdpSocket {
     pub async fn send_to(&self, bytes: &[u8], host: impl Into<Host>) -> io::Result<usize> {
         let addresses = host.into().addresses().await?;
         let address = addresses[0];
-        self.0.run(Side::Write, |io| io.send_to(bytes, address).map(Done::whole)).await
+        self.0.run(Side::Write, |io| io.send_to(bytes, address).map(IoResult::whole)).await
     }
 
     /// Like [`send`](Self::send), but makes one datagram of several buffers, one after the other.
@@ -82,7 +82,7 @@ impl UdpSocket {
     /// # Errors
     /// Returns the errors of [`send`](Self::send). The system takes at most 1024 buffers.
     pub async fn send_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.run(Side::Write, |io| send_parts(io, parts).map(Done::whole)).await
+        self.0.run(Side::Write, |io| send_parts(io, parts).map(IoResult::whole)).await
     }
 
     /// Like [`send_to`](Self::send_to), but makes one datagram of several buffers, one after the
@@ -97,7 +97,7 @@ impl UdpSocket {
     ) -> io::Result<usize> {
         let addresses = host.into().addresses().await?;
         let address = addresses[0];
-        self.0.run(Side::Write, |io| send_parts_to(io, parts, &address).map(Done::whole)).await
+        self.0.run(Side::Write, |io| send_parts_to(io, parts, &address).map(IoResult::whole)).await
     }
 
     /// Receives a datagram into `buffer`, and returns the number of bytes. The part that does not
@@ -107,7 +107,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the read timeout
     /// elapses. The error may belong to a datagram that was sent before.
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.run(Side::Read, |io| io.recv(buffer).map(Done::whole)).await
+        self.0.run(Side::Read, |io| io.recv(buffer).map(IoResult::whole)).await
     }
 
     /// Like [`recv`](Self::recv), but also returns the address of the sender.
@@ -115,7 +115,7 @@ impl UdpSocket {
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0.run(Side::Read, |io| io.recv_from(buffer).map(Done::whole)).await
+        self.0.run(Side::Read, |io| io.recv_from(buffer).map(IoResult::whole)).await
     }
 
     /// Like [`recv_from`](Self::recv_from), but fills several buffers, one after the other.
@@ -129,7 +129,7 @@ impl UdpSocket {
         let call = |io: &StdUdpSocket| {
             let (count, address) = receive_parts(io, buffers)?;
             let address = address.ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
-            Ok(Done::whole((count, address.try_into()?)))
+            Ok(IoResult::whole((count, address.try_into()?)))
         };
         self.0.run(Side::Read, call).await
     }
@@ -140,7 +140,9 @@ impl UdpSocket {
     /// Returns the same errors as [`recv`](Self::recv).
     pub async fn recv_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.0
-            .run(Side::Read, |io| receive_parts(io, buffers).map(|(count, _)| Done::whole(count)))
+            .run(Side::Read, |io| {
+                receive_parts(io, buffers).map(|(count, _)| IoResult::whole(count))
+            })
             .await
     }
 
@@ -149,7 +151,7 @@ impl UdpSocket {
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.run(Side::Read, |io| io.peek(buffer).map(Done::whole)).await
+        self.0.run(Side::Read, |io| io.peek(buffer).map(IoResult::whole)).await
     }
 
     /// Like [`recv_from`](Self::recv_from), but leaves the datagram in the queue.
@@ -157,7 +159,7 @@ impl UdpSocket {
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
     pub async fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0.run(Side::Read, |io| io.peek_from(buffer).map(Done::whole)).await
+        self.0.run(Side::Read, |io| io.peek_from(buffer).map(IoResult::whole)).await
     }
 
     /// Like [`recv`](Self::recv), but without waiting.
@@ -166,7 +168,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// datagram.
     pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.try_once(Side::Read, |io| io.recv(buffer).map(Done::whole))
+        self.0.try_once(Side::Read, |io| io.recv(buffer).map(IoResult::whole))
     }
 
     /// Like [`send`](Self::send), but without waiting.
@@ -175,7 +177,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// room.
     pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_once(Side::Write, |io| io.send(bytes).map(Done::whole))
+        self.0.try_once(Side::Write, |io| io.send(bytes).map(IoResult::whole))
     }
 
     /// Like [`recv_from`](Self::recv_from), but without waiting.
@@ -184,7 +186,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// datagram.
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0.try_once(Side::Read, |io| io.recv_from(buffer).map(Done::whole))
+        self.0.try_once(Side::Read, |io| io.recv_from(buffer).map(IoResult::whole))
     }
 
     /// Like [`send_to`](Self::send_to), but without waiting.
@@ -193,7 +195,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// room.
     pub fn try_send_to(&self, bytes: &[u8], address: SocketAddr) -> io::Result<usize> {
-        self.0.try_once(Side::Write, |io| io.send_to(bytes, address).map(Done::whole))
+        self.0.try_once(Side::Write, |io| io.send_to(bytes, address).map(IoResult::whole))
     }
 
     /// Returns the address of this socket.

@@ -20,7 +20,7 @@ use rustix::net::{
 
 use super::accept::{BACKLOG, accept};
 use super::half::{ReadHalf, WriteHalf};
-use super::io::{Done, Io, Side, timed_out};
+use super::io::{Io, IoResult, Side, timed_out};
 use super::options::{socket_methods, waiting_methods};
 use super::parts::{receive_parts, send_parts, send_parts_to};
 use super::stream::{std_conversions, stream_methods};
@@ -264,7 +264,7 @@ impl UnixDatagram {
     /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the write timeout
     /// elapses.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.run(Side::Write, |io| io.send(bytes).map(Done::whole)).await
+        self.0.run(Side::Write, |io| io.send(bytes).map(IoResult::whole)).await
     }
 
     /// Like [`send`](Self::send), but makes one datagram of several buffers, one after the other.
@@ -272,7 +272,7 @@ impl UnixDatagram {
     /// # Errors
     /// Returns the errors of [`send`](Self::send). The system takes at most 1024 buffers.
     pub async fn send_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.run(Side::Write, |io| send_parts(io, parts).map(Done::whole)).await
+        self.0.run(Side::Write, |io| send_parts(io, parts).map(IoResult::whole)).await
     }
 
     /// Sends a datagram to a path, and returns its length. While the receiver's queue is full,
@@ -337,7 +337,7 @@ impl UnixDatagram {
     /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the read timeout
     /// elapses.
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.run(Side::Read, |io| io.recv(buffer).map(Done::whole)).await
+        self.0.run(Side::Read, |io| io.recv(buffer).map(IoResult::whole)).await
     }
 
     /// Like [`recv`](Self::recv), but also returns the address of the sender.
@@ -345,7 +345,7 @@ impl UnixDatagram {
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0.run(Side::Read, |io| io.recv_from(buffer).map(Done::whole)).await
+        self.0.run(Side::Read, |io| io.recv_from(buffer).map(IoResult::whole)).await
     }
 
     /// Like [`recv`](Self::recv), but fills several buffers, one after the other.
@@ -354,7 +354,9 @@ impl UnixDatagram {
     /// Returns the same errors as [`recv`](Self::recv).
     pub async fn recv_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.0
-            .run(Side::Read, |io| receive_parts(io, buffers).map(|(count, _)| Done::whole(count)))
+            .run(Side::Read, |io| {
+                receive_parts(io, buffers).map(|(count, _)| IoResult::whole(count))
+            })
             .await
     }
 
@@ -364,7 +366,7 @@ impl UnixDatagram {
     /// Returns the same errors as [`recv`](Self::recv).
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let call =
-            |io: &StdUnixDatagram| Ok(Done::whole(recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
+            |io: &StdUnixDatagram| Ok(IoResult::whole(recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
         self.0.run(Side::Read, call).await
     }
 
@@ -375,7 +377,7 @@ impl UnixDatagram {
     pub async fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let call = |io: &StdUnixDatagram| {
             let (count, _, address) = recvfrom(io, &mut *buffer, RecvFlags::PEEK)?;
-            Ok(Done::whole((count, from_system(address)?)))
+            Ok(IoResult::whole((count, from_system(address)?)))
         };
         self.0.run(Side::Read, call).await
     }
@@ -386,7 +388,7 @@ impl UnixDatagram {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// datagram.
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0.try_once(Side::Read, |io| io.recv_from(buffer).map(Done::whole))
+        self.0.try_once(Side::Read, |io| io.recv_from(buffer).map(IoResult::whole))
     }
 
     /// Like [`send`](Self::send), but without waiting.
@@ -395,7 +397,7 @@ impl UnixDatagram {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// room.
     pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_once(Side::Write, |io| io.send(bytes).map(Done::whole))
+        self.0.try_once(Side::Write, |io| io.send(bytes).map(IoResult::whole))
     }
 
     /// Shuts down one direction of the socket, or both.

@@ -19,15 +19,15 @@ use crate::scheduler::shared::Shared;
 use crate::spawn::options::Reservation;
 
 /// A job of a pool of async processes. If it is dropped before its end, it is cancelled.
-pub(super) struct Job(Box<dyn AsyncJob>);
+pub(super) struct FutureJob(Box<dyn AsyncJob>);
 
 // It takes room in the box of each job.
-const _: () = assert!(size_of::<JobWorker<Job>>() <= 24);
+const _: () = assert!(size_of::<JobWorker<FutureJob>>() <= 24);
 
 /// A job in the box that becomes the body of its process. It is allocated only once, and its memory
 /// is in the cache when the process continues.
 trait AsyncJob: Send {
-    fn launch(self: Box<Self>, reservation: Reservation<'_>, worker: JobWorker<Job>);
+    fn launch(self: Box<Self>, reservation: Reservation<'_>, worker: JobWorker<FutureJob>);
 
     /// Polls the job in the process of another job.
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Settled>;
@@ -48,8 +48,8 @@ impl Future for Nested {
 /// the box of each job.
 struct Nest;
 
-impl<F> Succeed<Job, OwnOr<F, Nested>> for Nest {
-    fn succeed(&self, mut place: Pin<&mut OwnOr<F, Nested>>, job: Job) {
+impl<F> Succeed<FutureJob, OwnOr<F, Nested>> for Nest {
+    fn succeed(&self, mut place: Pin<&mut OwnOr<F, Nested>>, job: FutureJob) {
         place.set(OwnOr::Other(Nested(Box::into_pin(job.0))));
     }
 }
@@ -57,13 +57,13 @@ impl<F> Succeed<Job, OwnOr<F, Nested>> for Nest {
 type OwnOrNested<F> = OwnOr<Guarded<F, Option<Promise<<F as Future>::Output>>>, Nested>;
 
 /// A future, boxed as a job.
-type Prepared<F> = AsyncBody<Work<Job, Nest, OwnOrNested<F>>>;
+type PreparedJob<F> = AsyncBody<Work<FutureJob, Nest, OwnOrNested<F>>>;
 
-impl<F> AsyncJob for Prepared<F>
+impl<F> AsyncJob for PreparedJob<F>
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    fn launch(mut self: Box<Self>, reservation: Reservation<'_>, worker: JobWorker<Job>) {
+    fn launch(mut self: Box<Self>, reservation: Reservation<'_>, worker: JobWorker<FutureJob>) {
         self.future().expect("a job is launched once").state.worker = Some(worker);
         reservation.start(self);
     }
@@ -73,19 +73,19 @@ where
     }
 }
 
-fn prepared<F: Future>(future: F, promise: Option<Promise<F::Output>>) -> Box<Prepared<F>> {
+fn prepared<F: Future>(future: F, promise: Option<Promise<F::Output>>) -> Box<PreparedJob<F>> {
     let future = OwnOr::Own(Guarded::new(future, promise));
     Box::new(AsyncBody::new(Work { future, state: Working { worker: None, next: Nest } }))
 }
 
-fn into_job<F>(prepared: Box<Prepared<F>>) -> Job
+fn into_job<F>(prepared: Box<PreparedJob<F>>) -> FutureJob
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    Job(prepared)
+    FutureJob(prepared)
 }
 
-fn refused<F: Future>(error: SubmitError<Box<Prepared<F>>>) -> SubmitError<F> {
+fn refused<F: Future>(error: SubmitError<Box<PreparedJob<F>>>) -> SubmitError<F> {
     SubmitError::of(error, |prepared| match prepared.into_future().map(|work| work.future) {
         Some(OwnOr::Own(future)) => future.into_future(),
         _ => unreachable!("a refused job did not run"),
@@ -133,7 +133,7 @@ fn refused<F: Future>(error: SubmitError<Box<Prepared<F>>>) -> SubmitError<F> {
 /// [`submit_timeout`](Self::submit_timeout) are not counted. Nor is anything else that a job
 /// awaits, such as the handle of another job.
 #[derive(Clone)]
-pub struct AsyncPool(Entrance<Job>);
+pub struct AsyncPool(Entrance<FutureJob>);
 
 impl Builder {
     /// Builds a pool of async processes, of the scheduler that the calling process or thread
@@ -157,7 +157,7 @@ impl Builder {
     fn build_async_in(self, shared: Arc<Shared>) -> Result<AsyncPool, PoolError> {
         Entrance::open(
             &self,
-            Processes::resting(shared, |reservation, worker, job: Job| {
+            Processes::resting(shared, |reservation, worker, job: FutureJob| {
                 job.0.launch(reservation, worker)
             }),
         )
@@ -265,7 +265,7 @@ impl AsyncPool {
     }
 }
 
-operations!([] AsyncPool, Job);
+operations!([] AsyncPool, FutureJob);
 
 impl Permit<'_, AsyncPool> {
     /// Runs a future in the reserved place, without a handle.

@@ -20,7 +20,7 @@ use crate::scheduler::shared::Shared;
 use crate::{Scheduler, SpawnOptions};
 
 /// A job of a pool of coroutines. If it is dropped before its end, it is cancelled.
-type Job = Box<dyn Runs>;
+type CoroutineJob = Box<dyn Runs>;
 
 /// A job, as a coroutine runs it.
 pub(super) trait Runs: Send {
@@ -107,7 +107,7 @@ fn boxed<F, T>(closure: F, promise: Option<Promise<T>>) -> Box<Closure<F, T>> {
     Box::new(Closure { closure, promise })
 }
 
-fn into_job<F, T>(boxed: Box<Closure<F, T>>) -> Job
+fn into_job<F, T>(boxed: Box<Closure<F, T>>) -> CoroutineJob
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
@@ -157,7 +157,7 @@ fn refused<F, T>(error: SubmitError<Box<Closure<F, T>>>) -> SubmitError<F> {
 /// The same happens as for an [`AsyncPool`](super::AsyncPool). The stacks of running jobs are
 /// unwound.
 #[derive(Clone)]
-pub struct CoPool(Entrance<Job>);
+pub struct CoPool(Entrance<CoroutineJob>);
 
 impl Builder {
     /// Builds a pool of coroutines, of the scheduler that the calling process or thread belongs to.
@@ -181,7 +181,7 @@ impl Builder {
     }
 
     fn build_coroutines_in(self, shared: Arc<Shared>) -> Result<CoPool, PoolError> {
-        let engine = coroutines(&self, shared, |job: Job| job.run())?;
+        let engine = coroutines(&self, shared, |job: CoroutineJob| job.run())?;
         Entrance::open(&self, engine).map(CoPool)
     }
 }
@@ -286,7 +286,7 @@ impl CoPool {
     }
 }
 
-operations!([] CoPool, Job);
+operations!([] CoPool, CoroutineJob);
 
 impl Permit<'_, CoPool> {
     /// Runs a closure in the reserved place, without a handle.

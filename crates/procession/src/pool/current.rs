@@ -6,18 +6,18 @@ use super::state::busy::Busy;
 
 /// The worker that runs a job on this thread, and the id of its pool.
 #[derive(Clone, Copy)]
-struct Current {
+struct CurrentWorker {
     pool: u64,
     worker: Busy,
 }
 
 thread_local! {
-    static CURRENT: Cell<Option<Current>> = const { Cell::new(None) };
+    static CURRENT: Cell<Option<CurrentWorker>> = const { Cell::new(None) };
 }
 
 /// Marks a thread as a worker of a pool. Restores the previous mark when it is dropped.
 #[must_use = "dropping it removes the mark"]
-pub(super) struct Marked(Option<Current>);
+pub(super) struct Marked(Option<CurrentWorker>);
 
 impl Drop for Marked {
     fn drop(&mut self) {
@@ -27,7 +27,7 @@ impl Drop for Marked {
 
 /// Marks this thread as a worker of the pool.
 pub(super) fn mark(pool: u64, worker: Busy) -> Marked {
-    Marked(CURRENT.replace(Some(Current { pool, worker })))
+    Marked(CURRENT.replace(Some(CurrentWorker { pool, worker })))
 }
 
 /// Returns the worker of this pool that runs a job on this thread.

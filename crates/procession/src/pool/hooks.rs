@@ -8,19 +8,19 @@ use super::job::{Settled, caught};
 use super::state::outcome::Ended;
 use crate::process::unwind::{drop_guarded, guarded};
 
-type Hook = Arc<dyn Fn() + Send + Sync>;
+type PoolHook = Arc<dyn Fn() + Send + Sync>;
 type PanicHandler = Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
 
 /// The functions of the user that a pool calls.
 #[derive(Clone, Default)]
 pub(super) struct Hooks {
-    pub(super) start: Option<Hook>,
-    pub(super) stop: Option<Hook>,
+    pub(super) start: Option<PoolHook>,
+    pub(super) stop: Option<PoolHook>,
     pub(super) panic: Option<PanicHandler>,
 }
 
 impl Hooks {
-    fn run(hook: Option<&Hook>) {
+    fn run(hook: Option<&PoolHook>) {
         if let Some(hook) = hook {
             // Ignored: a hook that panics has run, and its message was printed.
             drop(guarded(|| hook()));

@@ -33,35 +33,36 @@ impl Drop for Outstanding {
     }
 }
 
-enum Stage<T> {
+enum JobStage<T> {
     Pending { waker: Option<Waker>, outstanding: Option<Outstanding> },
     Ended(Result<T, JobError>),
     Taken,
 }
 
 /// The cell that the worker puts the result into and the handle takes it from.
-pub(super) struct ResultCell<T>(Mutex<Stage<T>>);
+pub(super) struct ResultCell<T>(Mutex<JobStage<T>>);
 
 impl<T> ResultCell<T> {
     pub(super) fn new(outstanding: Option<Outstanding>) -> Self {
-        Self(Mutex::new(Stage::Pending { waker: None, outstanding }))
+        Self(Mutex::new(JobStage::Pending { waker: None, outstanding }))
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Stage<T>) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut JobStage<T>) -> R) -> R {
         change(&mut self.0.lock())
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.change(|stage| !matches!(stage, Stage::Pending { .. }))
+        self.change(|stage| !matches!(stage, JobStage::Pending { .. }))
     }
 
     pub(super) fn poll_result(&self, waker: &Waker) -> Poll<Result<T, JobError>> {
         // A waker is cloned and dropped outside the lock, since both run user code.
         let new = waker.clone();
         let (result, old) = self.change(|stage| match stage {
-            Stage::Pending { waker, .. } => (None, waker.replace(new)),
-            Stage::Ended(_) | Stage::Taken => match std::mem::replace(stage, Stage::Taken) {
-                Stage::Ended(result) => (Some(result), Some(new)),
+            JobStage::Pending { waker, .. } => (None, waker.replace(new)),
+            JobStage::Ended(_) | JobStage::Taken => match std::mem::replace(stage, JobStage::Taken)
+            {
+                JobStage::Ended(result) => (Some(result), Some(new)),
                 _ => (Some(Err(JobError::Taken)), Some(new)),
             },
         });
@@ -72,11 +73,11 @@ impl<T> ResultCell<T> {
     /// Stores a result and wakes the handle. Only the first result counts.
     fn resolve(&self, result: Result<T, JobError>) {
         let before = self.change(|stage| match stage {
-            Stage::Pending { .. } => Ok(std::mem::replace(stage, Stage::Ended(result))),
+            JobStage::Pending { .. } => Ok(std::mem::replace(stage, JobStage::Ended(result))),
             _ => Err(result),
         });
         match before {
-            Ok(Stage::Pending { waker, outstanding }) => {
+            Ok(JobStage::Pending { waker, outstanding }) => {
                 if let Some(waker) = waker {
                     drop(guarded(|| waker.wake()));
                 }

@@ -69,10 +69,10 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
 /// It is a future of the result; plain threads [`join`](Self::join) it. It always resolves, either
 /// to the result or to a [`JobError`]. Dropping the handle detaches the job, which still runs.
 #[must_use = "dropping a handle detaches the job; write `drop(handle)` to say so"]
-pub struct JobHandle<T>(Option<Taken<T>>);
+pub struct JobHandle<T>(Option<TakenJob<T>>);
 
 /// A job that a pool has taken.
-struct Taken<T> {
+struct TakenJob<T> {
     job: Arc<dyn Outcome<T>>,
     pool: Arc<dyn AnyPool>,
     ticket: u64,
@@ -85,7 +85,7 @@ impl<T> JobHandle<T> {
         J: Send + 'static,
         O: Outcome<T> + 'static,
     {
-        Self(Some(Taken { job, pool: Arc::clone(pool) as _, ticket }))
+        Self(Some(TakenJob { job, pool: Arc::clone(pool) as _, ticket }))
     }
 
     pub(super) fn refused() -> Self {
@@ -94,7 +94,7 @@ impl<T> JobHandle<T> {
 
     /// Returns `true` if the result is there.
     pub fn is_finished(&self) -> bool {
-        self.0.as_ref().is_none_or(Taken::has_ended)
+        self.0.as_ref().is_none_or(TakenJob::has_ended)
     }
 
     /// Cancels the job, if it does not run yet.
@@ -154,7 +154,7 @@ impl<T> JobHandle<T> {
     }
 }
 
-impl<T> Taken<T> {
+impl<T> TakenJob<T> {
     fn has_ended(&self) -> bool {
         self.job.cell().has_ended()
     }

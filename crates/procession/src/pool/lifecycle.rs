@@ -45,8 +45,8 @@ impl<J> Inner<J> {
 }
 
 impl<J: Send + 'static> Inner<J> {
-    fn watch(&self, quiescence: Quiescence) -> Watch<'_, J> {
-        Watch { inner: self, quiescence, number: self.last_watch.fetch_add(1, Relaxed) }
+    fn watch(&self, quiescence: Quiescence) -> QuiescenceWait<'_, J> {
+        QuiescenceWait { inner: self, quiescence, number: self.last_watch.fetch_add(1, Relaxed) }
     }
 
     pub(super) fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
@@ -90,13 +90,13 @@ impl<J: Send + 'static> Inner<J> {
 }
 
 /// A waiter for a quiescent pool. Dropping it ends the wait.
-struct Watch<'a, J: Send + 'static> {
+struct QuiescenceWait<'a, J: Send + 'static> {
     inner: &'a Inner<J>,
     quiescence: Quiescence,
     number: u64,
 }
 
-impl<J: Send + 'static> Watch<'_, J> {
+impl<J: Send + 'static> QuiescenceWait<'_, J> {
     fn poll_quiescence(&self, task: &mut TaskContext<'_>) -> Poll<()> {
         let (is_calm, waker) =
             self.inner.core.watch(self.number, self.quiescence, task.waker().clone());
@@ -109,16 +109,16 @@ impl<J: Send + 'static> Watch<'_, J> {
     }
 }
 
-impl<J: Send + 'static> Drop for Watch<'_, J> {
+impl<J: Send + 'static> Drop for QuiescenceWait<'_, J> {
     fn drop(&mut self) {
         drop(self.inner.core.unwatch(self.number));
     }
 }
 
 /// Shared by the handles of a pool. When the last handle is dropped, the pool is closed.
-pub(super) struct Owner<J>(pub(super) Arc<Inner<J>>);
+pub(super) struct PoolOwner<J>(pub(super) Arc<Inner<J>>);
 
-impl<J> Drop for Owner<J> {
+impl<J> Drop for PoolOwner<J> {
     fn drop(&mut self) {
         drop(guarded(|| self.0.close()));
     }

@@ -55,7 +55,7 @@ impl<T> Shard<T> {
 
 type Reset<T> = Box<dyn Fn(&mut T) -> bool + Send + Sync>;
 
-struct Inner<T> {
+struct ObjectTiers<T> {
     make: Box<dyn Fn() -> T + Send + Sync>,
     reset: Reset<T>,
     local: usize,
@@ -110,7 +110,7 @@ impl<T: Send + 'static> ObjectPoolBuilder<T> {
     pub fn build(self) -> ObjectPool<T> {
         let shards = std::thread::available_parallelism().map_or(1, usize::from);
         let expiry = nanoseconds(self.expiry);
-        ObjectPool(Arc::new(Inner {
+        ObjectPool(Arc::new(ObjectTiers {
             make: self.make,
             reset: self.reset,
             local: self.local,
@@ -173,7 +173,7 @@ fn thread_number() -> usize {
 /// let again = buffers.get(); // and is used again,
 /// assert_eq!((again.as_ptr(), again.len()), (place, 0)); // cleared.
 /// ```
-pub struct ObjectPool<T: Send + 'static>(Arc<Inner<T>>);
+pub struct ObjectPool<T: Send + 'static>(Arc<ObjectTiers<T>>);
 
 impl<T: Send + 'static> Clone for ObjectPool<T> {
     fn clone(&self) -> Self {

@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Poll};
 use super::builder::{Builder, OnFull, check_capacity};
 use super::engine::{Engine, Inner};
 use super::error::{PoolError, SubmitError, SubmitErrorKind};
-use super::lifecycle::Owner;
+use super::lifecycle::PoolOwner;
 use super::state::picture::Limits;
 use super::submit::{FullPolicy, PlaceWait};
 
@@ -22,7 +22,7 @@ pub(super) trait Pooling {
 
 /// The content of every handle to a pool.
 pub(super) struct Entrance<J> {
-    owner: Arc<Owner<J>>,
+    owner: Arc<PoolOwner<J>>,
     on_full: OnFull,
 }
 
@@ -41,7 +41,7 @@ impl<J> Entrance<J> {
         J: Send + 'static,
     {
         let inner = make(builder, Box::new(engine))?;
-        Ok(Self { owner: Arc::new(Owner(inner)), on_full: builder.on_full })
+        Ok(Self { owner: Arc::new(PoolOwner(inner)), on_full: builder.on_full })
     }
 
     pub(super) fn inner(&self) -> &Arc<Inner<J>> {

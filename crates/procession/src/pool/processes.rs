@@ -26,21 +26,21 @@ use crate::time::action::Action;
 use crate::time::{Instant, Sleep, arm, sleep_on};
 
 /// Starts a worker that parks.
-type Start<J> = dyn Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync;
+type StartWorker<J> = dyn Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync;
 
 /// Starts a worker with a job.
 type Launcher<J> = dyn Fn(Reservation<'_>, JobWorker<J>, J) + Send + Sync;
 
 /// The way in which idle workers wait.
-enum Kind<J: Send + 'static> {
-    Parking(Box<Start<J>>),
+enum IdleKind<J: Send + 'static> {
+    Parking(Box<StartWorker<J>>),
     Resting(Box<Launcher<J>>),
 }
 
 /// The engine of pools of processes.
 pub(super) struct Processes<J: Send + 'static> {
     shared: Arc<Shared>,
-    kind: Kind<J>,
+    kind: IdleKind<J>,
     stack_size: Option<usize>,
 }
 
@@ -51,7 +51,7 @@ impl<J: Send + 'static> Processes<J> {
         shared: Arc<Shared>,
         start: impl Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Self { shared, kind: Kind::Parking(Box::new(start)), stack_size: builder.stack_size }
+        Self { shared, kind: IdleKind::Parking(Box::new(start)), stack_size: builder.stack_size }
     }
 
     /// Returns an engine of async processes that rest while they are idle. `launch` starts one with
@@ -60,7 +60,7 @@ impl<J: Send + 'static> Processes<J> {
         shared: Arc<Shared>,
         launch: impl Fn(Reservation<'_>, JobWorker<J>, J) + Send + Sync + 'static,
     ) -> Self {
-        Self { shared, kind: Kind::Resting(Box::new(launch)), stack_size: None }
+        Self { shared, kind: IdleKind::Resting(Box::new(launch)), stack_size: None }
     }
 
     fn options(&self) -> SpawnOptions {
@@ -79,7 +79,7 @@ mod launch {
 
 impl<J: Send + 'static> Engine<J> for Processes<J> {
     fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<PoolSeat<J>>) -> io::Result<()> {
-        let Kind::Parking(start) = &self.kind else {
+        let IdleKind::Parking(start) = &self.kind else {
             unreachable!("a resting worker is launched");
         };
         let worker =
@@ -100,7 +100,7 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
     }
 
     fn launch(&self, inner: &Arc<Inner<J>>, launch: Launch<J>, reservation: Reservation<'_>) {
-        let Kind::Resting(launcher) = &self.kind else {
+        let IdleKind::Resting(launcher) = &self.kind else {
             unreachable!("a parking worker is started");
         };
         let Launch { ticket, job, has_begun } = launch;
@@ -121,7 +121,7 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
     }
 
     fn rests(&self) -> bool {
-        matches!(self.kind, Kind::Resting(_))
+        matches!(self.kind, IdleKind::Resting(_))
     }
 
     fn dismiss(&self, inner: &Arc<Inner<J>>, count: usize) {

@@ -2,11 +2,11 @@
 //!
 //! # Invariants
 //! - `[waited]`: everything that borrows for `'scope` is in the job of a scope, or in the cell of
-//!   its result. The job holds a [`Guard`], which is dropped after everything else in it, whether
-//!   the job ran, panicked or was dropped. [`Pool::scope`] neither returns nor unwinds while a
-//!   guard exists.
+//!   its result. The job holds a [`CountedJob`], which is dropped after everything else in it,
+//!   whether the job ran, panicked or was dropped. [`Pool::scope`] neither returns nor unwinds
+//!   while a [`CountedJob`] exists.
 //! - `[inside]`: adding a job needs a `&'scope Scope`. Only the body of the scope and its jobs have
-//!   one. The body has not returned, and each job has a guard. So once the count is 0, it does not
+//!   one. The body has not returned, and each job is counted. So once the count is 0, it does not
 //!   rise again.
 
 use std::any::Any;
@@ -28,7 +28,7 @@ use super::job_handle::AnyPool;
 use super::operations::Pooling;
 use super::state::outcome::Ended;
 use super::submit::FullPolicy;
-use super::thread_pool::{Job, Pool, Scoped};
+use super::thread_pool::{PlainJob, Pool, Scoped};
 use crate::process::async_body::Settle;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -42,9 +42,9 @@ impl Latch {
         change(&mut self.0.lock())
     }
 
-    fn guard(self: &Arc<Self>) -> Guard {
+    fn guard(self: &Arc<Self>) -> CountedJob {
         self.change(|(pending, _)| *pending += 1);
-        Guard(Arc::clone(self))
+        CountedJob(Arc::clone(self))
     }
 
     fn poll_ended(&self, waker: &Waker) -> Poll<()> {
@@ -60,9 +60,9 @@ impl Latch {
 }
 
 /// Counts a job of a scope until the job has ended.
-struct Guard(Arc<Latch>);
+struct CountedJob(Arc<Latch>);
 
-impl Drop for Guard {
+impl Drop for CountedJob {
     fn drop(&mut self) {
         let waker = self.0.change(|(pending, waiting)| {
             *pending -= 1;
@@ -78,14 +78,14 @@ impl Drop for Guard {
 struct Borrowing<F, P> {
     closure: F,
     promise: P,
-    guard: Guard,
+    guard: CountedJob,
 }
 
-fn job<'scope>(run: impl FnOnce(&Inner<Job>) -> Ended + Send + 'scope) -> Job {
+fn job<'scope>(run: impl FnOnce(&Inner<PlainJob>) -> Ended + Send + 'scope) -> PlainJob {
     let boxed: Scoped<'scope> = Box::new(run);
     // SAFETY: [waited] what the job borrows lives until the guard is gone that the job itself
     // holds. The types differ in this lifetime only.
-    Job::Scoped(unsafe { std::mem::transmute::<Scoped<'scope>, Scoped<'static>>(boxed) })
+    PlainJob::Scoped(unsafe { std::mem::transmute::<Scoped<'scope>, Scoped<'static>>(boxed) })
 }
 
 /// Adds jobs to a [`Pool::scope`], which may borrow from outside of it.
@@ -171,7 +171,7 @@ impl<'scope> Scope<'scope, '_> {
     ) -> Result<(), SubmitError<F>> {
         let make = |closure| {
             let borrowing = Borrowing { closure, promise: (), guard: self.latch.guard() };
-            job(move |inner: &Inner<Job>| {
+            job(move |inner: &Inner<PlainJob>| {
                 // Moved in one piece, so that a job that never runs drops its fields in their
                 // order.
                 let Borrowing { closure, promise: (), guard } = { borrowing };
@@ -200,7 +200,7 @@ impl<'scope> Scope<'scope, '_> {
         let make = |closure| {
             let promise = promise.take();
             let borrowing = Borrowing { closure, promise, guard: self.latch.guard() };
-            job(move |inner: &Inner<Job>| {
+            job(move |inner: &Inner<PlainJob>| {
                 let Borrowing { closure, promise, guard } = { borrowing };
                 let ended = inner.hooks.ended(promise.settle(caught(closure)));
                 drop(guard);

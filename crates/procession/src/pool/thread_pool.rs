@@ -24,9 +24,9 @@ impl Drop for Held {
 }
 
 /// A job of a scope, which borrows for `'a`.
-pub(super) type Scoped<'a> = Box<dyn FnOnce(&Inner<Job>) -> Ended + Send + 'a>;
+pub(super) type Scoped<'a> = Box<dyn FnOnce(&Inner<PlainJob>) -> Ended + Send + 'a>;
 
-pub(super) enum Job {
+pub(super) enum PlainJob {
     /// A job without a handle.
     Detached(Box<dyn FnOnce() + Send>, Option<Outstanding>),
     /// A job with a handle.
@@ -35,20 +35,20 @@ pub(super) enum Job {
     Scoped(Scoped<'static>),
 }
 
-fn run(inner: &Inner<Job>, job: Job) -> Ended {
+fn run(inner: &Inner<PlainJob>, job: PlainJob) -> Ended {
     match job {
-        Job::Detached(closure, outstanding) => {
+        PlainJob::Detached(closure, outstanding) => {
             let ended = inner.hooks.ended(caught(closure).map_err(Some));
             drop(outstanding);
             ended
         }
-        Job::WithHandle(job) => {
+        PlainJob::WithHandle(job) => {
             let ended = job.0.run();
             // The result is dropped with it if the handle is gone.
             drop_guarded(job);
             ended
         }
-        Job::Scoped(run) => run(inner),
+        PlainJob::Scoped(run) => run(inner),
     }
 }
 
@@ -60,8 +60,8 @@ impl<F: FnOnce() + Send + 'static> Detached<F> {
         Self(Box::new(closure), Outstanding::current())
     }
 
-    fn into_job(self) -> Job {
-        Job::Detached(self.0, self.1)
+    fn into_job(self) -> PlainJob {
+        PlainJob::Detached(self.0, self.1)
     }
 
     fn refused(error: SubmitError<Self>) -> SubmitError<F> {
@@ -77,12 +77,12 @@ where
     Arc::new(ClosureJob::new(closure, Outstanding::current()))
 }
 
-fn handle_job<F, T>(job: &Arc<ClosureJob<F, T>>) -> Job
+fn handle_job<F, T>(job: &Arc<ClosureJob<F, T>>) -> PlainJob
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    Job::WithHandle(Held(Arc::clone(job) as _))
+    PlainJob::WithHandle(Held(Arc::clone(job) as _))
 }
 
 fn refused_closure<F, T>(error: SubmitError<&Arc<ClosureJob<F, T>>>) -> SubmitError<F>
@@ -127,7 +127,7 @@ where
 /// ([`SubmitError::is_deadlock`]). Waits with a timeout are not counted, nor is anything else that
 /// a job may wait for, such as a lock.
 #[derive(Clone)]
-pub struct Pool(Entrance<Job>);
+pub struct Pool(Entrance<PlainJob>);
 
 impl Builder {
     /// Builds a pool of threads.
@@ -264,7 +264,7 @@ impl Pool {
     }
 }
 
-operations!([] Pool, Job);
+operations!([] Pool, PlainJob);
 thread_operations!([] Pool);
 
 impl Permit<'_, Pool> {

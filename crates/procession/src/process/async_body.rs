@@ -12,9 +12,9 @@ use crate::process::slot::Slot;
 use crate::process::unwind::guarded;
 
 /// The body of an async process.
-pub(crate) struct AsyncBody<F: Future>(Stage<F>);
+pub(crate) struct AsyncBody<F: Future>(FutureStage<F>);
 
-enum Stage<F: Future> {
+enum FutureStage<F: Future> {
     Runs(F),
     Ended(Result<F::Output, Exit>),
     Taken,
@@ -22,24 +22,24 @@ enum Stage<F: Future> {
 
 impl<F: Future> AsyncBody<F> {
     pub(crate) fn new(future: F) -> Self {
-        Self(Stage::Runs(future))
+        Self(FutureStage::Runs(future))
     }
 
     /// Returns a future that was never polled, or `None` if the body has ended.
     pub(crate) fn into_future(self) -> Option<F> {
-        if let Stage::Runs(future) = self.0 { Some(future) } else { None }
+        if let FutureStage::Runs(future) = self.0 { Some(future) } else { None }
     }
 
     /// Returns a future that was never polled, or `None` if the body has ended.
     pub(crate) fn future(&mut self) -> Option<&mut F> {
-        if let Stage::Runs(future) = &mut self.0 { Some(future) } else { None }
+        if let FutureStage::Runs(future) = &mut self.0 { Some(future) } else { None }
     }
 
     /// Returns the future of a body that runs outside a process, or `None` if the body has ended.
     pub(crate) fn pinned(self: StdPin<&mut Self>) -> Option<StdPin<&mut F>> {
         // SAFETY: [pinned within]
         let stage = unsafe { &mut self.get_unchecked_mut().0 };
-        let Stage::Runs(future) = stage else { return None };
+        let FutureStage::Runs(future) = stage else { return None };
         // SAFETY: [pinned within]
         Some(unsafe { StdPin::new_unchecked(future) })
     }
@@ -52,14 +52,14 @@ where
 {
     #[inline]
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
-        let Stage::Runs(future) = &mut self.0 else {
+        let FutureStage::Runs(future) = &mut self.0 else {
             return Step::Ended(None);
         };
         // SAFETY: [in place]
         match unsafe { StdPin::new_unchecked(future) }.poll(task) {
             Poll::Ready(output) => {
                 // The assignment drops the future in place.
-                self.0 = Stage::Ended(Ok(output));
+                self.0 = FutureStage::Ended(Ok(output));
                 Step::Ended(None)
             }
             Poll::Pending => Step::Waits(slot.waiting().wait_for()),
@@ -67,11 +67,11 @@ where
     }
 
     fn end(&mut self, _: &Slot, exit: Exit) {
-        self.0 = Stage::Ended(Err(exit));
+        self.0 = FutureStage::Ended(Err(exit));
     }
 
     fn take_result(&mut self, result: &mut dyn Any) {
-        if let Stage::Ended(ended) = std::mem::replace(&mut self.0, Stage::Taken)
+        if let FutureStage::Ended(ended) = std::mem::replace(&mut self.0, FutureStage::Taken)
             && let Some(result) = result.downcast_mut::<Option<Result<F::Output, Exit>>>()
         {
             *result = Some(ended);

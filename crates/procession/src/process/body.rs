@@ -34,7 +34,7 @@ use crate::relations::signal::Signal;
 use crate::time::armed::Armed;
 
 /// An entry of a mailbox.
-pub(crate) type Event<M> = procession_queue::Event<M, System>;
+pub(crate) type Queued<M> = procession_queue::Event<M, System>;
 
 /// An entry that the runtime pushes.
 pub(crate) enum System {

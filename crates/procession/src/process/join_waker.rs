@@ -60,14 +60,14 @@ pub(crate) mod mutation {
 }
 
 /// The cell for the waker of the handle. `W` is a `Waker`, except in models.
-pub(crate) struct Waiter<W = Waker, const MUTATION: u8 = { mutation::SOUND }>(
+pub(crate) struct JoinWaker<W = Waker, const MUTATION: u8 = { mutation::SOUND }>(
     UnsafeCell<Option<W>>,
 );
 
 // SAFETY: [cell] at every moment, only one thread may touch the cell.
-unsafe impl<W: Send, const MUTATION: u8> Sync for Waiter<W, MUTATION> {}
+unsafe impl<W: Send, const MUTATION: u8> Sync for JoinWaker<W, MUTATION> {}
 
-impl<W, const MUTATION: u8> Waiter<W, MUTATION> {
+impl<W, const MUTATION: u8> JoinWaker<W, MUTATION> {
     pub(crate) fn empty() -> Self {
         Self(UnsafeCell::new(None))
     }
@@ -126,15 +126,15 @@ impl<W, const MUTATION: u8> Waiter<W, MUTATION> {
 mod models {
     use procession_sync::{Arc, explore, thread};
 
-    use super::{Waiter, mutation};
+    use super::{JoinWaker, mutation};
     use crate::process::state::State;
 
     /// Ends a process in its last step on another thread, while `handle` acts as a handle. Returns
     /// the waker that the end woke.
     fn end_against<R, const MUTATION: u8>(
-        handle: impl FnOnce(&State, &Waiter<u32, MUTATION>) -> R,
+        handle: impl FnOnce(&State, &JoinWaker<u32, MUTATION>) -> R,
     ) -> (R, Option<u32>) {
-        let process = Arc::new((State::vacant(), Waiter::<u32, MUTATION>::empty()));
+        let process = Arc::new((State::vacant(), JoinWaker::<u32, MUTATION>::empty()));
         process.0.renew();
         let _ = process.0.start();
         let end = {

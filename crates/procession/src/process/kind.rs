@@ -7,7 +7,7 @@ use procession_queue::Closed;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::deliver::{push_message, wake_all};
-use crate::process::body::Event;
+use crate::process::body::Queued;
 use crate::process::slot::{BoundedMailbox, Kind, Mailbox, Refused, Slot};
 use crate::process::unwind::{drop_each, drop_guarded};
 
@@ -65,12 +65,12 @@ impl Kind {
 /// `Kind::close` of a process that receives `M`.
 fn close<M: Send + 'static>(slot: &Slot) -> u32 {
     let mut messages = 0;
-    let mut dispose = |event: Event<M>| match event {
-        Event::Message(message) => {
+    let mut dispose = |event: Queued<M>| match event {
+        Queued::Message(message) => {
             messages += 1;
             dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Ended, message);
         }
-        Event::System(entry) => drop_guarded(entry),
+        Queued::System(entry) => drop_guarded(entry),
     };
     // SAFETY: [typed] this kind is of M.
     match unsafe { slot.mailbox::<M>() } {

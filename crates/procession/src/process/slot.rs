@@ -51,7 +51,7 @@ use crate::Pid;
 use crate::machine::value::Value;
 use crate::mailbox::bounded::{Bounded, MailboxSnapshot, WhenFull};
 use crate::process::body::{Body, System};
-use crate::process::join_waker::Waiter;
+use crate::process::join_waker::JoinWaker;
 use crate::process::refcount::PinCount;
 use crate::process::state::State;
 use crate::process::table::Free;
@@ -197,7 +197,7 @@ pub(crate) struct Slot {
     /// Null until it is needed. Set once while occupied.
     pub(crate) extra: AtomicPtr<Extra>,
     /// The waker of the handle.
-    pub(crate) waiter: Waiter,
+    pub(crate) waiter: JoinWaker,
 }
 
 // SAFETY: [pinned], [running] and [typed] define which thread may touch which field when; bodies,
@@ -225,7 +225,7 @@ impl Slot {
             kind: UnsafeCell::new(&NOTHING),
             location: UnsafeCell::new(Location::caller()),
             extra: AtomicPtr::new(ptr::null_mut()),
-            waiter: Waiter::empty(),
+            waiter: JoinWaker::empty(),
         }
     }
 

@@ -128,7 +128,7 @@ pub(crate) enum Wake {
 /// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Wait {
+pub(crate) enum WaitOutcome {
     /// The process waits. A wake-up will queue it.
     Parked,
     /// The process was woken meanwhile. The caller puts it into a run queue.
@@ -335,7 +335,7 @@ impl<const MUTATION: u8> State<MUTATION> {
 
     /// Ends a step of a process that waits.
     #[inline]
-    pub(crate) fn wait(&self, wait_for: WaitFor) -> Wait {
+    pub(crate) fn wait(&self, wait_for: WaitFor) -> WaitOutcome {
         let phase = match wait_for {
             WaitFor::Others => BLOCKED,
             WaitFor::Messages => IDLE,
@@ -344,16 +344,16 @@ impl<const MUTATION: u8> State<MUTATION> {
         let mut old = self.word.load(Relaxed);
         if MUTATION == mutation::WAIT_WITHOUT_LOOKING {
             self.word.store(old & !(PHASE | WOKEN) | phase, Release);
-            return Wait::Parked;
+            return WaitOutcome::Parked;
         }
         while old & WOKEN == 0 {
             // Ordering: Release pairs with the Acquire of `raise`, and so of the next `start`.
             match self.word.compare_exchange_weak(old, old & !PHASE | phase, AcqRel, Relaxed) {
-                Ok(_) => return Wait::Parked,
+                Ok(_) => return WaitOutcome::Parked,
                 Err(now) => old = now,
             }
         }
-        Wait::Enqueue
+        WaitOutcome::Enqueue
     }
 
     /// Ends a process that has left its result in the body. Returns whether a handle takes the

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use crate::coroutine::frame::{Resuming, Running, suspendable};
+use crate::coroutine::frame::{Resuming, SavedStep, suspendable};
 use crate::scheduler::current;
 use crate::scheduler::current::{Current, Entered, Section};
 use crate::scheduler::error::BlockOnError;
@@ -121,8 +121,8 @@ fn block_in_section<F: Future>(
     let waker = Waker::from(Arc::clone(root));
     // The future belongs to what runs here, perhaps a coroutine. The processes and timers that this
     // thread runs meanwhile do not.
-    let running = Running::now();
-    let _turned = Resuming::with(Running::NOTHING);
+    let running = SavedStep::now();
+    let _turned = Resuming::with(SavedStep::NOTHING);
     let mut poll = || {
         let _resuming = Resuming::with(running);
         match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
@@ -188,7 +188,7 @@ pub(crate) fn drain(shared: &Arc<Shared>) {
 pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
     match shared.take_callers_seat() {
         Some((seat, core)) => {
-            let _turned = Resuming::with(Running::NOTHING);
+            let _turned = Resuming::with(SavedStep::NOTHING);
             let _visit = Visit(shared);
             sit(Arc::clone(shared), seat, core, false, Stay::Idle);
             true

@@ -31,7 +31,7 @@ use crate::scheduler::threads::state::{Hook, ThreadOptions, ThreadSupply};
 use crate::sys::{Cpus, World};
 use crate::util::out_of_range::OutOfRange;
 use crate::watchdog;
-use crate::watchdog::state::{Observer, Stall, Watchdog, WatchdogOptions};
+use crate::watchdog::state::{Stall, StallObserver, Watchdog, WatchdogOptions};
 
 /// The default limit of processes: 2 GiB of control blocks.
 pub(crate) const PROCESSES_DEFAULT: u32 = 1 << 24;
@@ -78,12 +78,12 @@ pub struct Builder {
     pub(crate) watchdog: bool,
     pub(crate) stall_after: Duration,
     pub(crate) max_computing: Option<usize>,
-    pub(crate) on_stall: Option<Observer>,
+    pub(crate) on_stall: Option<StallObserver>,
     pub(crate) handlers: Vec<(CommandId, Arc<dyn Handler>)>,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
     #[cfg(feature = "tokio")]
-    pub(crate) tokio: crate::bridge::runtime::Choice,
+    pub(crate) tokio: crate::bridge::runtime::RuntimeChoice,
 }
 
 impl fmt::Debug for Builder {
@@ -383,7 +383,7 @@ impl Builder {
     /// ```
     #[cfg(feature = "tokio")]
     pub fn tokio(mut self) -> Self {
-        self.tokio = crate::bridge::runtime::Choice::Own;
+        self.tokio = crate::bridge::runtime::RuntimeChoice::Own;
         self
     }
 
@@ -392,7 +392,7 @@ impl Builder {
     /// `new_current_thread` serves nothing except while its thread is in its `block_on`.
     #[cfg(feature = "tokio")]
     pub fn tokio_on(mut self, runtime: tokio::runtime::Handle) -> Self {
-        self.tokio = crate::bridge::runtime::Choice::Given(runtime);
+        self.tokio = crate::bridge::runtime::RuntimeChoice::Given(runtime);
         self
     }
 

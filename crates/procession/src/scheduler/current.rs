@@ -29,7 +29,7 @@ use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
-use crate::scheduler::wait_cycle::Registered;
+use crate::scheduler::wait_cycle::RegisteredRoot;
 
 /// The scheduler that the calling thread belongs to.
 pub(crate) enum Current {
@@ -173,7 +173,7 @@ impl Section {
     /// panics, it is never refused.
     pub(crate) fn wait_for(&self, root: &Arc<BlockOnFuture>) -> Option<WaitNote<'_>> {
         let Some(local) = &self.0 else { return Some(WaitNote(None)) };
-        let registered = Registered::new(local.shared.seat(local.seat), root);
+        let registered = RegisteredRoot::new(local.shared.seat(local.seat), root);
         let is_free = !local.step.is_any() || thread::panicking();
         if is_free || local.shared.rest().has_thread {
             return Some(WaitNote(Some(registered)));
@@ -188,7 +188,8 @@ impl Section {
 /// The note of what this thread waits for. Its drop removes the note.
 #[must_use]
 pub(crate) struct WaitNote<'a>(
-    #[expect(dead_code, reason = "its drop tells that the wait is over")] Option<Registered<'a>>,
+    #[expect(dead_code, reason = "its drop tells that the wait is over")]
+    Option<RegisteredRoot<'a>>,
 );
 
 impl Drop for Section {

@@ -118,7 +118,7 @@ struct DriverRole {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DriverState {
     role: Option<DriverRole>,
     has_descriptors: bool,
 }
@@ -146,14 +146,14 @@ pub(crate) enum Owed {
 }
 
 #[derive(Debug)]
-pub(crate) struct Driver<const MUTATION: u8 = { mutation::SOUND }>(Mutex<State>);
+pub(crate) struct Driver<const MUTATION: u8 = { mutation::SOUND }>(Mutex<DriverState>);
 
 impl<const MUTATION: u8> Driver<MUTATION> {
     pub(crate) fn none() -> Self {
         Self(Mutex::default())
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut DriverState) -> R) -> R {
         change(&mut self.0.lock())
     }
 

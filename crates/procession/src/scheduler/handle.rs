@@ -79,7 +79,7 @@ impl Scheduler {
             dead_letters: None,
             relay: None,
             #[cfg(feature = "tokio")]
-            tokio: crate::bridge::runtime::Choice::None,
+            tokio: crate::bridge::runtime::RuntimeChoice::None,
         }
     }
 

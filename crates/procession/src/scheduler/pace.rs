@@ -237,7 +237,7 @@ pub(crate) struct OwedTurns {
 /// The class that has the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Turn {
+pub(crate) enum NextTurn {
     /// The oldest woken process.
     Woken,
     /// The oldest continued process.
@@ -267,42 +267,42 @@ impl OwedTurns {
     /// Returns the next turn. Woken processes have every other turn, and continued ones every other
     /// turn of those that are left. If the class has no process, the caller reports that with
     /// [`none_left`](Self::none_left).
-    pub(crate) fn next(&self) -> Turn {
+    pub(crate) fn next(&self) -> NextTurn {
         if !self.was_woken.get() && self.woken.get() > 0 {
             self.was_woken.set(true);
             self.woken.set(self.woken.get() - 1);
-            return Turn::Woken;
+            return NextTurn::Woken;
         }
         self.was_woken.set(false);
         if !self.was_continued.get() && self.continued.get() > 0 {
             self.was_continued.set(true);
             self.continued.set(self.continued.get() - 1);
-            return Turn::Continued;
+            return NextTurn::Continued;
         }
         self.was_continued.set(false);
         if self.spawned.get() > 0 {
             self.spawned.set(self.spawned.get() - 1);
-            return Turn::Spawned;
+            return NextTurn::Spawned;
         }
         self.is_any.set(self.woken.get() + self.continued.get() > 0);
-        Turn::Any
+        NextTurn::Any
     }
 
     /// Reports that no process could have this turn: thieves took the processes, or they ran
     /// before.
-    pub(crate) fn none_left(&self, turn: Turn) {
+    pub(crate) fn none_left(&self, turn: NextTurn) {
         match turn {
-            Turn::Woken => self.woken.set(0),
-            Turn::Continued => self.continued.set(0),
-            Turn::Spawned => self.spawned.set(0),
-            Turn::Any => {}
+            NextTurn::Woken => self.woken.set(0),
+            NextTurn::Continued => self.continued.set(0),
+            NextTurn::Spawned => self.spawned.set(0),
+            NextTurn::Any => {}
         }
     }
 }
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
-    use super::{FAIRNESS, Look, OwedTurns, Pace, READ_EVERY, SERVE_EVERY, Turn};
+    use super::{FAIRNESS, Look, NextTurn, OwedTurns, Pace, READ_EVERY, SERVE_EVERY};
 
     /// The interval of a watchdog.
     const BEACON_EVERY: u64 = 2_500_000;
@@ -461,7 +461,7 @@ mod tests {
         let owed = OwedTurns::default();
         owed.note(3, 2, 1);
         let turns: Vec<_> = (0..9).map(|_| owed.next()).collect();
-        use Turn::{Any, Continued, Spawned, Woken};
+        use NextTurn::{Any, Continued, Spawned, Woken};
         assert_eq!(turns, [Woken, Continued, Woken, Spawned, Woken, Continued, Any, Any, Any]);
         assert!(!owed.is_any());
     }
@@ -471,9 +471,9 @@ mod tests {
         let owed = OwedTurns::default();
         owed.note(3, 0, 0);
         let turn = owed.next();
-        assert_eq!(turn, Turn::Woken);
+        assert_eq!(turn, NextTurn::Woken);
         owed.none_left(turn);
-        assert_eq!(owed.next(), Turn::Any);
+        assert_eq!(owed.next(), NextTurn::Any);
         assert!(!owed.is_any());
     }
 }

@@ -89,7 +89,7 @@ impl BlockOnFuture {
             self.polls.store(false, Relaxed);
             return false;
         }
-        let _counted = Counted(&self.shared);
+        let _counted = RootPolled(&self.shared);
         let is_complete = poll();
         // Ordering: Release pairs with the Acquire of `stands_still`.
         self.polls.store(is_complete, Release);
@@ -98,9 +98,9 @@ impl BlockOnFuture {
 }
 
 /// Counts a root as ready while it is polled, even if the poll panics.
-struct Counted<'a>(&'a Shared);
+struct RootPolled<'a>(&'a Shared);
 
-impl Drop for Counted<'_> {
+impl Drop for RootPolled<'_> {
     fn drop(&mut self) {
         self.0.uncount_ready_root();
     }

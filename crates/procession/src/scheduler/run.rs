@@ -7,7 +7,7 @@ use procession_sync::atomic::Ordering::{Relaxed, Release};
 use crate::Exit;
 use crate::process::body::Step;
 use crate::process::slot::Ready;
-use crate::process::state::Wait;
+use crate::process::state::WaitOutcome;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
@@ -54,7 +54,7 @@ impl LocalWorker {
         match step {
             Ok(Step::Waits(wait_for)) if !self.step.gives_way.get() => {
                 self.step.process.set(None);
-                if slot.state.wait(wait_for) == Wait::Enqueue {
+                if slot.state.wait(wait_for) == WaitOutcome::Enqueue {
                     self.push_continued(ready);
                 }
             }

@@ -7,7 +7,7 @@ use procession_sync::hint;
 use crate::process::slot::Ready;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::{LocalWorker, NEXT_AGE, ROUNDS, SeenNext};
-use crate::scheduler::pace::Turn;
+use crate::scheduler::pace::NextTurn;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::worker::queue_share;
 
@@ -61,12 +61,12 @@ impl LocalWorker {
         let turn = core.owed.next();
         let found = match turn {
             // Bound and other woken processes alternate in these turns.
-            Turn::Woken => {
+            NextTurn::Woken => {
                 self.find_woken_bound().or_else(|| core.woken.pop()).or_else(|| self.pop_bound())
             }
-            Turn::Continued => self.pop_continued(),
-            Turn::Spawned => core.deque.pop_oldest(),
-            Turn::Any => return None,
+            NextTurn::Continued => self.pop_continued(),
+            NextTurn::Spawned => core.deque.pop_oldest(),
+            NextTurn::Any => return None,
         };
         if found.is_none() {
             core.owed.none_left(turn);

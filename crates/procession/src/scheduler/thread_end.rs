@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::coroutine::frame::{Resuming, Running};
+use crate::coroutine::frame::{Resuming, SavedStep};
 use crate::scheduler::current;
 use crate::scheduler::local::Stay;
 use crate::scheduler::seat_id::SeatId;
@@ -25,12 +25,12 @@ use crate::sys::World;
 
 thread_local! {
     /// The schedulers in which this thread has left coroutines that stay on it.
-    static LEFT: Left = const { Left(RefCell::new(Vec::new())) };
+    static LEFT: SchedulersLeft = const { SchedulersLeft(RefCell::new(Vec::new())) };
 }
 
-struct Left(RefCell<Vec<Weak<Shared>>>);
+struct SchedulersLeft(RefCell<Vec<Weak<Shared>>>);
 
-impl Drop for Left {
+impl Drop for SchedulersLeft {
     fn drop(&mut self) {
         // The main thread ends with the program, which does not wait for destructors of coroutines.
         if World::is_main_thread() {
@@ -56,7 +56,7 @@ impl Drop for Visit<'_> {
         if counted == 0 || !self.0.idle.is_absent_for(current::thread_number()) {
             return;
         }
-        let note = |left: &Left| {
+        let note = |left: &SchedulersLeft| {
             let shared = Arc::downgrade(self.0);
             let mut left = left.0.borrow_mut();
             left.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&shared));
@@ -74,7 +74,7 @@ fn end_coroutines(shared: &Arc<Shared>) {
     if !shared.idle.is_absent_for(current::thread_number()) {
         return;
     }
-    let _turned = Resuming::with(Running::NOTHING);
+    let _turned = Resuming::with(SavedStep::NOTHING);
     if let Some((seat, core)) = shared.take_callers_seat() {
         sit(Arc::clone(shared), seat, core, false, Stay::EndCoroutines(Vec::new()));
     }

@@ -78,7 +78,7 @@ pub(crate) mod mutation {
 const LOOKS: u32 = if cfg!(procession_loom) { 5 } else { 1000 };
 
 /// A root future, as this protocol sees it. There is one real implementation, and one for models.
-pub(crate) trait Waits: Sized {
+pub(crate) trait RootWaits: Sized {
     type Scheduler;
 
     /// Returns the scheduler that runs what the root waits for.
@@ -107,7 +107,7 @@ enum Found {
 
 /// `Ask`, with a root that `registered` keeps registered. Returns `None` if the wait is refused. No
 /// user code runs under the lock.
-pub(crate) fn ask<W: Waits, R, const MUTATION: u8>(
+pub(crate) fn ask<W: RootWaits, R, const MUTATION: u8>(
     lock: &Mutex<()>,
     registered: R,
     root: &Arc<W>,
@@ -143,7 +143,7 @@ pub(crate) fn ask<W: Waits, R, const MUTATION: u8>(
 }
 
 /// `Follow`, from the first of the roots, which is the caller's own. Adds the roots that it finds.
-fn follow<W: Waits>(roots: &mut Vec<Arc<W>>) -> Found {
+fn follow<W: RootWaits>(roots: &mut Vec<Arc<W>>) -> Found {
     let mut found = Found::Nobody;
     let mut at = 0;
     while let Some(root) = roots.get(at) {
@@ -163,7 +163,7 @@ fn follow<W: Waits>(roots: &mut Vec<Arc<W>>) -> Found {
 }
 
 #[cfg(not(procession_loom))]
-pub(crate) use real::{Registered, ask_in_program};
+pub(crate) use real::{RegisteredRoot, ask_in_program};
 
 #[cfg(not(procession_loom))]
 mod real {
@@ -175,19 +175,19 @@ mod real {
     use crate::scheduler::root::BlockOnFuture;
     use crate::scheduler::seat::Seat;
     use crate::scheduler::shared::Shared;
-    use crate::scheduler::wait_cycle::{Waits, ask, mutation};
+    use crate::scheduler::wait_cycle::{RootWaits, ask, mutation};
 
     /// The lock of the thread that asks.
     static ASKING: Mutex<()> = Mutex::new(());
 
     /// Keeps the root registered that the thread of a seat waits for, until it is dropped.
-    pub(crate) struct Registered<'a> {
+    pub(crate) struct RegisteredRoot<'a> {
         seat: &'a Seat,
         /// The outer root, if its poll has begun to wait in turn.
         outer: Option<Arc<BlockOnFuture>>,
     }
 
-    impl<'a> Registered<'a> {
+    impl<'a> RegisteredRoot<'a> {
         /// `Register`.
         pub(crate) fn new(seat: &'a Seat, root: &Arc<BlockOnFuture>) -> Self {
             let mut waits_for = seat.waits_for.lock();
@@ -196,7 +196,7 @@ mod real {
         }
     }
 
-    impl Drop for Registered<'_> {
+    impl Drop for RegisteredRoot<'_> {
         fn drop(&mut self) {
             let mut waits_for = self.seat.waits_for.lock();
             let own = mem::replace(&mut *waits_for, self.outer.take());
@@ -207,13 +207,13 @@ mod real {
 
     /// `Ask`, among all schedulers of the program.
     pub(crate) fn ask_in_program<'a>(
-        registered: Registered<'a>,
+        registered: RegisteredRoot<'a>,
         root: &Arc<BlockOnFuture>,
-    ) -> Option<Registered<'a>> {
+    ) -> Option<RegisteredRoot<'a>> {
         ask::<_, _, { mutation::SOUND }>(&ASKING, registered, root)
     }
 
-    impl Waits for BlockOnFuture {
+    impl RootWaits for BlockOnFuture {
         type Scheduler = Shared;
 
         fn scheduler(&self) -> &Arc<Shared> {
@@ -245,7 +245,7 @@ mod models {
     use procession_sync::atomic::Ordering::{Acquire, Release};
     use procession_sync::{Arc, Mutex, explore, thread};
 
-    use super::{Waits, ask, mutation};
+    use super::{RootWaits, ask, mutation};
 
     /// A scheduler of one thread: whether the thread has given its permit back, and the root that
     /// it waits for.
@@ -261,7 +261,7 @@ mod models {
         waits: AtomicBool,
     }
 
-    impl Waits for BlockOnFuture {
+    impl RootWaits for BlockOnFuture {
         type Scheduler = One;
 
         fn scheduler(&self) -> &Arc<One> {
@@ -283,9 +283,9 @@ mod models {
         }
     }
 
-    struct Registered<'a>(&'a One);
+    struct RegisteredRoot<'a>(&'a One);
 
-    impl Drop for Registered<'_> {
+    impl Drop for RegisteredRoot<'_> {
         fn drop(&mut self) {
             drop(self.0.waits_for.lock().take());
         }
@@ -301,7 +301,7 @@ mod models {
         };
         let root = Arc::new(root);
         *own.waits_for.lock() = Some(Arc::clone(&root));
-        match ask::<_, _, MUTATION>(lock, Registered(own), &root) {
+        match ask::<_, _, MUTATION>(lock, RegisteredRoot(own), &root) {
             Some(registered) => {
                 // The root is polled. In this model it then waits to the end.
                 root.waits.store(true, Release);

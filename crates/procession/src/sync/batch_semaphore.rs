@@ -47,7 +47,7 @@ pub(crate) mod mutation {
 }
 
 #[derive(Debug)]
-struct State {
+struct SemaphoreState {
     free: usize,
     waiters: Waiters<usize>,
     closed: bool,
@@ -55,7 +55,7 @@ struct State {
 
 /// A number of permits, and the waiters for them.
 #[derive(Debug)]
-pub(crate) struct BatchSemaphore<const MUTATION: u8 = { mutation::SOUND }>(Lock<State>);
+pub(crate) struct BatchSemaphore<const MUTATION: u8 = { mutation::SOUND }>(Lock<SemaphoreState>);
 
 /// The result of an acquisition.
 pub(crate) enum Entry {
@@ -64,7 +64,7 @@ pub(crate) enum Entry {
     Closed,
 }
 
-impl State {
+impl SemaphoreState {
     fn take(&mut self, wanted: usize) -> bool {
         let granted = self.waiters.is_empty() && self.free >= wanted;
         if granted {
@@ -88,10 +88,10 @@ impl State {
 
 impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
     pub(crate) fn new(free: usize) -> Self {
-        Self(Lock::new(State { free, waiters: Waiters::new(), closed: false }))
+        Self(Lock::new(SemaphoreState { free, waiters: Waiters::new(), closed: false }))
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut SemaphoreState) -> R) -> R {
         change(&mut self.0.lock())
     }
 

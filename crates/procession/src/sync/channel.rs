@@ -48,7 +48,7 @@ use crate::time::{self, Timeout};
 
 pub(crate) mod core;
 
-use self::core::{ChannelCore, Nothing, Received, Refused, Sent};
+use self::core::{ChannelCore, NotReceived, NotSent, Received, Sent};
 
 pub(crate) struct Channel<T> {
     pub(crate) core: ChannelCore<T>,
@@ -200,8 +200,8 @@ impl<T> Sender<T> {
                 wake(waiter);
                 Ok(())
             }
-            Err(Refused::Full(message)) => Err(TrySendError::Full(message)),
-            Err(Refused::Closed(message)) => Err(TrySendError::Closed(message)),
+            Err(NotSent::Full(message)) => Err(TrySendError::Full(message)),
+            Err(NotSent::Closed(message)) => Err(TrySendError::Closed(message)),
         }
     }
 
@@ -278,8 +278,8 @@ impl<T> Receiver<T> {
                 wake(waiter);
                 Ok(message)
             }
-            Err(Nothing::Empty) => Err(TryRecvError::Empty),
-            Err(Nothing::Closed) => Err(TryRecvError::Closed),
+            Err(NotReceived::Empty) => Err(TryRecvError::Empty),
+            Err(NotReceived::Closed) => Err(TryRecvError::Closed),
         }
     }
 
@@ -381,7 +381,7 @@ impl<T> Future for Sending<'_, T> {
                     wake(waiter);
                     return Poll::Ready(Ok(()));
                 }
-                Err(Refused::Closed(message) | Refused::Full(message)) => {
+                Err(NotSent::Closed(message) | NotSent::Full(message)) => {
                     return Poll::Ready(Err(SendError(message)));
                 }
                 Ok(Sent::Waits(place)) => send.place = Some(place),
@@ -442,7 +442,7 @@ impl<T> Future for Receiving<'_, T> {
                     receive.place = Some(place);
                     None
                 }
-                Err(Nothing::Closed | Nothing::Empty) => Some(None),
+                Err(NotReceived::Closed | NotReceived::Empty) => Some(None),
             }
         };
         match came {

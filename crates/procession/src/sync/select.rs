@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-use crate::sync::channel::core::{Nothing, Refused};
+use crate::sync::channel::core::{NotReceived, NotSent};
 use crate::sync::channel::{Receiver, SendError, Sender, cancel_receiver};
 use crate::sync::wait_list::{Another, Choice, Place, wake};
 use crate::time::sleep;
@@ -297,8 +297,8 @@ impl<T, R, F: FnOnce(Option<T>) -> R> Arm<R> for ReceiveArm<'_, T, F> {
                 wake(waiter);
                 Some(message)
             }
-            Err(Nothing::Closed) => None,
-            Err(Nothing::Empty) => return None,
+            Err(NotReceived::Closed) => None,
+            Err(NotReceived::Empty) => return None,
         };
         self.then.take().map(|then| then(message))
     }
@@ -343,8 +343,8 @@ impl<T, R, F: FnOnce(Result<(), SendError<T>>) -> R> Arm<R> for SendArm<'_, T, F
                 wake(waiter);
                 Ok(())
             }
-            Err(Refused::Closed(message)) => Err(SendError(message)),
-            Err(Refused::Full(message)) => {
+            Err(NotSent::Closed(message)) => Err(SendError(message)),
+            Err(NotSent::Full(message)) => {
                 self.message = Some(message);
                 return None;
             }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::io::readiness::{Event, Token};
+use crate::io::readiness::{DescriptorToken, ReadyEvent};
 
 /// Maximum number of events per call. Further events come with the next call. A FIFO ring has room
 /// for as many processes.
@@ -59,7 +59,11 @@ impl Kernel {
     }
 
     /// Registers a descriptor. From now on each of its changes is an event with this token.
-    pub(crate) fn register(&self, descriptor: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+    pub(crate) fn register(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        token: DescriptorToken,
+    ) -> io::Result<()> {
         use epoll::EventFlags as Flags;
         let flags = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::PRI | Flags::ET;
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token.raw()), flags)?)
@@ -84,7 +88,7 @@ impl Kernel {
     pub(crate) fn wait(
         &self,
         timeout: Option<Duration>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<ReadyEvent>,
     ) -> io::Result<()> {
         const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let waits = timeout != Some(Duration::ZERO);
@@ -119,12 +123,12 @@ impl Kernel {
     }
 }
 
-fn translate(event: &epoll::Event) -> Option<Event> {
+fn translate(event: &epoll::Event) -> Option<ReadyEvent> {
     use epoll::EventFlags as Flags;
     let (flags, token) = (event.flags, event.data.u64());
     let ended = flags.intersects(Flags::HUP | Flags::ERR);
-    (token != BELL).then(|| Event {
-        token: Token::from_raw(token),
+    (token != BELL).then(|| ReadyEvent {
+        token: DescriptorToken::from_raw(token),
         read: ended || flags.intersects(Flags::IN | Flags::RDHUP | Flags::PRI),
         write: ended || flags.intersects(Flags::OUT),
         // Urgent data splits the data that can be read, so a short read proves nothing from now on.

@@ -200,7 +200,7 @@ use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 use procession_sync::atomic::{AtomicU32, AtomicU64};
 
 use heap::{Heap, Key, NEVER};
-use slot::{Slot, Table};
+use slot::{TimerSlot, TimerTable};
 
 use crate::util::biased_lock::{Guard, Lock};
 use crate::util::prefetch::prefetch;
@@ -366,7 +366,7 @@ struct Apart<T>(T);
 pub(crate) struct Timers<A, const MUTATION: u8 = { mutation::SOUND }> {
     ledger: Apart<Lock<Ledger>>,
     outside: Apart<Outside>,
-    table: Table<A, MUTATION>,
+    table: TimerTable<A, MUTATION>,
     limit: u32,
 }
 
@@ -405,7 +405,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         Self {
             ledger: Apart(Lock::new(ledger)),
             outside: Apart(outside),
-            table: Table::new(limit, generation),
+            table: TimerTable::new(limit, generation),
             limit,
         }
     }
@@ -420,7 +420,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         self.ledger.0.try_lock()
     }
 
-    fn slot(&self, number: u32) -> &Slot<A, MUTATION> {
+    fn slot(&self, number: u32) -> &TimerSlot<A, MUTATION> {
         self.table.get(number).expect("heap and lists hold slots that were made")
     }
 
@@ -610,7 +610,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         &self,
         ledger: &mut Ledger,
         number: u32,
-        slot: &Slot<A, MUTATION>,
+        slot: &TimerSlot<A, MUTATION>,
         when: u64,
     ) -> bool {
         // If a visitor is resetting the timer, either reset may count as the last: the visitor has
@@ -621,7 +621,13 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
 
     /// Makes a timer's key no later than its deadline. Returns `true` if the timer may be the
     /// earliest.
-    fn place(&self, ledger: &mut Ledger, number: u32, slot: &Slot<A, MUTATION>, when: u64) -> bool {
+    fn place(
+        &self,
+        ledger: &mut Ledger,
+        number: u32,
+        slot: &TimerSlot<A, MUTATION>,
+        when: u64,
+    ) -> bool {
         match ledger.heap.when_of(number) {
             Some(bound) if bound <= when => {}
             Some(_) => ledger.heap.change(number, when),

@@ -95,7 +95,7 @@ pub struct StallSnapshot {
     pub watched_threads: u64,
 }
 
-pub(crate) type Observer = Arc<dyn Fn(&Stall) + Send + Sync>;
+pub(crate) type StallObserver = Arc<dyn Fn(&Stall) + Send + Sync>;
 
 /// The builder's options for the watchdog.
 pub(crate) struct WatchdogOptions {
@@ -103,7 +103,7 @@ pub(crate) struct WatchdogOptions {
     pub(crate) stall_after: u64,
     /// Maximum number of computing workers that may be replaced at once.
     pub(crate) max_computing: usize,
-    pub(crate) on_stall: Option<Observer>,
+    pub(crate) on_stall: Option<StallObserver>,
 }
 
 /// The state that the scheduler and its watchdog share.
@@ -112,11 +112,11 @@ pub(crate) struct Watchdog {
     pub(crate) parker: Parker,
     pub(crate) park: WatchdogPark,
     pub(crate) is_started: AtomicBool,
-    pub(crate) counts: Counts,
+    pub(crate) counts: StallCounts,
 }
 
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(crate) struct StallCounts {
     pub(crate) blocked: AtomicU64,
     pub(crate) computing: AtomicU64,
     pub(crate) replaced: AtomicU64,
@@ -136,12 +136,12 @@ impl Watchdog {
             parker: Parker::default(),
             park: WatchdogPark::default(),
             is_started,
-            counts: Counts::default(),
+            counts: StallCounts::default(),
         }
     }
 
     /// Takes the observer, to be dropped.
-    pub(crate) fn take_observer(&mut self) -> Option<Observer> {
+    pub(crate) fn take_observer(&mut self) -> Option<StallObserver> {
         self.options.on_stall.take()
     }
 

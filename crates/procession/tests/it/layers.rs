@@ -1,4 +1,5 @@
-//! The layers of the crate: which rooms may import which, and that state never imports verbs.
+//! The layers of the crate: which rooms may import which, that state never imports verbs, and that
+//! no two types share a name.
 //!
 //! The test reads the source, as `seams.rs` of `procession-sync` does. It understands `use`
 //! statements and paths that begin with `crate::`, and leaves out the code of tests.
@@ -212,6 +213,56 @@ fn rooms_import_only_what_they_may() {
 fn the_reader_of_imports_knows_groups() {
     assert_eq!(paths("a::b::C;"), ["a::b::C"]);
     assert_eq!(paths("a::{b, c::{D, self}, e};"), ["a::b", "a::c::D", "a::c::self", "a::e"]);
+}
+
+/// The names that several types of the crate have, each with the reason.
+const SHARED_NAMES: &[(&str, &str)] = &[
+    ("Builder", "public: each module has one thing to build"),
+    ("Child", "public, and the child in the tree of a supervisor"),
+    ("Context", "public: that of a coroutine extends that of a process"),
+    ("SendError", "public: a channel's and a mailbox's, as in std and tokio"),
+    ("Timer", "public: `http::Timer` implements the trait of that name of hyper"),
+];
+
+/// Returns the name of the type that the line defines. An indented `type` belongs to a trait.
+fn defined_type(line: &str) -> Option<&str> {
+    let code = line.trim_start();
+    let code = match code.strip_prefix("pub(") {
+        Some(rest) => rest.split_once(") ")?.1,
+        None => code.strip_prefix("pub ").unwrap_or(code),
+    };
+    let code = code.strip_prefix("unsafe ").unwrap_or(code);
+    let (keyword, rest) = code.split_once(' ')?;
+    let defines = matches!(keyword, "struct" | "enum" | "trait" | "union")
+        || (keyword == "type" && !line.starts_with(' '));
+    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+    (defines && end > 0).then(|| &rest[..end])
+}
+
+#[test]
+fn no_two_types_have_one_name() {
+    let modules = modules();
+    let mut defined = BTreeMap::<&str, Vec<&str>>::new();
+    for (module, code) in &modules {
+        for name in code.lines().filter_map(defined_type) {
+            defined.entry(name).or_default().push(module);
+        }
+    }
+    assert!(defined.len() > 400, "the types were found: {}", defined.len());
+    defined.retain(|_, places| places.len() > 1);
+    let known: Vec<_> = SHARED_NAMES.iter().map(|&(name, _)| name).collect();
+    let shared: Vec<_> = defined.keys().copied().collect();
+    assert_eq!(shared, known, "the names that types share, and the list: {defined:?}");
+}
+
+#[test]
+fn the_reader_of_types_knows_visibilities() {
+    assert_eq!(defined_type("pub(crate) struct Slot {"), Some("Slot"));
+    assert_eq!(defined_type("    enum Next<T> {"), Some("Next"));
+    assert_eq!(defined_type("pub unsafe trait Body {"), Some("Body"));
+    assert_eq!(defined_type("type Hook = Arc<dyn Fn()>;"), Some("Hook"));
+    assert_eq!(defined_type("    type Output = T;"), None);
+    assert_eq!(defined_type("let structure = enumeration;"), None);
 }
 
 /// The modules with unsafe code. `ARCHITECTURE.md` lists them by room.

@@ -8,7 +8,7 @@ use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
 use procession_sync::{Arc, explore, thread};
 
 use super::mutation::{self, SOUND};
-use super::{Event, Left, Source, Sources, WaiterId};
+use super::{ReadyEvent, Source, Sources, WaiterId, WakerLeft};
 
 /// A waker that records that it was woken.
 struct Woken(AtomicBool);
@@ -19,8 +19,14 @@ impl Wake for Woken {
     }
 }
 
-fn readable<const MUTATION: u8>(source: &Source<MUTATION>) -> Event {
-    Event { token: source.token, read: true, write: false, read_closed: false, write_closed: false }
+fn readable<const MUTATION: u8>(source: &Source<MUTATION>) -> ReadyEvent {
+    ReadyEvent {
+        token: source.token,
+        read: true,
+        write: false,
+        read_closed: false,
+        write_closed: false,
+    }
 }
 
 /// Data arrives and is reported while a process finds nothing and waits.
@@ -55,7 +61,7 @@ fn set<const MUTATION: u8>() {
             }
             waits = matches!(
                 source.read.leave(&mut Some(WaiterId::ANY), Waker::from(StdArc::clone(&woken))),
-                Left::Waits(_)
+                WakerLeft::Waits(_)
             );
             if waits {
                 break;

@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::aside::Mark;
-use crate::process::body::{Event as Queued, System};
+use crate::process::body::{Queued, System};
 use crate::process::slot::Mailbox;
 use crate::relations::signal::{Down, MonitorRef, Signal};
 

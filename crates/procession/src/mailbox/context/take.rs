@@ -6,7 +6,7 @@ use super::Context;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::event::Event;
-use crate::process::body::{Event as Queued, System};
+use crate::process::body::{Queued, System};
 use crate::process::slot::Mailbox;
 use crate::process::unwind::drop_guarded;
 use crate::relations::links;

@@ -7,13 +7,13 @@ pub(super) const HOLES_MAX: usize = 64;
 
 /// Jobs in the order of their tickets.
 #[derive(Debug)]
-pub(super) struct Queue<J> {
+pub(super) struct JobQueue<J> {
     /// A withdrawn job leaves a hole, so that the others keep their order.
     pub(super) entries: VecDeque<(u64, Option<J>)>,
     pub(super) jobs: usize,
 }
 
-impl<J> Queue<J> {
+impl<J> JobQueue<J> {
     pub(super) fn new() -> Self {
         Self { entries: VecDeque::new(), jobs: 0 }
     }

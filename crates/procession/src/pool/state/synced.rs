@@ -11,7 +11,7 @@ use super::idle::{IdleStack, IdleWorker};
 use super::outcome::{Admission, Ended, EnterError, Quiescence, Verdict};
 use super::picture::{Limits, Totals};
 use super::places::Places;
-use super::queue::Queue;
+use super::queue::JobQueue;
 use super::seat::{Order, PoolSeat};
 use super::wakes::{Launch, Wakes};
 use crate::scheduler::seat_id::NEVER;
@@ -31,7 +31,7 @@ pub(super) struct Synced<J> {
     pub(super) retries: bool,
     /// The time of the next reap that is arranged, or `NEVER`.
     pub(super) reap_at: u64,
-    pub(super) queue: Queue<J>,
+    pub(super) queue: JobQueue<J>,
     pub(super) last_ticket: u64,
     pub(super) places: Places,
     pub(super) blocked: Blocked,
@@ -54,7 +54,7 @@ impl<J> Synced<J> {
             idle: IdleStack::new(),
             retries: false,
             reap_at: NEVER,
-            queue: Queue::new(),
+            queue: JobQueue::new(),
             last_ticket: 0,
             places: Places::new(),
             blocked: Blocked::new(),

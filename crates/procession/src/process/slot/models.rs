@@ -13,7 +13,7 @@ use procession_sync::cell::UnsafeCell;
 use procession_sync::{Arc, explore, thread};
 
 use crate::process::refcount::{self, PinCount, Unpinned};
-use crate::process::state::{self, ProcessState, State, Wait, WaitFor, Wake};
+use crate::process::state::{self, ProcessState, State, WaitFor, WaitOutcome, Wake};
 
 /// The defects that canary models plant in [`Process`], one at a time.
 mod mutation {
@@ -139,7 +139,7 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
             && (OWN_MUTATION == mutation::WAIT_WITHOUT_ARMING
                 || self.with_mailbox(EventQueue::arm));
         let has_entry = if waits {
-            self.state.wait(WaitFor::Messages) == Wait::Enqueue
+            self.state.wait(WaitFor::Messages) == WaitOutcome::Enqueue
         } else {
             self.state.give_way();
             true

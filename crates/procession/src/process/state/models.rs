@@ -3,7 +3,7 @@ use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use procession_sync::cell::UnsafeCell;
 use procession_sync::{Arc, explore, thread};
 
-use super::{State, Wait, WaitFor, Wake, mutation};
+use super::{State, WaitFor, WaitOutcome, Wake, mutation};
 
 /// A process checks for messages, finds none and waits, while two threads leave one each and wake
 /// it.
@@ -23,7 +23,7 @@ fn wakes_against_wait<const MUTATION: u8>() {
         let _ = state.start();
         let seen = messages.load(Relaxed);
         if seen < 2 {
-            entries += u32::from(state.wait(WaitFor::Messages) == Wait::Enqueue);
+            entries += u32::from(state.wait(WaitFor::Messages) == WaitOutcome::Enqueue);
         } else {
             state.give_way();
             entries += 1;
@@ -71,7 +71,7 @@ fn wake_against_steps<const MUTATION: u8>() {
         loop {
             let _ = state.start();
             found = message.load(Relaxed) == 1;
-            if state.wait(WaitFor::Messages) == Wait::Parked {
+            if state.wait(WaitFor::Messages) == WaitOutcome::Parked {
                 break;
             }
         }

@@ -2,7 +2,7 @@
 //! raise each event, and check the word.
 
 use super::ProcessState::{self, Blocked, Complete, Idle, Ready};
-use super::{State, Wait, WaitFor, Wake};
+use super::{State, WaitFor, WaitOutcome, Wake};
 
 type Word = State<0>;
 
@@ -14,8 +14,8 @@ fn in_phase(phase: ProcessState) -> Word {
         let _ = state.start();
     }
     match phase {
-        Blocked => assert_eq!(state.wait(WaitFor::Others), Wait::Parked),
-        Idle => assert_eq!(state.wait(WaitFor::Messages), Wait::Parked),
+        Blocked => assert_eq!(state.wait(WaitFor::Others), WaitOutcome::Parked),
+        Idle => assert_eq!(state.wait(WaitFor::Messages), WaitOutcome::Parked),
         Complete => assert!(state.complete().has_handle()),
         _ => {}
     }
@@ -75,10 +75,10 @@ fn a_process_woken_in_its_step_does_not_wait() {
     for wait_for in [WaitFor::Others, WaitFor::Messages] {
         let state = in_step();
         assert_eq!(state.wake(), Wake::Nothing);
-        assert_eq!(state.wait(wait_for), Wait::Enqueue);
+        assert_eq!(state.wait(wait_for), WaitOutcome::Enqueue);
         assert_eq!(state.see().phase(), Ready);
         let _ = state.start();
-        assert_eq!(state.wait(wait_for), Wait::Parked, "the wake-up counts for one wait");
+        assert_eq!(state.wait(wait_for), WaitOutcome::Parked, "the wake-up counts for one wait");
     }
 }
 
@@ -87,7 +87,7 @@ fn a_wake_before_its_step_is_used_up_by_it() {
     let state = in_phase(Ready);
     assert_eq!(state.wake(), Wake::Nothing);
     let _ = state.start();
-    assert_eq!(state.wait(WaitFor::Others), Wait::Parked);
+    assert_eq!(state.wait(WaitFor::Others), WaitOutcome::Parked);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn an_end_that_is_asked_for_before_the_step_is_known_to_it() {
     let state = in_phase(Ready);
     assert_eq!(state.terminate(), Wake::Nothing);
     assert!(state.start().is_terminated());
-    assert_eq!(state.wait(WaitFor::Others), Wait::Parked, "it was the wake-up, too");
+    assert_eq!(state.wait(WaitFor::Others), WaitOutcome::Parked, "it was the wake-up, too");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn giving_way_uses_up_a_wake() {
     assert_eq!(state.wake(), Wake::Nothing);
     state.give_way();
     let _ = state.start();
-    assert_eq!(state.wait(WaitFor::Others), Wait::Parked);
+    assert_eq!(state.wait(WaitFor::Others), WaitOutcome::Parked);
 }
 
 #[test]

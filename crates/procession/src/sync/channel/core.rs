@@ -62,14 +62,14 @@ pub(crate) mod mutation {
 
 /// The reason why nothing was sent, with the message.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refused<T> {
+pub(crate) enum NotSent<T> {
     Full(T),
     Closed(T),
 }
 
 /// The reason why nothing was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nothing {
+pub(crate) enum NotReceived {
     Empty,
     Closed,
 }
@@ -78,7 +78,7 @@ pub(crate) enum Nothing {
 /// and a receive only reads a second one.
 #[derive(Debug)]
 #[repr(C)]
-struct State<T> {
+struct ChannelState<T> {
     messages: VecDeque<T>,
     /// Maximum number of messages. Zero once the channel is closed.
     room: usize,
@@ -90,17 +90,17 @@ struct State<T> {
 }
 
 /// The state of a channel, without its public types. Aligned to a cache line for the field order of
-/// [`State`].
+/// [`ChannelState`].
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ChannelCore<T, const MUTATION: u8 = { mutation::SOUND }> {
-    state: Lock<State<T>>,
+    state: Lock<ChannelState<T>>,
     capacity: usize,
 }
 
-impl<T> State<T> {
+impl<T> ChannelState<T> {
     #[inline]
-    fn send(&mut self, message: T) -> Result<Option<Who>, Refused<T>> {
+    fn send(&mut self, message: T) -> Result<Option<Who>, NotSent<T>> {
         let mut message = Some(message);
         if let Some((waiter, ())) = self.receivers.serve(|place| *place = message.take()) {
             return Ok(Some(waiter));
@@ -108,9 +108,9 @@ impl<T> State<T> {
         let message = message.expect("no receiver took it");
         if self.messages.len() >= self.room {
             return Err(if self.closed {
-                Refused::Closed(message)
+                NotSent::Closed(message)
             } else {
-                Refused::Full(message)
+                NotSent::Full(message)
             });
         }
         self.messages.push_back(message);
@@ -118,7 +118,7 @@ impl<T> State<T> {
     }
 
     #[inline]
-    fn recv(&mut self) -> Result<(T, Option<Who>), Nothing> {
+    fn recv(&mut self) -> Result<(T, Option<Who>), NotReceived> {
         if let Some(message) = self.messages.pop_front() {
             let mut waiter = None;
             if self.messages.len() < self.room
@@ -133,8 +133,8 @@ impl<T> State<T> {
             Some((waiter, message)) => {
                 Ok((message.expect("a waiting sender has its message"), Some(waiter)))
             }
-            None if self.closed => Err(Nothing::Closed),
-            None => Err(Nothing::Empty),
+            None if self.closed => Err(NotReceived::Closed),
+            None => Err(NotReceived::Empty),
         }
     }
 
@@ -154,7 +154,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
     /// Creates a channel that holds `capacity` messages beyond those that waiting receivers are
     /// handed.
     pub(crate) fn new(capacity: usize) -> Self {
-        let state = State {
+        let state = ChannelState {
             messages: VecDeque::new(),
             room: capacity,
             receivers: Waiters::new(),
@@ -165,18 +165,18 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
     }
 
     #[inline]
-    fn change<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut ChannelState<T>) -> R) -> R {
         change(&mut self.state.lock())
     }
 
     /// Sends, if that is possible at once. Returns the receiver to wake.
-    pub(crate) fn try_send(&self, message: T) -> Result<Option<Who>, Refused<T>> {
+    pub(crate) fn try_send(&self, message: T) -> Result<Option<Who>, NotSent<T>> {
         self.change(|state| state.send(message))
     }
 
     /// Receives, if that is possible at once. Returns the message, and the sender to wake.
-    pub(crate) fn try_recv(&self) -> Result<(T, Option<Who>), Nothing> {
-        self.change(State::recv)
+    pub(crate) fn try_recv(&self) -> Result<(T, Option<Who>), NotReceived> {
+        self.change(ChannelState::recv)
     }
 
     /// Sends like `try_send`, or enlists the sender. The message is therefore never refused as
@@ -185,48 +185,51 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         &self,
         mut message: T,
         another: &mut Another<'_>,
-    ) -> Result<Sent, Refused<T>> {
+    ) -> Result<Sent, NotSent<T>> {
         loop {
-            let mut enlist = |state: &mut State<T>, message| match another.take() {
+            let mut enlist = |state: &mut ChannelState<T>, message| match another.take() {
                 Some(waker) => {
                     Ok(Sent::Waits(state.senders.push(Who::Alone(waker), Some(message))))
                 }
-                None => Err(Refused::Full(message)),
+                None => Err(NotSent::Full(message)),
             };
             let sent = if cfg!(procession_loom) && MUTATION == 1 {
                 match self.try_send(message) {
-                    Err(Refused::Full(message)) => self.change(|state| enlist(state, message)),
+                    Err(NotSent::Full(message)) => self.change(|state| enlist(state, message)),
                     sent => sent.map(Sent::Now),
                 }
             } else {
                 self.change(|state| match state.send(message) {
-                    Err(Refused::Full(message)) => enlist(state, message),
+                    Err(NotSent::Full(message)) => enlist(state, message),
                     sent => sent.map(Sent::Now),
                 })
             };
             match sent {
-                Err(Refused::Full(back)) => message = back,
+                Err(NotSent::Full(back)) => message = back,
                 sent => return sent,
             }
             another.prepare();
         }
     }
 
-    /// Receives like `try_recv`, or enlists the receiver. So `Nothing` is returned only for a
+    /// Receives like `try_recv`, or enlists the receiver. So `NotReceived` is returned only for a
     /// closed channel.
-    pub(crate) fn recv_or_wait(&self, another: &mut Another<'_>) -> Result<Received<T>, Nothing> {
+    pub(crate) fn recv_or_wait(
+        &self,
+        another: &mut Another<'_>,
+    ) -> Result<Received<T>, NotReceived> {
         loop {
             let received = self.change(|state| match state.recv() {
                 Ok((message, waiter)) => Ok(Received::Now(message, waiter)),
-                Err(Nothing::Empty) => match another.take() {
+                Err(NotReceived::Empty) => match another.take() {
                     Some(waker) => {
                         Ok(Received::Waits(state.receivers.push(Who::Alone(waker), None)))
                     }
-                    None => Err(Nothing::Empty),
+                    None => Err(NotReceived::Empty),
                 },
-                Err(Nothing::Closed) => Err(Nothing::Closed),
+                Err(NotReceived::Closed) => Err(NotReceived::Closed),
             });
-            if !matches!(received, Err(Nothing::Empty)) {
+            if !matches!(received, Err(NotReceived::Empty)) {
                 return received;
             }
             another.prepare();

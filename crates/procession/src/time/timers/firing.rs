@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use super::heap::NEVER;
-use super::slot::{Slot, Tick};
+use super::slot::{Tick, TimerSlot};
 use super::{Ledger, PORTION, Timers, mutation, put_right};
 use crate::util::prefetch::prefetch;
 
@@ -116,7 +116,7 @@ fn next_tick(when: u64, period: NonZeroU64, now: u64) -> u64 {
 /// The action of a tick that was taken. When it is dropped it goes back, to be the next tick's.
 struct Spare<'a, A, const MUTATION: u8> {
     timers: &'a Timers<A, MUTATION>,
-    slot: &'a Slot<A, MUTATION>,
+    slot: &'a TimerSlot<A, MUTATION>,
     tick: Tick,
     action: Option<A>,
 }

@@ -4,7 +4,7 @@ use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCs
 use procession_sync::atomic::fence;
 
 use super::heap::NEVER;
-use super::slot::{Begun, Settled, Slot};
+use super::slot::{ResetBegun, SettledSlot, TimerSlot};
 use super::{EMPTY, Ledger, PORTION, Rearmed, TimerId, Timers, mutation};
 
 impl<A, const MUTATION: u8> Timers<A, MUTATION> {
@@ -31,9 +31,9 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     pub(super) fn reset_apart(&self, id: TimerId, when: u64) -> Option<Rearmed> {
         let slot = self.table.get(id.slot)?;
         match slot.begin_reset(id.generation) {
-            Begun::Yes => {}
-            Begun::Overtaken => return Some(Rearmed { earliest: false }),
-            Begun::Stale => return None,
+            ResetBegun::Yes => {}
+            ResetBegun::Overtaken => return Some(Rearmed { earliest: false }),
+            ResetBegun::Stale => return None,
         }
         let must_push = slot.end_reset(when);
         // Ordering: Release pairs with the Acquire of `Raise`; a thread that raises `early` finds
@@ -76,7 +76,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     }
 
     /// `Push`: puts a slot into the inbox. The caller has set `QUEUED`.
-    pub(super) fn push(&self, number: u32, slot: &Slot<A, MUTATION>) {
+    pub(super) fn push(&self, number: u32, slot: &TimerSlot<A, MUTATION>) {
         let inbox = &self.outside.0.inbox;
         let link = number + 1;
         let mut newest = inbox.load(Relaxed);
@@ -121,10 +121,10 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             ledger.backlog = slot.next.load(Relaxed);
             let planted = (MUTATION == mutation::READ_BEFORE_UNQUEUE).then(|| slot.when());
             match slot.unqueue() {
-                Settled::Pending => {
+                SettledSlot::Pending => {
                     self.place(ledger, number, slot, planted.unwrap_or_else(|| slot.when()));
                 }
-                Settled::Ended { is_free } => {
+                SettledSlot::Ended { is_free } => {
                     ledger.heap.remove(number);
                     if is_free {
                         ledger.free.push(number);

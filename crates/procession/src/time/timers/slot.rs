@@ -101,7 +101,7 @@ impl Word {
 
 /// The content of a timer that has ended.
 #[derive(Debug)]
-pub(super) struct Ended<A> {
+pub(super) struct EndedTimer<A> {
     pub(super) action: A,
     /// The spare, which ends with the timer.
     pub(super) spare: Option<A>,
@@ -121,7 +121,7 @@ pub(super) struct Replaced<A> {
 /// The result of the attempt to begin a reset without the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Begun {
+pub(super) enum ResetBegun {
     Yes,
     /// Another thread is in the middle of a reset. This one counts as the earlier, and is done.
     Overtaken,
@@ -132,7 +132,7 @@ pub(super) enum Begun {
 /// The state of a slot that is taken out of the backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Settled {
+pub(super) enum SettledSlot {
     /// Its timer is pending, with the deadline `when`.
     Pending,
     /// It has no timer. If it is not free, it is retired, or it has a visitor, which will push it
@@ -146,7 +146,7 @@ pub(super) struct Tick(Word);
 
 /// The place of a timer, reused by one timer after another.
 #[repr(C)]
-pub(super) struct Slot<A, const MUTATION: u8> {
+pub(super) struct TimerSlot<A, const MUTATION: u8> {
     word: AtomicU64,
     /// Stored under the lock, or by the thread that set `RESETTING`.
     when: AtomicU64,
@@ -161,12 +161,12 @@ pub(super) struct Slot<A, const MUTATION: u8> {
 
 // With actions of two words, such as wakers, a slot is one cache line.
 #[cfg(not(procession_loom))]
-const _: () = assert!(size_of::<Slot<[u64; 2], { mutation::SOUND }>>() == 64);
+const _: () = assert!(size_of::<TimerSlot<[u64; 2], { mutation::SOUND }>>() == 64);
 
 // SAFETY: [cells] lets one thread at a time touch a cell, and the actions only move.
-unsafe impl<A: Send, const MUTATION: u8> Sync for Slot<A, MUTATION> {}
+unsafe impl<A: Send, const MUTATION: u8> Sync for TimerSlot<A, MUTATION> {}
 
-impl<A, const MUTATION: u8> Slot<A, MUTATION> {
+impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
     fn new(generation: u32) -> Self {
         Self {
             word: AtomicU64::new(Word::free(generation).0),
@@ -284,7 +284,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
 
     /// `End`: ends the timer of that generation, and moves its actions out.
     #[inline]
-    fn end(&self, generation: u32, taking: u64, success: Ordering) -> Option<Ended<A>> {
+    fn end(&self, generation: u32, taking: u64, success: Ordering) -> Option<EndedTimer<A>> {
         let mut word = self.word();
         // The number of rounds is bounded by the changes that other threads make to the slot.
         while word.is_pending(generation)
@@ -302,21 +302,21 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
             let action = unsafe { self.take(word.current()) };
             // SAFETY: as above.
             let spare = word.has(SPARE).then(|| unsafe { self.take(1 - word.current()) });
-            return Some(Ended { action, spare, is_free: ended.is_free() });
+            return Some(EndedTimer { action, spare, is_free: ended.is_free() });
         }
         None
     }
 
     /// Under the lock: ends the timer of that generation.
     #[inline]
-    pub(super) fn cancel(&self, _lock: &Ledger, generation: u32) -> Option<Ended<A>> {
+    pub(super) fn cancel(&self, _lock: &Ledger, generation: u32) -> Option<EndedTimer<A>> {
         // Ordering: Relaxed; cells are filled under the lock.
         self.end(generation, 0, Relaxed)
     }
 
     /// Without the lock: ends the timer of that generation. If there was one, the caller must call
     /// `end_taking` next.
-    pub(super) fn cancel_apart(&self, generation: u32) -> Option<Ended<A>> {
+    pub(super) fn cancel_apart(&self, generation: u32) -> Option<EndedTimer<A>> {
         let taking = if MUTATION == mutation::TAKING_UNMARKED { 0 } else { TAKING };
         // Ordering: Acquire pairs with the Release of `arm`, `replace` and `return_spare`; makes
         // the cells visible.
@@ -325,7 +325,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
 
     /// Under the lock, `Fire`: ends a settled timer that fires once, unless the word has changed.
     #[inline]
-    pub(super) fn fire(&self, _lock: &Ledger, word: Word) -> Option<Ended<A>> {
+    pub(super) fn fire(&self, _lock: &Ledger, word: Word) -> Option<EndedTimer<A>> {
         debug_assert!(!word.has(SPARE), "only a periodic timer has one");
         let ended = word.ended();
         if MUTATION == mutation::FIRE_WITHOUT_CAS {
@@ -336,7 +336,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         }
         // SAFETY: [cells] this thread ended the timer.
         let action = unsafe { self.take(word.current()) };
-        Some(Ended { action, spare: None, is_free: ended.is_free() })
+        Some(EndedTimer { action, spare: None, is_free: ended.is_free() })
     }
 
     /// Under the lock, `Tick`: takes the spare of a settled timer, unless the word has changed. The
@@ -453,21 +453,21 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
 
     /// Without the lock, `Begin`: claims the deadline of the timer of that generation. After
     /// success, the caller must call `end_reset` next.
-    pub(super) fn begin_reset(&self, generation: u32) -> Begun {
+    pub(super) fn begin_reset(&self, generation: u32) -> ResetBegun {
         let mut word = self.word();
         loop {
             if !word.is_pending(generation) {
-                return Begun::Stale;
+                return ResetBegun::Stale;
             }
             if word.has(RESETTING) && MUTATION != mutation::BEGIN_TWICE {
-                return Begun::Overtaken;
+                return ResetBegun::Overtaken;
             }
             if MUTATION == mutation::RESET_WITHOUT_BEGIN {
-                return Begun::Yes;
+                return ResetBegun::Yes;
             }
             // Ordering: Acquire pairs with the Release of `arm` and `tick`, as described there.
             match self.swap(word, word.with(RESETTING), Acquire) {
-                Ok(()) => return Begun::Yes,
+                Ok(()) => return ResetBegun::Yes,
                 Err(now) => word = now,
             }
         }
@@ -501,7 +501,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
     }
 
     /// Under the lock, `Unqueue`: takes the slot out of the backlog.
-    pub(super) fn unqueue(&self) -> Settled {
+    pub(super) fn unqueue(&self) -> SettledSlot {
         let mut word = self.word();
         // Ordering: Acquire pairs with the Release of `leave`, as described there.
         while let Err(now) = self.swap(word, word.without(QUEUED), Acquire) {
@@ -509,7 +509,11 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         }
         debug_assert!(word.has(QUEUED), "only such slots are in the backlog");
         let word = word.without(QUEUED);
-        if word.has_timer() { Settled::Pending } else { Settled::Ended { is_free: word.is_free() } }
+        if word.has_timer() {
+            SettledSlot::Pending
+        } else {
+            SettledSlot::Ended { is_free: word.is_free() }
+        }
     }
 
     /// Moves out the actions left in a dropped table.
@@ -533,18 +537,18 @@ const PAGE: usize = if cfg!(procession_loom) { 2 } else { 64 };
 
 /// Aligned, so that a slot of one cache line does not straddle two.
 #[repr(align(64))]
-struct Row<A, const MUTATION: u8>([Slot<A, MUTATION>; ROW]);
+struct Row<A, const MUTATION: u8>([TimerSlot<A, MUTATION>; ROW]);
 
 type Page<A, const MUTATION: u8> = Box<[Row<A, MUTATION>; PAGE]>;
 
 /// All slots. They are made in pages and never move.
-pub(super) struct Table<A, const MUTATION: u8> {
+pub(super) struct TimerTable<A, const MUTATION: u8> {
     pages: Box<[OnceLock<Page<A, MUTATION>>]>,
     /// The generation of each slot when it is made.
     generation: u32,
 }
 
-impl<A, const MUTATION: u8> Table<A, MUTATION> {
+impl<A, const MUTATION: u8> TimerTable<A, MUTATION> {
     pub(super) fn new(limit: u32, generation: u32) -> Self {
         let pages = (limit as usize).div_ceil(ROW * PAGE);
         Self { pages: (0..pages).map(|_| OnceLock::new()).collect(), generation }
@@ -555,7 +559,7 @@ impl<A, const MUTATION: u8> Table<A, MUTATION> {
     pub(super) fn make(&self, number: u32) -> usize {
         let page = number as usize / (ROW * PAGE);
         self.pages[page].get_or_init(|| {
-            let row = |_| Row(std::array::from_fn(|_| Slot::new(self.generation)));
+            let row = |_| Row(std::array::from_fn(|_| TimerSlot::new(self.generation)));
             let rows: Box<[_]> = (0..PAGE).map(row).collect();
             let Ok(rows) = rows.try_into() else { unreachable!("collected from as many") };
             rows
@@ -565,32 +569,33 @@ impl<A, const MUTATION: u8> Table<A, MUTATION> {
 
     /// Returns the slot with this number, if it was made.
     #[inline]
-    pub(super) fn get(&self, number: u32) -> Option<&Slot<A, MUTATION>> {
+    pub(super) fn get(&self, number: u32) -> Option<&TimerSlot<A, MUTATION>> {
         let number = number as usize;
         let page = self.pages.get(number / (ROW * PAGE))?.get()?;
         Some(&page[number / ROW % PAGE].0[number % ROW])
     }
 }
 
-impl<A, const MUTATION: u8> Drop for Table<A, MUTATION> {
+impl<A, const MUTATION: u8> Drop for TimerTable<A, MUTATION> {
     fn drop(&mut self) {
         let rows =
             self.pages.iter_mut().filter_map(OnceLock::get_mut).flat_map(|page| page.iter_mut());
-        Rest(rows.flat_map(|row| &mut row.0).flat_map(Slot::take_rest)).drop_each();
+        RemainingActions(rows.flat_map(|row| &mut row.0).flat_map(TimerSlot::take_rest))
+            .drop_each();
     }
 }
 
 /// The actions that a dropped table still holds. If the `Drop` of one panics, the others are
 /// dropped nevertheless.
-struct Rest<I: Iterator>(I);
+struct RemainingActions<I: Iterator>(I);
 
-impl<I: Iterator> Rest<I> {
+impl<I: Iterator> RemainingActions<I> {
     fn drop_each(&mut self) {
         self.0.by_ref().for_each(drop);
     }
 }
 
-impl<I: Iterator> Drop for Rest<I> {
+impl<I: Iterator> Drop for RemainingActions<I> {
     fn drop(&mut self) {
         self.drop_each();
     }

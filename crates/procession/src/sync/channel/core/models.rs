@@ -3,7 +3,7 @@ use std::task::Waker;
 
 use procession_sync::{Arc, explore, thread};
 
-use super::{ChannelCore, Received, Refused, Sent, mutation};
+use super::{ChannelCore, NotSent, Received, Sent, mutation};
 use crate::sync::wait_list::{Another, Choice};
 
 /// One thread sends, one receives, and one closes the channel.
@@ -21,7 +21,7 @@ fn close_send_receive<const MUTATION: u8>() {
         drop(channel.close());
         let sent = match sender.join().expect("it does not panic") {
             Ok(Sent::Now(_)) => true,
-            Err(Refused::Closed(7)) => false,
+            Err(NotSent::Closed(7)) => false,
             Ok(Sent::Waits(place)) => {
                 let went = channel.look_sender(&mut Some(place), &mut Another::none());
                 went.expect("no waiter is left in a closed channel").is_ok()
