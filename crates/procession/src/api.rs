@@ -292,7 +292,7 @@ pub async fn yield_now() {
         if std::mem::replace(&mut gave_way, true) {
             return Poll::Ready(());
         }
-        crate::scheduler::budget::give_way(task);
+        crate::scheduler::budget::yield_step(task);
         Poll::Pending
     })
     .await;
@@ -331,7 +331,7 @@ pub async fn yield_if_due() {
             return Poll::Ready(());
         }
         gave_way = true;
-        crate::scheduler::budget::give_way(task);
+        crate::scheduler::budget::yield_step(task);
         Poll::Pending
     })
     .await;

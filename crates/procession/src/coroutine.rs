@@ -178,7 +178,7 @@ pub fn sleep(duration: Duration) {
 pub fn yield_now() {
     match suspendable() {
         Some(frame) => {
-            frame.give_way();
+            frame.yield_step();
             frame.unwind_if_cancelled();
             frame.suspend(Out::Waits);
         }
@@ -228,8 +228,8 @@ pub fn is_unwinding(payload: &(dyn Any + Send)) -> bool {
 impl Frame {
     /// Requests another step after this one. Not inlined, for the reason given at `poll`.
     #[inline(never)]
-    fn give_way(&self) {
+    fn yield_step(&self) {
         // SAFETY: [frame] the task is the step's, and the coroutine is suspended only below.
-        crate::scheduler::budget::give_way(unsafe { &*current_step().task });
+        crate::scheduler::budget::yield_step(unsafe { &*current_step().task });
     }
 }

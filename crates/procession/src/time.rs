@@ -522,7 +522,7 @@ pub(crate) fn poll_within<'a, R>(
             if crate::scheduler::budget::is_spent()
                 && !std::mem::replace(&mut sleep.is_late, true) =>
         {
-            crate::scheduler::budget::give_way(task);
+            crate::scheduler::budget::yield_step(task);
             Poll::Pending
         }
         Poll::Pending => Poll::Ready(Err(Elapsed)),

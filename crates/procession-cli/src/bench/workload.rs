@@ -66,7 +66,7 @@ pub(crate) const FANIN_MESSAGES: u64 = 4_000_000;
 
 pub(crate) const YIELD: Definition = Definition {
     name: "yield",
-    what: "1000 processes give way 1000 times each",
+    what: "1000 processes yield 1000 times each",
     figures: &[Figure { name: "yield", unit: "ns", per: "yield" }],
 };
 pub(crate) const YIELD_PROCESSES: u64 = 1000;
@@ -508,7 +508,7 @@ pub(crate) const CO_SWITCH_COUNT: u64 = 50_000_000;
 
 pub(crate) const CO_YIELD: Definition = Definition {
     name: "co_yield",
-    what: "1 coroutine, then 1000, give way 1 M times together",
+    what: "1 coroutine, then 1000, yield 1 M times together",
     figures: &[
         Figure { name: "co_yield_1", unit: "ns", per: "yield" },
         Figure { name: "co_yield_1000", unit: "ns", per: "yield" },

@@ -368,7 +368,7 @@ impl<M: Send + 'static> Recv<'_, M> {
             }
             if budget == 0 {
                 // There may be more.
-                crate::scheduler::budget::give_way(task);
+                crate::scheduler::budget::yield_step(task);
                 return Poll::Pending;
             }
             if seen.is_cancelled() && !to_the_end {
@@ -376,7 +376,7 @@ impl<M: Send + 'static> Recv<'_, M> {
                 let picked = pick(self.context);
                 if picked.is_none() && crate::scheduler::budget::is_spent() {
                     // There may be more.
-                    crate::scheduler::budget::give_way(task);
+                    crate::scheduler::budget::yield_step(task);
                     return Poll::Pending;
                 }
                 self.waits &= picked.is_none();

@@ -253,7 +253,7 @@ impl<T: AsFd> Io<T> {
                 return Poll::Pending;
             }
         }
-        crate::scheduler::budget::give_way(task);
+        crate::scheduler::budget::yield_step(task);
         Poll::Pending
     }
 

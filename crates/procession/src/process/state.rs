@@ -23,8 +23,8 @@
 //! | `wake` (not by the process's own step, see `scheduler/current.rs`) | sets `WOKEN` | `ACTIVE`, caller queues it | nothing |
 //! | `cancel`, `terminate` | set their flag and `WOKEN` | set it; `ACTIVE`, caller queues it | nothing |
 //! | `start` (entry taken) | clears `WOKEN` if it sees that | - | - |
-//! | `give_way` (step ended, process is ready) | nothing, caller queues it | - | - |
-//! | `wait` (step ended, process waits) | `WOKEN` unset: `BLOCKED` or `IDLE`; set: as `give_way` | - | - |
+//! | `yield_step` (step ended, process is ready) | nothing, caller queues it | - | - |
+//! | `wait` (step ended, process waits) | `WOKEN` unset: `BLOCKED` or `IDLE`; set: as `yield_step` | - | - |
 //! | `complete` | `COMPLETE` | - | - |
 //! | `complete_alone` (instead, if the slot was sealed, see `process/refcount.rs`) | `COMPLETE` | - | - |
 //! | `watch` (the handle left a waker, see `process/join_waker.rs`) | sets `WAITER` | sets it | returns: complete |
@@ -329,7 +329,7 @@ impl<const MUTATION: u8> State<MUTATION> {
 
     /// Ends a step of a process that is ready again. The caller queues it.
     #[inline]
-    pub(crate) fn give_way(&self) {
+    pub(crate) fn yield_step(&self) {
         self.note_step(false);
     }
 

@@ -8,7 +8,7 @@ use crate::scheduler::current::Origin;
 /// Wakes a process.
 #[inline]
 pub(crate) fn wake(slot: &Slot) {
-    if !current::give_way_if_current(slot) {
+    if !current::yield_if_current(slot) {
         bring(slot, State::wake);
     }
 }

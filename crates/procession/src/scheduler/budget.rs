@@ -27,7 +27,7 @@ pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
         local.step.budget.get() > 0
     });
     if !goes_on {
-        give_way(task);
+        yield_step(task);
     }
     goes_on
 }
@@ -62,14 +62,14 @@ pub(crate) fn charge_send(slot: &Slot) {
 }
 
 /// Makes the running process ready again, behind all others, once its step ends.
-pub(crate) fn give_way(task: &TaskContext<'_>) {
+pub(crate) fn yield_step(task: &TaskContext<'_>) {
     let own = with_local(|local| {
         let Some(local) = local else { return false };
         let Some(slot) = local.step.process.get() else { return false };
         if !waker::is_of(task.waker(), slot) {
             return false;
         }
-        local.step.gives_way.set(true);
+        local.step.yields.set(true);
         true
     });
     if !own {

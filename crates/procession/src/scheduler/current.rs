@@ -279,10 +279,10 @@ pub(crate) fn count(shared: &Shared, which: impl Fn(&Stats) -> &Count, more: u64
 /// Wakes the process in `slot` without a read-modify-write, if its step runs on this thread: the
 /// process goes on after the step. Returns `false` otherwise.
 #[inline]
-pub(crate) fn give_way_if_current(slot: &Slot) -> bool {
+pub(crate) fn yield_if_current(slot: &Slot) -> bool {
     with_local(|local| {
         let local = local.filter(|local| local.step.is_of(slot));
-        local.inspect(|local| local.step.gives_way.set(true)).is_some()
+        local.inspect(|local| local.step.yields.set(true)).is_some()
     })
 }
 

@@ -91,7 +91,7 @@ pub(crate) struct CurrentStep {
     /// rest of its waker.
     pub(crate) budget: Cell<u32>,
     /// Set if the step asked for its turn to end.
-    pub(crate) gives_way: Cell<bool>,
+    pub(crate) yields: Cell<bool>,
     /// The length of the chain of wake-ups that led to the running step: 0 unless a step of this
     /// worker woke the process and it ran next, otherwise one more than that of the waking step.
     pub(crate) chain: Cell<u32>,
@@ -109,7 +109,7 @@ impl CurrentStep {
         Self {
             process: Cell::new(None),
             budget: Cell::new(BUDGET),
-            gives_way: Cell::new(false),
+            yields: Cell::new(false),
             chain: Cell::new(0),
             inherits: Cell::new(false),
             serving: Cell::new(None),

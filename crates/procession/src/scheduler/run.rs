@@ -36,7 +36,7 @@ impl LocalWorker {
         if !self.step.inherits.take() {
             self.step.budget.set(BUDGET);
         }
-        self.step.gives_way.set(false);
+        self.step.yields.set(false);
         self.step.process.set(Some(ready.as_raw()));
         slot.clear_waiting();
         let step = if seen.is_terminated() {
@@ -52,7 +52,7 @@ impl LocalWorker {
             })
         };
         match step {
-            Ok(Step::Waits(wait_for)) if !self.step.gives_way.get() => {
+            Ok(Step::Waits(wait_for)) if !self.step.yields.get() => {
                 self.step.process.set(None);
                 if slot.state.wait(wait_for) == WaitOutcome::Enqueue {
                     self.push_continued(ready);
@@ -60,7 +60,7 @@ impl LocalWorker {
             }
             Ok(Step::Waits(_) | Step::GoesOn) => {
                 self.step.process.set(None);
-                slot.state.give_way();
+                slot.state.yield_step();
                 self.push_continued(ready);
             }
             Ok(Step::Ended(exit)) => self.end(ready, exit.as_deref().unwrap_or(&Exit::Normal)),

@@ -273,7 +273,7 @@ impl<R> Future for Select<'_, R> {
                 return Poll::Ready(result);
             }
         }
-        crate::scheduler::budget::give_way(task);
+        crate::scheduler::budget::yield_step(task);
         Poll::Pending
     }
 }

@@ -141,7 +141,7 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
         let has_entry = if waits {
             self.state.wait(WaitFor::Messages) == WaitOutcome::Enqueue
         } else {
-            self.state.give_way();
+            self.state.yield_step();
             true
         };
         Stepped { received, untold: Vec::new(), has_entry, terminated }

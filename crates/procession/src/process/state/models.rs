@@ -25,7 +25,7 @@ fn wakes_against_wait<const MUTATION: u8>() {
         if seen < 2 {
             entries += u32::from(state.wait(WaitFor::Messages) == WaitOutcome::Enqueue);
         } else {
-            state.give_way();
+            state.yield_step();
             entries += 1;
         }
         for waker in wakers {

@@ -107,10 +107,10 @@ fn an_end_that_nobody_else_sees_is_an_end() {
 }
 
 #[test]
-fn giving_way_uses_up_a_wake() {
+fn a_yield_uses_up_a_wake() {
     let state = in_step();
     assert_eq!(state.wake(), Wake::Nothing);
-    state.give_way();
+    state.yield_step();
     let _ = state.start();
     assert_eq!(state.wait(WaitFor::Others), WaitOutcome::Parked);
 }
