@@ -104,6 +104,7 @@ mod observe;
 pub mod pool;
 pub mod process;
 pub mod relations;
+pub mod report;
 pub mod scheduler;
 mod spawn;
 pub mod supervisor;
