@@ -4,8 +4,8 @@
 //! failure is still reported. OTP's crash and supervisor reports are the model:
 //!
 //! ```text
-//! procession: p1.42.7 "worker" (name "audit", async, spawned at src/main.rs:20:9) panicked: out of order
-//! procession: p1.3.1 "tree" restarts "worker" after p1.42.7 panicked: out of order (restart 2 of 3 in 5 s)
+//! procession: p1.42.7 "db" (name "db", async, spawned at src/main.rs:20:9) panicked: no disk
+//! procession: p1.3.1 "tree" restarts "db" after p1.42.7 panicked: no disk (restart 2 of 3 in 5 s)
 //! ```
 //!
 //! # What is reported

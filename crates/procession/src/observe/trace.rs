@@ -1,5 +1,5 @@
 //! Spans and events for subscribers of the crate `tracing`: one span for each process, and one
-//! event for each stall.
+//! event for each report and each stall.
 //!
 //! # Spans
 //!
@@ -21,6 +21,12 @@
 //! Jobs of other pools run in no span except those that they make themselves. The processes of
 //! async pools have no spans, because there is one process for each job: only asking whether a
 //! subscriber wants a span makes a job 3 to 5 % slower.
+//!
+//! # Events
+//!
+//! The event of a process that fails is in its span, which is therefore closed by the worker, and
+//! not with the step. If the process has no span, the event has none. The event of a supervisor is
+//! emitted in a step of it. A stall belongs to no span, because the watchdog finds it.
 //!
 //! A subscriber is user code. If it panics in a step, the process panics. Any other panic of a
 //! subscriber is dropped.
