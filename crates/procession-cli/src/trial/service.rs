@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -102,7 +102,8 @@ impl Service {
 /// ledger.
 fn report_unexpected(report: &ExitReport) {
     if !matches!(&report.exit, Exit::Panicked(text) if text.starts_with(faults::FAILURE)) {
-        eprintln!("procession: {report}");
+        // Ignored: the exit code must do if standard error is closed.
+        drop(writeln!(io::stderr(), "procession: {report}"));
     }
 }
 

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use crate::report::exit_report::ExitReport;
 use crate::report::supervisor_report::SupervisorReport;
 
+/// A function of the program that receives reports.
+type Hook<R> = Arc<dyn Fn(&R) + Send + Sync>;
+
 /// The hooks of a scheduler that receive its reports.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
-    pub(crate) on_exit: Option<Arc<dyn Fn(&ExitReport) + Send + Sync>>,
-    pub(crate) on_supervisor: Option<Arc<dyn Fn(&SupervisorReport) + Send + Sync>>,
+    pub(crate) on_exit: Option<Hook<ExitReport>>,
+    pub(crate) on_supervisor: Option<Hook<SupervisorReport>>,
 }
 
 impl fmt::Debug for Hooks {
