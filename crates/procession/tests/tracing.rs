@@ -499,9 +499,9 @@ fn a_failure_is_an_event_in_the_span_of_its_process_which_is_closed() {
     let machine = machine.expect("there is room");
     let pids = [future.pid(), straight.pid(), machine.pid()];
     let (_future, _straight): (Result<(), _>, Result<(), _>) = (future.join(), straight.join());
-    // The handle of the machine is kept until the end.
-    let mut machine = machine.into_parts().1;
-    assert_eq!(scheduler.block_on(&mut machine), Err(Exit::failed("no disk")));
+    // The handle of the machine is kept, and with it the body.
+    scheduler.run_until_idle();
+    assert!(!machine.is_alive());
     let kinds = ["async", "coroutine", "machine"];
     let texts = ["panicked: in a future", "panicked: in a coroutine", "failed: no disk"];
     for ((pid, kind), text) in pids.into_iter().zip(kinds).zip(texts) {
@@ -521,6 +521,7 @@ fn a_failure_is_an_event_in_the_span_of_its_process_which_is_closed() {
         assert!(fields["message"].ends_with(text), "{fields:?}");
         assert!(fields["spawned_at"].starts_with(file!()), "{fields:?}");
     }
+    assert_eq!(machine.join(), Err(Exit::failed("no disk")));
 }
 
 /// A state machine that fails in its first step.

@@ -393,14 +393,16 @@ fn a_standard_error_that_nobody_reads_holds_up_neither_workers_nor_the_shutdown(
         let _: Result<(), _> =
             scheduler.block_on(async { spawn(async { panic_quietly("broken") }).await });
     }
-    // The first caller waits for 100 ms, and no other does.
     let ran = now() - start;
-    let expected = Duration::from_millis(100)..Duration::from_secs(5);
-    assert!(expected.contains(&ran), "{ran:?}");
     let start = now();
     scheduler.block_on(async { drop(scheduler.shutdown(Duration::from_secs(10)).await) });
     let ended = now() - start;
-    assert!(ended < Duration::from_secs(1), "{ended:?}");
+    // The first caller waits for 100 ms, and no other does. An assertion could not print.
+    let expected = Duration::from_millis(100)..Duration::from_secs(5);
+    if !expected.contains(&ran) || ended > Duration::from_secs(1) {
+        say(&format!("1000 failures took {ran:?}, and the shutdown {ended:?}"));
+        std::process::exit(1);
+    }
     say("all in time");
     std::process::exit(0);
 }
