@@ -41,8 +41,8 @@ pub(crate) fn of(slot: &Slot, exit: &Exit) -> ExitReport {
 /// Reports a process that fails. `trace` emits the event for subscribers, and returns `false` if
 /// there is none.
 ///
-/// Called before the process is complete, so that whoever learns of its end finds it reported. Its
-/// code can run here, as in a `Drop` of what it holds.
+/// Called before the process is complete, so that everything that learns of its end finds it
+/// reported. User code can run here, as in a `Drop` of what the process holds.
 pub(crate) fn tell(shared: &Shared, report: &ExitReport, trace: impl FnOnce() -> bool) {
     if let Some(hook) = &shared.extensions.reports.on_exit {
         return after_hook(shared, "on_exit", guarded(|| hook(report)));
