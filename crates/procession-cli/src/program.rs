@@ -80,7 +80,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         .report_failures()
         .output(out.clone(), err.clone());
     let end_asked = EndAsked::listen().map_err(RunError::Signals)?;
-    let scheduler = Scheduler::builder().build().map_err(RunError::Scheduler)?;
+    // The program reports its failures itself, among what it prints.
+    let builder = Scheduler::builder().on_exit(|_| {});
+    let scheduler = builder.build().map_err(RunError::Scheduler)?;
     let ended = scheduler.block_on(async {
         let result = run_program(args, &program, &scheduler, &end_asked, &err).await;
         // One deadline covers the shutdown and the output together.

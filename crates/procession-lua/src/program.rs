@@ -116,6 +116,10 @@ impl Program {
 
     /// Reports processes that fail on standard error, except for `main`: the host that starts
     /// `main` reports its failure.
+    ///
+    /// The lines are in order with what the processes print and log. The scheduler's own
+    /// [reports](procession::report) are not, and would repeat each line:
+    /// [`Builder::on_exit`](procession::Builder::on_exit) turns them off.
     #[must_use]
     pub fn report_failures(mut self) -> Self {
         Arc::make_mut(&mut self.0).reports = true;

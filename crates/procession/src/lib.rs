@@ -71,7 +71,7 @@
 //! | `serve` | `http::serve` for tower services. Implies `hyper` |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime |
 //! | `tokio` | crates that need tokio run unchanged in processes: `Builder::tokio`, and `compat` for single futures. The default scheduler is connected to tokio. Implies `tokio-io` |
-//! | `tracing` | a span for each process, and an event for each stall |
+//! | `tracing` | a span for each process, and an event for each failure, each stall and what supervisors do |
 //!
 //! ## Spans
 //! With the feature `tracing`, each process has a span `process` with the target `procession` and
@@ -80,8 +80,9 @@
 //! from the span of its spawner, and is never a child of another span.
 //!
 //! The span is entered for each step, and for jobs of [`spawn_blocking`] that the process submits.
-//! It is closed when both have ended. Each stall that is reported to [`Builder::on_stall`] is also
-//! an event at the level `WARN`.
+//! It is closed when both have ended. Each [report] of a process that fails, or of a supervisor, is
+//! an event in its span, unless a hook receives it. Each stall that is reported to
+//! [`Builder::on_stall`] is also an event at the level `WARN`.
 // Under this cfg, `procession-models` builds the protocols for their models.
 #![cfg(not(procession_loom))]
 #![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(procession_loom))))]
@@ -104,6 +105,7 @@ mod observe;
 pub mod pool;
 pub mod process;
 pub mod relations;
+pub mod report;
 pub mod scheduler;
 mod spawn;
 pub mod supervisor;

@@ -114,6 +114,12 @@ impl World {
         nanoseconds(moment.saturating_duration_since(zero()))
     }
 
+    /// Returns the nanoseconds since the start of the system, also beside a test clock. For what
+    /// happens outside of the scheduler, such as output.
+    pub(crate) fn real_now() -> u64 {
+        monotonic()
+    }
+
     /// Moves the test clock forward. It never moves back, and never reaches `NEVER`.
     pub(crate) fn advance_to(&self, now: u64) {
         if let Some(clock) = &self.test_clock {

@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine};
+use procession::supervisor::{ChildSpec, Restart, Supervisor};
 use procession::{Context, Event, Exit, Pid, Scheduler, SpawnOptions, sleep, spawn, yield_now};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
@@ -144,6 +145,7 @@ impl Subscriber for Recorder {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut fields = Fields::new();
         event.record(&mut ToFields(&mut fields));
+        fields.insert("level", event.metadata().level().to_string());
         let inside = INSIDE.with_borrow(|inside| inside.last().map(|(id, _)| id.into_u64()));
         let span = if event.is_contextual() { inside } else { event.parent().map(Id::into_u64) };
         self.log(|log| log.events.push((fields, span)));
@@ -479,6 +481,90 @@ fn state_machines_and_coroutines_have_spans_too() {
         let events = recorder.spans_of_events(message);
         assert!(!events.is_empty() && events.iter().all(|event| *event == Some(id)), "{events:?}");
     }
+}
+
+#[test]
+fn a_failure_is_an_event_in_the_span_of_its_process_which_is_closed() {
+    let recorder = Recorder::shared();
+    // SAFETY: the coroutine refers to no thread-local.
+    let scheduler = unsafe { Scheduler::builder().worker_threads(1).enable_coroutines() };
+    let scheduler = scheduler.build().expect("the system has threads");
+    let panics = |text: &'static str| std::panic::resume_unwind(Box::new(text));
+    let options = |label: &str| SpawnOptions::new().on(&scheduler).label(label);
+    let future = options("a future that fails").spawn(async move { panics("in a future") });
+    let straight = options("a coroutine that fails")
+        .spawn_coroutine(move |_: procession::coroutine::Context<()>| panics("in a coroutine"))
+        .expect("they are enabled");
+    let machine = options("a machine that fails").spawn_machine(Fails, "", ());
+    let machine = machine.expect("there is room");
+    let pids = [future.pid(), straight.pid(), machine.pid()];
+    let (_future, _straight): (Result<(), _>, Result<(), _>) = (future.join(), straight.join());
+    // The handle of the machine is kept, and with it the body.
+    scheduler.run_until_idle();
+    assert!(!machine.is_alive());
+    let kinds = ["async", "coroutine", "machine"];
+    let texts = ["panicked: in a future", "panicked: in a coroutine", "failed: no disk"];
+    for ((pid, kind), text) in pids.into_iter().zip(kinds).zip(texts) {
+        let (id, _, told) = recorder.of(pid);
+        assert_eq!(told.last(), Some(&Told::Closed), "{kind}: {told:?}");
+        let is_its = |fields: &Fields| {
+            fields["level"] == "ERROR" && fields.get("pid") == Some(&pid.to_string())
+        };
+        let events: Vec<_> = recorder
+            .log(|log| log.events.iter().filter(|(fields, _)| is_its(fields)).cloned().collect());
+        let [(fields, span)] = &events[..] else { panic!("{kind}: {events:?}") };
+        assert_eq!(
+            (*span, &*fields["kind"], &*fields["scheduler"]),
+            (Some(id), kind, "procession")
+        );
+        assert!(fields["label"].ends_with("that fails"), "{fields:?}");
+        assert!(fields["message"].ends_with(text), "{fields:?}");
+        assert!(fields["spawned_at"].starts_with(file!()), "{fields:?}");
+    }
+    assert_eq!(machine.join(), Err(Exit::failed("no disk")));
+}
+
+/// A state machine that fails in its first step.
+struct Fails;
+
+impl Process for Fails {
+    type Input = ();
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        _: &mut Events<()>,
+        _: &mut Yields<'_>,
+    ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+        Err("no disk".into())
+    }
+}
+
+#[test]
+fn what_a_supervisor_does_is_an_event_in_its_span() {
+    let recorder = Recorder::shared();
+    let child = ChildSpec::new("the child of the tree", |_: Context<()>| async {
+        procession::exit(Exit::failed("no disk"))
+    });
+    let supervisor = threaded(1).block_on(async {
+        let tree = Supervisor::one_for_one().child(child.restart(Restart::Transient));
+        let running = tree.start().await.expect("it starts");
+        let pid = running.pid();
+        assert_eq!(running.await, Exit::Shutdown);
+        pid
+    });
+    let (id, ..) = recorder.of(supervisor);
+    let is_its = |fields: &Fields| fields.get("supervisor") == Some(&supervisor.to_string());
+    let events: Vec<_> = recorder
+        .log(|log| log.events.iter().filter(|(fields, _)| is_its(fields)).cloned().collect());
+    let levels: Vec<_> = events.iter().map(|(fields, span)| (&*fields["level"], *span)).collect();
+    assert_eq!(levels, [("WARN", Some(id)), ("ERROR", Some(id))], "a restart, and a give-up");
+    assert!(events.iter().all(|(fields, _)| fields["child"] == "the child of the tree"));
 }
 
 /// Goal: a stall is an event, even without `on_stall`. Method: the blocking step waits for the

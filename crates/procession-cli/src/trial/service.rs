@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -15,6 +15,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use procession::net::{TcpListener, TcpStream};
 use procession::relations::{Named, whereis};
+use procession::report::ExitReport;
 use procession::supervisor::{
     ChildError, ChildSpec, Restart, Running, Stop, Supervisor, SupervisorRef,
 };
@@ -78,7 +79,8 @@ impl Service {
         max_threads: usize,
         patience: Duration,
     ) -> Result<Self, TrialError> {
-        let scheduler = Scheduler::builder().name("service").max_threads(max_threads).build();
+        let builder = Scheduler::builder().name("service").max_threads(max_threads);
+        let scheduler = builder.on_exit(report_unexpected).build();
         let scheduler =
             scheduler.map_err(|cause| TrialError::runtime("start a scheduler", cause))?;
         let cannot_bind = |cause| TrialError::System { act: format!("listen on {listen}"), cause };
@@ -93,6 +95,15 @@ impl Service {
     /// Returns the count of the counter. Call it after the counter has ended.
     pub(super) fn begun(&self) -> Option<Begun> {
         self.begun.try_iter().last()
+    }
+}
+
+/// Reports a process that fails, unless the trial intends it. Those are thousands, and are in the
+/// ledger.
+fn report_unexpected(report: &ExitReport) {
+    if !matches!(&report.exit, Exit::Panicked(text) if text.starts_with(faults::FAILURE)) {
+        // Ignored: the exit code must do if standard error is closed.
+        drop(writeln!(io::stderr(), "procession: {report}"));
     }
 }
 

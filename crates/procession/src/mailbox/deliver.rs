@@ -62,7 +62,7 @@ pub(crate) fn finish_offer<M: Send + 'static>(
         Offered::Dropped(newest) => discard(newest),
         Offered::Full(message) => return Err(Refused::Full(message)),
         Offered::Kills(message) => {
-            links::end_by(slot, Exit::MailboxFull);
+            links::end_by_itself(slot, Exit::MailboxFull);
             return Err(Refused::Full(message));
         }
         Offered::Closed(message) => return Err(Refused::Ended(message)),

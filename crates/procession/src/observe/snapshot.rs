@@ -333,6 +333,6 @@ pub(crate) fn process(slot: &Slot, state: ProcessState) -> ProcessSnapshot {
         mailbox_high_water,
         bounded,
         received: slot.received(),
-        steps: slot.steps.load(Relaxed),
+        steps: slot.steps(),
     }
 }

@@ -1,5 +1,5 @@
 //! Spans and events for subscribers of the crate `tracing`: one span for each process, and one
-//! event for each stall.
+//! event for each report and each stall.
 //!
 //! # Spans
 //!
@@ -22,6 +22,12 @@
 //! async pools have no spans, because there is one process for each job: only asking whether a
 //! subscriber wants a span makes a job 3 to 5 % slower.
 //!
+//! # Events
+//!
+//! The event of a process that fails is in its span, which is therefore closed by the worker, and
+//! not with the step. If the process has no span, the event has none. The event of a supervisor is
+//! emitted in a step of it. A stall belongs to no span, because the watchdog finds it.
+//!
 //! A subscriber is user code. If it panics in a step, the process panics. Any other panic of a
 //! subscriber is dropped.
 
@@ -29,13 +35,17 @@ use std::any::Any;
 use std::mem;
 use std::task::Context as TaskContext;
 
+use tracing::dispatcher::get_default;
 use tracing::field::{Empty, display};
+use tracing::subscriber::NoSubscriber;
 use tracing::{Level, Span, event, event_enabled, info_span};
 
 use crate::Exit;
 use crate::process::body::{Body, Step};
 use crate::process::slot::Slot;
 use crate::process::unwind::{drop_guarded, guarded};
+use crate::report::exit_report::ExitReport;
+use crate::report::supervisor_report::SupervisorReport;
 use crate::watchdog::state::{Stall, StallKind};
 
 /// A process in its span.
@@ -88,9 +98,14 @@ impl Traced {
 impl Body for Traced {
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
         let step = self.span.in_scope(|| self.body.step(slot, task));
-        if let Step::Ended(exit) = &step {
-            self.note_exit(exit.as_deref().unwrap_or(&Exit::Normal));
-            self.close();
+        match &step {
+            Step::Ended(None) => {
+                self.note_exit(&Exit::Normal);
+                self.close();
+            }
+            // The worker closes the span, once it has reported the end.
+            Step::Ended(Some(exit)) => self.note_exit(exit),
+            Step::Waits(_) | Step::GoesOn => {}
         }
         step
     }
@@ -105,6 +120,76 @@ impl Body for Traced {
     fn take_result(&mut self, result: &mut dyn Any) {
         self.body.take_result(result);
     }
+
+    fn span(&mut self) -> Option<&mut Span> {
+        Some(&mut self.span)
+    }
+}
+
+/// Closes the span of a process that has ended.
+pub(crate) fn close(body: Option<&mut (dyn Body + '_)>) {
+    if let Some(span) = body.and_then(Body::span) {
+        drop_guarded(mem::replace(span, Span::none()));
+    }
+}
+
+/// Returns `true` if this thread has a subscriber.
+fn has_subscriber() -> bool {
+    guarded(|| get_default(|dispatch| !dispatch.is::<NoSubscriber>())).unwrap_or(false)
+}
+
+/// Emits the event of a process that fails, in its span. Returns `false` if there is no subscriber.
+pub(crate) fn failed(report: &ExitReport, body: Option<&mut (dyn Body + '_)>) -> bool {
+    if !has_subscriber() {
+        return false;
+    }
+    let span = body.and_then(Body::span).and_then(|span| span.id());
+    let emit = || {
+        event!(
+            target: "procession",
+            parent: span,
+            Level::ERROR,
+            pid = %report.pid,
+            label = report.label.as_deref(),
+            name = report.name.as_deref(),
+            kind = report.kind,
+            spawned_at = %report.location,
+            parent = report.parent.map(display),
+            exit = %report.exit,
+            panicked_at = report.panicked_at.as_deref(),
+            scheduler = &*report.scheduler,
+            steps = report.steps,
+            received = report.received,
+            "{report}"
+        );
+    };
+    drop(guarded(emit));
+    true
+}
+
+/// Emits the event of what the running supervisor does, in its span. Returns `false` if there is no
+/// subscriber.
+pub(crate) fn supervised(report: &SupervisorReport) -> bool {
+    /// An event has one level for each place in the source.
+    macro_rules! emit {
+        ($level:expr) => {
+            event!(
+                target: "procession",
+                $level,
+                supervisor = %report.supervisor,
+                label = report.label.as_deref(),
+                name = report.name.as_deref(),
+                child = report.child.as_deref(),
+                pid = report.process.map(display),
+                "{report}"
+            )
+        };
+    }
+    if !has_subscriber() {
+        return false;
+    }
+    drop(guarded(|| if report.is_error() { emit!(Level::ERROR) } else { emit!(Level::WARN) }));
+    true
 }
 
 /// Returns `true` if a subscriber wants events of stalls.

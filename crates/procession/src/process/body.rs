@@ -79,6 +79,12 @@ pub(crate) trait Body: Send {
     /// Ends the process from outside, or after a panic. Drops its state, and may unwind.
     fn end(&mut self, slot: &Slot, exit: Exit);
 
+    /// Returns the span of the process while it is open.
+    #[cfg(feature = "tracing")]
+    fn span(&mut self) -> Option<&mut tracing::Span> {
+        None
+    }
+
     /// Moves the result of an ended process into `result`, a `&mut Option<Result<T, Exit>>`.
     fn take_result(&mut self, result: &mut dyn Any);
 }

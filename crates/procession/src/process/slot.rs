@@ -438,6 +438,10 @@ impl Slot {
         self.received.load(Relaxed)
     }
 
+    pub(crate) fn steps(&self) -> u32 {
+        self.steps.load(Relaxed)
+    }
+
     /// Takes the waker of the handle, to be woken.
     ///
     /// # Safety

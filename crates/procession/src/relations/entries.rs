@@ -75,6 +75,8 @@ pub(crate) struct Relations {
     pub(crate) name: Option<Arc<str>>,
     /// The exit that the process ends with, if an exit signal ends it.
     pub(crate) doom: Option<Exit>,
+    /// Set if that exit is a failure of the process itself.
+    pub(crate) dooms_itself: bool,
 }
 
 pub(crate) type Entries = Option<Box<Relations>>;

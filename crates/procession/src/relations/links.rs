@@ -189,6 +189,11 @@ pub(crate) fn name(slot: &Slot, name: &Arc<str>) -> Option<Left> {
     (!taken.get()).then_some(left)
 }
 
+/// Returns the name of a process, if it has one.
+pub(crate) fn registered_name(slot: &Slot) -> Option<Arc<str>> {
+    with_any(slot, |relations| relations.name.clone()).flatten()
+}
+
 /// Removes the name of a process, if it is this one.
 pub(crate) fn forget_name(slot: &Slot, name: &str) {
     with_any(slot, |relations| relations.name.take_if(|own| **own == *name));
@@ -233,6 +238,21 @@ pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) 
 pub(crate) fn end_by(slot: &Slot, exit: Exit) {
     with(slot, |relations| relations.doom.get_or_insert(exit).is_normal());
     crate::process::wake::terminate(slot);
+}
+
+/// Ends a process from outside because of its own failure.
+pub(crate) fn end_by_itself(slot: &Slot, exit: Exit) {
+    with(slot, |relations| {
+        if relations.doom.is_none() {
+            (relations.doom, relations.dooms_itself) = (Some(exit), true);
+        }
+    });
+    crate::process::wake::terminate(slot);
+}
+
+/// Returns `true` if [`end_by_itself`] has terminated the process.
+pub(crate) fn dooms_itself(slot: &Slot) -> bool {
+    with_any(slot, |relations| relations.dooms_itself) == Some(true)
 }
 
 /// Returns the exit of a terminated process.

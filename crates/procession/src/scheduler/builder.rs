@@ -18,6 +18,9 @@ use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
 use crate::process::table::Table;
+use crate::report::exit_report::ExitReport;
+use crate::report::hooks::Hooks;
+use crate::report::supervisor_report::SupervisorReport;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
@@ -82,6 +85,7 @@ pub struct Builder {
     pub(crate) handlers: Vec<(CommandId, Arc<dyn Handler>)>,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
+    pub(crate) reports: Hooks,
     #[cfg(feature = "tokio")]
     pub(crate) tokio: crate::bridge::runtime::RuntimeChoice,
 }
@@ -409,6 +413,32 @@ impl Builder {
         self
     }
 
+    /// Sets a hook that is called once for each process that fails. [`report`](crate::report) tells
+    /// what a failure is. Default: an event for subscribers of `tracing` if there is one, or else a
+    /// line on standard error. With a hook there is neither, so `on_exit(|_| {})` is silence.
+    ///
+    /// The hook runs on the worker, as the last code of the process: before links, monitors and the
+    /// handle learn of the end, and outside of all locks. It may do what the `Drop` of a value in
+    /// the process may do, such as send messages and spawn processes. It must not block, because
+    /// the worker does nothing else meanwhile. A panic of the hook is caught, and printed.
+    pub fn on_exit(mut self, hook: impl Fn(&ExitReport) + Send + Sync + 'static) -> Self {
+        self.reports.on_exit = Some(Arc::new(hook));
+        self
+    }
+
+    /// Sets a hook that is called for each restart, give-up, failed start and late stop of a
+    /// supervisor. Default: as for [`on_exit`](Self::on_exit).
+    ///
+    /// The hook runs in a step of the supervisor, so it must not block. A panic of the hook is
+    /// caught, and printed.
+    pub fn on_supervisor(
+        mut self,
+        hook: impl Fn(&SupervisorReport) + Send + Sync + 'static,
+    ) -> Self {
+        self.reports.on_supervisor = Some(Arc::new(hook));
+        self
+    }
+
     /// Builds the scheduler and, unless its callers drive it, starts its first thread.
     ///
     /// Further threads start when there is work for them. If the system refuses one, the scheduler
@@ -461,6 +491,7 @@ impl Builder {
                 handlers,
                 dead_letters: self.dead_letters,
                 relay: self.relay,
+                reports: self.reports,
                 #[cfg(feature = "tokio")]
                 bridge,
             },

@@ -9,12 +9,14 @@ use crate::machine::process::Process;
 use crate::mailbox::context::Context;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
+use crate::report::hooks::Hooks;
 use crate::scheduler::builder::{
     Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
     STALL_AFTER_DEFAULT, TIMERS_DEFAULT,
 };
 use crate::scheduler::error::{BlockOnError, WorkerThreadsError};
 use crate::scheduler::owner::{Owner, Scheduler};
+use crate::scheduler::settle::SettledReports;
 use crate::scheduler::{block_on, current};
 use crate::spawn::error::SpawnError;
 use crate::spawn::join_handle::{Child, JoinHandle};
@@ -78,6 +80,7 @@ impl Scheduler {
             handlers: Vec::new(),
             dead_letters: None,
             relay: None,
+            reports: Hooks::default(),
             #[cfg(feature = "tokio")]
             tokio: crate::bridge::runtime::RuntimeChoice::None,
         }
@@ -174,6 +177,7 @@ impl Scheduler {
     /// # Panics
     /// In a process, if [`try_block_on`](Self::try_block_on) would return an error.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let _settled = SettledReports(self.shared());
         block_on::block_on(self.shared(), future)
     }
 
@@ -189,6 +193,7 @@ impl Scheduler {
     /// - `self` is another scheduler without a thread left: all of its threads wait, in `block_on`,
     ///   for schedulers that have none left. The wait would close a circle.
     pub fn try_block_on<F: Future>(&self, future: F) -> Result<F::Output, BlockOnError<F>> {
+        let _settled = SettledReports(self.shared());
         block_on::try_block_on(self.shared(), future)
     }
 
@@ -299,6 +304,10 @@ impl Scheduler {
     /// this in [`block_on`](Self::block_on), it returns by its deadline whatever the processes do,
     /// unless that thread is itself a worker ([`Builder::callers_drive`]) and runs a step that
     /// never returns.
+    ///
+    /// If [reports](crate::report) wait to be written to standard error, it waits for that, for at
+    /// most 100 ms of the deadline. In a process, this is a [blocking
+    /// section](crate::blocking()).
     pub async fn shutdown(&self, deadline: Duration) -> Vec<UnfinishedProcess> {
         let shared = self.shared();
         let caller =
@@ -311,6 +320,7 @@ impl Scheduler {
         shared.wait_for_ends(left, now.saturating_add(deadline - kept_back)).await;
         shared.terminate_all(caller);
         shared.wait_for_ends(left, now.saturating_add(deadline)).await;
+        shared.settle_reports(now.saturating_add(deadline));
         if shared.alive() <= left { Vec::new() } else { snapshot::unfinished(shared, caller) }
     }
 }

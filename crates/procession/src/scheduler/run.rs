@@ -5,13 +5,16 @@ use std::task::Context as TaskContext;
 use procession_sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::Exit;
+#[cfg(feature = "tracing")]
+use crate::observe::trace;
 use crate::process::body::Step;
 use crate::process::slot::Ready;
-use crate::process::state::WaitOutcome;
+use crate::process::state::{Seen, WaitOutcome};
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::relations::links;
+use crate::report::failure;
 use crate::scheduler::current;
 use crate::scheduler::local::{BUDGET, LocalWorker};
 use crate::scheduler::shared::Shared;
@@ -63,22 +66,59 @@ impl LocalWorker {
                 slot.state.yield_step();
                 self.push_continued(ready);
             }
-            Ok(Step::Ended(exit)) => self.end(ready, exit.as_deref().unwrap_or(&Exit::Normal)),
-            Err(exit) => {
-                if exit.is_panic() {
-                    seat.stats.panics.add(1);
-                }
-                // SAFETY: [running] as above.
-                let ended = guarded(|| unsafe {
-                    slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit.clone())))
-                });
-                // A second panic, in a `Drop`: the state is gone nevertheless, and the first exit
-                // stands.
-                drop(ended);
-                self.end(ready, &exit);
-            }
+            Ok(Step::Ended(None)) => self.end(ready, &Exit::Normal),
+            Ok(Step::Ended(Some(exit))) => self.end_with(ready, &exit),
+            Err(exit) => self.end_early(ready, seen, &exit),
         }
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Ends a process after a step in which it ended itself, and not normally.
+    #[cold]
+    fn end_with(&self, ready: Ready, exit: &Exit) {
+        if failure::is_failure(exit) {
+            self.report(ready, exit);
+        }
+        #[cfg(feature = "tracing")]
+        // SAFETY: [running] this worker took the entry.
+        unsafe {
+            ready.slot().with_body(|body| trace::close(body.as_deref_mut()));
+        }
+        self.end(ready, exit);
+    }
+
+    /// Ends a process that was terminated, or whose step has unwound.
+    #[cold]
+    fn end_early(&self, ready: Ready, seen: Seen, exit: &Exit) {
+        let slot = ready.slot();
+        if exit.is_panic() {
+            self.shared.seat(self.seat).stats.panics.add(1);
+        }
+        let by_itself = !seen.is_terminated() || links::dooms_itself(slot);
+        if by_itself && failure::is_failure(exit) {
+            self.report(ready, exit);
+        }
+        // SAFETY: [running] this worker took the entry.
+        let ended = guarded(|| unsafe {
+            slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit.clone())))
+        });
+        // A second panic, in a `Drop`: the state is gone nevertheless, and the first exit stands.
+        drop(ended);
+        self.end(ready, exit);
+    }
+
+    /// Reports a process that fails, before anything else learns of its end.
+    fn report(&self, ready: Ready, exit: &Exit) {
+        let report = failure::of(ready.slot(), exit);
+        failure::tell(&self.shared, &report, || {
+            #[cfg(feature = "tracing")]
+            // SAFETY: [running] this worker took the entry.
+            return unsafe {
+                ready.slot().with_body(|body| trace::failed(&report, body.as_deref_mut()))
+            };
+            #[cfg(not(feature = "tracing"))]
+            false
+        });
     }
 
     /// Ends a process after its last step. Its slot may be reused before this returns, so the

@@ -17,6 +17,7 @@ use crate::process::slot::Ready;
 use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::relations::name_table::Names;
+use crate::report::hooks::Hooks;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
@@ -117,6 +118,7 @@ pub(crate) struct Extensions {
     pub(crate) handlers: Registry,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
+    pub(crate) reports: Hooks,
     /// The tokio runtime that provides the context for everything here, if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) bridge: Option<Arc<crate::bridge::runtime::Bridge>>,
@@ -208,6 +210,8 @@ impl Drop for Shared {
         drop_each(extensions.handlers.take());
         drop_guarded(extensions.dead_letters.take());
         drop_guarded(extensions.relay.take());
+        drop_guarded(extensions.reports.on_exit.take());
+        drop_guarded(extensions.reports.on_supervisor.take());
         drop_guarded(self.threads.options.on_start.take());
         drop_guarded(self.threads.options.on_stop.take());
         drop_guarded(self.watchdog.take_observer());

@@ -16,6 +16,7 @@ use crate::process::wait_reason::Waiting;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::block_on;
 use crate::scheduler::current;
+use crate::scheduler::settle::SettledReports;
 use crate::scheduler::shared::Shared;
 use crate::time;
 use crate::variance::Typed;
@@ -121,7 +122,10 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// [`Scheduler::block_on`](crate::Scheduler::block_on).
     pub fn join(self) -> Result<T, Exit> {
         match self.shared() {
-            Some(shared) => block_on::block_on(&shared, self),
+            Some(shared) => {
+                let _settled = SettledReports(&shared);
+                block_on::block_on(&shared, self)
+            }
             None => Err(Exit::Refused),
         }
     }

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::description::{Request, StartReport};
+use super::events::tell;
 use super::policy::Stop;
 use super::tree::{ChildState, Tree};
 use crate::relations::links::{self, Cause};
+use crate::report::supervisor_report::SupervisorEvent;
 use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
 use crate::{Context, Exit};
@@ -28,12 +30,15 @@ impl Tree {
     pub(super) fn advance(&mut self, cx: &mut Context<Request>) -> bool {
         let now = cx.slot().shared().world.now();
         while let Some(key) = due(&mut self.agenda.deadlines, now) {
-            if let Some(ChildState::Stopping { pid, deadline }) =
-                self.children.get_mut(&key).map(|child| &mut child.state)
-            {
+            let Some(child) = self.children.get_mut(&key) else { continue };
+            if let ChildState::Stopping { pid, deadline } = &mut child.state {
                 *deadline = None;
-                if let Some(slot) = find(*pid) {
+                let pid = *pid;
+                if let Some(slot) = find(pid) {
                     crate::process::wake::terminate(&slot);
+                    if let Stop::Within(timeout) | Stop::Signal(timeout) = child.spec.stop {
+                        tell(child, Some(pid), SupervisorEvent::StoppedLate { timeout });
+                    }
                 }
             }
         }
@@ -104,7 +109,7 @@ impl Tree {
                     self.note_start(key, pid, monitor, now);
                 }
             }
-            Err(reason) => self.fail_start(key, reason, now),
+            Err(reason) => self.fail_start(key, None, reason, now),
         }
     }
 

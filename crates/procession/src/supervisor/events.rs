@@ -1,14 +1,25 @@
 //! The reactions of a supervisor to what happens to its children.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::description::Request;
 use super::error::{ChildError, StartError};
 use super::policy::{AutoShutdown, Restart, Strategy};
-use super::tree::{ChildState, Tree};
+use super::tree::{Child, ChildState, Tree};
 use crate::relations::signal::MonitorRef;
+use crate::report::failure::tell_supervisor;
+use crate::report::supervisor_report::{ChildFailure, SupervisorEvent};
+use crate::scheduler::current;
 use crate::sys::nanoseconds;
 use crate::{Context, Exit, Pid};
+
+/// Reports what the supervisor, which runs, does about a child.
+pub(super) fn tell(child: &Child, pid: Option<Pid>, event: SupervisorEvent) {
+    if let Some(own) = current::current() {
+        tell_supervisor(&own, child.spec.id.clone(), pid, event);
+    }
+}
 
 impl Tree {
     pub(super) fn note_start(&mut self, key: u64, pid: Pid, monitor: MonitorRef, now: u64) {
@@ -22,8 +33,13 @@ impl Tree {
     }
 
     /// Notes that the start of a child failed. The child has no process now.
-    pub(super) fn fail_start(&mut self, key: u64, reason: Arc<str>, now: u64) {
+    pub(super) fn fail_start(&mut self, key: u64, pid: Option<Pid>, reason: Arc<str>, now: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
+        // A restart is reported when it is decided.
+        if self.started.is_none() || child.started.is_some() {
+            let reason = Arc::clone(&reason);
+            tell(child, pid, SupervisorEvent::NotStarted { reason });
+        }
         if self.started.is_none() {
             let id = child.spec.id.clone().unwrap_or_else(|| format!("#{key}").into());
             let error = StartError::Child { id, reason };
@@ -38,8 +54,9 @@ impl Tree {
             }
             return;
         }
-        self.restart(key, 0, now);
+        self.restart(key, pid, ChildFailure::NotStarted(reason), 0, now);
     }
+
     /// Notes that a process has ended, and restarts its child if necessary.
     pub(super) fn note_end(&mut self, cx: &mut Context<Request>, pid: Pid, exit: &Exit) {
         let Some(key) = self.pids.remove(&pid) else { return };
@@ -63,7 +80,7 @@ impl Tree {
             ChildState::Running(_, _, since) => now - since,
             _ => {
                 let reason = child.failure.take().unwrap_or_else(|| exit.to_string().into());
-                return self.fail_start(key, reason, now);
+                return self.fail_start(key, Some(pid), reason, now);
             }
         };
         let starts_again = match child.spec.restart {
@@ -72,7 +89,8 @@ impl Tree {
             Restart::Temporary => false,
         };
         if starts_again {
-            return self.restart(key, ran, now);
+            let failure = ChildFailure::Ended(exit.clone());
+            return self.restart(key, Some(pid), failure, ran, now);
         }
         let (significant, temporary) =
             (child.spec.significant, child.spec.restart == Restart::Temporary);
@@ -110,19 +128,30 @@ impl Tree {
     }
 
     /// Arranges the restart of a child that ran for the time `ran`, or failed to start.
-    fn restart(&mut self, key: u64, ran: u64, now: u64) {
+    fn restart(&mut self, key: u64, pid: Option<Pid>, failure: ChildFailure, ran: u64, now: u64) {
         if self.ending.is_some() {
             return;
         }
-        let period = nanoseconds(self.description.period);
+        let (intensity, period_given) = (self.description.intensity, self.description.period);
+        let period = nanoseconds(period_given);
         while self.restarts.front().is_some_and(|&then| now - then >= period) {
             self.restarts.pop_front();
         }
         if self.restarts.len() >= self.description.intensity as usize {
+            if let Some(child) = self.children.get(&key) {
+                let period = period_given;
+                tell(child, pid, SupervisorEvent::GaveUp { failure, intensity, period });
+            }
             return self.end(Exit::Shutdown);
         }
         self.restarts.push_back(now);
         let wait = self.draw_wait(key, ran);
+        if let Some(child) = self.children.get(&key) {
+            let (restart, wait) = (self.restarts.len() as u32, Duration::from_nanos(wait));
+            let period = period_given;
+            let event = SupervisorEvent::Restarts { failure, restart, intensity, period, wait };
+            tell(child, pid, event);
+        }
         match self.description.strategy {
             Strategy::OneForOne | Strategy::Dynamic => {}
             Strategy::OneForAll => self.recycle(0, key),

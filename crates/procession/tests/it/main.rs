@@ -34,6 +34,7 @@ mod panics;
 mod pool;
 mod promises;
 mod refusals;
+mod reports;
 mod scene;
 mod seeded;
 mod select;

@@ -1,0 +1,129 @@
+//! The places of panics, which only a panic hook learns.
+//!
+//! The hook runs on the thread that panics, before the stack is unwound. In a step of a process it
+//! leaves a note on the thread. The worker catches the panic on the same thread, also that of a
+//! coroutine, and takes the note for its report.
+//!
+//! The hook keeps silent only about the first panic of a step that is not reported yet. Each
+//! further one may be that of a destructor, which aborts the program or ends unseen, so both are
+//! printed.
+
+use std::cell::RefCell;
+use std::io::Write as _;
+use std::panic::PanicHookInfo;
+use std::sync::Once;
+
+use crate::Pid;
+use crate::process::slot::Slot;
+use crate::report::text::{Escaped, REASON_MAX, line_of};
+use crate::scheduler::current;
+
+/// A step of a process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct StepId(Pid, u32);
+
+impl StepId {
+    fn of(slot: &Slot) -> Self {
+        Self(slot.pid(), slot.steps())
+    }
+}
+
+/// A panic in a step, as the hook has seen it.
+struct Note {
+    step: StepId,
+    place: String,
+    text: String,
+    /// Set if the report of the process has the place, or the panic was printed.
+    is_told: bool,
+}
+
+thread_local! {
+    /// The last panic of a process on this thread.
+    static LAST: RefCell<Option<Note>> = const { RefCell::new(None) };
+}
+
+/// Installs a panic hook that leaves panics of processes to their reports.
+///
+/// Without it, std's hook prints a panic in a process as one of a worker's thread, and the report
+/// adds which process it was. With it, the report is all that is printed, and contains the place
+/// of the panic ([`ExitReport::panicked_at`](super::ExitReport::panicked_at)).
+///
+/// The hook is for the whole program. It is installed only by this call, and a second call does
+/// nothing. The hook that was installed before is kept, and is called
+///
+/// - for each panic outside of processes: on other threads, in jobs of thread pools, and in futures
+///   in [`block_on`](crate::Scheduler::block_on),
+/// - for the second and each further panic in one step, for instance that of a destructor,
+/// - for each panic if the environment variable `RUST_BACKTRACE` is set and not `0`, because that
+///   hook prints the backtrace,
+/// - for each panic in a program that aborts on panics. There is no report then, so the process is
+///   named before.
+///
+/// A panic that code in a process catches ends no process and is not printed.
+///
+/// # Panics
+/// Panics on a thread that is panicking, as [`std::panic::set_hook`] does.
+pub fn install_panic_hook() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !leaves_to_report(info) {
+                before(info);
+            }
+        }));
+    });
+}
+
+/// Notes a panic. Returns `true` if nothing is to be printed now.
+fn leaves_to_report(info: &PanicHookInfo<'_>) -> bool {
+    let Some(slot) = current::current() else { return false };
+    let note = Note {
+        step: StepId::of(&slot),
+        place: info.location().map(ToString::to_string).unwrap_or_default(),
+        text: info.payload_as_str().unwrap_or("a value that is no text").to_owned(),
+        is_told: false,
+    };
+    if cfg!(panic = "abort") {
+        note.print();
+        return false;
+    }
+    let wants_backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
+    // The note is moved out first, so that nothing is borrowed while something is printed.
+    let last = LAST.try_with(|last| last.take()).ok().flatten();
+    let is_first = match last.filter(|last| last.step == note.step) {
+        None => true,
+        Some(last) => {
+            if !last.is_told {
+                last.print();
+            }
+            false
+        }
+    };
+    let is_silent = is_first && !wants_backtrace;
+    let note = Note { is_told: !is_silent, ..note };
+    // A thread whose locals are gone runs no process.
+    let is_noted = LAST.try_with(|last| last.replace(Some(note))).is_ok();
+    is_silent && is_noted
+}
+
+/// Returns the place of the panic that ends a process in this step, if it is known.
+pub(crate) fn take_place(slot: &Slot) -> Option<String> {
+    let step = StepId::of(slot);
+    LAST.with_borrow_mut(|last| {
+        let last = last.as_mut().filter(|last| last.step == step)?;
+        last.is_told = true;
+        Some(last.place.clone())
+    })
+}
+
+impl Note {
+    /// Prints the panic at once, because the program may be about to abort.
+    fn print(&self) {
+        let Self { step: StepId(pid, _), place, text, .. } = self;
+        let line =
+            line_of(&format_args!("{pid} panicked at {place}: {}", Escaped(text, REASON_MAX)));
+        // Ignored: a standard error that is closed has no reader.
+        drop(std::io::stderr().write_all(line.as_bytes()));
+    }
+}

@@ -1,0 +1,137 @@
+//! The text of reports: one line, escaped and bounded.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+use crate::Exit;
+
+/// The maximum length of a line in bytes, with the line break. A pipe takes that much in one piece.
+pub(crate) const LINE_MAX: usize = 1024;
+
+/// The maximum length of a label, a name or an id in a report, in bytes.
+pub(crate) const NAME_MAX: usize = 80;
+
+/// The maximum length of the reason of a failure in a report, in bytes.
+pub(crate) const REASON_MAX: usize = 640;
+
+/// The character that stands for text that was cut.
+const ELLIPSIS: char = '…';
+
+/// A text in one line, of at most so many bytes. Control characters, and characters that change the
+/// direction of text, are escaped. If the text is longer, it ends with an ellipsis.
+pub(crate) struct Escaped<'a>(pub(crate) &'a str, pub(crate) usize);
+
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut left = self.1;
+        for c in self.0.chars() {
+            let length = if is_unsafe(c) { c.escape_default().count() } else { c.len_utf8() };
+            let Some(rest) = left.checked_sub(length) else { return f.write_char(ELLIPSIS) };
+            left = rest;
+            if is_unsafe(c) { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
+        }
+        Ok(())
+    }
+}
+
+/// A label, a name or an id, in quotes.
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", Escaped(self.0, NAME_MAX))
+    }
+}
+
+/// The end of a process as the predicate of a sentence, with the place of its panic if that is
+/// known.
+pub(crate) struct Ended<'a>(pub(crate) &'a Exit, pub(crate) Option<&'a str>);
+
+impl fmt::Display for Ended<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.1) {
+            (Exit::Panicked(text), None) => write!(f, "panicked: {}", Escaped(text, REASON_MAX)),
+            (Exit::Panicked(text), Some(place)) => {
+                write!(f, "panicked at {place}: {}", Escaped(text, REASON_MAX))
+            }
+            (Exit::Failed(text), _) => write!(f, "failed: {}", Escaped(text, REASON_MAX)),
+            (Exit::Normal, _) => f.write_str("ended normally"),
+            (Exit::Shutdown, _) => f.write_str("was shut down"),
+            (Exit::Killed, _) => f.write_str("was terminated"),
+            (Exit::WaitsForNothing, _) => {
+                f.write_str("ended: it waits for completions, but none is outstanding")
+            }
+            (Exit::MailboxFull, _) => f.write_str("ended: its mailbox was full"),
+            (exit, _) => write!(f, "ended: {exit}"),
+        }
+    }
+}
+
+/// Returns the line of a report, with the name of the program part that reports and a line break.
+/// It has at most [`LINE_MAX`] bytes.
+pub(crate) fn line_of(report: &dyn fmt::Display) -> String {
+    /// A line that takes no more than fits.
+    struct Line(String);
+
+    impl fmt::Write for Line {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let room = LINE_MAX - ELLIPSIS.len_utf8() - 1 - self.0.len();
+            if text.len() <= room {
+                self.0.push_str(text);
+                return Ok(());
+            }
+            self.0.push_str(&text[..text.floor_char_boundary(room)]);
+            Err(fmt::Error)
+        }
+    }
+
+    let mut line = Line(String::from("procession: "));
+    let is_whole = write!(line, "{report}").is_ok();
+    let Line(mut line) = line;
+    if !is_whole {
+        line.push(ELLIPSIS);
+    }
+    line.push('\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ended, Escaped, LINE_MAX, line_of};
+    use crate::Exit;
+
+    #[test]
+    fn control_characters_are_escaped_and_other_text_is_kept() {
+        let text = Escaped("a\x1b[31m\r\n\t\0\u{202e}\u{9b}é\"\\", 100).to_string();
+        assert_eq!(text, "a\\u{1b}[31m\\r\\n\\t\\u{0}\\u{202e}\\u{9b}é\"\\");
+    }
+
+    #[test]
+    fn long_text_is_cut_between_characters() {
+        assert_eq!(Escaped("ééé", 6).to_string(), "ééé");
+        assert_eq!(Escaped("ééé", 5).to_string(), "éé…");
+        assert_eq!(Escaped("a\n", 2).to_string(), "a…");
+        assert_eq!(Escaped("", 0).to_string(), "");
+    }
+
+    #[test]
+    fn a_line_is_never_longer_than_its_limit() {
+        for length in LINE_MAX - 20..LINE_MAX + 20 {
+            let line = line_of(&"é".repeat(length / 2));
+            assert!(line.len() <= LINE_MAX && line.ends_with('\n'), "{length}: {}", line.len());
+            assert_eq!(line.contains('…'), "procession: \n".len() + length / 2 * 2 > LINE_MAX - 3);
+        }
+    }
+
+    #[test]
+    fn a_long_reason_leaves_room_for_what_follows() {
+        let exit = Exit::failed("\n".repeat(5000));
+        let line = line_of(&format_args!("{} (restart 1 of 2)", Ended(&exit, None)));
+        assert!(line.ends_with("\\n… (restart 1 of 2)\n"), "{line}");
+    }
+}

@@ -1,0 +1,606 @@
+//! Reports of failures: what is reported, where it goes, and that it holds nobody up.
+//!
+//! Method: what a hook receives is tested here, on the test clock. What is printed is tested in a
+//! child process that runs the same test again.
+
+use std::env;
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::mailbox::WhenFull;
+use procession::relations::link;
+use procession::report::{
+    ChildFailure, ExitReport, SupervisorEvent, SupervisorReport, install_panic_hook,
+};
+use procession::supervisor::{ChildSpec, Restart, Stop, Supervisor};
+use procession::{
+    Builder, Context, Exit, Scheduler, SpawnOptions, coroutine, exit, sleep, spawn, start,
+};
+use procession_sync::Mutex;
+
+use crate::scene::{PATIENCE, panic_quietly, threaded};
+
+/// The name of the variable that makes this program the child of a test.
+const CHILD: &str = "PROCESSION_TEST_REPORTS";
+
+fn is_child() -> bool {
+    env::var_os(CHILD).is_some()
+}
+
+fn child(test: &str) -> Command {
+    let mut command = Command::new(env::current_exe().expect("a test knows itself"));
+    let test = format!("reports::{test}");
+    command.args(["--exact", "--nocapture", "--test-threads=1", &test]);
+    command.env(CHILD, "").env("RUST_BACKTRACE", "0");
+    command
+}
+
+/// Returns what the child of a test prints on standard error.
+fn printed(test: &str) -> String {
+    let output = child(test).output().expect("the system has processes");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}\n{said}", String::from_utf8_lossy(&output.stdout));
+    said
+}
+
+fn reports(said: &str) -> Vec<&str> {
+    said.lines().filter(|line| line.starts_with("procession: ")).collect()
+}
+
+/// A log of reports, and a scheduler on the test clock that fills it.
+fn observed() -> (Scheduler, Arc<Mutex<Vec<ExitReport>>>, Arc<Mutex<Vec<SupervisorReport>>>) {
+    let (exits, others) = <(Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<_>>>)>::default();
+    let (to_exits, to_others) = (Arc::clone(&exits), Arc::clone(&others));
+    let builder = Scheduler::builder().worker_threads(1).test_clock().name("observed");
+    let builder = builder.on_exit(move |report| to_exits.lock().push(report.clone()));
+    let builder = builder.on_supervisor(move |report| to_others.lock().push(report.clone()));
+    (enabled(builder), exits, others)
+}
+
+fn enabled(builder: Builder) -> Scheduler {
+    // SAFETY: none of the coroutines here refers to a thread-local.
+    unsafe { builder.enable_coroutines() }.build().expect("it starts no thread")
+}
+
+/// A state machine that ends as its method says.
+struct Ends(&'static str);
+
+impl Process for Ends {
+    type Input = ();
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, method: &str, (): ()) -> Result<(), InitError> {
+        self.0 = if method == "fails" { "fails" } else { "waits" };
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        _: &mut Events<()>,
+        _: &mut Yields<'_>,
+    ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+        if self.0 == "fails" {
+            return Err("no disk".into());
+        }
+        Ok(Status::Wait(WaitingFor::Completions))
+    }
+}
+
+#[test]
+fn each_process_that_fails_by_itself_is_reported_once_and_no_other() {
+    let (scheduler, exits, _) = observed();
+    scheduler.block_on(async {
+        let options = || SpawnOptions::new().on(&scheduler);
+        let _: Result<(), _> = spawn(async { panic_quietly("one") }).await;
+        let _: Result<(), _> = spawn(async { exit(Exit::failed("two")) }).await;
+        drop(options().spawn_machine(Ends(""), "fails", ()).expect("there is room").await);
+        drop(options().spawn_machine(Ends(""), "waits", ()).expect("there is room").await);
+        let full = options().mailbox(1, WhenFull::Kill).start(|cx: Context<u32>| async move {
+            let _cx = cx;
+            std::future::pending::<()>().await;
+        });
+        full.send(1).expect("there is room");
+        full.send(2).expect_err("it is full");
+        drop(full.await);
+        let large = options().stack_size(1 << 60).spawn_coroutine(|_: coroutine::Context<()>| ());
+        drop(large.expect("they are enabled").await);
+        let unwound =
+            options().spawn_coroutine(|_: coroutine::Context<()>| -> () { panic_quietly("seven") });
+        drop(unwound.expect("they are enabled").await);
+
+        // These end because others want it, or in order.
+        for end in [Exit::Shutdown, Exit::Killed, Exit::Normal] {
+            let _: Result<(), _> = spawn(async { exit(end) }).await;
+        }
+        let waits = spawn(std::future::pending::<()>());
+        scheduler.terminate(waits.pid());
+        drop(waits.await);
+        let waits = spawn(std::future::pending::<()>());
+        procession::relations::send_exit(waits.pid(), Exit::failed("from outside"));
+        drop(waits.await);
+        drop(spawn(std::future::pending::<()>()));
+        drop(scheduler.shutdown(Duration::from_secs(1)).await);
+    });
+    let found: Vec<_> = exits.lock().iter().map(|report| report.exit.clone()).collect();
+    let [one, two, fails, waits, full, stack, seven] = &found[..] else { panic!("{found:?}") };
+    let expected = [
+        Exit::Panicked("one".into()),
+        Exit::failed("two"),
+        Exit::failed("no disk"),
+        Exit::WaitsForNothing,
+        Exit::MailboxFull,
+        Exit::Panicked("seven".into()),
+    ];
+    assert_eq!([one, two, fails, waits, full, seven].map(Clone::clone), expected);
+    assert!(matches!(stack, Exit::Failed(_)), "{stack:?}");
+}
+
+#[test]
+fn a_failure_that_takes_others_along_is_one_report() {
+    let (scheduler, exits, _) = observed();
+    scheduler.block_on(async {
+        let (fails, others) = mpsc::channel();
+        let first = SpawnOptions::new().label("the first").spawn(async move {
+            for _ in 0..100 {
+                let linked = SpawnOptions::new().link().spawn(std::future::pending::<()>());
+                fails.send(linked).expect("the test listens");
+            }
+            sleep(Duration::from_secs(1)).await;
+            exit(Exit::MailboxFull);
+        });
+        let _: Result<(), _> = first.await;
+        for linked in others {
+            assert_eq!(linked.await, Err(Exit::MailboxFull));
+        }
+    });
+    let labels: Vec<_> = exits.lock().iter().map(|report| report.label.clone()).collect();
+    assert_eq!(labels, [Some("the first".into())]);
+}
+
+#[test]
+fn a_report_says_all_about_its_process_and_is_one_line() {
+    let (scheduler, exits, _) = observed();
+    let line = line!() + 2;
+    let (pid, parent) = scheduler.block_on(async {
+        let parent = spawn(async {
+            let label = "a\x1b[31m\nprocession: not a report";
+            let child = SpawnOptions::new().label(label).name("audit").start(
+                |mut cx: Context<u32>| async move {
+                    cx.recv().await;
+                    cx.recv().await;
+                    exit(Exit::failed("first\nsecond\x07"));
+                },
+            );
+            child.send(1).expect("it lives");
+            child.send(2).expect("it lives");
+            let pid = child.pid();
+            let _: Result<(), _> = child.await;
+            pid
+        });
+        (parent.pid(), parent.await.expect("it does not fail"))
+    });
+    let (parent, pid) = (pid, parent);
+    let report = exits.lock().pop().expect("it failed");
+    assert_eq!((report.pid, report.parent), (pid, Some(parent)));
+    assert_eq!((report.kind, &*report.scheduler, report.received), ("async", "observed", 2));
+    assert_eq!(report.name.as_deref(), Some("audit"));
+    assert!(report.steps > 0 && report.location.line() > line && report.panicked_at.is_none());
+    assert_eq!(
+        report.to_string(),
+        format!(
+            "{pid} \"a\\u{{1b}}[31m\\nprocession: not a report\" (name \"audit\", async, spawned at {}) failed: first\\nsecond\\u{{7}}",
+            report.location
+        )
+    );
+}
+
+#[test]
+fn the_hook_has_run_before_anyone_learns_of_the_end_and_may_use_the_runtime() {
+    let (sender, heard) = mpsc::channel();
+    let builder = Scheduler::builder().worker_threads(2).on_exit(move |report| {
+        // The name is still there, so it can be looked up.
+        let named = report.name.as_ref().and_then(|name| procession::relations::whereis(name));
+        let seen = (report.pid, named, procession::current_pid());
+        let sender = sender.clone();
+        drop(spawn(async move { sender.send(seen) }));
+    });
+    let scheduler = builder.build().expect("the system has threads");
+    for _ in 0..100 {
+        let fails =
+            SpawnOptions::new().on(&scheduler).name("one").spawn(async { panic_quietly("broken") });
+        let pid = fails.pid();
+        let _: Result<(), _> = fails.join();
+        let seen = heard.recv_timeout(PATIENCE).expect("the hook spawned");
+        assert_eq!(seen, (pid, Some(pid), Some(pid)));
+    }
+}
+
+#[test]
+fn a_supervisor_reports_restarts_and_why_it_gives_up() {
+    let (scheduler, exits, others) = observed();
+    let tree = Supervisor::one_for_one().intensity(2, Duration::from_secs(5)).child(
+        ChildSpec::new("counter", |_: Context<()>| async { panic_quietly("out of order") })
+            .restart(Restart::Transient),
+    );
+    scheduler.block_on(async {
+        let options = SpawnOptions::new().label("tree").name("root");
+        let running = tree.start_with(options).await.expect("it starts");
+        assert_eq!(running.await, Exit::Shutdown);
+    });
+    let (exits, others) = (exits.lock(), others.lock());
+    assert_eq!(exits.len(), 3, "the supervisor itself is not reported: {exits:?}");
+    let lines: Vec<_> = others.iter().map(ToString::to_string).collect();
+    let tree = format!("{} \"tree\" (name \"root\")", others[0].supervisor);
+    let cause = |at: usize| format!("{} panicked: out of order", exits[at].pid);
+    let restarts = |at| {
+        let cause = cause(at);
+        format!("{tree} restarts \"counter\" after {cause} (restart {} of 2 in 5 s)", at + 1)
+    };
+    let gives_up =
+        format!("{tree} gives up on \"counter\" after {} (more than 2 restarts in 5 s)", cause(2));
+    assert_eq!(lines, [restarts(0), restarts(1), gives_up]);
+    assert_eq!(
+        others.iter().map(SupervisorReport::is_error).collect::<Vec<_>>(),
+        [false, false, true]
+    );
+}
+
+#[test]
+fn a_supervisor_reports_late_stops_and_failed_starts() {
+    let (scheduler, exits, others) = observed();
+    scheduler.block_on(async {
+        let late = ChildSpec::new("late", |_: Context<()>| std::future::pending::<()>());
+        let in_time = ChildSpec::new("in time", |mut cx: Context<()>| async move {
+            cx.recv().await;
+        });
+        let late = late.stop(Stop::Within(Duration::from_millis(1500)));
+        let tree = Supervisor::one_for_one().child(late).child(in_time);
+        let running = tree.start().await.expect("it starts");
+        running.cancel();
+        drop(running.await);
+        let fails = ChildSpec::with_init("disk", |_: Context<()>, started| async move {
+            started.fail("no such device");
+        });
+        Supervisor::one_for_one().child(fails).start().await.expect_err("there is no disk");
+    });
+    let others = others.lock();
+    let [late, fails] = &others[..] else { panic!("{others:?}") };
+    assert!(late.to_string().ends_with("), which did not stop within 1500 ms"), "{late}");
+    assert!(matches!(late.event, SupervisorEvent::StoppedLate { .. }) && !late.is_error());
+    let SupervisorEvent::NotStarted { reason, .. } = &fails.event else { panic!("{fails}") };
+    assert_eq!((&**reason, fails.child.as_deref()), ("no such device", Some("disk")));
+    assert!(
+        fails.to_string().ends_with(" cannot start \"disk\": no such device") && fails.is_error()
+    );
+    assert!(exits.lock().is_empty(), "no process failed: {exits:?}");
+}
+
+#[test]
+fn a_restart_that_fails_is_reported_as_the_next_restart() {
+    let (scheduler, _, others) = observed();
+    scheduler.block_on(async {
+        let first = procession_sync::atomic::AtomicBool::new(true);
+        let child = ChildSpec::machine(
+            "machine",
+            move || {
+                if !first.swap(false, procession_sync::atomic::Ordering::Relaxed) {
+                    panic_quietly("no more");
+                }
+                Ends("")
+            },
+            "fails",
+            || (),
+        );
+        let tree = Supervisor::one_for_one().intensity(1, Duration::from_secs(5)).child(child);
+        drop(tree.start().await.expect("it starts").await);
+    });
+    let others = others.lock();
+    let [restarts, gives_up] = &others[..] else { panic!("{others:?}") };
+    assert!(matches!(
+        &restarts.event,
+        SupervisorEvent::Restarts { failure: ChildFailure::Ended(Exit::Failed(_)), restart: 1, .. }
+    ));
+    assert!(matches!(
+        &gives_up.event,
+        SupervisorEvent::GaveUp { failure: ChildFailure::NotStarted(_), .. }
+    ));
+    assert!(gives_up.to_string().contains("it did not start: the process panicked: no more"));
+}
+
+#[test]
+fn failures_are_printed_by_default_and_a_program_that_ends_at_once_has_printed_them() {
+    if !is_child() {
+        let said = printed(
+            "failures_are_printed_by_default_and_a_program_that_ends_at_once_has_printed_them",
+        );
+        let [failed, restarts, failed_again, gives_up] = reports(&said)[..] else {
+            panic!("{said}")
+        };
+        for line in [failed, failed_again] {
+            assert!(line.contains(" \"db\" (async, spawned at crates/procession/tests/"), "{said}");
+            assert!(line.ends_with(") failed: no disk"), "{said}");
+        }
+        assert!(restarts.contains(" \"supervisor\" restarts \"db\" after p"), "{said}");
+        assert!(restarts.ends_with(" failed: no disk (restart 1 of 1 in 5 s)"), "{said}");
+        assert!(gives_up.contains(" \"supervisor\" gives up on \"db\" after p"), "{said}");
+        return;
+    }
+    procession::run(async {
+        let db = ChildSpec::new("db", |_: Context<()>| async { exit(Exit::failed("no disk")) });
+        let tree = Supervisor::one_for_one().child(db.restart(Restart::Transient));
+        drop(tree.start().await.expect("it starts").await);
+    });
+    std::process::exit(0);
+}
+
+#[test]
+fn a_burst_is_a_few_lines_and_a_count() {
+    if !is_child() {
+        let said = printed("a_burst_is_a_few_lines_and_a_count");
+        let lines = reports(&said);
+        let counted: u64 = lines
+            .iter()
+            .filter_map(|line| {
+                let text = line
+                    .strip_prefix("procession: ")?
+                    .strip_suffix(" not written in the last second")?;
+                text.split(' ').next()?.parse::<u64>().ok()
+            })
+            .sum();
+        let shown = lines.iter().filter(|line| line.ends_with(") panicked: broken")).count() as u64;
+        assert_eq!(shown + counted, 1000, "{said}");
+        // It may begin at the end of a second, and last a moment.
+        assert!((10..=30).contains(&shown) && lines.len() <= 35, "{said}");
+        return;
+    }
+    let scheduler = threaded(2);
+    scheduler.block_on(async {
+        let fail: Vec<_> = (0..1000).map(|_| spawn(async { panic_quietly("broken") })).collect();
+        for fails in fail {
+            let _: Result<(), _> = fails.await;
+        }
+        drop(scheduler.shutdown(PATIENCE).await);
+    });
+    std::process::exit(0);
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_holds_up_neither_workers_nor_the_shutdown() {
+    let this = "a_standard_error_that_nobody_reads_holds_up_neither_workers_nor_the_shutdown";
+    if !is_child() {
+        let mut command = child(this);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("there are processes");
+        let mut said = String::new();
+        child.stdout.take().expect("it is piped").read_to_string(&mut said).expect("it is text");
+        let status = child.wait().expect("it ends");
+        assert!(status.success() && said.contains("all in time"), "{said}");
+        return;
+    }
+    // Fills the pipe, and waits for its reader with the lock of standard error.
+    #[expect(clippy::disallowed_methods, reason = "it never ends, so no scope can hold it")]
+    drop(procession_sync::thread::spawn(|| std::io::stderr().write_all(&[b'x'; 1 << 20])));
+    let scheduler = threaded(1);
+    let start = now();
+    for _ in 0..1000 {
+        let _: Result<(), _> =
+            scheduler.block_on(async { spawn(async { panic_quietly("broken") }).await });
+    }
+    let ran = now() - start;
+    let start = now();
+    scheduler.block_on(async { drop(scheduler.shutdown(Duration::from_secs(10)).await) });
+    let ended = now() - start;
+    // The first caller waits for 100 ms, and no other does. An assertion could not print.
+    let expected = Duration::from_millis(100)..Duration::from_secs(5);
+    if !expected.contains(&ran) || ended > Duration::from_secs(1) {
+        say(&format!("1000 failures took {ran:?}, and the shutdown {ended:?}"));
+        std::process::exit(1);
+    }
+    say("all in time");
+    std::process::exit(0);
+}
+
+/// Prints a line for the parent.
+fn say(line: &str) {
+    writeln!(std::io::stdout(), "{line}").expect("the parent reads");
+}
+
+#[expect(clippy::disallowed_methods, reason = "standard error is beside the scheduler's clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[test]
+fn a_standard_error_without_a_reader_loses_lines_and_nothing_else() {
+    if !is_child() {
+        let mut command = child("a_standard_error_without_a_reader_loses_lines_and_nothing_else");
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("there are processes");
+        drop(child.stderr.take());
+        // The child begins once there is no reader.
+        drop(child.stdin.take());
+        let output = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("all ended"), "{said}");
+        return;
+    }
+    std::io::stdin().read_to_end(&mut Vec::new()).expect("it is closed");
+    let scheduler = threaded(1);
+    for _ in 0..20 {
+        let _: Result<(), _> = scheduler.spawn(async { panic_quietly("broken") }).join();
+    }
+    scheduler.block_on(async { drop(scheduler.shutdown(PATIENCE).await) });
+    say("all ended");
+}
+
+#[test]
+fn hooks_silence_what_is_printed_and_their_panics_are_told() {
+    if !is_child() {
+        let said = printed("hooks_silence_what_is_printed_and_their_panics_are_told");
+        let lines = reports(&said);
+        let expected =
+            "procession: the hook on_exit of the scheduler \"loud\" panicked: in the hook";
+        assert_eq!(lines, [expected], "{said}");
+        return;
+    }
+    let fail = |builder: Builder| {
+        let scheduler = builder.worker_threads(1).build().expect("the system has threads");
+        let fails = scheduler.spawn(async { panic_quietly("broken") });
+        let _: Result<(), _> = fails.join();
+        scheduler
+    };
+    let silent = fail(Scheduler::builder().on_exit(|_| {}).on_supervisor(|_| {}));
+    let db = ChildSpec::new("db", |_: Context<()>| async { exit(Exit::failed("no disk")) });
+    let tree = Supervisor::one_for_one().child(db.restart(Restart::Transient));
+    silent.block_on(async { drop(tree.start().await.expect("it starts").await) });
+    fail(Scheduler::builder().name("loud").on_exit(|_| panic_quietly("in the hook")));
+}
+
+/// Prints the panics of some processes, with the hook.
+fn panics_with_the_hook() {
+    install_panic_hook();
+    install_panic_hook();
+    let scheduler = enabled(Scheduler::builder().worker_threads(1));
+    let options = |label: &'static str| SpawnOptions::new().on(&scheduler).label(label);
+    let _: Result<(), _> = options("async").spawn(async { panic!("in a future") }).join();
+    let straight = options("straight").spawn_coroutine(|cx: coroutine::Context<()>| {
+        cx.yield_now();
+        panic!("in a coroutine");
+    });
+    let _: Result<(), _> = straight.expect("they are enabled").join();
+    let _: Result<(), _> = options("failed").spawn(async { exit(Exit::failed("no panic")) }).join();
+    std::thread::scope(|scope| drop(scope.spawn(|| panic!("elsewhere")).join()));
+}
+
+#[test]
+fn the_panic_hook_names_the_process_and_the_place_and_prints_nothing_twice() {
+    let this = "the_panic_hook_names_the_process_and_the_place_and_prints_nothing_twice";
+    if !is_child() {
+        let said = printed(this);
+        let [asynchronous, straight, failed] = reports(&said)[..] else { panic!("{said}") };
+        let place = "panicked at crates/procession/tests/it/reports.rs:";
+        assert!(asynchronous.contains(place) && asynchronous.ends_with(": in a future"), "{said}");
+        assert!(straight.contains(place) && straight.ends_with(": in a coroutine"), "{said}");
+        assert!(failed.ends_with(") failed: no panic"), "{said}");
+        for text in ["in a future", "in a coroutine", "no panic", "elsewhere"] {
+            assert_eq!(said.matches(text).count(), 1, "{text}: {said}");
+        }
+        assert!(said.contains("elsewhere") && said.matches("thread '").count() == 1, "{said}");
+        return;
+    }
+    panics_with_the_hook();
+}
+
+#[test]
+fn the_panic_hook_leaves_backtraces_to_the_hook_before_it() {
+    let this = "the_panic_hook_leaves_backtraces_to_the_hook_before_it";
+    if !is_child() {
+        let output = child(this).env("RUST_BACKTRACE", "1").output().expect("there are processes");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.matches("stack backtrace:").count(), 3, "{said}");
+        assert_eq!(reports(&said).len(), 3, "{said}");
+        return;
+    }
+    panics_with_the_hook();
+}
+
+#[test]
+fn with_the_panic_hook_a_second_panic_hides_neither() {
+    struct Fails;
+    impl Drop for Fails {
+        fn drop(&mut self) {
+            panic!("the second");
+        }
+    }
+    if !is_child() {
+        let output = child("with_the_panic_hook_a_second_panic_hides_neither").output();
+        let output = output.expect("the system has processes");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "it aborts");
+        assert!(said.contains("the first") && said.contains("the second"), "{said}");
+        return;
+    }
+    install_panic_hook();
+    let scheduler = threaded(1);
+    let fails = scheduler.spawn(async {
+        let _fails = Fails;
+        panic!("the first");
+    });
+    let _: Result<(), _> = fails.join();
+}
+
+#[test]
+fn with_the_panic_hook_a_panic_after_the_report_is_printed() {
+    struct Fails;
+    impl Drop for Fails {
+        fn drop(&mut self) {
+            panic!("in a drop");
+        }
+    }
+    if !is_child() {
+        let said = printed("with_the_panic_hook_a_panic_after_the_report_is_printed");
+        assert_eq!(said.matches("the cause").count(), 1, "{said}");
+        assert_eq!(said.matches("in a drop").count(), 1, "{said}");
+        return;
+    }
+    install_panic_hook();
+    let scheduler = threaded(1);
+    // The value is dropped with the future, and not by the panic.
+    let held = Fails;
+    let mut polled = false;
+    let fails = scheduler.spawn(std::future::poll_fn(move |_| {
+        let _held = &held;
+        if !std::mem::replace(&mut polled, true) {
+            panic!("the cause");
+        }
+        std::task::Poll::Ready(())
+    }));
+    let _: Result<(), _> = fails.join();
+}
+
+#[test]
+fn a_writer_that_was_idle_writes_again() {
+    if !is_child() {
+        let said = printed("a_writer_that_was_idle_writes_again");
+        assert_eq!(reports(&said).len(), 2, "{said}");
+        return;
+    }
+    let scheduler = threaded(1);
+    let threads = || {
+        let all = std::fs::read_dir("/proc/self/task").expect("there is a /proc");
+        all.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("comm")).ok())
+            .filter(|name| name.starts_with("procession-repo"))
+            .count()
+    };
+    for _ in 0..2 {
+        let _: Result<(), _> = scheduler.spawn(async { panic_quietly("broken") }).join();
+        let start = now();
+        while threads() > 0 {
+            assert!(now() - start < PATIENCE, "the thread does not end");
+            procession_sync::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_link_made_too_late_reports_nothing() {
+    let (scheduler, exits, _) = observed();
+    scheduler.block_on(async {
+        let ended = start(|_: Context<()>| async {});
+        let pid = ended.pid();
+        drop(ended.await);
+        let links = spawn(async move {
+            link(pid);
+            std::future::pending::<()>().await;
+        });
+        assert_eq!(links.await, Err(Exit::NoProcess));
+    });
+    assert!(exits.lock().is_empty());
+}
