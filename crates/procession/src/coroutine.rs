@@ -113,6 +113,7 @@ pub use suspend::{NoCoroutine, Token, suspend, token};
 use std::any::Any;
 use std::future::Future;
 use std::pin::{Pin as StdPin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use procession_coroutine::Unwinding;
@@ -231,5 +232,21 @@ impl Frame {
     fn give_way(&self) {
         // SAFETY: [frame] the task is the step's, and the coroutine is suspended only below.
         crate::scheduler::budget::give_way(unsafe { &*current_step().task });
+    }
+
+    /// Unwinds the coroutine, which was cancelled, unless the future is complete. The cancel may
+    /// have come after the last poll, or the step may have spent its budget. In the latter case
+    /// this returns `None`, and the next step polls again.
+    #[cold]
+    pub(crate) fn poll_cancelled<F: Future>(&self, future: StdPin<&mut F>) -> Option<F::Output> {
+        if let Poll::Ready(output) = self.poll(future) {
+            return Some(output);
+        }
+        if crate::scheduler::budget::is_spent() && !self.slot().state.see().is_terminated() {
+            self.give_way();
+        } else {
+            self.unwind_cancelled();
+        }
+        None
     }
 }
