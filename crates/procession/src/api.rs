@@ -221,6 +221,9 @@ pub fn run<F: Future>(future: F) -> F::Output {
 /// Starts a process that runs `future`, on the scheduler of the calling process or thread, or else
 /// on the default one.
 ///
+/// A cancel drops the future at its next suspension, and the process ends with
+/// [`Exit::Shutdown`]. See [`OnCancel`] for this and for the alternative.
+///
 /// Awaiting the handle returns the result. If the scheduler takes no more processes, the future is
 /// dropped and the handle returns [`Exit::Refused`]. [`SpawnOptions::try_spawn`] returns the future
 /// instead.

@@ -23,9 +23,9 @@
 ///
 /// # Shutdown
 /// A shutdown asks every process of the first kind at once. A process of the second kind may be the
-/// helper of a process that cleans up. It is therefore dropped once its parent has ended, or at
-/// once if it has no parent on its scheduler. When the time that is reserved for terminating
-/// begins, it is terminated like all others.
+/// helper of a process that cleans up. It is therefore dropped once its parent has ended. It is
+/// dropped at once if it has no parent on its scheduler, or if its parent is the process that shuts
+/// down. When the time that is reserved for terminating begins, it is terminated like all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnCancel {
     /// The process is asked to end, and ends when it likes.

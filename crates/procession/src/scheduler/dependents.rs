@@ -14,8 +14,8 @@
 //! `TERMINATING` (`scheduler/shutdown.rs`).
 //!
 //! ## Steps
-//! - Shutdown, after `EnterFence`, for each process that a cancel drops and that has a parent; and a
-//!   process that spawns such a child while the word is `STOPPING`: `Insert` the entry, under the
+//! - Shutdown, after `EnterFence`, for each process that a cancel drops and that has a parent; and
+//!   a process that spawns such a child while the word is `STOPPING`: `Insert` the entry, under the
 //!   lock · `Look` whether the parent has ended · if so, `Withdraw` the entry and cancel the child.
 //! - Ending process: complete · `CatchUp` of the closing protocol · if the word is `STOPPING`,
 //!   `Take` the entries of its slot, under the lock, and cancel the children of parents that have

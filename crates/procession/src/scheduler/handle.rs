@@ -287,8 +287,10 @@ impl Scheduler {
     /// Ends the scheduler in order, and returns the processes that have not ended by the deadline.
     ///
     /// 1. From the beginning, only processes of this scheduler can spawn.
-    /// 2. Asks every process to end, except the caller. They may clean up with any number of steps,
-    ///    messages, timers and new processes.
+    /// 2. Cancels every process except the caller. Processes that are asked
+    ///    ([`OnCancel`](crate::OnCancel)) may clean up with any number of steps, messages, timers
+    ///    and new processes. The others are dropped once the processes that spawned them have
+    ///    ended. If that is the caller, or no process of this scheduler, they are dropped at once.
     /// 3. Terminates the remaining processes shortly before `deadline` has passed. A tenth of it is
     ///    reserved for this, at most 100 ms.
     /// 4. Returns when all processes have ended, or when `deadline` has passed.

@@ -123,8 +123,8 @@ impl SpawnOptions {
         self
     }
 
-    /// Cancels the new process when the running one ends, whatever the exit. See [`OnCancel`] for the
-    /// effect.
+    /// Cancels the new process when the running one ends, whatever the exit. See [`OnCancel`] for
+    /// the effect.
     pub fn scoped(mut self) -> Self {
         self.rest().scoped = true;
         self

@@ -85,8 +85,8 @@ impl CancellationToken {
         self.cancelled().await;
     }
 
-    /// Runs `future` until the token is cancelled. Returns its output, or `None` if the cancel comes
-    /// first.
+    /// Runs `future` until the token is cancelled. Returns its output, or `None` if the cancel
+    /// comes first.
     ///
     /// The token is looked at before each poll of `future`. If it is cancelled already, `future` is
     /// not polled at all, even if it is ready.

@@ -16,17 +16,17 @@
 //!   section.
 //! - Make a child: `Look` whether the parent is cancelled, and `Insert` the child in the same
 //!   critical section. The child of a cancelled parent is born cancelled, and has no parent.
-//! - Cancel, for the node and each descendant, unless it is settled: `Mark` it, take its waiters and
-//!   copy its list of children, in one critical section. Then `Settle` all of them, and last of all
-//!   wake the waiters, outside the locks.
+//! - Cancel, for the node and each descendant, unless it is settled: `Mark` it, take its waiters
+//!   and copy its list of children, in one critical section. Then `Settle` all of them, and last of
+//!   all wake the waiters, outside the locks.
 //! - Drop of a node: remove its number from its parent, and drop the reference to the parent. A
 //!   chain of dropped parents is dropped in a loop.
 //!
 //! ## Why it works
 //! A wait and a cancel are ordered by the lock of the node, and so are the birth of a child and a
-//! cancel of its parent. Two cancels may meet in one subtree. The second one finds marked nodes that
-//! are not settled, and visits their children as well. So when a cancel returns, all descendants
-//! are cancelled.
+//! cancel of its parent. Two cancels may meet in one subtree. The second one finds marked nodes
+//! that are not settled, and visits their children as well. So when a cancel returns, all
+//! descendants are cancelled.
 //!
 //! ## Checked by
 //! `models::wait_against_cancel`, `models::child_against_cancel`,
