@@ -20,7 +20,8 @@ pub use server::{Listener, serve};
 
 /// Runs the futures of hyper as processes.
 ///
-/// A future is spawned on the scheduler of the calling process or thread.
+/// A future is spawned on the scheduler of the calling process or thread. A cancel asks it and does
+/// not drop it ([`OnCancel::Ask`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Executor;
 
