@@ -34,6 +34,7 @@ mod mailbox {
 }
 #[path = "../../procession/src/scheduler"]
 mod scheduler {
+    pub(crate) mod dependents;
     pub(crate) mod driver;
     pub(crate) mod idle;
     pub(crate) mod lifo_slot;
@@ -62,6 +63,7 @@ mod sync {
     pub(crate) mod channel {
         pub(crate) mod core;
     }
+    pub(crate) mod token_tree;
     pub(crate) mod wait_list;
 }
 #[path = "../../procession/src/pool"]

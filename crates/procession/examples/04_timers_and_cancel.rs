@@ -1,9 +1,10 @@
 //! Look at the report at the end: `shutdown` asks every process to end, lets the processes clean
 //! up, and returns a list of those that did not stop.
 //!
-//! Before that, a process ticks until it is cancelled, and a timeout ends a wait. Then three
+//! Before that, a process ticks until it is cancelled, and a timeout ends a wait. Then four
 //! processes meet the shutdown. The first one cleans up. The second one keeps waiting and is
-//! terminated. The third one blocks its worker, and nothing can end it.
+//! terminated. The third one has no context: it is dropped where it sleeps. The fourth one blocks
+//! its worker, and nothing can end it.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::error::Error;
@@ -54,13 +55,15 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let (release, blocks) = mpsc::channel::<()>();
     let saves = scheduler.start(save_at_the_end);
-    let waits = scheduler.spawn(pending::<()>());
+    let waits = scheduler.start(|_: Context<()>| pending::<()>());
+    let sleeps = scheduler.spawn(sleep(Duration::from_secs(3600)));
     let stuck =
         SpawnOptions::new().on(&scheduler).label("stuck").spawn(async move { blocks.recv() });
 
     let report = scheduler.block_on(scheduler.shutdown(Duration::from_millis(300)));
     assert_eq!(saves.join(), Ok("saved"));
     assert_eq!(waits.join(), Err(Exit::Killed));
+    assert_eq!(sleeps.join(), Err(Exit::Shutdown));
     for process in &report {
         let label = process.label.as_deref().unwrap_or("without a label");
         println!(

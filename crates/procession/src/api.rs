@@ -10,7 +10,9 @@ pub use crate::mailbox::event::Event;
 pub use crate::mailbox::reply::Reply;
 pub use crate::mailbox::send_error::SendError;
 pub use crate::pool::spawn_blocking;
+pub use crate::process::cancel::{cancelled, until_cancelled};
 pub use crate::process::exit::{Exit, exit};
+pub use crate::process::on_cancel::OnCancel;
 pub use crate::process::pid::Pid;
 pub use crate::scheduler::builder::Builder;
 pub use crate::scheduler::owner::Scheduler;
@@ -218,6 +220,9 @@ pub fn run<F: Future>(future: F) -> F::Output {
 
 /// Starts a process that runs `future`, on the scheduler of the calling process or thread, or else
 /// on the default one.
+///
+/// A cancel drops the future at its next suspension, and the process ends with
+/// [`Exit::Shutdown`]. See [`OnCancel`] for this and for the alternative.
 ///
 /// Awaiting the handle returns the result. If the scheduler takes no more processes, the future is
 /// dropped and the handle returns [`Exit::Refused`]. [`SpawnOptions::try_spawn`] returns the future

@@ -59,11 +59,14 @@
 //!
 //! # Ends
 //!
+//! [`OnCancel`](crate::OnCancel) compares this with other kinds of processes.
+//!
 //! | event | effect on the coroutine |
 //! |---|---|
 //! | it returns | it ends with its result, like every process |
 //! | it panics | its stack is unwound: [`Exit::Panicked`](crate::Exit::Panicked) |
-//! | it is cancelled | [`recv`](Context::recv) returns `None` once the mailbox is empty. If it waits for anything else, now or later, its stack is unwound, on its worker: [`Exit::Shutdown`](crate::Exit::Shutdown). Inside [`shield`] it is not unwound |
+//! | it is cancelled | [`recv`](Context::recv) returns `None` once the mailbox is empty, and [`cancelled`](crate::cancelled()) resolves. If it waits for anything else, now or later, its stack is unwound, on its worker: [`Exit::Shutdown`](crate::Exit::Shutdown). Inside [`shield`] it is not unwound |
+//! | it is cancelled, and was spawned with [`OnCancel::Drop`](crate::OnCancel::Drop) | as if terminated, with [`Exit::Shutdown`](crate::Exit::Shutdown) |
 //! | it is terminated, also by the deadline of a shutdown or because its scheduler was dropped | its stack is unwound, on its worker, whatever it waits for except [`blocking`]: [`Exit::Killed`](crate::Exit::Killed) |
 //! | it is cancelled or terminated below a frame that cannot be unwound, such as one of C | the program aborts: keep such frames in [`no_suspend`] |
 //! | the thread ends on which it began, one that [drives](crate::Builder::callers_drive) its scheduler | its stack is unwound on that thread, as if terminated: [`Exit::ThreadEnded`](crate::Exit::ThreadEnded) |
@@ -113,6 +116,7 @@ pub use suspend::{NoCoroutine, Token, suspend, token};
 use std::any::Any;
 use std::future::Future;
 use std::pin::{Pin as StdPin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use procession_coroutine::Unwinding;
@@ -231,5 +235,21 @@ impl Frame {
     fn yield_step(&self) {
         // SAFETY: [frame] the task is the step's, and the coroutine is suspended only below.
         crate::scheduler::budget::yield_step(unsafe { &*current_step().task });
+    }
+
+    /// Unwinds the coroutine, which was cancelled, unless the future is complete. The cancel may
+    /// have come after the last poll, or the step may have spent its budget. In the latter case
+    /// this returns `None`, and the next step polls again.
+    #[cold]
+    pub(crate) fn poll_cancelled<F: Future>(&self, future: StdPin<&mut F>) -> Option<F::Output> {
+        if let Poll::Ready(output) = self.poll(future) {
+            return Some(output);
+        }
+        if crate::scheduler::budget::is_spent() && !self.slot().state.see().is_terminated() {
+            self.yield_step();
+        } else {
+            self.unwind_cancelled();
+        }
+        None
     }
 }

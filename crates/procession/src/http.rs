@@ -11,6 +11,7 @@ use std::time::{Duration, Instant as StdInstant};
 
 use crate::sys::World;
 use crate::time::{Instant, Sleep, sleep, sleep_until};
+use crate::{OnCancel, SpawnOptions};
 
 #[cfg(feature = "serve")]
 mod server;
@@ -19,7 +20,8 @@ pub use server::{Listener, serve};
 
 /// Runs the futures of hyper as processes.
 ///
-/// A future is spawned on the scheduler of the calling process or thread.
+/// A future is spawned on the scheduler of the calling process or thread. A cancel asks it and does
+/// not drop it ([`OnCancel::Ask`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Executor;
 
@@ -31,7 +33,8 @@ where
     /// Spawns `future`. If the scheduler takes no more processes, `future` is dropped. Callers that
     /// wait for its result learn of that from the channel that it drops.
     fn execute(&self, future: F) {
-        drop(crate::spawn(future));
+        // Asked, not dropped: hyper ends its own tasks when their connections end.
+        drop(SpawnOptions::new().on_cancel(OnCancel::Ask).spawn(future));
     }
 }
 

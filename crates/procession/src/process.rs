@@ -3,6 +3,7 @@
 #[expect(unsafe_code, reason = "futures are pinned in the body's box")]
 pub(crate) mod async_body;
 pub(crate) mod body;
+pub(crate) mod cancel;
 pub(crate) mod exit;
 #[expect(unsafe_code, reason = "a cell that changes hands by protocol")]
 pub(crate) mod join_waker;
@@ -10,6 +11,7 @@ pub(crate) mod join_waker;
 pub(crate) mod kind;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod life;
+pub(crate) mod on_cancel;
 pub(crate) mod pid;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod pin;

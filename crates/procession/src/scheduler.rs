@@ -10,6 +10,7 @@ mod clock;
 pub(crate) mod core;
 #[expect(unsafe_code, reason = "the running process is pinned by its worker")]
 pub(crate) mod current;
+pub(crate) mod dependents;
 pub(crate) mod driver;
 pub(crate) mod end;
 pub(crate) mod error;

@@ -41,14 +41,19 @@ use crate::time;
 
 pub(crate) mod batch_semaphore;
 mod bell;
+pub(crate) mod cancellation;
 pub mod channel;
+mod listener;
 #[expect(unsafe_code, reason = "the guard that holds the permits has the value")]
 mod locks;
 pub(crate) mod select;
+pub(crate) mod token_tree;
 pub(crate) mod wait_list;
 
 use self::batch_semaphore::{BatchSemaphore, Entry, PERMITS_MAX};
-use self::bell::{Bell, Notice, Ringing};
+use self::bell::{Bell, Ringing};
+pub use self::cancellation::{CancellationToken, DropGuard};
+use self::listener::BellListener;
 pub use self::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The future of an acquisition. Returns `false` if the semaphore is closed.
@@ -96,73 +101,6 @@ impl Drop for Acquire<'_> {
             let (own, woken) = self.semaphore.cancel(place);
             drop_guarded(own);
             woken.wake();
-        }
-    }
-}
-
-/// A waiter at a bell. If it is dropped after its release and before it is [done](Self::done), it
-/// passes its notice on, provided that the notice may go to another waiter.
-struct BellListener<'a, S = ()> {
-    bell: &'a Bell<S>,
-    place: Option<Place>,
-    notice: Option<Notice>,
-}
-
-impl<'a, S> BellListener<'a, S> {
-    fn new(bell: &'a Bell<S>) -> Self {
-        Self { bell, place: None, notice: None }
-    }
-
-    /// Returns `true` once it has begun to listen.
-    fn listens(&self) -> bool {
-        self.place.is_some() || self.notice.is_some()
-    }
-
-    /// Begins to listen if `listens` returns `true`. Both happen in one critical section.
-    fn listen(&mut self, task: &TaskContext<'_>, listens: impl FnOnce(&mut S) -> bool) -> bool {
-        // Cloned here, and dropped outside the lock if it is not needed, since it may be user code.
-        let mut waker = Some(task.waker().clone());
-        self.place = self.bell.change(|ringing| {
-            let waker = listens(&mut ringing.about).then(|| waker.take()).flatten()?;
-            Some(ringing.enlist(waker))
-        });
-        self.place.is_some()
-    }
-
-    /// Waits until the listener is released.
-    fn poll(&mut self, task: &TaskContext<'_>) -> Poll<()> {
-        if self.notice.is_none() {
-            self.notice = self.bell.look(&mut self.place, &mut Another::of(task.waker()));
-        }
-        if self.notice.is_none() {
-            current::note_waiting(Waiting::LOCK);
-            return Poll::Pending;
-        }
-        Poll::Ready(())
-    }
-
-    /// Stops listening. Returns `true` if the listener was released before.
-    fn leave(&mut self) -> bool {
-        if let Some(place) = self.place.take() {
-            match self.bell.leave(place) {
-                Ok(notice) => self.notice = Some(notice),
-                Err(own) => drop_guarded(own),
-            }
-        }
-        self.notice.is_some()
-    }
-
-    /// Marks the notice as acted on, so that it is not passed on.
-    fn done(&mut self) {
-        self.notice = None;
-    }
-}
-
-impl<S> Drop for BellListener<'_, S> {
-    fn drop(&mut self) {
-        self.leave();
-        if let Some(notice) = self.notice.take() {
-            wake(self.bell.pass_on(notice));
         }
     }
 }

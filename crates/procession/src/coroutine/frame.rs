@@ -195,16 +195,22 @@ impl Frame {
         self.unwound.get() > 0
     }
 
+    /// Returns `true` if the coroutine was cancelled and is unwound where it waits.
+    #[inline]
+    fn is_to_unwind(&self) -> bool {
+        self.slot().state.is_cancelled() && self.shields.get() == 0 && !cfg!(panic = "abort")
+    }
+
     /// Unwinds the coroutine if it was cancelled.
     #[inline]
     pub(crate) fn unwind_if_cancelled(&self) {
-        if self.slot().state.is_cancelled() && self.shields.get() == 0 && !cfg!(panic = "abort") {
+        if self.is_to_unwind() {
             self.unwind_cancelled();
         }
     }
 
     #[cold]
-    fn unwind_cancelled(&self) {
+    pub(crate) fn unwind_cancelled(&self) {
         if self.slot().state.see().is_terminated() && !self.is_unwound() {
             // The worker ends it once it is suspended, and knows the exit.
             return;
@@ -224,14 +230,18 @@ impl Frame {
             if let Poll::Ready(output) = self.poll(future.as_mut()) {
                 return output;
             }
-            self.unwind_if_cancelled();
+            if self.is_to_unwind()
+                && let Some(output) = self.poll_cancelled(future.as_mut())
+            {
+                return output;
+            }
             self.suspend(Out::Waits);
         }
     }
 
     /// Not inlined: a coroutine that migrates must not keep an address of its former thread.
     #[inline(never)]
-    fn poll<F: Future>(&self, future: StdPin<&mut F>) -> Poll<F::Output> {
+    pub(crate) fn poll<F: Future>(&self, future: StdPin<&mut F>) -> Poll<F::Output> {
         struct Polls<'a>(&'a Cell<bool>);
         impl Drop for Polls<'_> {
             fn drop(&mut self) {

@@ -80,8 +80,9 @@ where
 
 /// Serves a tower service over HTTP/1.1, with one process per connection.
 ///
-/// Returns once the listener fails or the calling process is cancelled. If the future is dropped,
-/// no further connections are accepted, and the open connections continue.
+/// Returns once the listener fails or the calling process is asked to end. If the future is
+/// dropped, as by a cancel of a process that was started by [`spawn`](crate::spawn()), no further
+/// connections are accepted, and the open connections continue.
 ///
 /// If the process of a connection is cancelled, it answers the request that it has begun and then
 /// ends. A [`shutdown`](crate::Scheduler::shutdown) does this for all connections. A connection

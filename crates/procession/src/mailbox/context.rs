@@ -17,12 +17,12 @@ use crate::Pid;
 use crate::mailbox::address::Address;
 use crate::mailbox::event::Event;
 use crate::process::body::{Queued, System};
+use crate::process::cancel::poll_cancelled;
 use crate::process::slot::Pin;
 use crate::process::typed::TypedPin;
 use crate::process::wait_reason::Waiting;
 use crate::relations::links;
 use crate::relations::signal::{Down, MonitorRef, Signal};
-use crate::scheduler::current;
 use crate::time::Timeout;
 
 /// The context of a process with a mailbox: it receives messages ([`recv`](Self::recv)), knows the
@@ -269,7 +269,9 @@ impl<M: Send + 'static> Context<M> {
     }
 
     /// Waits until this process is asked to end. It never completes in a process that is
-    /// terminated: such a process ends after the step, with the reason it was given.
+    /// terminated, or that a cancel [drops](crate::OnCancel::Drop): such a process ends after the
+    /// step, with the reason it was given. See [`cancelled`](crate::cancelled()) for a wait without
+    /// a context.
     ///
     /// # Panics
     /// If it has to wait outside its own process. This process's cancel cannot wake another
@@ -279,13 +281,7 @@ impl<M: Send + 'static> Context<M> {
             if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
             }
-            if self.slot.state.see().may_end_itself() {
-                return Poll::Ready(());
-            }
-            assert!(current::is_current(&self.slot), "a context waits in its own process only");
-            self.slot.leave_foreign_waker(task.waker());
-            self.slot.note_waiting(Waiting::CANCEL);
-            Poll::Pending
+            poll_cancelled(&self.slot, task)
         })
         .await;
     }

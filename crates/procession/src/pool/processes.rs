@@ -17,13 +17,13 @@ use super::state::idle::IdleWorker;
 use super::state::outcome::{Ended, Expired, Next};
 use super::state::seat::{Order, PoolSeat};
 use super::state::wakes::Launch;
-use crate::SpawnOptions;
 use crate::process::async_body::Beside;
 use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 use crate::spawn::options::Reservation;
 use crate::time::action::Action;
 use crate::time::{Instant, Sleep, arm, sleep_on};
+use crate::{OnCancel, SpawnOptions};
 
 /// Starts a worker that parks.
 type StartWorker<J> = dyn Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync;
@@ -127,7 +127,8 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
     fn dismiss(&self, inner: &Arc<Inner<J>>, count: usize) {
         let mut leavers = Leavers { inner: Arc::clone(inner), count };
         let run = async move { leavers.run() };
-        if let Err(refused) = self.options().try_spawn(run) {
+        // Asked, not dropped, so that the hooks run in a shutdown as well.
+        if let Err(refused) = self.options().on_cancel(OnCancel::Ask).try_spawn(run) {
             // Runs the hooks on this thread instead. The future waits for nothing, so one poll
             // suffices.
             let mut run = pin!(refused.into_inner());

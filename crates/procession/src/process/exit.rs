@@ -14,13 +14,13 @@ use std::sync::Arc;
 pub enum Exit {
     /// It returned a result, or ended normally without one ([`exit`]).
     Normal,
-    /// It was shut down because it was no longer needed, most often by its supervisor.
+    /// It was shut down because it was no longer needed: by its supervisor, or by a cancel that
+    /// [drops](crate::OnCancel::Drop) it.
     Shutdown,
     /// It panicked. The text is the panic message.
     Panicked(Arc<str>),
-    /// It was terminated between two steps, by
-    /// [`Scheduler::terminate`](crate::Scheduler::terminate), by a shutdown, or because its
-    /// scheduler was dropped.
+    /// It was terminated between two steps, by [`kill`](crate::relations::kill()), by a shutdown,
+    /// or because its scheduler was dropped.
     Killed,
     /// It failed. The text is the error of its `step`, or the reason that it gave.
     Failed(Arc<str>),

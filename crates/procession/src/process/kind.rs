@@ -8,13 +8,15 @@ use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::deliver::{push_message, wake_all};
 use crate::process::body::Queued;
+use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{BoundedMailbox, Kind, Mailbox, Refused, Slot};
 use crate::process::unwind::{drop_each, drop_guarded};
 
 impl Kind {
-    pub(crate) const fn of<M: Send + 'static>(name: &'static str) -> Self {
+    pub(crate) const fn of<M: Send + 'static>(name: &'static str, on_cancel: OnCancel) -> Self {
         Self {
             name,
+            on_cancel,
             message: TypeId::of::<M>,
             message_name: std::any::type_name::<M>,
             push_any: |slot, message| match message.downcast::<M>() {

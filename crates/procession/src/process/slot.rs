@@ -52,6 +52,7 @@ use crate::machine::value::Value;
 use crate::mailbox::bounded::{Bounded, MailboxSnapshot, WhenFull};
 use crate::process::body::{Body, System};
 use crate::process::join_waker::JoinWaker;
+use crate::process::on_cancel::OnCancel;
 use crate::process::refcount::PinCount;
 use crate::process::state::State;
 use crate::process::table::Free;
@@ -66,6 +67,7 @@ use crate::util::prefetch::prefetch;
 pub(crate) struct Kind {
     /// The name of the kind, for people.
     pub(crate) name: &'static str,
+    pub(crate) on_cancel: OnCancel,
     pub(crate) message: fn() -> TypeId,
     pub(crate) message_name: fn() -> &'static str,
     /// Pushes a message of any type. Returns `Err` if the process receives another type.
@@ -208,7 +210,7 @@ unsafe impl Sync for Slot {}
 
 impl Slot {
     pub(crate) fn new(shared: NonNull<Shared>, index: u32) -> Self {
-        static NOTHING: Kind = Kind::of::<()>("none");
+        static NOTHING: Kind = Kind::of::<()>("none", OnCancel::Ask);
         Self {
             pins: PinCount::free(),
             state: State::vacant(),
@@ -262,9 +264,15 @@ impl Slot {
         self.location.with(|location| unsafe { *location })
     }
 
-    pub(crate) fn parent(&self) -> Option<Pid> {
+    /// Returns the slot and generation of the process that spawned this one, if it belongs to the
+    /// same scheduler.
+    pub(crate) fn parent_in_table(&self) -> Option<Parent> {
         // SAFETY: [pinned]
-        let (slot, generation) = self.parent.with(|parent| unsafe { *parent })?;
+        self.parent.with(|parent| unsafe { *parent })
+    }
+
+    pub(crate) fn parent(&self) -> Option<Pid> {
+        let (slot, generation) = self.parent_in_table()?;
         Some(Pid::local(self.shared().id(), slot, generation.get()))
     }
 

@@ -22,6 +22,7 @@
 //! |---|---|---|---|
 //! | `wake` (not by the process's own step, see `scheduler/current.rs`) | sets `WOKEN` | `ACTIVE`, caller queues it | nothing |
 //! | `cancel`, `terminate` | set their flag and `WOKEN` | set it; `ACTIVE`, caller queues it | nothing |
+//! | `cancel_by_drop`, unless `TERMINATE` is set | sets `CANCEL`, `TERMINATE` and `WOKEN` | sets both; `ACTIVE`, caller queues it | nothing |
 //! | `start` (entry taken) | clears `WOKEN` if it sees that | - | - |
 //! | `yield_step` (step ended, process is ready) | nothing, caller queues it | - | - |
 //! | `wait` (step ended, process waits) | `WOKEN` unset: `BLOCKED` or `IDLE`; set: as `yield_step` | - | - |
@@ -87,7 +88,8 @@ const COMPLETE: u32 = 3;
 
 /// Woken while `ACTIVE`. Set only in that phase; cleared by the next `start`.
 const WOKEN: u32 = 1 << 3;
-/// Asked to end. Set in any phase but `COMPLETE`; never cleared.
+/// Asked to end. Set in any phase but `COMPLETE`; never cleared. In a process that a cancel drops,
+/// set only together with `TERMINATE`, by the first of several reasons to end.
 const CANCEL: u32 = 1 << 4;
 /// To be terminated between two steps. Set in any phase but `COMPLETE`; never cleared.
 const TERMINATE: u32 = 1 << 5;
@@ -176,6 +178,11 @@ impl Seen {
     /// since its own exit would hide the reason.
     pub(crate) fn may_end_itself(self) -> bool {
         self.0 & (CANCEL | TERMINATE) == CANCEL
+    }
+
+    /// Returns `true` if the process is asked to end or, if a cancel drops it, was dropped by one.
+    pub(crate) fn has_cancel(self) -> bool {
+        self.0 & CANCEL != 0
     }
 
     pub(crate) fn is_terminated(self) -> bool {
@@ -284,11 +291,20 @@ impl<const MUTATION: u8> State<MUTATION> {
         self.raise(TERMINATE)
     }
 
+    /// Cancels a process that a cancel drops.
+    pub(crate) fn cancel_by_drop(&self) -> Wake {
+        self.raise(CANCEL | TERMINATE)
+    }
+
     #[inline]
     fn raise(&self, flag: u32) -> Wake {
         let mut old = self.word.load(Relaxed);
         // Each failure means that another event was ordered first.
         loop {
+            if flag == CANCEL | TERMINATE && old & TERMINATE != 0 {
+                // The first of the two decides with which exit the process ends.
+                return Wake::Nothing;
+            }
             let (new, wake) = match old & PHASE {
                 ACTIVE => (old | flag | WOKEN, Wake::Nothing),
                 BLOCKED | IDLE => (old & !PHASE | ACTIVE | flag, Wake::Enqueue),

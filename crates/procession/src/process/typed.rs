@@ -9,6 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Kind, Mailbox, Pin};
 use crate::variance::Typed;
 
@@ -18,16 +19,37 @@ pub(crate) const COROUTINE: &str = "coroutine";
 /// The kind of a process that receives messages of type `M`.
 pub(crate) struct TypedKind<M> {
     kind: &'static Kind,
+    /// The same kind with the other effect of a cancel.
+    other: &'static Kind,
     message: Typed<M>,
 }
 
 impl<M: Send + 'static> TypedKind<M> {
-    pub(crate) const ASYNC: Self = Self::new(&const { Kind::of::<M>("async") });
-    pub(crate) const COROUTINE: Self = Self::new(&const { Kind::of::<M>(COROUTINE) });
-    pub(crate) const MACHINE: Self = Self::new(&const { Kind::of::<M>("machine") });
+    pub(crate) const ASYNC: Self = Self {
+        kind: &const { Kind::of::<M>("async", OnCancel::Ask) },
+        other: &const { Kind::of::<M>("async", OnCancel::Drop) },
+        message: PhantomData,
+    };
+    /// The kind of async processes without a context.
+    pub(crate) const PLAIN: Self = Self::ASYNC.other();
+    pub(crate) const COROUTINE: Self = Self {
+        kind: &const { Kind::of::<M>(COROUTINE, OnCancel::Ask) },
+        other: &const { Kind::of::<M>(COROUTINE, OnCancel::Drop) },
+        message: PhantomData,
+    };
+    pub(crate) const MACHINE: Self = Self {
+        kind: &const { Kind::of::<M>("machine", OnCancel::Ask) },
+        other: &const { Kind::of::<M>("machine", OnCancel::Drop) },
+        message: PhantomData,
+    };
 
-    const fn new(kind: &'static Kind) -> Self {
-        Self { kind, message: PhantomData }
+    const fn other(self) -> Self {
+        Self { kind: self.other, other: self.kind, message: PhantomData }
+    }
+
+    /// Returns the same kind with this effect of a cancel.
+    pub(crate) fn on_cancel(self, on_cancel: OnCancel) -> Self {
+        if self.kind.on_cancel == on_cancel { self } else { self.other() }
     }
 
     /// Returns the kind without its type.

@@ -1,5 +1,6 @@
 //! Wakes, cancels and terminates processes.
 
+use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Ready, Slot};
 use crate::process::state::{State, Wake};
 use crate::scheduler::current;
@@ -13,8 +14,18 @@ pub(crate) fn wake(slot: &Slot) {
     }
 }
 
+/// Asks a process to end, or ends it after its present step, as it was spawned
+/// ([`OnCancel`]).
 pub(crate) fn cancel(slot: &Slot) {
-    bring(slot, State::cancel);
+    bring(slot, cancellation(slot));
+}
+
+/// Returns the event of the state protocol that a cancel of this process is.
+pub(crate) fn cancellation(slot: &Slot) -> fn(&State) -> Wake {
+    match slot.kind().on_cancel {
+        OnCancel::Ask => State::cancel,
+        OnCancel::Drop => State::cancel_by_drop,
+    }
 }
 
 pub(crate) fn terminate(slot: &Slot) {

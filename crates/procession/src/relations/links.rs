@@ -14,6 +14,7 @@ use std::sync::Arc;
 use procession_queue::Entry;
 
 use crate::process::body::System;
+use crate::process::on_cancel::OnCancel;
 use crate::process::slot::Slot;
 use crate::relations::entries::{Entries, LinkId, Relations};
 use crate::relations::on_exit::{Left, OnExitHooks};
@@ -222,8 +223,7 @@ pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) 
         } else if exit == Exit::Normal && !to_itself {
             Fate::Nothing
         } else {
-            // The first signal decides.
-            relations.doom.get_or_insert(exit);
+            doom_to(slot, relations, exit);
             Fate::Ended
         }
     });
@@ -236,27 +236,37 @@ pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) 
 
 /// Ends a process from outside, even if it traps exits.
 pub(crate) fn end_by(slot: &Slot, exit: Exit) {
-    with(slot, |relations| relations.doom.get_or_insert(exit).is_normal());
+    with(slot, |relations| doom_to(slot, relations, exit));
     crate::process::wake::terminate(slot);
 }
 
 /// Ends a process from outside because of its own failure.
 pub(crate) fn end_by_itself(slot: &Slot, exit: Exit) {
-    with(slot, |relations| {
-        if relations.doom.is_none() {
-            (relations.doom, relations.dooms_itself) = (Some(exit), true);
-        }
-    });
+    with(slot, |relations| relations.dooms_itself |= doom_to(slot, relations, exit));
     crate::process::wake::terminate(slot);
 }
 
-/// Returns `true` if [`end_by_itself`] has terminated the process.
+/// Returns `true` if the failure of the process itself has terminated it ([`end_by_itself`]).
 pub(crate) fn dooms_itself(slot: &Slot) -> bool {
     with_any(slot, |relations| relations.dooms_itself) == Some(true)
 }
 
+/// Sets the exit that a process will end with. Returns `false` if there was a reason to end before:
+/// the first one decides, and a kill leaves none here.
+fn doom_to(slot: &Slot, relations: &mut Relations, exit: Exit) -> bool {
+    let is_first = !slot.state.see().is_terminated() && relations.doom.is_none();
+    if is_first {
+        relations.doom = Some(exit);
+    }
+    is_first
+}
+
 /// Returns the exit of a terminated process.
 pub(crate) fn doom(slot: &Slot) -> Exit {
+    if slot.kind().on_cancel == OnCancel::Drop && slot.state.see().has_cancel() {
+        // The cancel came first.
+        return Exit::Shutdown;
+    }
     with_any(slot, |relations| relations.doom.take()).flatten().unwrap_or(Exit::Killed)
 }
 
@@ -342,12 +352,41 @@ pub fn unlink(pid: Pid) -> bool {
 /// Sends an exit signal to a process. Returns `true` if the process existed.
 ///
 /// The process ends with `exit`. If it traps exits, it receives the signal as an event instead.
-/// [`Exit::Normal`] does nothing to another process that does not trap exits. To end a process even
-/// if it traps exits, use [`Scheduler::terminate`](crate::Scheduler::terminate).
+/// [`Exit::Normal`] does nothing to another process that does not trap exits. [`Exit::Killed`] can
+/// be trapped, too, and is the signal `killed` of OTP. To end a process even if it traps exits, use
+/// [`kill`].
 pub fn send_exit(pid: Pid, exit: Exit) -> bool {
     crate::scheduler::budget::spend();
     let from = current::current().map(|slot| slot.pid());
     find(pid).map(|slot| deliver(&slot, from, exit, Cause::Sent)).is_some()
+}
+
+/// Ends a process between two of its steps, with [`Exit::Killed`], even if it traps exits. Returns
+/// `true` if the process existed.
+///
+/// This is `exit(Pid, kill)` of OTP. Linked processes receive the exit as [`Exit::Killed`]
+/// (`killed`), which they can trap. A process that ends already, because of an earlier signal or
+/// cancel, keeps the earlier exit. A step that never returns cannot be ended.
+///
+/// ```
+/// use procession::relations::{kill, send_exit};
+/// use procession::{Context, Exit, start};
+///
+/// procession::run(async {
+///     let stubborn = start(|mut cx: Context<()>| async move {
+///         cx.trap_exits(true);
+///         while cx.recv_event().await.is_some() {}
+///     });
+///     let pid = stubborn.pid();
+///     assert!(send_exit(pid, Exit::failed("please")), "it is trapped, or ends the process");
+///     assert!(kill(pid));
+///     assert!(stubborn.await.is_err());
+///     assert!(!kill(pid), "it has ended");
+/// });
+/// ```
+pub fn kill(pid: Pid) -> bool {
+    crate::scheduler::budget::spend();
+    find(pid).map(|slot| crate::process::wake::terminate(&slot)).is_some()
 }
 
 /// Makes `own` receive one down when the other process ends.

@@ -9,10 +9,12 @@ use std::task::{Poll, Waker};
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::fence;
 
-use crate::process::slot::Slot;
+use crate::process::on_cancel::OnCancel;
+use crate::process::slot::{Parent, Slot};
 use crate::process::unwind::drop_guarded;
-use crate::process::wake::{cancel, terminate};
+use crate::process::wake::{cancel, cancellation, terminate};
 use crate::relations::links;
+use crate::scheduler::dependents::Dependent;
 use crate::scheduler::reach::find;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
@@ -41,14 +43,14 @@ impl Shared {
     pub(crate) fn count_refused(&self) {
         current::count(self, |stats| &stats.refused, 1);
         current::count(self, |stats| &stats.ended, 1);
-        self.note_end();
+        self.note_end(None);
     }
 
-    /// Notes that a process has ended.
+    /// Notes that a process has ended: the one that was in `slot`, or one that never ran.
     #[inline]
-    pub(crate) fn note_end(&self) {
+    pub(crate) fn note_end(&self, slot: Option<&Slot>) {
         if self.lifetime.closing.phase_after_publishing() != shutdown::OPEN {
-            self.note_end_while_closing();
+            self.note_end_while_closing(slot);
         }
     }
 
@@ -56,15 +58,22 @@ impl Shared {
     /// missed.
     pub(crate) fn note_end_at_leisure(&self) {
         if !matches!(self.lifetime.closing.phase(), shutdown::OPEN | shutdown::ENDED) {
-            self.note_end_while_closing();
+            self.note_end_while_closing(None);
         }
     }
 
     #[cold]
-    fn note_end_while_closing(&self) {
+    fn note_end_while_closing(&self, slot: Option<&Slot>) {
         // Of the closing protocol.
         fence(SeqCst);
         let phase = self.lifetime.closing.phase();
+        if phase == shutdown::STOPPING
+            && let Some(slot) = slot
+        {
+            for dependent in self.lifetime.dependents.take(slot.index()) {
+                self.cancel_after_parent(dependent);
+            }
+        }
         let alive = self.alive();
         if phase == shutdown::TERMINATING && alive == 0 {
             self.end();
@@ -104,7 +113,9 @@ impl Shared {
                 if !inside {
                     // The process was accepted before the shutdown began, and the shutdown may have
                     // passed its slot. It is ACTIVE, and the spawner queues it.
-                    let _ = slot.state.cancel();
+                    let _ = cancellation(slot)(&slot.state);
+                } else if slot.kind().on_cancel == OnCancel::Drop && !is_in_hand(slot) {
+                    self.cancel_by_turn(slot);
                 }
                 Newcomer::Runs
             }
@@ -129,17 +140,37 @@ impl Shared {
             links::release_from_supervisor(&caller);
         }
         self.each_process(|slot| {
-            // A process with a supervisor is left to it, so that the supervisor's order is kept. If
-            // the supervisor ends at this moment, the link ends the process.
-            let in_hand = links::supervisor(slot).and_then(find).is_some();
-            if Some(slot.pid()) != except && !in_hand {
-                cancel(slot);
+            if Some(slot.pid()) == except || is_in_hand(slot) {
+                return;
             }
+            // The caller waits for its children.
+            let waits_for_parent =
+                slot.kind().on_cancel == OnCancel::Drop && slot.parent() != except;
+            if waits_for_parent { self.cancel_by_turn(slot) } else { cancel(slot) }
         });
+    }
+
+    /// Cancels a process that a cancel drops, after its parent has ended.
+    fn cancel_by_turn(&self, slot: &Slot) {
+        match (slot.as_parent(), slot.parent_in_table()) {
+            (Some(child), Some(parent)) => self.cancel_after_parent(Dependent { child, parent }),
+            _ => cancel(slot),
+        }
+    }
+
+    fn cancel_after_parent(&self, dependent: Dependent) {
+        let pin = |(index, generation): Parent| self.table().pin(index, generation.get());
+        let has_ended = || pin(dependent.parent).is_none_or(|slot| slot.state.see().is_complete());
+        if self.lifetime.dependents.insert(dependent, has_ended)
+            && let Some(child) = pin(dependent.child)
+        {
+            cancel(&child);
+        }
     }
 
     pub(crate) fn terminate_all(&self, except: Option<Pid>) {
         self.lifetime.closing.enter(shutdown::TERMINATING);
+        self.lifetime.dependents.clear();
         self.each_process(|slot| {
             if Some(slot.pid()) != except {
                 terminate(slot);
@@ -172,6 +203,12 @@ impl Shared {
         })
         .await;
     }
+}
+
+/// Returns `true` if a process has a supervisor. It is left to the supervisor, so that the order of
+/// its children is kept. If the supervisor ends at this moment, the link ends the process.
+fn is_in_hand(slot: &Slot) -> bool {
+    links::supervisor(slot).and_then(find).is_some()
 }
 
 /// The fate of a process that was just spawned.

@@ -260,23 +260,21 @@ impl Scheduler {
         self.shared().world.seed()
     }
 
-    /// Asks a process to end. Returns `true` if the process exists.
+    /// Cancels a process. Returns `true` if the process exists.
     ///
-    /// Cancelling is cooperative: the [`recv`](Context::recv) of the process ends once the mailbox
-    /// is empty, [`cancelled`](Context::cancelled) resolves, and a state machine gets
-    /// [`Event::Cancel`](crate::Event).
+    /// The effect was chosen at the spawn ([`OnCancel`](crate::OnCancel)). A process with a context
+    /// is asked to end: its [`recv`](Context::recv) ends once the mailbox is empty,
+    /// [`cancelled`](crate::cancelled()) resolves, and a state machine gets
+    /// [`Event::Cancel`](crate::Event). A process that was started by [`spawn`](crate::spawn()) is
+    /// dropped at its next suspension.
     pub fn cancel(&self, pid: Pid) -> bool {
         crate::scheduler::reach::find(pid).map(|slot| crate::process::wake::cancel(&slot)).is_some()
     }
 
     /// Ends a process between two of its steps, with [`Exit::Killed`](crate::Exit::Killed). Returns
-    /// `true` if the process exists.
-    ///
-    /// A step that never returns cannot be ended.
+    /// `true` if the process exists. This is [`kill`](crate::relations::kill()).
     pub fn terminate(&self, pid: Pid) -> bool {
-        crate::scheduler::reach::find(pid)
-            .map(|slot| crate::process::wake::terminate(&slot))
-            .is_some()
+        crate::relations::kill(pid)
     }
 
     /// Returns what all workers and processes are doing.
@@ -294,8 +292,10 @@ impl Scheduler {
     /// Ends the scheduler in order, and returns the processes that have not ended by the deadline.
     ///
     /// 1. From the beginning, only processes of this scheduler can spawn.
-    /// 2. Asks every process to end, except the caller. They may clean up with any number of steps,
-    ///    messages, timers and new processes.
+    /// 2. Cancels every process except the caller. Processes that are asked
+    ///    ([`OnCancel`](crate::OnCancel)) may clean up with any number of steps, messages, timers
+    ///    and new processes. The others are dropped once the processes that spawned them have
+    ///    ended. If that is the caller, or no process of this scheduler, they are dropped at once.
     /// 3. Terminates the remaining processes shortly before `deadline` has passed. A tenth of it is
     ///    reserved for this, at most 100 ms.
     /// 4. Returns when all processes have ended, or when `deadline` has passed.

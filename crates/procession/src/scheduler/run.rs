@@ -127,7 +127,7 @@ impl LocalWorker {
         complete(&self.shared, ready, exit);
         self.step.process.set(None);
         self.shared.seat(self.seat).running.store(0, Relaxed);
-        self.shared.note_end();
+        self.shared.note_end(Some(ready.slot()));
     }
 }
 
@@ -194,5 +194,5 @@ pub(crate) fn end_unqueued(shared: &Shared, ready: Ready) {
         slot.with_body(|body| body.as_mut().map(|body| body.end(slot, Exit::Killed)))
     }));
     complete(shared, ready, &Exit::Killed);
-    shared.note_end();
+    shared.note_end(Some(slot));
 }

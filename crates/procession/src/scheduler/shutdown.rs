@@ -88,7 +88,7 @@ impl<const MUTATION: u8> ShutdownPhase<MUTATION> {
         Self::with_fences(membarrier::are_there())
     }
 
-    fn with_fences(has_fences: bool) -> Self {
+    pub(super) fn with_fences(has_fences: bool) -> Self {
         Self { phase: AtomicU8::new(if has_fences { OPEN } else { OPEN_UNFENCED }), has_fences }
     }
 

@@ -102,7 +102,7 @@ impl<T: Send + 'static> JoinHandle<T> {
         drop(self);
     }
 
-    /// Asks the process to end (see [`Scheduler::cancel`](crate::Scheduler::cancel)).
+    /// Cancels the process (see [`Scheduler::cancel`](crate::Scheduler::cancel)).
     pub fn cancel(&self) {
         if let Joined::Process { owner, .. } = &self.state {
             crate::process::wake::cancel(owner.slot());
@@ -251,7 +251,7 @@ impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
         (self.address, self.handle)
     }
 
-    /// Asks the process to end (see [`Scheduler::cancel`](crate::Scheduler::cancel)).
+    /// Cancels the process (see [`Scheduler::cancel`](crate::Scheduler::cancel)).
     pub fn cancel(&self) {
         self.handle.cancel();
     }

@@ -16,6 +16,7 @@ use crate::mailbox::context::Context;
 use crate::process::async_body::AsyncBody;
 use crate::process::body::Body;
 use crate::process::life::{Birth, HandleShare, Newborn};
+use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Extra, Kind, Pin, Ready, Slot};
 use crate::process::typed::{COROUTINE, TypedKind};
 use crate::relations::links;
@@ -54,6 +55,7 @@ struct Rest {
     stack_bytes: Option<usize>,
     supervised: bool,
     name: Option<Arc<str>>,
+    on_cancel: Option<OnCancel>,
     /// The reported place of the spawn, if it is not the caller's.
     location: Option<&'static Location<'static>>,
 }
@@ -121,7 +123,8 @@ impl SpawnOptions {
         self
     }
 
-    /// Cancels the new process when the running one ends, whatever the exit.
+    /// Cancels the new process when the running one ends, whatever the exit. See [`OnCancel`] for
+    /// the effect.
     pub fn scoped(mut self) -> Self {
         self.rest().scoped = true;
         self
@@ -131,6 +134,30 @@ impl SpawnOptions {
     /// [`register`](crate::relations::names::register()).
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.rest().name = Some(name.into());
+        self
+    }
+
+    /// Sets the effect of a cancel. Default: [`OnCancel::Drop`] for [`spawn`](Self::spawn), and
+    /// [`OnCancel::Ask`] for all processes with a context.
+    ///
+    /// ```
+    /// use procession::{Exit, OnCancel, SpawnOptions, cancelled, spawn};
+    ///
+    /// procession::run(async {
+    ///     let dropped = spawn(std::future::pending::<()>());
+    ///     dropped.cancel();
+    ///     assert_eq!(dropped.await, Err(Exit::Shutdown));
+    ///
+    ///     let asked = SpawnOptions::new().on_cancel(OnCancel::Ask).spawn(async {
+    ///         cancelled().await;
+    ///         "cleaned up"
+    ///     });
+    ///     asked.cancel();
+    ///     assert_eq!(asked.await, Ok("cleaned up"));
+    /// });
+    /// ```
+    pub fn on_cancel(mut self, on_cancel: OnCancel) -> Self {
+        self.rest().on_cancel = Some(on_cancel);
         self
     }
 
@@ -167,7 +194,7 @@ impl SpawnOptions {
         F::Output: Send + 'static,
     {
         let location = crate::scheduler::owner::caller();
-        self.launch(TypedKind::<Nothing>::ASYNC, location, 0, future, |future, _| {
+        self.launch(TypedKind::<Nothing>::PLAIN, location, 0, future, |future, _| {
             Ok(Box::new(AsyncBody::new(future)))
         })
         .map(|(share, monitor)| JoinHandle::new(share, monitor))
@@ -306,6 +333,10 @@ impl SpawnOptions {
             Some(Err(kind)) => return refuse(content, kind),
             Some(Ok(rest)) => Some(rest),
             None => None,
+        };
+        let kind = match rest.as_ref().and_then(|rest| rest.on_cancel) {
+            Some(on_cancel) => kind.on_cancel(on_cancel),
+            None => kind,
         };
         let extra = rest.as_mut().and_then(|rest| rest.extra.take());
         let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
@@ -462,6 +493,7 @@ struct Prepared {
     scoped: bool,
     supervised: bool,
     name: Option<Arc<str>>,
+    on_cancel: Option<OnCancel>,
     location: Option<&'static Location<'static>>,
 }
 
@@ -478,6 +510,7 @@ impl Rest {
             stack_bytes: _,
             supervised,
             name,
+            on_cancel,
             location,
         } = self;
         if let Some(worker) = affinity.filter(|&worker| worker >= shared.seats.first()) {
@@ -497,7 +530,7 @@ impl Rest {
         };
         let extra = (label.is_some() || affinity.is_some() || bounded.is_some())
             .then(|| Box::new(Extra { label, affinity, bounded, ..Extra::default() }));
-        Ok(Prepared { extra, own, link, monitor, scoped, supervised, name, location })
+        Ok(Prepared { extra, own, link, monitor, scoped, supervised, name, on_cancel, location })
     }
 }
 

@@ -402,7 +402,7 @@ fn a_wait_for_the_cancel_of_another_process_is_refused() {
     let own = Arc::clone(&cx);
     let other = scheduler.spawn(async move { own.cancelled().await });
     let refused = other.join_timeout(PATIENCE).expect("it would never be woken");
-    assert_eq!(refused, Err(Exit::Panicked("a context waits in its own process only".into())));
+    assert_eq!(refused, Err(Exit::Panicked("a process waits for its own cancel only".into())));
     owner.cancel();
     assert_eq!(owner.join(), Ok(()));
     // A context may be asked for a known answer in any process.

@@ -15,6 +15,7 @@ mod blocked;
 mod bounds;
 #[cfg(feature = "tokio")]
 mod bridge;
+mod cancel;
 mod channels;
 mod contracts;
 mod coroutines;

@@ -645,7 +645,8 @@ fn spawning_against_a_shutdown_loses_nobody() {
                     .join_timeout(Duration::from_secs(20))
                     .expect("it has ended, or was refused");
                 assert!(
-                    result == Ok(n) || matches!(result, Err(Exit::Killed | Exit::Refused)),
+                    result == Ok(n)
+                        || matches!(result, Err(Exit::Shutdown | Exit::Killed | Exit::Refused)),
                     "{result:?}"
                 );
             }

@@ -34,6 +34,7 @@ fn every_event_in_every_phase() {
             (Word::wake as fn(&Word) -> Wake, false, false),
             (Word::cancel, true, false),
             (Word::terminate, true, true),
+            (Word::cancel_by_drop, true, true),
         ];
         for (event, cancels, terminates) in events {
             let state = in_phase(phase);
@@ -43,6 +44,11 @@ fn every_event_in_every_phase() {
             assert_eq!(seen.is_cancelled(), cancels && phase != Complete, "{phase:?}");
             assert_eq!(seen.is_terminated(), terminates && phase != Complete, "{phase:?}");
         }
+        let state = in_phase(phase);
+        let _ = (state.terminate(), state.cancel_by_drop());
+        assert!(!state.see().has_cancel(), "the first reason to end decides");
+        let _ = state.cancel();
+        assert_eq!(state.see().has_cancel(), phase != Complete);
         let state = in_phase(phase);
         assert_eq!(state.watch().is_complete(), phase == Complete);
         assert!(state.see().has_waiter());

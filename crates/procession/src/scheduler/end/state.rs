@@ -8,12 +8,15 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::scheduler::dependents::Dependents;
 use crate::scheduler::shutdown;
 use crate::scheduler::shutdown::ShutdownPhase;
 
 /// The life of a scheduler.
 pub(crate) struct Lifetime {
     pub(crate) closing: ShutdownPhase,
+    /// The processes that wait for the ends of their parents before they are dropped.
+    pub(crate) dependents: Dependents,
     /// The waits for processes to end, by number: how many processes may be left, and the waker.
     waiters: Mutex<BTreeMap<u64, (u64, Waker)>>,
     last_waiter: AtomicU64,
@@ -23,6 +26,7 @@ impl Lifetime {
     pub(crate) fn open() -> Self {
         Self {
             closing: ShutdownPhase::open(),
+            dependents: Dependents::default(),
             waiters: Mutex::default(),
             last_waiter: AtomicU64::new(0),
         }

@@ -67,6 +67,7 @@ fn a_result_outlives_its_scheduler() {
     for width in [0, 1, 2] {
         let (scheduler, freed) = mortal(width);
         let handles: Vec<_> = (0..100).map(|n| scheduler.spawn(async move { n })).collect();
+        scheduler.run_until_idle();
         assert!(shut_down(&scheduler).is_empty());
         drop(scheduler);
         for (n, handle) in handles.into_iter().enumerate() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use procession::machine::{Events, InitError, Process, Status, Yields};
 use procession::snapshot::ProcessState;
 use procession::time::Instant;
-use procession::{Context, Exit, Scheduler, SpawnOptions, sleep, spawn, yield_now};
+use procession::{Context, Exit, OnCancel, Scheduler, SpawnOptions, sleep, spawn, yield_now};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{hint, thread};
@@ -50,7 +50,7 @@ fn a_process_that_swallows_the_cancel_is_terminated_shortly_before_the_deadline(
         let begin = scheduler.now();
         let (dropped, drops) = mpsc::channel();
         let sleeper = Dropped(dropped.clone());
-        let sleeper = scheduler.spawn(async move {
+        let sleeper = scheduler.start(|_: Context<()>| async move {
             sleep(Duration::from_secs(3600)).await;
             drop(sleeper);
         });
@@ -81,7 +81,7 @@ fn a_process_that_swallows_the_cancel_is_terminated_shortly_before_the_deadline(
 fn a_process_that_is_busy_with_swallowing_the_cancel_is_terminated_between_two_steps() {
     for width in [1, 2] {
         let (scheduler, freed) = mortal(width);
-        let yielding = scheduler.spawn(async {
+        let yielding = scheduler.start(|_: Context<()>| async {
             loop {
                 yield_now().await;
             }
@@ -118,8 +118,9 @@ fn a_step_that_does_not_return_is_reported_by_the_deadline() {
             let release = Arc::new(AtomicBool::new(false));
             let (began, begins) = mpsc::channel();
             let released = Arc::clone(&release);
+            let options = SpawnOptions::new().on(&scheduler).label("stuck");
             let line = line!() + 1;
-            let stuck = SpawnOptions::new().on(&scheduler).label("stuck").spawn(async move {
+            let stuck = options.on_cancel(OnCancel::Ask).spawn(async move {
                 began.send(()).expect("the test listens");
                 while !released.load(Relaxed) {
                     hint::spin_loop();
@@ -176,7 +177,7 @@ fn a_process_behind_a_stuck_step_is_reported_too() {
     release.store(true, Relaxed);
     assert_eq!(stuck.join(), Ok(()));
     for process in behind {
-        assert_eq!(process.join(), Err(Exit::Killed), "it was terminated before its first step");
+        assert_eq!(process.join(), Err(Exit::Shutdown), "it was dropped before its first step");
     }
     drop(scheduler);
     soon_closed(&freed);
@@ -257,7 +258,8 @@ fn a_process_that_shuts_down_is_told_of_others_but_not_of_itself() {
 fn without_any_time_everybody_is_terminated_and_reported() {
     for width in [1, 2] {
         let (scheduler, freed) = mortal(width);
-        let processes: Vec<_> = (0..100).map(|_| scheduler.spawn(pending::<()>())).collect();
+        let processes: Vec<_> =
+            (0..100).map(|_| scheduler.start(|_: Context<()>| pending::<()>())).collect();
         scheduler.run_until_idle();
         let unfinished = scheduler.block_on(scheduler.shutdown(Duration::ZERO));
         assert!(unfinished.len() <= 100, "some may have ended already");
@@ -285,7 +287,7 @@ fn a_second_shutdown_reports_what_is_still_there() {
     }
     drop(release);
     assert!(shut_down(&scheduler).is_empty());
-    assert_eq!(process.join(), Err(Exit::Killed));
+    assert_eq!(process.join(), Err(Exit::Shutdown));
 }
 
 /// Its `init` reports that it has begun, waits until it may end, and gives the clock a chance to

@@ -385,7 +385,7 @@ fn of_two_processes_that_shut_down_the_first_deadline_decides() {
     let begin = scheduler.now();
     let callers = [100, 50].map(|deadline| {
         let own = scheduler.clone();
-        scheduler.spawn(async move {
+        scheduler.start(move |_: Context<()>| async move {
             let unfinished = own.shutdown(Duration::from_secs(deadline)).await;
             (unfinished.len(), Instant::now() - begin)
         })

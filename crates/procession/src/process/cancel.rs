@@ -1,0 +1,105 @@
+//! Waits for the cancel of the running process, without its context.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Context as TaskContext, Poll};
+
+use crate::Pid;
+use crate::process::slot::Slot;
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::{budget, current};
+
+/// Polls for the cancel of `slot`, which runs on this thread. A terminated process is never told:
+/// it ends after the step, with the reason that it was given.
+pub(crate) fn poll_cancelled(slot: &Slot, task: &TaskContext<'_>) -> Poll<()> {
+    if slot.state.see().may_end_itself() {
+        return Poll::Ready(());
+    }
+    assert!(current::is_current(slot), "a process waits for its own cancel only");
+    slot.leave_foreign_waker(task.waker());
+    slot.note_waiting(Waiting::CANCEL);
+    Poll::Pending
+}
+
+/// Waits until the running process is asked to end. Several waits of one process all complete.
+///
+/// It never completes
+/// - in a process that a cancel [drops](crate::OnCancel::Drop), which is the default for
+///   [`spawn`](crate::spawn()),
+/// - in a process that is terminated,
+/// - outside of processes, as in [`Scheduler::block_on`](crate::Scheduler::block_on).
+///
+/// In a coroutine, call `cancelled().wait()`.
+///
+/// ```
+/// use procession::{Context, cancelled, start};
+///
+/// async fn serve() -> &'static str {
+///     cancelled().await;
+///     "stopped in order"
+/// }
+///
+/// procession::run(async {
+///     let server = start(|_: Context<()>| serve());
+///     server.cancel();
+///     assert_eq!(server.await, Ok("stopped in order"));
+/// });
+/// ```
+///
+/// # Panics
+/// Panics if it has to wait in another process than the one in which it was first polled.
+pub async fn cancelled() {
+    let mut own: Option<Pid> = None;
+    poll_fn(|task| {
+        if !budget::charge(task) {
+            return Poll::Pending;
+        }
+        let Some(slot) = current::current() else { return Poll::Pending };
+        let pid = slot.pid();
+        assert_eq!(*own.get_or_insert(pid), pid, "a process waits for its own cancel only");
+        poll_cancelled(&slot, task)
+    })
+    .await;
+}
+
+/// Runs `future` until the running process is asked to end. Returns its output, or `None` if the
+/// cancel comes first.
+///
+/// The cancel is looked at before each poll of `future`. If the process was asked to end already,
+/// `future` is not polled at all, even if it is ready.
+///
+/// In a process that a cancel [drops](crate::OnCancel::Drop) and outside of processes, it never
+/// returns `None`.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{Context, sleep, start, until_cancelled};
+///
+/// procession::run(async {
+///     let ticker = start(|_: Context<()>| async {
+///         let mut ticks = 0;
+///         while until_cancelled(sleep(Duration::from_micros(50))).await.is_some() {
+///             ticks += 1;
+///         }
+///         ticks
+///     });
+///     sleep(Duration::from_millis(1)).await;
+///     ticker.cancel();
+///     assert!(ticker.await.is_ok());
+/// });
+/// ```
+///
+/// # Cancellation
+/// If it returns `None`, `future` is dropped before.
+///
+/// # Panics
+/// Panics as [`cancelled`] and `future` do.
+pub async fn until_cancelled<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut cancelled = pin!(cancelled());
+    poll_fn(|task| match cancelled.as_mut().poll(task) {
+        Poll::Ready(()) => Poll::Ready(None),
+        Poll::Pending => future.as_mut().poll(task).map(Some),
+    })
+    .await
+}

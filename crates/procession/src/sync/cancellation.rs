@@ -1,0 +1,162 @@
+//! Tokens that tell of a cancel.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::hash::{Hash, Hasher};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use crate::sync::listener::BellListener;
+use crate::sync::token_tree::Node;
+
+/// A token that tells those who hold it to stop.
+///
+/// Clones are the same token. A [child](Self::child_token) is cancelled with its parent, and can be
+/// cancelled alone. Tokens are for parts of a program that are not one process: a request, a
+/// connection, a block of work in several processes or threads. To stop a process, cancel the
+/// process ([`OnCancel`](crate::OnCancel)).
+///
+/// ```
+/// use procession::spawn;
+/// use procession::sync::CancellationToken;
+///
+/// procession::run(async {
+///     let server = CancellationToken::new();
+///     let request = server.child_token();
+///     let work = spawn({
+///         let request = request.clone();
+///         async move { request.run_until_cancelled(std::future::pending::<()>()).await }
+///     });
+///     server.cancel();
+///     assert!(request.is_cancelled());
+///     assert_eq!(work.await, Ok(None));
+/// });
+/// ```
+#[derive(Clone)]
+pub struct CancellationToken(Arc<Node>);
+
+impl CancellationToken {
+    /// Creates a token that is not cancelled.
+    pub fn new() -> Self {
+        Self(Arc::new(Node::new(None, false)))
+    }
+
+    /// Creates a token that is cancelled with this one. A cancel of the child does not reach this
+    /// token. The child of a cancelled token is cancelled.
+    pub fn child_token(&self) -> Self {
+        Self(self.0.child())
+    }
+
+    /// Cancels the token and its descendants, and wakes all waiters. When it returns, all
+    /// descendants are cancelled. To cancel a token again has no effect.
+    pub fn cancel(&self) {
+        crate::scheduler::budget::spend();
+        for woken in self.0.cancel() {
+            woken.wake();
+        }
+    }
+
+    /// Returns `true` if the token is cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Waits until the token is cancelled. Completes at once if it is cancelled already.
+    ///
+    /// # Cancellation
+    /// If the future is dropped, the wait ends without an effect.
+    pub async fn cancelled(&self) {
+        let mut listener = BellListener::new(&self.0.bell);
+        poll_fn(|task| {
+            if !crate::scheduler::budget::charge(task) {
+                return Poll::Pending;
+            }
+            if self.0.is_cancelled() || !listener.listens() && !listener.listen(task, Node::waits) {
+                return Poll::Ready(());
+            }
+            listener.poll(task)
+        })
+        .await;
+    }
+
+    /// Waits like [`cancelled`](Self::cancelled), in a future that owns the token.
+    pub async fn cancelled_owned(self) {
+        self.cancelled().await;
+    }
+
+    /// Runs `future` until the token is cancelled. Returns its output, or `None` if the cancel
+    /// comes first.
+    ///
+    /// The token is looked at before each poll of `future`. If it is cancelled already, `future` is
+    /// not polled at all, even if it is ready.
+    pub async fn run_until_cancelled<F: Future>(&self, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        let mut cancelled = pin!(self.cancelled());
+        poll_fn(|task| match cancelled.as_mut().poll(task) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => future.as_mut().poll(task).map(Some),
+        })
+        .await
+    }
+
+    /// Runs `future` like [`run_until_cancelled`](Self::run_until_cancelled), in a future that owns
+    /// the token.
+    pub async fn run_until_cancelled_owned<F: Future>(self, future: F) -> Option<F::Output> {
+        self.run_until_cancelled(future).await
+    }
+
+    /// Returns a guard that cancels the token when it is dropped.
+    pub fn drop_guard(self) -> DropGuard {
+        DropGuard(Some(self))
+    }
+}
+
+impl Default for CancellationToken {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PartialEq for CancellationToken {
+    /// Returns `true` for clones of one token.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for CancellationToken {}
+
+impl Hash for CancellationToken {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl fmt::Debug for CancellationToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancellationToken")
+            .field("is_cancelled", &self.is_cancelled())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Cancels a [`CancellationToken`] when it is dropped. See [`CancellationToken::drop_guard`].
+#[derive(Debug)]
+#[must_use = "a guard that is dropped cancels its token"]
+pub struct DropGuard(Option<CancellationToken>);
+
+impl DropGuard {
+    /// Returns the token. It is then not cancelled by this guard.
+    pub fn disarm(mut self) -> CancellationToken {
+        self.0.take().expect("a guard has its token until it is dropped")
+    }
+}
+
+impl Drop for DropGuard {
+    fn drop(&mut self) {
+        if let Some(token) = self.0.take() {
+            token.cancel();
+        }
+    }
+}
