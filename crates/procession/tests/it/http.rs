@@ -10,10 +10,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::AsyncReadExt;
-use hyper::body::Incoming;
 use hyper::rt::{Executor as _, Timer as _};
 use hyper::{Request, Response};
-use procession::http::{Executor, Timer, serve};
+use procession::http::{Executor, RequestBody, Timer, serve};
 use procession::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use procession::time::Instant;
 use procession::{Scheduler, current_pid, yield_now};
@@ -25,7 +24,7 @@ use crate::scene::{driven, panic_quietly, soon, threaded};
 #[derive(Clone)]
 struct Paths;
 
-impl Service<Request<Incoming>> for Paths {
+impl Service<Request<RequestBody>> for Paths {
     type Response = Response<String>;
     type Error = Infallible;
     type Future = Ready<Result<Response<String>, Infallible>>;
@@ -34,7 +33,7 @@ impl Service<Request<Incoming>> for Paths {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         match request.uri().path() {
             "/panic" => panic_quietly("asked to"),
             path => ready(Ok(Response::new(path.to_owned()))),
@@ -105,7 +104,7 @@ fn a_panic_of_the_service_ends_one_connection() {
 #[derive(Clone)]
 struct Late;
 
-impl Service<Request<Incoming>> for Late {
+impl Service<Request<RequestBody>> for Late {
     type Response = Response<String>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<String>, Infallible>> + Send>>;
@@ -114,7 +113,7 @@ impl Service<Request<Incoming>> for Late {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, _: Request<RequestBody>) -> Self::Future {
         Box::pin(async {
             for _ in 0..20 {
                 yield_now().await;
