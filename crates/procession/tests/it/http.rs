@@ -60,7 +60,10 @@ trait Answers:
 #[derive(Clone)]
 struct Function<F>(F);
 
-fn service<F, A>(function: F) -> impl Answers
+/// The future of a [`Function`].
+type Answering = Pin<Box<dyn Future<Output = Result<Response<String>, Infallible>> + Send>>;
+
+fn service<F, A>(function: F) -> impl Answers<Future = Answering>
 where
     F: Fn(Request<RequestBody>) -> A + Clone + Send + 'static,
     A: Future<Output = String> + Send + 'static,
@@ -75,7 +78,7 @@ where
 {
     type Response = Response<String>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<String>, Infallible>> + Send>>;
+    type Future = Answering;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))

@@ -153,7 +153,7 @@ where
 {
     let mut connections = Connections::new(settings.limits.connections);
     let mut until = pin!(until);
-    let start = |connections: &Connections, place, (stream, peer): (L::Stream, Peer)| {
+    let start = move |connections: &Connections, place, (stream, peer): (L::Stream, Peer)| {
         let (settings, service) = (Arc::clone(&settings), service.clone());
         // The result concerns only the client and the service.
         connections.start(place, peer, super::serve_stream(settings, stream, Some(peer), service));
@@ -173,7 +173,7 @@ where
             Some(Err(_)) | None => break,
         }
     }
-    drop((listener, service));
+    drop((listener, start));
     connections.drain().await;
     Ok(())
 }

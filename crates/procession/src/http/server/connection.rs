@@ -221,6 +221,11 @@ impl Clock<'_> {
     /// Decides what it means that the time limit was reached.
     fn reached(&mut self, sleep: Pin<&mut Sleep>) -> Result<(), Error> {
         let phase = self.phase();
+        if self.phase != Some(phase) {
+            // A request of HTTP/2 has ended in its own process.
+            self.look(sleep);
+            return Ok(());
+        }
         let written = self.watch.written() - self.written;
         match phase {
             Phase::Head => return Err(Error::timed_out("the head of a request did not arrive")),
@@ -242,7 +247,6 @@ impl Clock<'_> {
                 }
             }
         }
-        self.phase = Some(phase);
         self.begin(phase, sleep);
         Ok(())
     }
