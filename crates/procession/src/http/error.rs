@@ -8,20 +8,21 @@ pub struct Error(Kind);
 
 enum Kind {
     /// What did not happen within its time.
+    #[cfg(feature = "serve")]
     TimedOut(&'static str),
     #[cfg(feature = "serve")]
     Hyper(hyper::Error),
-    Io {
-        act: &'static str,
-        cause: io::Error,
-    },
+    #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
+    Io { act: &'static str, cause: io::Error },
 }
 
 impl Error {
+    #[cfg(feature = "serve")]
     pub(super) fn timed_out(what: &'static str) -> Self {
         Self(Kind::TimedOut(what))
     }
 
+    #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
     pub(super) fn io(act: &'static str, cause: io::Error) -> Self {
         Self(Kind::Io { act, cause })
     }
@@ -30,9 +31,11 @@ impl Error {
     /// of a socket.
     pub fn is_timeout(&self) -> bool {
         match &self.0 {
+            #[cfg(feature = "serve")]
             Kind::TimedOut(_) => true,
             #[cfg(feature = "serve")]
             Kind::Hyper(error) => error.is_timeout() || caused_by_timeout(error),
+            #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
             Kind::Io { cause, .. } => cause.kind() == io::ErrorKind::TimedOut,
         }
     }
@@ -56,9 +59,11 @@ impl From<hyper::Error> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
+            #[cfg(feature = "serve")]
             Kind::TimedOut(what) => write!(f, "{what} within the time limit"),
             #[cfg(feature = "serve")]
             Kind::Hyper(_) => f.write_str("the connection failed"),
+            #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
             Kind::Io { act, .. } => write!(f, "cannot {act}"),
         }
     }
@@ -67,9 +72,11 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
+            #[cfg(feature = "serve")]
             Kind::TimedOut(what) => f.debug_tuple("TimedOut").field(what).finish(),
             #[cfg(feature = "serve")]
             Kind::Hyper(error) => error.fmt(f),
+            #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
             Kind::Io { act, cause } => f.debug_tuple("Io").field(act).field(cause).finish(),
         }
     }
@@ -78,9 +85,11 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.0 {
+            #[cfg(feature = "serve")]
             Kind::TimedOut(_) => None,
             #[cfg(feature = "serve")]
             Kind::Hyper(error) => Some(error),
+            #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
             Kind::Io { cause, .. } => Some(cause),
         }
     }

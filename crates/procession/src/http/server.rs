@@ -284,7 +284,9 @@ impl Server {
     /// takes begins the time anew. `None` is no limit. Default: 30 s.
     ///
     /// The client of an HTTP/2 connection has up to twice the time to read a part of a response,
-    /// and must read 512 bytes per second on the whole.
+    /// and must read 512 bytes per second on the whole. A response whose last part is handed over
+    /// counts as complete, so what is left of it is subject to the
+    /// [`idle_timeout`](Self::idle_timeout): a client that reads on gets the rest.
     pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.limits().write = timeout.into();
         self

@@ -12,6 +12,7 @@ pub(super) struct Limits {
     pub(super) body: Option<Duration>,
     pub(super) body_stall: Option<Duration>,
     pub(super) write: Option<Duration>,
+    #[cfg(feature = "tls")]
     pub(super) handshake: Option<Duration>,
 }
 
@@ -37,6 +38,7 @@ impl Default for Limits {
             body: Some(Duration::from_secs(3600)),
             body_stall: Some(Duration::from_secs(30)),
             write: Some(Duration::from_secs(30)),
+            #[cfg(feature = "tls")]
             handshake: Some(Duration::from_secs(10)),
         }
     }

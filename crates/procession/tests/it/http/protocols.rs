@@ -117,7 +117,8 @@ fn http2_has_the_limits_too() {
             sleep(SECOND).await;
         }
         let after = Instant::now() - start;
-        assert!((SECOND * 30..=SECOND * 61).contains(&after), "{after:?}");
+        // The server has handed the whole body over, so the connection counts as idle.
+        assert!((SECOND * 60..=SECOND * 70).contains(&after), "{after:?}");
         let rest = collect(answer.into_body()).await;
         assert!(rest.is_err(), "the server has closed the connection");
 
