@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
@@ -40,7 +41,8 @@ impl Service<Request<RequestBody>> for Visits {
     fn call(&mut self, _: Request<RequestBody>) -> Self::Future {
         Box::pin(async {
             sleep(Duration::from_millis(100)).await;
-            let visits = Named::new("store").call(|reply| reply, Duration::from_secs(1)).await;
+            let visits = Named::<Reply<u64>>::new("store");
+            let visits = visits.call(|reply| reply, Duration::from_secs(1)).await;
             Ok(Response::new(visits.map_or("no store".into(), |visits| format!("visit {visits}"))))
         })
     }
@@ -49,14 +51,15 @@ impl Service<Request<RequestBody>> for Visits {
 fn main() -> Result<(), Box<dyn Error>> {
     let scheduler = Scheduler::builder().name("service").build()?;
     scheduler.block_on(async {
-        let address = "127.0.0.1:7070";
-        let http = ChildSpec::new("http", move |_: Context<()>| async move {
-            let listener = TcpListener::bind(address).await.expect("the port is free");
-            Server::new().max_connections(1000).serve(listener, Visits).await.expect("it listens");
+        let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await?);
+        let client = TcpStream::connect(listener.local_addr()?).await?;
+        // A restarted server goes on with the same listener.
+        let http = ChildSpec::new("http", move |_: Context<()>| {
+            let served = Server::new().max_connections(1000).serve(Arc::clone(&listener), Visits);
+            async { served.await.expect("the listener does not fail") }
         });
         let store = ChildSpec::new("store", store).name("store");
         let _tree = Supervisor::rest_for_one().child(store).child(http).start().await?;
-        let client = connect(address).await?;
         client.write_all(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await?;
         let unfinished = scheduler.shutdown(Duration::from_secs(5)).await;
         assert!(unfinished.is_empty(), "{unfinished:?}");

@@ -79,6 +79,15 @@ impl Listener for UnixListener {
     }
 }
 
+/// A listener that stays open when a server ends, for example to go on with it after a restart.
+impl<L: Listener + Send> Listener for Arc<L> {
+    type Stream = L::Stream;
+
+    async fn next(&self) -> io::Result<(L::Stream, Peer)> {
+        L::next(self).await
+    }
+}
+
 /// The client of a connection. Each request to a [`Server`] that accepts connections has it among
 /// its extensions.
 ///
@@ -192,7 +201,8 @@ struct Settings {
 /// If the process that serves is cancelled, or the future of [`serve_until`](Self::serve_until)
 /// completes, the server *drains*:
 ///
-/// 1. It accepts the connections that wait in the backlog, and closes the listener.
+/// 1. It accepts the connections that wait in the backlog, and drops the listener, which closes it
+///    unless something else has it ([`Arc`]).
 /// 2. It cancels the process of each connection. Such a connection answers the requests that have
 ///    begun, including those that have arrived in its socket, and closes. It closes at once if
 ///    there is none.
