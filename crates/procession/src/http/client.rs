@@ -20,8 +20,8 @@ use crate::net::{Host, TcpStream};
 
 /// Connects the client of hyper-util by the sockets of this crate.
 ///
-/// Give the client the [`Executor`](super::Executor) and the [`Timer`](super::Timer) of this module,
-/// too. Each connection is then a process. The client keeps connections to use them again.
+/// Give the client the [`Executor`](super::Executor) and the [`Timer`](super::Timer) of this
+/// module, too. Each connection is then a process. The client keeps connections to use them again.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -53,8 +53,9 @@ use crate::net::{Host, TcpStream};
 ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
 ///     let uri = format!("http://{}/", listener.local_addr()?).parse()?;
 ///     drop(procession::spawn(serve(listener, Hello)));
-///     let client = Client::builder(Executor).pool_timer(Timer).build::<_, String>(Connector::new());
-///     assert_eq!(client.get(uri).await?.status(), 200);
+///     let client = Client::builder(Executor).pool_timer(Timer).build(Connector::new());
+///     let request = Request::get::<hyper::Uri>(uri).body(String::new())?;
+///     assert_eq!(client.request(request).await?.status(), 200);
 ///     Ok::<(), Box<dyn std::error::Error>>(())
 /// })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
