@@ -19,9 +19,8 @@ use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
-use procession::http::serve;
+use procession::http::{RequestBody, serve};
 use procession::net::{TcpListener, TcpStream, UnixStream};
 use procession::sync::channel;
 use procession::sync::channel::{Receiver, Sender};
@@ -56,7 +55,7 @@ impl Counter {
     }
 }
 
-impl Service<Request<Incoming>> for Counter {
+impl Service<Request<RequestBody>> for Counter {
     type Response = Response<String>;
     type Error = hyper::http::Error;
     type Future =
@@ -66,7 +65,7 @@ impl Service<Request<Incoming>> for Counter {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let (counter, page) = (self.clone(), request.uri().path().to_owned());
         Box::pin(async move {
             match counter.visit(&page).await {

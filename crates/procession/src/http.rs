@@ -2,7 +2,17 @@
 //!
 //! The feature `hyper` adds what hyper needs from a runtime: [`Executor`], [`Timer`], and hyper's
 //! I/O traits for [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream).
-//! The feature `serve` adds a server for tower services.
+//! The feature `serve` adds [`Server`], which serves tower services such as an axum `Router`.
+//! The feature `client` adds [`Connector`], with which the client of hyper-util runs on processes.
+
+#[cfg(feature = "client")]
+mod client;
+#[cfg(any(feature = "serve", feature = "client"))]
+mod error;
+#[cfg(feature = "serve")]
+mod server;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,10 +23,12 @@ use crate::sys::World;
 use crate::time::{Instant, Sleep, sleep, sleep_until};
 use crate::{OnCancel, SpawnOptions};
 
+#[cfg(feature = "client")]
+pub use client::{Connected, Connector};
+#[cfg(any(feature = "serve", feature = "client"))]
+pub use error::Error;
 #[cfg(feature = "serve")]
-mod server;
-#[cfg(feature = "serve")]
-pub use server::{Listener, serve};
+pub use server::{Listener, Peer, RequestBody, Server, serve, serve_connection};
 
 /// Runs the futures of hyper as processes.
 ///

@@ -68,7 +68,10 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `hyper` | `http::{Executor, Timer}`, and hyper's I/O traits for streams |
-//! | `serve` | `http::serve` for tower services. Implies `hyper` |
+//! | `serve` | `http::Server` for tower services. Implies `hyper` |
+//! | `http2` | HTTP/2 for the server, and for the client if it is there. Implies `serve` |
+//! | `tls` | TLS by rustls for the server, and for the client if it is there. The program chooses the cryptography of rustls. Implies `serve` |
+//! | `client` | `http::Connector` for the client of hyper-util. Implies `hyper` |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime |
 //! | `tokio` | crates that need tokio run unchanged in processes: `Builder::tokio`, and `compat` for single futures. The default scheduler is connected to tokio. Implies `tokio-io` |
 //! | `tracing` | a span for each process, and an event for each failure, each stall and what supervisors do |

@@ -495,6 +495,30 @@ impl Drop for LastTry {
     }
 }
 
+/// Polls a future that shall not wait any longer. Returns `None` if it would have to.
+///
+/// The poll is a last try: it asks the system. A step that has spent its budget cannot poll, so the
+/// next step does.
+#[cfg(feature = "serve")]
+pub(crate) fn poll_last<R>(
+    task: &mut TaskContext<'_>,
+    poll: impl FnOnce(&mut TaskContext<'_>) -> Poll<R>,
+) -> Poll<Option<R>> {
+    if !crate::scheduler::budget::is_spent() {
+        let last = LastTry::begin();
+        let polled = poll(task);
+        drop(last);
+        if let Poll::Ready(output) = polled {
+            return Poll::Ready(Some(output));
+        }
+        if !crate::scheduler::budget::is_spent() {
+            return Poll::Ready(None);
+        }
+    }
+    crate::scheduler::budget::yield_step(task);
+    Poll::Pending
+}
+
 /// Polls a future, and a sleep that limits its wait. `sleep` is called only if the future has to
 /// wait.
 ///

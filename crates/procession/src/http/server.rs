@@ -1,125 +1,171 @@
 //! The HTTP server for tower services.
 
-use std::convert::Infallible;
-use std::error::Error;
-use std::future::{Future, poll_fn};
-use std::io;
-use std::pin::{Pin, pin};
-use std::task::Poll;
+mod accept;
+mod body;
+mod connection;
+mod limits;
+#[cfg(feature = "http2")]
+mod preface;
+mod stream;
+mod watch;
 
-use hyper::body::{Body, Incoming};
-use hyper::server::conn::http1;
+use std::error::Error as StdError;
+use std::fmt;
+#[cfg(any(feature = "http2", feature = "tls"))]
+use std::future::poll_fn;
+use std::future::{Future, pending};
+use std::io;
+use std::net::SocketAddr;
+#[cfg(any(feature = "http2", feature = "tls"))]
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Context;
+#[cfg(any(feature = "http2", feature = "tls"))]
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper::body::Body;
+use hyper::rt::{Read, Write};
 use hyper::{Request, Response};
 use tower_service::Service;
 
-use super::Timer;
+pub use self::body::RequestBody;
+use self::limits::Limits;
+use super::Error;
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use crate::process::slot::Pin;
 use crate::process::wait_reason::Waiting;
+#[cfg(any(feature = "http2", feature = "tls"))]
 use crate::scheduler::current;
-use crate::{Context, start};
+#[cfg(any(feature = "http2", feature = "tls"))]
+use crate::time::{Instant, sleep_until};
 
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for crate::net::TcpListener {}
-    impl Sealed for crate::net::UnixListener {}
-}
+type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// A source of connections for [`serve`]: [`TcpListener`] or [`UnixListener`].
-pub trait Listener: sealed::Sealed + Sync {
+/// A source of connections for a [`Server`]: [`TcpListener`], [`UnixListener`], or something else
+/// that yields streams.
+pub trait Listener: Sync {
     /// A connection.
-    type Stream: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static;
+    type Stream: Read + Write + Send + Unpin + 'static;
 
-    /// Waits for the next connection.
+    /// Waits for the next connection, and returns it with its peer.
     ///
     /// # Errors
-    /// Returns the errors of the listener's `accept`.
-    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    /// Returns the errors of the listener. An error ends the server, so an error of one connection
+    /// is not one of the listener.
+    ///
+    /// # Cancellation
+    /// No connection is lost if the future is dropped before it completes.
+    fn next(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
 }
 
 impl Listener for TcpListener {
     type Stream = TcpStream;
 
-    async fn next(&self) -> io::Result<TcpStream> {
-        let (stream, _) = self.accept().await?;
+    async fn next(&self) -> io::Result<(TcpStream, Peer)> {
+        let (stream, address) = self.accept().await?;
         // hyper writes complete responses, so holding data back gains nothing. If the system
         // refuses the option, responses arrive a little later.
         let _ = stream.set_nodelay(true);
-        Ok(stream)
+        Ok((stream, address.into()))
     }
 }
 
 impl Listener for UnixListener {
     type Stream = UnixStream;
 
-    async fn next(&self) -> io::Result<UnixStream> {
-        self.accept().await.map(|(stream, _)| stream)
+    async fn next(&self) -> io::Result<(UnixStream, Peer)> {
+        self.accept().await.map(|(stream, _)| (stream, Peer::LOCAL))
     }
 }
 
-/// A tower service in the form that hyper calls. Each request gets a clone of the service, which is
-/// polled for readiness first.
-struct Called<S>(S);
+/// A listener that stays open when a server ends, for example to go on with it after a restart.
+impl<L: Listener + Send> Listener for Arc<L> {
+    type Stream = L::Stream;
 
-impl<S, B> hyper::service::Service<Request<Incoming>> for Called<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-{
-    type Response = Response<B>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, S::Error>> + Send>>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let mut service = self.0.clone();
-        Box::pin(async move {
-            poll_fn(|task| service.poll_ready(task)).await?;
-            service.call(request).await
-        })
+    async fn next(&self) -> io::Result<(L::Stream, Peer)> {
+        L::next(self).await
     }
 }
 
-/// Serves a tower service over HTTP/1.1, with one process per connection.
+/// The client of a connection. Each request to a [`Server`] that accepts connections has it among
+/// its extensions.
 ///
-/// Returns once the listener fails or the calling process is asked to end. If the future is
-/// dropped, as by a cancel of a process that was started by [`spawn`](crate::spawn()), no further
-/// connections are accepted, and the open connections continue.
-///
-/// If the process of a connection is cancelled, it answers the request that it has begun and then
-/// ends. A [`shutdown`](crate::Scheduler::shutdown) does this for all connections. A connection
-/// that fails, or runs a service that panics, ends without an effect on others.
-///
-/// The number of connections is limited by the file descriptors of the program and by the process
-/// limit of the scheduler. Without a descriptor, a connection waits in the backlog. Without a
-/// process, it is closed. A client has 30 s to send the head of a request.
+/// It displays as its address, or as `local`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Peer(Option<SocketAddr>);
+
+impl Peer {
+    /// A client on this machine without an address, such as that of a Unix socket.
+    pub const LOCAL: Self = Self(None);
+
+    /// Returns the address of the client, if it has one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.0
+    }
+}
+
+impl From<SocketAddr> for Peer {
+    fn from(address: SocketAddr) -> Self {
+        Self(Some(address))
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("local"),
+        }
+    }
+}
+
+/// What a server does, apart from where it listens.
+#[derive(Clone, Default)]
+struct Settings {
+    limits: Limits,
+    upgrades: bool,
+    #[cfg(feature = "http2")]
+    http2: bool,
+    #[cfg(feature = "tls")]
+    tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+/// Serves a tower service, such as an axum `Router`, with one process for each connection.
 ///
 /// ```
 /// use std::convert::Infallible;
+/// use std::future::{Ready, ready};
 /// use std::task::{Context, Poll};
-/// use hyper::{Request, Response, body::Incoming};
+/// use std::time::Duration;
+/// use hyper::{Request, Response};
+/// use procession::http::{Peer, RequestBody, Server};
 /// use procession::net::{TcpListener, TcpStream};
 ///
 /// #[derive(Clone)]
 /// struct Hello;
 ///
-/// impl tower_service::Service<Request<Incoming>> for Hello {
+/// impl tower_service::Service<Request<RequestBody>> for Hello {
 ///     type Response = Response<String>;
 ///     type Error = Infallible;
-///     type Future = std::future::Ready<Result<Response<String>, Infallible>>;
+///     type Future = Ready<Result<Response<String>, Infallible>>;
 ///
 ///     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
 ///         Poll::Ready(Ok(()))
 ///     }
 ///
-///     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-///         let path = request.uri().path();
-///         std::future::ready(Ok(Response::new(format!("hello from {path}"))))
+///     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+///         let is_known = request.extensions().get::<Peer>().is_some();
+///         assert!(is_known);
+///         ready(Ok(Response::new(format!("hello from {}", request.uri().path()))))
 ///     }
 /// }
 ///
 /// procession::run(async {
 ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
 ///     let client = TcpStream::connect(listener.local_addr()?).await?;
-///     drop(procession::spawn(procession::http::serve(listener, Hello)));
+///     let server = Server::new().max_connections(1000).body_timeout(Duration::from_secs(60));
+///     drop(procession::spawn(server.serve(listener, Hello)));
 ///     client.write_all(b"GET /page HTTP/1.1\r\nhost: me\r\nconnection: close\r\n\r\n").await?;
 ///     let mut response = Vec::new();
 ///     futures_lite::AsyncReadExt::read_to_end(&mut &client, &mut response).await?;
@@ -130,54 +176,401 @@ where
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
+/// # Limits
+///
+/// The defaults withstand clients that send slowly, or nothing, and clients that never read. All
+/// times are on the clock of the scheduler.
+///
+/// | limit | default | when it is reached |
+/// |---|---|---|
+/// | [`max_connections`](Self::max_connections) | none | further connections wait in the backlog |
+/// | [`head_timeout`](Self::head_timeout) | 30 s | the connection is closed |
+/// | [`max_head_bytes`](Self::max_head_bytes) | 64 KiB | the response is 431, and the connection is closed |
+/// | [`idle_timeout`](Self::idle_timeout) | 60 s | the connection is closed in order |
+/// | [`body_stall_timeout`](Self::body_stall_timeout) | 30 s, plus 1 s for each 512 bytes received | the [`RequestBody`] returns an error |
+/// | [`body_timeout`](Self::body_timeout) | 1 h | the [`RequestBody`] returns an error |
+/// | [`write_timeout`](Self::write_timeout) | 30 s | the connection is closed |
+/// | `handshake_timeout`, with TLS | 10 s | the connection is closed |
+///
+/// The system limits the number of connections, too. Without a file descriptor, a connection waits
+/// in the backlog. If the scheduler takes no more processes, the connection is closed. A service
+/// may take as long as it likes for a response; limit that in the service.
+///
+/// # The end
+///
+/// If the process that serves is cancelled, or the future of [`serve_until`](Self::serve_until)
+/// completes, the server *drains*:
+///
+/// 1. It accepts the connections that wait in the backlog, and drops the listener, which closes it
+///    unless something else has it ([`Arc`]).
+/// 2. It cancels the process of each connection. Such a connection answers the requests that have
+///    begun, including those that have arrived in its socket, and closes. It closes at once if
+///    there is none.
+/// 3. It returns once all connections have ended.
+///
+/// So a child of a supervisor that serves ends after its last response. In a tree of *rest for
+/// one*, the children before it are there until then. A handler that runs for long, such as a
+/// stream of events, learns of the cancel of its process. The server itself sets no limit for the
+/// drain; that is the [`Stop`](crate::supervisor::Stop) of the child or the deadline of the
+/// shutdown.
+///
+/// Only a process that is [asked](crate::OnCancel::Ask) to end can drain: a child of a supervisor, a
+/// process of [`start`](crate::start()), or one of
+/// [`on_cancel(Ask)`](crate::SpawnOptions::on_cancel). The future in a plain
+/// [`spawn`](crate::spawn()) is dropped by a cancel.
+///
+/// If the server is terminated or dropped while it drains, it terminates the connections that are
+/// left. If it is dropped before that, or the listener fails, the connections are told to end as in
+/// a drain, and nobody waits for them.
+///
+/// A connection that fails, or runs a service that panics, ends without an effect on others. The
+/// process of a connection is labelled with its peer, such as `http 127.0.0.1:4711`. With HTTP/2,
+/// each request has a process of its own.
+#[derive(Clone, Default)]
+#[must_use = "a server does nothing unless it serves"]
+pub struct Server {
+    settings: Settings,
+}
+
+impl Server {
+    /// Creates a server for HTTP/1.1 with the default limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn limits(&mut self) -> &mut Limits {
+        &mut self.settings.limits
+    }
+
+    /// Sets how many connections there may be at once, at least 1. Further ones wait in the backlog
+    /// of the listener. `None` is no limit. Default: none.
+    ///
+    /// A stream that was [upgraded](Self::upgrades) does not count.
+    ///
+    /// # Panics
+    /// Panics if the number is 0.
+    pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
+        let connections = connections.into();
+        assert_ne!(connections, Some(0), "a server needs room for a connection");
+        self.limits().connections = connections;
+        self
+    }
+
+    /// Sets how long a client may take to send the head of a request, from its first byte on. For
+    /// the first request, the time counts from the begin of the connection. `None` is no limit.
+    /// Default: 30 s.
+    ///
+    /// An HTTP/2 connection without a request is [idle](Self::idle_timeout), whatever else arrives.
+    pub fn head_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.limits().head = timeout.into();
+        self
+    }
+
+    /// Sets the maximum size of the head of a request. Default: 64 KiB.
+    pub fn max_head_bytes(mut self, bytes: usize) -> Self {
+        self.limits().head_bytes = bytes;
+        self
+    }
+
+    /// Sets how long a connection stays open without a request, after the first one. `None` is no
+    /// limit. Default: 60 s.
+    pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.limits().idle = timeout.into();
+        self
+    }
+
+    /// Sets how long a service may have to wait for the body of a request, in all its waits
+    /// together. Each 512 bytes that arrive add a second. `None` is no limit. Default: 30 s.
+    ///
+    /// The time counts only while the service waits for the body.
+    pub fn body_stall_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.limits().body_stall = timeout.into();
+        self
+    }
+
+    /// Sets how long the body of a request may take to arrive as a whole. The time counts from the
+    /// first time that the service has to wait for it. `None` is no limit. Default: 1 h.
+    pub fn body_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.limits().body = timeout.into();
+        self
+    }
+
+    /// Sets how long a client may take to make room for a part of a response. Each byte that it
+    /// takes begins the time anew. `None` is no limit. Default: 30 s.
+    ///
+    /// The client of an HTTP/2 connection has up to twice the time to read a part of a response,
+    /// and must read 512 bytes per second on the whole. A response whose last part is handed over
+    /// counts as complete, so what is left of it is subject to the
+    /// [`idle_timeout`](Self::idle_timeout): a client that reads on gets the rest.
+    pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.limits().write = timeout.into();
+        self
+    }
+
+    /// Lets a service take over the stream of a request by
+    /// [`hyper::upgrade::on`](https://docs.rs/hyper/1/hyper/upgrade/fn.on.html), for example for
+    /// WebSockets. Default: off.
+    ///
+    /// A stream that was taken over belongs to the process that has it. The server neither limits
+    /// it nor waits for it when it drains. With HTTP/2, the stream is a part of its connection,
+    /// which the server waits for.
+    pub fn upgrades(mut self) -> Self {
+        self.settings.upgrades = true;
+        self
+    }
+
+    /// Serves HTTP/2, too. Default: off.
+    ///
+    /// A client chooses HTTP/2 by its first bytes ("prior knowledge"), or by ALPN with TLS.
+    #[cfg(feature = "http2")]
+    pub fn http2(mut self) -> Self {
+        self.settings.http2 = true;
+        self
+    }
+
+    /// Serves over TLS. Default: off.
+    ///
+    /// The handshake runs in the process of its connection, so a slow one delays no other. If
+    /// `config` names no protocols (ALPN), the server offers those that it speaks.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
+        self.settings.tls = Some(config);
+        self
+    }
+
+    /// Sets how long a TLS handshake may take. `None` is no limit. Default: 10 s.
+    #[cfg(feature = "tls")]
+    pub fn handshake_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.limits().handshake = timeout.into();
+        self
+    }
+
+    /// Accepts connections until the process is cancelled, and then [drains](Self#the-end).
+    ///
+    /// # Errors
+    /// Returns the errors of the listener. A lack of file descriptors is not an error; the server
+    /// waits until there is one.
+    ///
+    /// # Cancellation
+    /// See [the end](Self#the-end).
+    pub async fn serve<L, S, B>(self, listener: L, service: S) -> io::Result<()>
+    where
+        L: Listener,
+        S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn StdError + Send + Sync>>,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        self.serve_until(listener, service, pending()).await
+    }
+
+    /// Like [`serve`](Self::serve), but also [drains](Self#the-end) once `until` completes.
+    ///
+    /// # Errors
+    /// See [`serve`](Self::serve).
+    pub async fn serve_until<L, S, B>(
+        self,
+        listener: L,
+        service: S,
+        until: impl Future<Output = ()>,
+    ) -> io::Result<()>
+    where
+        L: Listener,
+        S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn StdError + Send + Sync>>,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        accept::serve(self.share(), listener, service, until).await
+    }
+
+    /// Serves one connection, in the process that awaits this, until the connection has ended.
+    ///
+    /// If the process is cancelled, the connection answers the requests that have begun, and ends.
+    /// Requests have no [`Peer`] among their extensions.
+    ///
+    /// # Errors
+    /// Returns an error if the connection fails, if the service fails, or if a time limit of this
+    /// server is reached.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, the connection is closed at once.
+    pub async fn serve_connection<I, S, B>(self, stream: I, service: S) -> Result<(), Error>
+    where
+        I: Read + Write + Send + Unpin + 'static,
+        S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn StdError + Send + Sync>>,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        serve_stream(self.share(), stream, None, service).await
+    }
+
+    #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "TLS completes the settings"))]
+    fn share(mut self) -> Arc<Settings> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &mut self.settings.tls
+            && tls.alpn_protocols.is_empty()
+        {
+            let tls = Arc::make_mut(tls);
+            #[cfg(feature = "http2")]
+            if self.settings.http2 {
+                tls.alpn_protocols.push(b"h2".to_vec());
+            }
+            tls.alpn_protocols.push(b"http/1.1".to_vec());
+        }
+        Arc::new(self.settings)
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut server = f.debug_struct("Server");
+        server.field("limits", &self.settings.limits).field("upgrades", &self.settings.upgrades);
+        #[cfg(feature = "http2")]
+        server.field("http2", &self.settings.http2);
+        #[cfg(feature = "tls")]
+        server.field("tls", &self.settings.tls.is_some());
+        server.finish()
+    }
+}
+
+/// Returns `true` if a process is asked to end. Otherwise it is woken when that happens.
+fn is_told(own: Option<&Pin>, task: &Context<'_>) -> bool {
+    own.is_some_and(|own| {
+        if own.state.is_cancelled() {
+            return true;
+        }
+        own.leave_foreign_waker(task.waker());
+        own.note_waiting(Waiting::CANCEL);
+        false
+    })
+}
+
+/// Waits for the begin of a connection, for `limit` at most. Once the running process is cancelled,
+/// the rest must not take longer than the end of a connection may.
+#[cfg(any(feature = "http2", feature = "tls"))]
+async fn begin<R>(
+    limit: Option<Duration>,
+    what: &'static str,
+    begun: impl Future<Output = Result<R, Error>>,
+) -> Result<R, Error> {
+    let own = current::current();
+    let mut begun = pin!(begun);
+    let mut end = limit.map_or(Instant::NEVER, |limit| Instant::now() + limit);
+    let mut sleep = pin!(sleep_until(end));
+    let mut was_told = false;
+    poll_fn(|task| {
+        if let Poll::Ready(result) = begun.as_mut().poll(task) {
+            return Poll::Ready(result);
+        }
+        if !was_told && is_told(own.as_ref(), task) {
+            was_told = true;
+            end = end.min(Instant::now() + limits::FAREWELL);
+            sleep.as_mut().reset(end);
+        }
+        if end == Instant::NEVER {
+            return Poll::Pending;
+        }
+        sleep.as_mut().poll(task).map(|()| Err(Error::timed_out(what)))
+    })
+    .await
+}
+
+/// Finds out the protocol of a connection, and serves it.
+async fn serve_stream<I, S, B>(
+    settings: Arc<Settings>,
+    stream: I,
+    peer: Option<Peer>,
+    service: S,
+) -> Result<(), Error>
+where
+    I: Read + Write + Send + Unpin + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &settings.tls {
+        let handshake = super::tls::accept(stream, tls);
+        let what = "the TLS handshake was not complete";
+        let stream = begin(settings.limits.handshake, what, handshake).await?;
+        if stream.protocol() == Some(b"h2") {
+            let is_http2 = cfg!(feature = "http2");
+            return connection::converse(settings, stream, Vec::new(), is_http2, peer, service)
+                .await;
+        }
+        return serve_plain(settings, stream, peer, service).await;
+    }
+    serve_plain(settings, stream, peer, service).await
+}
+
+/// Finds out the protocol of a connection by its first bytes, and serves it.
+#[cfg_attr(not(feature = "http2"), expect(unused_mut, reason = "nothing is read before"))]
+async fn serve_plain<I, S, B>(
+    settings: Arc<Settings>,
+    mut stream: I,
+    peer: Option<Peer>,
+    service: S,
+) -> Result<(), Error>
+where
+    I: Read + Write + Send + Unpin + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    #[cfg(feature = "http2")]
+    if settings.http2 {
+        let preface = preface::read(&mut stream);
+        let what = "the head of a request did not arrive";
+        let (before, is_http2) = begin(settings.limits.head, what, preface).await?;
+        return connection::converse(settings, stream, before, is_http2, peer, service).await;
+    }
+    connection::converse(settings, stream, Vec::new(), false, peer, service).await
+}
+
+/// Serves a tower service over HTTP/1.1 with the default limits: [`Server::serve`].
+///
 /// # Errors
-/// Returns the errors of the listener. A lack of file descriptors is not an error; `serve` waits
-/// until there is one.
+/// Returns the errors of the listener.
 pub async fn serve<L, S, B>(listener: L, service: S) -> io::Result<()>
 where
     L: Listener,
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Error: Into<Box<dyn StdError + Send + Sync>>,
     B: Body + Send + 'static,
     B::Data: Send,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
-    while let Some(stream) = next_unless_cancelled(&listener).await? {
-        let service = Called(service.clone());
-        // The process is detached. If it is refused, the connection is closed.
-        drop(start(|cx: Context<Infallible>| async move {
-            let mut builder = http1::Builder::new();
-            // A client that has shut down its write direction still gets its response.
-            builder.timer(Timer).half_close(true);
-            let mut connection = pin!(builder.serve_connection(stream, service));
-            let mut cancelled = pin!(cx.cancelled());
-            let mut was_told = false;
-            // Ignored: an error of one connection concerns only its client and the service.
-            let _ = poll_fn(|task| {
-                if !was_told && cancelled.as_mut().poll(task).is_ready() {
-                    was_told = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                connection.as_mut().poll(task)
-            })
-            .await;
-        }));
-    }
-    Ok(())
+    Server::new().serve(listener, service).await
 }
 
-/// Returns the next connection, or `None` once this process is cancelled. A cancel wakes a process
-/// no matter what it waits for.
-async fn next_unless_cancelled<L: Listener>(listener: &L) -> io::Result<Option<L::Stream>> {
-    let mut next = pin!(listener.next());
-    poll_fn(|task| {
-        if current::current().is_some_and(|slot| slot.state.is_cancelled()) {
-            return Poll::Ready(Ok(None));
-        }
-        let polled = next.as_mut().poll(task);
-        current::note_waiting(Waiting::CANCEL);
-        polled.map_ok(Some)
-    })
-    .await
+/// Serves one connection over HTTP/1.1 with the default limits: [`Server::serve_connection`].
+///
+/// # Errors
+/// Returns an error if the connection fails or a limit is reached.
+pub async fn serve_connection<I, S, B>(stream: I, service: S) -> Result<(), Error>
+where
+    I: Read + Write + Send + Unpin + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<Box<dyn StdError + Send + Sync>>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    Server::new().serve_connection(stream, service).await
 }

@@ -1,5 +1,10 @@
 //! hyper on processes, and the I/O traits of other crates.
 
+mod drain;
+mod limits;
+mod pipe;
+mod protocols;
+
 use std::convert::Infallible;
 use std::future::{Future, Ready, poll_fn, ready};
 use std::io;
@@ -10,10 +15,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::AsyncReadExt;
-use hyper::body::Incoming;
+use hyper::body::{Body, Buf};
 use hyper::rt::{Executor as _, Timer as _};
 use hyper::{Request, Response};
-use procession::http::{Executor, Timer, serve};
+use procession::http::{Executor, RequestBody, Timer, serve};
 use procession::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use procession::time::Instant;
 use procession::{Scheduler, current_pid, yield_now};
@@ -25,7 +30,7 @@ use crate::scene::{driven, panic_quietly, soon, threaded};
 #[derive(Clone)]
 struct Paths;
 
-impl Service<Request<Incoming>> for Paths {
+impl Service<Request<RequestBody>> for Paths {
     type Response = Response<String>;
     type Error = Infallible;
     type Future = Ready<Result<Response<String>, Infallible>>;
@@ -34,12 +39,78 @@ impl Service<Request<Incoming>> for Paths {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         match request.uri().path() {
             "/panic" => panic_quietly("asked to"),
             path => ready(Ok(Response::new(path.to_owned()))),
         }
     }
+}
+
+/// A service for requests of a [`Server`](procession::http::Server).
+trait Answers:
+    Service<Request<RequestBody>, Response = Response<String>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+/// A service that is a function.
+#[derive(Clone)]
+struct Function<F>(F);
+
+/// The future of a [`Function`].
+type Answering = Pin<Box<dyn Future<Output = Result<Response<String>, Infallible>> + Send>>;
+
+fn service<F, A>(function: F) -> impl Answers<Future = Answering>
+where
+    F: Fn(Request<RequestBody>) -> A + Clone + Send + 'static,
+    A: Future<Output = String> + Send + 'static,
+{
+    Function(function)
+}
+
+impl<F, A> Service<Request<RequestBody>> for Function<F>
+where
+    F: Fn(Request<RequestBody>) -> A + Clone + Send + 'static,
+    A: Future<Output = String> + Send + 'static,
+{
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let answer = (self.0)(request);
+        Box::pin(async move { Ok(Response::new(answer.await)) })
+    }
+}
+
+impl<F, A> Answers for Function<F>
+where
+    F: Fn(Request<RequestBody>) -> A + Clone + Send + 'static,
+    A: Future<Output = String> + Send + 'static,
+{
+}
+
+/// Returns the bytes of a body.
+async fn collect<B: Body + Unpin>(mut body: B) -> Result<Vec<u8>, B::Error> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = poll_fn(|task| Pin::new(&mut body).poll_frame(task)).await {
+        if let Ok(mut data) = frame?.into_data() {
+            let count = data.remaining();
+            data.copy_to_slice({
+                bytes.resize(bytes.len() + count, 0);
+                let begin = bytes.len() - count;
+                &mut bytes[begin..]
+            });
+        }
+    }
+    Ok(bytes)
 }
 
 async fn serving(scheduler: &Scheduler) -> std::net::SocketAddr {
@@ -105,7 +176,7 @@ fn a_panic_of_the_service_ends_one_connection() {
 #[derive(Clone)]
 struct Late;
 
-impl Service<Request<Incoming>> for Late {
+impl Service<Request<RequestBody>> for Late {
     type Response = Response<String>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<String>, Infallible>> + Send>>;
@@ -114,7 +185,7 @@ impl Service<Request<Incoming>> for Late {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, _: Request<RequestBody>) -> Self::Future {
         Box::pin(async {
             for _ in 0..20 {
                 yield_now().await;

@@ -32,7 +32,7 @@ const NEIGHBOURS: &[&[&str]] =
 const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
     ("coroutine", "mailbox spawn process relations scheduler sys time variance"),
-    ("http", "net process scheduler spawn sys time"),
+    ("http", "net process scheduler spawn sync sys time"),
     ("io", "process scheduler sys"),
     ("machine", "mailbox process relations scheduler sys time util variance"),
     ("mailbox", "machine process relations scheduler sys time util variance"),

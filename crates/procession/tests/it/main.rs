@@ -22,7 +22,13 @@ mod coroutines;
 mod ends;
 mod fairness;
 mod hostile;
-#[cfg(all(feature = "serve", feature = "tokio-io"))]
+#[cfg(all(
+    feature = "client",
+    feature = "http2",
+    feature = "serve",
+    feature = "tls",
+    feature = "tokio-io"
+))]
 mod http;
 mod idle;
 mod key_value;

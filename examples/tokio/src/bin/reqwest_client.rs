@@ -10,9 +10,8 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::{Request, Response};
-use procession::http::serve;
+use procession::http::{RequestBody, serve};
 use procession::net::TcpListener;
 use procession::{Scheduler, spawn, timeout};
 use reqwest::Client;
@@ -25,7 +24,7 @@ const REQUESTS: usize = 50;
 #[derive(Clone)]
 struct Paths;
 
-impl Service<Request<Incoming>> for Paths {
+impl Service<Request<RequestBody>> for Paths {
     type Response = Response<String>;
     type Error = Infallible;
     type Future = Ready<Result<Response<String>, Infallible>>;
@@ -34,7 +33,7 @@ impl Service<Request<Incoming>> for Paths {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         ready(Ok(Response::new(request.uri().path().to_owned())))
     }
 }

@@ -1,0 +1,96 @@
+//! The error of connections.
+
+use std::fmt;
+use std::io;
+
+/// The error of a connection, of the body of a request, or of an attempt to connect.
+pub struct Error(Kind);
+
+enum Kind {
+    /// What did not happen within its time.
+    #[cfg(feature = "serve")]
+    TimedOut(&'static str),
+    #[cfg(feature = "serve")]
+    Hyper(hyper::Error),
+    #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
+    Io { act: &'static str, cause: io::Error },
+}
+
+impl Error {
+    #[cfg(feature = "serve")]
+    pub(super) fn timed_out(what: &'static str) -> Self {
+        Self(Kind::TimedOut(what))
+    }
+
+    #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
+    pub(super) fn io(act: &'static str, cause: io::Error) -> Self {
+        Self(Kind::Io { act, cause })
+    }
+
+    /// Returns `true` if a time limit was reached: one of the [`Server`](super::Server)'s, or that
+    /// of a socket.
+    pub fn is_timeout(&self) -> bool {
+        match &self.0 {
+            #[cfg(feature = "serve")]
+            Kind::TimedOut(_) => true,
+            #[cfg(feature = "serve")]
+            Kind::Hyper(error) => error.is_timeout() || caused_by_timeout(error),
+            #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
+            Kind::Io { cause, .. } => cause.kind() == io::ErrorKind::TimedOut,
+        }
+    }
+}
+
+/// Returns `true` if a write was given up, which hyper reports as the error of a write.
+#[cfg(feature = "serve")]
+fn caused_by_timeout(error: &hyper::Error) -> bool {
+    let cause =
+        std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut)
+}
+
+#[cfg(feature = "serve")]
+impl From<hyper::Error> for Error {
+    fn from(error: hyper::Error) -> Self {
+        Self(Kind::Hyper(error))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            #[cfg(feature = "serve")]
+            Kind::TimedOut(what) => write!(f, "{what} within the time limit"),
+            #[cfg(feature = "serve")]
+            Kind::Hyper(_) => f.write_str("the connection failed"),
+            #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
+            Kind::Io { act, .. } => write!(f, "cannot {act}"),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            #[cfg(feature = "serve")]
+            Kind::TimedOut(what) => f.debug_tuple("TimedOut").field(what).finish(),
+            #[cfg(feature = "serve")]
+            Kind::Hyper(error) => error.fmt(f),
+            #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
+            Kind::Io { act, cause } => f.debug_tuple("Io").field(act).field(cause).finish(),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.0 {
+            #[cfg(feature = "serve")]
+            Kind::TimedOut(_) => None,
+            #[cfg(feature = "serve")]
+            Kind::Hyper(error) => Some(error),
+            #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
+            Kind::Io { cause, .. } => Some(cause),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The connections of a server: how they are accepted, counted, and ended.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+use hyper::body::Body;
+use hyper::{Request, Response};
+use procession_sync::Mutex;
+use tower_service::Service;
+
+use super::body::RequestBody;
+use super::{BoxError, Listener, Peer, Settings, is_told};
+use crate::scheduler::{current, reach};
+use crate::sync::Semaphore;
+use crate::time::poll_last;
+use crate::{Context, Pid, SpawnOptions};
+
+/// Most connections that are taken from the backlog once the server accepts no more. A backlog is
+/// not longer (`net::accept::BACKLOG`).
+const BACKLOG_MAX: usize = 4096;
+
+/// The connections that are open. Dropping this tells them to end.
+struct Connections {
+    open: Arc<Open>,
+    /// The number of the next connection.
+    next: u64,
+    is_draining: bool,
+}
+
+struct Open {
+    /// The number of connections that there may be.
+    max: usize,
+    places: Semaphore,
+    /// The connections by number. A connection that is about to be started has no process yet.
+    pids: Mutex<BTreeMap<u64, Option<Pid>>>,
+}
+
+impl Open {
+    fn pids(&self) -> Vec<Pid> {
+        self.pids.lock().values().copied().flatten().collect()
+    }
+}
+
+/// The right to one connection.
+struct Place {
+    open: Arc<Open>,
+    number: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.pids.lock().remove(&self.number);
+        self.open.places.add_permits(1);
+    }
+}
+
+impl Connections {
+    fn new(max: Option<usize>) -> Self {
+        // What a semaphore can count.
+        let max = max.unwrap_or(usize::MAX).min(usize::MAX / 8);
+        let (places, pids) = (Semaphore::new(max), Mutex::new(BTreeMap::new()));
+        Self { open: Arc::new(Open { max, places, pids }), next: 0, is_draining: false }
+    }
+
+    /// Waits until there may be one more connection.
+    async fn place(&mut self) -> Place {
+        if let Some(permit) = self.open.places.acquire(1).await {
+            permit.forget();
+        }
+        self.enter()
+    }
+
+    fn try_place(&mut self) -> Option<Place> {
+        self.open.places.try_acquire(1)?.forget();
+        Some(self.enter())
+    }
+
+    fn enter(&mut self) -> Place {
+        let number = self.next;
+        self.next += 1;
+        self.open.pids.lock().insert(number, None);
+        Place { open: Arc::clone(&self.open), number }
+    }
+
+    /// Starts the process of a connection. If it is refused, the connection is closed.
+    fn start<F>(&self, place: Place, peer: Peer, connection: F)
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let number = place.number;
+        let options = SpawnOptions::new().label(format!("http {peer}"));
+        // Not `spawn`: a cancel must not drop it.
+        let child = options.try_start(move |_: Context<Infallible>| async move {
+            let ended = connection.await;
+            drop(place);
+            ended
+        });
+        if let Ok(child) = child
+            && let Some(entry) = self.open.pids.lock().get_mut(&number)
+        {
+            *entry = Some(child.pid());
+        }
+    }
+
+    /// Tells all connections to end, and waits until they have.
+    async fn drain(&mut self) {
+        self.is_draining = true;
+        self.cancel();
+        drop(self.open.places.acquire(self.open.max).await);
+        self.is_draining = false;
+    }
+
+    fn cancel(&self) {
+        for slot in self.open.pids().into_iter().filter_map(reach::find) {
+            crate::process::wake::cancel(&slot);
+        }
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        if !self.is_draining {
+            return self.cancel();
+        }
+        // Whoever ended the server did not want to wait any longer.
+        for slot in self.open.pids().into_iter().filter_map(reach::find) {
+            crate::process::wake::terminate(&slot);
+        }
+    }
+}
+
+/// Accepts connections until the process is cancelled or `until` is complete. Then ends in order.
+pub(super) async fn serve<L, S, B>(
+    settings: Arc<Settings>,
+    listener: L,
+    service: S,
+    until: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    L: Listener,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let mut connections = Connections::new(settings.limits.connections);
+    let mut until = pin!(until);
+    let start = move |connections: &Connections, place, (stream, peer): (L::Stream, Peer)| {
+        let (settings, service) = (Arc::clone(&settings), service.clone());
+        // The result concerns only the client and the service.
+        connections.start(place, peer, super::serve_stream(settings, stream, Some(peer), service));
+    };
+    while let Some(place) = unless_told(until.as_mut(), connections.place()).await {
+        match unless_told(until.as_mut(), listener.next()).await {
+            Some(accepted) => start(&connections, place, accepted?),
+            None => break,
+        }
+    }
+    // The clients of these connections may have sent a request.
+    for _ in 0..BACKLOG_MAX {
+        let Some(place) = connections.try_place() else { break };
+        let mut next = pin!(listener.next());
+        match poll_fn(|task| poll_last(task, |task| next.as_mut().poll(task))).await {
+            Some(Ok(accepted)) => start(&connections, place, accepted),
+            Some(Err(_)) | None => break,
+        }
+    }
+    drop((listener, start));
+    connections.drain().await;
+    Ok(())
+}
+
+/// Returns the output of a future, or `None` once the running process is cancelled or `until` is
+/// complete.
+async fn unless_told<F: Future>(
+    mut until: Pin<&mut impl Future<Output = ()>>,
+    future: F,
+) -> Option<F::Output> {
+    let own = current::current();
+    let mut future = pin!(future);
+    poll_fn(|task| {
+        if is_told(own.as_ref(), task) || until.as_mut().poll(task).is_ready() {
+            return Poll::Ready(None);
+        }
+        future.as_mut().poll(task).map(Some)
+    })
+    .await
+}

@@ -1,0 +1,170 @@
+//! The bodies of requests and responses.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::{Body, Buf, Bytes, Frame, Incoming, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::limits::{Limits, TIME_PER_BYTE};
+use super::watch::Begun;
+use crate::http::Error;
+use crate::time::{Instant, Sleep, sleep_until};
+
+/// The body of a request to a [`Server`](super::Server).
+///
+/// It is hyper's [`Incoming`] with the time limits of the server
+/// ([`body_stall_timeout`](super::Server::body_stall_timeout),
+/// [`body_timeout`](super::Server::body_timeout)). If a limit is reached, the body returns an error
+/// for which [`is_timeout`](Error::is_timeout) is `true`, and ends. The connection is closed after
+/// the response.
+pub struct RequestBody {
+    /// `None` after a limit was reached. hyper then reads no more of the body.
+    incoming: Option<Incoming>,
+    stall: Option<Duration>,
+    whole: Option<Duration>,
+    received: u64,
+    /// Present once the body had to be waited for.
+    waits: Option<Box<Waits>>,
+}
+
+/// The waits for the parts of one body.
+struct Waits {
+    sleep: Pin<Box<Sleep>>,
+    /// The time at which the whole body must have arrived.
+    end: Instant,
+    /// The duration of all waits before the present one.
+    waited: Duration,
+    /// The begin of the present wait.
+    since: Option<Instant>,
+}
+
+impl RequestBody {
+    pub(super) fn new(incoming: Incoming, limits: &Limits) -> Self {
+        Self {
+            incoming: Some(incoming),
+            stall: limits.body_stall,
+            whole: limits.body,
+            received: 0,
+            waits: None,
+        }
+    }
+
+    /// Returns `true` if the wait for the next part has lasted too long.
+    fn is_late(&mut self, task: &mut Context<'_>) -> bool {
+        if self.stall.is_none() && self.whole.is_none() {
+            return false;
+        }
+        let waits = self.waits.get_or_insert_with(|| {
+            let end = self.whole.map_or(Instant::NEVER, |whole| Instant::now() + whole);
+            let sleep = Box::pin(sleep_until(Instant::NEVER));
+            Box::new(Waits { sleep, end, waited: Duration::ZERO, since: None })
+        });
+        if waits.since.is_none() {
+            let now = Instant::now();
+            waits.since = Some(now);
+            let deadline = self.stall.map_or(Instant::NEVER, |stall| {
+                let count = u32::try_from(self.received).unwrap_or(u32::MAX);
+                now + stall.saturating_add(TIME_PER_BYTE * count).saturating_sub(waits.waited)
+            });
+            waits.sleep.as_mut().reset(deadline.min(waits.end));
+        }
+        waits.sleep.as_mut().poll(task).is_ready()
+    }
+
+    fn receive(&mut self, frame: &Frame<Bytes>) {
+        if let Some(bytes) = frame.data_ref() {
+            self.received += bytes.len() as u64;
+        }
+        if let Some(waits) = &mut self.waits
+            && let Some(since) = waits.since.take()
+        {
+            waits.waited += Instant::now() - since;
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let body = &mut *self;
+        let Some(incoming) = &mut body.incoming else { return Poll::Ready(None) };
+        match Pin::new(&mut *incoming).poll_frame(task) {
+            Poll::Ready(Some(Ok(frame))) => {
+                body.receive(&frame);
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(end) => Poll::Ready(end.map(|end| end.map_err(Error::from))),
+            Poll::Pending if body.is_late(task) => {
+                body.incoming = None;
+                let late = Error::timed_out("the body of the request did not arrive");
+                Poll::Ready(Some(Err(late)))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl fmt::Debug for RequestBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestBody").field("received", &self.received).finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// The body of a response, which notes how far it was sent.
+    pub(super) struct ResponseBody<B> {
+        #[pin]
+        body: B,
+        begun: Begun,
+    }
+}
+
+impl<B> ResponseBody<B> {
+    pub(super) fn new(body: B, mut begun: Begun) -> Self {
+        begun.hold(true);
+        Self { body, begun }
+    }
+}
+
+impl<B: Body> Body for ResponseBody<B>
+where
+    B::Data: Buf,
+{
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let body = self.project();
+        let polled = body.body.poll_frame(task);
+        body.begun.hold(polled.is_ready());
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

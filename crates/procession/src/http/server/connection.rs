@@ -1,0 +1,299 @@
+//! One connection: its service, its protocol, its time limits and its end.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use hyper::body::{Body, Incoming};
+use hyper::rt::{Read, Write};
+use hyper::server::conn::http1;
+use hyper::{Request, Response};
+use tower_service::Service;
+
+use super::body::{RequestBody, ResponseBody};
+use super::limits::{BYTES_PER_SECOND, FAREWELL, Limits};
+use super::stream::Watched;
+use super::watch::{Begun, Watch};
+use super::{BoxError, Peer, Settings, is_told};
+use crate::http::{Error, Timer};
+use crate::scheduler::current;
+use crate::time::{Instant, Sleep, poll_last, sleep_until};
+
+/// A tower service in the form that hyper calls. Each request gets a clone of the service, which is
+/// polled for readiness first.
+pub(super) struct Called<S> {
+    service: S,
+    settings: Arc<Settings>,
+    peer: Option<Peer>,
+    watch: Arc<Watch>,
+}
+
+impl<S, B> hyper::service::Service<Request<Incoming>> for Called<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    B: Body,
+{
+    type Response = Response<ResponseBody<B>>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let begun = Begun::new(&self.watch);
+        let mut service = self.service.clone();
+        let mut request = request.map(|body| RequestBody::new(body, &self.settings.limits));
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
+        if !self.settings.upgrades {
+            request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
+        }
+        Box::pin(async move {
+            poll_fn(|task| service.poll_ready(task)).await?;
+            let response = service.call(request).await?;
+            Ok(response.map(|body| ResponseBody::new(body, begun)))
+        })
+    }
+}
+
+/// A connection of one protocol of hyper.
+trait Protocol: Future<Output = hyper::Result<()>> {
+    /// Lets the connection end once the requests that have begun are answered.
+    fn end(self: Pin<&mut Self>);
+}
+
+impl<I, S, B> Protocol for http1::UpgradeableConnection<I, S>
+where
+    S: hyper::service::HttpService<Incoming, ResBody = B>,
+    S::Error: Into<BoxError>,
+    I: Read + Write + Unpin + Send + 'static,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn end(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+#[cfg(feature = "http2")]
+impl<I, S, B, E> Protocol for hyper::server::conn::http2::Connection<I, S, E>
+where
+    S: hyper::service::HttpService<Incoming, ResBody = B>,
+    S::Error: Into<BoxError>,
+    I: Read + Write + Unpin,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+    E: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
+{
+    fn end(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Serves a connection until its end. `before` are bytes that were read from it already.
+pub(super) async fn converse<I, S, B>(
+    settings: Arc<Settings>,
+    stream: I,
+    before: Vec<u8>,
+    is_http2: bool,
+    peer: Option<Peer>,
+    service: S,
+) -> Result<(), Error>
+where
+    I: Read + Write + Unpin + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let watch = Arc::new(Watch::new(is_http2));
+    let limits = settings.limits.clone();
+    let stream = Watched::new(stream, before, Arc::clone(&watch), limits.write);
+    let called =
+        Called { service, settings: Arc::clone(&settings), peer, watch: Arc::clone(&watch) };
+    #[cfg(feature = "http2")]
+    if is_http2 {
+        let mut builder = hyper::server::conn::http2::Builder::new(crate::http::Executor);
+        let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
+        builder.timer(Timer).max_header_list_size(head_bytes);
+        if settings.upgrades {
+            builder.enable_connect_protocol();
+        }
+        return run(builder.serve_connection(stream, called), &watch, &limits).await;
+    }
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(Timer)
+        // The time limit for a head is watched in `Clock`, which sets no timer for each request.
+        .header_read_timeout(None)
+        .max_header_size(limits.head_bytes)
+        // A client that has shut down its write direction still gets its response.
+        .half_close(true);
+    let connection = builder.serve_connection(stream, called).with_upgrades();
+    run(connection, &watch, &limits).await
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// For the rest of the head of a request.
+    Head,
+    /// For a request.
+    Idle,
+    /// For the service, or for the client to take the response.
+    Busy,
+}
+
+/// The progress of a connection towards its end, once it was told to end or was idle for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Open,
+    /// A request may have arrived that the connection does not know of.
+    LastTry,
+    /// A part of a head has arrived.
+    Head,
+    /// hyper ends the connection after the requests that have begun.
+    Told,
+}
+
+/// The time limit of the present phase.
+struct Clock<'a> {
+    watch: &'a Watch,
+    limits: &'a Limits,
+    phase: Option<Phase>,
+    ending: Ending,
+    /// The requests that had begun when the phase did.
+    begun: u32,
+    /// The bytes written when the phase began, or when the limit was reached the last time.
+    written: u64,
+    limit: Option<Duration>,
+}
+
+impl Clock<'_> {
+    fn phase(&self) -> Phase {
+        let requests = self.watch.requests();
+        if requests.active > 0 {
+            Phase::Busy
+        } else if !self.watch.is_multiplexed && (self.watch.is_heard() || requests.begun == 0) {
+            Phase::Head
+        } else {
+            Phase::Idle
+        }
+    }
+
+    fn limit_of(&self, phase: Phase) -> Option<Duration> {
+        let is_told = self.ending == Ending::Told;
+        match phase {
+            Phase::Head if self.ending == Ending::Open => self.limits.head,
+            Phase::Head => Some(self.limits.head.map_or(FAREWELL, |limit| limit.min(FAREWELL))),
+            Phase::Idle if is_told && self.watch.is_multiplexed => Some(FAREWELL),
+            // A stream that takes no bytes has the limit of writes.
+            Phase::Idle if is_told => None,
+            Phase::Idle => self.limits.idle,
+            // The window of one response may be full while the stream takes bytes.
+            Phase::Busy if self.watch.is_multiplexed => self.limits.write,
+            Phase::Busy => None,
+        }
+    }
+
+    /// Begins the time limit of a new phase, or that of the next request.
+    fn look(&mut self, sleep: Pin<&mut Sleep>) {
+        let (phase, begun) = (self.phase(), self.watch.requests().begun);
+        if self.phase == Some(phase) && self.begun == begun {
+            return;
+        }
+        (self.phase, self.begun) = (Some(phase), begun);
+        self.begin(phase, sleep);
+    }
+
+    fn begin(&mut self, phase: Phase, sleep: Pin<&mut Sleep>) {
+        self.written = self.watch.written();
+        self.limit = self.limit_of(phase);
+        if let Some(limit) = self.limit {
+            sleep.reset(Instant::now() + limit);
+        }
+    }
+
+    /// Decides what it means that the time limit was reached.
+    fn reached(&mut self, sleep: Pin<&mut Sleep>) -> Result<(), Error> {
+        let phase = self.phase();
+        if self.phase != Some(phase) {
+            // A request of HTTP/2 has ended in its own process.
+            self.look(sleep);
+            return Ok(());
+        }
+        let written = self.watch.written() - self.written;
+        match phase {
+            Phase::Head => return Err(Error::timed_out("the head of a request did not arrive")),
+            Phase::Idle if self.ending == Ending::Told => {
+                if written == 0 {
+                    return Err(Error::timed_out("the client did not end the connection"));
+                }
+            }
+            Phase::Idle => {
+                self.ending = Ending::LastTry;
+                self.limit = None;
+                return Ok(());
+            }
+            Phase::Busy => {
+                let least = self.limit.unwrap_or_default().as_secs() * BYTES_PER_SECOND;
+                let moved = self.watch.take_moved();
+                if !moved && self.watch.is_held() && written <= least {
+                    return Err(Error::timed_out("the client did not read the response"));
+                }
+            }
+        }
+        self.begin(phase, sleep);
+        Ok(())
+    }
+}
+
+/// Polls a connection to its end. It ends in order if the running process is cancelled.
+async fn run(connection: impl Protocol, watch: &Watch, limits: &Limits) -> Result<(), Error> {
+    let own = current::current();
+    let mut connection = pin!(connection);
+    let mut sleep = pin!(sleep_until(Instant::NEVER));
+    let (phase, ending) = (None, Ending::Open);
+    let mut clock = Clock { watch, limits, phase, ending, begun: 0, written: 0, limit: None };
+    let ended = poll_fn(|task| {
+        if let Poll::Ready(ended) = connection.as_mut().poll(task) {
+            return Poll::Ready(ended.map_err(Error::from));
+        }
+        loop {
+            if clock.ending == Ending::Open && is_told(own.as_ref(), task) {
+                clock.ending = Ending::LastTry;
+            }
+            if clock.ending == Ending::LastTry {
+                let polled = poll_last(task, |task| connection.as_mut().poll(task));
+                if let Some(ended) = ready!(polled) {
+                    return Poll::Ready(ended.map_err(Error::from));
+                }
+                clock.ending = Ending::Head;
+                // From here on, the limits are those of an end.
+                clock.phase = None;
+            }
+            let waits_for_head = watch.is_heard() && clock.phase() == Phase::Head;
+            if clock.ending == Ending::Head && !waits_for_head {
+                clock.ending = Ending::Told;
+                clock.phase = None;
+                connection.as_mut().end();
+                if let Poll::Ready(ended) = connection.as_mut().poll(task) {
+                    return Poll::Ready(ended.map_err(Error::from));
+                }
+            }
+            clock.look(sleep.as_mut());
+            if clock.limit.is_none() || sleep.as_mut().poll(task).is_pending() {
+                return Poll::Pending;
+            }
+            clock.reached(sleep.as_mut())?;
+        }
+    })
+    .await;
+    // If the stream was handed over, it belongs to another process.
+    watch.upgrade();
+    ended
+}

@@ -1,0 +1,45 @@
+//! The time limits of a server.
+
+use std::time::Duration;
+
+/// The limits of a server. `None` is no limit.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    pub(super) connections: Option<usize>,
+    pub(super) head: Option<Duration>,
+    pub(super) head_bytes: usize,
+    pub(super) idle: Option<Duration>,
+    pub(super) body: Option<Duration>,
+    pub(super) body_stall: Option<Duration>,
+    pub(super) write: Option<Duration>,
+    #[cfg(feature = "tls")]
+    pub(super) handshake: Option<Duration>,
+}
+
+/// Each byte of a body buys this much time, so that a body must arrive at 512 B/s or faster. This
+/// is far below every line that carries HTTP, and a body of 1 MiB cannot last longer than 35
+/// minutes.
+pub(super) const TIME_PER_BYTE: Duration = Duration::from_nanos(1_000_000_000 / BYTES_PER_SECOND);
+
+/// Slowest rate of a client that still counts as one that reads or writes.
+pub(super) const BYTES_PER_SECOND: u64 = 512;
+
+/// How long a connection that has nothing to do may take to end, after it was told to. An HTTP/2
+/// client confirms the end.
+pub(super) const FAREWELL: Duration = Duration::from_secs(3);
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: None,
+            head: Some(Duration::from_secs(30)),
+            head_bytes: 64 * 1024,
+            idle: Some(Duration::from_secs(60)),
+            body: Some(Duration::from_secs(3600)),
+            body_stall: Some(Duration::from_secs(30)),
+            write: Some(Duration::from_secs(30)),
+            #[cfg(feature = "tls")]
+            handshake: Some(Duration::from_secs(10)),
+        }
+    }
+}

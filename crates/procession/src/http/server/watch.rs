@@ -1,0 +1,126 @@
+//! What the parts of one connection know of each other.
+//!
+//! The parts are the stream, the service, the bodies of responses, and the process that runs the
+//! connection and watches its time limits. In HTTP/1.1 all of them run in that process. In HTTP/2
+//! each request is a process, so the values are atomic. They only decide when a time limit begins
+//! and whether it was reached: each is looked at again when a timer fires, so nothing is ordered by
+//! them, and all accesses are relaxed.
+
+use std::sync::Arc;
+
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+#[derive(Default)]
+pub(super) struct Watch {
+    /// Requests whose response is not complete, and, in the high half, how many have begun.
+    requests: AtomicU64,
+    /// Bytes were read since the last response was complete: a request has begun to arrive.
+    heard: AtomicBool,
+    /// The limits of the server hold no more, since the stream was handed over.
+    upgraded: AtomicBool,
+    /// Set for HTTP/2, which counts what follows.
+    pub(super) is_multiplexed: bool,
+    /// Bodies of responses that have returned a part and were not asked for another one.
+    held: AtomicU32,
+    /// A request began, or the body of a response was asked for a part, since the last look.
+    moved: AtomicBool,
+    /// Bytes written.
+    written: AtomicU64,
+}
+
+const BEGUN: u64 = 1 << 32;
+
+/// The requests of a connection, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Requests {
+    pub(super) active: u32,
+    pub(super) begun: u32,
+}
+
+impl Watch {
+    pub(super) fn new(is_multiplexed: bool) -> Self {
+        Self { is_multiplexed, ..Self::default() }
+    }
+
+    pub(super) fn requests(&self) -> Requests {
+        let requests = self.requests.load(Relaxed);
+        Requests { active: requests as u32, begun: (requests >> 32) as u32 }
+    }
+
+    /// Returns `true` if a part of a request has arrived, and none is being answered.
+    pub(super) fn is_heard(&self) -> bool {
+        self.heard.load(Relaxed)
+    }
+
+    pub(super) fn hear(&self) {
+        self.heard.store(true, Relaxed);
+    }
+
+    pub(super) fn write(&self, count: usize) {
+        if self.is_multiplexed {
+            self.written.fetch_add(count as u64, Relaxed);
+        }
+    }
+
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Relaxed)
+    }
+
+    pub(super) fn upgrade(&self) {
+        self.upgraded.store(true, Relaxed);
+    }
+
+    pub(super) fn is_upgraded(&self) -> bool {
+        self.upgraded.load(Relaxed)
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.held.load(Relaxed) > 0
+    }
+
+    /// Returns `true` if a request or a response went on since the last call.
+    pub(super) fn take_moved(&self) -> bool {
+        self.moved.swap(false, Relaxed)
+    }
+}
+
+/// A request that has begun. Dropped once its response is complete.
+pub(super) struct Begun {
+    watch: Arc<Watch>,
+    holds: bool,
+}
+
+impl Begun {
+    pub(super) fn new(watch: &Arc<Watch>) -> Self {
+        watch.requests.fetch_add(BEGUN + 1, Relaxed);
+        watch.moved.store(true, Relaxed);
+        Self { watch: Arc::clone(watch), holds: false }
+    }
+
+    /// Notes whether the connection has a part of the response that it did not send yet, as far as
+    /// the body can know.
+    pub(super) fn hold(&mut self, holds: bool) {
+        if !self.watch.is_multiplexed {
+            return;
+        }
+        self.watch.moved.store(true, Relaxed);
+        if holds != std::mem::replace(&mut self.holds, holds) {
+            if holds {
+                self.watch.held.fetch_add(1, Relaxed);
+            } else {
+                self.watch.held.fetch_sub(1, Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.hold(false);
+        // What was read belongs to this request, or to a later one that came with it. In the second
+        // case the time of the later one counts from its next bytes.
+        self.watch.heard.store(false, Relaxed);
+        self.watch.requests.fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,319 @@
+//! Clients that send slowly, or nothing, and clients that never read. On the test clock.
+
+use std::time::Duration;
+
+use procession::http::{Peer, RequestBody, Server};
+use procession::time::Instant;
+use procession::{JoinHandle, Scheduler, sleep, spawn};
+
+use super::pipe::{Door, listen, pipe};
+use super::{Answers, collect, service};
+use crate::scene::driven;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MANY: u32 = 50;
+
+/// Answers `/body` with the length of the body, or that it was late, `/large` with a megabyte, and
+/// all else with `fine`.
+fn answers() -> impl Answers {
+    service(|request: hyper::Request<RequestBody>| async move {
+        match request.uri().path() {
+            "/body" => match collect(request.into_body()).await {
+                Ok(body) => format!("{} bytes", body.len()),
+                Err(error) => {
+                    assert!(error.is_timeout(), "{error:?}");
+                    "late".to_owned()
+                }
+            },
+            "/large" => "x".repeat(1 << 20),
+            _ => "fine".to_owned(),
+        }
+    })
+}
+
+/// Runs `clients` against a server with the limits of `server`.
+fn with_server(server: Server, clients: impl AsyncFnOnce(&Scheduler, Door)) {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let (door, listener) = listen();
+        let server = spawn(server.serve(listener, answers()));
+        clients(&scheduler, door).await;
+        server.cancel();
+        server.await.expect("it does not panic").expect("the listener does not fail");
+    });
+}
+
+/// A client that asks once per second, from one connection, until `end`.
+fn well(door: &Door, end: Instant) -> JoinHandle<u32> {
+    let mut stream = door.connect();
+    spawn(async move {
+        let mut asked = 0;
+        while Instant::now() < end {
+            stream.send(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("it is served");
+            stream.receive_until("fine").await;
+            asked += 1;
+            sleep(SECOND).await;
+        }
+        asked
+    })
+}
+
+/// Runs many clients beside one that is served meanwhile. Returns what each got, and when its
+/// connection ended.
+async fn many<C>(door: &Door, client: impl Fn(super::pipe::Pipe) -> C) -> Vec<(String, Duration)>
+where
+    C: Future<Output = String> + Send + 'static,
+{
+    let start = Instant::now();
+    let clients: Vec<_> = (0..MANY)
+        .map(|_| {
+            let client = client(door.connect());
+            spawn(async move { (client.await, Instant::now() - start) })
+        })
+        .collect();
+    let well = well(door, start + SECOND * 40);
+    assert_eq!(well.await.expect("it is served"), 40);
+    let mut ended = Vec::new();
+    for client in clients {
+        ended.push(client.await.expect("it does not panic"));
+    }
+    ended
+}
+
+#[test]
+fn slow_heads_are_dropped_at_their_limit() {
+    with_server(Server::new(), async |_, door| {
+        let ended = many(&door, |mut stream| async move {
+            while stream.send(b"G").await.is_ok() {
+                sleep(SECOND / 2).await;
+            }
+            stream.receive_all().await
+        });
+        for (answer, after) in ended.await {
+            assert_eq!(answer, "");
+            assert!((SECOND * 30..SECOND * 31).contains(&after), "{after:?}");
+        }
+    });
+}
+
+#[test]
+fn clients_that_send_nothing_are_dropped() {
+    with_server(Server::new().head_timeout(SECOND * 7), async |_, door| {
+        for (answer, after) in
+            many(&door, |mut stream| async move { stream.receive_all().await }).await
+        {
+            assert_eq!((answer.as_str(), after), ("", SECOND * 7));
+        }
+    });
+}
+
+#[test]
+fn a_later_head_has_its_own_time() {
+    let server = Server::new().head_timeout(SECOND * 5).idle_timeout(SECOND * 50);
+    with_server(server, async |_, door| {
+        let (mut stream, start) = (door.connect(), Instant::now());
+        stream.send(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("it is served");
+        stream.receive_until("fine").await;
+        sleep(SECOND * 20).await;
+        stream.send(b"GET / HTTP/1.1\r\n").await.expect("it is idle for less than the limit");
+        assert_eq!(stream.receive_all().await, "");
+        assert_eq!(Instant::now() - start, SECOND * 25);
+    });
+}
+
+#[test]
+fn an_idle_connection_is_closed() {
+    with_server(Server::new(), async |_, door| {
+        let (mut stream, start) = (door.connect(), Instant::now());
+        for round in 0..2 {
+            stream.send(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("it is served");
+            stream.receive_until("fine").await;
+            if round == 0 {
+                sleep(SECOND * 59).await;
+            }
+        }
+        assert_eq!(stream.receive_all().await, "");
+        assert_eq!(Instant::now() - start, SECOND * 119);
+    });
+}
+
+#[test]
+fn slow_bodies_are_dropped_at_their_limit_while_others_are_served() {
+    with_server(Server::new(), async |_, door| {
+        let ended = many(&door, |mut stream| async move {
+            let head = b"POST /body HTTP/1.1\r\nhost: me\r\ncontent-length: 100000\r\n\r\n";
+            stream.send(head).await.expect("it is served");
+            while stream.send(b"x").await.is_ok() {
+                sleep(SECOND).await;
+            }
+            stream.receive_all().await
+        });
+        for (answer, after) in ended.await {
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("late"), "{answer}");
+            assert!((SECOND * 30..=SECOND * 32).contains(&after), "{after:?}");
+        }
+    });
+}
+
+#[test]
+fn a_body_that_arrives_steadily_has_more_time() {
+    with_server(Server::new(), async |_, door| {
+        let mut stream = door.connect();
+        let head = b"POST /body HTTP/1.1\r\nhost: me\r\ncontent-length: 122880\r\n\r\n";
+        stream.send(head).await.expect("it is served");
+        for _ in 0..120 {
+            sleep(SECOND).await;
+            stream.send(&[b'x'; 1024]).await.expect("it is served");
+        }
+        stream.receive_until("122880 bytes").await;
+    });
+}
+
+#[test]
+fn a_body_has_a_limit_as_a_whole() {
+    let server = Server::new().body_stall_timeout(None).body_timeout(SECOND * 10);
+    with_server(server, async |_, door| {
+        let (mut stream, start) = (door.connect(), Instant::now());
+        let head = b"POST /body HTTP/1.1\r\nhost: me\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.send(head).await.expect("it is served");
+        while stream.send(b"1\r\nx\r\n").await.is_ok() {
+            sleep(SECOND / 4).await;
+        }
+        assert!(stream.receive_all().await.ends_with("late"));
+        assert_eq!(Instant::now() - start, SECOND * 10 + SECOND / 4);
+    });
+}
+
+#[test]
+fn clients_that_never_read_are_dropped_while_others_are_served() {
+    with_server(Server::new(), async |_, door| {
+        let ended = many(&door, |mut stream| async move {
+            stream.send(b"GET /large HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("it is served");
+            while stream.send(b"GET / HTTP/1.1\r\n\r\n").await.is_ok() {
+                sleep(SECOND / 4).await;
+            }
+            String::new()
+        });
+        for (_, after) in ended.await {
+            assert!((SECOND * 30..=SECOND * 31).contains(&after), "{after:?}");
+        }
+    });
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_everything() {
+    with_server(Server::new(), async |_, door| {
+        let (mut stream, start) = (door.connect(), Instant::now());
+        stream
+            .send(b"GET /large HTTP/1.1\r\nhost: me\r\nconnection: close\r\n\r\n")
+            .await
+            .expect("it is served");
+        let mut length = 0;
+        loop {
+            match stream.receive(4096).await.len() {
+                0 => break,
+                count => length += count,
+            }
+            sleep(SECOND).await;
+        }
+        assert!(length > 1 << 20, "{length} bytes");
+        assert!(Instant::now() - start > SECOND * 200, "it is slow");
+    });
+}
+
+#[test]
+fn limits_can_be_switched_off() {
+    let server = Server::new()
+        .head_timeout(None)
+        .idle_timeout(None)
+        .body_stall_timeout(None)
+        .body_timeout(None)
+        .write_timeout(None);
+    with_server(server, async |_, door| {
+        let day = SECOND * 86_400;
+        let mut stream = door.connect();
+        for part in ["POST /body HTT", "P/1.1\r\nhost: me\r\ncontent-length: 2\r\n\r\n", "a", "b"] {
+            sleep(day).await;
+            stream.send(part.as_bytes()).await.expect("it is served");
+        }
+        stream.receive_until("2 bytes").await;
+        sleep(day).await;
+        stream
+            .send(b"GET /large HTTP/1.1\r\nhost: me\r\nconnection: close\r\n\r\n")
+            .await
+            .expect("it is served");
+        sleep(day).await;
+        assert!(stream.receive_all().await.len() > 1 << 20);
+    });
+}
+
+#[test]
+fn a_head_has_a_maximum_size() {
+    with_server(Server::new().max_head_bytes(1000), async |_, door| {
+        for (size, status) in [(500, "HTTP/1.1 200"), (2000, "HTTP/1.1 431")] {
+            let mut stream = door.connect();
+            let name = "x".repeat(size);
+            let head = format!("GET / HTTP/1.1\r\nhost: {name}\r\nconnection: close\r\n\r\n");
+            stream.send(head.as_bytes()).await.expect("it is served");
+            let answer = stream.receive_all().await;
+            assert!(answer.starts_with(status), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn further_connections_wait_for_a_place() {
+    with_server(Server::new().max_connections(2), async |scheduler, door| {
+        let open = || {
+            scheduler
+                .snapshot()
+                .processes
+                .iter()
+                .filter(|process| process.label.as_deref() == Some("http local"))
+                .count()
+        };
+        let mut streams: Vec<_> = (0..3).map(|_| door.connect()).collect();
+        for stream in &mut streams {
+            stream.send(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("there is room");
+        }
+        for stream in &mut streams[..2] {
+            stream.receive_until("fine").await;
+        }
+        sleep(SECOND).await;
+        assert_eq!(open(), 2);
+        drop(streams.remove(0));
+        streams[1].receive_until("fine").await;
+    });
+}
+
+#[test]
+fn one_connection_is_served_where_it_was_accepted() {
+    driven().block_on(async {
+        let (mut client, server) = pipe();
+        let start = Instant::now();
+        let served = spawn(Server::new().serve_connection(server, answers()));
+        client.send(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("it is served");
+        client.receive_until("fine").await;
+        client.send(b"G").await.expect("it is served");
+        let error = served.await.expect("it does not panic").expect_err("the head has a limit");
+        assert!(error.is_timeout(), "{error:?}");
+        assert_eq!(error.to_string(), "the head of a request did not arrive within the time limit");
+        assert_eq!(Instant::now() - start, SECOND * 30);
+
+        let (mut client, server) = pipe();
+        let served = spawn(procession::http::serve_connection(server, answers()));
+        client.send(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("it is served");
+        client.receive_until("fine").await;
+        served.cancel();
+        assert_eq!(client.receive_all().await, "");
+        served.await.expect("it does not panic").expect("it ends in order");
+    });
+}
+
+#[test]
+fn a_peer_shows_its_address() {
+    assert_eq!(Peer::LOCAL.to_string(), "local");
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
+    assert_eq!(Peer::from(address).to_string(), "127.0.0.1:80");
+    assert_eq!(Peer::from(address).address(), Some(address));
+}
