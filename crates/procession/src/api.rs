@@ -11,6 +11,7 @@ pub use crate::mailbox::reply::Reply;
 pub use crate::mailbox::send_error::SendError;
 pub use crate::pool::spawn_blocking;
 pub use crate::process::exit::{Exit, exit};
+pub use crate::process::outcome::Outcome;
 pub use crate::process::pid::Pid;
 pub use crate::scheduler::builder::Builder;
 pub use crate::scheduler::owner::Scheduler;
@@ -28,7 +29,7 @@ pub(crate) mod entry {
 
     use crate::machine::process::Process;
     use crate::spawn::error::SpawnError;
-    use crate::{Child, SpawnOptions};
+    use crate::{Child, Outcome, SpawnOptions};
 
     /// Starts a coroutine: a process with straight-line code that blocks, on a separate stack.
     ///
@@ -46,7 +47,7 @@ pub(crate) mod entry {
     where
         M: Send + 'static,
         F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
-        T: Send + 'static,
+        T: Outcome + Send + 'static,
     {
         SpawnOptions::new().spawn_coroutine(function)
     }
@@ -219,9 +220,12 @@ pub fn run<F: Future>(future: F) -> F::Output {
 /// Starts a process that runs `future`, on the scheduler of the calling process or thread, or else
 /// on the default one.
 ///
-/// Awaiting the handle returns the result. If the scheduler takes no more processes, the future is
+/// Awaiting the handle returns the output. If the scheduler takes no more processes, the future is
 /// dropped and the handle returns [`Exit::Refused`]. [`SpawnOptions::try_spawn`] returns the future
 /// instead.
+///
+/// The output may have any type. The process ends with [`Exit::Normal`] whatever it returns, even
+/// if that is an `Err`. If others are to learn of the error, use [`spawn_fallible`].
 ///
 /// ```
 /// let sum = procession::run(async {
@@ -244,10 +248,47 @@ where
     SpawnOptions::new().spawn(future)
 }
 
+/// Starts a process that runs `future`, like [`spawn`], and fails if its output says so.
+///
+/// The output is an [`Outcome`], most often a `Result`. If it is an `Err`, the process ends with
+/// [`Exit::Failed`] and the text of the error. Links and monitors receive that exit. The handle
+/// returns the output itself.
+///
+/// ```
+/// use procession::{Context, Exit, spawn_fallible, start};
+///
+/// async fn read(path: &str) -> std::io::Result<String> {
+///     std::fs::read_to_string(path)
+/// }
+///
+/// procession::run(async {
+///     let watcher = start(|mut cx: Context<()>| async move {
+///         let reader = spawn_fallible(read("/no/such/file"));
+///         let monitor = cx.monitor(reader.pid());
+///         let exit = cx.down(monitor).await.map(|down| down.exit);
+///         assert!(reader.await?.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound));
+///         Ok::<_, Exit>(exit)
+///     });
+///     let exit = watcher.await??;
+///     assert_eq!(exit, Some(Exit::failed("No such file or directory (os error 2)")));
+///     Ok::<(), Exit>(())
+/// })?;
+/// # Ok::<(), procession::Exit>(())
+/// ```
+#[track_caller]
+pub fn spawn_fallible<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Outcome + Send + 'static,
+{
+    SpawnOptions::new().spawn_fallible(future)
+}
+
 /// Starts a process with a mailbox.
 ///
 /// `process` is called in the first step of the process, with its [`Context`]. The returned
-/// [`Child`] is the address and the handle of the process.
+/// [`Child`] is the address and the handle of the process. If the output is an `Err`, the process
+/// has failed ([`Outcome`]).
 ///
 /// If the scheduler takes no more processes, `process` is dropped, sends fail, and the handle
 /// returns [`Exit::Refused`]. [`SpawnOptions::try_start`] returns `process` instead.
@@ -280,7 +321,7 @@ where
     M: Send + 'static,
     F: FnOnce(Context<M>) -> P + Send + 'static,
     P: Future + Send + 'static,
-    P::Output: Send + 'static,
+    P::Output: Outcome + Send + 'static,
 {
     SpawnOptions::new().start(process)
 }

@@ -10,6 +10,7 @@ pub(crate) mod join_waker;
 pub(crate) mod kind;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod life;
+pub(crate) mod outcome;
 pub(crate) mod pid;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod pin;

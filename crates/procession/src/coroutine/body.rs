@@ -12,6 +12,7 @@ use procession_coroutine::{Coroutine, Resumed, Stack, Suspender, UnwindError};
 use crate::Exit;
 use crate::coroutine::frame::{Frame, NOTHING, Out, Resuming, set_current};
 use crate::process::body::{Body, Step};
+use crate::process::outcome::Outcome;
 use crate::process::slot::Slot;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
@@ -203,13 +204,14 @@ where
     }
 
     /// Takes the coroutine out and stores its result. Called only after the coroutine has ended, or
-    /// if it never will.
+    /// if it never will. Called once more if the output panics.
     fn finish(&mut self, slot: &Slot, result: Result<T, Exit>) {
         let before = std::mem::replace(&mut self.stage, Stage::Ended(result));
+        let seat = self.seat.take();
         let Stage::Runs(coroutine) = before else {
             // The coroutine was sent to another worker and did not begin there.
-            if self.seat.is_some() {
-                slot.shared().uncount_coroutine(self.seat);
+            if seat.is_some() {
+                slot.shared().uncount_coroutine(seat);
             }
             return drop_guarded(before);
         };
@@ -228,7 +230,7 @@ where
             }
             Err(stuck) => stuck.leak(),
         }
-        slot.shared().uncount_coroutine(self.seat);
+        slot.shared().uncount_coroutine(seat);
     }
 
     /// Aborts on a wrong thread. Called before anything on the coroutine's stack runs.
@@ -243,7 +245,7 @@ where
 impl<F, T> Body for CoBody<F, T>
 where
     F: FnOnce() -> T + Send + 'static,
-    T: Send + 'static,
+    T: Outcome + Send + 'static,
 {
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
         if let Stage::Fresh(_) = self.stage {
@@ -275,7 +277,11 @@ where
             }
             Resumed::Returned(value) => {
                 self.finish(slot, Ok(value));
-                Step::Ended(None)
+                match &self.stage {
+                    // If this panics, `end` replaces the output.
+                    Stage::Ended(Ok(output)) => Step::judged(output.failure()),
+                    _ => Step::Ended(None),
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::coroutine::body::Placement;
 use crate::coroutine::context::Context;
 use crate::spawn::error::SpawnError;
-use crate::{Child, SpawnOptions};
+use crate::{Child, Outcome, SpawnOptions};
 
 impl SpawnOptions {
     /// Spawns a coroutine that stays on no worker: any free worker resumes it, as for async
@@ -23,7 +23,7 @@ impl SpawnOptions {
     where
         M: Send + 'static,
         F: FnOnce(Context<M>) -> T + Send + 'static,
-        T: Send + 'static,
+        T: Outcome + Send + 'static,
     {
         // SAFETY: promised by the caller.
         let placement = unsafe { Placement::migratable() };

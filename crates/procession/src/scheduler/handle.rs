@@ -23,7 +23,7 @@ use crate::sys::nanoseconds;
 use crate::time::Instant;
 use crate::util::out_of_range::OutOfRange;
 use crate::watchdog::state::StallSnapshot;
-use crate::{Pid, coroutine};
+use crate::{Outcome, Pid, coroutine};
 
 /// A shutdown reserves a tenth of its deadline to terminate processes, and at most this, in
 /// nanoseconds.
@@ -120,6 +120,17 @@ impl Scheduler {
         SpawnOptions::new().on(self).spawn(future)
     }
 
+    /// Starts a process that runs `future` on this scheduler, and fails if its output says so. See
+    /// [`spawn_fallible`](crate::spawn_fallible()).
+    #[track_caller]
+    pub fn spawn_fallible<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Outcome + Send + 'static,
+    {
+        SpawnOptions::new().on(self).spawn_fallible(future)
+    }
+
     /// Starts a process with a mailbox on this scheduler. See [`start`](crate::start()).
     #[track_caller]
     pub fn start<M, F, P>(&self, process: F) -> Child<M, P::Output>
@@ -127,7 +138,7 @@ impl Scheduler {
         M: Send + 'static,
         F: FnOnce(Context<M>) -> P + Send + 'static,
         P: Future + Send + 'static,
-        P::Output: Send + 'static,
+        P::Output: Outcome + Send + 'static,
     {
         SpawnOptions::new().on(self).start(process)
     }
@@ -142,7 +153,7 @@ impl Scheduler {
     where
         M: Send + 'static,
         F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
-        T: Send + 'static,
+        T: Outcome + Send + 'static,
     {
         SpawnOptions::new().on(self).spawn_coroutine(function)
     }

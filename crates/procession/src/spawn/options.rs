@@ -16,6 +16,7 @@ use crate::mailbox::context::Context;
 use crate::process::async_body::AsyncBody;
 use crate::process::body::Body;
 use crate::process::life::{Birth, HandleShare, Newborn};
+use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Outcome};
 use crate::process::slot::{Extra, Kind, Pin, Ready, Slot};
 use crate::process::typed::{COROUTINE, TypedKind};
 use crate::relations::links;
@@ -166,9 +167,47 @@ impl SpawnOptions {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let location = crate::scheduler::owner::caller();
+        self.launch_async::<F, AnyOutput>(crate::scheduler::owner::caller(), future)
+    }
+
+    /// Starts a process that runs `future`, and fails if its output says so. See
+    /// [`spawn_fallible`](crate::spawn_fallible()).
+    #[track_caller]
+    pub fn spawn_fallible<F>(self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Outcome + Send + 'static,
+    {
+        self.try_spawn_fallible(future).unwrap_or_else(|_| JoinHandle::refused())
+    }
+
+    /// Starts a process like [`spawn_fallible`](Self::spawn_fallible), and returns the future if it
+    /// is refused.
+    ///
+    /// # Errors
+    /// See [`try_spawn`](Self::try_spawn).
+    #[track_caller]
+    pub fn try_spawn_fallible<F>(self, future: F) -> Result<JoinHandle<F::Output>, SpawnError<F>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Outcome + Send + 'static,
+    {
+        self.launch_async::<F, ByOutcome>(crate::scheduler::owner::caller(), future)
+    }
+
+    #[inline]
+    fn launch_async<F, J>(
+        self,
+        location: &'static Location<'static>,
+        future: F,
+    ) -> Result<JoinHandle<F::Output>, SpawnError<F>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+        J: Judge<F::Output> + 'static,
+    {
         self.launch(TypedKind::<Nothing>::ASYNC, location, 0, future, |future, _| {
-            Ok(Box::new(AsyncBody::new(future)))
+            Ok(Box::new(AsyncBody::<_, J>::new(future)))
         })
         .map(|(share, monitor)| JoinHandle::new(share, monitor))
     }
@@ -180,7 +219,7 @@ impl SpawnOptions {
         M: Send + 'static,
         F: FnOnce(Context<M>) -> P + Send + 'static,
         P: Future + Send + 'static,
-        P::Output: Send + 'static,
+        P::Output: Outcome + Send + 'static,
     {
         self.try_start(process).unwrap_or_else(|_| Child::refused())
     }
@@ -195,7 +234,7 @@ impl SpawnOptions {
         M: Send + 'static,
         F: FnOnce(Context<M>) -> P + Send + 'static,
         P: Future + Send + 'static,
-        P::Output: Send + 'static,
+        P::Output: Outcome + Send + 'static,
     {
         let location = crate::scheduler::owner::caller();
         let mut address = None;
@@ -203,7 +242,7 @@ impl SpawnOptions {
             address = Some(Address::new(newborn.pin()));
             let context = Context::new(newborn.pin());
             // The closure runs in the first step, so its panic ends the process and not the caller.
-            Ok(Box::new(AsyncBody::new(async move { process(context).await })))
+            Ok(Box::new(AsyncBody::<_, ByOutcome>::new(async move { process(context).await })))
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
@@ -249,7 +288,7 @@ impl SpawnOptions {
     where
         M: Send + 'static,
         F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
-        T: Send + 'static,
+        T: Outcome + Send + 'static,
     {
         self.launch_coroutine(crate::scheduler::owner::caller(), function, Placement::PINNED)
     }
@@ -263,7 +302,7 @@ impl SpawnOptions {
     where
         M: Send + 'static,
         F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
-        T: Send + 'static,
+        T: Outcome + Send + 'static,
     {
         let bytes = self.rest.as_ref().and_then(|rest| rest.stack_bytes);
         let mut address = None;

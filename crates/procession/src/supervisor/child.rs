@@ -10,7 +10,7 @@ use super::policy::{Restart, Stop};
 use crate::machine::process::Process;
 use crate::process::unwind::guarded;
 use crate::scheduler::owner;
-use crate::{Context, SpawnOptions};
+use crate::{Context, Outcome, SpawnOptions};
 
 /// The default time that a child has to end.
 const STOP_DEFAULT: Duration = Duration::from_secs(5);
@@ -18,13 +18,15 @@ const STOP_DEFAULT: Duration = Duration::from_secs(5);
 impl ChildSpec {
     /// Describes an async process with a mailbox. `process` is called for each start, in the first
     /// step of the new process. If it panics, that process ends.
+    ///
+    /// The child fails if its output says so ([`Outcome`]), most often because it is an `Err`.
     #[track_caller]
     pub fn new<M, F, P>(id: impl Into<Arc<str>>, process: F) -> Self
     where
         M: Send + 'static,
         F: Fn(Context<M>) -> P + Send + Sync + 'static,
         P: Future + Send + 'static,
-        P::Output: Send + 'static,
+        P::Output: Outcome + Send + 'static,
     {
         Self::anonymous(process).id(id)
     }
@@ -37,7 +39,7 @@ impl ChildSpec {
         M: Send + 'static,
         F: Fn(Context<M>) -> P + Send + Sync + 'static,
         P: Future + Send + 'static,
-        P::Output: Send + 'static,
+        P::Output: Outcome + Send + 'static,
     {
         let process = Arc::new(process);
         let factory = move |options: SpawnOptions, started: Started| {
@@ -73,7 +75,7 @@ impl ChildSpec {
         M: Send + 'static,
         F: Fn(Context<M>, Started) -> P + Send + Sync + 'static,
         P: Future + Send + 'static,
-        P::Output: Send + 'static,
+        P::Output: Outcome + Send + 'static,
     {
         let process = Arc::new(process);
         let factory = move |options: SpawnOptions, started: Started| {
@@ -97,7 +99,7 @@ impl ChildSpec {
     where
         M: Send + 'static,
         F: Fn(crate::coroutine::context::Context<M>) -> T + Send + Sync + 'static,
-        T: Send + 'static,
+        T: Outcome + Send + 'static,
     {
         let function = Arc::new(function);
         let factory = move |options: SpawnOptions, started: Started| {
