@@ -21,6 +21,7 @@ pub use crate::spawn::options::SpawnOptions;
 pub use crate::sync::select::Select;
 pub use crate::time::{interval, sleep, timeout};
 
+use crate::process::outcome::Returns;
 use crate::scheduler::current;
 
 /// The functions and traits of the modules `coroutine` and `machine` that depend on all rooms.
@@ -28,8 +29,9 @@ pub(crate) mod entry {
     use std::future::Future;
 
     use crate::machine::process::Process;
+    use crate::process::outcome::Returns;
     use crate::spawn::error::SpawnError;
-    use crate::{Child, Outcome, SpawnOptions};
+    use crate::{Child, SpawnOptions};
 
     /// Starts a coroutine: a process with straight-line code that blocks, on a separate stack.
     ///
@@ -47,7 +49,8 @@ pub(crate) mod entry {
     where
         M: Send + 'static,
         F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
-        T: Outcome + Send + 'static,
+        T: Send + 'static,
+        fn() -> T: Returns,
     {
         SpawnOptions::new().spawn_coroutine(function)
     }
@@ -279,7 +282,8 @@ where
 pub fn spawn_fallible<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
-    F::Output: Outcome + Send + 'static,
+    F::Output: Send + 'static,
+    fn() -> F::Output: Returns,
 {
     SpawnOptions::new().spawn_fallible(future)
 }
@@ -321,7 +325,8 @@ where
     M: Send + 'static,
     F: FnOnce(Context<M>) -> P + Send + 'static,
     P: Future + Send + 'static,
-    P::Output: Outcome + Send + 'static,
+    P::Output: Send + 'static,
+    fn() -> P::Output: Returns,
 {
     SpawnOptions::new().start(process)
 }

@@ -28,4 +28,5 @@ pub(crate) mod wake;
 #[expect(unsafe_code, reason = "wakers are raw")]
 pub(crate) mod waker;
 
+pub use self::outcome::Returns;
 pub use self::pid::ParsePidError;

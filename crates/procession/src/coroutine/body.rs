@@ -12,7 +12,7 @@ use procession_coroutine::{Coroutine, Resumed, Stack, Suspender, UnwindError};
 use crate::Exit;
 use crate::coroutine::frame::{Frame, NOTHING, Out, Resuming, set_current};
 use crate::process::body::{Body, Step};
-use crate::process::outcome::Outcome;
+use crate::process::outcome::{ByOutcome, Judge, Returns};
 use crate::process::slot::Slot;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
@@ -245,7 +245,8 @@ where
 impl<F, T> Body for CoBody<F, T>
 where
     F: FnOnce() -> T + Send + 'static,
-    T: Outcome + Send + 'static,
+    T: Send + 'static,
+    fn() -> T: Returns,
 {
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
         if let Stage::Fresh(_) = self.stage {
@@ -279,7 +280,7 @@ where
                 self.finish(slot, Ok(value));
                 match &self.stage {
                     // If this panics, `end` replaces the output.
-                    Stage::Ended(Ok(output)) => Step::judged(output.failure()),
+                    Stage::Ended(Ok(output)) => Step::judged(ByOutcome::judge(output)),
                     _ => Step::Ended(None),
                 }
             }

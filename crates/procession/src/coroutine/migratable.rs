@@ -2,8 +2,9 @@
 
 use crate::coroutine::body::Placement;
 use crate::coroutine::context::Context;
+use crate::process::outcome::Returns;
 use crate::spawn::error::SpawnError;
-use crate::{Child, Outcome, SpawnOptions};
+use crate::{Child, SpawnOptions};
 
 impl SpawnOptions {
     /// Spawns a coroutine that stays on no worker: any free worker resumes it, as for async
@@ -23,7 +24,8 @@ impl SpawnOptions {
     where
         M: Send + 'static,
         F: FnOnce(Context<M>) -> T + Send + 'static,
-        T: Outcome + Send + 'static,
+        T: Send + 'static,
+        fn() -> T: Returns,
     {
         // SAFETY: promised by the caller.
         let placement = unsafe { Placement::migratable() };

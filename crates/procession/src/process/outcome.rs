@@ -2,9 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::collections::{
-    BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque,
-};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
 use std::convert::Infallible;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fmt;
@@ -60,7 +58,7 @@ use crate::process::exit::Exit;
 /// | `Option`, `Box`, `&` | its content reports a failure |
 /// | [`Exit`] | it is not [`Exit::Normal`]; the process ends with that exit |
 /// | `Vec`, slices, arrays, maps, tuples, `Cow`, `Rc`, `Arc` | never. They are data, even if they contain a `Result` |
-/// | `()`, `!`, `bool`, `char`, numbers, strings, paths, times, addresses | never |
+/// | `()`, `!` (of a process that loops), `bool`, `char`, numbers, strings, paths, times, addresses | never |
 ///
 /// # The text of an error
 ///
@@ -157,12 +155,45 @@ impl<T> Judge<T> for AnyOutput {
     }
 }
 
-impl<T: Outcome> Judge<T> for ByOutcome {
+impl<T: 'static> Judge<T> for ByOutcome
+where
+    fn() -> T: Returns,
+{
     #[inline]
     fn judge(output: &T) -> Option<Exit> {
-        output.failure()
+        <fn() -> T as Returns>::failure(output)
     }
 }
+
+/// The type of a function that returns an [`Outcome`], or that never returns.
+///
+/// `fn() -> T` implements it for every `T: Outcome`, and for `!`. The functions that start
+/// processes ask for it instead of for `T: Outcome`, because a process that loops forever has the
+/// output `!`, and the stable language can name that type only as the result of a function. The
+/// trait cannot be implemented elsewhere.
+pub trait Returns: Sealed {
+    /// Returns the exit that `output`, a result of the function, reports.
+    #[doc(hidden)]
+    fn failure(output: &dyn Any) -> Option<Exit>;
+}
+
+impl<T: Outcome + 'static> Returns for fn() -> T {
+    #[inline]
+    fn failure(output: &dyn Any) -> Option<Exit> {
+        output.downcast_ref().and_then(T::failure)
+    }
+}
+
+impl Returns for fn() -> ! {
+    fn failure(_: &dyn Any) -> Option<Exit> {
+        None
+    }
+}
+
+/// Keeps other crates from implementing [`Returns`].
+pub trait Sealed {}
+
+impl<T> Sealed for fn() -> T {}
 
 impl<T: Outcome, E: fmt::Display + 'static> Outcome for Result<T, E> {
     #[inline]
@@ -248,22 +279,10 @@ successes! {
     NonZero<i8>, NonZero<i16>, NonZero<i32>, NonZero<i64>, NonZero<i128>, NonZero<isize>,
     NonZero<u8>, NonZero<u16>, NonZero<u32>, NonZero<u64>, NonZero<u128>, NonZero<usize>,
     str, String, CStr, CString, OsStr, OsString, Path, PathBuf, fmt::Arguments<'_>,
-    Duration, std::time::Instant, SystemTime, ThreadId, std::cmp::Ordering,
+    Duration, std::time::Instant, SystemTime, ThreadId, std::cmp::Ordering, io::ErrorKind,
     IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6,
     dyn Any, dyn Any + Send, dyn Any + Send + Sync,
 }
-
-/// Names the type `!`, which the stable language allows only as the result of a function.
-trait Returning {
-    type Output;
-}
-
-impl<T> Returning for fn() -> T {
-    type Output = T;
-}
-
-/// The output of a process that never returns, such as one that loops.
-impl Outcome for <fn() -> ! as Returning>::Output {}
 
 impl<T> Outcome for Wrapping<T> {}
 impl<T> Outcome for Saturating<T> {}

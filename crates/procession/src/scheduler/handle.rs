@@ -9,6 +9,7 @@ use crate::machine::process::Process;
 use crate::mailbox::context::Context;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
+use crate::process::outcome::Returns;
 use crate::scheduler::builder::{
     Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
     STALL_AFTER_DEFAULT, TIMERS_DEFAULT,
@@ -23,7 +24,7 @@ use crate::sys::nanoseconds;
 use crate::time::Instant;
 use crate::util::out_of_range::OutOfRange;
 use crate::watchdog::state::StallSnapshot;
-use crate::{Outcome, Pid, coroutine};
+use crate::{Pid, coroutine};
 
 /// A shutdown reserves a tenth of its deadline to terminate processes, and at most this, in
 /// nanoseconds.
@@ -126,7 +127,8 @@ impl Scheduler {
     pub fn spawn_fallible<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
-        F::Output: Outcome + Send + 'static,
+        F::Output: Send + 'static,
+        fn() -> F::Output: Returns,
     {
         SpawnOptions::new().on(self).spawn_fallible(future)
     }
@@ -138,7 +140,8 @@ impl Scheduler {
         M: Send + 'static,
         F: FnOnce(Context<M>) -> P + Send + 'static,
         P: Future + Send + 'static,
-        P::Output: Outcome + Send + 'static,
+        P::Output: Send + 'static,
+        fn() -> P::Output: Returns,
     {
         SpawnOptions::new().on(self).start(process)
     }
@@ -153,7 +156,8 @@ impl Scheduler {
     where
         M: Send + 'static,
         F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
-        T: Outcome + Send + 'static,
+        T: Send + 'static,
+        fn() -> T: Returns,
     {
         SpawnOptions::new().on(self).spawn_coroutine(function)
     }

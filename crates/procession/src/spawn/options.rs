@@ -16,7 +16,7 @@ use crate::mailbox::context::Context;
 use crate::process::async_body::AsyncBody;
 use crate::process::body::Body;
 use crate::process::life::{Birth, HandleShare, Newborn};
-use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Outcome};
+use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
 use crate::process::slot::{Extra, Kind, Pin, Ready, Slot};
 use crate::process::typed::{COROUTINE, TypedKind};
 use crate::relations::links;
@@ -176,7 +176,8 @@ impl SpawnOptions {
     pub fn spawn_fallible<F>(self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
-        F::Output: Outcome + Send + 'static,
+        F::Output: Send + 'static,
+        fn() -> F::Output: Returns,
     {
         self.try_spawn_fallible(future).unwrap_or_else(|_| JoinHandle::refused())
     }
@@ -190,7 +191,8 @@ impl SpawnOptions {
     pub fn try_spawn_fallible<F>(self, future: F) -> Result<JoinHandle<F::Output>, SpawnError<F>>
     where
         F: Future + Send + 'static,
-        F::Output: Outcome + Send + 'static,
+        F::Output: Send + 'static,
+        fn() -> F::Output: Returns,
     {
         self.launch_async::<F, ByOutcome>(crate::scheduler::owner::caller(), future)
     }
@@ -219,7 +221,8 @@ impl SpawnOptions {
         M: Send + 'static,
         F: FnOnce(Context<M>) -> P + Send + 'static,
         P: Future + Send + 'static,
-        P::Output: Outcome + Send + 'static,
+        P::Output: Send + 'static,
+        fn() -> P::Output: Returns,
     {
         self.try_start(process).unwrap_or_else(|_| Child::refused())
     }
@@ -234,7 +237,8 @@ impl SpawnOptions {
         M: Send + 'static,
         F: FnOnce(Context<M>) -> P + Send + 'static,
         P: Future + Send + 'static,
-        P::Output: Outcome + Send + 'static,
+        P::Output: Send + 'static,
+        fn() -> P::Output: Returns,
     {
         let location = crate::scheduler::owner::caller();
         let mut address = None;
@@ -288,7 +292,8 @@ impl SpawnOptions {
     where
         M: Send + 'static,
         F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
-        T: Outcome + Send + 'static,
+        T: Send + 'static,
+        fn() -> T: Returns,
     {
         self.launch_coroutine(crate::scheduler::owner::caller(), function, Placement::PINNED)
     }
@@ -302,7 +307,8 @@ impl SpawnOptions {
     where
         M: Send + 'static,
         F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
-        T: Outcome + Send + 'static,
+        T: Send + 'static,
+        fn() -> T: Returns,
     {
         let bytes = self.rest.as_ref().and_then(|rest| rest.stack_bytes);
         let mut address = None;
