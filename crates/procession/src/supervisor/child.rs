@@ -20,7 +20,8 @@ impl ChildSpec {
     /// Describes an async process with a mailbox. `process` is called for each start, in the first
     /// step of the new process. If it panics, that process ends.
     ///
-    /// The child fails if its output says so ([`Outcome`](crate::Outcome)), most often because it is an `Err`.
+    /// The child fails if its output says so ([`Outcome`](crate::Outcome)), most often because it
+    /// is an `Err`.
     #[track_caller]
     pub fn new<M, F, P>(id: impl Into<Arc<str>>, process: F) -> Self
     where
