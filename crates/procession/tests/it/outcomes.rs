@@ -177,7 +177,9 @@ fn an_err_ends_linked_processes() {
     linked.send(fails.pid()).expect("it waits");
     scheduler.run_until_idle();
     fails.send(()).expect("it waits");
-    assert_eq!(linked.join(), Err(Exit::failed("no space left")));
+    scheduler.run_until_idle();
+    let ended = linked.join_timeout(HOUR).expect("its partner has failed");
+    assert_eq!(ended, Err(Exit::failed("no space left")));
 }
 
 #[test]
