@@ -68,10 +68,10 @@ use crate::process::exit::Exit;
 ///
 /// - A `Box` or `Arc` of `dyn Error`, and an [`io::Error`], have their
 ///   [sources](std::error::Error::source).
-/// - All other errors are written in the alternate form `{:#}`. The errors of anyhow, eyre and this
-///   crate write their causes in that form, and most types ignore it. A type parameter cannot be
-///   asked whether it implements `Error`, so a type of yours adds its causes in its `Display`, or
-///   as an `Outcome` that calls [`Exit::from_error`].
+/// - All other errors are written in the alternate form `{:#}`. The errors of anyhow and eyre and a
+///   [`CallError`](crate::CallError) write their causes in that form, and most types ignore it. A
+///   type parameter cannot be asked whether it implements `Error`. So a type of yours adds its
+///   causes in its `Display`, or is turned into a `Box<dyn Error + Send + Sync>` by `?`.
 ///
 /// The text has at most 4096 bytes.
 ///
