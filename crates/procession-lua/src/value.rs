@@ -39,6 +39,9 @@ pub enum Value {
     Socket(Socket),
 }
 
+/// What a guest returns is data. A guest fails by an error.
+impl procession::Outcome for Value {}
+
 /// A socket of a guest.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -13,6 +13,7 @@ pub use crate::pool::spawn_blocking;
 pub use crate::process::cancel::{cancelled, until_cancelled};
 pub use crate::process::exit::{Exit, exit};
 pub use crate::process::on_cancel::OnCancel;
+pub use crate::process::outcome::Outcome;
 pub use crate::process::pid::Pid;
 pub use crate::scheduler::builder::Builder;
 pub use crate::scheduler::owner::Scheduler;
@@ -22,6 +23,7 @@ pub use crate::spawn::options::SpawnOptions;
 pub use crate::sync::select::Select;
 pub use crate::time::{interval, sleep, timeout};
 
+use crate::process::outcome::Returns;
 use crate::scheduler::current;
 
 /// The functions and traits of the modules `coroutine` and `machine` that depend on all rooms.
@@ -29,6 +31,7 @@ pub(crate) mod entry {
     use std::future::Future;
 
     use crate::machine::process::Process;
+    use crate::process::outcome::Returns;
     use crate::spawn::error::SpawnError;
     use crate::{Child, SpawnOptions};
 
@@ -49,6 +52,7 @@ pub(crate) mod entry {
         M: Send + 'static,
         F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
         T: Send + 'static,
+        fn() -> T: Returns,
     {
         SpawnOptions::new().spawn_coroutine(function)
     }
@@ -224,9 +228,12 @@ pub fn run<F: Future>(future: F) -> F::Output {
 /// A cancel drops the future at its next suspension, and the process ends with
 /// [`Exit::Shutdown`]. See [`OnCancel`] for this and for the alternative.
 ///
-/// Awaiting the handle returns the result. If the scheduler takes no more processes, the future is
+/// Awaiting the handle returns the output. If the scheduler takes no more processes, the future is
 /// dropped and the handle returns [`Exit::Refused`]. [`SpawnOptions::try_spawn`] returns the future
 /// instead.
+///
+/// The output may have any type. The process ends with [`Exit::Normal`] whatever it returns, even
+/// if that is an `Err`. If others are to learn of the error, use [`spawn_fallible`].
 ///
 /// ```
 /// let sum = procession::run(async {
@@ -249,10 +256,48 @@ where
     SpawnOptions::new().spawn(future)
 }
 
+/// Starts a process that runs `future`, like [`spawn`], and fails if its output says so.
+///
+/// The output is an [`Outcome`], most often a `Result`. If it is an `Err`, the process ends with
+/// [`Exit::Failed`] and the text of the error. Links and monitors receive that exit. The handle
+/// returns the output itself.
+///
+/// ```
+/// use procession::{Context, Exit, spawn_fallible, start};
+///
+/// async fn read(path: &str) -> std::io::Result<String> {
+///     std::fs::read_to_string(path)
+/// }
+///
+/// procession::run(async {
+///     let watcher = start(|mut cx: Context<()>| async move {
+///         let reader = spawn_fallible(read("/no/such/file"));
+///         let monitor = cx.monitor(reader.pid());
+///         let exit = cx.down(monitor).await.map(|down| down.exit);
+///         assert!(reader.await?.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound));
+///         Ok::<_, Exit>(exit)
+///     });
+///     let exit = watcher.await??;
+///     assert_eq!(exit, Some(Exit::failed("No such file or directory (os error 2)")));
+///     Ok::<(), Exit>(())
+/// })?;
+/// # Ok::<(), procession::Exit>(())
+/// ```
+#[track_caller]
+pub fn spawn_fallible<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+    fn() -> F::Output: Returns,
+{
+    SpawnOptions::new().spawn_fallible(future)
+}
+
 /// Starts a process with a mailbox.
 ///
 /// `process` is called in the first step of the process, with its [`Context`]. The returned
-/// [`Child`] is the address and the handle of the process.
+/// [`Child`] is the address and the handle of the process. If the output is an `Err`, the process
+/// has failed ([`Outcome`]).
 ///
 /// If the scheduler takes no more processes, `process` is dropped, sends fail, and the handle
 /// returns [`Exit::Refused`]. [`SpawnOptions::try_start`] returns `process` instead.
@@ -286,6 +331,7 @@ where
     F: FnOnce(Context<M>) -> P + Send + 'static,
     P: Future + Send + 'static,
     P::Output: Send + 'static,
+    fn() -> P::Output: Returns,
 {
     SpawnOptions::new().start(process)
 }

@@ -12,6 +12,7 @@ pub(crate) mod kind;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod life;
 pub(crate) mod on_cancel;
+pub(crate) mod outcome;
 pub(crate) mod pid;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod pin;
@@ -29,4 +30,5 @@ pub(crate) mod wake;
 #[expect(unsafe_code, reason = "wakers are raw")]
 pub(crate) mod waker;
 
+pub use self::outcome::Returns;
 pub use self::pid::ParsePidError;

@@ -35,6 +35,8 @@ use crate::util::exclusive::Exclusive;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
+impl crate::Outcome for Instant {}
+
 impl Instant {
     /// A moment that no clock reaches: 584 years after the start of the system, or of the scheduler
     /// if it has a test clock.

@@ -398,7 +398,8 @@ fn a_span_ends_with_its_process_and_has_the_exit() {
         yield_now().await;
         std::panic::resume_unwind(Box::new("on purpose"));
     });
-    let pids = [normal.pid(), killed.pid(), panicked.pid()];
+    let failed = scheduler.spawn_fallible(async { Err::<(), _>("no disk") });
+    let pids = [normal.pid(), killed.pid(), panicked.pid(), failed.pid()];
     ended.recv().expect_err("nothing is sent");
     has_begun.recv().expect("it is sent");
     let killed_pid = pids[1];
@@ -410,6 +411,7 @@ fn a_span_ends_with_its_process_and_has_the_exit() {
         (pids[0], "the process ended normally"),
         (pids[1], "the process was terminated"),
         (pids[2], "the process panicked: on purpose"),
+        (pids[3], "the process failed: no disk"),
     ] {
         let (_, fields, told) = recorder.of(pid);
         assert_root_and_in_order(&told);
@@ -418,6 +420,7 @@ fn a_span_ends_with_its_process_and_has_the_exit() {
     let (id, ..) = recorder.of(killed_pid);
     assert_eq!(recorder.spans_of_events("killed"), [Some(id)]);
     normal.join().expect("it ended well");
+    assert_eq!(failed.join(), Ok(Err("no disk")));
     assert_eq!(killed.join(), Err(Exit::Killed));
     assert_eq!(panicked.join(), Err::<(), _>(Exit::Panicked("on purpose".into())));
 }

@@ -1,6 +1,7 @@
 //! Look at `main`: it shows what happens to a coroutine that is cancelled or terminated in a
 //! program that aborts on panics, where no stack can be unwound. Coroutines that wait for messages
-//! end as everywhere.
+//! end as everywhere. A process that returns an `Err` fails as everywhere, too, and its supervisor
+//! restarts it.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::env;
@@ -10,8 +11,10 @@ use std::process::{Command, ExitCode};
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
+use procession::relations::Named;
+use procession::supervisor::{ChildSpec, Restart, Supervisor};
 use procession::sync::channel;
-use procession::{Child, Exit, Scheduler, coroutine};
+use procession::{Child, Context, Exit, Outcome, Reply, Scheduler, SpawnOptions, coroutine};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// The time limit of a shutdown.
@@ -29,7 +32,7 @@ fn scheduler() -> Result<Scheduler, Box<dyn Error>> {
     Ok(builder.build()?)
 }
 
-fn coroutine<T: Send + 'static>(
+fn coroutine<T: Outcome + Send + 'static>(
     scheduler: &Scheduler,
     run: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> Result<Child<(), T>, Box<dyn Error>> {
@@ -103,6 +106,54 @@ fn shut_down_and_dropped() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+enum Ask {
+    Break,
+    Alive(Reply<bool>),
+}
+
+/// A process that returns an `Err` when it is told to. Where panics unwind, it could also call
+/// [`procession::exit`].
+async fn breakable(mut cx: Context<Ask>) -> Result<(), String> {
+    while let Some(message) = cx.recv().await {
+        match message {
+            Ask::Alive(reply) => reply.send(true),
+            #[cfg(feature = "exits")]
+            Ask::Break => procession::exit(Exit::failed("broken")),
+            #[cfg(not(feature = "exits"))]
+            Ask::Break => return Err("broken".into()),
+        }
+    }
+    Ok(())
+}
+
+/// Fails without a panic, and is restarted by its supervisor.
+fn failed(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
+    let child = ChildSpec::new("breakable", breakable).name("breakable");
+    let tree = Supervisor::one_for_one().child(child.restart(Restart::Transient));
+    scheduler.block_on(async {
+        let running = tree.start_with(SpawnOptions::new().on(scheduler)).await?;
+        let breakable = Named::on(scheduler, "breakable");
+        let first = breakable.pid().ok_or("it has started")?;
+        let watcher = scheduler.start(move |mut cx: Context<Reply<()>>| async move {
+            let monitor = cx.monitor(first);
+            if let Some(monitored) = cx.recv().await {
+                monitored.send(());
+            }
+            cx.down(monitor).await.map_or(Exit::Shutdown, |down| down.exit)
+        });
+        watcher.call(|reply| reply, PATIENCE).await?;
+        breakable.send(Ask::Break)?;
+        assert_eq!(watcher.await?, Exit::failed("broken"));
+        while breakable.pid().is_none_or(|pid| pid == first) {
+            procession::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(breakable.call(Ask::Alive, PATIENCE).await?, "a fresh process answers");
+        running.cancel();
+        assert_eq!(running.await, Exit::Shutdown);
+        Ok(())
+    })
+}
+
 /// Panics in a coroutine, which ends the program.
 fn panics() -> Result<(), Box<dyn Error>> {
     let scheduler = scheduler()?;
@@ -116,6 +167,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         panics()?;
     }
     let one = scheduler()?;
+    failed(&one)?;
     cancelled(&one)?;
     terminated(&one)?;
     shut_down_and_dropped()?;

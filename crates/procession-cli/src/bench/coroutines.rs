@@ -35,13 +35,13 @@ pub(super) fn switch(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-fn spawn<T: Send + 'static>(
+fn spawn<T: procession::Outcome + Send + 'static>(
     run: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> Result<Child<(), T>, Failed> {
     spawn_as(SpawnOptions::new(), run)
 }
 
-fn spawn_as<T: Send + 'static>(
+fn spawn_as<T: procession::Outcome + Send + 'static>(
     options: SpawnOptions,
     run: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> Result<Child<(), T>, Failed> {

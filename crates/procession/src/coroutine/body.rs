@@ -12,6 +12,7 @@ use procession_coroutine::{Coroutine, Resumed, Stack, Suspender, UnwindError};
 use crate::Exit;
 use crate::coroutine::frame::{Frame, NOTHING, Out, Resuming, set_current};
 use crate::process::body::{Body, Step};
+use crate::process::outcome::{ByOutcome, Judge, Returns};
 use crate::process::slot::Slot;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
@@ -212,13 +213,14 @@ where
     }
 
     /// Takes the coroutine out and stores its result. Called only after the coroutine has ended, or
-    /// if it never will.
+    /// if it never will. Called once more if the output panics.
     fn finish(&mut self, slot: &Slot, result: Result<T, Exit>) {
         let before = std::mem::replace(&mut self.stage, CoroutineStage::Ended(result));
+        let seat = self.seat.take();
         let CoroutineStage::Runs(coroutine) = before else {
             // The coroutine was sent to another worker and did not begin there.
-            if self.seat.is_some() {
-                slot.shared().uncount_coroutine(self.seat);
+            if seat.is_some() {
+                slot.shared().uncount_coroutine(seat);
             }
             return drop_guarded(before);
         };
@@ -237,7 +239,7 @@ where
             }
             Err(stuck) => stuck.leak(),
         }
-        slot.shared().uncount_coroutine(self.seat);
+        slot.shared().uncount_coroutine(seat);
     }
 
     /// Aborts on a wrong thread. Called before anything on the coroutine's stack runs.
@@ -253,6 +255,7 @@ impl<F, T> Body for CoBody<F, T>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
+    fn() -> T: Returns,
 {
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
         if let CoroutineStage::Fresh(_) = self.stage {
@@ -284,7 +287,11 @@ where
             }
             Resumed::Returned(value) => {
                 self.finish(slot, Ok(value));
-                Step::Ended(None)
+                match &self.stage {
+                    // If this panics, `end` replaces the output.
+                    CoroutineStage::Ended(Ok(output)) => Step::judged(ByOutcome::judge(output)),
+                    _ => Step::Ended(None),
+                }
             }
         }
     }

@@ -24,3 +24,6 @@ impl Shared {
             || self.all_seats().any(|seat| seat.coroutines.load(Relaxed) > 0)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use crate::coroutine::body::Placement;
 use crate::coroutine::context::Context;
+use crate::process::outcome::Returns;
 use crate::spawn::error::SpawnError;
 use crate::{Child, SpawnOptions};
 
@@ -24,6 +25,7 @@ impl SpawnOptions {
         M: Send + 'static,
         F: FnOnce(Context<M>) -> T + Send + 'static,
         T: Send + 'static,
+        fn() -> T: Returns,
     {
         // SAFETY: promised by the caller.
         let placement = unsafe { Placement::migratable() };

@@ -117,6 +117,8 @@ pub fn suspend(timeout: Option<Duration>) -> Result<bool, NoCoroutine> {
     Ok(was_woken)
 }
 
+impl crate::Outcome for Token {}
+
 impl Token {
     /// Wakes the coroutine from the suspension of this token, or keeps that suspension from
     /// beginning. Returns `false` if it was woken before or is over.

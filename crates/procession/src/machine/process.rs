@@ -14,9 +14,10 @@ use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::event::Event;
 use crate::process::body::{Body, Queued, Step, System};
+use crate::process::outcome::Outcome;
 use crate::process::slot::{Mailbox, Slot};
 use crate::process::state::WaitFor;
-use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::unwind::{DropGuarded, drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::relations::links;
 use crate::relations::signal::MonitorRef;
@@ -90,8 +91,8 @@ use crate::{Exit, Pid};
 /// | [`Wait`](Status::Wait) for messages | steps when a message comes; completions are kept until then | the same |
 /// | `Wait` for completions | steps when one comes; messages are kept until then | ends with [`Exit::WaitsForNothing`] |
 /// | `Wait` for either | steps when either comes | steps when a message comes |
-/// | [`Done`](Status::Done) | ends; its sleeps are cancelled, other commands go on, and their completions are ignored | ends |
-/// | an error | ends with [`Exit::Failed`] | the same |
+/// | [`Done`](Status::Done) | ends, as the output says ([`Outcome`]); its sleeps are cancelled, other commands go on, and their completions are ignored | ends |
+/// | an error | ends with [`Exit::Failed`], and the texts of the error and its sources | the same |
 ///
 /// Signals ([`Event::Down`], [`Event::Exit`]) count as messages. If the error is an [`Exit`], the
 /// process ends with that exit.
@@ -102,14 +103,13 @@ use crate::{Exit, Pid};
 /// # Panics
 /// A panic in `init` is returned to the starter. A panic in `step` ends the process with
 /// [`Exit::Panicked`]. A panic in `close` has no effect.
-/// One in `close` changes nothing any more.
 pub trait Process: Send + 'static {
     /// The input of [`init`](Self::init). Use `()` for none.
     type Input: Send + 'static;
     /// The type of the messages that it receives.
     type Message: Send + 'static;
-    /// The type of its result.
-    type Output: Send + 'static;
+    /// The type of its output, which says whether the process has failed.
+    type Output: Outcome + Send + 'static;
 
     /// Selects the entry point. It may refuse to start. It runs on the thread that starts the
     /// process.
@@ -270,12 +270,10 @@ impl InitError {
         match self {
             Self::UnknownMethod(_) => Exit::Failed(self.to_string().into()),
             Self::Panicked(text) => Exit::Panicked(Arc::clone(text)),
-            Self::Refused(error) => match error.downcast_ref::<Exit>() {
-                Some(exit) => exit.clone(),
-                // Converting the error to text is user code.
-                None => guarded(|| Exit::Failed(error.to_string().into()))
-                    .unwrap_or_else(|panicked| panicked),
-            },
+            // Converting the error to text is user code.
+            Self::Refused(error) => {
+                guarded(|| Exit::from_error(&**error)).unwrap_or_else(|panicked| panicked)
+            }
         }
     }
 }
@@ -517,14 +515,6 @@ impl<P: Process> MachineBody<P> {
     }
 }
 
-/// Converts an error to an exit. An error that is an [`Exit`] stays as it is.
-fn exit_of(error: Box<dyn Error + Send + Sync>) -> Exit {
-    match error.downcast::<Exit>() {
-        Ok(exit) => *exit,
-        Err(error) => Exit::Failed(error.to_string().into()),
-    }
-}
-
 impl<P: Process> Body for MachineBody<P> {
     fn step(&mut self, slot: &Slot, _: &mut TaskContext<'_>) -> Step {
         let ((), terminated) = slot.state.take_for_step(|| self.collect(slot));
@@ -569,9 +559,16 @@ impl<P: Process> Body for MachineBody<P> {
                 // Stored here, where no move is needed. A panic of the process's `Drop` replaces
                 // it, as in `end_with`.
                 self.stage = MachineStage::Ended(Ok(output));
-                return Step::Ended(None);
+                return match &self.stage {
+                    // If this panics, `end` replaces the output.
+                    MachineStage::Ended(Ok(output)) => Step::judged(output.failure()),
+                    _ => Step::Ended(None),
+                };
             }
-            Err(error) => return self.end_with(slot, exit_of(error)),
+            Err(error) => {
+                let error = DropGuarded::new(error);
+                return self.end_with(slot, Exit::from_error(&**error));
+            }
             Ok(Status::Continue) => None,
             Ok(Status::Wait(waiting_for)) => Some(waiting_for),
         };

@@ -52,6 +52,8 @@ pub struct Address<M> {
     slot: Option<TypedPin<M>>,
 }
 
+impl<M> crate::Outcome for Address<M> {}
+
 impl<M> PartialEq for Address<M> {
     fn eq(&self, other: &Self) -> bool {
         self.pid() == other.pid()

@@ -67,6 +67,12 @@ impl<M> CallError<M> {
         }
     }
 
+    /// Returns the message, if it was refused, and the cause.
+    pub fn into_parts(self) -> (Option<M>, CallCause) {
+        let cause = self.cause();
+        (self.into_inner(), cause)
+    }
+
     /// Returns the cause, which is `Send`, `Sync` and `'static` whatever the message is.
     pub fn cause(&self) -> CallCause {
         match self {
@@ -123,10 +129,14 @@ impl<M> From<CallError<M>> for CallCause {
     }
 }
 
+/// The alternate form `{:#}` adds the reason of a refusal.
 impl fmt::Display for CallCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(_) => f.write_str("cannot call: the message was refused"),
+            Self::Refused(cause) => {
+                f.write_str("cannot call: the message was refused")?;
+                if f.alternate() { write!(f, ": {cause}") } else { Ok(()) }
+            }
             Self::NoReply => f.write_str("the process gave no reply"),
             Self::Elapsed => f.write_str("no reply came in time"),
         }

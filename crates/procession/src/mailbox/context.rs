@@ -24,6 +24,7 @@ use crate::process::wait_reason::Waiting;
 use crate::relations::links;
 use crate::relations::signal::{Down, MonitorRef, Signal};
 use crate::time::Timeout;
+use crate::util::exclusive::Exclusive;
 
 /// The context of a process with a mailbox: it receives messages ([`recv`](Self::recv)), knows the
 /// process's PID and address, and manages its relations to other processes.
@@ -58,12 +59,23 @@ pub struct Context<M: Send + 'static> {
     taken: Batch<M, System>,
     /// Events that were looked at and left for another kind of receive. Boxed, since few processes
     /// have any, and each process pays for the field.
-    aside: Option<Box<Aside<M>>>,
+    aside: Option<Box<Exclusive<Aside<M>>>>,
 }
 
 impl<M: Send + 'static> Context<M> {
     pub(crate) fn new(slot: TypedPin<M>) -> Self {
         Self { slot, taken: Batch::new(), aside: None }
+    }
+
+    /// Returns the events that were put aside, if there are any.
+    #[inline]
+    fn aside(&mut self) -> Option<&mut Aside<M>> {
+        self.aside.as_deref_mut().map(Exclusive::get_mut)
+    }
+
+    /// Returns the place for events that are put aside.
+    fn make_aside(&mut self) -> &mut Aside<M> {
+        self.aside.get_or_insert_with(|| Box::new(Exclusive::new(Aside::default()))).get_mut()
     }
 
     pub(crate) fn slot(&self) -> &Pin {
@@ -137,7 +149,7 @@ impl<M: Send + 'static> Context<M> {
         self.pass_mark();
         let is_it =
             |signal: &Signal| matches!(signal, Signal::Down(down) if down.monitor == monitor);
-        if let Some(aside) = &mut self.aside
+        if let Some(aside) = self.aside()
             && let Some(place) = aside.signals.iter().position(|(_, signal)| is_it(signal))
             && let Some((_, Signal::Down(down))) = aside.signals.remove(place)
         {
@@ -168,7 +180,7 @@ impl<M: Send + 'static> Context<M> {
     /// If the future is dropped before it is complete, it has taken no message.
     pub async fn recv_matching(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<M> {
         self.pass_mark();
-        if let Some(aside) = &mut self.aside
+        if let Some(aside) = self.aside()
             && let Some(place) = aside.messages.iter().position(|(_, message)| wanted(message))
             && let Some((_, found)) = aside.messages.remove(place)
         {
@@ -231,7 +243,7 @@ impl<M: Send + 'static> Context<M> {
     pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
         crate::scheduler::budget::spend();
         self.note_answered(monitor);
-        if let Some(aside) = &mut self.aside {
+        if let Some(aside) = self.aside() {
             // The answer was accepted from the mailbox, but the process has not seen it.
             let before = aside.signals.len();
             aside.signals.retain(
@@ -294,10 +306,12 @@ impl<M: Send + 'static> Context<M> {
     }
 }
 
+impl<M: Send + 'static> crate::Outcome for Context<M> {}
+
 impl<M: Send + 'static> Drop for Context<M> {
     fn drop(&mut self) {
         let mut taken = std::mem::take(&mut self.taken);
-        if let Some(aside) = self.aside.take() {
+        if let Some(aside) = self.aside.take().map(|aside| aside.into_inner()) {
             self.discard(aside.messages.into_iter().map(|(_, message)| Queued::Message(message)));
             if let Some(marked) = aside.marked {
                 taken.append(marked.into_batch());

@@ -28,6 +28,31 @@ impl<M: Eq + Sync> Eq for SendError<M> {}
 
 /// The reason why a message was refused, without the message.
 ///
+/// An error type of yours needs one variant for it, whatever the messages are:
+///
+/// ```
+/// use procession::mailbox::SendCause;
+/// use procession::{Address, SendError};
+///
+/// enum MyError {
+///     Send(SendCause),
+/// }
+///
+/// impl<M> From<SendError<M>> for MyError {
+///     fn from(error: SendError<M>) -> Self {
+///         Self::Send(error.into())
+///     }
+/// }
+///
+/// fn notify(text: &Address<String>, number: &Address<u32>) -> Result<(), MyError> {
+///     text.send("it is done".into())?;
+///     number.send(1)?;
+///     Ok(())
+/// }
+/// ```
+///
+/// It is an error type itself:
+///
 /// ```
 /// use procession::mailbox::SendCause;
 ///

@@ -2,17 +2,19 @@
 
 use std::any::Any;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin as StdPin;
 use std::task::{Context as TaskContext, Poll};
 
 use crate::Exit;
 use crate::process::body::{Body, Step};
+use crate::process::outcome::{AnyOutput, Judge};
 use crate::process::slot::Slot;
 use crate::process::unwind::guarded;
 
-/// The body of an async process.
-pub(crate) struct AsyncBody<F: Future>(FutureStage<F>);
+/// The body of an async process. `J` decides how the process ends once it has an output.
+pub(crate) struct AsyncBody<F: Future, J = AnyOutput>(FutureStage<F>, PhantomData<fn() -> J>);
 
 enum FutureStage<F: Future> {
     Runs(F),
@@ -20,9 +22,9 @@ enum FutureStage<F: Future> {
     Taken,
 }
 
-impl<F: Future> AsyncBody<F> {
+impl<F: Future, J> AsyncBody<F, J> {
     pub(crate) fn new(future: F) -> Self {
-        Self(FutureStage::Runs(future))
+        Self(FutureStage::Runs(future), PhantomData)
     }
 
     /// Returns a future that was never polled, or `None` if the body has ended.
@@ -45,10 +47,11 @@ impl<F: Future> AsyncBody<F> {
     }
 }
 
-impl<F> Body for AsyncBody<F>
+impl<F, J> Body for AsyncBody<F, J>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
+    J: Judge<F::Output> + 'static,
 {
     #[inline]
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
@@ -60,7 +63,11 @@ where
             Poll::Ready(output) => {
                 // The assignment drops the future in place.
                 self.0 = FutureStage::Ended(Ok(output));
-                Step::Ended(None)
+                match &self.0 {
+                    // If this panics, `end` replaces the output.
+                    FutureStage::Ended(Ok(output)) => Step::judged(J::judge(output)),
+                    _ => Step::Ended(None),
+                }
             }
             Poll::Pending => Step::Waits(slot.waiting().wait_for()),
         }

@@ -66,7 +66,14 @@ const _: () = assert!(
 impl Step {
     /// Returns the step of a process that has ended with `exit`.
     pub(crate) fn ended(exit: Exit) -> Self {
-        Self::Ended(Some(exit).filter(|exit| !exit.is_normal()).map(Box::new))
+        Self::judged(Some(exit))
+    }
+
+    /// Returns the step of a process that has returned an output, with the exit that the output
+    /// reports.
+    #[inline]
+    pub(crate) fn judged(exit: Option<Exit>) -> Self {
+        Self::Ended(exit.filter(|exit| !exit.is_normal()).map(Box::new))
     }
 }
 

@@ -1,18 +1,19 @@
 //! Exits of processes.
 
 use std::error::Error;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
 /// The way in which a process ended.
 ///
 /// Linked processes receive it in an exit signal, and monitoring processes in a down. If the
-/// process ended without a result, its handle returns it as the error.
+/// process ended without an output, its handle returns it as the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exit {
-    /// It returned a result, or ended normally without one ([`exit`]).
+    /// It returned, and its output reports no failure ([`Outcome`](crate::Outcome)), or it ended
+    /// normally without an output ([`exit`]).
     Normal,
     /// It was shut down because it was no longer needed: by its supervisor, or by a cancel that
     /// [drops](crate::OnCancel::Drop) it.
@@ -22,7 +23,8 @@ pub enum Exit {
     /// It was terminated between two steps, by [`kill`](crate::relations::kill()), by a shutdown,
     /// or because its scheduler was dropped.
     Killed,
-    /// It failed. The text is the error of its `step`, or the reason that it gave.
+    /// It failed. The text is the error that it returned ([`Outcome`](crate::Outcome)) or that its
+    /// `step` returned, or the reason that it gave.
     Failed(Arc<str>),
     /// Its `step` waits for completions, but none is outstanding.
     WaitsForNothing,
@@ -41,6 +43,41 @@ impl Exit {
     /// Creates a failure with a reason.
     pub fn failed(reason: impl Into<Arc<str>>) -> Self {
         Self::Failed(reason.into())
+    }
+
+    /// Creates a failure whose reason is the text of `error`, followed by those of its
+    /// [sources](Error::source), each after `": "`. An error that is an `Exit` stays as it is.
+    ///
+    /// The reason has at most 4096 bytes.
+    ///
+    /// ```
+    /// use procession::Exit;
+    ///
+    /// let full = std::io::Error::other("no space left");
+    /// assert_eq!(Exit::from_error(&full), Exit::failed("no space left"));
+    /// assert_eq!(Exit::from_error(&Exit::Shutdown), Exit::Shutdown);
+    /// ```
+    pub fn from_error(error: &(dyn Error + 'static)) -> Self {
+        if let Some(exit) = error.downcast_ref::<Self>() {
+            return exit.clone();
+        }
+        let mut reason = Reason(String::new());
+        // An error means that the reason has no room left.
+        let mut written = write!(reason, "{error}");
+        let mut source = error.source();
+        while let Some(error) = source.filter(|_| written.is_ok()) {
+            written = write!(reason, ": {error}");
+            source = error.source();
+        }
+        Self::failed(reason.0)
+    }
+
+    /// Creates a failure with a reason of at most 4096 bytes.
+    pub(crate) fn failed_with(text: fmt::Arguments<'_>) -> Self {
+        let mut reason = Reason(String::new());
+        // Ignored: an error means that the reason has no room left, or comes from the user's code.
+        let _ = reason.write_fmt(text);
+        Self::failed(reason.0)
     }
 
     /// Returns `true` for [`Normal`](Self::Normal).
@@ -82,17 +119,40 @@ impl fmt::Display for Exit {
 
 impl Error for Exit {}
 
+/// The maximum length in bytes of a reason that an error writes. A process keeps the reason as
+/// long as others have not received it, and a log shows it in a line.
+const REASON_MAX: usize = 4096;
+
+/// A text that refuses what is longer than a reason. It is then cut at the end of a character.
+struct Reason(String);
+
+impl fmt::Write for Reason {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = REASON_MAX - self.0.len();
+        let end = text.floor_char_boundary(room);
+        self.0.push_str(&text[..end]);
+        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
 /// The panic payload of a process that ends itself.
 pub(crate) struct Exiting(pub(crate) Exit);
 
 /// Ends the running process at once, with `exit`, by unwinding its stack, which drops what it
 /// holds. Its handle returns `Err(exit)`.
 ///
-/// A state machine can return an [`Exit`] as the error of its step instead.
+/// A process can also return an `Err` ([`Outcome`](crate::Outcome)), or an [`Exit`] as its output,
+/// which drops what it holds in the usual way. A state machine can return an [`Exit`] as the error
+/// of its step.
+///
+/// # In programs that abort on panics
+/// With `panic = "abort"`, no stack can be unwound. A program that calls this function is then not
+/// built: the compiler reports the call, and asks for an `Err` or an [`Exit`] as the output instead
+/// (`cargo build` does; `cargo check` does not look so deep). The function is generic so that
+/// only such calls are errors.
 ///
 /// # Panics
-/// Always unwinds. On a thread that runs no process, it unwinds the thread. With `panic = "abort"`,
-/// it aborts the program.
+/// Always unwinds. On a thread that runs no process, it unwinds the thread.
 ///
 /// ```
 /// use procession::{Exit, exit, spawn};
@@ -106,6 +166,13 @@ pub(crate) struct Exiting(pub(crate) Exit);
 ///     assert_eq!(child.await, Err(Exit::failed("no disk")));
 /// });
 /// ```
-pub fn exit(exit: Exit) -> ! {
-    resume_unwind(Box::new(Exiting(exit)))
+pub fn exit<E: Into<Exit>>(exit: E) -> ! {
+    #[cfg(panic = "abort")]
+    const {
+        panic!(
+            "`procession::exit` unwinds the stack, but this program aborts on panics: let the \
+             process return an `Err` or an `Exit` instead"
+        )
+    };
+    resume_unwind(Box::new(Exiting(exit.into())))
 }

@@ -29,6 +29,8 @@ pub struct Pid {
     generation: NonZeroU32,
 }
 
+impl crate::Outcome for Pid {}
+
 impl Pid {
     /// The PID that no process ever has. A handle or an address of a refused process has it.
     ///

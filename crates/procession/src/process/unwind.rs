@@ -1,5 +1,6 @@
 //! Guards for user code, which may panic.
 
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -37,5 +38,28 @@ pub(crate) fn drop_guarded<T>(value: T) {
         && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
     {
         std::mem::forget(second);
+    }
+}
+
+/// A user value that is dropped by [`drop_guarded`], also while one of its methods unwinds.
+pub(crate) struct DropGuarded<T>(Option<T>);
+
+impl<T> DropGuarded<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+}
+
+impl<T> Deref for DropGuarded<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("only the drop takes it")
+    }
+}
+
+impl<T> Drop for DropGuarded<T> {
+    fn drop(&mut self) {
+        drop_guarded(self.0.take());
     }
 }

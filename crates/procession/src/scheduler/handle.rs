@@ -9,6 +9,7 @@ use crate::machine::process::Process;
 use crate::mailbox::context::Context;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
+use crate::process::outcome::Returns;
 use crate::report::hooks::Hooks;
 use crate::scheduler::builder::{
     Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
@@ -123,6 +124,18 @@ impl Scheduler {
         SpawnOptions::new().on(self).spawn(future)
     }
 
+    /// Starts a process that runs `future` on this scheduler, and fails if its output says so. See
+    /// [`spawn_fallible`](crate::spawn_fallible()).
+    #[track_caller]
+    pub fn spawn_fallible<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+        fn() -> F::Output: Returns,
+    {
+        SpawnOptions::new().on(self).spawn_fallible(future)
+    }
+
     /// Starts a process with a mailbox on this scheduler. See [`start`](crate::start()).
     #[track_caller]
     pub fn start<M, F, P>(&self, process: F) -> Child<M, P::Output>
@@ -131,6 +144,7 @@ impl Scheduler {
         F: FnOnce(Context<M>) -> P + Send + 'static,
         P: Future + Send + 'static,
         P::Output: Send + 'static,
+        fn() -> P::Output: Returns,
     {
         SpawnOptions::new().on(self).start(process)
     }
@@ -146,6 +160,7 @@ impl Scheduler {
         M: Send + 'static,
         F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
         T: Send + 'static,
+        fn() -> T: Returns,
     {
         SpawnOptions::new().on(self).spawn_coroutine(function)
     }

@@ -17,6 +17,7 @@ use crate::process::async_body::AsyncBody;
 use crate::process::body::Body;
 use crate::process::life::{Birth, HandleShare, Newborn};
 use crate::process::on_cancel::OnCancel;
+use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
 use crate::process::slot::{Extra, Kind, Pin, Ready, Slot};
 use crate::process::typed::{COROUTINE, TypedKind};
 use crate::relations::links;
@@ -193,9 +194,49 @@ impl SpawnOptions {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let location = crate::scheduler::owner::caller();
+        self.launch_async::<F, AnyOutput>(crate::scheduler::owner::caller(), future)
+    }
+
+    /// Starts a process that runs `future`, and fails if its output says so. See
+    /// [`spawn_fallible`](crate::spawn_fallible()).
+    #[track_caller]
+    pub fn spawn_fallible<F>(self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+        fn() -> F::Output: Returns,
+    {
+        self.try_spawn_fallible(future).unwrap_or_else(|_| JoinHandle::refused())
+    }
+
+    /// Starts a process like [`spawn_fallible`](Self::spawn_fallible), and returns the future if it
+    /// is refused.
+    ///
+    /// # Errors
+    /// See [`try_spawn`](Self::try_spawn).
+    #[track_caller]
+    pub fn try_spawn_fallible<F>(self, future: F) -> Result<JoinHandle<F::Output>, SpawnError<F>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+        fn() -> F::Output: Returns,
+    {
+        self.launch_async::<F, ByOutcome>(crate::scheduler::owner::caller(), future)
+    }
+
+    #[inline]
+    fn launch_async<F, J>(
+        self,
+        location: &'static Location<'static>,
+        future: F,
+    ) -> Result<JoinHandle<F::Output>, SpawnError<F>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+        J: Judge<F::Output> + 'static,
+    {
         self.launch(TypedKind::<Nothing>::PLAIN, location, 0, future, |future, _| {
-            Ok(Box::new(AsyncBody::new(future)))
+            Ok(Box::new(AsyncBody::<_, J>::new(future)))
         })
         .map(|(share, monitor)| JoinHandle::new(share, monitor))
     }
@@ -208,6 +249,7 @@ impl SpawnOptions {
         F: FnOnce(Context<M>) -> P + Send + 'static,
         P: Future + Send + 'static,
         P::Output: Send + 'static,
+        fn() -> P::Output: Returns,
     {
         self.try_start(process).unwrap_or_else(|_| Child::refused())
     }
@@ -223,6 +265,7 @@ impl SpawnOptions {
         F: FnOnce(Context<M>) -> P + Send + 'static,
         P: Future + Send + 'static,
         P::Output: Send + 'static,
+        fn() -> P::Output: Returns,
     {
         let location = crate::scheduler::owner::caller();
         let mut address = None;
@@ -230,7 +273,7 @@ impl SpawnOptions {
             address = Some(Address::new(newborn.pin()));
             let context = Context::new(newborn.pin());
             // The closure runs in the first step, so its panic ends the process and not the caller.
-            Ok(Box::new(AsyncBody::new(async move { process(context).await })))
+            Ok(Box::new(AsyncBody::<_, ByOutcome>::new(async move { process(context).await })))
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
@@ -277,6 +320,7 @@ impl SpawnOptions {
         M: Send + 'static,
         F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
         T: Send + 'static,
+        fn() -> T: Returns,
     {
         self.launch_coroutine(crate::scheduler::owner::caller(), function, Placement::PINNED)
     }
@@ -291,6 +335,7 @@ impl SpawnOptions {
         M: Send + 'static,
         F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
         T: Send + 'static,
+        fn() -> T: Returns,
     {
         let bytes = self.rest.as_ref().and_then(|rest| rest.stack_bytes);
         let mut address = None;

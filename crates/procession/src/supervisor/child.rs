@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::description::{ChildSpec, Make, Spawned, StartReport, Started};
 use super::policy::{Restart, Stop};
 use crate::machine::process::Process;
+use crate::process::outcome::Returns;
 use crate::process::unwind::guarded;
 use crate::scheduler::owner;
 use crate::{Context, SpawnOptions};
@@ -18,6 +19,9 @@ const STOP_DEFAULT: Duration = Duration::from_secs(5);
 impl ChildSpec {
     /// Describes an async process with a mailbox. `process` is called for each start, in the first
     /// step of the new process. If it panics, that process ends.
+    ///
+    /// The child fails if its output says so ([`Outcome`](crate::Outcome)), most often because it
+    /// is an `Err`.
     #[track_caller]
     pub fn new<M, F, P>(id: impl Into<Arc<str>>, process: F) -> Self
     where
@@ -25,6 +29,7 @@ impl ChildSpec {
         F: Fn(Context<M>) -> P + Send + Sync + 'static,
         P: Future + Send + 'static,
         P::Output: Send + 'static,
+        fn() -> P::Output: Returns,
     {
         Self::anonymous(process).id(id)
     }
@@ -38,6 +43,7 @@ impl ChildSpec {
         F: Fn(Context<M>) -> P + Send + Sync + 'static,
         P: Future + Send + 'static,
         P::Output: Send + 'static,
+        fn() -> P::Output: Returns,
     {
         let process = Arc::new(process);
         let factory = move |options: SpawnOptions, started: Started| {
@@ -74,6 +80,7 @@ impl ChildSpec {
         F: Fn(Context<M>, Started) -> P + Send + Sync + 'static,
         P: Future + Send + 'static,
         P::Output: Send + 'static,
+        fn() -> P::Output: Returns,
     {
         let process = Arc::new(process);
         let factory = move |options: SpawnOptions, started: Started| {
@@ -98,6 +105,7 @@ impl ChildSpec {
         M: Send + 'static,
         F: Fn(crate::coroutine::context::Context<M>) -> T + Send + Sync + 'static,
         T: Send + 'static,
+        fn() -> T: Returns,
     {
         let function = Arc::new(function);
         let factory = move |options: SpawnOptions, started: Started| {

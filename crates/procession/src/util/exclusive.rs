@@ -6,7 +6,8 @@ use std::fmt;
 /// a value that is not `Sync`.
 ///
 /// Errors hold what was refused in it, so that they are `Sync` and can be boxed as
-/// `dyn Error + Send + Sync`. It is the `Exclusive` of the standard library, which is not stable.
+/// `dyn Error + Send + Sync`. A context holds messages in it, so that a future may keep a shared
+/// reference to the context. It is the `Exclusive` of the standard library, which is not stable.
 pub(crate) struct Exclusive<T>(T);
 
 // SAFETY: exclusive access: `&Exclusive<T>` leads to a `&T` only by `get` and what uses it, and
@@ -20,6 +21,10 @@ impl<T> Exclusive<T> {
 
     pub(crate) fn into_inner(self) -> T {
         self.0
+    }
+
+    pub(crate) const fn get_mut(&mut self) -> &mut T {
+        &mut self.0
     }
 
     pub(crate) fn get(&self) -> &T

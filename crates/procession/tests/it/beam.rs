@@ -131,19 +131,46 @@ fn reason(text: &str) -> Exit {
     }
 }
 
+/// The way in which a process ends at once: by an exit, or by returning an `Err`.
+enum End {
+    Exit(Exit),
+    Error(String),
+}
+
+impl End {
+    fn now(self) -> Result<(), String> {
+        match self {
+            Self::Exit(reason) => exit(reason),
+            Self::Error(text) => Err(text),
+        }
+    }
+}
+
+/// The text of an error in a scenario.
+fn error_text(reason: &str) -> String {
+    format!("error {reason}")
+}
+
 enum Ask {
     Do(Vec<Op>),
     Text(String),
 }
 
 enum Op {
-    Spawn { link: bool, label: Option<String>, name: String, dies: Option<Exit> },
+    Spawn {
+        link: bool,
+        label: Option<String>,
+        name: String,
+        ends: Option<End>,
+    },
     Link(Pid),
     Unlink(Pid),
     Monitor(Pid, String),
     Demonitor(String),
     Trap(bool),
     Exit(Exit),
+    /// Returns this as an `Err`.
+    Error(String),
     Panic,
     Send(Pid, String),
     Signal(Pid, Exit),
@@ -160,25 +187,37 @@ impl Stage {
     }
 
     /// Records the process under its name, and its end.
-    fn known(&self, name: &str, child: procession::Child<Ask, ()>) {
+    fn known(&self, name: &str, child: procession::Child<Ask, Result<(), String>>) {
         let (pid, stage) = (child.pid(), self.clone());
         push(&self.seen, (pid, Seen::Spawned(name.to_owned())));
         drop(self.scheduler.spawn(async move {
-            let exit = child.await.err().unwrap_or(Exit::Normal);
+            let exit = child.await.map_or_else(|exit| exit, |output| exit_of(&output));
             stage.see(pid, format!("ended {}", why(&exit)));
         }));
     }
 }
 
+fn exit_of(output: &Result<(), String>) -> Exit {
+    output.as_ref().map_or_else(|text| Exit::failed(text.as_str()), |()| Exit::Normal)
+}
+
+/// The future of an actor, which spawns others like it.
+type Acts = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
 /// A process that does what it is asked.
-fn actor(mut cx: Context<Ask>, stage: Stage) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+fn actor(mut cx: Context<Ask>, stage: Stage) -> Acts {
     Box::pin(async move {
         let mut monitors = BTreeMap::new();
         while let Some(event) = cx.recv_event().await {
             let own = cx.pid();
             match event {
                 Event::Message(Ask::Do(ops)) => {
-                    ops.into_iter().for_each(|op| act(op, &mut cx, &stage, &mut monitors))
+                    for op in ops {
+                        if let Op::Error(text) = op {
+                            return Err(text);
+                        }
+                        act(op, &mut cx, &stage, &mut monitors);
+                    }
                 }
                 Event::Message(Ask::Text(text)) => stage.see(own, format!("message {text}")),
                 Event::Exit(signal) => {
@@ -195,6 +234,7 @@ fn actor(mut cx: Context<Ask>, stage: Stage) -> Pin<Box<dyn Future<Output = ()> 
                 _ => unreachable!("nobody asked for anything else"),
             }
         }
+        Ok(())
     })
 }
 
@@ -202,7 +242,7 @@ fn act(op: Op, cx: &mut Context<Ask>, stage: &Stage, monitors: &mut BTreeMap<Mon
     let own = cx.pid();
     let result = |result: &str| stage.see(own, format!("= {result}"));
     match op {
-        Op::Spawn { link, label, name, dies } => {
+        Op::Spawn { link, label, name, ends } => {
             let mut options = SpawnOptions::new();
             if link {
                 options = options.link();
@@ -210,8 +250,8 @@ fn act(op: Op, cx: &mut Context<Ask>, stage: &Stage, monitors: &mut BTreeMap<Mon
             if label.is_some() {
                 options = options.monitor();
             }
-            let monitor = if let Some(reason) = dies {
-                let child = options.spawn(async move { exit(reason) });
+            let monitor = if let Some(end) = ends {
+                let child = options.spawn_fallible(async move { end.now() });
                 push(&stage.seen, (child.pid(), Seen::Spawned(name)));
                 child.monitor_ref()
             } else {
@@ -232,6 +272,7 @@ fn act(op: Op, cx: &mut Context<Ask>, stage: &Stage, monitors: &mut BTreeMap<Mon
         },
         Op::Trap(traps) => result(&cx.trap_exits(traps).to_string()),
         Op::Exit(reason) => exit(reason),
+        Op::Error(_) => unreachable!("the actor has returned"),
         Op::Panic => panic_quietly("broken"),
         // Ignored, as on the BEAM: there may be no such process.
         Op::Send(pid, text) => drop(send(pid, Ask::Text(text))),
@@ -326,19 +367,25 @@ impl Play {
 
     fn operation(&self, op: &str) -> Op {
         let words: Vec<&str> = op.split(' ').collect();
-        let spawn = |link, label: Option<&str>, name: &str, dies: Option<&str>| Op::Spawn {
+        let spawn = |link, label: Option<&str>, name: &str, ends: Option<End>| Op::Spawn {
             link,
             label: label.map(str::to_owned),
             name: name.to_owned(),
-            dies: dies.map(reason),
+            ends,
         };
+        let dies = |text| Some(End::Exit(reason(text)));
+        let fails = |text| Some(End::Error(error_text(text)));
         match words[..] {
             ["spawn", name] => spawn(false, None, name, None),
             ["spawn_link", name] => spawn(true, None, name, None),
-            ["spawn_link", name, "dies", dies] => spawn(true, None, name, Some(dies)),
+            ["spawn_link", name, "dies", reason] => spawn(true, None, name, dies(reason)),
+            ["spawn_link", name, "fails", reason] => spawn(true, None, name, fails(reason)),
             ["spawn_monitor", name, label] => spawn(false, Some(label), name, None),
-            ["spawn_monitor", name, label, "dies", dies] => {
-                spawn(false, Some(label), name, Some(dies))
+            ["spawn_monitor", name, label, "dies", reason] => {
+                spawn(false, Some(label), name, dies(reason))
+            }
+            ["spawn_monitor", name, label, "fails", reason] => {
+                spawn(false, Some(label), name, fails(reason))
             }
             ["link", name] => Op::Link(self.pid(name)),
             ["unlink", name] => Op::Unlink(self.pid(name)),
@@ -346,6 +393,7 @@ impl Play {
             ["demonitor", label] => Op::Demonitor(label.to_owned()),
             ["trap", on_off] => Op::Trap(on_off == "on"),
             ["exit", dies] => Op::Exit(reason(dies)),
+            ["error", reason] => Op::Error(error_text(reason)),
             ["panic"] => Op::Panic,
             ["return"] => Op::Exit(Exit::Normal),
             ["send", name, text] => Op::Send(self.pid(name), text.to_owned()),
@@ -451,8 +499,13 @@ impl Play {
                     Err(other) => panic!("{other}"),
                 }
             }
-            ["tell", name, end] => {
-                let tell = if end == "panic" { Tell::Panic } else { Tell::End(reason(end)) };
+            ["tell", name, ref end @ ..] => {
+                let tell = match end {
+                    ["panic"] => Tell::Panic,
+                    ["error", reason] => Tell::Error(error_text(reason)),
+                    [end] => Tell::End(reason(end)),
+                    _ => panic!("no such end: {end:?}"),
+                };
                 Named::on(&scheduler, name).send(tell).map_or("absent", |()| "").to_owned()
             }
             ["kill", name] => scheduler
@@ -581,6 +634,8 @@ fn refusal(error: &ChildError) -> &'static str {
 
 enum Tell {
     End(Exit),
+    /// To return this as an `Err`.
+    Error(String),
     Panic,
 }
 
@@ -598,13 +653,20 @@ fn worker(stage: &Stage, id: &str, kind: &str) -> ChildSpec {
     ChildSpec::with_init(id, process).name(id).stop(stop)
 }
 
-async fn work(mut cx: Context<Tell>, started: Started, stage: Stage, id: Arc<str>, kind: Arc<str>) {
+async fn work(
+    mut cx: Context<Tell>,
+    started: Started,
+    stage: Stage,
+    id: Arc<str>,
+    kind: Arc<str>,
+) -> Result<(), String> {
     cx.trap_exits(true);
     let was = !stage.were.lock().expect("no code panics under it").insert(String::from(&*id));
     let note = |mark: char| push(&stage.notes, format!("{mark}{id}"));
     if &*kind == "failing" || (&*kind == "once" && was) {
         note('?');
-        return started.fail("nope");
+        started.fail("nope");
+        return Ok(());
     }
     let (pid, ends, of) = (cx.pid(), Arc::clone(&stage.ends), Arc::clone(&id));
     let watcher = start(move |mut cx: Context<Reply<()>>| async move {
@@ -623,6 +685,7 @@ async fn work(mut cx: Context<Tell>, started: Started, stage: Stage, id: Arc<str
         match event {
             Event::Message(Tell::Panic) => panic_quietly("broken"),
             Event::Message(Tell::End(reason)) => exit(reason),
+            Event::Message(Tell::Error(text)) => return Err(text),
             Event::Exit(signal) if signal.from == cx.parent() && &*kind != "deaf" => {
                 note('-');
                 exit(signal.exit);
@@ -630,4 +693,5 @@ async fn work(mut cx: Context<Tell>, started: Started, stage: Stage, id: Arc<str
             _ => {}
         }
     }
+    Ok(())
 }

@@ -17,7 +17,7 @@ use procession::sync::Mutex;
 use procession::sync::channel;
 use procession::time::Instant;
 use procession::{
-    Builder, Exit, Reply, Scheduler, Select, SpawnOptions, coroutine, sleep, spawn, start,
+    Builder, Exit, Outcome, Reply, Scheduler, Select, SpawnOptions, coroutine, sleep, spawn, start,
     yield_now,
 };
 
@@ -42,7 +42,7 @@ fn threaded(width: usize) -> Scheduler {
 
 /// Starts a coroutine that receives nothing.
 #[track_caller]
-fn coroutine<T: Send + 'static>(
+fn coroutine<T: Outcome + Send + 'static>(
     scheduler: &Scheduler,
     function: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> procession::Child<(), T> {
@@ -1002,7 +1002,7 @@ fn until_it_ends<T: Send>(function: impl FnOnce() -> T + Send) -> T {
 }
 
 /// A thread that drives `scheduler` until a coroutine that runs `function` has begun on it.
-fn begin_and_end<T: Send + 'static>(
+fn begin_and_end<T: Outcome + Send + 'static>(
     scheduler: &Scheduler,
     function: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> procession::Child<(), T> {

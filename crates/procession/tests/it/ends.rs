@@ -11,7 +11,9 @@ use procession::machine::{Events, InitError, Process, Status, Yields};
 use procession::mailbox::WhenFull;
 use procession::relations::{Named, send_exit};
 use procession::supervisor::{ChildSpec, Supervisor};
-use procession::{Child, Context, Event, Exit, Pid, Scheduler, SpawnOptions, coroutine, sleep};
+use procession::{
+    Child, Context, Event, Exit, Outcome, Pid, Scheduler, SpawnOptions, coroutine, sleep,
+};
 use std::thread;
 
 use crate::scene::{PATIENCE, assert_conserved, driven, panic_quietly, soon, threaded};
@@ -286,6 +288,8 @@ fn a_supervisor_that_is_started_during_a_shutdown_is_asked_to_end() {
 /// Starts a process in its `Drop`, and sends the handle.
 struct Starts(fn() -> SpawnOptions, mpsc::Sender<Child<(), bool>>);
 
+impl Outcome for Starts {}
+
 impl Drop for Starts {
     fn drop(&mut self) {
         let child = (self.0)().start(|cx: Context<()>| async move {
@@ -338,6 +342,8 @@ struct PollsAtTheEnd {
     waker: Waker,
     tells: mpsc::Sender<bool>,
 }
+
+impl Outcome for PollsAtTheEnd {}
 
 impl Drop for PollsAtTheEnd {
     fn drop(&mut self) {

@@ -37,6 +37,7 @@ mod machines;
 mod messages;
 mod net;
 mod order;
+mod outcomes;
 mod panics;
 mod pool;
 mod promises;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::snapshot::ProcessState;
-use procession::{Context, Event, Exit, Pid, Scheduler, SpawnOptions};
+use procession::{Context, Event, Exit, Outcome, Pid, Scheduler, SpawnOptions};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
@@ -50,6 +50,8 @@ fn machine(scheduler: &Scheduler) -> procession::Child<Result<u32, String>, u32>
 
 /// Keeps its sender until it is dropped.
 struct Held(#[expect(dead_code, reason = "its drop is the message")] mpsc::Sender<()>);
+
+impl Outcome for Held {}
 
 async fn for_ever() -> u32 {
     std::future::pending().await

@@ -97,9 +97,9 @@ impl Connections {
         let options = SpawnOptions::new().label(format!("http {peer}"));
         // Not `spawn`: a cancel must not drop it.
         let child = options.try_start(move |_: Context<Infallible>| async move {
-            let ended = connection.await;
+            // Dropped: an error concerns only the client and the service, and is no failure here.
+            drop(connection.await);
             drop(place);
-            ended
         });
         if let Ok(child) = child
             && let Some(entry) = self.open.pids.lock().get_mut(&number)
@@ -155,7 +155,6 @@ where
     let mut until = pin!(until);
     let start = move |connections: &Connections, place, (stream, peer): (L::Stream, Peer)| {
         let (settings, service) = (Arc::clone(&settings), service.clone());
-        // The result concerns only the client and the service.
         connections.start(place, peer, super::serve_stream(settings, stream, Some(peer), service));
     };
     while let Some(place) = unless_told(until.as_mut(), connections.place()).await {

@@ -47,7 +47,7 @@ impl<M: Send + 'static> Context<M> {
     }
 
     pub(super) fn marked(&mut self) -> Option<&mut Mark<M>> {
-        self.aside.as_mut()?.marked.as_mut()
+        self.aside()?.marked.as_mut()
     }
 
     /// Notes that the process no longer waits for the answer of this monitor.
@@ -67,7 +67,7 @@ impl<M: Send + 'static> Context<M> {
     /// with them, unless that mark is still of use.
     #[cold]
     pub(super) fn gather(&mut self) {
-        if let Some(aside) = &mut self.aside
+        if let Some(aside) = self.aside()
             && let Some(marked) = aside.marked.take_if(|marked| marked.is_answered)
         {
             self.taken.append(marked.into_batch());
@@ -83,7 +83,7 @@ impl<M: Send + 'static> Context<M> {
     #[cold]
     pub(super) fn set_mark(&mut self, monitor: MonitorRef) {
         if self.taken.len() > 0 {
-            self.aside.get_or_insert_default().marked.get_or_insert_with(|| Mark::new(monitor));
+            self.make_aside().marked.get_or_insert_with(|| Mark::new(monitor));
         }
     }
 
@@ -92,11 +92,12 @@ impl<M: Send + 'static> Context<M> {
     #[cold]
     pub(super) fn pass_mark(&mut self) {
         if self.taken.len() == 0
-            && let Some(aside) = &mut self.aside
+            && let Some(aside) = self.aside()
             && let Some(marked) = aside.marked.take()
         {
+            let is_empty = aside.is_empty();
             self.taken = marked.into_batch();
-            if aside.is_empty() {
+            if is_empty {
                 self.aside = None;
             }
         }

@@ -16,12 +16,14 @@ use crate::scheduler::current;
 impl<M: Send + 'static> Context<M> {
     #[cold]
     pub(super) fn put_aside(&mut self, event: Event<M>) {
-        let aside = self.aside.get_or_insert_default();
+        if let Event::Message(_) = event {
+            // It was not received after all.
+            self.slot.uncount_received();
+        }
+        let aside = self.make_aside();
         aside.last += 1;
         match event {
             Event::Message(message) => {
-                // It was not received after all.
-                self.slot.uncount_received();
                 aside.messages.push_back((aside.last, message));
             }
             Event::Down(down) => aside.signals.push_back((aside.last, Signal::Down(down))),
@@ -40,7 +42,7 @@ impl<M: Send + 'static> Context<M> {
 
     /// Takes the oldest event that was put aside.
     pub(super) fn take_aside(&mut self) -> Option<Event<M>> {
-        let aside = self.aside.as_mut()?;
+        let aside = self.aside()?;
         let first = |number: Option<&u64>| number.copied().unwrap_or(u64::MAX);
         let message = first(aside.messages.front().map(|(number, _)| number));
         let signal = first(aside.signals.front().map(|(number, _)| number));
@@ -52,7 +54,7 @@ impl<M: Send + 'static> Context<M> {
 
     #[inline]
     pub(super) fn take_message_aside(&mut self) -> Option<M> {
-        let aside = self.aside.as_mut()?;
+        let aside = self.aside()?;
         let message = aside.messages.pop_front();
         if aside.is_empty() {
             self.aside = None;

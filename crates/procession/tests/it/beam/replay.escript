@@ -106,8 +106,10 @@ result(Ctl, Result) -> see(Ctl, {result, Result}).
 
 operation(["spawn", Name], _) -> {spawn, [], Name, stays, none};
 operation(["spawn_link", Name], _) -> {spawn, [link], Name, stays, none};
+operation(["spawn_link", Name, "fails", Reason], _) -> {spawn, [link], Name, failed(Reason), none};
 operation(["spawn_link", Name, "dies", Reason], _) -> {spawn, [link], Name, reason(Reason), none};
 operation(["spawn_monitor", Name, Label], _) -> {spawn, [monitor], Name, stays, Label};
+operation(["spawn_monitor", Name, Label, "fails", Reason], _) -> {spawn, [monitor], Name, failed(Reason), Label};
 operation(["spawn_monitor", Name, Label, "dies", Reason], _) -> {spawn, [monitor], Name, reason(Reason), Label};
 operation(["link", Name], State) -> {link, pid(Name, State)};
 operation(["unlink", Name], State) -> {unlink, pid(Name, State)};
@@ -117,6 +119,7 @@ operation(["trap", OnOff], _) -> {trap, OnOff =:= "on"};
 operation(["exit", Reason], _) -> {exit, reason(Reason)};
 operation(["panic"], _) -> panic;
 operation(["return"], _) -> {exit, normal};
+operation(["error", Reason], _) -> {exit, failed(Reason)};
 operation(["send", Name, Text], State) -> {send, pid(Name, State), Text};
 operation(["signal", Name, "kill"], State) -> {signal, pid(Name, State), kill};
 operation(["signal", Name, Reason], State) -> {signal, pid(Name, State), reason(Reason)};
@@ -161,6 +164,9 @@ do({send_name, Name, Text}, Ctl, Monitors) ->
     Monitors.
 
 reason(Text) -> list_to_atom(Text).
+
+%% The reason of a process that ends by an error, which is its own choice and no crash.
+failed(Text) -> {error, list_to_atom(Text)}.
 
 pid(Name, #{pids := Pids}) -> {_, Pid} = lists:keyfind(Name, 1, Pids), Pid.
 
@@ -223,6 +229,7 @@ text({result, {is, Pid}}, Pids) -> "= " ++ name(Pid, Pids);
 text({result, Result}, _) -> "= " ++ atom_to_list(Result).
 
 why(Reason) when is_atom(Reason) -> atom_to_list(Reason);
+why({error, Reason}) when is_atom(Reason) -> "error " ++ atom_to_list(Reason);
 why({_, Stack}) when is_list(Stack) -> "panicked".
 
 %% Supervisors.
@@ -234,6 +241,7 @@ tree("tree", [Name], State) ->
     end,
     receive {'EXIT', _, {shutdown, _}} -> ok after 0 -> ok end,
     Result;
+tree("tell", [Name, "error", Reason], State) -> {at(Name, fun(Pid) -> Pid ! {tell, "error " ++ Reason} end), State};
 tree("tell", [Name, Reason], State) -> {at(Name, fun(Pid) -> Pid ! {tell, Reason} end), State};
 tree("kill", [Name], State) -> {at(Name, fun(Pid) -> exit(Pid, kill) end), State};
 tree("terminate", [Tree, Child], State) ->
@@ -327,6 +335,7 @@ worker(Parent, Kind, Log, Id) ->
 work(Parent, Kind, Log, Id) ->
     receive
         {tell, "panic"} -> error(broken);
+        {tell, "error " ++ Reason} -> exit(failed(Reason));
         {tell, Reason} -> exit(list_to_atom(Reason));
         {'EXIT', Parent, Reason} when Kind =/= "deaf" ->
             ask(Log, {note, ["-", Id]}),
@@ -405,6 +414,8 @@ random_step(Number, Names, State = #{live := Live, pids := Pids}) ->
             Who = one_of(Alive),
             Label = "m" ++ integer_to_list(Number),
             Reasons = ["normal", "shutdown", "killed", "boom", "bang"],
+            %% An error with the name of another end is an error nevertheless.
+            Errors = ["boom", "timeout", "normal", "shutdown", "killed"],
             Labels = ["m" ++ integer_to_list(N) || N <- lists:seq(1, Number)],
             Name = one_of(["n1", "n2"]),
             Other = one_of([N || {N, _} <- Pids, lists:member(N, Names)] -- [Who]),
@@ -413,10 +424,13 @@ random_step(Number, Names, State = #{live := Live, pids := Pids}) ->
                          ["signal ", Other, " normal"], ["send ", Other, " x"], ["register ", Name, " ", Other],
                          ["monitor ", Other, " ", Label], ["monitor ", Other, " ", Label], ["demonitor ", one_of(Labels)],
                          ["trap ", one_of(["on", "off"])], ["exit ", one_of(Reasons)], "panic", "return",
+                         ["error ", one_of(Errors)], ["error ", one_of(Errors)],
                          ["signal ", one_of([Who, Other]), " ", one_of(["kill" | Reasons])],
                          ["signal ", Other, " ", one_of(["kill" | Reasons])],
                          ["send ", Other, " x, send ", Other, " y, exit ", one_of(Reasons)],
                          ["spawn_link z", integer_to_list(Number), " dies ", one_of(Reasons)],
+                         ["spawn_link z", integer_to_list(Number), " fails ", one_of(Errors)],
+                         ["spawn_monitor z", integer_to_list(Number), " ", Label, " fails ", one_of(Errors)],
                          ["spawn_monitor z", integer_to_list(Number), " ", Label, " dies ", one_of(Reasons)],
                          ["register ", Name, " ", one_of([Who, Other])], ["unregister ", Name], ["whereis ", Name],
                          ["send_name ", Name, " x"]]),
@@ -462,7 +476,7 @@ random_tree() ->
 
 random_tree_step(Dynamic, Workers, State) ->
     Who = one_of(Workers),
-    Reasons = ["normal", "shutdown", "boom", "panic", "boom"],
+    Reasons = ["normal", "shutdown", "boom", "panic", "error boom", "error normal"],
     Sup = case Who of "x" -> "inner"; "y" -> "inner"; _ -> "root" end,
     Tell = [["tell ", Who, " ", one_of(Reasons)], ["tell ", Who, " ", one_of(Reasons)], ["kill ", Who]],
     Manage = case Dynamic of

@@ -6,7 +6,8 @@ use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields
 use procession::mailbox::send;
 use procession::relations::{link, send_exit, unlink};
 use procession::{
-    Context, Event, Exit, Pid, Scheduler, SpawnOptions, exit, spawn, start, timeout, yield_now,
+    Context, Event, Exit, Outcome, Pid, Scheduler, SpawnOptions, exit, spawn, start, timeout,
+    yield_now,
 };
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -287,6 +288,8 @@ fn what_a_dropped_result_leaves_with_its_process_is_settled() {
         with: Pid,
         linked_to: Pid,
     }
+
+    impl Outcome for Leaves {}
 
     impl Drop for Leaves {
         fn drop(&mut self) {

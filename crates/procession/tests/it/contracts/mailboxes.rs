@@ -189,12 +189,13 @@ fn waiting_on_ones_own_full_mailbox_is_an_error() {
     let child = bounded(&scheduler, 1, WhenFull::Wait).start(|cx: Context<u32>| async move {
         let own = cx.address();
         own.send_wait(1).await.expect("there is room");
-        own.send_wait(2).await.map_err(|error| (error.to_string(), error.into_inner()))
+        own.send_wait(2).await
     });
     let pid = child.pid();
     let text =
         format!("cannot wait for room in the mailbox of {pid}: it is the process's own, and full");
-    assert_eq!(child.join(), Ok(Err((text, 2))));
+    let error = child.join().expect("it returns").expect_err("it would wait for itself");
+    assert_eq!((error.to_string(), error.into_inner()), (text, 2));
 }
 
 #[test]

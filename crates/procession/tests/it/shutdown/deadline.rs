@@ -8,7 +8,9 @@ use std::time::Duration;
 use procession::machine::{Events, InitError, Process, Status, Yields};
 use procession::snapshot::ProcessState;
 use procession::time::Instant;
-use procession::{Context, Exit, OnCancel, Scheduler, SpawnOptions, sleep, spawn, yield_now};
+use procession::{
+    Context, Exit, OnCancel, Outcome, Scheduler, SpawnOptions, sleep, spawn, yield_now,
+};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{hint, thread};
@@ -31,6 +33,8 @@ impl Drop for Dropped {
 
 /// Its drop returns when the sender is dropped.
 struct Stuck(mpsc::Receiver<()>);
+
+impl Outcome for Stuck {}
 
 impl Drop for Stuck {
     fn drop(&mut self) {

@@ -1,0 +1,313 @@
+//! The end of a process that returns: a success, or the failure that its output reports.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
+use std::convert::Infallible;
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::num::{NonZero, Saturating, Wrapping};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::{Duration, SystemTime};
+
+use crate::process::exit::Exit;
+
+/// An output of a process, which says whether the process has failed. It is for processes what
+/// [`Termination`](std::process::Termination) is for `main`.
+///
+/// A process that returns ends with [`Exit::Normal`], unless its output reports a
+/// [`failure`](Self::failure). An `Err` does: the process ends with [`Exit::Failed`] and the text
+/// of the error. Links, monitors, supervisors and tracing learn that exit, so a
+/// [transient](crate::supervisor::Restart::Transient) child is restarted. The handle still returns
+/// the output itself, so the error keeps its type:
+///
+/// ```
+/// use procession::{Context, Exit, start};
+///
+/// procession::run(async {
+///     let watcher = start(|mut cx: Context<()>| async move {
+///         let reader = start(|_: Context<()>| async { "many".parse::<u32>() });
+///         let monitor = cx.monitor(reader.pid());
+///         let down = cx.down(monitor).await;
+///         (down.map(|down| down.exit), reader.await)
+///     });
+///     let (exit, output) = watcher.await?;
+///     assert_eq!(exit, Some(Exit::failed("invalid digit found in string")));
+///     assert!(output.is_ok_and(|output| output.is_err()));
+///     Ok::<(), Exit>(())
+/// })?;
+/// # Ok::<(), procession::Exit>(())
+/// ```
+///
+/// [`start`](crate::start()), coroutines, state machines and the children of supervisors ask for an
+/// `Outcome`. [`spawn`](crate::spawn()) takes any output, and a process that it starts ends
+/// normally whatever it returns. [`spawn_fallible`](crate::spawn_fallible()) is the same with an
+/// `Outcome`.
+///
+/// # Outputs of the standard library
+///
+/// | output | the process has failed if |
+/// |---|---|
+/// | `Result<T, E>`, where `E: Display` | it is an `Err`, or an `Ok` whose content reports a failure |
+/// | `Option`, `Box`, `&` | its content reports a failure |
+/// | [`Exit`] | it is not [`Exit::Normal`]; the process ends with that exit |
+/// | `Vec`, slices, arrays, maps, tuples, `Cow`, `Rc`, `Arc` | never. They are data, even if they contain a `Result` |
+/// | `()`, `!` (of a process that loops), `bool`, `char`, numbers, strings, paths, times, addresses | never |
+///
+/// # The text of an error
+///
+/// An error that is an [`Exit`], such as that of a handle, stays as it is: the process ends with
+/// that exit. The text of any other error is its [`Display`](fmt::Display) form. The causes of the
+/// error follow, each after `": "`, if they can be found:
+///
+/// - A `Box` or `Arc` of `dyn Error`, and an [`io::Error`], have their
+///   [sources](std::error::Error::source).
+/// - All other errors are written in the alternate form `{:#}`. The errors of anyhow and eyre and a
+///   [`CallError`](crate::CallError) write their causes in that form, and most types ignore it. A
+///   type parameter cannot be asked whether it implements `Error`. So a type of yours adds its
+///   causes in its `Display`, or is turned into a `Box<dyn Error + Send + Sync>` by `?`.
+///
+/// The text has at most 4096 bytes.
+///
+/// # Types of yours
+///
+/// If a type is always a success, one line is enough:
+///
+/// ```
+/// struct Summary {
+///     lines: u64,
+/// }
+///
+/// impl procession::Outcome for Summary {}
+///
+/// let summary = procession::run(procession::start(
+///     |_: procession::Context<()>| async { Summary { lines: 3 } },
+/// ))?;
+/// assert_eq!(summary.lines, 3);
+/// # Ok::<(), procession::Exit>(())
+/// ```
+///
+/// Without it, the program does not compile, and the error shows that line:
+///
+/// ```compile_fail,E0277
+/// struct Summary {
+///     lines: u64,
+/// }
+///
+/// drop(procession::start(|_: procession::Context<()>| async { Summary { lines: 3 } }));
+/// ```
+///
+/// A type may also decide by its content:
+///
+/// ```
+/// use procession::{Exit, Outcome};
+///
+/// struct Checked {
+///     errors: u32,
+/// }
+///
+/// impl Outcome for Checked {
+///     fn failure(&self) -> Option<Exit> {
+///         (self.errors > 0).then(|| Exit::failed(format!("{} errors", self.errors)))
+///     }
+/// }
+///
+/// assert_eq!(Checked { errors: 2 }.failure(), Some(Exit::failed("2 errors")));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the output `{Self}` of a process does not say whether the process has failed",
+    label = "the output of this process is not an `Outcome`",
+    note = "if a `{Self}` is always a success, add: `impl procession::Outcome for {Self} {{}}`",
+    note = "`procession::spawn` takes any output"
+)]
+pub trait Outcome {
+    /// Returns the exit of a process with this output, or `None` if the process ends normally.
+    ///
+    /// It is called once, in the last step of the process. A panic ends the process with
+    /// [`Exit::Panicked`], and its handle then returns that exit instead of the output.
+    fn failure(&self) -> Option<Exit> {
+        None
+    }
+}
+
+/// Decides the exit of a process that has returned an output.
+pub(crate) trait Judge<T> {
+    /// Returns the exit, or `None` for [`Exit::Normal`].
+    fn judge(output: &T) -> Option<Exit>;
+}
+
+/// Ends the process normally, whatever its output.
+pub(crate) struct AnyOutput;
+
+/// Asks the output.
+pub(crate) struct ByOutcome;
+
+impl<T> Judge<T> for AnyOutput {
+    #[inline]
+    fn judge(_: &T) -> Option<Exit> {
+        None
+    }
+}
+
+impl<T: 'static> Judge<T> for ByOutcome
+where
+    fn() -> T: Returns,
+{
+    #[inline]
+    fn judge(output: &T) -> Option<Exit> {
+        <fn() -> T as Returns>::failure(output)
+    }
+}
+
+/// The type of a function that returns an [`Outcome`], or that never returns.
+///
+/// `fn() -> T` implements it for every `T: Outcome`, and for `!`. The functions that start
+/// processes ask for it instead of for `T: Outcome`, because a process that loops forever has the
+/// output `!`, and the stable language can name that type only as the result of a function. The
+/// trait cannot be implemented elsewhere.
+pub trait Returns: Sealed {
+    /// Returns the exit that `output`, a result of the function, reports.
+    #[doc(hidden)]
+    fn failure(output: &dyn Any) -> Option<Exit>;
+}
+
+impl<T: Outcome + 'static> Returns for fn() -> T {
+    #[inline]
+    fn failure(output: &dyn Any) -> Option<Exit> {
+        output.downcast_ref().and_then(T::failure)
+    }
+}
+
+impl Returns for fn() -> ! {
+    fn failure(_: &dyn Any) -> Option<Exit> {
+        None
+    }
+}
+
+/// Keeps other crates from implementing [`Returns`].
+pub trait Sealed {}
+
+impl<T> Sealed for fn() -> T {}
+
+impl<T: Outcome, E: fmt::Display + 'static> Outcome for Result<T, E> {
+    #[inline]
+    fn failure(&self) -> Option<Exit> {
+        match self {
+            Ok(output) => output.failure(),
+            Err(error) => Some(exit_of(error)),
+        }
+    }
+}
+
+/// Converts any error to an exit.
+#[cold]
+fn exit_of<E: fmt::Display + 'static>(error: &E) -> Exit {
+    let any: &dyn Any = error;
+    if let Some(exit) = any.downcast_ref::<Exit>() {
+        exit.clone()
+    } else if let Some(error) = as_error(any) {
+        Exit::from_error(error)
+    } else {
+        Exit::failed_with(format_args!("{error:#}"))
+    }
+}
+
+/// Returns an error of one of the types that are known to have sources.
+fn as_error(any: &dyn Any) -> Option<&(dyn std::error::Error + 'static)> {
+    type Thread = dyn std::error::Error + Send + Sync;
+    type Sending = dyn std::error::Error + Send;
+    type Local = dyn std::error::Error;
+    if let Some(error) = any.downcast_ref::<io::Error>() {
+        return Some(error);
+    }
+    if let Some(error) = any.downcast_ref::<Box<Thread>>() {
+        return Some(&**error);
+    }
+    if let Some(error) = any.downcast_ref::<Arc<Thread>>() {
+        return Some(&**error);
+    }
+    if let Some(error) = any.downcast_ref::<Box<Sending>>() {
+        return Some(&**error);
+    }
+    if let Some(error) = any.downcast_ref::<Box<Local>>() {
+        return Some(&**error);
+    }
+    None
+}
+
+impl Outcome for Exit {
+    fn failure(&self) -> Option<Exit> {
+        Some(self.clone())
+    }
+}
+
+impl<T: Outcome> Outcome for Option<T> {
+    #[inline]
+    fn failure(&self) -> Option<Exit> {
+        self.as_ref().and_then(T::failure)
+    }
+}
+
+impl<T: Outcome + ?Sized> Outcome for Box<T> {
+    #[inline]
+    fn failure(&self) -> Option<Exit> {
+        (**self).failure()
+    }
+}
+
+impl<T: Outcome + ?Sized> Outcome for &T {
+    #[inline]
+    fn failure(&self) -> Option<Exit> {
+        (**self).failure()
+    }
+}
+
+/// Implements [`Outcome`] for types that are always a success.
+macro_rules! successes {
+    ($($type:ty),+ $(,)?) => { $(impl Outcome for $type {})+ };
+}
+
+successes! {
+    (), Infallible, bool, char, f32, f64,
+    i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize,
+    NonZero<i8>, NonZero<i16>, NonZero<i32>, NonZero<i64>, NonZero<i128>, NonZero<isize>,
+    NonZero<u8>, NonZero<u16>, NonZero<u32>, NonZero<u64>, NonZero<u128>, NonZero<usize>,
+    str, String, CStr, CString, OsStr, OsString, Path, PathBuf, fmt::Arguments<'_>,
+    Duration, std::time::Instant, SystemTime, ThreadId, std::cmp::Ordering, io::ErrorKind,
+    IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6,
+    dyn Any, dyn Any + Send, dyn Any + Send + Sync,
+}
+
+impl<T> Outcome for Wrapping<T> {}
+impl<T> Outcome for Saturating<T> {}
+impl<T: ?Sized> Outcome for PhantomData<T> {}
+impl<T: ToOwned + ?Sized> Outcome for Cow<'_, T> {}
+impl<T: ?Sized> Outcome for Rc<T> {}
+impl<T: ?Sized> Outcome for Arc<T> {}
+impl<T> Outcome for [T] {}
+impl<T, const N: usize> Outcome for [T; N] {}
+impl<T> Outcome for Vec<T> {}
+impl<T> Outcome for VecDeque<T> {}
+impl<T> Outcome for LinkedList<T> {}
+impl<T> Outcome for BinaryHeap<T> {}
+impl<T> Outcome for BTreeSet<T> {}
+impl<K, V> Outcome for BTreeMap<K, V> {}
+impl<T, S> Outcome for HashSet<T, S> {}
+impl<K, V, S> Outcome for HashMap<K, V, S> {}
+
+/// Implements [`Outcome`] for tuples.
+macro_rules! tuples {
+    ($first:ident $($rest:ident)*) => {
+        impl<$first, $($rest),*> Outcome for ($first, $($rest,)*) {}
+        tuples! { $($rest)* }
+    };
+    () => {};
+}
+
+tuples! { A B C D E F G H I J K L }
