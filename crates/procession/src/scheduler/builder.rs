@@ -354,8 +354,9 @@ impl Builder {
     /// - One thread of the runtime serves tokio's sockets and timers, and wakes the process. Each
     ///   costs a wake-up across threads, which those of [`net`](crate::net) and
     ///   [`sleep`](crate::sleep()) do not.
-    /// - `tokio::spawn` starts a task of tokio on that thread, not a process.
-    /// - `tokio::task::spawn_blocking` has threads of its own.
+    /// - `tokio::spawn` starts a task of tokio on that thread, not a process. In such a task,
+    ///   [`spawn`](crate::spawn()), names and timers still mean this scheduler.
+    /// - `tokio::task::spawn_blocking` has threads of its own, to which the same applies.
     /// - Waiting in tokio spends none of a step's budget.
     ///
     /// The runtime stops when the scheduler has ended and its last handle is dropped. The tasks
@@ -390,6 +391,10 @@ impl Builder {
     /// Lets crates that need tokio run in processes, like [`tokio`](Self::tokio), but with an
     /// existing runtime, which the program has to keep running. A runtime made by
     /// `new_current_thread` serves nothing except while its thread is in its `block_on`.
+    ///
+    /// The tasks of that runtime belong to no scheduler, since several may share it. To let them
+    /// mean one, [enter](Scheduler::enter) it in the `on_thread_start` of the runtime and leak the
+    /// guard.
     #[cfg(feature = "tokio")]
     pub fn tokio_on(mut self, runtime: tokio::runtime::Handle) -> Self {
         self.tokio = crate::bridge::runtime::Choice::Given(runtime);
@@ -468,6 +473,10 @@ impl Builder {
         });
         if !self.callers_drive {
             shared.start_first_thread().map_err(BuildError::Thread)?;
+        }
+        #[cfg(feature = "tokio")]
+        if let Some(bridge) = &shared.extensions.bridge {
+            bridge.connect(&shared);
         }
         crate::scheduler::reach::make_reachable(&shared);
         Ok(Scheduler(Arc::new(Owner(shared))))
