@@ -64,6 +64,10 @@ mod sync {
     }
     pub(crate) mod wait_list;
 }
+#[path = "../../procession/src/signal"]
+mod signal {
+    pub(crate) mod inbox;
+}
 #[path = "../../procession/src/pool"]
 mod pool {
     pub(crate) mod state;

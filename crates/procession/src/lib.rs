@@ -69,6 +69,7 @@
 //! |---|---|
 //! | `hyper` | `http::{Executor, Timer}`, and hyper's I/O traits for streams |
 //! | `serve` | `http::serve` for tower services. Implies `hyper` |
+//! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal` |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime |
 //! | `tokio` | crates that need tokio run unchanged in processes: `Builder::tokio`, and `compat` for single futures. The default scheduler is connected to tokio. Implies `tokio-io` |
 //! | `tracing` | a span for each process, and an event for each stall |
@@ -105,6 +106,8 @@ pub mod pool;
 pub mod process;
 pub mod relations;
 pub mod scheduler;
+#[cfg(feature = "signal")]
+pub mod signal;
 mod spawn;
 pub mod supervisor;
 pub mod sync;

@@ -40,7 +40,7 @@ use crate::sync::wait_list::{Another, Place, Woken, wake};
 use crate::time;
 
 pub(crate) mod batch_semaphore;
-mod bell;
+pub(crate) mod bell;
 pub mod channel;
 #[expect(unsafe_code, reason = "the guard that holds the permits has the value")]
 mod locks;
@@ -102,24 +102,28 @@ impl Drop for Acquire<'_> {
 
 /// A waiter at a bell. If it is dropped after its release and before it is [done](Self::done), it
 /// passes its notice on, provided that the notice may go to another waiter.
-struct Listener<'a, S = ()> {
+pub(crate) struct Listener<'a, S = ()> {
     bell: &'a Bell<S>,
     place: Option<Place>,
     notice: Option<Notice>,
 }
 
 impl<'a, S> Listener<'a, S> {
-    fn new(bell: &'a Bell<S>) -> Self {
+    pub(crate) fn new(bell: &'a Bell<S>) -> Self {
         Self { bell, place: None, notice: None }
     }
 
     /// Returns `true` once it has begun to listen.
-    fn listens(&self) -> bool {
+    pub(crate) fn listens(&self) -> bool {
         self.place.is_some() || self.notice.is_some()
     }
 
     /// Begins to listen if `listens` returns `true`. Both happen in one critical section.
-    fn listen(&mut self, task: &TaskContext<'_>, listens: impl FnOnce(&mut S) -> bool) -> bool {
+    pub(crate) fn listen(
+        &mut self,
+        task: &TaskContext<'_>,
+        listens: impl FnOnce(&mut S) -> bool,
+    ) -> bool {
         // Cloned here, and dropped outside the lock if it is not needed, since it may be user code.
         let mut waker = Some(task.waker().clone());
         self.place = self.bell.change(|ringing| {
@@ -130,7 +134,7 @@ impl<'a, S> Listener<'a, S> {
     }
 
     /// Waits until the listener is released.
-    fn poll(&mut self, task: &TaskContext<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, task: &TaskContext<'_>) -> Poll<()> {
         if self.notice.is_none() {
             self.notice = self.bell.look(&mut self.place, &mut Another::of(task.waker()));
         }
@@ -153,7 +157,7 @@ impl<'a, S> Listener<'a, S> {
     }
 
     /// Marks the notice as acted on, so that it is not passed on.
-    fn done(&mut self) {
+    pub(crate) fn done(&mut self) {
         self.notice = None;
     }
 }

@@ -1,16 +1,13 @@
 //! The tokio runtime beside a scheduler.
 
-use std::cell::Cell;
 use std::io;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 
 use procession_sync::Mutex;
 use tokio::runtime::{EnterGuard, Handle, Runtime};
 
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::error::BuildError;
-use crate::scheduler::shared::Shared;
 
 /// One thread serves the sockets and timers, and runs what is given to tokio itself. The
 /// scheduler's workers do the rest.
@@ -23,18 +20,9 @@ pub(crate) enum Choice {
     Given(Handle),
 }
 
-/// The scheduler that the threads of its runtime belong to. It is set once the scheduler is built,
-/// or to nothing if it is not built after all.
-///
-/// A thread of the runtime holds the scheduler as long as it lives, and the scheduler holds the
-/// runtime. This circle ends when the scheduler has ended and has no owner, because the runtime is
-/// stopped then.
-type Place = Arc<OnceLock<Option<Weak<Shared>>>>;
-
 pub(crate) struct Bridge {
     handle: Handle,
     own: Mutex<Own>,
-    place: Place,
 }
 
 #[derive(Default)]
@@ -47,37 +35,30 @@ struct Own {
     unowned: bool,
 }
 
-/// Opens the chosen bridge.
+/// Opens the chosen bridge. If it starts a runtime, each thread of the runtime calls `begin` first.
 pub(crate) fn open(
     choice: Choice,
     name: &str,
     test_clock: bool,
+    begin: impl Fn() + Send + Sync + 'static,
 ) -> Result<Option<Arc<Bridge>>, BuildError> {
     if test_clock && !matches!(choice, Choice::None) {
         return Err(BuildError::TokioWithTestClock);
     }
-    let place = Place::default();
     let (handle, runtime) = match choice {
         Choice::None => return Ok(None),
         Choice::Given(handle) => (handle, None),
         Choice::Own => {
-            let theirs = Arc::clone(&place);
-            let runtime = start(name, move || belong_to(&theirs)).map_err(|error| {
-                settle(&place, None);
-                BuildError::Thread(error)
-            })?;
+            let runtime = start(name, begin).map_err(BuildError::Thread)?;
             (runtime.handle().clone(), Some(runtime))
         }
     };
     let own = Mutex::new(Own { runtime, ..Own::default() });
-    Ok(Some(Arc::new(Bridge { handle, own, place })))
+    Ok(Some(Arc::new(Bridge { handle, own })))
 }
 
 /// Starts a runtime, each thread of which calls `begin` first.
-pub(crate) fn start(
-    name: &str,
-    begin: impl Fn() + Send + Sync + 'static,
-) -> io::Result<Runtime> {
+pub(crate) fn start(name: &str, begin: impl Fn() + Send + Sync + 'static) -> io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(THREADS).thread_name(format!("{name}-tokio")).enable_all();
     builder.on_thread_start(begin);
@@ -85,29 +66,7 @@ pub(crate) fn start(
     guarded(|| builder.build()).unwrap_or_else(|panic| Err(io::Error::other(panic)))
 }
 
-/// Makes this thread of a runtime belong to the scheduler of the runtime, for as long as it lives.
-fn belong_to(place: &Place) {
-    thread_local! {
-        /// Leaves the scheduler when the thread ends.
-        static ENTERED: Cell<Option<Entered>> = const { Cell::new(None) };
-    }
-    // The builder of the scheduler is about to set it.
-    if let Some(shared) = place.wait().as_ref().and_then(Weak::upgrade) {
-        ENTERED.set(Some(Entered::enter(Current::outside(shared))));
-    }
-}
-
-fn settle(place: &Place, shared: Option<Weak<Shared>>) {
-    // Ignored: it is set already, and stays as it is.
-    let _ = place.set(shared);
-}
-
 impl Bridge {
-    /// Makes the threads of the runtime belong to `shared`.
-    pub(crate) fn connect(&self, shared: &Arc<Shared>) {
-        settle(&self.place, Some(Arc::downgrade(shared)));
-    }
-
     /// Notes that no process is left and none will come.
     pub(crate) fn note_ended(&self) {
         self.change(|own| own.ended = true);
@@ -129,8 +88,6 @@ impl Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        // The scheduler may not have been built.
-        settle(&self.place, None);
         stop(self.own.lock().runtime.take());
     }
 }

@@ -305,8 +305,7 @@ impl Permit<'_, Pool> {
         let pool = self.pool;
         let origin = Origin::current();
         let job = with_handle(closure, &origin);
-        let ticket =
-            self.enter(&job, |job| handle_job(job, &origin)).map_err(refused_closure)?;
+        let ticket = self.enter(&job, |job| handle_job(job, &origin)).map_err(refused_closure)?;
         Ok(JobHandle::new(pool.inner(), job, ticket))
     }
 }

@@ -431,7 +431,10 @@ impl Builder {
         let stacks = stacks.transpose().map_err(|error| BuildError::Stacks(error.into()))?;
         let handlers = Registry::new(self.handlers)?;
         #[cfg(feature = "tokio")]
-        let bridge = crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock)?;
+        let threads = crate::bridge::threads::Threads::default();
+        #[cfg(feature = "tokio")]
+        let bridge =
+            crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock, threads.begin())?;
         let id = next_id()?;
         let world = if self.test_clock {
             World::test(self.seed.unwrap_or(0))
@@ -475,9 +478,7 @@ impl Builder {
             shared.start_first_thread().map_err(BuildError::Thread)?;
         }
         #[cfg(feature = "tokio")]
-        if let Some(bridge) = &shared.extensions.bridge {
-            bridge.connect(&shared);
-        }
+        threads.connect(&shared);
         crate::scheduler::reach::make_reachable(&shared);
         Ok(Scheduler(Arc::new(Owner(shared))))
     }

@@ -20,6 +20,7 @@ mod contracts;
 mod coroutines;
 mod ends;
 mod fairness;
+mod here;
 mod hostile;
 #[cfg(all(feature = "serve", feature = "tokio-io"))]
 mod http;
@@ -38,6 +39,8 @@ mod scene;
 mod seeded;
 mod select;
 mod shutdown;
+#[cfg(feature = "signal")]
+mod signals;
 mod sockets;
 mod spawn;
 mod stalls;
