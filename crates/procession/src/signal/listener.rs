@@ -183,22 +183,27 @@ impl Signal {
             if !budget::charge(task) {
                 return Poll::Pending;
             }
-            if listener.listens() {
-                if listener.poll(task).is_pending() {
-                    return Poll::Pending;
+            loop {
+                if listener.listens() {
+                    if listener.poll(task).is_pending() {
+                        return Poll::Pending;
+                    }
+                    listener.done();
                 }
-                listener.done();
+                let mut news = None;
+                // If it listens, the bell may have rung again by now, so it looks once more.
+                let listens = listener.listen(task, |heard| {
+                    if heard.count != *seen {
+                        *seen = heard.count;
+                        news = Some(());
+                        return false;
+                    }
+                    !heard.closed
+                });
+                if !listens {
+                    return Poll::Ready(news);
+                }
             }
-            let mut news = None;
-            let waits = listener.listen(task, |heard| {
-                if heard.count != *seen {
-                    *seen = heard.count;
-                    news = Some(());
-                    return false;
-                }
-                !heard.closed
-            });
-            if waits { listener.poll(task).map(|()| None) } else { Poll::Ready(news) }
         })
         .await
     }
