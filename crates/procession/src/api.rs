@@ -386,8 +386,8 @@ pub fn blocking<R>(section: impl FnOnce() -> R) -> R {
 /// [`spawn_blocking`], of a [pool of threads](crate::pool), or of
 /// [`coroutine::blocking`](crate::coroutine::blocking). The process may have ended by then. A job
 /// is no step of the process: whatever acts on the running process, such as
-/// [`link`](crate::relations::link) or [`exit`], finds none in a job. A task of tokio's works for no
-/// process.
+/// [`link`](crate::relations::link) or [`exit`], finds none in a job. A task of tokio's works for
+/// no process.
 ///
 /// ```
 /// procession::run(async {

@@ -2,8 +2,8 @@
 //!
 //! [`signal`] listens to a signal, [`ctrl_c`] and [`terminate`] wait for one, and
 //! [`Scheduler::run_until_signal`](crate::Scheduler::run_until_signal) is the `main` of a service.
-//! All of them work in processes, in coroutines and, with [`Wait`](crate::coroutine::Wait), on plain
-//! threads.
+//! All of them work in processes, in coroutines and, with [`Wait`](crate::coroutine::Wait), on
+//! plain threads.
 //!
 //! ```
 //! use procession::signal::{SignalKind, signal};

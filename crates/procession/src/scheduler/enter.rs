@@ -32,8 +32,9 @@ impl Scheduler {
     /// and waits are still those of the process.
     ///
     /// A guard counts only until the code that made it returns to the runtime. If it is held across
-    /// an `.await` in `block_on` or across a suspension of a coroutine, or is leaked there, it has no
-    /// effect on what runs afterwards. Elsewhere, a leaked guard counts as long as its thread lives.
+    /// an `.await` in `block_on` or across a suspension of a coroutine, or is leaked there, it has
+    /// no effect on what runs afterwards. Elsewhere, a leaked guard counts as long as its thread
+    /// lives.
     ///
     /// ```
     /// use std::thread;

@@ -1,13 +1,13 @@
 //! # Inbox protocol
 //!
 //! ## Problem
-//! A signal handler may run at any moment on any thread, so it can neither lock nor allocate, and it
-//! cannot wake a process. It hands the signal to a thread, which waits in a pipe. The pipe may be
-//! full, and the thread may be about to wait again: the signal must not be lost.
+//! A signal handler may run at any moment on any thread, so it can neither lock nor allocate, and
+//! it cannot wake a process. It hands the signal to a thread, which waits in a pipe. The pipe may
+//! be full, and the thread may be about to wait again: the signal must not be lost.
 //!
 //! ## States
-//! A flag for each signal: set by the handler, cleared by the thread. A pipe, which is empty, or has
-//! bytes. The bytes say nothing: only that there are flags to look at.
+//! A flag for each signal: set by the handler, cleared by the thread. A pipe, which is empty, or
+//! has bytes. The bytes say nothing: only that there are flags to look at.
 //!
 //! ## Steps
 //! - Handler: `Flag` the signal, then `Ring`: write a byte, without waiting. If the pipe is full,
@@ -16,9 +16,9 @@
 //!   hear the signals of those that were set.
 //!
 //! ## Why it works
-//! If `Ring` finds room, its byte is taken by a `Drain` that comes later. If it finds the pipe full,
-//! the bytes in it are taken by a later `Drain`. Each `Drain` is followed by a `Take`, which finds
-//! the flag, because `Flag` was before `Ring`.
+//! If `Ring` finds room, its byte is taken by a `Drain` that comes later. If it finds the pipe
+//! full, the bytes in it are taken by a later `Drain`. Each `Drain` is followed by a `Take`, which
+//! finds the flag, because `Flag` was before `Ring`.
 //!
 //! ## Allowed
 //! A `Take` may find flags whose `Ring` is yet to come. The next one then finds nothing. Several

@@ -143,8 +143,8 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
 
 /// A listener to a signal, made by [`signal`].
 ///
-/// Signals that come between two calls of [`recv`](Self::recv) are not lost, but count as one, since
-/// the system itself does not count them.
+/// Signals that come between two calls of [`recv`](Self::recv) are not lost, but count as one,
+/// since the system itself does not count them.
 #[derive(Debug)]
 #[must_use = "a listener hears only the signals that come while it exists"]
 pub struct Signal {

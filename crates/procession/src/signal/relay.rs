@@ -1,8 +1,8 @@
 //! The handlers of signals, and the thread that passes signals on to listeners.
 //!
-//! The first listener of the program starts the thread, which stays until the program ends. It waits
-//! in a socket, and belongs to no scheduler, so a signal is heard whatever the schedulers do. How a
-//! handler reaches the thread is described in [`inbox`](super::inbox).
+//! The first listener of the program starts the thread, which stays until the program ends. It
+//! waits in a socket, and belongs to no scheduler, so a signal is heard whatever the schedulers do.
+//! How a handler reaches the thread is described in [`inbox`](super::inbox).
 //!
 //! ## Invariants
 //! - `[handler]` What runs in a handler neither locks, allocates, panics nor touches `errno`: it
@@ -96,7 +96,8 @@ impl Relay {
     /// The handler of a signal.
     fn handle(&self, signal: c_int, number: usize) {
         let may_end = signal == libc::SIGINT || signal == libc::SIGTERM;
-        // Ordering: Acquire pairs with the Release in `begin_request`: `asked` is from this request.
+        // Ordering: Acquire pairs with the Release in `begin_request`: `asked` is from this
+        // request.
         if may_end && self.ends.load(Acquire) > 0 {
             // Ordering: Release publishes nothing else. It pairs with the Acquire of a request.
             let before = self.asked.compare_exchange(0, number as u32, AcqRel, Relaxed);

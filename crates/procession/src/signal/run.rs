@@ -34,8 +34,8 @@ impl Scheduler {
     /// 2. Drops `future`, so that a server in it accepts no more connections.
     /// 3. Calls [`shutdown`](Self::shutdown) with `deadline`: processes may clean up.
     ///
-    /// The second SIGINT or SIGTERM ends the program at once, with the exit code 128 plus the number
-    /// of the signal. No destructor runs then, and output in buffers is lost.
+    /// The second SIGINT or SIGTERM ends the program at once, with the exit code 128 plus the
+    /// number of the signal. No destructor runs then, and output in buffers is lost.
     ///
     /// What comes back is the exit of the program: return it from `main` (see [`Stopped`]).
     ///
@@ -47,8 +47,8 @@ impl Scheduler {
     /// Like [`block_on`](Self::block_on).
     ///
     /// # Panics
-    /// Panics if `future` panics, and where [`block_on`](Self::block_on) panics. The scheduler is not
-    /// ended then.
+    /// Panics if `future` panics, and where [`block_on`](Self::block_on) panics. The scheduler is
+    /// not ended then.
     pub fn run_until_signal<F: Future>(
         &self,
         deadline: Duration,
@@ -73,8 +73,8 @@ impl Scheduler {
 /// The end of [`Scheduler::run_until_signal`].
 ///
 /// As the result of `main`, it decides the exit code of the program. If processes have not ended by
-/// the deadline, it prints them on standard error and fails. Otherwise, if the future completed, its
-/// output decides. An orderly end that a signal asked for is a success.
+/// the deadline, it prints them on standard error and fails. Otherwise, if the future completed,
+/// its output decides. An orderly end that a signal asked for is a success.
 #[derive(Debug)]
 #[must_use = "return it from `main`, where it decides the exit code"]
 pub struct Stopped<T> {

@@ -521,8 +521,8 @@ fn a_single_future_of_tokio_is_refused_on_the_test_clock_and_uses_the_runtime_th
     assert_eq!(of_scheduler, of_future);
 }
 
-/// Goal: whatever tokio runs for a scheduler finds the names of that scheduler, as the handlers of a
-/// server on `tokio::spawn` need it.
+/// Goal: whatever tokio runs for a scheduler finds the names of that scheduler, as the handlers of
+/// a server on `tokio::spawn` need it.
 #[test]
 fn tasks_and_blocking_tasks_of_tokio_are_on_the_scheduler_beside_them() {
     for scheduler in all_kinds() {

@@ -67,11 +67,13 @@ fn processes_coroutines_and_threads_hear_a_signal() {
             let coroutine = scheduler
                 .spawn_coroutine(move |_: coroutine::Context<()>| suspends.recv().wait())
                 .expect("they are enabled");
-            let thread = thread::spawn(move || parks.recv().wait());
-            raise(USER);
+            thread::scope(|scope| {
+                let thread = scope.spawn(move || parks.recv().wait());
+                raise(USER);
+                assert_eq!(thread.join().expect("it does not panic"), Some(()));
+            });
             assert_eq!(process.join(), Ok(Some(())));
             assert_eq!(coroutine.join(), Ok(Some(())));
-            assert_eq!(thread.join().expect("it does not panic"), Some(()));
         }
     });
 }
@@ -279,33 +281,37 @@ fn a_waker_that_panics_harms_no_other_listener() {
         assert!(waits.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
         for _ in 0..2 {
             let mut heard = listen(USER);
-            let thread = thread::spawn(move || heard.recv().wait());
-            raise(USER);
-            assert_eq!(thread.join().expect("it does not panic"), Some(()));
+            thread::scope(|scope| {
+                let thread = scope.spawn(move || heard.recv().wait());
+                raise(USER);
+                assert_eq!(thread.join().expect("it does not panic"), Some(()));
+            });
         }
     });
 }
 
-/// Goal: code that shuts down descriptors that it does not own ends the listeners, and leaves no one
-/// waiting.
+/// Goal: code that shuts down descriptors that it does not own ends the listeners, and leaves no
+/// one waiting.
 #[test]
 fn listeners_end_if_their_descriptors_are_taken() {
     in_child("listeners_end_if_their_descriptors_are_taken", || {
         let mut heard = listen(USER);
-        let waits = thread::spawn(move || (heard.recv().wait(), heard.recv().wait()));
-        for entry in std::fs::read_dir("/proc/self/fd").expect("there is `/proc`") {
-            let path = entry.expect("it is listed").path();
-            let is_socket = std::fs::read_link(&path)
-                .is_ok_and(|target| target.to_string_lossy().starts_with("socket:"));
-            if is_socket {
-                let number = path.file_name().and_then(|name| name.to_str()).expect("a number");
-                let number = number.parse().expect("a number");
-                // SAFETY: the descriptor is open, since the program ends with it.
-                let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
-                rustix::net::shutdown(socket, rustix::net::Shutdown::Both).expect("a socket");
+        thread::scope(|scope| {
+            let waits = scope.spawn(move || (heard.recv().wait(), heard.recv().wait()));
+            for entry in std::fs::read_dir("/proc/self/fd").expect("there is `/proc`") {
+                let path = entry.expect("it is listed").path();
+                let is_socket = std::fs::read_link(&path)
+                    .is_ok_and(|target| target.to_string_lossy().starts_with("socket:"));
+                if is_socket {
+                    let number = path.file_name().and_then(|name| name.to_str()).expect("a number");
+                    let number = number.parse().expect("a number");
+                    // SAFETY: the descriptor is open, since the program ends with it.
+                    let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+                    rustix::net::shutdown(socket, rustix::net::Shutdown::Both).expect("a socket");
+                }
             }
-        }
-        assert_eq!(waits.join().expect("it does not panic"), (None, None));
+            assert_eq!(waits.join().expect("it does not panic"), (None, None));
+        });
         assert!(terminate().wait().is_err());
     });
 }
@@ -329,6 +335,7 @@ fn a_request_to_end_is_heard_by_those_who_come_later_and_begins_anew() {
 }
 
 /// The main function of a service: its process cleans up when it is cancelled.
+#[expect(clippy::print_stdout, reason = "the test reads it")]
 fn service(scheduler: &Scheduler, cleans_up: Duration) -> ExitCode {
     let stopped = scheduler.run_until_signal(Duration::from_secs(20), async move {
         let server = start(move |mut cx: Context<()>| async move {
