@@ -111,24 +111,35 @@ impl Deref for Hold {
     }
 }
 
-/// Returns the scheduler that this thread has entered, or works for, or waits in.
+/// Returns the scheduler of the worker that this thread is, unless the user has entered schedulers
+/// on it.
 #[inline]
-pub(crate) fn here() -> Option<Hold> {
+pub(crate) fn seat() -> Option<Hold> {
     CURRENT.with(|here| match &**here.borrow() {
         Some(Current::Seat(local)) => Some(Hold::Seat(Rc::clone(local))),
-        other => entered(other.as_ref()),
+        _ => None,
     })
 }
 
+/// Returns the scheduler that this thread has entered, or works for, or waits in.
+#[inline]
+pub(crate) fn here() -> Option<Hold> {
+    seat().or_else(entered)
+}
+
 #[cold]
-fn entered(current: Option<&Current>) -> Option<Hold> {
-    let step = current.and_then(Current::local).map_or(0, |local| step_of(local));
-    if let Some(shared) = entries::latest(step) {
-        return Some(Hold::Shared(shared));
-    }
-    Some(match current? {
-        Current::Seat(local) | Current::SeatWithEntries(local) => Hold::Seat(Rc::clone(local)),
-        Current::Outside { shared, .. } => Hold::Shared(Arc::clone(shared)),
+#[inline(never)]
+fn entered() -> Option<Hold> {
+    CURRENT.with(|here| {
+        let here = here.borrow();
+        let step = here.as_ref().and_then(Current::local).map_or(0, |local| step_of(local));
+        if let Some(shared) = entries::latest(step) {
+            return Some(Hold::Shared(shared));
+        }
+        Some(match here.as_ref()? {
+            Current::Seat(local) | Current::SeatWithEntries(local) => Hold::Seat(Rc::clone(local)),
+            Current::Outside { shared, .. } => Hold::Shared(Arc::clone(shared)),
+        })
     })
 }
 
