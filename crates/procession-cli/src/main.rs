@@ -18,7 +18,6 @@ mod program;
 #[cfg(not(procession_loom))]
 mod run;
 #[cfg(not(procession_loom))]
-mod signals;
 #[cfg(not(procession_loom))]
 mod trial;
 

@@ -7,13 +7,13 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use procession::scheduler::BuildError;
+use procession::signal::{EndRequest, end_request};
 use procession::snapshot::{ProcessSnapshot, Snapshot};
 use procession::time::Instant;
 use procession::{Exit, Pid, Scheduler, Select, SpawnOptions};
 use procession_lua::{Output, Program, Value};
 
 use crate::run::Failure;
-use crate::signals::EndAsked;
 
 /// The time between two tables of statistics.
 const TABLE_EVERY: Duration = Duration::from_secs(1);
@@ -79,12 +79,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         .map_err(RunError::Load)?
         .report_failures()
         .output(out.clone(), err.clone());
-    let end_asked = EndAsked::listen().map_err(RunError::Signals)?;
+    let end = end_request().map_err(RunError::Signals)?;
     // The program reports its failures itself, among what it prints.
     let builder = Scheduler::builder().on_exit(|_| {});
     let scheduler = builder.build().map_err(RunError::Scheduler)?;
     let ended = scheduler.block_on(async {
-        let result = run_program(args, &program, &scheduler, &end_asked, &err).await;
+        let result = run_program(args, &program, &scheduler, &end, &err).await;
         // One deadline covers the shutdown and the output together.
         let ends = Instant::now() + args.deadline;
         let left = || ends.saturating_duration_since(Instant::now());
@@ -116,19 +116,17 @@ async fn run_program(
     args: &RunArgs,
     program: &Program,
     scheduler: &Scheduler,
-    end_asked: &EndAsked,
+    end: &EndRequest,
     err: &Output,
 ) -> Result<Option<Result<Value, Exit>>, RunError> {
-    let signals = end_asked.stream().map_err(RunError::Signals)?;
     let arguments: Vec<Value> = args.arguments.iter().map(Value::string).collect();
     let mut main =
         program.spawn_with(SpawnOptions::new().on(scheduler), "main", arguments)?.into_parts().1;
     let mut statistics = args.stats.then(|| Statistics::new(io::stderr().is_terminal()));
     loop {
-        let mut signal = [0];
         let ends = Select::new()
-            .wait_for(&mut main, |result| ControlFlow::Break(Ok(Some(result))))
-            .wait_for(signals.peek(&mut signal), |peeked| ControlFlow::Break(peeked.map(|_| None)));
+            .wait_for(&mut main, |result| ControlFlow::Break(Some(result)))
+            .wait_for(end.asked(), |_| ControlFlow::Break(None));
         let ended = match &mut statistics {
             None => ends.await,
             Some(statistics) => {
@@ -138,7 +136,7 @@ async fn run_program(
             }
         };
         if let ControlFlow::Break(result) = ended {
-            return result.map_err(RunError::Signals);
+            return Ok(result);
         }
     }
 }
@@ -205,10 +203,10 @@ mod tests {
     use std::task::Poll;
 
     use procession::Scheduler;
+    use procession::signal::end_request;
     use procession_lua::{Output, Program};
 
     use super::{RunArgs, Statistics, run_program};
-    use crate::signals::EndAsked;
 
     #[test]
     fn a_program_that_waits_has_no_timer_of_the_command() {
@@ -219,12 +217,12 @@ mod tests {
             .expect("it starts no thread");
         let program =
             Program::load("test", "function main() process.receive() end").expect("it is Lua");
-        let (end_asked, err) =
-            (EndAsked::listen().expect("signals can be heard"), Output::new(std::io::sink()));
+        let (end, err) =
+            (end_request().expect("signals can be heard"), Output::new(std::io::sink()));
         for stats in [false, true] {
             let args = RunArgs { stats, ..RunArgs::default() };
             let timers = scheduler.block_on(async {
-                let mut running = pin!(run_program(&args, &program, &scheduler, &end_asked, &err));
+                let mut running = pin!(run_program(&args, &program, &scheduler, &end, &err));
                 poll_fn(|task| Poll::Ready(running.as_mut().poll(task).is_ready())).await;
                 scheduler.snapshot().timers.pending
             });

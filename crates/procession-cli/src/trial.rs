@@ -18,13 +18,13 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use procession::Scheduler;
+use procession::signal::{EndRequest, end_request};
 use procession::snapshot::UnfinishedProcess;
 use procession::time::Instant;
 use procession_sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::run::Failure;
-use crate::signals::EndAsked;
 use figures::{Latencies, Sums};
 use ledger::Ledger;
 use load::Client;
@@ -110,10 +110,10 @@ impl fmt::Display for TrialError {
 
 /// Holds the trial, and prints each stage as soon as it is over.
 pub(crate) fn run(args: &TrialArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let end_asked = EndAsked::listen()
+    let end = end_request()
         .map_err(|cause| TrialError::System { act: "listen to signals".into(), cause })?;
     keep_expected_panics_quiet();
-    let mut trial = Trial::begin(args, end_asked)?;
+    let mut trial = Trial::begin(args, end)?;
     trial.head(out)?;
     let mut shutdown = None;
     for stage in STAGES {
@@ -148,7 +148,7 @@ struct Trial {
     service: Service,
     clients: Scheduler,
     sums: Arc<Sums>,
-    end_asked: EndAsked,
+    end: EndRequest,
     connections: u64,
     stage_time: Duration,
     seconds: u64,
@@ -168,7 +168,7 @@ struct Shutdown {
 }
 
 impl Trial {
-    fn begin(args: &TrialArgs, end_asked: EndAsked) -> Result<Self, TrialError> {
+    fn begin(args: &TrialArgs, end: EndRequest) -> Result<Self, TrialError> {
         let width = available_parallelism().map_or(1, NonZero::get);
         let connections = (machine::descriptors().saturating_sub(DESCRIPTORS_KEPT)
             / DESCRIPTORS_EACH)
@@ -184,7 +184,7 @@ impl Trial {
             service,
             clients,
             sums,
-            end_asked,
+            end,
             connections,
             stage_time,
             seconds,
@@ -245,7 +245,7 @@ impl Trial {
                 out.flush()?;
             }
             let is_due = stage == Stage::Shutdown && line.took >= self.stage_time / 2;
-            if shutdown.is_none() && (is_due || self.end_asked.is_asked()) {
+            if shutdown.is_none() && (is_due || self.end.signal().is_some()) {
                 // The processes that block or compute here do so until they are told to stop.
                 // Without that, the shutdown would wait for them.
                 fault.take().map(|fault| fault.end()).transpose()?;

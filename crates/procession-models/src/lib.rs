@@ -66,6 +66,10 @@ mod sync {
     pub(crate) mod token_tree;
     pub(crate) mod wait_list;
 }
+#[path = "../../procession/src/signal"]
+mod signal {
+    pub(crate) mod inbox;
+}
 #[path = "../../procession/src/pool"]
 mod pool {
     pub(crate) mod state;

@@ -4,7 +4,7 @@
 //! With an address, it serves until SIGINT or SIGTERM:
 //!
 //! ```text
-//! cargo run -p procession --features serve --example 09_http_service -- 127.0.0.1:7000
+//! cargo run -p procession --features serve,signal --example 09_http_service -- 127.0.0.1:7000
 //! curl 127.0.0.1:7000/some/page
 //! ```
 //!
@@ -14,19 +14,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::net::UnixStream as StdStream;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use hyper::{Request, Response, StatusCode};
 use procession::http::{RequestBody, serve};
-use procession::net::{TcpListener, TcpStream, UnixStream};
+use procession::net::{TcpListener, TcpStream};
+use procession::signal::end_request;
 use procession::sync::channel;
 use procession::sync::channel::{Receiver, Sender};
 use procession::{Scheduler, spawn};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::low_level::pipe;
 use tower_service::Service;
 
 /// A page, and the channel for the answer.
@@ -90,19 +88,10 @@ async fn ask(stream: &TcpStream, page: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).lines().last().unwrap_or_default().to_owned())
 }
 
-/// Waits for the first SIGINT or SIGTERM.
-async fn signal() -> io::Result<()> {
-    let (reader, writer) = StdStream::pair()?;
-    for signal in [SIGINT, SIGTERM] {
-        pipe::register(signal, writer.try_clone()?)?;
-    }
-    reader.set_nonblocking(true)?;
-    UnixStream::try_from(reader)?.read(&mut [0]).await.map(drop)
-}
-
 fn main() -> io::Result<()> {
     let scheduler = Scheduler::builder().name("http").build().map_err(io::Error::other)?;
     let address = std::env::args().nth(1);
+    let end = end_request()?;
     scheduler.block_on(async {
         let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:0")).await?;
         let local = listener.local_addr()?;
@@ -111,7 +100,7 @@ fn main() -> io::Result<()> {
         drop(spawn(count(visits)));
         drop(spawn(serve(listener, Counter(asks))));
         if address.is_some() {
-            signal().await?;
+            end.asked().await;
         } else {
             let stream = TcpStream::connect(local).await?;
             for number in 1..=3 {

@@ -430,7 +430,26 @@ pub fn blocking<R>(section: impl FnOnce() -> R) -> R {
     section()
 }
 
-/// Returns the PID of the running process, or `None` on a thread that runs none.
+/// Returns the PID of the process that the calling code runs in or works for, or `None` if there is
+/// none.
+///
+/// A job works for the process that submitted it, if it runs on a thread: a closure of
+/// [`spawn_blocking`], of a [pool of threads](crate::pool), or of
+/// [`coroutine::blocking`](crate::coroutine::blocking). The process may have ended by then. A job
+/// is no step of the process: whatever acts on the running process, such as
+/// [`link`](crate::relations::link) or [`exit`], finds none in a job. A task of tokio's works for
+/// no process.
+///
+/// ```
+/// procession::run(async {
+///     let process = procession::spawn(async {
+///         let in_job = procession::spawn_blocking(procession::current_pid).await;
+///         assert_eq!(in_job, Ok(procession::current_pid()));
+///     });
+///     process.await
+/// })?;
+/// # Ok::<(), procession::Exit>(())
+/// ```
 pub fn current_pid() -> Option<Pid> {
-    current::current().map(|slot| slot.pid())
+    current::current().map(|slot| slot.pid()).or_else(current::on_behalf_of)
 }

@@ -12,5 +12,6 @@
 
 mod compat;
 pub(crate) mod runtime;
+pub(crate) mod threads;
 
 pub use self::compat::{Compat, CompatError, compat};

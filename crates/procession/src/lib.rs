@@ -72,6 +72,7 @@
 //! | `http2` | HTTP/2 for the server, and for the client if it is there. Implies `serve` |
 //! | `tls` | TLS by rustls for the server, and for the client if it is there. The program chooses the cryptography of rustls. Implies `serve` |
 //! | `client` | `http::Connector` for the client of hyper-util. Implies `hyper` |
+//! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal` |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime |
 //! | `tokio` | crates that need tokio run unchanged in processes: `Builder::tokio`, and `compat` for single futures. The default scheduler is connected to tokio. Implies `tokio-io` |
 //! | `tracing` | a span for each process, and an event for each failure, each stall and what supervisors do |
@@ -110,6 +111,8 @@ pub mod process;
 pub mod relations;
 pub mod report;
 pub mod scheduler;
+#[cfg(feature = "signal")]
+pub mod signal;
 mod spawn;
 pub mod supervisor;
 pub mod sync;

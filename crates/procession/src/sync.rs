@@ -40,10 +40,10 @@ use crate::sync::wait_list::{Another, Place, Woken, wake};
 use crate::time;
 
 pub(crate) mod batch_semaphore;
-mod bell;
+pub(crate) mod bell;
 pub(crate) mod cancellation;
 pub mod channel;
-mod listener;
+pub(crate) mod listener;
 #[expect(unsafe_code, reason = "the guard that holds the permits has the value")]
 mod locks;
 pub(crate) mod select;

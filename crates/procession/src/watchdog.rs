@@ -99,6 +99,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::io::poller::Batch;
 use crate::process::slot::Ready;
 use crate::process::unwind::guarded;
+use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::seat::Seat;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
@@ -262,6 +263,8 @@ impl Watch {
     /// Runs the watchdog until the scheduler has ended.
     fn keep(mut self) {
         let shared = Arc::clone(&self.shared);
+        // For the hook, and for functions of timers.
+        let _entered = Entered::enter(Current::outside(Arc::clone(&shared)));
         let (world, watchdog) = (&shared.world, &shared.watchdog);
         if let Some(cpus) = &shared.threads.options.cpus {
             // As for the workers.

@@ -6,7 +6,7 @@
 //! With an address, it serves until a signal:
 //!
 //! ```text
-//! cargo run -p procession --release --example 14_key_value -- 127.0.0.1:7001
+//! cargo run -p procession --release --features signal --example 14_key_value -- 127.0.0.1:7001
 //! redis-cli -p 7001
 //! ```
 //!
@@ -18,32 +18,13 @@ mod server;
 
 use std::error::Error;
 use std::io;
-use std::os::unix::net::UnixStream as StdStream;
 use std::time::Duration;
 
 use procession::Scheduler;
-use procession::net::{TcpListener, TcpStream, UnixStream};
-use procession_sync::Arc;
-use procession_sync::atomic::AtomicBool;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::{flag, low_level::pipe};
+use procession::net::{TcpListener, TcpStream};
+use procession::signal::end_request;
 
 const DEADLINE: Duration = Duration::from_secs(5);
-
-/// Waits for the first SIGINT or SIGTERM. At the second one, the program exits with 128 plus the
-/// number of the signal.
-async fn signal() -> io::Result<()> {
-    let (reader, writer) = StdStream::pair()?;
-    let has_arrived = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order, so that the first signal finds the flag cleared.
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&has_arrived))?;
-        flag::register(signal, Arc::clone(&has_arrived))?;
-        pipe::register(signal, writer.try_clone()?)?;
-    }
-    reader.set_nonblocking(true)?;
-    UnixStream::try_from(reader)?.read(&mut [0]).await.map(drop)
-}
 
 /// Sends a request, and compares the answer.
 async fn check(stream: &TcpStream, request: &str, expected: &str) -> io::Result<()> {
@@ -58,6 +39,7 @@ async fn check(stream: &TcpStream, request: &str, expected: &str) -> io::Result<
 fn main() -> Result<(), Box<dyn Error>> {
     let scheduler = Scheduler::builder().name("kv").build()?;
     let address = std::env::args().nth(1);
+    let end = end_request()?;
     scheduler.block_on(async {
         let wanted = address.as_deref().unwrap_or("127.0.0.1:0");
         let bound = TcpListener::bind(wanted).await;
@@ -67,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("listening on {local}");
         let _tree = server::tree(listener, scheduler.worker_threads()).start().await?;
         if address.is_some() {
-            signal().await?;
+            end.asked().await;
         } else {
             let stream = TcpStream::connect(local).await?;
             check(&stream, "PING\r\n", "+PONG\r\n").await?;

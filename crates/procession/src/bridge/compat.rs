@@ -24,6 +24,11 @@ use crate::scheduler::current;
 /// [`Builder::tokio`](crate::Builder::tokio): it is cheaper, since each thread enters the runtime
 /// only once.
 ///
+/// All schedulers share this runtime, so the tasks that a future starts in it by `tokio::spawn`
+/// belong to none of them. A [`spawn`](crate::spawn()) in such a task means the [default
+/// scheduler](crate::Scheduler::global), unless the task [enters](crate::Scheduler::enter) another
+/// one.
+///
 /// ```
 /// use std::time::Duration;
 /// use procession::Scheduler;
@@ -74,7 +79,7 @@ fn of_the_program() -> io::Result<Handle> {
     if let Some(runtime) = &*runtime {
         return Ok(runtime.handle().clone());
     }
-    let started = start("procession")?;
+    let started = start("procession", || {})?;
     Ok(runtime.insert(started).handle().clone())
 }
 

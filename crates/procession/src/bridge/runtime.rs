@@ -35,11 +35,12 @@ struct Own {
     unowned: bool,
 }
 
-/// Opens the chosen bridge.
+/// Opens the chosen bridge. If it starts a runtime, each thread of the runtime calls `begin` first.
 pub(crate) fn open(
     choice: RuntimeChoice,
     name: &str,
     test_clock: bool,
+    begin: impl Fn() + Send + Sync + 'static,
 ) -> Result<Option<Arc<Bridge>>, BuildError> {
     if test_clock && !matches!(choice, RuntimeChoice::None) {
         return Err(BuildError::TokioWithTestClock);
@@ -48,16 +49,19 @@ pub(crate) fn open(
         RuntimeChoice::None => return Ok(None),
         RuntimeChoice::Given(handle) => (handle, None),
         RuntimeChoice::Own => {
-            let runtime = start(name).map_err(BuildError::Thread)?;
+            let runtime = start(name, begin).map_err(BuildError::Thread)?;
             (runtime.handle().clone(), Some(runtime))
         }
     };
-    Ok(Some(Arc::new(Bridge { handle, own: Mutex::new(Own { runtime, ..Own::default() }) })))
+    let own = Mutex::new(Own { runtime, ..Own::default() });
+    Ok(Some(Arc::new(Bridge { handle, own })))
 }
 
-pub(crate) fn start(name: &str) -> io::Result<Runtime> {
+/// Starts a runtime, each thread of which calls `begin` first.
+pub(crate) fn start(name: &str, begin: impl Fn() + Send + Sync + 'static) -> io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(THREADS).thread_name(format!("{name}-tokio")).enable_all();
+    builder.on_thread_start(begin);
     // The builder panics if the system refuses the thread.
     guarded(|| builder.build()).unwrap_or_else(|panic| Err(io::Error::other(panic)))
 }

@@ -11,6 +11,7 @@ use crate::coroutine::frame::{Counted, frame};
 use crate::coroutine::helpers::HelperJob;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::origin::Origin;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{block_on, current};
 
@@ -32,14 +33,15 @@ where
     R: Send,
 {
     let Some(frame) = frame().filter(|frame| frame.may_suspend()) else { return Ok(function()) };
-    let job =
-        Arc::new(Lent(Mutex::new(Loan { function: Some(function), result: None, waker: None })));
+    let shared = frame.slot().shared();
+    let origin = Origin::new(shared.arc(), frame.slot().pid());
+    let loan = Loan { function: Some(function), result: None, waker: None };
+    let job = Arc::new(Lent(Mutex::new(loan), origin));
     let runs: Arc<dyn HelperJob + '_> = Arc::clone(&job) as Arc<dyn HelperJob + '_>;
     // SAFETY: [lent] what the function borrows stays borrowed. From here on, this function is left,
     // by return or unwinding, only after the function was run or refused. What the helper keeps
     // after that holds neither the function nor its result.
     let runs: Arc<dyn HelperJob + 'static> = unsafe { std::mem::transmute(runs) };
-    let shared = frame.slot().shared();
     shared.begin_outstanding();
     if shared.coroutines.helpers.run(&shared.world, shared.name(), runs).is_err() {
         shared.end_outstanding();
@@ -62,7 +64,7 @@ where
 /// - `[lent]` The runner drops the function before there is a result, and the lender takes the
 ///   result. So the drop of the last share drops nothing that belongs to the borrower, whichever
 ///   thread does it and whenever.
-struct Lent<F, R>(Mutex<Loan<F, R>>);
+struct Lent<F, R>(Mutex<Loan<F, R>>, Origin);
 
 struct Loan<F, R> {
     function: Option<F>,
@@ -94,7 +96,9 @@ where
 {
     fn run(&self) {
         let Some(function) = self.change(|loan| loan.function.take()) else { return };
+        let place = self.1.enter();
         let result = catch_unwind(AssertUnwindSafe(function));
+        drop(place);
         let waker = self.change(|loan| {
             loan.result = Some(result);
             loan.waker.take()

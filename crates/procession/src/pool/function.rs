@@ -18,6 +18,7 @@ use super::submit::FullPolicy;
 use super::threads::Threads;
 use crate::Scheduler;
 use crate::process::async_body::{AsyncBody, Guarded, Settle};
+use crate::scheduler::origin::Origin;
 use crate::scheduler::shared::Shared;
 use crate::spawn::options::Reservation;
 
@@ -27,11 +28,13 @@ pub(super) struct Call<A, T> {
     promise: Option<Promise<T>>,
     /// Set only for calls without a promise.
     outstanding: Option<Outstanding>,
+    /// Set only for calls on threads. Those in processes have a scheduler.
+    origin: Origin,
 }
 
 impl<A, T> Call<A, T> {
     fn run(self, function: impl FnOnce(A) -> Caught<T>) -> Settled {
-        let Self { argument, promise, outstanding } = self;
+        let Self { argument, promise, outstanding, origin: _ } = self;
         let outcome = promise.settle(function(argument));
         drop(outstanding);
         outcome
@@ -40,24 +43,28 @@ impl<A, T> Call<A, T> {
 
 /// Returns a call without a handle, on a thread.
 fn detached_call<A, T>(argument: A) -> Call<A, T> {
-    Call { argument, promise: None, outstanding: Outstanding::current() }
+    let origin = Origin::current();
+    Call { argument, promise: None, outstanding: Outstanding::of(&origin), origin }
 }
 
 /// Returns a call on a thread, and the cell of its result.
 fn call_with_handle<A, T>(argument: A) -> (Call<A, T>, Arc<ResultCell<T>>) {
-    let (promise, cell) = Promise::new(Outstanding::current());
-    (Call { argument, promise: Some(promise), outstanding: None }, cell)
+    let origin = Origin::current();
+    let (promise, cell) = Promise::new(Outstanding::of(&origin));
+    (Call { argument, promise: Some(promise), outstanding: None, origin }, cell)
 }
 
 /// Returns a call without a handle, in a process.
 fn async_detached_call<A, T>(argument: A) -> Call<A, T> {
-    Call { argument, promise: None, outstanding: None }
+    Call { argument, promise: None, outstanding: None, origin: Origin::default() }
 }
 
 /// Returns a call in a process, and the cell of its result.
 fn async_call_with_handle<A, T>(argument: A) -> (Call<A, T>, Arc<ResultCell<T>>) {
     let (promise, cell) = Promise::new(None);
-    (Call { argument, promise: Some(promise), outstanding: None }, cell)
+    let call =
+        Call { argument, promise: Some(promise), outstanding: None, origin: Origin::default() };
+    (call, cell)
 }
 
 /// Takes a refused call apart, into its argument.
@@ -130,6 +137,7 @@ impl Builder {
         T: Send + 'static,
     {
         let run = move |inner: &Inner<Call<A, T>>, call: Call<A, T>| -> Ended {
+            let _place = call.origin.enter();
             let outcome = call.run(|argument| caught(|| function(argument)));
             inner.hooks.ended(outcome)
         };
@@ -180,7 +188,7 @@ impl Builder {
     {
         let function = Arc::new(function);
         let run = move |call: Call<A, F::Output>| {
-            let Call { argument, promise, outstanding: _ } = call;
+            let Call { argument, promise, .. } = call;
             let function = Arc::clone(&function);
             // Called in a poll, because it is user code.
             Guarded::new(async move { function(argument).await }, promise)

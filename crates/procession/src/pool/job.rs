@@ -11,7 +11,7 @@ use super::error::JobError;
 use super::state::outcome::Ended;
 use crate::process::async_body::Settle;
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::scheduler::current;
+use crate::scheduler::origin::Origin;
 use crate::scheduler::shared::Shared;
 
 /// Keeps the test clock of a scheduler still while a job runs on a thread that the scheduler does
@@ -20,10 +20,10 @@ pub(super) struct Outstanding(Arc<Shared>);
 
 impl Outstanding {
     /// Returns a guard if the job is submitted in a scheduler on the test clock.
-    pub(super) fn current() -> Option<Self> {
-        let shared = current::here().filter(|shared| shared.world.is_test())?;
+    pub(super) fn of(origin: &Origin) -> Option<Self> {
+        let shared = origin.on_test_clock()?;
         shared.begin_outstanding();
-        Some(Self(Arc::clone(&shared)))
+        Some(Self(Arc::clone(shared)))
     }
 }
 

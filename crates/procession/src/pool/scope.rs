@@ -28,10 +28,11 @@ use super::job_handle::AnyPool;
 use super::operations::Pooling;
 use super::state::outcome::Ended;
 use super::submit::FullPolicy;
-use super::thread_pool::{PlainJob, Pool, Scoped};
+use super::thread_pool::{JobWork, PlainJob, Pool, Scoped};
 use crate::process::async_body::Settle;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
+use crate::scheduler::origin::Origin;
 
 /// The number of jobs of a scope that have not ended, and the waker of the thread that waits for
 /// them.
@@ -85,7 +86,8 @@ fn job<'scope>(run: impl FnOnce(&Inner<PlainJob>) -> Ended + Send + 'scope) -> P
     let boxed: Scoped<'scope> = Box::new(run);
     // SAFETY: [waited] what the job borrows lives until the guard is gone that the job itself
     // holds. The types differ in this lifetime only.
-    PlainJob::Scoped(unsafe { std::mem::transmute::<Scoped<'scope>, Scoped<'static>>(boxed) })
+    let run = unsafe { std::mem::transmute::<Scoped<'scope>, Scoped<'static>>(boxed) };
+    PlainJob { origin: Origin::current(), work: JobWork::Scoped(run) }
 }
 
 /// Adds jobs to a [`Pool::scope`], which may borrow from outside of it.

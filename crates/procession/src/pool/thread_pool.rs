@@ -13,6 +13,7 @@ use super::state::outcome::Ended;
 use super::submit::FullPolicy;
 use super::threads::Threads;
 use crate::process::unwind::drop_guarded;
+use crate::scheduler::origin::Origin;
 
 /// A job with a handle. If it is dropped before it runs, it is cancelled.
 pub(super) struct Held(Arc<dyn Runnable>);
@@ -26,7 +27,13 @@ impl Drop for Held {
 /// A job of a scope, which borrows for `'a`.
 pub(super) type Scoped<'a> = Box<dyn FnOnce(&Inner<PlainJob>) -> Ended + Send + 'a>;
 
-pub(super) enum PlainJob {
+/// A job, and where it comes from.
+pub(super) struct PlainJob {
+    pub(super) origin: Origin,
+    pub(super) work: JobWork,
+}
+
+pub(super) enum JobWork {
     /// A job without a handle.
     Detached(Box<dyn FnOnce() + Send>, Option<Outstanding>),
     /// A job with a handle.
@@ -36,53 +43,61 @@ pub(super) enum PlainJob {
 }
 
 fn run(inner: &Inner<PlainJob>, job: PlainJob) -> Ended {
-    match job {
-        PlainJob::Detached(closure, outstanding) => {
+    let _place = job.origin.enter();
+    match job.work {
+        JobWork::Detached(closure, outstanding) => {
             let ended = inner.hooks.ended(caught(closure).map_err(Some));
             drop(outstanding);
             ended
         }
-        PlainJob::WithHandle(job) => {
+        JobWork::WithHandle(job) => {
             let ended = job.0.run();
             // The result is dropped with it if the handle is gone.
             drop_guarded(job);
             ended
         }
-        PlainJob::Scoped(run) => run(inner),
+        JobWork::Scoped(run) => run(inner),
     }
 }
 
 /// A closure without a handle, boxed before the pool is locked.
-struct Detached<F>(Box<F>, Option<Outstanding>);
+struct Detached<F> {
+    closure: Box<F>,
+    origin: Origin,
+    outstanding: Option<Outstanding>,
+}
 
 impl<F: FnOnce() + Send + 'static> Detached<F> {
     fn new(closure: F) -> Self {
-        Self(Box::new(closure), Outstanding::current())
+        let origin = Origin::current();
+        let outstanding = Outstanding::of(&origin);
+        Self { closure: Box::new(closure), origin, outstanding }
     }
 
     fn into_job(self) -> PlainJob {
-        PlainJob::Detached(self.0, self.1)
+        let Self { closure, origin, outstanding } = self;
+        PlainJob { origin, work: JobWork::Detached(closure, outstanding) }
     }
 
     fn refused(error: SubmitError<Self>) -> SubmitError<F> {
-        SubmitError::of(error, |call| *call.0)
+        SubmitError::of(error, |call| *call.closure)
     }
 }
 
-fn with_handle<F, T>(closure: F) -> Arc<ClosureJob<F, T>>
+fn with_handle<F, T>(closure: F, origin: &Origin) -> Arc<ClosureJob<F, T>>
 where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    Arc::new(ClosureJob::new(closure, Outstanding::current()))
+    Arc::new(ClosureJob::new(closure, Outstanding::of(origin)))
 }
 
-fn handle_job<F, T>(job: &Arc<ClosureJob<F, T>>) -> PlainJob
+fn handle_job<F, T>(job: &Arc<ClosureJob<F, T>>, origin: &Origin) -> PlainJob
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    PlainJob::WithHandle(Held(Arc::clone(job) as _))
+    PlainJob { origin: origin.clone(), work: JobWork::WithHandle(Held(Arc::clone(job) as _)) }
 }
 
 fn refused_closure<F, T>(error: SubmitError<&Arc<ClosureJob<F, T>>>) -> SubmitError<F>
@@ -172,8 +187,10 @@ impl Pool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let job = with_handle(closure);
-        let ticket = self.inner().put(&job, policy, handle_job).map_err(refused_closure)?;
+        let origin = Origin::current();
+        let job = with_handle(closure, &origin);
+        let make = |job| handle_job(job, &origin);
+        let ticket = self.inner().put(&job, policy, make).map_err(refused_closure)?;
         Ok(JobHandle::new(self.inner(), job, ticket))
     }
 
@@ -286,8 +303,9 @@ impl Permit<'_, Pool> {
         T: Send + 'static,
     {
         let pool = self.pool;
-        let job = with_handle(closure);
-        let ticket = self.enter(&job, handle_job).map_err(refused_closure)?;
+        let origin = Origin::current();
+        let job = with_handle(closure, &origin);
+        let ticket = self.enter(&job, |job| handle_job(job, &origin)).map_err(refused_closure)?;
         Ok(JobHandle::new(pool.inner(), job, ticket))
     }
 }

@@ -8,6 +8,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use crate::coroutine::frame::{Resuming, SavedStep, suspendable};
 use crate::scheduler::current;
 use crate::scheduler::current::{Current, Entered, Section};
+use crate::scheduler::entries::Turn;
 use crate::scheduler::error::BlockOnError;
 use crate::scheduler::local::Stay;
 use crate::scheduler::root::{BlockOnFuture, BlockOnHold};
@@ -73,7 +74,7 @@ pub(crate) fn try_block_on<F: Future>(
     // Processes that the future spawns belong to `shared`.
     let mut future = pin!(future);
     Ok(coroutine.wait(pin!(poll_fn(|task| {
-        let _entered = Entered::enter(Current::Outside(Arc::clone(shared)));
+        let _entered = Entered::enter(Current::outside(Arc::clone(shared)));
         #[cfg(feature = "tokio")]
         let _context = crate::bridge::runtime::enter(shared.extensions.bridge.as_deref());
         future.as_mut().poll(task)
@@ -125,6 +126,7 @@ fn block_in_section<F: Future>(
     let _turned = Resuming::with(SavedStep::NOTHING);
     let mut poll = || {
         let _resuming = Resuming::with(running);
+        let _turn = Turn::begin();
         match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
             Poll::Ready(value) => {
                 output = Some(value);
@@ -144,7 +146,7 @@ fn block_in_section<F: Future>(
             }
             break;
         }
-        let _entered = Entered::enter(Current::Outside(Arc::clone(shared)));
+        let _entered = Entered::enter(Current::outside(Arc::clone(shared)));
         #[cfg(feature = "tokio")]
         let _context = crate::bridge::runtime::enter(shared.extensions.bridge.as_deref());
         if root.poll_if_ready(&mut poll) {

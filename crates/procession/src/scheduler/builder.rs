@@ -358,8 +358,9 @@ impl Builder {
     /// - One thread of the runtime serves tokio's sockets and timers, and wakes the process. Each
     ///   costs a wake-up across threads, which those of [`net`](crate::net) and
     ///   [`sleep`](crate::sleep()) do not.
-    /// - `tokio::spawn` starts a task of tokio on that thread, not a process.
-    /// - `tokio::task::spawn_blocking` has threads of its own.
+    /// - `tokio::spawn` starts a task of tokio on that thread, not a process. In such a task,
+    ///   [`spawn`](crate::spawn()), names and timers still mean this scheduler.
+    /// - `tokio::task::spawn_blocking` has threads of its own, to which the same applies.
     /// - Waiting in tokio spends none of a step's budget.
     ///
     /// The runtime stops when the scheduler has ended and its last handle is dropped. The tasks
@@ -394,6 +395,10 @@ impl Builder {
     /// Lets crates that need tokio run in processes, like [`tokio`](Self::tokio), but with an
     /// existing runtime, which the program has to keep running. A runtime made by
     /// `new_current_thread` serves nothing except while its thread is in its `block_on`.
+    ///
+    /// The tasks of that runtime belong to no scheduler, since several may share it. To let them
+    /// mean one, [enter](Scheduler::enter) it in the `on_thread_start` of the runtime and leak the
+    /// guard.
     #[cfg(feature = "tokio")]
     pub fn tokio_on(mut self, runtime: tokio::runtime::Handle) -> Self {
         self.tokio = crate::bridge::runtime::RuntimeChoice::Given(runtime);
@@ -456,7 +461,10 @@ impl Builder {
         let stacks = stacks.transpose().map_err(|error| BuildError::Stacks(error.into()))?;
         let handlers = Registry::new(self.handlers)?;
         #[cfg(feature = "tokio")]
-        let bridge = crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock)?;
+        let threads = crate::bridge::threads::Threads::default();
+        #[cfg(feature = "tokio")]
+        let bridge =
+            crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock, threads.begin())?;
         let id = next_id()?;
         let world = if self.test_clock {
             World::test(self.seed.unwrap_or(0))
@@ -500,6 +508,8 @@ impl Builder {
         if !self.callers_drive {
             shared.start_first_thread().map_err(BuildError::Thread)?;
         }
+        #[cfg(feature = "tokio")]
+        threads.connect(&shared);
         crate::scheduler::reach::make_reachable(&shared);
         Ok(Scheduler(Arc::new(Owner(shared))))
     }

@@ -24,6 +24,8 @@ use crate::process::slot;
 use crate::process::slot::{Parent, Pin, Ready, Slot};
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::entries;
+use crate::scheduler::entries::Turn;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::shared::Shared;
@@ -35,8 +37,28 @@ use crate::scheduler::wait_cycle::RegisteredRoot;
 pub(crate) enum Current {
     /// The thread is a worker.
     Seat(Rc<LocalWorker>),
-    /// The thread is in `block_on`.
-    Outside(Arc<Shared>),
+    /// The thread is a worker, and the user has entered schedulers on it since it is one
+    /// (`entries`). This is a variant of its own so that other workers need not look for entries.
+    SeatWithEntries(Rc<LocalWorker>),
+    /// The thread is in `block_on`, or works for the scheduler without being one of its workers.
+    Outside {
+        shared: Arc<Shared>,
+        /// The process for which the thread works.
+        on_behalf_of: Option<Pid>,
+    },
+}
+
+impl Current {
+    pub(crate) fn outside(shared: Arc<Shared>) -> Self {
+        Self::Outside { shared, on_behalf_of: None }
+    }
+
+    fn local(&self) -> Option<&Rc<LocalWorker>> {
+        match self {
+            Self::Seat(local) | Self::SeatWithEntries(local) => Some(local),
+            Self::Outside { .. } => None,
+        }
+    }
 }
 
 thread_local! {
@@ -89,13 +111,81 @@ impl Deref for Hold {
     }
 }
 
-/// Returns the scheduler that this thread works for or waits in.
+/// Returns the scheduler of the worker that this thread is, unless the user has entered schedulers
+/// on it.
 #[inline]
-pub(crate) fn here() -> Option<Hold> {
+pub(crate) fn seat() -> Option<Hold> {
     CURRENT.with(|here| match &**here.borrow() {
         Some(Current::Seat(local)) => Some(Hold::Seat(Rc::clone(local))),
-        Some(Current::Outside(shared)) => Some(Hold::Shared(Arc::clone(shared))),
-        None => None,
+        _ => None,
+    })
+}
+
+/// Returns the scheduler that this thread has entered, or works for, or waits in.
+#[inline]
+pub(crate) fn here() -> Option<Hold> {
+    seat().or_else(entered)
+}
+
+#[cold]
+#[inline(never)]
+fn entered() -> Option<Hold> {
+    CURRENT.with(|here| {
+        let here = here.borrow();
+        let step = here.as_ref().and_then(Current::local).map_or(0, |local| step_of(local));
+        if let Some(shared) = entries::latest(step) {
+            return Some(Hold::Shared(shared));
+        }
+        Some(match here.as_ref()? {
+            Current::Seat(local) | Current::SeatWithEntries(local) => Hold::Seat(Rc::clone(local)),
+            Current::Outside { shared, .. } => Hold::Shared(Arc::clone(shared)),
+        })
+    })
+}
+
+fn step_of(local: &LocalWorker) -> u64 {
+    // Relaxed: this thread writes it.
+    local.shared.seat(local.seat).step.load(Relaxed)
+}
+
+/// Makes `shared` the scheduler of this thread until the entry with the returned number is removed.
+pub(crate) fn add_entry(shared: Arc<Shared>) -> u64 {
+    let step = CURRENT.with(|here| {
+        let mut here = here.borrow_mut();
+        match here.take() {
+            Some(Current::Seat(local) | Current::SeatWithEntries(local)) => {
+                let step = step_of(&local);
+                **here = Some(Current::SeatWithEntries(local));
+                step
+            }
+            other => {
+                **here = other;
+                0
+            }
+        }
+    });
+    entries::add(shared, step)
+}
+
+/// Removes an entry, if its turn has not done so.
+pub(crate) fn remove_entry(number: u64) {
+    entries::remove_number(number);
+    CURRENT.with(|here| {
+        let mut here = here.borrow_mut();
+        match here.take() {
+            Some(Current::SeatWithEntries(local)) if !entries::has_any() => {
+                **here = Some(Current::Seat(local));
+            }
+            other => **here = other,
+        }
+    });
+}
+
+/// Returns the process on whose behalf this thread works without running it.
+pub(crate) fn on_behalf_of() -> Option<Pid> {
+    CURRENT.with(|here| match &**here.borrow() {
+        Some(Current::Outside { on_behalf_of, .. }) => *on_behalf_of,
+        _ => None,
     })
 }
 
@@ -118,26 +208,27 @@ pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn Relay>> {
 }
 
 /// Makes a thread belong to a scheduler until the guard is dropped.
-pub(crate) struct Entered(Option<Current>);
+pub(crate) struct Entered {
+    before: Option<Current>,
+    #[expect(dead_code, reason = "held for its drop")]
+    turn: Turn,
+}
 
 impl Entered {
     pub(crate) fn enter(here: Current) -> Self {
-        Self(put(Some(here)))
+        Self { before: put(Some(here)), turn: Turn::begin() }
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        drop(put(self.0.take()));
+        drop(put(self.before.take()));
     }
 }
 
 /// Makes this thread belong to `here`, and returns what it belonged to before.
 fn put(here: Option<Current>) -> Option<Current> {
-    let local = match &here {
-        Some(Current::Seat(local)) => Some(NonNull::from(&**local)),
-        _ => None,
-    };
+    let local = here.as_ref().and_then(Current::local).map(|local| NonNull::from(&**local));
     let before = CURRENT.with(|place| place.replace(ManuallyDrop::new(here)));
     LOCAL.set(local);
     ManuallyDrop::into_inner(before)
@@ -156,10 +247,7 @@ pub(crate) struct Section(
 
 impl Section {
     pub(crate) fn enter() -> Self {
-        let local = CURRENT.with(|here| match &**here.borrow() {
-            Some(Current::Seat(local)) => Some(Rc::clone(local)),
-            _ => None,
-        });
+        let local = CURRENT.with(|here| here.borrow().as_ref().and_then(Current::local).cloned());
         if let Some(local) = &local {
             local.enter_section();
         }

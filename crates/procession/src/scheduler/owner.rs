@@ -34,6 +34,13 @@ pub(crate) struct Owner(pub(crate) Arc<Shared>);
 /// Returns the scheduler that new processes of this thread belong to.
 #[inline]
 pub(crate) fn here() -> Hold {
+    // Spelled out, because each spawn of a process passes here.
+    current::seat().unwrap_or_else(elsewhere)
+}
+
+#[cold]
+#[inline(never)]
+fn elsewhere() -> Hold {
     current::here().unwrap_or_else(|| Hold::Shared(Arc::clone(Scheduler::global().shared())))
 }
 

@@ -536,6 +536,8 @@ pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
         let _ = cpus.bind_this_thread();
     }
     let on_stop = threads.on_stop.clone();
+    // For the hooks. `sit` enters the seat itself.
+    let _entered = Entered::enter(Current::outside(Arc::clone(&shared)));
     if let Some(on_start) = &threads.on_start {
         drop(guarded(|| on_start()));
     }

@@ -10,24 +10,24 @@ use crate::sync::wait_list::{Another, Place, wake};
 
 /// A waiter at a bell. If it is dropped after its release and before it is [done](Self::done), it
 /// passes its notice on, provided that the notice may go to another waiter.
-pub(super) struct BellListener<'a, S = ()> {
+pub(crate) struct BellListener<'a, S = ()> {
     pub(super) bell: &'a Bell<S>,
     pub(super) place: Option<Place>,
     notice: Option<Notice>,
 }
 
 impl<'a, S> BellListener<'a, S> {
-    pub(super) fn new(bell: &'a Bell<S>) -> Self {
+    pub(crate) fn new(bell: &'a Bell<S>) -> Self {
         Self { bell, place: None, notice: None }
     }
 
     /// Returns `true` once it has begun to listen.
-    pub(super) fn listens(&self) -> bool {
+    pub(crate) fn listens(&self) -> bool {
         self.place.is_some() || self.notice.is_some()
     }
 
     /// Begins to listen if `listens` returns `true`. Both happen in one critical section.
-    pub(super) fn listen(
+    pub(crate) fn listen(
         &mut self,
         task: &TaskContext<'_>,
         listens: impl FnOnce(&mut S) -> bool,
@@ -42,7 +42,7 @@ impl<'a, S> BellListener<'a, S> {
     }
 
     /// Waits until the listener is released.
-    pub(super) fn poll(&mut self, task: &TaskContext<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, task: &TaskContext<'_>) -> Poll<()> {
         if self.notice.is_none() {
             self.notice = self.bell.look(&mut self.place, &mut Another::of(task.waker()));
         }
@@ -54,7 +54,7 @@ impl<'a, S> BellListener<'a, S> {
     }
 
     /// Stops listening. Returns `true` if the listener was released before.
-    pub(super) fn leave(&mut self) -> bool {
+    pub(crate) fn leave(&mut self) -> bool {
         if let Some(place) = self.place.take() {
             match self.bell.leave(place) {
                 Ok(notice) => self.notice = Some(notice),
@@ -65,7 +65,7 @@ impl<'a, S> BellListener<'a, S> {
     }
 
     /// Marks the notice as acted on, so that it is not passed on.
-    pub(super) fn done(&mut self) {
+    pub(crate) fn done(&mut self) {
         self.notice = None;
     }
 }

@@ -11,8 +11,11 @@ use procession::compat::compat;
 use procession::coroutine::spawn_coroutine;
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine};
 use procession::net::{TcpListener, TcpStream};
+use procession::relations::{Named, register, whereis};
+use procession::relay::DeadLetter;
 use procession::{
-    Event, Exit, Scheduler, blocking, coroutine, current_pid, sleep, spawn, timeout, yield_now,
+    Context, Event, Exit, Reply, Scheduler, blocking, coroutine, current_pid, sleep, spawn, start,
+    timeout, yield_now,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener as TokioListener, TcpStream as TokioStream};
@@ -516,4 +519,54 @@ fn a_single_future_of_tokio_is_refused_on_the_test_clock_and_uses_the_runtime_th
         (id(), compat(async move { id() }).expect("it is in a context").await)
     });
     assert_eq!(of_scheduler, of_future);
+}
+
+/// Goal: whatever tokio runs for a scheduler finds the names of that scheduler, as the handlers of
+/// a server on `tokio::spawn` need it.
+#[test]
+fn tasks_and_blocking_tasks_of_tokio_are_on_the_scheduler_beside_them() {
+    for scheduler in all_kinds() {
+        scheduler.block_on(async {
+            let store = start(|mut cx: Context<Reply<u32>>| async move {
+                while let Some(reply) = cx.recv().await {
+                    reply.send(7);
+                }
+            });
+            register("store", store.pid()).expect("the name is free");
+            let handler = tokio::spawn(async move {
+                let nested = tokio::spawn(async { whereis("store") });
+                let store = Named::<Reply<u32>>::new("store");
+                let answer = store.call(|reply| reply, Duration::from_secs(20));
+                (answer.await, nested.await.expect("it does not panic"), current_pid())
+            });
+            let found = handler.await.expect("it does not panic");
+            let (answer, name, process) = found;
+            assert_eq!(answer.expect("it is answered"), 7);
+            assert_eq!((name, process), (Some(store.pid()), None));
+            let blocks = tokio::task::spawn_blocking(|| {
+                let job = procession::spawn_blocking(|| whereis("store"));
+                (spawn(async {}).pid().scheduler(), job.join())
+            });
+            let place = blocks.await.expect("it does not panic");
+            assert_eq!(place, (scheduler.id(), Ok(Some(store.pid()))));
+        });
+    }
+}
+
+/// Goal: the threads of the runtime, which belong to the scheduler, do not keep it. Method: a hook
+/// of the scheduler is dropped with its memory.
+#[test]
+fn a_bridged_scheduler_is_freed_once_it_has_ended() {
+    for width in [1, 2] {
+        let (frees, freed) = mpsc::channel::<()>();
+        let hook = move |_: DeadLetter<'_>| frees.send(()).expect("the test listens");
+        let builder = Scheduler::builder().worker_threads(width).tokio().on_dead_letter(hook);
+        let scheduler = builder.build().expect("the system has threads");
+        scheduler.block_on(async {
+            let threads = tokio::task::spawn_blocking(|| spawn(async {}).pid().scheduler());
+            assert_eq!(threads.await.expect("it does not panic"), scheduler.id());
+        });
+        drop(scheduler);
+        soon_closed(&freed);
+    }
 }

@@ -21,11 +21,13 @@ mod contracts;
 mod coroutines;
 mod ends;
 mod fairness;
+mod here;
 mod hostile;
 #[cfg(all(
     feature = "client",
     feature = "http2",
     feature = "serve",
+    feature = "signal",
     feature = "tls",
     feature = "tokio-io"
 ))]
@@ -47,6 +49,8 @@ mod scene;
 mod seeded;
 mod select;
 mod shutdown;
+#[cfg(feature = "signal")]
+mod signals;
 mod sockets;
 mod spawn;
 mod stalls;

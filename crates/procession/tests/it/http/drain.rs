@@ -268,10 +268,7 @@ const CHILD: &str = "PROCESSION_TEST_DRAIN";
 /// Serves under a supervisor that also has what the service needs. Prints the address, and in the
 /// end how many requests had begun.
 fn serve_until_sigterm() {
-    let (mut signal, raised) =
-        std::os::unix::net::UnixStream::pair().expect("the system has descriptors");
-    signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, raised)
-        .expect("it is a signal");
+    let asked = procession::signal::terminate();
     let scheduler = threaded(2);
     let count = Arc::new(AtomicU32::new(0));
     let counts = Arc::clone(&count);
@@ -299,9 +296,7 @@ fn serve_until_sigterm() {
         });
         let tree = Supervisor::rest_for_one().child(store.name("store")).child(http);
         let _tree = tree.start().await.expect("it starts");
-        procession::spawn_blocking(move || signal.read_exact(&mut [0]).expect("it is raised"))
-            .await
-            .expect("it does not panic");
+        asked.await.expect("the system has descriptors");
         assert!(scheduler.shutdown(SECOND * 20).await.is_empty());
     });
     println!("begun {}", count.load(Relaxed));

@@ -1,0 +1,77 @@
+//! Requests to end the program.
+
+use std::ffi::c_int;
+use std::future::pending;
+use std::io;
+use std::sync::Arc;
+
+use procession_sync::atomic::Ordering::Acquire;
+
+use super::listener::{Signal, SignalKind, signal};
+use super::relay::Relay;
+use crate::sync::select::Select;
+
+/// Treats SIGINT and SIGTERM as requests to end the program: the first asks for an orderly end, the
+/// second ends the program at once.
+///
+/// [`Scheduler::run_until_signal`](crate::Scheduler::run_until_signal) does what a service needs.
+/// This is for programs with an order of their own.
+///
+/// # Errors
+/// See [`signal`].
+pub fn end_request() -> io::Result<EndRequest> {
+    drop(signal(SignalKind::interrupt())?);
+    let relay = Arc::clone(signal(SignalKind::terminate())?.relay());
+    relay.begin_request();
+    Ok(EndRequest { relay })
+}
+
+/// A request to end the program, which a signal may make while this exists. See [`end_request`].
+///
+/// While one exists, the second of all SIGINT and SIGTERM ends the program in the handler of the
+/// signal, with the exit code 128 plus the number of the signal. If several exist, they hear of the
+/// same request. Once all are dropped, the next one begins anew.
+#[derive(Debug)]
+#[must_use = "dropping it ends its effect"]
+pub struct EndRequest {
+    relay: Arc<Relay>,
+}
+
+impl EndRequest {
+    /// Returns the signal that has asked the program to end, if one has.
+    pub fn signal(&self) -> Option<SignalKind> {
+        // Ordering: Acquire pairs with the exchange in the handler.
+        let number = self.relay.asked.load(Acquire);
+        (number != 0).then(|| SignalKind::from_raw(number as c_int))
+    }
+
+    /// Waits until a signal has asked the program to end. If one has before, returns it at once.
+    ///
+    /// # Cancellation
+    /// If the future is dropped, nothing is lost.
+    pub async fn asked(&self) -> SignalKind {
+        loop {
+            let listen = |kind| Signal::new(Arc::clone(&self.relay), kind);
+            let mut interrupt = listen(SignalKind::interrupt());
+            let mut terminate = listen(SignalKind::terminate());
+            // Looked at after the listeners have begun: the handler notes the request before they
+            // hear of it.
+            if let Some(signal) = self.signal() {
+                return signal;
+            }
+            let heard = Select::new()
+                .wait_for(interrupt.recv(), |heard| heard)
+                .wait_for(terminate.recv(), |heard| heard);
+            if heard.await.is_none() {
+                // No request can come any more.
+                pending::<()>().await;
+            }
+        }
+    }
+}
+
+impl Drop for EndRequest {
+    fn drop(&mut self) {
+        self.relay.end_request();
+    }
+}

@@ -1,0 +1,132 @@
+//! The main function of a service.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io::{self, Write as _};
+use std::pin::pin;
+use std::process::{ExitCode, Termination};
+use std::task::Poll;
+use std::time::Duration;
+
+use super::listener::SignalKind;
+use super::request::end_request;
+use crate::observe::snapshot::UnfinishedProcess;
+use crate::scheduler::owner::Scheduler;
+
+impl Scheduler {
+    /// Runs `future` on this thread until it is complete or the program is asked to end, and then
+    /// ends the scheduler in order. This is the `main` of a service:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession::Scheduler;
+    /// use procession::signal::Stopped;
+    ///
+    /// fn main() -> std::io::Result<Stopped<()>> {
+    ///     Scheduler::global().run_until_signal(Duration::from_secs(10), async {
+    ///         // Starts a supervisor, and waits for its end. Here, it has nothing to do.
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// 1. Polls `future` as [`block_on`](Self::block_on) does, until it completes or the first
+    ///    SIGINT or SIGTERM comes.
+    /// 2. Drops `future`, so that a server in it accepts no more connections.
+    /// 3. Calls [`shutdown`](Self::shutdown) with `deadline`: processes may clean up.
+    ///
+    /// The second SIGINT or SIGTERM ends the program at once, with the exit code 128 plus the
+    /// number of the signal. No destructor runs then, and output in buffers is lost.
+    ///
+    /// What comes back is the exit of the program: return it from `main` (see [`Stopped`]).
+    ///
+    /// # Errors
+    /// The system's error, if it has no descriptor or no thread left to listen to signals with.
+    /// `future` is dropped then, and the scheduler goes on.
+    ///
+    /// # Blocking
+    /// Like [`block_on`](Self::block_on).
+    ///
+    /// # Panics
+    /// Panics if `future` panics, and where [`block_on`](Self::block_on) panics. The scheduler is
+    /// not ended then.
+    pub fn run_until_signal<F: Future>(
+        &self,
+        deadline: Duration,
+        future: F,
+    ) -> io::Result<Stopped<F::Output>> {
+        let request = end_request()?;
+        Ok(self.block_on(async {
+            let output = {
+                let (mut future, mut asked) = (pin!(future), pin!(request.asked()));
+                poll_fn(|task| match future.as_mut().poll(task) {
+                    Poll::Ready(output) => Poll::Ready(Some(output)),
+                    Poll::Pending => asked.as_mut().poll(task).map(|_| None),
+                })
+                .await
+            };
+            let unfinished = self.shutdown(deadline).await;
+            Stopped { output, signal: request.signal(), unfinished }
+        }))
+    }
+}
+
+/// The end of [`Scheduler::run_until_signal`].
+///
+/// As the result of `main`, it decides the exit code of the program. If processes have not ended by
+/// the deadline, it prints them on standard error and fails. Otherwise, if the future completed,
+/// its output decides. An orderly end that a signal asked for is a success.
+#[derive(Debug)]
+#[must_use = "return it from `main`, where it decides the exit code"]
+pub struct Stopped<T> {
+    output: Option<T>,
+    signal: Option<SignalKind>,
+    unfinished: Vec<UnfinishedProcess>,
+}
+
+impl<T> Stopped<T> {
+    /// Returns the output of the future, or `None` if a signal came first.
+    pub fn output(&self) -> Option<&T> {
+        self.output.as_ref()
+    }
+
+    /// Returns the output of the future, or `None` if a signal came first.
+    pub fn into_output(self) -> Option<T> {
+        self.output
+    }
+
+    /// Returns the first signal that asked the program to end, if one did. If the future completed
+    /// first, the signal came during the shutdown.
+    pub fn signal(&self) -> Option<SignalKind> {
+        self.signal
+    }
+
+    /// Returns the processes that had not ended by the deadline.
+    pub fn unfinished(&self) -> &[UnfinishedProcess] {
+        &self.unfinished
+    }
+}
+
+impl<T> fmt::Display for Stopped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.signal {
+            Some(signal) => write!(f, "stopped by {signal}")?,
+            None => f.write_str("stopped")?,
+        }
+        for UnfinishedProcess { pid, label, location, state, .. } in &self.unfinished {
+            let label = label.as_deref().unwrap_or("a process");
+            write!(f, "\n{label} ({pid}, spawned at {location}) had not ended: {state:?}")?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Termination> Termination for Stopped<T> {
+    fn report(self) -> ExitCode {
+        if !self.unfinished.is_empty() {
+            // Ignored: if standard error is closed, the exit code must do.
+            let _ = writeln!(io::stderr(), "{self}");
+            return ExitCode::FAILURE;
+        }
+        self.output.map_or(ExitCode::SUCCESS, Termination::report)
+    }
+}
