@@ -71,6 +71,7 @@ invariant! {
     OnceCell: "sync::OnceCell<T>";
     Pooled: "pool::Pooled<'static, T>";
     Recv: "mailbox::Recv<'static, T>";
+    Recipient: "mailbox::Recipient<T>";
     Receiver: "sync::channel::Receiver<T>";
     Receiving: "sync::channel::Receiving<'static, T>";
     Reply: "Reply<T>";

@@ -31,7 +31,7 @@ impl SupervisorRef {
     /// Returns the supervisor that is this process, or `None` if the process has ended or is no
     /// supervisor. Together with [`which`](Self::which), it finds nested supervisors.
     pub fn of(pid: Pid) -> Option<Self> {
-        find(pid).and_then(Address::of).map(Self)
+        Address::of(pid).ok().map(Self)
     }
 
     /// Returns the PID of the supervisor.

@@ -7,6 +7,7 @@ mod mailboxes;
 mod marks;
 mod monitors;
 mod names;
+mod recipients;
 mod relays;
 mod supervisors;
 
