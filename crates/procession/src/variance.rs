@@ -79,6 +79,10 @@ invariant! {
     RwLockReadGuard: "sync::RwLockReadGuard<'static, T>";
     RwLockWriteGuard: "sync::RwLockWriteGuard<'static, T>";
     ScopedHandle: "pool::ScopedHandle<'static, T>";
+    ChildSpecMessage: "supervisor::ChildSpec<procession::Address<T>>";
+    OnceSpecMessage: "supervisor::OnceSpec<T, ()>";
+    TemplateArgument: "supervisor::Template<T, ()>";
+    TemplateMessage: "supervisor::Template<(), T>";
     Sender: "sync::channel::Sender<T>";
     Sending: "sync::channel::Sending<'static, T>";
     SendWait: "mailbox::SendWait<'static, T>";

@@ -1,9 +1,7 @@
 //! The reactions of a supervisor to what happens to its children.
 
-use std::sync::Arc;
-
 use super::description::Request;
-use super::error::{ChildError, StartError};
+use super::error::{ChildError, StartError, StartReason};
 use super::policy::{AutoShutdown, Restart, Strategy};
 use super::tree::{ChildState, Tree};
 use crate::relations::signal::MonitorRef;
@@ -15,14 +13,14 @@ impl Tree {
         if let Some(child) = self.children.get_mut(&key) {
             child.state = ChildState::Running(pid, monitor, now);
             child.is_new = false;
-            if let Some(started) = child.started.take() {
-                started.send(Ok(pid));
+            if let (Some(started), Some(process)) = (child.started.take(), child.process.take()) {
+                started.send(Ok(process));
             }
         }
     }
 
     /// Notes that the start of a child failed. The child has no process now.
-    pub(super) fn fail_start(&mut self, key: u64, reason: Arc<str>, now: u64) {
+    pub(super) fn fail_start(&mut self, key: u64, reason: StartReason, now: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
         if self.started.is_none() {
             let id = child.spec.id.clone().unwrap_or_else(|| format!("#{key}").into());
@@ -102,7 +100,7 @@ impl Tree {
             return;
         }
         if let Some(started) = child.started.take() {
-            started.send(Err(ChildError::Start(Arc::from("it was stopped"))));
+            started.send(Err(ChildError::Start("it was stopped".into())));
         }
         if temporary || self.is_dynamic() {
             self.forget(key);

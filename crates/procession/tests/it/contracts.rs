@@ -1,6 +1,7 @@
 //! The relations of processes: links, monitors, exit signals, names, scopes, supervisors.
 
 mod calls;
+mod children;
 mod commands;
 mod links;
 mod mailboxes;

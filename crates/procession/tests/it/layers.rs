@@ -45,7 +45,10 @@ const ROOMS: &[(&str, &str)] = &[
         "bridge coroutine io machine mailbox observe process relations spawn sys time util watchdog",
     ),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
-    ("supervisor", "coroutine machine mailbox process relations scheduler sys time"),
+    (
+        "supervisor",
+        "coroutine machine mailbox process relations scheduler spawn sys time util variance",
+    ),
     ("sync", "process scheduler time util"),
     ("sys", "io scheduler"),
     ("time", "process scheduler sys util"),
