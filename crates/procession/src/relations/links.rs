@@ -330,6 +330,23 @@ pub fn send_exit(pid: Pid, exit: Exit) -> bool {
     find(pid).map(|slot| deliver(&slot, from, exit, Cause::Sent)).is_some()
 }
 
+/// Asks the process with a PID to end. Returns `true` if the process exists. See
+/// [`Scheduler::cancel`](crate::Scheduler::cancel).
+///
+/// ```
+/// procession::run(async {
+///     let server = procession::start(|mut cx: procession::Context<()>| async move {
+///         while cx.recv().await.is_some() {}
+///     });
+///     assert!(procession::relations::cancel(server.pid()));
+///     assert_eq!(server.await, Ok(()));
+/// });
+/// ```
+pub fn cancel(pid: Pid) -> bool {
+    crate::scheduler::budget::spend();
+    find(pid).map(|slot| crate::process::wake::cancel(&slot)).is_some()
+}
+
 /// Makes `own` receive one down when the other process ends.
 pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
     let (monitor, pid) = (MonitorRef::draw(), own.pid());
