@@ -132,8 +132,8 @@
 //! rest for one also starts the stopped children that it covers.
 //!
 //! A restarted child is a new process, with a new PID and an empty mailbox. The messages in the old
-//! mailbox are discarded, as at every end. An address of the old process stays an address of the old
-//! process. Other processes reach the child by its [name](ChildSpec::name), through
+//! mailbox are discarded, as at every end. An address of the old process stays an address of the
+//! old process. Other processes reach the child by its [name](ChildSpec::name), through
 //! [`Named`](crate::relations::names::Named).
 //!
 //! Each restart counts, even if the start fails. If there are more than `intensity` restarts within
@@ -203,8 +203,8 @@
 //! # Differences from OTP
 //!
 //! - Ids are strings.
-//! - A [`Template`] is a value of the program and not a part of the supervisor, so that the compiler
-//!   checks its argument.
+//! - A [`Template`] is a value of the program and not a part of the supervisor, so that the
+//!   compiler checks its argument.
 //! - A stop begins with a cancel. [`Stop::Signal`] is OTP's way.
 //! - The window of the intensity is exact. OTP's is coarse.
 //! - A supervisor answers requests while a child starts or stops.

@@ -22,8 +22,9 @@
 //!   message into the mailbox, and wake it. A state machine takes its messages first, and frees
 //!   their room all at once when it receives them.
 //! - Reserve, by a sender whose message is made only once it will be accepted: count a message that
-//!   is not there yet, if there is room and no sender waits. `Fill` puts the message in, and returns
-//!   it if the mailbox was closed meanwhile. A sender that gives up frees the room, as a take does.
+//!   is not there yet, if there is room and no sender waits. `Fill` puts the message in, and
+//!   returns it if the mailbox was closed meanwhile. A sender that gives up frees the room, as a
+//!   take does.
 //! - Withdraw, by a sender that gives up: leave the queue. A sender that is not in the queue has
 //!   had its message accepted.
 //! - Close: take all entries out. The message of each waiting sender goes to `returned`, and the

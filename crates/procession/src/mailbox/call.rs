@@ -159,15 +159,15 @@ impl<T> Drop for Caller<T> {
     }
 }
 
-/// Sends a message with a [`Reply`] in it to the process with a PID, and waits for the reply, for at
-/// most `timeout`. The type of the message is checked.
+/// Sends a message with a [`Reply`] in it to the process with a PID, and waits for the reply, for
+/// at most `timeout`. The type of the message is checked.
 ///
 /// If the process belongs to this program, this is [`Address::call`]. Otherwise the scheduler's
 /// [`Relay`](crate::relay::Relay) carries the message, as with [`send`](crate::mailbox::send()).
 ///
 /// # Errors
-/// Returns [`CallError`] as [`Address::call`] does, and also if the process receives another type or
-/// the relay refuses the message.
+/// Returns [`CallError`] as [`Address::call`] does, and also if the process receives another type
+/// or the relay refuses the message.
 ///
 /// # Cancellation
 /// See [`Address::call`].

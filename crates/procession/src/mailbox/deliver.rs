@@ -70,7 +70,8 @@ pub(crate) fn finish_offer<M: Send + 'static>(
     Ok(())
 }
 
-/// Delivers the message that `make` makes. If the process does not accept one, `make` is not called.
+/// Delivers the message that `make` makes. If the process does not accept one, `make` is not
+/// called.
 ///
 /// If the process ends while the message is made, the message counts as accepted and discarded, as
 /// one that was accepted just before the end.

@@ -110,8 +110,8 @@ impl<N: Send + 'static> Recipient<N> {
         self.process.is_alive()
     }
 
-    /// Puts a message into the mailbox. It never blocks, and messages of one sender arrive in order,
-    /// as with [`Address::send`].
+    /// Puts a message into the mailbox. It never blocks, and messages of one sender arrive in
+    /// order, as with [`Address::send`].
     ///
     /// # Errors
     /// [`SendError`] returns the message, as it was, if the process has ended or its mailbox is

@@ -180,8 +180,8 @@ impl<T> ChildSpec<T> {
         }
     }
 
-    /// Sets the id, which is unique among the children of a supervisor. Only the children of dynamic
-    /// supervisors may have none.
+    /// Sets the id, which is unique among the children of a supervisor. Only the children of
+    /// dynamic supervisors may have none.
     pub fn id(mut self, id: impl Into<Arc<str>>) -> Self {
         self.id = Some(id.into());
         self

@@ -1,8 +1,8 @@
 //! Children that are made from a value which moves into them.
 //!
-//! `[moved]`: the value is in its cell until a process has it. A start takes the value out, and puts
-//! it back if the process is refused. A supervisor starts a process and answers the request in one
-//! step, which nothing interrupts, so an error means that no process has the value.
+//! `[moved]`: the value is in its cell until a process has it. A start takes the value out, and
+//! puts it back if the process is refused. A supervisor starts a process and answers the request in
+//! one step, which nothing interrupts, so an error means that no process has the value.
 
 use std::fmt;
 use std::future::Future;
@@ -80,8 +80,8 @@ impl<V> Drop for Moved<V> {
 /// The description of a child that is made from a value which moves into it, such as a connection.
 ///
 /// The closure runs once, so the child is [temporary](Restart::Temporary): it is never restarted,
-/// and forgotten when it ends. [`SupervisorRef::start_once`] starts it. If the start is refused, the
-/// closure comes back, with everything that it has captured.
+/// and forgotten when it ends. [`SupervisorRef::start_once`] starts it. If the start is refused,
+/// the closure comes back, with everything that it has captured.
 ///
 /// Many children of one kind come from a [`Template`], whose refused argument comes back as it was.
 ///
@@ -224,9 +224,9 @@ type Start<A> = dyn Fn(SpawnOptions, A) -> Result<Spawned, SpawnError<A>> + Send
 /// use procession::supervisor::{Supervisor, Template};
 ///
 /// procession::run(async {
-///     let multiplier = Template::new(|mut cx: Context<(u32, Reply<u32>)>, factor: u32| async move {
+///     let multiplier = Template::new(|mut cx: Context<(u32, Reply<u32>)>, by: u32| async move {
 ///         while let Some((number, reply)) = cx.recv().await {
-///             reply.send(number * factor);
+///             reply.send(number * by);
 ///         }
 ///     });
 ///     let multipliers = Supervisor::dynamic().start().await?;

@@ -8,7 +8,6 @@ use procession::{Address, Context, Exit, Reply, Scheduler, SpawnOptions, start};
 use procession_sync::Arc;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::thread;
 
 use super::HOUR;
 use crate::scene::{assert_conserved, driven, panic_quietly, threaded};
@@ -159,7 +158,7 @@ fn each_message_is_received_refused_or_discarded_when_the_receiver_ends_amid_the
             }
         });
         let numbers = receiver.map(Part::Number);
-        let (accepted, refused) = thread::spawn(move || {
+        let (accepted, refused) = {
             let (mut accepted, mut refused) = (0, 0);
             while accepted < MANY && numbers.is_alive() {
                 match numbers.send(accepted) {
@@ -171,9 +170,7 @@ fn each_message_is_received_refused_or_discarded_when_the_receiver_ends_amid_the
                 }
             }
             (accepted, refused)
-        })
-        .join()
-        .expect("it does not panic");
+        };
         assert_eq!(receiver.join(), Ok(()));
         assert_conserved(&scheduler);
         assert!(accepted >= received.load(Relaxed), "{accepted} accepted, {refused} refused");
