@@ -216,6 +216,7 @@ fn serve(
             };
             give(lua, procession::relations::send_exit(arguments.target(0)?, exit))
         }
+        b"cancel" => give(lua, procession::relations::cancel(arguments.target(0)?)),
         b"now" => give(lua, Instant::now().saturating_duration_since(start).as_secs_f64() * 1000.0),
         b"encode" => give(lua, &*json::encode(&arguments.value(0)?)?),
         b"decode" => give(lua, json::decode(&arguments.bytes(0)?)?),
@@ -255,11 +256,13 @@ fn reply(arguments: &Arguments) -> Result<bool, String> {
     Ok(send(*from, answer))
 }
 
-/// Spawns a process of the program, linked if the first argument is 1.
+/// Spawns a process of the program. It is linked if the first argument is 1, and cancelled at the
+/// end of this process if that is 2.
 fn spawn(arguments: &Arguments, program: &Program) -> Result<Pid, String> {
     let options = SpawnOptions::new();
     let options = match arguments.integer(0)? {
         1 => options.link(),
+        2 => options.scoped(),
         _ => options,
     };
     let child = program.spawn_with(options, &arguments.text(1)?, arguments.rest(2)?);

@@ -18,8 +18,9 @@ function socket:forget() return check(native("forget", self)) end
 function socket:address() return check(native("address", self)) end
 
 -- Serves until a cancel. Each connection has a process, which calls the global function `name` with
--- the connection and the other arguments. After a cancel no more connections are accepted, and the
--- function returns once all of these processes have ended.
+-- the connection and the other arguments. After a cancel the listener is closed, these processes are
+-- cancelled, and the function returns once all of them have ended. If the server ends in another
+-- way, they are cancelled, too.
 function net.serve(listener, name, ...)
   local serving, count = {}, 0
   -- Only messages about the end of a process are expected. All others are dropped.
@@ -34,7 +35,7 @@ function net.serve(listener, name, ...)
   while true do
     local connection, cause = listener:accept()
     if connection then
-      local ok, pid = native("spawn", 0, name, connection, ...)
+      local ok, pid = native("spawn", 2, name, connection, ...)
       if ok then
         -- With this, the descriptor is freed when the process of the connection ends. Otherwise it
         -- would stay open until Lua collects the garbage of this process.
@@ -54,6 +55,8 @@ function net.serve(listener, name, ...)
     end
     repeat until not note(0)
   end
+  listener:close()
+  for pid in pairs(serving) do process.cancel(pid) end
   while count > 0 do note(1000) end
 end
 

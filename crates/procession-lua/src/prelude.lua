@@ -140,6 +140,7 @@ function process.self() return check(native("self")) end
 function process.register(name) return check(native("register", name)) end
 function process.whereis(name) return check(native("whereis", name)) end
 function process.exit(to, reason) return check(native("exit", to, reason or "shutdown")) end
+function process.cancel(to) return check(native("cancel", to)) end
 function process.reply(call, value) return check(native("reply", call, value)) end
 function process.receive(timeout) return check(yield("receive", timeout)) end
 function process.call(to, request, timeout) return try(yield("call", to, request, timeout)) end

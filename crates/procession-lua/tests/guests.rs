@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use procession::command::{CommandId, Completion};
 use procession::mailbox::WhenFull;
-use procession::{Exit, Scheduler, SpawnOptions};
-use procession_lua::{Message, Program, Value};
+use procession::net::TcpStream;
+use procession::relations::{Named, whereis};
+use procession::supervisor::{ChildSpec, Stop, Supervisor};
+use procession::{Exit, Pid, Scheduler, SpawnOptions, yield_now};
+use procession_lua::{Guest, Message, Program, Value};
 
 /// Longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -354,4 +357,116 @@ fn a_program_that_is_being_loaded_is_no_process_yet() {
         assert!(answer.starts_with("false"), "{call}: {answer}");
         assert!(answer.contains("the process has not started yet"), "{call}: {answer}");
     }
+}
+
+/// A store that answers a request once it is told to, and a server that asks the store.
+const SERVICE: &str = "
+    function store()
+      process.register('store')
+      local asked, call = process.receive()
+      process.send('test', 'asked')
+      process.receive()
+      process.reply(call, asked)
+      process.receive()
+    end
+    function answer(request)
+      if request.path == '/plain' then return 'plain' end
+      return assert(process.call('store', 'kept'))
+    end
+    function server()
+      process.register('server')
+      local listener = assert(net.listen('127.0.0.1:0'))
+      process.send('test', listener:address())
+      http.serve(listener, 'answer', 3600000)
+    end";
+
+fn child(program: &Program, name: &'static str) -> ChildSpec<procession::Address<Message>> {
+    let program = program.clone();
+    let input = || Box::new(Vec::<Value>::new()) as procession::command::Value;
+    ChildSpec::machine(name, move || Guest::new(program.clone()), name, input)
+}
+
+/// Returns the next value that a guest sends to this process.
+async fn received(cx: &mut procession::Context<Message>) -> Value {
+    match cx.recv().await {
+        Some(Message::Plain(value)) => value,
+        other => panic!("guests send values, not {other:?}"),
+    }
+}
+
+async fn ask(stream: &mut TcpStream, path: &str) {
+    let request = format!("GET {path} HTTP/1.1\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("the server reads");
+}
+
+async fn read_all(stream: &mut TcpStream) -> String {
+    let (mut bytes, mut part) = (Vec::new(), [0; 256]);
+    while let Ok(count @ 1..) = stream.read(&mut part).await {
+        bytes.extend(&part[..count]);
+    }
+    String::from_utf8(bytes).expect("it is text")
+}
+
+#[test]
+fn a_server_that_its_supervisor_stops_answers_what_it_began_before_the_store_stops() {
+    let program = Program::load("test", SERVICE).expect("the source is valid Lua");
+    let scheduler = scheduler();
+    let test = scheduler.start(move |mut cx| async move {
+        procession::relations::register("test", cx.pid()).expect("the name is free");
+        let tree = Supervisor::rest_for_one()
+            .child(child(&program, "store"))
+            .child(child(&program, "server").stop(Stop::Within(TIMEOUT)))
+            .start()
+            .await
+            .expect("it starts");
+        let address = match received(&mut cx).await {
+            Value::String(bytes) => String::from_utf8(bytes.to_vec()).expect("it is text"),
+            other => panic!("it is an address: {other:?}"),
+        };
+        let connect = || TcpStream::connect(address.as_str());
+        let (mut asks, mut idle) = (connect().await.unwrap(), connect().await.unwrap());
+        // The idle connection is accepted, and may send another request.
+        ask(&mut idle, "/plain").await;
+        let mut answer = [0; 43];
+        idle.read_exact(&mut answer).await.expect("it answers");
+        ask(&mut asks, "/store").await;
+        assert_eq!(received(&mut cx).await, "asked".into());
+        let store = whereis("store").expect("it runs");
+        tree.cancel();
+        // The idle connection is closed, so the server drains.
+        assert_eq!(read_all(&mut idle).await, "");
+        // The listener is closed, at the latest when the wait of the server has ended.
+        while connect().await.is_ok() {
+            yield_now().await;
+        }
+        assert_eq!(whereis("store"), Some(store), "the store runs as long as the server");
+        Named::new("store").send(Message::from(Value::Nil)).expect("it runs");
+        let answer = read_all(&mut asks).await;
+        assert!(answer.ends_with("\r\n\r\nkept"), "{answer}");
+        assert_eq!(tree.await, Exit::Shutdown);
+    });
+    test.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the drain ends")).expect("it is right");
+}
+
+#[test]
+fn connections_of_a_server_that_is_killed_are_cancelled() {
+    let program = Program::load("test", SERVICE).expect("the source is valid Lua");
+    let scheduler = scheduler();
+    let test = scheduler.start(move |mut cx| async move {
+        procession::relations::register("test", cx.pid()).expect("the name is free");
+        let server = program.spawn("server", []).expect("it starts");
+        let Value::String(address) = received(&mut cx).await else { panic!("it is an address") };
+        let address = String::from_utf8(address.to_vec()).expect("it is text");
+        let mut idle = TcpStream::connect(address.as_str()).await.expect("it listens");
+        ask(&mut idle, "/plain").await;
+        let mut answer = [0; 43];
+        idle.read_exact(&mut answer).await.expect("it answers");
+        let pid: Pid = server.pid();
+        procession::relations::send_exit(pid, Exit::Killed);
+        assert_eq!(read_all(&mut idle).await, "");
+        while whereis("server").is_some() {
+            yield_now().await;
+        }
+    });
+    test.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("it ends")).expect("it is right");
 }

@@ -29,6 +29,6 @@ pub(crate) mod names;
 pub(crate) mod on_exit;
 pub(crate) mod signal;
 
-pub use self::links::{kill, link, send_exit, unlink};
+pub use self::links::{cancel, kill, link, send_exit, unlink};
 pub use self::names::{Named, RegisterError, register, whereis};
 pub use self::signal::{Down, ExitSignal, MonitorRef};

@@ -51,6 +51,49 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Children at run time
+//!
+//! A [dynamic](Supervisor::dynamic) supervisor begins without children, or with few, and gets more
+//! while it runs. A server that gives each connection a process is the usual case:
+//!
+//! ```
+//! use std::convert::Infallible;
+//! use procession::net::{TcpListener, TcpStream};
+//! use procession::supervisor::{Supervisor, Template};
+//! use procession::{Context, Exit};
+//!
+//! async fn greet(_: Context<Infallible>, mut stream: TcpStream) {
+//!     // Ignored: an error of a connection concerns only its client.
+//!     let _ = stream.write_all(b"hello").await;
+//! }
+//!
+//! procession::run(async {
+//!     let connections = Supervisor::dynamic().start().await?;
+//!     let template = Template::new(greet).label("connection");
+//!     let listener = TcpListener::bind("127.0.0.1:0").await?;
+//!     let mut client = TcpStream::connect(listener.local_addr()?).await?;
+//!     let (stream, _) = listener.accept().await?;
+//!     // If it is refused, the error gives the stream back.
+//!     connections.start_another(&template, stream).await?;
+//!     let mut text = [0; 5];
+//!     client.read_exact(&mut text).await?;
+//!     assert_eq!(&text, b"hello");
+//!     connections.cancel();
+//!     assert_eq!(connections.await, Exit::Shutdown);
+//!     Ok::<(), Box<dyn std::error::Error>>(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | what | started by | restarts | returns if refused |
+//! |---|---|---|---|
+//! | [`ChildSpec`]: one child | [`start_child`](SupervisorRef::start_child) | as described | the cause |
+//! | [`Template`]: many of one kind | [`start_another`](SupervisorRef::start_another) | none, or with a clone | the argument |
+//! | [`OnceSpec`]: a closure that runs once | [`start_once`](SupervisorRef::start_once) | none | the closure |
+//!
+//! Each of them gives the [`Address`](crate::Address) of the child. Other supervisors accept
+//! children at run time, too, but each child needs an id there, so they take no templates.
+//!
 //! # Defaults
 //!
 //! | what | default | for a supervisor as child |
@@ -58,7 +101,7 @@
 //! | [`intensity`] | 1 restart in 5 s | |
 //! | [`auto_shutdown`] | [`Never`](AutoShutdown::Never) | |
 //! | [`back_off`] | none: a restart is tried at once | |
-//! | [`restart`] | [`Permanent`](Restart::Permanent) | the same |
+//! | [`restart`] | [`Permanent`](Restart::Permanent); [`Temporary`](Restart::Temporary) for a [`Template`] or [`OnceSpec`] | the same |
 //! | [`stop`] | [`Within`](Stop::Within) 5 s | [`Wait`](Stop::Wait) |
 //! | [`significant`] | no | the same |
 //! | [`name`], bounded mailbox, worker | none | a name |
@@ -89,8 +132,9 @@
 //! rest for one also starts the stopped children that it covers.
 //!
 //! A restarted child is a new process, with a new PID and an empty mailbox. The messages in the old
-//! mailbox are discarded, as at every end. Other processes reach the child by its
-//! [name](ChildSpec::name), through [`Named`](crate::relations::names::Named).
+//! mailbox are discarded, as at every end. An address of the old process stays an address of the
+//! old process. Other processes reach the child by its [name](ChildSpec::name), through
+//! [`Named`](crate::relations::names::Named).
 //!
 //! Each restart counts, even if the start fails. If there are more than `intensity` restarts within
 //! the last `period`, the supervisor gives up. It stops its children and ends with
@@ -128,7 +172,7 @@
 //!
 //! They are errors of the start ([`SpecError`]), which name the child:
 //! - two children with one id or one name
-//! - a child without an id, or a template, in a supervisor that is not dynamic
+//! - a child without an id in a supervisor that is not dynamic
 //! - a significant child that is permanent
 //! - a significant child of a supervisor with [`AutoShutdown::Never`]
 //! - a period of zero, a back-off of zero, or a back-off that begins above its end
@@ -159,6 +203,8 @@
 //! # Differences from OTP
 //!
 //! - Ids are strings.
+//! - A [`Template`] is a value of the program and not a part of the supervisor, so that the
+//!   compiler checks its argument.
 //! - A stop begins with a cancel. [`Stop::Signal`] is OTP's way.
 //! - The window of the intensity is exact. OTP's is coarse.
 //! - A supervisor answers requests while a child starts or stops.
@@ -170,6 +216,7 @@ mod child;
 mod description;
 mod error;
 mod events;
+mod moved;
 mod policy;
 mod reference;
 mod requests;
@@ -179,7 +226,10 @@ mod supervise;
 mod tree;
 
 pub use self::description::{ChildSpec, Started, Supervisor};
-pub use self::error::{ChildError, SpecError, StartError, SupervisorGone};
+pub use self::error::{
+    ChildError, RefusedChild, SpecError, StartError, StartReason, SupervisorGone,
+};
+pub use self::moved::{OnceSpec, Template};
 pub use self::policy::{AutoShutdown, BackOff, Restart, Stop, Strategy};
 pub use self::reference::{Running, SupervisorRef};
 pub use self::status::{ChildInfo, ChildKey, ChildStatus, Counts};

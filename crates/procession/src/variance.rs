@@ -71,6 +71,7 @@ invariant! {
     OnceCell: "sync::OnceCell<T>";
     Pooled: "pool::Pooled<'static, T>";
     Recv: "mailbox::Recv<'static, T>";
+    Recipient: "mailbox::Recipient<T>";
     Receiver: "sync::channel::Receiver<T>";
     Receiving: "sync::channel::Receiving<'static, T>";
     Reply: "Reply<T>";
@@ -78,6 +79,10 @@ invariant! {
     RwLockReadGuard: "sync::RwLockReadGuard<'static, T>";
     RwLockWriteGuard: "sync::RwLockWriteGuard<'static, T>";
     ScopedHandle: "pool::ScopedHandle<'static, T>";
+    ChildSpecMessage: "supervisor::ChildSpec<procession::Address<T>>";
+    OnceSpecMessage: "supervisor::OnceSpec<T, ()>";
+    TemplateArgument: "supervisor::Template<T, ()>";
+    TemplateMessage: "supervisor::Template<(), T>";
     Sender: "sync::channel::Sender<T>";
     Sending: "sync::channel::Sending<'static, T>";
     SendWait: "mailbox::SendWait<'static, T>";

@@ -17,10 +17,10 @@ use procession::net::{TcpListener, TcpStream};
 use procession::relations::{Named, whereis};
 use procession::report::ExitReport;
 use procession::supervisor::{
-    ChildError, ChildSpec, Restart, Running, Stop, Supervisor, SupervisorRef,
+    ChildError, ChildSpec, Running, Stop, Supervisor, SupervisorRef, Template,
 };
 use procession::{CallError, Context, Exit, Reply, Scheduler, exit};
-use procession_sync::{Arc, Mutex};
+use procession_sync::Arc;
 use std::task::Poll;
 
 use super::TrialError;
@@ -136,6 +136,7 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, patience: D
     let Some(connections) = whereis(CONNECTIONS).and_then(SupervisorRef::of) else {
         exit(Exit::failed("there is no supervisor of connections"))
     };
+    let template = Template::new(serve).label("connection").stop(Stop::Within(patience));
     let mut cancelled = pin!(cx.cancelled());
     loop {
         let mut next = pin!(listener.accept());
@@ -152,29 +153,13 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, patience: D
         };
         // hyper writes whole answers. If this is refused, they come a little later.
         let _ = stream.set_nodelay(true);
-        match connections.start_child(child(stream, patience)).await {
+        match connections.start_another(&template, stream).await {
+            Ok(_) => {}
             // A connection that could not be started is closed, which tells its client.
-            Ok(_) | Err(ChildError::Start(_)) => {}
+            Err(refused) if matches!(refused.cause(), ChildError::Start(_)) => {}
             Err(_) => return,
         }
     }
-}
-
-fn child(stream: TcpStream, patience: Duration) -> ChildSpec {
-    // The child is started once, since it is temporary.
-    let stream = Mutex::new(Some(stream));
-    let serve = move |cx| {
-        let stream = stream.lock().take();
-        async move {
-            if let Some(stream) = stream {
-                serve(cx, stream).await;
-            }
-        }
-    };
-    ChildSpec::anonymous(serve)
-        .label("connection")
-        .restart(Restart::Temporary)
-        .stop(Stop::Within(patience))
 }
 
 /// Serves until the client goes, or until the process is cancelled and has answered the request

@@ -12,9 +12,9 @@ use std::time::Duration;
 use futures_lite::future::or;
 use procession::net::{TcpListener, TcpStream};
 use procession::relations::{Named, whereis};
-use procession::supervisor::{ChildError, ChildSpec, Restart, Supervisor, SupervisorRef};
+use procession::supervisor::{ChildError, ChildSpec, Supervisor, SupervisorRef, Template};
 use procession::{Context, Exit, exit};
-use procession_sync::{Arc, Mutex};
+use procession_sync::Arc;
 
 use protocol::{Answer, parse};
 use shard::{Batch, Key, Operation, shard};
@@ -49,6 +49,10 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, shards: usi
     let connections = whereis(CONNECTIONS).and_then(SupervisorRef::of);
     let connections =
         connections.unwrap_or_else(|| exit(Exit::failed("there is no supervisor of connections")));
+    let template = Template::new(|cx: Context<Infallible>, connection: Connection| async move {
+        // Ignored: an error of a connection concerns only its client.
+        let _ = connection.run(cx).await;
+    });
     loop {
         let next = async { Some(listener.accept().await) };
         let stream = match or(
@@ -64,22 +68,11 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, shards: usi
             Some(Err(error)) => exit(Exit::failed(format!("cannot accept a connection: {error}"))),
             None => return,
         };
-        // Started only once, since the connection is temporary.
-        let connection =
-            Mutex::new(Some(Connection { stream, shards: shards.clone(), answers: Vec::new() }));
-        let serve = move |cx: Context<Infallible>| {
-            let connection = connection.lock().take();
-            async move {
-                // Ignored: an error of a connection concerns only its client.
-                if let Some(connection) = connection {
-                    let _ = connection.run(cx).await;
-                }
-            }
-        };
-        match connections.start_child(ChildSpec::anonymous(serve).restart(Restart::Temporary)).await
-        {
+        let connection = Connection { stream, shards: shards.clone(), answers: Vec::new() };
+        match connections.start_another(&template, connection).await {
+            Ok(_) => {}
             // A connection that could not be started is closed.
-            Ok(_) | Err(ChildError::Start(_)) => {}
+            Err(refused) if matches!(refused.cause(), ChildError::Start(_)) => {}
             Err(_) => return,
         }
     }

@@ -29,6 +29,7 @@ impl SpawnOptions {
     {
         // SAFETY: promised by the caller.
         let placement = unsafe { Placement::migratable() };
-        self.launch_coroutine(crate::scheduler::owner::caller(), function, placement)
+        let location = crate::scheduler::owner::caller();
+        self.launch_coroutine(location, function, |cx, function| function(cx), placement)
     }
 }

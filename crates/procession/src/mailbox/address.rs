@@ -1,6 +1,5 @@
 //! Addresses, through which messages are sent to a process.
 
-use std::any::type_name;
 use std::cmp::Ordering;
 use std::fmt;
 use std::future::Future;
@@ -14,13 +13,14 @@ use crate::Pid;
 use crate::mailbox::bounded::{Offered, Standing, Stood, WhenFull};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
-use crate::mailbox::deliver::push_message;
+use crate::mailbox::deliver::{deliver_made, push_message};
 use crate::mailbox::parcel::Parcel;
-use crate::mailbox::send_error::{SendError, SendErrorKind};
+use crate::mailbox::send_error::{SendCause, SendError, SendErrorKind};
 use crate::process::slot::{BoundedMailbox, Mailbox, Pin, Refused};
 use crate::process::typed::TypedPin;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::reach::find;
 use crate::scheduler::{block_on, current};
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
@@ -93,9 +93,46 @@ impl<M: Send + 'static> Address<M> {
         Self { slot: Some(slot) }
     }
 
-    /// Returns the address of a process, if it receives messages of this type.
-    pub(crate) fn of(slot: Pin) -> Option<Self> {
+    /// Returns the address of the process with a PID. The message type is checked.
+    ///
+    /// The process belongs to any scheduler of this program. What is sent through the address does
+    /// not pass the [`Relay`](crate::relay::Relay), which carries only what is sent by PID.
+    ///
+    /// # Errors
+    /// [`SendCause`]: the process has ended, receives messages of another type, or belongs to
+    /// another node.
+    ///
+    /// ```
+    /// use procession::{Address, Context};
+    ///
+    /// procession::run(async {
+    ///     let child = procession::start(|mut cx: Context<u32>| async move { cx.recv().await });
+    ///     let address: Address<u32> = Address::of(child.pid())?;
+    ///     let wrong = Address::<String>::of(child.pid()).unwrap_err();
+    ///     assert!(wrong.is_wrong_type());
+    ///     address.send(7).map_err(procession::mailbox::SendCause::from)?;
+    ///     assert_eq!(child.await, Ok(Some(7)));
+    ///     assert!(Address::<u32>::of(address.pid()).unwrap_err().is_ended());
+    ///     Ok::<(), procession::mailbox::SendCause>(())
+    /// })?;
+    /// # Ok::<(), procession::mailbox::SendCause>(())
+    /// ```
+    pub fn of(pid: Pid) -> Result<Self, SendCause> {
+        if pid.node() != 0 {
+            return Err(SendCause::new(pid, SendErrorKind::OtherNode));
+        }
+        let slot = find(pid).ok_or_else(|| SendCause::new(pid, SendErrorKind::Ended))?;
+        Self::of_pin(slot).map_err(|slot| SendCause::wrong_type::<M>(&slot))
+    }
+
+    /// Returns the address of a process, or its pin if it receives messages of another type.
+    pub(crate) fn of_pin(slot: Pin) -> Result<Self, Pin> {
         TypedPin::of(slot).map(Self::new)
+    }
+
+    /// Returns the pin of the process, unless it was refused.
+    pub(crate) fn into_pin(self) -> Option<Pin> {
+        self.slot.map(TypedPin::into_pin)
     }
 
     pub(crate) fn nobody() -> Self {
@@ -165,6 +202,21 @@ impl<M: Send + 'static> Address<M> {
         match self.slot.as_ref().map(|slot| slot.shared().arc()) {
             Some(shared) => block_on::block_on(&shared, self.send_wait(message)),
             None => self.send(message),
+        }
+    }
+
+    /// Sends the message that `make` makes. If the process does not accept one, `make` is not
+    /// called.
+    pub(crate) fn send_made(&self, make: impl FnOnce() -> M) -> Result<(), SendCause> {
+        let refused = |kind| Err(SendCause::new(self.pid(), kind));
+        let Some(slot) = &self.slot else { return refused(SendErrorKind::Ended) };
+        match deliver_made(slot, slot.mailbox(), make) {
+            Ok(()) => {
+                crate::scheduler::budget::charge_send(slot);
+                Ok(())
+            }
+            Err(Refused::Ended(())) => refused(SendErrorKind::Ended),
+            Err(Refused::Full(())) => refused(SendErrorKind::Full),
         }
     }
 
@@ -355,18 +407,13 @@ pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>>
         });
     }
     if pid.node() != 0 {
-        return Err(SendError::new(message, pid, SendErrorKind::NotRelayed));
+        return Err(SendError::new(message, pid, SendErrorKind::OtherNode));
     }
-    let Some(slot) = crate::scheduler::reach::find(pid) else {
+    let Some(slot) = find(pid) else {
         return Err(SendError::ended(message, pid));
     };
     let Some(mailbox) = slot.mailbox_checked::<M>() else {
-        let wanted = (slot.kind().message_name)();
-        return Err(SendError::new(
-            message,
-            pid,
-            SendErrorKind::WrongType { sent: type_name::<M>(), wanted },
-        ));
+        return Err(SendError::of(message, SendCause::wrong_type::<M>(&slot)));
     };
     finish_send(&slot, push_message(&slot, mailbox, message))
 }

@@ -21,6 +21,10 @@
 //! - Take: take one entry out. While there is room, `Admit` the first waiting sender: move its
 //!   message into the mailbox, and wake it. A state machine takes its messages first, and frees
 //!   their room all at once when it receives them.
+//! - Reserve, by a sender whose message is made only once it will be accepted: count a message that
+//!   is not there yet, if there is room and no sender waits. `Fill` puts the message in, and
+//!   returns it if the mailbox was closed meanwhile. A sender that gives up frees the room, as a
+//!   take does.
 //! - Withdraw, by a sender that gives up: leave the queue. A sender that is not in the queue has
 //!   had its message accepted.
 //! - Close: take all entries out. The message of each waiting sender goes to `returned`, and the
@@ -38,7 +42,9 @@
 //!
 //! ## Checked by
 //! `models::push_against_take`, `models::push_against_close`, `models::wait_against_take`,
-//! `models::wait_against_close`, `models::canary_stand_apart`, `models::canary_close_forgets`.
+//! `models::wait_against_close`, `models::fill_against_close`, `models::give_up_against_wait`,
+//! `models::canary_stand_apart`, `models::canary_close_forgets`,
+//! `models::canary_fill_after_close`, `models::canary_give_up_alone`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
@@ -54,6 +60,10 @@ pub(crate) mod mutation {
     pub(crate) const STAND_APART: u8 = 1;
     /// `Close` leaves the waiting senders in the queue.
     pub(crate) const CLOSE_FORGETS: u8 = 2;
+    /// `Fill` puts the message into a closed mailbox.
+    pub(crate) const FILL_AFTER_CLOSE: u8 = 3;
+    /// A sender that gives up its room admits no waiting sender.
+    pub(crate) const GIVE_UP_ALONE: u8 = 4;
 }
 
 /// The policy of a bounded mailbox that is full.
@@ -91,6 +101,22 @@ pub(crate) enum Offered<M> {
     Kills(M),
     /// The receiver has ended.
     Closed(M),
+}
+
+/// The result of `Reserve`.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Reserved {
+    /// The sender has room for one message, to fill or to give up.
+    Room,
+    /// The policy accepts or drops every message, so the sender needs no room.
+    Needless,
+    /// There is no room.
+    Full,
+    /// There is no room, and the policy is to end the receiver.
+    Kills,
+    /// The receiver has ended.
+    Closed,
 }
 
 /// The result of a push by a sender that can wait.
@@ -246,6 +272,47 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         })
     }
 
+    /// Reserve.
+    pub(crate) fn reserve(&self) -> Reserved {
+        self.with(|ring| {
+            if ring.closed {
+                return Reserved::Closed;
+            }
+            match self.when_full {
+                WhenFull::DropNewest | WhenFull::DropOldest => Reserved::Needless,
+                _ if self.has_room(ring) => {
+                    ring.messages += 1;
+                    Reserved::Room
+                }
+                when_full => {
+                    ring.refused += 1;
+                    if when_full == WhenFull::Kill { Reserved::Kills } else { Reserved::Full }
+                }
+            }
+        })
+    }
+
+    /// Fill. Returns `true` if the receiver is to be woken, or the message if the mailbox is
+    /// closed.
+    pub(crate) fn fill(&self, message: M) -> Result<bool, M> {
+        self.with(|ring| {
+            if ring.closed && MUTATION != mutation::FILL_AFTER_CLOSE {
+                return Err(message);
+            }
+            Ok(ring.fill(message))
+        })
+    }
+
+    /// Gives up the room of a message that is not made after all. Returns the wakers of the senders
+    /// that it admits.
+    pub(crate) fn give_up(&self) -> Vec<Waker> {
+        if MUTATION == mutation::GIVE_UP_ALONE {
+            self.with(|ring| ring.messages -= 1);
+            return Vec::new();
+        }
+        self.release(1)
+    }
+
     /// Wait.
     pub(crate) fn stand(&self, message: M, waker: Waker) -> Stood<M> {
         // Taken only if the queue keeps it. Otherwise it is dropped outside the lock.
@@ -393,8 +460,13 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
 impl<M, S> Ring<M, S> {
     /// Queues a message. Returns `true` if the receiver is to be woken.
     fn push(&mut self, message: M) -> bool {
-        self.entries.push_back(Event::Message(message));
         self.messages += 1;
+        self.fill(message)
+    }
+
+    /// Queues a message that is counted already. Returns `true` if the receiver is to be woken.
+    fn fill(&mut self, message: M) -> bool {
+        self.entries.push_back(Event::Message(message));
         self.sent = self.sent.wrapping_add(1);
         self.high_water = self.high_water.max(self.messages);
         std::mem::take(&mut self.armed)

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
-use crate::mailbox::address::{Address, SendWait};
+use crate::Pid;
+use crate::mailbox::address::{Address, SendWait, send};
 use crate::mailbox::answer::{Answer, CallLooked};
 use crate::mailbox::reply::Reply;
 use crate::mailbox::send_error::{SendCause, SendError};
@@ -47,7 +48,7 @@ pub enum CallError<M> {
 }
 
 /// The reason why a call failed, without the message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallCause {
     /// The message was refused.
@@ -168,22 +169,67 @@ impl<T> Drop for Caller<T> {
     }
 }
 
-/// Sends a message with a reply in it, and waits for the reply.
-pub(crate) async fn call<M: Send + 'static, T>(
-    address: &Address<M>,
+/// Sends a message with a [`Reply`] in it to the process with a PID, and waits for the reply, for
+/// at most `timeout`. The type of the message is checked.
+///
+/// If the process belongs to this program, this is [`Address::call`]. Otherwise the scheduler's
+/// [`Relay`](crate::relay::Relay) carries the message, as with [`send`](crate::mailbox::send()).
+///
+/// # Errors
+/// Returns [`CallError`] as [`Address::call`] does, and also if the process receives another type
+/// or the relay refuses the message.
+///
+/// # Cancellation
+/// See [`Address::call`].
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{Context, Reply, start};
+/// use procession::mailbox::call;
+///
+/// procession::run(async {
+///     let server = start(|mut cx: Context<Reply<u32>>| async move {
+///         if let Some(reply) = cx.recv().await {
+///             reply.send(7);
+///         }
+///     });
+///     let pid = server.pid();
+///     let second = Duration::from_secs(1);
+///     let error = call(pid, |_: Reply<u32>| "text", second).await.unwrap_err();
+///     assert!(error.is_refused());
+///     assert_eq!(call(pid, |reply: Reply<u32>| reply, second).await?, 7);
+///     Ok::<(), procession::CallError<Reply<u32>>>(())
+/// })?;
+/// # Ok::<(), procession::CallError<Reply<u32>>>(())
+/// ```
+pub async fn call<M: Send + 'static, T: Send + 'static>(
+    pid: Pid,
     message: impl FnOnce(Reply<T>) -> M,
     timeout: Duration,
 ) -> Result<T, CallError<M>> {
+    if current::relay_to(pid).is_none() {
+        return match Address::of(pid) {
+            Ok(address) => address.call(message, timeout).await,
+            Err(cause) => Err(refused(message, cause)),
+        };
+    }
     let (reply, caller) = pair();
-    let message = message(reply);
-    let replied = async {
-        address.send_wait(message).await.map_err(CallError::Refused)?;
-        caller.replied(Waiting::REPLY).await.ok_or(CallError::NoReply)
-    };
-    time::timeout(timeout, replied).await.unwrap_or(Err(CallError::Elapsed))
+    send(pid, message(reply)).map_err(CallError::Refused)?;
+    caller.replied_within(timeout).await
+}
+
+/// Returns the error of a call without a process to send to. It holds the message.
+pub(crate) fn refused<M, T>(message: impl FnOnce(Reply<T>) -> M, cause: SendCause) -> CallError<M> {
+    CallError::Refused(SendError::of(message(pair().0), cause))
 }
 
 impl<T> Caller<T> {
+    /// Waits for the reply to an accepted message, for at most `timeout`.
+    pub(crate) async fn replied_within<M>(&self, timeout: Duration) -> Result<T, CallError<M>> {
+        let replied = time::timeout(timeout, self.replied(Waiting::REPLY)).await;
+        replied.map_or(Err(CallError::Elapsed), |reply| reply.ok_or(CallError::NoReply))
+    }
+
     /// Waits for the reply. Returns `None` if the right to reply was dropped.
     pub(crate) async fn replied(&self, waiting: Waiting) -> Option<T> {
         poll_fn(|task| {
@@ -326,6 +372,12 @@ impl<M: Send + 'static> Address<M> {
         message: impl FnOnce(Reply<T>) -> M,
         timeout: Duration,
     ) -> Result<T, CallError<M>> {
-        call(self, message, timeout).await
+        let (reply, caller) = pair();
+        let message = message(reply);
+        let replied = async {
+            self.send_wait(message).await.map_err(CallError::Refused)?;
+            caller.replied(Waiting::REPLY).await.ok_or(CallError::NoReply)
+        };
+        time::timeout(timeout, replied).await.unwrap_or(Err(CallError::Elapsed))
     }
 }

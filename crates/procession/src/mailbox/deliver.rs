@@ -6,7 +6,7 @@ use procession_queue::{Closed, Entry, Pushed};
 
 use crate::Exit;
 use crate::machine::value::Value;
-use crate::mailbox::bounded::Offered;
+use crate::mailbox::bounded::{Offered, Reserved};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::process::body::{Queued, System};
@@ -68,6 +68,57 @@ pub(crate) fn finish_offer<M: Send + 'static>(
         Offered::Closed(message) => return Err(Refused::Ended(message)),
     }
     Ok(())
+}
+
+/// Delivers the message that `make` makes. If the process does not accept one, `make` is not
+/// called.
+///
+/// If the process ends while the message is made, the message counts as accepted and discarded, as
+/// one that was accepted just before the end.
+pub(crate) fn deliver_made<M: Send + 'static>(
+    slot: &Slot,
+    mailbox: Mailbox<'_, M>,
+    make: impl FnOnce() -> M,
+) -> Result<(), Refused<()>> {
+    let delivered = match mailbox {
+        Mailbox::Unbounded(_) if slot.state.see().is_complete() => return Err(Refused::Ended(())),
+        Mailbox::Unbounded(_) => push_message(slot, mailbox, make()),
+        Mailbox::Bounded(ring) => match ring.reserve() {
+            Reserved::Room => {
+                let room = Room { slot, ring };
+                let message = make();
+                std::mem::forget(room);
+                match ring.fill(message) {
+                    Ok(wake) => finish_offer(slot, Offered::Queued { wake }),
+                    Err(message) => Err(Refused::Ended(message)),
+                }
+            }
+            Reserved::Needless => finish_offer(slot, ring.offer(make())),
+            Reserved::Full => return Err(Refused::Full(())),
+            Reserved::Kills => {
+                links::end_by(slot, Exit::MailboxFull);
+                return Err(Refused::Full(()));
+            }
+            Reserved::Closed => return Err(Refused::Ended(())),
+        },
+    };
+    if let Err(Refused::Ended(message) | Refused::Full(message)) = delivered {
+        current::count(slot.shared(), |stats| &stats.discarded, 1);
+        dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Ended, message);
+    }
+    Ok(())
+}
+
+/// The room of a message that is being made. Dropping it gives the room up.
+struct Room<'a, M> {
+    slot: &'a Slot,
+    ring: &'a BoundedMailbox<M>,
+}
+
+impl<M> Drop for Room<'_, M> {
+    fn drop(&mut self) {
+        admit(self.slot, self.ring.give_up());
+    }
 }
 
 /// Takes one entry out of a bounded mailbox, and admits senders that wait for room. Only the

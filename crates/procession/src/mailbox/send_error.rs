@@ -1,9 +1,12 @@
 //! The errors of refused messages.
 
+use std::any::type_name;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::Pid;
+use crate::process::slot::Slot;
 use crate::util::exclusive::Exclusive;
 
 /// The error of a send. It holds the refused message and the [`SendCause`].
@@ -14,7 +17,7 @@ pub struct SendError<M> {
 
 impl<M: Clone + Sync> Clone for SendError<M> {
     fn clone(&self) -> Self {
-        Self { message: self.message.clone(), cause: self.cause }
+        Self { message: self.message.clone(), cause: self.cause.clone() }
     }
 }
 
@@ -66,21 +69,25 @@ impl<M: Eq + Sync> Eq for SendError<M> {}
 /// assert!(notify(&address).unwrap_err().is_ended());
 /// # });
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendCause {
     pid: Pid,
     kind: SendErrorKind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SendErrorKind {
     Ended,
+    /// No process has this name.
+    Unregistered(Arc<str>),
     Full,
     /// The process would wait for room in its own mailbox.
     OwnFull,
     TimerLimit,
     /// The relay refused the message.
     NotRelayed,
+    /// The process belongs to another node, and no relay carries the message there.
+    OtherNode,
     WrongType {
         sent: &'static str,
         wanted: &'static str,
@@ -88,9 +95,32 @@ pub(crate) enum SendErrorKind {
 }
 
 impl SendCause {
-    /// Returns the PID that the message was sent to.
+    pub(crate) fn new(pid: Pid, kind: SendErrorKind) -> Self {
+        Self { pid, kind }
+    }
+
+    /// The cause for a process with the messages of another type.
+    #[cold]
+    pub(crate) fn wrong_type<M>(slot: &Slot) -> Self {
+        let kind = SendErrorKind::WrongType {
+            sent: type_name::<M>(),
+            wanted: (slot.kind().message_name)(),
+        };
+        Self::new(slot.pid(), kind)
+    }
+
+    /// Returns the PID that the message was sent to. If it was sent to a name that no process has,
+    /// this is [`Pid::NOBODY`].
     pub fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// Returns the name that the message was sent to, if no process has that name.
+    pub fn name(&self) -> Option<&str> {
+        match &self.kind {
+            SendErrorKind::Unregistered(name) => Some(name),
+            _ => None,
+        }
     }
 
     /// Returns `true` if the mailbox is full.
@@ -102,7 +132,7 @@ impl SendCause {
     /// [`Relay`](crate::relay::Relay) refused the message, or if it belongs to another node and
     /// there is no relay.
     pub fn is_not_relayed(&self) -> bool {
-        matches!(self.kind, SendErrorKind::NotRelayed)
+        matches!(self.kind, SendErrorKind::NotRelayed | SendErrorKind::OtherNode)
     }
 
     /// Returns `true` if the scheduler has reached its limit of timers.
@@ -110,9 +140,9 @@ impl SendCause {
         matches!(self.kind, SendErrorKind::TimerLimit)
     }
 
-    /// Returns `true` if the process has ended, or never existed.
+    /// Returns `true` if the process has ended or never existed, or no process has the name.
     pub fn is_ended(&self) -> bool {
-        matches!(self.kind, SendErrorKind::Ended)
+        matches!(self.kind, SendErrorKind::Ended | SendErrorKind::Unregistered(_))
     }
 
     /// Returns `true` if the process receives messages of another type.
@@ -124,7 +154,13 @@ impl SendCause {
 impl fmt::Display for SendCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pid = self.pid;
-        match self.kind {
+        match &self.kind {
+            SendErrorKind::Unregistered(name) => {
+                write!(f, "cannot send: no process is registered as `{}`", name.escape_debug())
+            }
+            SendErrorKind::OtherNode => {
+                write!(f, "cannot send to {pid}: it belongs to another node")
+            }
             SendErrorKind::Ended => write!(f, "cannot send to {pid}: the process has ended"),
             SendErrorKind::Full => write!(f, "cannot send to {pid}: its mailbox is full"),
             SendErrorKind::OwnFull => write!(
@@ -160,7 +196,11 @@ impl<M> SendError<M> {
     }
 
     pub(crate) fn new(message: M, pid: Pid, kind: SendErrorKind) -> Self {
-        Self { message: Exclusive::new(message), cause: SendCause { pid, kind } }
+        Self::of(message, SendCause { pid, kind })
+    }
+
+    pub(crate) fn of(message: M, cause: SendCause) -> Self {
+        Self { message: Exclusive::new(message), cause }
     }
 
     /// Marks the mailbox as that of the waiting process.
@@ -188,12 +228,17 @@ impl<M> SendError<M> {
 
     /// Returns the cause, which is `Send`, `Sync` and `'static` whatever the message is.
     pub fn cause(&self) -> SendCause {
-        self.cause
+        self.cause.clone()
     }
 
-    /// Returns the PID that the message was sent to.
+    /// See [`SendCause::pid`].
     pub fn pid(&self) -> Pid {
         self.cause.pid
+    }
+
+    /// See [`SendCause::name`].
+    pub fn name(&self) -> Option<&str> {
+        self.cause.name()
     }
 
     /// Returns `true` if the mailbox is full.
@@ -211,7 +256,7 @@ impl<M> SendError<M> {
         self.cause.is_timer_limit()
     }
 
-    /// Returns `true` if the process has ended, or never existed.
+    /// See [`SendCause::is_ended`].
     pub fn is_ended(&self) -> bool {
         self.cause.is_ended()
     }

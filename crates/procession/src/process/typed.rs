@@ -65,10 +65,17 @@ pub(crate) struct TypedPin<M> {
 }
 
 impl<M: Send + 'static> TypedPin<M> {
-    /// Returns a typed pin, or `None` if the process receives messages of another type.
-    pub(crate) fn of(pin: Pin) -> Option<Self> {
-        pin.mailbox_checked::<M>()?;
-        Some(Self { pin, message: PhantomData })
+    /// Returns a typed pin, or the pin if the process receives messages of another type.
+    pub(crate) fn of(pin: Pin) -> Result<Self, Pin> {
+        match pin.mailbox_checked::<M>() {
+            Some(_) => Ok(Self { pin, message: PhantomData }),
+            None => Err(pin),
+        }
+    }
+
+    /// Returns the pin without its type.
+    pub(crate) fn into_pin(self) -> Pin {
+        self.pin
     }
 
     /// Returns the typed pin of a new process with a kind of `M`.

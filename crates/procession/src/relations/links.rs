@@ -389,6 +389,23 @@ pub fn kill(pid: Pid) -> bool {
     find(pid).map(|slot| crate::process::wake::terminate(&slot)).is_some()
 }
 
+/// Cancels the process with a PID. Returns `true` if the process exists. See
+/// [`Scheduler::cancel`](crate::Scheduler::cancel).
+///
+/// ```
+/// procession::run(async {
+///     let server = procession::start(|mut cx: procession::Context<()>| async move {
+///         while cx.recv().await.is_some() {}
+///     });
+///     assert!(procession::relations::cancel(server.pid()));
+///     assert_eq!(server.await, Ok(()));
+/// });
+/// ```
+pub fn cancel(pid: Pid) -> bool {
+    crate::scheduler::budget::spend();
+    find(pid).map(|slot| crate::process::wake::cancel(&slot)).is_some()
+}
+
 /// Makes `own` receive one down when the other process ends.
 pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
     let (monitor, pid) = (MonitorRef::draw(), own.pid());

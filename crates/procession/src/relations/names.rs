@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::Pid;
 use crate::mailbox::address::Address;
-use crate::mailbox::call::CallError;
+use crate::mailbox::call::{CallError, refused};
 use crate::mailbox::reply::Reply;
-use crate::mailbox::send_error::SendError;
+use crate::mailbox::send_error::{SendCause, SendError, SendErrorKind};
 use crate::process::slot::Slot;
 use crate::relations::links;
 use crate::relations::name_table::Names;
@@ -92,19 +92,37 @@ pub enum RegisterError {
     },
 }
 
+impl RegisterError {
+    /// Returns the name that was refused.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Taken { name, .. } | Self::HasName { name, .. } | Self::Ended { name, .. } => {
+                name
+            }
+        }
+    }
+
+    /// Returns the process that has the name, if the name is taken.
+    pub fn owner(&self) -> Option<Pid> {
+        match *self {
+            Self::Taken { owner, .. } => Some(owner),
+            Self::HasName { .. } | Self::Ended { .. } => None,
+        }
+    }
+}
+
 impl fmt::Display for RegisterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name().escape_debug();
         match self {
-            Self::Taken { name, owner } => {
-                write!(f, "cannot register {name:?}: it is the name of {owner}")
+            Self::Taken { owner, .. } => write!(f, "`{name}` is taken by {owner}"),
+            Self::HasName { pid, .. } => {
+                write!(f, "cannot register {pid} as `{name}`: it has a name already")
             }
-            Self::HasName { name, pid } => {
-                write!(f, "cannot register {pid} as {name:?}: it has a name already")
-            }
-            Self::Ended { name, pid } => {
+            Self::Ended { pid, .. } => {
                 write!(
                     f,
-                    "cannot register {pid} as {name:?}: there is no such process in this scheduler"
+                    "cannot register {pid} as `{name}`: there is no such process in this scheduler"
                 )
             }
         }
@@ -193,7 +211,8 @@ pub fn whereis(name: &str) -> Option<Pid> {
 ///
 /// procession::run(async {
 ///     let echo: Named<u32> = Named::new("echo");
-///     assert!(echo.send(1).unwrap_err().is_ended(), "nobody has that name");
+///     let error = echo.send(1).unwrap_err();
+///     assert_eq!(error.to_string(), "cannot send: no process is registered as `echo`");
 ///     for n in [2, 3] {
 ///         let mut child = start(|mut cx: Context<u32>| async move { cx.recv().await });
 ///         register("echo", child.pid())?;
@@ -235,10 +254,17 @@ impl<M: Send + 'static> Named<M> {
         self.shared.upgrade()?.names().whereis(&self.name)
     }
 
-    /// Returns the address of the process that has the name now, if it receives messages of this
-    /// type.
-    pub fn address(&self) -> Option<Address<M>> {
-        Address::of(find(self.pid()?)?)
+    /// Returns the address of the process that has the name now.
+    ///
+    /// # Errors
+    /// [`SendCause`]: no process has the name, or the process receives messages of another type.
+    pub fn address(&self) -> Result<Address<M>, SendCause> {
+        Address::of(self.pid().ok_or_else(|| self.unregistered())?)
+    }
+
+    #[cold]
+    fn unregistered(&self) -> SendCause {
+        SendCause::new(Pid::NOBODY, SendErrorKind::Unregistered(Arc::clone(&self.name)))
     }
 
     /// Sends to the process that has the name now. See [`Address::send`].
@@ -249,14 +275,14 @@ impl<M: Send + 'static> Named<M> {
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         match self.pid() {
             Some(pid) => crate::mailbox::address::send(pid, message),
-            None => Err(SendError::ended(message, Pid::NOBODY)),
+            None => Err(SendError::of(message, self.unregistered())),
         }
     }
 
     /// Calls the process that has the name now. See [`Address::call`].
     ///
     /// # Errors
-    /// Returns [`CallError`], also if no process has the name.
+    /// Returns [`CallError`], also if no process has the name or the process receives another type.
     ///
     /// # Cancellation
     /// See [`Address::call`].
@@ -265,7 +291,10 @@ impl<M: Send + 'static> Named<M> {
         message: impl FnOnce(Reply<T>) -> M,
         timeout: Duration,
     ) -> Result<T, CallError<M>> {
-        self.address().unwrap_or_else(Address::nobody).call(message, timeout).await
+        match self.address() {
+            Ok(address) => address.call(message, timeout).await,
+            Err(cause) => Err(refused(message, cause)),
+        }
     }
 }
 

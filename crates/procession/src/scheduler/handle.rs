@@ -283,7 +283,7 @@ impl Scheduler {
     /// [`Event::Cancel`](crate::Event). A process that was started by [`spawn`](crate::spawn()) is
     /// dropped at its next suspension.
     pub fn cancel(&self, pid: Pid) -> bool {
-        crate::scheduler::reach::find(pid).map(|slot| crate::process::wake::cancel(&slot)).is_some()
+        crate::relations::cancel(pid)
     }
 
     /// Ends a process between two of its steps, with [`Exit::Killed`](crate::Exit::Killed). Returns

@@ -268,12 +268,32 @@ impl SpawnOptions {
         fn() -> P::Output: Returns,
     {
         let location = crate::scheduler::owner::caller();
+        self.launch_with_mailbox(location, process, |context, process| process(context))
+    }
+
+    /// Starts a process with a mailbox from a value, which comes back if the process is refused.
+    pub(crate) fn launch_with_mailbox<M, V, F, P>(
+        self,
+        location: &'static Location<'static>,
+        value: V,
+        process: F,
+    ) -> Result<Child<M, P::Output>, SpawnError<V>>
+    where
+        M: Send + 'static,
+        V: Send + 'static,
+        F: FnOnce(Context<M>, V) -> P + Send + 'static,
+        P: Future + Send + 'static,
+        P::Output: Send + 'static,
+        fn() -> P::Output: Returns,
+    {
         let mut address = None;
-        self.launch(TypedKind::<M>::ASYNC, location, 2, process, |process, newborn| {
+        self.launch(TypedKind::<M>::ASYNC, location, 2, value, |value, newborn| {
             address = Some(Address::new(newborn.pin()));
             let context = Context::new(newborn.pin());
             // The closure runs in the first step, so its panic ends the process and not the caller.
-            Ok(Box::new(AsyncBody::<_, ByOutcome>::new(async move { process(context).await })))
+            Ok(Box::new(AsyncBody::<_, ByOutcome>::new(
+                async move { process(context, value).await },
+            )))
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
@@ -322,28 +342,32 @@ impl SpawnOptions {
         T: Send + 'static,
         fn() -> T: Returns,
     {
-        self.launch_coroutine(crate::scheduler::owner::caller(), function, Placement::PINNED)
+        let location = crate::scheduler::owner::caller();
+        self.launch_coroutine(location, function, |cx, function| function(cx), Placement::PINNED)
     }
 
-    pub(crate) fn launch_coroutine<M, F, T>(
+    /// Starts a coroutine from a value, which comes back if the coroutine is refused.
+    pub(crate) fn launch_coroutine<M, V, F, T>(
         self,
         location: &'static Location<'static>,
+        value: V,
         function: F,
         placement: Placement,
-    ) -> Result<Child<M, T>, SpawnError<F>>
+    ) -> Result<Child<M, T>, SpawnError<V>>
     where
         M: Send + 'static,
-        F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
+        V: Send + 'static,
+        F: FnOnce(crate::coroutine::context::Context<M>, V) -> T + Send + 'static,
         T: Send + 'static,
         fn() -> T: Returns,
     {
         let bytes = self.rest.as_ref().and_then(|rest| rest.stack_bytes);
         let mut address = None;
-        self.launch(TypedKind::<M>::COROUTINE, location, 2, function, |function, newborn| {
+        self.launch(TypedKind::<M>::COROUTINE, location, 2, value, |value, newborn| {
             address = Some(Address::new(newborn.pin()));
             let context = crate::coroutine::context::Context::new(Context::new(newborn.pin()));
             let bytes = bytes.unwrap_or(newborn.shared().coroutines.stack_bytes);
-            Ok(Box::new(CoBody::new(move || function(context), bytes, placement)))
+            Ok(Box::new(CoBody::new(move || function(context, value), bytes, placement)))
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }

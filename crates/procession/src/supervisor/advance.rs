@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::description::{Request, StartReport};
+use super::description::{Request, Spawned, StartReport};
 use super::events::tell;
 use super::policy::Stop;
 use super::tree::{ChildState, Tree};
@@ -99,7 +99,9 @@ impl Tree {
         let report =
             StartReport { supervisor: self.own.clone(), key, incarnation: child.incarnation };
         match child.spec.spawn(report) {
-            Ok((pid, monitor)) => {
+            Ok(Spawned { process, monitor }) => {
+                let pid = process.pid();
+                child.process = child.started.is_some().then_some(process);
                 self.pids.insert(pid, key);
                 self.significant += usize::from(child.spec.significant);
                 if child.spec.make.reports_start {

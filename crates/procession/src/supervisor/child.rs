@@ -6,26 +6,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::description::{ChildSpec, Make, Spawned, StartReport, Started};
+use super::error::StartReason;
 use super::policy::{Restart, Stop};
 use crate::machine::process::Process;
 use crate::process::outcome::Returns;
-use crate::process::unwind::guarded;
+use crate::process::slot::Pin;
+use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::owner;
-use crate::{Context, SpawnOptions};
+use crate::{Address, Child, Context, SpawnOptions};
 
 /// The default time that a child has to end.
-const STOP_DEFAULT: Duration = Duration::from_secs(5);
+pub(super) const STOP_DEFAULT: Duration = Duration::from_secs(5);
 
-impl ChildSpec {
+impl<M: Send + 'static> ChildSpec<Address<M>> {
     /// Describes an async process with a mailbox. `process` is called for each start, in the first
     /// step of the new process. If it panics, that process ends.
     ///
     /// The child fails if its output says so ([`Outcome`](crate::Outcome)), most often because it
     /// is an `Err`.
     #[track_caller]
-    pub fn new<M, F, P>(id: impl Into<Arc<str>>, process: F) -> Self
+    pub fn new<F, P>(id: impl Into<Arc<str>>, process: F) -> Self
     where
-        M: Send + 'static,
         F: Fn(Context<M>) -> P + Send + Sync + 'static,
         P: Future + Send + 'static,
         P::Output: Send + 'static,
@@ -37,9 +38,8 @@ impl ChildSpec {
     /// Describes a child like [`new`](Self::new), but without an id. It is meant for
     /// [dynamic](super::Strategy::Dynamic) supervisors.
     #[track_caller]
-    pub fn anonymous<M, F, P>(process: F) -> Self
+    pub fn anonymous<F, P>(process: F) -> Self
     where
-        M: Send + 'static,
         F: Fn(Context<M>) -> P + Send + Sync + 'static,
         P: Future + Send + 'static,
         P::Output: Send + 'static,
@@ -51,8 +51,8 @@ impl ChildSpec {
             let process = Arc::clone(&process);
             let child = options
                 .try_start(move |cx| process(cx))
-                .map_err(|error| Arc::from(error.to_string()))?;
-            Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
+                .map_err(|error| StartReason::of(error.cause()))?;
+            Ok(Spawned::of(child))
         };
         Self::made(owner::caller(), factory, false)
     }
@@ -74,9 +74,8 @@ impl ChildSpec {
     /// });
     /// ```
     #[track_caller]
-    pub fn with_init<M, F, P>(id: impl Into<Arc<str>>, process: F) -> Self
+    pub fn with_init<F, P>(id: impl Into<Arc<str>>, process: F) -> Self
     where
-        M: Send + 'static,
         F: Fn(Context<M>, Started) -> P + Send + Sync + 'static,
         P: Future + Send + 'static,
         P::Output: Send + 'static,
@@ -87,8 +86,8 @@ impl ChildSpec {
             let process = Arc::clone(&process);
             let child = options
                 .try_start(move |cx| process(cx, started))
-                .map_err(|error| Arc::from(error.to_string()))?;
-            Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
+                .map_err(|error| StartReason::of(error.cause()))?;
+            Ok(Spawned::of(child))
         };
         Self::made(owner::caller(), factory, true).id(id)
     }
@@ -100,9 +99,8 @@ impl ChildSpec {
     /// On a scheduler without coroutines
     /// ([`Builder::enable_coroutines`](crate::Builder::enable_coroutines)), the start fails.
     #[track_caller]
-    pub fn coroutine<M, F, T>(id: impl Into<Arc<str>>, function: F) -> Self
+    pub fn coroutine<F, T>(id: impl Into<Arc<str>>, function: F) -> Self
     where
-        M: Send + 'static,
         F: Fn(crate::coroutine::context::Context<M>) -> T + Send + Sync + 'static,
         T: Send + 'static,
         fn() -> T: Returns,
@@ -113,8 +111,8 @@ impl ChildSpec {
             let function = Arc::clone(&function);
             let child = options
                 .spawn_coroutine(move |cx| function(cx))
-                .map_err(|error| Arc::from(error.to_string()))?;
-            Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
+                .map_err(|error| StartReason::of(error.cause()))?;
+            Ok(Spawned::of(child))
         };
         Self::made(owner::caller(), factory, false).id(id)
     }
@@ -123,7 +121,7 @@ impl ChildSpec {
     /// `input` makes. Both closures are called for each start, in the supervisor. If one of them
     /// panics or `init` refuses, the start has failed.
     #[track_caller]
-    pub fn machine<P: Process>(
+    pub fn machine<P: Process<Message = M>>(
         id: impl Into<Arc<str>>,
         process: impl Fn() -> P + Send + Sync + 'static,
         method: impl Into<Box<str>>,
@@ -133,26 +131,48 @@ impl ChildSpec {
         let factory = move |options: SpawnOptions, started: Started| {
             started.forget();
             let made = guarded(|| (process(), input()));
-            let (process, input) = made.map_err(|exit| Arc::from(exit.to_string()))?;
+            let (process, input) = made.map_err(|exit| StartReason::from(exit.to_string()))?;
             let child = options.spawn_machine(process, &method, input);
             let child = child.map_err(|error| {
-                let reason = Arc::from(error.to_string());
-                crate::process::unwind::drop_guarded(error);
+                let reason = StartReason::of(error.cause());
+                drop_guarded(error);
                 reason
             })?;
-            Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
+            Ok(Spawned::of(child))
         };
         Self::made(owner::caller(), factory, false).id(id)
     }
 
-    fn made<F>(location: &'static Location<'static>, factory: F, reports_start: bool) -> Self
+    pub(super) fn made<F>(
+        location: &'static Location<'static>,
+        factory: F,
+        reports_start: bool,
+    ) -> Self
     where
-        F: Fn(SpawnOptions, Started) -> Result<Spawned, Arc<str>> + Send + Sync + 'static,
+        F: Fn(SpawnOptions, Started) -> Result<Spawned, StartReason> + Send + Sync + 'static,
     {
-        Self::of(location, Make { factory: Arc::new(factory), reports_start, nested: None })
+        let make = Make { factory: Arc::new(factory), reports_start, nested: None };
+        let address = |process: Pin| match Address::of_pin(process) {
+            Ok(address) => address,
+            Err(process) => unreachable!("{} was started with these messages", process.pid()),
+        };
+        Self::of(location, make, address)
     }
+}
 
-    pub(super) fn of(location: &'static Location<'static>, make: Make) -> Self {
+impl Spawned {
+    pub(super) fn of<M: Send + 'static, T: Send + 'static>(child: Child<M, T>) -> Self {
+        let monitor = child.monitor_ref().expect("it was spawned with a monitor");
+        Self { process: child.detach().into_pin().expect("it was not refused"), monitor }
+    }
+}
+
+impl<T> ChildSpec<T> {
+    pub(super) fn of(
+        location: &'static Location<'static>,
+        make: Make,
+        gives: fn(Pin) -> T,
+    ) -> Self {
         Self {
             id: None,
             make,
@@ -164,16 +184,19 @@ impl ChildSpec {
             mailbox: None,
             affinity: None,
             location,
+            gives,
         }
     }
 
-    pub(super) fn id(mut self, id: impl Into<Arc<str>>) -> Self {
+    /// Sets the id, which is unique among the children of a supervisor. Only the children of
+    /// dynamic supervisors may have none.
+    pub fn id(mut self, id: impl Into<Arc<str>>) -> Self {
         self.id = Some(id.into());
         self
     }
 
     /// Starts the child, as a child of the running process.
-    pub(super) fn spawn(&self, report: StartReport) -> Result<Spawned, Arc<str>> {
+    pub(super) fn spawn(&self, report: StartReport) -> Result<Spawned, StartReason> {
         let mut options =
             SpawnOptions::new().link().monitor().supervised().called_at(self.location);
         if let Some(label) = self.label.as_ref().or(self.id.as_ref()) {

@@ -6,10 +6,11 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::{ChildError, SpecError};
+use super::error::{ChildError, SpecError, StartReason};
 use super::policy::{AutoShutdown, BackOff, Restart, Stop, Strategy};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
 use crate::mailbox::bounded::WhenFull;
+use crate::process::slot::Pin;
 use crate::relations::signal::MonitorRef;
 use crate::{Address, Pid, Reply, SpawnOptions};
 
@@ -45,7 +46,6 @@ pub struct Supervisor {
     pub(super) auto_shutdown: AutoShutdown,
     pub(super) back_off: Option<BackOff>,
     pub(super) children: Vec<ChildSpec>,
-    pub(super) template: Option<ChildSpec>,
 }
 
 impl Supervisor {
@@ -58,7 +58,6 @@ impl Supervisor {
             auto_shutdown: AutoShutdown::Never,
             back_off: None,
             children: Vec::new(),
-            template: None,
         }
     }
 
@@ -104,15 +103,8 @@ impl Supervisor {
     }
 
     /// Adds a child, which starts after those that were added before.
-    pub fn child(mut self, child: ChildSpec) -> Self {
-        self.children.push(child);
-        self
-    }
-
-    /// Sets the child that [`SupervisorRef::start_another`](super::SupervisorRef::start_another)
-    /// starts. Only dynamic supervisors have a template.
-    pub fn template(mut self, child: ChildSpec) -> Self {
-        self.template = Some(child);
+    pub fn child(mut self, child: impl Into<ChildSpec>) -> Self {
+        self.children.push(child.into());
         self
     }
 
@@ -130,9 +122,6 @@ impl Supervisor {
         {
             return Err(SpecError::BackOff);
         }
-        if self.template.is_some() && self.strategy != Strategy::Dynamic {
-            return Err(SpecError::Template);
-        }
         let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
         for (place, child) in self.children.iter().enumerate() {
             match &child.id {
@@ -144,7 +133,7 @@ impl Supervisor {
                 return Err(SpecError::DuplicateName(Arc::clone(name)));
             }
         }
-        self.children.iter().chain(&self.template).try_for_each(|child| self.check_child(child))
+        self.children.iter().try_for_each(|child| self.check_child(child))
     }
 
     pub(super) fn check_child(&self, child: &ChildSpec) -> Result<(), SpecError> {
@@ -173,9 +162,14 @@ impl Supervisor {
 }
 
 /// The process of a child that was just started, and the supervisor's monitor of it.
-pub(super) type Spawned = (Pid, MonitorRef);
+#[derive(Debug)]
+pub(super) struct Spawned {
+    pub(super) process: Pin,
+    pub(super) monitor: MonitorRef,
+}
 
-pub(super) type Factory = dyn Fn(SpawnOptions, Started) -> Result<Spawned, Arc<str>> + Send + Sync;
+pub(super) type Factory =
+    dyn Fn(SpawnOptions, Started) -> Result<Spawned, StartReason> + Send + Sync;
 
 /// The way in which a child is started.
 #[derive(Clone)]
@@ -188,9 +182,19 @@ pub(super) struct Make {
 }
 
 /// The description of a child: how to start it, as often as necessary, and what to do when it ends.
+///
+/// `T` is what [`start_child`](super::SupervisorRef::start_child) returns for this child:
+/// - the [`Address`] of a process with a mailbox,
+/// - the [`SupervisorRef`](super::SupervisorRef) of a supervisor,
+/// - the [`Pid`], once [`untyped`](Self::untyped) has removed the type.
+///
+/// `ChildSpec` without a parameter means the last. [`Supervisor::child`] accepts all three.
+///
+/// A child that is made from a value which moves into it, such as a connection, is an
+/// [`OnceSpec`](super::OnceSpec) or comes from a [`Template`](super::Template).
 #[derive(Clone)]
 #[must_use = "a description does nothing; give it to a supervisor"]
-pub struct ChildSpec {
+pub struct ChildSpec<T = Pid> {
     pub(super) id: Option<Arc<str>>,
     pub(super) make: Make,
     pub(super) restart: Restart,
@@ -201,9 +205,45 @@ pub struct ChildSpec {
     pub(super) mailbox: Option<(u32, WhenFull)>,
     pub(super) affinity: Option<u32>,
     pub(super) location: &'static Location<'static>,
+    /// Makes the result of the start from the process.
+    pub(super) gives: fn(Pin) -> T,
 }
 
-impl ChildSpec {
+impl<T> ChildSpec<T> {
+    /// Removes the type, so that descriptions of different children are of one type.
+    pub fn untyped(self) -> ChildSpec {
+        self.giving(|process| process.pid())
+    }
+
+    pub(super) fn giving<U>(self, gives: fn(Pin) -> U) -> ChildSpec<U> {
+        let Self {
+            id,
+            make,
+            restart,
+            stop,
+            significant,
+            name,
+            label,
+            mailbox,
+            affinity,
+            location,
+            gives: _,
+        } = self;
+        ChildSpec {
+            id,
+            make,
+            restart,
+            stop,
+            significant,
+            name,
+            label,
+            mailbox,
+            affinity,
+            location,
+            gives,
+        }
+    }
+
     /// Sets when the child is restarted. Default: [`Restart::Permanent`].
     pub fn restart(mut self, restart: Restart) -> Self {
         self.restart = restart;
@@ -252,7 +292,13 @@ impl ChildSpec {
     }
 }
 
-impl fmt::Debug for ChildSpec {
+impl<M> From<ChildSpec<Address<M>>> for ChildSpec {
+    fn from(child: ChildSpec<Address<M>>) -> Self {
+        child.untyped()
+    }
+}
+
+impl<T> fmt::Debug for ChildSpec<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChildSpec")
             .field("id", &self.id)
@@ -283,7 +329,7 @@ impl Started {
     /// Reports that the child cannot start. The child is then ended.
     pub fn fail(mut self, reason: impl Into<Arc<str>>) {
         if let Some(report) = self.0.take() {
-            report.send(Err(reason.into()));
+            report.send(Err(reason.into().into()));
         }
     }
 
@@ -304,7 +350,7 @@ impl Drop for Started {
         if let Some(report) = self.0.take()
             && !std::thread::panicking()
         {
-            report.send(Err(Arc::from("it did not report that it is ready")));
+            report.send(Err("it did not report that it is ready".into()));
         }
     }
 }
@@ -313,14 +359,13 @@ pub(super) type Asked<T> = Reply<Result<T, ChildError>>;
 
 /// A request to a supervisor, or a report from a child.
 pub(super) enum Request {
-    Started { key: u64, incarnation: u64, result: Result<(), Arc<str>> },
+    Started { key: u64, incarnation: u64, result: Result<(), StartReason> },
     Which(Reply<Vec<ChildInfo>>),
     Count(Reply<Counts>),
     Status(ChildKey, Asked<ChildStatus>),
-    Start(Box<ChildSpec>, Asked<Pid>),
-    StartAnother(Asked<Pid>),
+    Start(Box<ChildSpec>, Asked<Pin>),
     Terminate(ChildKey, Asked<()>),
-    Restart(ChildKey, Asked<Pid>),
+    Restart(ChildKey, Asked<Pin>),
     Delete(ChildKey, Asked<()>),
 }
 
@@ -333,7 +378,7 @@ pub(super) struct StartReport {
 }
 
 impl StartReport {
-    pub(super) fn send(self, result: Result<(), Arc<str>>) {
+    pub(super) fn send(self, result: Result<(), StartReason>) {
         // Ignored: a supervisor that has ended has no children.
         drop(self.supervisor.send(Request::Started {
             key: self.key,

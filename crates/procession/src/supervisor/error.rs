@@ -5,6 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::Pid;
+use crate::relations::names::RegisterError;
+use crate::spawn::error::SpawnCause;
+use crate::util::exclusive::Exclusive;
 
 /// The mistake in the description of a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +19,6 @@ pub enum SpecError {
     DuplicateName(Arc<str>),
     /// The child with this number, counted from 0, has no id, but the supervisor is not dynamic.
     NoId(usize),
-    /// The supervisor has a template, but is not dynamic.
-    Template,
     /// This child is significant, but `auto_shutdown` is `Never`.
     SignificantForNothing(Arc<str>),
     /// This child is significant, but permanent, so it never ends for good.
@@ -47,7 +48,6 @@ impl fmt::Display for SpecError {
             Self::NoId(place) => {
                 write!(f, "child number {place} has no id, but the supervisor is not dynamic")
             }
-            Self::Template => f.write_str("there is a template, but the supervisor is not dynamic"),
             Self::SignificantForNothing(id) => {
                 write!(f, "child {id:?} is significant, but auto_shutdown is never")
             }
@@ -70,6 +70,74 @@ impl fmt::Display for SpecError {
 
 impl Error for SpecError {}
 
+/// Why the process of a child or of a supervisor did not start.
+///
+/// ```
+/// use procession::supervisor::{ChildError, ChildSpec, Supervisor};
+/// use procession::{Context, relations};
+///
+/// procession::run(async {
+///     let tree = Supervisor::dynamic().start().await?;
+///     let audit = ChildSpec::new("audit", |mut cx: Context<()>| async move { cx.recv().await });
+///     let first = tree.start_child(audit.clone().name("audit")).await?;
+///     let Err(ChildError::Start(reason)) =
+///         tree.start_child(audit.name("audit").id("second")).await
+///     else {
+///         panic!("the name is taken");
+///     };
+///     let taken = reason.register_error().expect("it is the reason");
+///     assert_eq!((taken.name(), taken.owner()), ("audit", Some(first.pid())));
+///     let text = format!("cannot start a process: `audit` is taken by {}", first.pid());
+///     assert_eq!(reason.to_string(), text);
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartReason {
+    text: Arc<str>,
+    name: Option<RegisterError>,
+}
+
+impl StartReason {
+    pub(super) fn of(cause: &SpawnCause) -> Self {
+        Self { text: cause.to_string().into(), name: cause.register_error().cloned() }
+    }
+
+    /// Returns the error of the registration, if the name was refused.
+    pub fn register_error(&self) -> Option<&RegisterError> {
+        self.name.as_ref()
+    }
+
+    pub(super) fn text(&self) -> Arc<str> {
+        Arc::clone(&self.text)
+    }
+}
+
+impl From<Arc<str>> for StartReason {
+    fn from(text: Arc<str>) -> Self {
+        Self { text, name: None }
+    }
+}
+
+impl From<String> for StartReason {
+    fn from(text: String) -> Self {
+        Arc::<str>::from(text).into()
+    }
+}
+
+impl From<&str> for StartReason {
+    fn from(text: &str) -> Self {
+        Arc::<str>::from(text).into()
+    }
+}
+
+impl fmt::Display for StartReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// Why a supervisor did not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -77,13 +145,13 @@ pub enum StartError {
     /// There is a mistake in its description.
     Spec(SpecError),
     /// Its process was refused, for this reason.
-    Refused(Arc<str>),
+    Refused(StartReason),
     /// A child did not start. The children before it have been stopped.
     Child {
         /// The id of the child, or `#` and a number if it has none.
         id: Arc<str>,
         /// The reason.
-        reason: Arc<str>,
+        reason: StartReason,
     },
     /// The supervisor was ended before all its children had started.
     Ended,
@@ -94,7 +162,7 @@ impl fmt::Display for StartError {
         f.write_str("cannot start the supervisor: ")?;
         match self {
             Self::Spec(error) => error.fmt(f),
-            Self::Refused(reason) => f.write_str(reason),
+            Self::Refused(reason) => reason.fmt(f),
             Self::Child { id, reason } => write!(f, "child {id:?} did not start: {reason}"),
             Self::Ended => f.write_str("it was ended before all its children had started"),
         }
@@ -130,11 +198,9 @@ pub enum ChildError {
     /// The child waits for its restart.
     Restarting,
     /// The child did not start, for this reason. A new child is not kept then.
-    Start(Arc<str>),
+    Start(StartReason),
     /// There is a mistake in the description of the child.
     Spec(SpecError),
-    /// The supervisor has no template.
-    NoTemplate,
     /// The supervisor is ending, or has ended.
     Ended,
 }
@@ -151,13 +217,61 @@ impl fmt::Display for ChildError {
             Self::Restarting => f.write_str("the child waits for its restart"),
             Self::Start(reason) => write!(f, "the child did not start: {reason}"),
             Self::Spec(error) => error.fmt(f),
-            Self::NoTemplate => f.write_str("the supervisor has no template"),
             Self::Ended => f.write_str("the supervisor has ended, or is ending"),
         }
     }
 }
 
 impl Error for ChildError {}
+
+/// The error of a child that was made from a value and did not start. It holds the value, and the
+/// [`ChildError`].
+pub struct RefusedChild<V> {
+    value: Exclusive<V>,
+    cause: ChildError,
+}
+
+impl<V> RefusedChild<V> {
+    pub(super) fn new(value: V, cause: ChildError) -> Self {
+        Self { value: Exclusive::new(value), cause }
+    }
+
+    /// Returns the value: the closure or function of an [`OnceSpec`](super::OnceSpec), or the
+    /// argument for a [`Template`](super::Template).
+    pub fn into_inner(self) -> V {
+        self.value.into_inner()
+    }
+
+    /// Returns the value and the cause.
+    pub fn into_parts(self) -> (V, ChildError) {
+        (self.value.into_inner(), self.cause)
+    }
+
+    /// Returns the cause, which is `Send`, `Sync` and `'static` whatever the value is.
+    pub fn cause(&self) -> &ChildError {
+        &self.cause
+    }
+}
+
+impl<V> fmt::Debug for RefusedChild<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RefusedChild").field("cause", &self.cause).finish_non_exhaustive()
+    }
+}
+
+impl<V> fmt::Display for RefusedChild<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause.fmt(f)
+    }
+}
+
+impl<V> Error for RefusedChild<V> {}
+
+impl<V> From<RefusedChild<V>> for ChildError {
+    fn from(error: RefusedChild<V>) -> Self {
+        error.cause
+    }
+}
 
 impl From<SupervisorGone> for ChildError {
     fn from(_: SupervisorGone) -> Self {

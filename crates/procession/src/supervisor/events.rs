@@ -1,10 +1,9 @@
 //! The reactions of a supervisor to what happens to its children.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::description::Request;
-use super::error::{ChildError, StartError};
+use super::error::{ChildError, StartError, StartReason};
 use super::policy::{AutoShutdown, Restart, Strategy};
 use super::tree::{Child, ChildState, Tree};
 use crate::relations::signal::MonitorRef;
@@ -26,19 +25,18 @@ impl Tree {
         if let Some(child) = self.children.get_mut(&key) {
             child.state = ChildState::Running(pid, monitor, now);
             child.is_new = false;
-            if let Some(started) = child.started.take() {
-                started.send(Ok(pid));
+            if let (Some(started), Some(process)) = (child.started.take(), child.process.take()) {
+                started.send(Ok(process));
             }
         }
     }
 
     /// Notes that the start of a child failed. The child has no process now.
-    pub(super) fn fail_start(&mut self, key: u64, pid: Option<Pid>, reason: Arc<str>, now: u64) {
+    pub(super) fn fail_start(&mut self, key: u64, pid: Option<Pid>, reason: StartReason, now: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
         // A restart is reported when it is decided.
         if self.started.is_none() || child.started.is_some() {
-            let reason = Arc::clone(&reason);
-            tell(child, pid, SupervisorEvent::NotStarted { reason });
+            tell(child, pid, SupervisorEvent::NotStarted { reason: reason.text() });
         }
         if self.started.is_none() {
             let id = child.spec.id.clone().unwrap_or_else(|| format!("#{key}").into());
@@ -54,7 +52,7 @@ impl Tree {
             }
             return;
         }
-        self.restart(key, pid, ChildFailure::NotStarted(reason), 0, now);
+        self.restart(key, pid, ChildFailure::NotStarted(reason.text()), 0, now);
     }
 
     /// Notes that a process has ended, and restarts its child if necessary.
@@ -120,7 +118,7 @@ impl Tree {
             return;
         }
         if let Some(started) = child.started.take() {
-            started.send(Err(ChildError::Start(Arc::from("it was stopped"))));
+            started.send(Err(ChildError::Start("it was stopped".into())));
         }
         if temporary || self.is_dynamic() {
             self.forget(key);

@@ -5,11 +5,13 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin as StdPin;
+use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use super::description::{ChildSpec, Request};
-use super::error::{ChildError, SupervisorGone};
+use super::error::{ChildError, RefusedChild, SupervisorGone};
+use super::moved::{Moved, OnceSpec, Template};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
 use crate::scheduler::reach::find;
 use crate::{Address, Exit, JoinHandle, Pid, Reply};
@@ -31,7 +33,7 @@ impl SupervisorRef {
     /// Returns the supervisor that is this process, or `None` if the process has ended or is no
     /// supervisor. Together with [`which`](Self::which), it finds nested supervisors.
     pub fn of(pid: Pid) -> Option<Self> {
-        find(pid).and_then(Address::of).map(Self)
+        Address::of(pid).ok().map(Self)
     }
 
     /// Returns the PID of the supervisor.
@@ -84,21 +86,82 @@ impl SupervisorRef {
         self.ask(|reply| Request::Status(child, reply)).await?
     }
 
-    /// Adds a child behind all others, and starts it.
+    /// Adds a child behind all others, and starts it. Returns its [`Address`], the `SupervisorRef`
+    /// of a supervisor, or the [`Pid`] of an [untyped](ChildSpec::untyped) child.
+    ///
+    /// An address stands for the process that was started. If the child is restarted, it is a new
+    /// process, and the address is that of the old one, which has ended. A [name](ChildSpec::name)
+    /// finds the new process.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession::{Context, Reply};
+    /// use procession::supervisor::{ChildSpec, Supervisor};
+    ///
+    /// procession::run(async {
+    ///     let rooms = Supervisor::dynamic().start().await?;
+    ///     let room = |mut cx: Context<Reply<u32>>| async move {
+    ///         while let Some(reply) = cx.recv().await {
+    ///             reply.send(7);
+    ///         }
+    ///     };
+    ///     let lobby = rooms.start_child(ChildSpec::new("lobby", room)).await?;
+    ///     assert_eq!(lobby.call(|reply| reply, Duration::from_secs(1)).await?, 7);
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`ChildError`]: the id is taken, there is a mistake in the description, or the child did not
     /// start. The child is not added then.
-    pub async fn start_child(&self, child: ChildSpec) -> Result<Pid, ChildError> {
-        self.ask(|reply| Request::Start(Box::new(child), reply)).await?
+    pub async fn start_child<T>(&self, child: ChildSpec<T>) -> Result<T, ChildError> {
+        let gives = child.gives;
+        let child = Box::new(child.untyped());
+        self.ask(|reply| Request::Start(child, reply)).await?.map(gives)
     }
 
-    /// Adds a child made from the [template](super::Supervisor::template), and starts it.
+    /// Adds a child that is made from a value which moves into it, and starts it. See [`OnceSpec`].
     ///
     /// # Errors
-    /// [`ChildError`]: there is no template, or the child did not start.
-    pub async fn start_another(&self) -> Result<Pid, ChildError> {
-        self.ask(Request::StartAnother).await?
+    /// [`RefusedChild`] returns the closure or the function, with the same causes as those of
+    /// [`start_child`](Self::start_child).
+    ///
+    /// # Cancellation
+    /// If the future is dropped after the supervisor was asked, the child still starts.
+    pub async fn start_once<M: Send + 'static, F: Send + 'static>(
+        &self,
+        child: OnceSpec<M, F>,
+    ) -> Result<Address<M>, RefusedChild<F>> {
+        let (child, process) = child.into_parts();
+        self.start_moved(child, process).await
+    }
+
+    /// Adds a child that the template makes from `argument`, and starts it. See [`Template`].
+    ///
+    /// # Errors
+    /// [`RefusedChild`] returns the argument, with the same causes as those of
+    /// [`start_child`](Self::start_child).
+    ///
+    /// # Cancellation
+    /// If the future is dropped after the supervisor was asked, the child still starts.
+    pub async fn start_another<A: Send + 'static, M: Send + 'static>(
+        &self,
+        template: &Template<A, M>,
+        argument: A,
+    ) -> Result<Address<M>, RefusedChild<A>> {
+        let (child, argument) = template.child(argument);
+        self.start_moved(child, argument).await
+    }
+
+    async fn start_moved<T, V>(
+        &self,
+        child: ChildSpec<T>,
+        value: Arc<Moved<V>>,
+    ) -> Result<T, RefusedChild<V>> {
+        self.start_child(child).await.map_err(|cause| {
+            RefusedChild::new(value.take().expect("[moved] no process has the value"), cause)
+        })
     }
 
     /// Stops a child by its stop policy, and returns when it has ended.
@@ -119,7 +182,7 @@ impl SupervisorRef {
     /// [`ChildError`]: there is no such child, it is not stopped, or it did not start.
     pub async fn restart_child(&self, id: &str) -> Result<Pid, ChildError> {
         let id = id.into();
-        self.ask(|reply| Request::Restart(id, reply)).await?
+        self.ask(|reply| Request::Restart(id, reply)).await?.map(|process| process.pid())
     }
 
     /// Forgets a stopped child.

@@ -1,12 +1,11 @@
 //! The requests that a supervisor serves.
 
-use std::sync::Arc;
-
 use super::description::{Asked, ChildSpec, Request};
-use super::error::ChildError;
+use super::error::{ChildError, StartReason};
 use super::status::{ChildInfo, ChildKey, Counts};
 use super::tree::{Child, ChildState, Tree};
-use crate::Pid;
+use crate::process::slot::Pin;
+use crate::process::unwind::drop_guarded;
 use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
 use crate::time::Instant;
@@ -40,10 +39,6 @@ impl Tree {
                 reply.send(self.find(&child).map(|key| self.status(key, &self.children[&key])));
             }
             Request::Start(spec, reply) => self.start_child(*spec, reply),
-            Request::StartAnother(reply) => match self.description.template.clone() {
-                Some(spec) => self.start_child(spec, reply),
-                None => reply.send(Err(ChildError::NoTemplate)),
-            },
             Request::Terminate(child, reply) => match self.find(&child) {
                 Ok(key) => self.terminate_child(key, reply),
                 Err(error) => reply.send(Err(error)),
@@ -64,7 +59,7 @@ impl Tree {
     }
 
     /// Notes the report of a child that has started or failed to.
-    fn note_report(&mut self, key: u64, incarnation: u64, result: Result<(), Arc<str>>) {
+    fn note_report(&mut self, key: u64, incarnation: u64, result: Result<(), StartReason>) {
         let Some(child) =
             self.children.get_mut(&key).filter(|child| child.incarnation == incarnation)
         else {
@@ -92,7 +87,7 @@ impl Tree {
         }
     }
 
-    fn start_child(&mut self, spec: ChildSpec, reply: Asked<Pid>) {
+    fn start_child(&mut self, spec: ChildSpec, reply: Asked<Pin>) {
         let refused = if self.ending.is_some() {
             Err(ChildError::Ended)
         } else if let Err(error) = self.description.check_child(&spec) {
@@ -111,7 +106,11 @@ impl Tree {
         };
         match refused {
             Ok(()) => self.add(spec, Some(reply)),
-            Err(error) => reply.send(Err(error)),
+            Err(error) => {
+                // Its closures belong to the user.
+                drop_guarded(spec);
+                reply.send(Err(error));
+            }
         }
     }
 

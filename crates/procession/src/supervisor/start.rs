@@ -3,15 +3,16 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::description::{ChildSpec, Make, Request, Started, Supervisor};
-use super::error::StartError;
+use super::description::{ChildSpec, Make, Request, Spawned, Started, Supervisor};
+use super::error::{StartError, StartReason};
 use super::policy::Stop;
 use super::reference::{Running, SupervisorRef};
 use super::supervise::supervise;
 use crate::mailbox::call::pair;
+use crate::process::slot::Pin;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::owner;
-use crate::{Context, SpawnOptions};
+use crate::{Address, Context, SpawnOptions};
 
 impl Supervisor {
     /// Starts the supervisor, and returns once all its children have started. The supervisor is not
@@ -54,7 +55,7 @@ impl Supervisor {
                 .try_start(move |cx: Context<Request>| {
                     supervise(cx, description, None, Some(reply))
                 })
-                .map_err(|error| StartError::Refused(error.to_string().into()))?;
+                .map_err(|error| StartError::Refused(StartReason::of(error.cause())))?;
             let (address, handle) = child.into_parts();
             caller.replied(Waiting::REPLY).await.unwrap_or(Err(StartError::Ended))?;
             Ok(Running::new(SupervisorRef::new(address), handle))
@@ -62,7 +63,7 @@ impl Supervisor {
     }
 }
 
-impl ChildSpec {
+impl ChildSpec<SupervisorRef> {
     /// Describes a supervisor with children of its own. It has started once all of them have
     /// started.
     #[track_caller]
@@ -73,12 +74,22 @@ impl ChildSpec {
             let (description, report) = (Arc::clone(&description), started.into_report());
             let child = options
                 .try_start(move |cx: Context<Request>| supervise(cx, description, report, None))
-                .map_err(|error| Arc::from(error.to_string()))?;
-            Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
+                .map_err(|error| StartReason::of(error.cause()))?;
+            Ok(Spawned::of(child))
         };
         let make = Make { factory: Arc::new(factory), reports_start: true, nested: Some(nested) };
-        let mut child = Self::of(owner::caller(), make).id(id);
+        let reference = |process: Pin| match Address::of_pin(process) {
+            Ok(address) => SupervisorRef::new(address),
+            Err(process) => unreachable!("{} was started as a supervisor", process.pid()),
+        };
+        let mut child = Self::of(owner::caller(), make, reference).id(id);
         child.stop = Stop::Wait;
         child
+    }
+}
+
+impl From<ChildSpec<SupervisorRef>> for ChildSpec {
+    fn from(child: ChildSpec<SupervisorRef>) -> Self {
+        child.untyped()
     }
 }

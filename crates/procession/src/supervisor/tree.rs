@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::description::{Asked, ChildSpec, Request, Supervisor};
-use super::error::{ChildError, StartError};
+use super::error::{ChildError, StartError, StartReason};
 use super::policy::Strategy;
 use super::status::{ChildKey, ChildStatus};
+use crate::process::slot::Pin;
+use crate::process::unwind::drop_guarded;
 use crate::relations::signal::MonitorRef;
 use crate::time::Instant;
 use crate::{Address, Exit, Pid, Reply};
@@ -46,10 +48,13 @@ pub(super) struct Child {
     /// The restarts since the child last ran for long.
     pub(super) restarts: u32,
     /// The reason for a failed start, if the child reported one.
-    pub(super) failure: Option<Arc<str>>,
+    pub(super) failure: Option<StartReason>,
     /// `true` if the child has never started. If its first start fails, it is forgotten.
     pub(super) is_new: bool,
-    pub(super) started: Option<Asked<Pid>>,
+    pub(super) started: Option<Asked<Pin>>,
+    /// The process, for the answer to `started`. A pin keeps the slot from being reused, even if
+    /// the process ends before it has an address.
+    pub(super) process: Option<Pin>,
     pub(super) stopped: Vec<Asked<()>>,
 }
 
@@ -128,7 +133,7 @@ impl Tree {
         grouped || self.started.is_none()
     }
 
-    pub(super) fn add(&mut self, spec: ChildSpec, started: Option<Asked<Pid>>) {
+    pub(super) fn add(&mut self, spec: ChildSpec, started: Option<Asked<Pin>>) {
         self.last_key += 1;
         let key = self.last_key;
         if let Some(id) = &spec.id {
@@ -141,6 +146,7 @@ impl Tree {
             incarnation: 0,
             restarts: 0,
             failure: None,
+            process: None,
             is_new: true,
             started,
             stopped: Vec::new(),
@@ -150,10 +156,12 @@ impl Tree {
     }
 
     pub(super) fn forget(&mut self, key: u64) {
-        if let Some(child) = self.children.remove(&key)
-            && let Some(id) = &child.spec.id
-        {
-            self.ids.remove(id);
+        if let Some(child) = self.children.remove(&key) {
+            if let Some(id) = &child.spec.id {
+                self.ids.remove(id);
+            }
+            // The closures of the description belong to the user.
+            drop_guarded(child);
         }
         self.agenda.to_start.remove(&key);
     }

@@ -473,7 +473,9 @@ impl Play {
     fn child(&self, words: &[&str]) -> ChildSpec {
         let [id, kind, when, significant @ ..] = words else { panic!("no such child: {words:?}") };
         let child = match *kind {
-            "supervisor" => ChildSpec::supervisor(*id, self.defined[*id].clone()).name(*id),
+            "supervisor" => {
+                ChildSpec::supervisor(*id, self.defined[*id].clone()).name(*id).untyped()
+            }
             kind => worker(&self.stage, id, kind),
         };
         let child = child.restart(restart(when));
@@ -650,7 +652,7 @@ fn worker(stage: &Stage, id: &str, kind: &str) -> ChildSpec {
     let process = move |cx: Context<Tell>, started| {
         work(cx, started, stage.clone(), Arc::clone(&name), Arc::clone(&kind))
     };
-    ChildSpec::with_init(id, process).name(id).stop(stop)
+    ChildSpec::with_init(id, process).name(id).stop(stop).untyped()
 }
 
 async fn work(

@@ -1,12 +1,14 @@
 //! The relations of processes: links, monitors, exit signals, names, scopes, supervisors.
 
 mod calls;
+mod children;
 mod commands;
 mod links;
 mod mailboxes;
 mod marks;
 mod monitors;
 mod names;
+mod recipients;
 mod relays;
 mod supervisors;
 

@@ -48,7 +48,10 @@ const ROOMS: &[(&str, &str)] = &[
     ),
     ("signal", "observe process scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
-    ("supervisor", "coroutine machine mailbox process relations report scheduler sys time"),
+    (
+        "supervisor",
+        "coroutine machine mailbox process relations report scheduler spawn sys time util variance",
+    ),
     ("sync", "process scheduler time util"),
     ("sys", "io scheduler"),
     ("time", "process scheduler sys util"),

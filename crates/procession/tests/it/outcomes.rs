@@ -497,7 +497,7 @@ fn errors_of_messages_that_are_not_sync_travel_with_the_question_mark() {
         let boxed = ask_boxed(&address).await.expect_err("the server has ended");
         assert!(boxed.downcast_ref::<SendError<Ask>>().is_some_and(SendError::is_ended));
         let typed = ask_typed(&address).await.expect_err("the server has ended");
-        assert!(matches!(typed, AppError::Send(cause) if cause.is_ended()), "{typed:?}");
+        assert!(matches!(typed, AppError::Send(ref cause) if cause.is_ended()), "{typed:?}");
         let refused = address.call(Ask::Get, HOUR).await.expect_err("the server has ended");
         let (message, cause) = refused.into_parts();
         assert!(matches!(message, Some(Ask::Get(_))));

@@ -6,7 +6,7 @@ use std::task::Waker;
 use procession_queue::Event;
 use procession_sync::{Arc, explore, thread};
 
-use super::{Bounded, Offered, Standing, Stood, WhenFull, mutation};
+use super::{Bounded, Offered, Reserved, Standing, Stood, WhenFull, mutation};
 
 type Mailbox<const MUTATION: u8> = Bounded<u32, (), MUTATION>;
 
@@ -105,4 +105,68 @@ fn wait_against_close() {
 #[should_panic(expected = "its message comes back")]
 fn canary_close_forgets() {
     death::<{ mutation::CLOSE_FORGETS }>();
+}
+
+/// A sender has reserved room, and fills it while the receiver ends.
+fn fill<const MUTATION: u8>() {
+    explore(|| {
+        let mailbox = mailbox::<MUTATION>(WhenFull::Reject);
+        let sender = {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || match mailbox.reserve() {
+                Reserved::Room => mailbox.fill(1).is_ok(),
+                reserved => {
+                    assert_eq!(reserved, Reserved::Closed, "nothing else is in the mailbox");
+                    false
+                }
+            })
+        };
+        let drained = mailbox.close().0.len() == 1;
+        let accepted = sender.join().expect("the sender does not panic");
+        assert_eq!(drained, accepted, "the message is discarded or comes back");
+    });
+}
+
+#[test]
+fn fill_against_close() {
+    fill::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "the message is discarded or comes back")]
+fn canary_fill_after_close() {
+    fill::<{ mutation::FILL_AFTER_CLOSE }>();
+}
+
+/// A sender gives up the room that it has reserved, while another sender waits for room.
+fn give_up<const MUTATION: u8>() {
+    explore(|| {
+        let mailbox = mailbox::<MUTATION>(WhenFull::Wait);
+        assert_eq!(mailbox.reserve(), Reserved::Room);
+        let sender = {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || mailbox.stand(2, Waker::noop().clone()))
+        };
+        let admitted = mailbox.give_up().len();
+        match sender.join().expect("the sender does not panic") {
+            Stood::Waits(number) => {
+                let (standing, _) = mailbox.standing(number, Waker::noop().clone());
+                assert_eq!(standing, Standing::Taken, "it waits beside an empty mailbox");
+                assert_eq!(admitted, 1, "it is woken");
+            }
+            stood => assert_eq!(stood, Stood::Queued { wake: false }),
+        }
+        assert_eq!(mailbox.take().0, Some(Event::Message(2)));
+    });
+}
+
+#[test]
+fn give_up_against_wait() {
+    give_up::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "it waits beside an empty mailbox")]
+fn canary_give_up_alone() {
+    give_up::<{ mutation::GIVE_UP_ALONE }>();
 }

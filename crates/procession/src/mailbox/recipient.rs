@@ -1,0 +1,206 @@
+//! Addresses that accept a part of the messages of a process.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Pid;
+use crate::mailbox::address::Address;
+use crate::mailbox::call::{CallError, pair};
+use crate::mailbox::reply::Reply;
+use crate::mailbox::send_error::{SendCause, SendError};
+
+/// An address that accepts messages of type `N`, and hides what the process receives.
+///
+/// [`Address::map`] makes one, with a function that turns each `N` into a message of the process.
+/// A process can thus be given the right to send certain messages, without knowing the others.
+/// Any process with an `N` among its messages can be a recipient.
+///
+/// Clones are recipients of the same process with the same function. Recipients are compared,
+/// ordered and hashed by the PIDs of their processes, as addresses are, and not by their functions.
+/// A recipient does not keep its process alive.
+///
+/// ```
+/// use procession::{Context, start};
+/// use procession::mailbox::Recipient;
+///
+/// enum Event {
+///     Tick(u32),
+///     Stop,
+/// }
+///
+/// procession::run(async {
+///     let mut receiver = start(|mut cx: Context<Event>| async move {
+///         let mut sum = 0;
+///         while let Some(Event::Tick(n)) = cx.recv().await {
+///             sum += n;
+///         }
+///         sum
+///     });
+///     let ticks: Recipient<u32> = receiver.map(Event::Tick);
+///     ticks.send(3)?;
+///     ticks.send(4)?;
+///     receiver.send(Event::Stop).unwrap_or_else(|_| unreachable!("it waits for this"));
+///     assert_eq!((&mut receiver).await, Ok(7));
+///     // A refused message comes back as it was.
+///     assert_eq!(ticks.send(5).unwrap_err().into_inner(), 5);
+///     Ok::<(), procession::SendError<u32>>(())
+/// })?;
+/// # Ok::<(), procession::SendError<u32>>(())
+/// ```
+pub struct Recipient<N> {
+    process: Arc<dyn Deliver<N>>,
+}
+
+/// A process that accepts messages of type `N`.
+trait Deliver<N>: Send + Sync {
+    fn pid(&self) -> Pid;
+
+    fn is_alive(&self) -> bool;
+
+    /// Sends the message that `make` makes. If the process does not accept one, `make` is not
+    /// called. It is called at most once.
+    fn deliver(&self, make: &mut dyn FnMut() -> N) -> Result<(), SendCause>;
+}
+
+/// A process whose messages are made by `map`.
+struct Mapped<M, F> {
+    address: Address<M>,
+    map: F,
+}
+
+impl<N, M, F> Deliver<N> for Mapped<M, F>
+where
+    M: Send + 'static,
+    F: Fn(N) -> M + Send + Sync,
+{
+    fn pid(&self) -> Pid {
+        self.address.pid()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.address.is_alive()
+    }
+
+    fn deliver(&self, make: &mut dyn FnMut() -> N) -> Result<(), SendCause> {
+        self.address.send_made(|| (self.map)(make()))
+    }
+}
+
+impl<M: Send + 'static> Address<M> {
+    /// Returns an address for messages of type `N`, each of which `map` turns into a message of the
+    /// process. See [`Recipient`].
+    ///
+    /// `map` runs in each [`send`](Recipient::send), on the thread of the sender, and only if the
+    /// process accepts the message. It is usually the constructor of an enum's variant.
+    pub fn map<N, F>(&self, map: F) -> Recipient<N>
+    where
+        N: Send + 'static,
+        F: Fn(N) -> M + Send + Sync + 'static,
+    {
+        Recipient { process: Arc::new(Mapped { address: self.clone(), map }) }
+    }
+}
+
+impl<N: Send + 'static> Recipient<N> {
+    /// Returns `true` if the process has not ended, as far as this thread can see.
+    pub fn is_alive(&self) -> bool {
+        self.process.is_alive()
+    }
+
+    /// Puts a message into the mailbox. It never blocks, and messages of one sender arrive in
+    /// order, as with [`Address::send`].
+    ///
+    /// # Errors
+    /// [`SendError`] returns the message, as it was, if the process has ended or its mailbox is
+    /// full. If the process ends before it receives an accepted message, the message is discarded.
+    ///
+    /// # Panics
+    /// Panics if the function of the recipient panics. The message is then lost, and nothing is
+    /// sent.
+    pub fn send(&self, message: N) -> Result<(), SendError<N>> {
+        let mut message = Some(message);
+        let mut make = || message.take().expect("a message is made once");
+        match self.process.deliver(&mut make) {
+            Ok(()) => Ok(()),
+            Err(cause) => {
+                Err(SendError::of(message.expect("a refused message is not made"), cause))
+            }
+        }
+    }
+
+    /// Sends a message with a [`Reply`] in it, and waits for the reply, for at most `timeout`. It
+    /// does not wait for room in a bounded mailbox.
+    ///
+    /// # Errors
+    /// Returns [`CallError`] if the message was refused, the process ended or dropped the reply, or
+    /// the timeout is over. A refused message is in the error.
+    ///
+    /// # Panics
+    /// See [`send`](Self::send).
+    ///
+    /// # Cancellation
+    /// See [`Address::call`].
+    pub async fn call<T: Send + 'static>(
+        &self,
+        message: impl FnOnce(Reply<T>) -> N,
+        timeout: Duration,
+    ) -> Result<T, CallError<N>> {
+        let (reply, caller) = pair();
+        self.send(message(reply)).map_err(CallError::Refused)?;
+        caller.replied_within(timeout).await
+    }
+}
+
+impl<N> Recipient<N> {
+    /// Returns the PID of the process. See [`Address::pid`].
+    pub fn pid(&self) -> Pid {
+        self.process.pid()
+    }
+}
+
+impl<N: Send + 'static> From<Address<N>> for Recipient<N> {
+    fn from(address: Address<N>) -> Self {
+        Self { process: Arc::new(Mapped { address, map: |message| message }) }
+    }
+}
+
+impl<N> Clone for Recipient<N> {
+    fn clone(&self) -> Self {
+        Self { process: Arc::clone(&self.process) }
+    }
+}
+
+impl<N> PartialEq for Recipient<N> {
+    fn eq(&self, other: &Self) -> bool {
+        self.pid() == other.pid()
+    }
+}
+
+impl<N> Eq for Recipient<N> {}
+
+impl<N> PartialOrd for Recipient<N> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<N> Ord for Recipient<N> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.pid().cmp(&other.pid())
+    }
+}
+
+impl<N> Hash for Recipient<N> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.pid().hash(state);
+    }
+}
+
+impl<N> fmt::Debug for Recipient<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Recipient").field(&self.pid()).finish()
+    }
+}

@@ -1,0 +1,411 @@
+//! Children that are made from a value which moves into them.
+//!
+//! `[moved]`: the value is in its cell until a process has it. A start takes the value out, and
+//! puts it back if the process is refused. A supervisor starts a process and answers the request in
+//! one step, which nothing interrupts, so an error means that no process has the value.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::sync::Arc;
+
+use procession_sync::Mutex;
+
+use super::child::STOP_DEFAULT;
+use super::description::{ChildSpec, Spawned, Started};
+use super::error::StartReason;
+use super::policy::{Restart, Stop};
+use crate::coroutine::body::Placement;
+use crate::mailbox::bounded::WhenFull;
+use crate::process::outcome::Returns;
+use crate::process::unwind::{drop_guarded, guarded};
+use crate::scheduler::owner;
+use crate::spawn::error::SpawnError;
+use crate::variance::Typed;
+use crate::{Address, Context, SpawnOptions};
+
+/// The cell of a value on its way into a child.
+pub(super) struct Moved<V>(Mutex<Option<V>>);
+
+impl<V> Moved<V> {
+    fn new(value: V) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(value))))
+    }
+
+    pub(super) fn take(&self) -> Option<V> {
+        self.0.lock().take()
+    }
+
+    fn put(&self, value: V) {
+        *self.0.lock() = Some(value);
+    }
+
+    /// Starts a process from the value.
+    fn start(
+        &self,
+        start: impl FnOnce(V) -> Result<Spawned, SpawnError<V>>,
+    ) -> Result<Spawned, StartReason> {
+        let value = self.take().ok_or("its value has moved into an earlier process")?;
+        start(value).map_err(|error| {
+            let (value, cause) = error.into_parts();
+            self.put(value);
+            StartReason::of(&cause)
+        })
+    }
+
+    /// Starts a process from a clone of the value.
+    fn start_clone(
+        &self,
+        clone: fn(&V) -> V,
+        start: impl FnOnce(V) -> Result<Spawned, SpawnError<V>>,
+    ) -> Result<Spawned, StartReason> {
+        let value = self.take().ok_or("its argument was taken back")?;
+        // Cloned and dropped outside the lock, since both are user code.
+        let cloned = guarded(|| clone(&value));
+        self.put(value);
+        let cloned = cloned.map_err(|exit| StartReason::from(exit.to_string()))?;
+        start(cloned).map_err(|error| {
+            let (cloned, cause) = error.into_parts();
+            drop_guarded(cloned);
+            StartReason::of(&cause)
+        })
+    }
+}
+
+impl<V> Drop for Moved<V> {
+    fn drop(&mut self) {
+        drop_guarded(self.take());
+    }
+}
+
+/// The description of a child that is made from a value which moves into it, such as a connection.
+///
+/// The closure runs once, so the child is [temporary](Restart::Temporary): it is never restarted,
+/// and forgotten when it ends. [`SupervisorRef::start_once`] starts it. If the start is refused,
+/// the closure comes back, with everything that it has captured.
+///
+/// Many children of one kind come from a [`Template`], whose refused argument comes back as it was.
+///
+/// [`SupervisorRef::start_once`]: super::SupervisorRef::start_once
+///
+/// ```
+/// use procession::Context;
+/// use procession::supervisor::{OnceSpec, Supervisor};
+///
+/// procession::run(async {
+///     let connections = Supervisor::dynamic().start().await?;
+///     let (replies, connection) = procession::sync::channel::bounded(1);
+///     let serve = move |_: Context<()>| async move { replies.send("hello").await };
+///     connections.start_once(OnceSpec::new(serve).label("connection")).await?;
+///     assert_eq!(connection.recv().await, Some("hello"));
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a description does nothing; give it to a supervisor"]
+pub struct OnceSpec<M, F> {
+    child: ChildSpec<Address<M>>,
+    process: Arc<Moved<F>>,
+}
+
+impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
+    /// Describes an async process with a mailbox. `process` is called in its first step.
+    #[track_caller]
+    pub fn new<P>(process: F) -> Self
+    where
+        F: FnOnce(Context<M>) -> P,
+        P: Future + Send + 'static,
+        P::Output: Send + 'static,
+        fn() -> P::Output: Returns,
+    {
+        Self::made(owner::caller(), process, |options, process| {
+            options.try_start(process).map(Spawned::of)
+        })
+    }
+
+    /// Describes a [coroutine](crate::coroutine). `function` is called in its first step.
+    #[track_caller]
+    pub fn coroutine<T>(function: F) -> Self
+    where
+        F: FnOnce(crate::coroutine::context::Context<M>) -> T,
+        T: Send + 'static,
+        fn() -> T: Returns,
+    {
+        Self::made(owner::caller(), function, |options, function| {
+            options.spawn_coroutine(function).map(Spawned::of)
+        })
+    }
+
+    fn made(
+        location: &'static Location<'static>,
+        process: F,
+        start: fn(SpawnOptions, F) -> Result<Spawned, SpawnError<F>>,
+    ) -> Self {
+        let process = Moved::new(process);
+        let moved = Arc::clone(&process);
+        let factory = move |options: SpawnOptions, started: Started| {
+            started.forget();
+            moved.start(|process| start(options, process))
+        };
+        let child = ChildSpec::made(location, factory, false).restart(Restart::Temporary);
+        Self { child, process }
+    }
+
+    /// Sets the id, which a supervisor that is not dynamic requires. Default: none.
+    pub fn id(mut self, id: impl Into<Arc<str>>) -> Self {
+        self.child = self.child.id(id);
+        self
+    }
+
+    /// See [`ChildSpec::stop`].
+    pub fn stop(mut self, stop: Stop) -> Self {
+        self.child = self.child.stop(stop);
+        self
+    }
+
+    /// See [`ChildSpec::significant`].
+    pub fn significant(mut self) -> Self {
+        self.child = self.child.significant();
+        self
+    }
+
+    /// See [`ChildSpec::name`].
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.child = self.child.name(name);
+        self
+    }
+
+    /// See [`ChildSpec::label`].
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.child = self.child.label(label);
+        self
+    }
+
+    /// See [`ChildSpec::mailbox`].
+    pub fn mailbox(mut self, capacity: u32, when_full: WhenFull) -> Self {
+        self.child = self.child.mailbox(capacity, when_full);
+        self
+    }
+
+    /// See [`ChildSpec::affinity`].
+    pub fn affinity(mut self, worker: u32) -> Self {
+        self.child = self.child.affinity(worker);
+        self
+    }
+
+    pub(super) fn into_parts(self) -> (ChildSpec<Address<M>>, Arc<Moved<F>>) {
+        (self.child, self.process)
+    }
+}
+
+impl<M, F> fmt::Debug for OnceSpec<M, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnceSpec").field(&self.child).finish()
+    }
+}
+
+/// Starts a process from an argument.
+type Start<A> = dyn Fn(SpawnOptions, A) -> Result<Spawned, SpawnError<A>> + Send + Sync;
+
+/// Describes children of one kind, each of which is made from an argument of type `A` and receives
+/// messages of type `M`.
+///
+/// [`SupervisorRef::start_another`] starts one under a [dynamic](super::Strategy::Dynamic)
+/// supervisor, as `start_child` of OTP does with a `simple_one_for_one` supervisor. The template is
+/// a value of the program, so the compiler checks the type of the argument. Clones are the same
+/// template.
+///
+/// A child is [temporary](Restart::Temporary) by default, because the argument moves into it. If
+/// the argument can be cloned, [`restart`](Self::restart) makes the children start again with a
+/// clone. They have no ids and no names, since they are many.
+///
+/// [`SupervisorRef::start_another`]: super::SupervisorRef::start_another
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{Context, Reply};
+/// use procession::supervisor::{Supervisor, Template};
+///
+/// procession::run(async {
+///     let multiplier = Template::new(|mut cx: Context<(u32, Reply<u32>)>, by: u32| async move {
+///         while let Some((number, reply)) = cx.recv().await {
+///             reply.send(number * by);
+///         }
+///     });
+///     let multipliers = Supervisor::dynamic().start().await?;
+///     let double = multipliers.start_another(&multiplier, 2).await?;
+///     let triple = multipliers.start_another(&multiplier, 3).await?;
+///     let second = Duration::from_secs(1);
+///     assert_eq!(double.call(|reply| (7, reply), second).await?, 14);
+///     assert_eq!(triple.call(|reply| (7, reply), second).await?, 21);
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// An argument of another type does not compile, and neither does a restart with an argument that
+/// cannot be cloned:
+///
+/// ```compile_fail,E0308
+/// # use procession::{Context, supervisor::{SupervisorRef, Template}};
+/// async fn start(supervisor: SupervisorRef) {
+///     let template = Template::new(|_: Context<()>, number: u32| async move { number });
+///     let _ = supervisor.start_another(&template, "text").await;
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use procession::{Context, supervisor::{Restart, Template}};
+/// # use procession::net::TcpStream;
+/// let template = Template::new(|_: Context<()>, stream: TcpStream| async move { drop(stream) })
+///     .restart(Restart::Transient);
+/// ```
+#[must_use = "a description does nothing; give it to a supervisor"]
+pub struct Template<A, M> {
+    start: Arc<Start<A>>,
+    /// `None` if the child is never restarted.
+    clone: Option<fn(&A) -> A>,
+    restart: Restart,
+    stop: Stop,
+    significant: bool,
+    label: Option<Arc<str>>,
+    mailbox: Option<(u32, WhenFull)>,
+    affinity: Option<u32>,
+    location: &'static Location<'static>,
+    message: Typed<M>,
+}
+
+impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
+    /// Describes async processes with a mailbox. `process` is called in the first step of each.
+    #[track_caller]
+    pub fn new<F, P>(process: F) -> Self
+    where
+        F: Fn(Context<M>, A) -> P + Send + Sync + 'static,
+        P: Future + Send + 'static,
+        P::Output: Send + 'static,
+        fn() -> P::Output: Returns,
+    {
+        let (process, location) = (Arc::new(process), owner::caller());
+        Self::made(location, move |options, argument| {
+            let process = Arc::clone(&process);
+            let child = options
+                .launch_with_mailbox(location, argument, move |cx, argument| process(cx, argument));
+            child.map(Spawned::of)
+        })
+    }
+
+    /// Describes [coroutines](crate::coroutine). `function` is called in the first step of each.
+    #[track_caller]
+    pub fn coroutine<F, T>(function: F) -> Self
+    where
+        F: Fn(crate::coroutine::context::Context<M>, A) -> T + Send + Sync + 'static,
+        T: Send + 'static,
+        fn() -> T: Returns,
+    {
+        let (function, location) = (Arc::new(function), owner::caller());
+        Self::made(location, move |options, argument| {
+            let function = Arc::clone(&function);
+            let function =
+                move |cx: crate::coroutine::context::Context<M>, argument| function(cx, argument);
+            let child = options.launch_coroutine(location, argument, function, Placement::PINNED);
+            child.map(Spawned::of)
+        })
+    }
+
+    fn made(
+        location: &'static Location<'static>,
+        start: impl Fn(SpawnOptions, A) -> Result<Spawned, SpawnError<A>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            start: Arc::new(start),
+            clone: None,
+            restart: Restart::Temporary,
+            stop: Stop::Within(STOP_DEFAULT),
+            significant: false,
+            label: None,
+            mailbox: None,
+            affinity: None,
+            location,
+            message: Typed::default(),
+        }
+    }
+
+    /// Sets when the children are restarted, each with a clone of its argument. Default:
+    /// [`Restart::Temporary`]. If the clone panics, the start has failed.
+    pub fn restart(mut self, restart: Restart) -> Self
+    where
+        A: Clone,
+    {
+        self.clone = (restart != Restart::Temporary).then_some(A::clone);
+        self.restart = restart;
+        self
+    }
+
+    /// See [`ChildSpec::stop`].
+    pub fn stop(mut self, stop: Stop) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// See [`ChildSpec::significant`].
+    pub fn significant(mut self) -> Self {
+        self.significant = true;
+        self
+    }
+
+    /// See [`ChildSpec::label`]. Default: none.
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// See [`ChildSpec::mailbox`].
+    pub fn mailbox(mut self, capacity: u32, when_full: WhenFull) -> Self {
+        self.mailbox = Some((capacity, when_full));
+        self
+    }
+
+    /// See [`ChildSpec::affinity`].
+    pub fn affinity(mut self, worker: u32) -> Self {
+        self.affinity = Some(worker);
+        self
+    }
+
+    /// Describes the child with this argument.
+    pub(super) fn child(&self, argument: A) -> (ChildSpec<Address<M>>, Arc<Moved<A>>) {
+        let argument = Moved::new(argument);
+        let (start, clone, moved) = (Arc::clone(&self.start), self.clone, Arc::clone(&argument));
+        let factory = move |options: SpawnOptions, started: Started| {
+            started.forget();
+            let start = |argument| start(options, argument);
+            match clone {
+                None => moved.start(start),
+                Some(clone) => moved.start_clone(clone, start),
+            }
+        };
+        let mut child = ChildSpec::made(self.location, factory, false);
+        child.restart = self.restart;
+        child.stop = self.stop;
+        child.significant = self.significant;
+        child.label = self.label.clone();
+        child.mailbox = self.mailbox;
+        child.affinity = self.affinity;
+        (child, argument)
+    }
+}
+
+impl<A, M> Clone for Template<A, M> {
+    fn clone(&self) -> Self {
+        Self { start: Arc::clone(&self.start), label: self.label.clone(), ..*self }
+    }
+}
+
+impl<A, M> fmt::Debug for Template<A, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Template")
+            .field("restart", &self.restart)
+            .field("stop", &self.stop)
+            .field("label", &self.label)
+            .finish_non_exhaustive()
+    }
+}
