@@ -13,10 +13,15 @@ use crate::process::slot::{BoundedMailbox, Kind, Mailbox, Refused, Slot};
 use crate::process::unwind::{drop_each, drop_guarded};
 
 impl Kind {
-    pub(crate) const fn of<M: Send + 'static>(name: &'static str, on_cancel: OnCancel) -> Self {
+    pub(crate) const fn of<M: Send + 'static>(
+        name: &'static str,
+        on_cancel: OnCancel,
+        other: fn() -> &'static Self,
+    ) -> Self {
         Self {
             name,
             on_cancel,
+            other,
             message: TypeId::of::<M>,
             message_name: std::any::type_name::<M>,
             push_any: |slot, message| match message.downcast::<M>() {

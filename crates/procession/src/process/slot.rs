@@ -68,6 +68,8 @@ pub(crate) struct Kind {
     /// The name of the kind, for people.
     pub(crate) name: &'static str,
     pub(crate) on_cancel: OnCancel,
+    /// Returns the same kind with the other effect of a cancel.
+    pub(crate) other: fn() -> &'static Kind,
     pub(crate) message: fn() -> TypeId,
     pub(crate) message_name: fn() -> &'static str,
     /// Pushes a message of any type. Returns `Err` if the process receives another type.
@@ -210,7 +212,7 @@ unsafe impl Sync for Slot {}
 
 impl Slot {
     pub(crate) fn new(shared: NonNull<Shared>, index: u32) -> Self {
-        static NOTHING: Kind = Kind::of::<()>("none", OnCancel::Ask);
+        static NOTHING: Kind = Kind::of::<()>("none", OnCancel::Ask, || &NOTHING);
         Self {
             pins: PinCount::free(),
             state: State::vacant(),

@@ -19,37 +19,57 @@ pub(crate) const COROUTINE: &str = "coroutine";
 /// The kind of a process that receives messages of type `M`.
 pub(crate) struct TypedKind<M> {
     kind: &'static Kind,
-    /// The same kind with the other effect of a cancel.
-    other: &'static Kind,
     message: Typed<M>,
 }
 
-impl<M: Send + 'static> TypedKind<M> {
-    pub(crate) const ASYNC: Self = Self {
-        kind: &const { Kind::of::<M>("async", OnCancel::Ask) },
-        other: &const { Kind::of::<M>("async", OnCancel::Drop) },
-        message: PhantomData,
-    };
-    /// The kind of async processes without a context.
-    pub(crate) const PLAIN: Self = Self::ASYNC.other();
-    pub(crate) const COROUTINE: Self = Self {
-        kind: &const { Kind::of::<M>(COROUTINE, OnCancel::Ask) },
-        other: &const { Kind::of::<M>(COROUTINE, OnCancel::Drop) },
-        message: PhantomData,
-    };
-    pub(crate) const MACHINE: Self = Self {
-        kind: &const { Kind::of::<M>("machine", OnCancel::Ask) },
-        other: &const { Kind::of::<M>("machine", OnCancel::Drop) },
-        message: PhantomData,
-    };
+/// Defines the two kinds of one name, which differ in the effect of a cancel.
+macro_rules! kinds {
+    ($name:expr, $asked:ident, $dropped:ident) => {
+        fn $asked<M: Send + 'static>() -> &'static Kind {
+            &const { Kind::of::<M>($name, OnCancel::Ask, $dropped::<M>) }
+        }
 
-    const fn other(self) -> Self {
-        Self { kind: self.other, other: self.kind, message: PhantomData }
+        fn $dropped<M: Send + 'static>() -> &'static Kind {
+            &const { Kind::of::<M>($name, OnCancel::Drop, $asked::<M>) }
+        }
+    };
+}
+
+kinds!("async", asked_async, dropped_async);
+kinds!(COROUTINE, asked_coroutine, dropped_coroutine);
+kinds!("machine", asked_machine, dropped_machine);
+
+impl<M: Send + 'static> TypedKind<M> {
+    /// The kind of async processes with a context.
+    #[inline]
+    pub(crate) fn with_context() -> Self {
+        Self::new(asked_async::<M>())
+    }
+
+    /// The kind of async processes without a context.
+    #[inline]
+    pub(crate) fn plain() -> Self {
+        Self::new(dropped_async::<M>())
+    }
+
+    #[inline]
+    pub(crate) fn coroutine() -> Self {
+        Self::new(asked_coroutine::<M>())
+    }
+
+    #[inline]
+    pub(crate) fn machine() -> Self {
+        Self::new(asked_machine::<M>())
+    }
+
+    #[inline]
+    fn new(kind: &'static Kind) -> Self {
+        Self { kind, message: PhantomData }
     }
 
     /// Returns the same kind with this effect of a cancel.
     pub(crate) fn on_cancel(self, on_cancel: OnCancel) -> Self {
-        if self.kind.on_cancel == on_cancel { self } else { self.other() }
+        if self.kind.on_cancel == on_cancel { self } else { Self::new((self.kind.other)()) }
     }
 
     /// Returns the kind without its type.

@@ -235,7 +235,7 @@ impl SpawnOptions {
         F::Output: Send + 'static,
         J: Judge<F::Output> + 'static,
     {
-        self.launch(TypedKind::<Nothing>::PLAIN, location, 0, future, |future, _| {
+        self.launch(TypedKind::<Nothing>::plain(), location, 0, future, |future, _| {
             Ok(Box::new(AsyncBody::<_, J>::new(future)))
         })
         .map(|(share, monitor)| JoinHandle::new(share, monitor))
@@ -287,7 +287,7 @@ impl SpawnOptions {
         fn() -> P::Output: Returns,
     {
         let mut address = None;
-        self.launch(TypedKind::<M>::ASYNC, location, 2, value, |value, newborn| {
+        self.launch(TypedKind::<M>::with_context(), location, 2, value, |value, newborn| {
             address = Some(Address::new(newborn.pin()));
             let context = Context::new(newborn.pin());
             // The closure runs in the first step, so its panic ends the process and not the caller.
@@ -311,7 +311,7 @@ impl SpawnOptions {
     ) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
         let location = crate::scheduler::owner::caller();
         let mut address = None;
-        self.launch(TypedKind::<P::Message>::MACHINE, location, 1, process, |process, newborn| {
+        self.launch(TypedKind::<P::Message>::machine(), location, 1, process, |process, newborn| {
             address = Some(Address::new(newborn.pin()));
             MachineBody::init(process, method, input).map(|body| body as Box<dyn Body>)
         })
@@ -363,7 +363,7 @@ impl SpawnOptions {
     {
         let bytes = self.rest.as_ref().and_then(|rest| rest.stack_bytes);
         let mut address = None;
-        self.launch(TypedKind::<M>::COROUTINE, location, 2, value, |value, newborn| {
+        self.launch(TypedKind::<M>::coroutine(), location, 2, value, |value, newborn| {
             address = Some(Address::new(newborn.pin()));
             let context = crate::coroutine::context::Context::new(Context::new(newborn.pin()));
             let bytes = bytes.unwrap_or(newborn.shared().coroutines.stack_bytes);
@@ -376,7 +376,7 @@ impl SpawnOptions {
     /// its context take. `body` can hand out that many at no cost.
     fn launch<M: Send + 'static, T>(
         self,
-        kind: TypedKind<M>,
+        mut kind: TypedKind<M>,
         location: &'static Location<'static>,
         pins: u32,
         content: T,
@@ -400,12 +400,13 @@ impl SpawnOptions {
         }
         let mut rest = match self.rest.map(|rest| (*rest).prepare(kind.erased(), &shared)) {
             Some(Err(kind)) => return refuse(content, kind),
-            Some(Ok(rest)) => Some(rest),
+            Some(Ok(rest)) => {
+                if let Some(on_cancel) = rest.on_cancel {
+                    kind = kind.on_cancel(on_cancel);
+                }
+                Some(rest)
+            }
             None => None,
-        };
-        let kind = match rest.as_ref().and_then(|rest| rest.on_cancel) {
-            Some(on_cancel) => kind.on_cancel(on_cancel),
-            None => kind,
         };
         let extra = rest.as_mut().and_then(|rest| rest.extra.take());
         let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
@@ -534,7 +535,7 @@ impl<'a> Reservation<'a> {
     {
         let shared = self.shared;
         let (kind, location, parent) =
-            (TypedKind::<Nothing>::ASYNC, Location::caller(), current::parent_in(shared));
+            (TypedKind::<Nothing>::with_context(), Location::caller(), current::parent_in(shared));
         let Ok(newborn) = self.occupy(Birth { kind, location, parent, extra: None }, 0) else {
             return;
         };
