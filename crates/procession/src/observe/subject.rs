@@ -1,0 +1,78 @@
+//! A scheduler, as a simulated operating system looks at it.
+
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::observe::snapshot::{self, label};
+use crate::process::slot::Slot;
+use crate::scheduler::seat_id::NEVER;
+use crate::scheduler::shared::Shared;
+use crate::sys::os::Subject;
+
+impl Shared {
+    /// Returns `true` if a worker is in a step, so that its thread can wait in code of the user.
+    fn is_any_in_step(&self) -> bool {
+        self.all_seats().any(|seat| seat.step.load(Relaxed) % 2 == 1)
+    }
+}
+
+impl Subject for Shared {
+    fn deadline(&self) -> u64 {
+        // While a step blocks, its worker may hold the only permit.
+        if self.is_any_in_step() || self.lifetime.has_ended() {
+            NEVER
+        } else {
+            self.next_deadline()
+        }
+    }
+
+    fn broken_law(&self) -> Option<String> {
+        let (searching, awake, spare) = self.idle.counts();
+        if self.lifetime.has_ended() {
+            return None;
+        }
+        if searching > 0 {
+            return Some("a worker counts as searching, and all threads wait".into());
+        }
+        if awake == 0 && !self.callers.drive && self.has_work() {
+            return Some("a process is ready, and all workers are parked".into());
+        }
+        // The entry of a LIFO slot waits for its worker or the watchdog, so it is left out.
+        if spare > 0 && self.has_queued() && !self.idle.is_any_napping() {
+            return Some("a process could be stolen, and no worker comes for it".into());
+        }
+        None
+    }
+
+    fn process_of(&self, worker: u32) -> Option<String> {
+        let seat = self.all_seats().nth(worker as usize)?;
+        let index = seat.running.load(Relaxed).checked_sub(1)?;
+        let slot = self.table().pin_any(index)?;
+        Some(described(&slot))
+    }
+
+    fn waiting(&self) -> Vec<String> {
+        let waiting = snapshot::waiting(self);
+        waiting
+            .iter()
+            .map(|process| {
+                format!(
+                    "{} waits for {}",
+                    name(process.pid, process.label.as_deref(), process.location),
+                    process.waiting
+                )
+            })
+            .collect()
+    }
+}
+
+fn described(slot: &Slot) -> String {
+    name(slot.pid(), label(slot).as_deref(), slot.location())
+}
+
+/// Names a process. Its scheduler is left out: the number of a scheduler differs between two runs
+/// in one program.
+fn name(pid: crate::Pid, label: Option<&str>, location: &std::panic::Location<'_>) -> String {
+    let file = location.file().rsplit('/').next().unwrap_or_default();
+    let label = label.map(|label| format!("{label}, ")).unwrap_or_default();
+    format!("process {}.{} ({label}{file}:{})", pid.slot(), pid.generation(), location.line())
+}
