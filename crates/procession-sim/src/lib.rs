@@ -138,7 +138,9 @@ impl Sim {
         let length = length.expect("cannot choose: the range is empty");
         let length = u32::try_from(length).expect("cannot choose: the range is too long");
         let chosen = range.start + u64::from(self.engine.choose(length));
-        self.engine.note(|| format!("the program chooses {chosen} of {range:?}"));
+        if chosen != range.start {
+            self.engine.note(|| format!("the program chooses {chosen} of {range:?}"));
+        }
         chosen
     }
 

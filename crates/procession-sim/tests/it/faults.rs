@@ -34,7 +34,7 @@ fn no_fault_loses_a_message() {
 #[test]
 fn a_worker_that_blocks_is_replaced_in_time() {
     let check = Check::new().workers(1..=2).faults(Faults::none());
-    check.run(|sim| async move {
+    check.scheduler(|builder| builder.max_threads(8)).run(|sim| async move {
         let (blocker, workers) = (sim.clone(), sim.choose(1..3));
         let ran = Arc::new(AtomicU32::new(0));
         let began = Instant::now();
@@ -45,9 +45,10 @@ fn a_worker_that_blocks_is_replaced_in_time() {
         let other = Arc::clone(&ran);
         procession::spawn(async move { other.fetch_add(1, Relaxed) }).await.expect("it ends");
         let waited = Instant::now().saturating_duration_since(began);
-        // With one worker, the second one stalls once it has replaced the first.
-        let limit = Duration::from_micros(12_600) * workers as u32;
-        sim.always("a stalled worker is replaced within 12.6 ms", waited < limit);
+        // With one worker, the second one stalls once it has replaced the first. Steps take up to
+        // 0.3 ms here.
+        let limit = Duration::from_millis(14) * workers as u32;
+        sim.always("a stalled worker is replaced within 14 ms", waited < limit);
     });
 }
 

@@ -3,6 +3,7 @@
 mod determinism;
 mod faults;
 mod found;
+mod mutants;
 
 use std::time::Duration;
 

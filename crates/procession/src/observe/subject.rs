@@ -33,11 +33,14 @@ impl Subject for Shared {
         if searching > 0 {
             return Some("a worker counts as searching, and all threads wait".into());
         }
-        if awake == 0 && !self.callers.drive && self.has_work() {
+        let is_parked = awake == 0 && !self.is_any_in_step();
+        if is_parked && !self.callers.drive && self.has_work() {
             return Some("a process is ready, and all workers are parked".into());
         }
-        // The entry of a LIFO slot waits for its worker or the watchdog, so it is left out.
-        if spare > 0 && self.has_queued() && !self.idle.is_any_napping() {
+        // The entry of a LIFO slot waits for its worker or the watchdog, so it is left out. After the
+        // system has refused a thread, vacant seats are spare for a while and cannot be woken.
+        let may_wait = self.idle.is_any_napping() || self.threads.is_resting(&self.world);
+        if spare > 0 && self.has_queued() && !may_wait {
             return Some("a process could be stolen, and no worker comes for it".into());
         }
         None

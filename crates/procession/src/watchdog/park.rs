@@ -34,6 +34,8 @@ use procession_sync::atomic::{AtomicBool, fence};
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// What is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("watchdog", SOUND);
     /// No fence on either side.
     pub(crate) const WITHOUT_FENCE: u8 = 1;
     /// The watchdog does not look once more.
@@ -41,7 +43,7 @@ pub(crate) mod mutation {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct WatchdogPark<const MUTATION: u8 = { mutation::SOUND }>(AtomicBool);
+pub(crate) struct WatchdogPark<const MUTATION: u8 = { mutation::BUILT }>(AtomicBool);
 
 impl<const MUTATION: u8> WatchdogPark<MUTATION> {
     fn fence(&self) {

@@ -51,7 +51,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("time", "process scheduler sys util"),
     ("util", ""),
     ("variance", ""),
-    ("watchdog", "io observe process scheduler sys"),
+    ("watchdog", "io observe process scheduler sys util"),
 ];
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
