@@ -11,12 +11,12 @@ pub enum Strategy {
     /// Each run draws one of the others.
     #[default]
     Portfolio,
-    /// The running thread goes on, except that now and then another one is drawn. Each run draws how
-    /// often.
+    /// The running thread goes on, except that now and then another one is drawn. Each run draws
+    /// how often.
     Random,
     /// Each thread has a random priority, and at a few random points the running thread gets the
-    /// lowest one (probabilistic concurrency testing). A thread that spins or yields gets the lowest
-    /// one, too, so that it does not starve the thread it waits for.
+    /// lowest one (probabilistic concurrency testing). A thread that spins or yields gets the
+    /// lowest one, too, so that it does not starve the thread it waits for.
     Priorities,
     /// At each point, all threads that can run are equally likely.
     Uniform,
@@ -131,8 +131,8 @@ impl Chance {
         self.decide(count, |this| this.user.u32(0..count))
     }
 
-    /// Draws the budget of a step below `count`, where 0 stands for the usual one. Half of the budgets
-    /// are so small that nearly each operation is a place where others may run.
+    /// Draws the budget of a step below `count`, where 0 stands for the usual one. Half of the
+    /// budgets are so small that nearly each operation is a place where others may run.
     pub(crate) fn budget(&mut self, count: u32) -> u32 {
         self.decide(count, |this| {
             let most = if this.schedule.bool() { 4 } else { count };

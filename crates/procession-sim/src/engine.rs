@@ -1,8 +1,8 @@
 //! The simulated system: virtual threads that take turns, and virtual time.
 //!
 //! Each virtual thread is a thread of the real system. One of them has the *turn* and runs; the
-//! others wait for theirs. A thread passes the turn on at a *point*: where it parks, ends, spins, or
-//! is between two steps. At a point the engine decides which thread is next ([`Chance`]).
+//! others wait for theirs. A thread passes the turn on at a *point*: where it parks, ends, spins,
+//! or is between two steps. At a point the engine decides which thread is next ([`Chance`]).
 //!
 //! Time moves by a little at each point, and by as much as needed when no thread can run: to the
 //! earliest deadline of those that wait. If there is none, the program is deadlocked.
@@ -96,8 +96,8 @@ impl Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     Ready,
-    /// Parked until a deadline. `is_woken` is set once it was unparked and the deadline is that of a
-    /// late wake-up.
+    /// Parked until a deadline. `is_woken` is set once it was unparked and the deadline is that of
+    /// a late wake-up.
     Parked {
         until: u64,
         is_woken: bool,

@@ -1,9 +1,9 @@
 //! Runs programs on Procession's scheduler, on a simulated operating system, from a seed.
 //!
-//! A test of a concurrent program passes a thousand times and fails once, on a busy machine, and the
-//! failure cannot be had again. [`check`] runs the program many times, each time with another order
-//! of events and other faults of the system, all drawn from a seed. A failure is made short and
-//! printed as a story, with a line that replays it.
+//! A test of a concurrent program passes a thousand times and fails once, on a busy machine, and
+//! the failure cannot be had again. [`check`] runs the program many times, each time with another
+//! order of events and other faults of the system, all drawn from a seed. A failure is made short
+//! and printed as a story, with a line that replays it.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -44,9 +44,9 @@
 //! membarrier(2). This holds for every scheduler that is built in the program, for `spawn_blocking`
 //! and for pools of threads.
 //!
-//! Threads take turns: one runs at a time. Another one may run where a thread parks or spins, between
-//! two steps of processes, and at both ends of a blocking section. Inside a step nothing else runs,
-//! so code without an `await` is not interleaved.
+//! Threads take turns: one runs at a time. Another one may run where a thread parks or spins,
+//! between two steps of processes, and at both ends of a blocking section. Inside a step nothing
+//! else runs, so code without an `await` is not interleaved.
 //!
 //! Time is virtual. It moves by a little at each step, and jumps when all threads wait. A program
 //! that sleeps for a week takes no longer than its steps.
@@ -182,8 +182,8 @@ impl Sim {
         self.engine.note(|| "the faults end".to_owned());
     }
 
-    /// Waits until nothing can happen unless time passes: all processes wait, and no thread is about
-    /// to run.
+    /// Waits until nothing can happen unless time passes: all processes wait, and no thread is
+    /// about to run.
     pub async fn settle(&self) {
         let flag = Arc::new(AtomicBool::new(false));
         let mut is_registered = false;

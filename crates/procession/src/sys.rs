@@ -92,8 +92,8 @@ impl World {
         Self { clock: Clock::Real, seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)) }
     }
 
-    /// Creates a world with the clock of the system that the calling thread runs on. Without a seed,
-    /// draws one.
+    /// Creates a world with the clock of the system that the calling thread runs on. Without a
+    /// seed, draws one.
     pub(crate) fn current(seed: Option<u64>) -> Self {
         #[cfg(feature = "sim")]
         if let Some(os) = os::here() {
@@ -331,7 +331,8 @@ impl World {
         }
     }
 
-    /// The hint of a thread that looks at something again and again until another thread changes it.
+    /// The hint of a thread that looks at something again and again until another thread changes
+    /// it.
     #[inline]
     pub(crate) fn spin_loop(&self) {
         match self.simulated() {

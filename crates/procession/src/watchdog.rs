@@ -270,6 +270,7 @@ impl Watch {
         while !shared.lifetime.has_ended() {
             let looked = world.now();
             let quiet = self.look(looked);
+            world.point();
             let pause = self.pause(looked, quiet);
             world.park(&watchdog.parker, pause.until);
             if pause.parks && watchdog.park.end() {

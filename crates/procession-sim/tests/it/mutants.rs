@@ -1,11 +1,13 @@
 //! The workloads that find planted defects of the scheduler (`.ci/mutants`).
 //!
-//! On the scheduler as it is, none of them fails. With a mutant, the test prints the first seed that
-//! fails for each strategy.
+//! On the scheduler as it is, none of them fails. With a mutant, the test prints the first seed
+//! that fails for each strategy.
 
+use std::future::{Future, poll_fn};
 use std::io::Read;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -52,7 +54,16 @@ async fn bells(sim: &Sim) {
                         own.block(Duration::from_micros(300));
                     }
                     sender.send(1).await.expect("the receiver lives");
-                    if receiver.recv().await.is_some() {
+                    // Others may ring between the look and the end of the step.
+                    let mut next = pin!(receiver.recv());
+                    let arrived = poll_fn(|task| {
+                        let looked = next.as_mut().poll(task);
+                        if looked.is_pending() && holds == 1 {
+                            own.block(Duration::from_micros(100));
+                        }
+                        looked
+                    });
+                    if arrived.await.is_some() {
                         rung.fetch_add(1, Relaxed);
                     }
                 }
@@ -63,6 +74,55 @@ async fn bells(sim: &Sim) {
         end.await.expect("it ends");
     }
     sim.always("each message arrives", rung.load(Relaxed) == 18);
+}
+
+/// The first descriptor comes from a thread that is no worker, while all workers are parked.
+async fn descriptor_from_outside(sim: &Sim) {
+    let (ours, mut theirs) = UnixStream::pair().expect("the system has descriptors");
+    let own = sim.clone();
+    let writer = procession::spawn_blocking(move || {
+        own.block(Duration::from_millis(1));
+        theirs.write_all(b"x").expect("it is open");
+        theirs
+    });
+    sim.settle().await;
+    let stream = procession::net::UnixStream::try_from(ours).expect("it is a stream");
+    let read = stream.read(&mut [0; 1]).await.expect("it is open");
+    sim.always("the byte arrives, or no thread was there to write it", read <= 1);
+    drop(writer.await);
+}
+
+/// A worker sets a timer, and blocks. Another one is the driver for a later timer.
+async fn timers_of_blocked(sim: &Sim) {
+    let later = sim.spawn(procession::sleep(Duration::from_millis(20)));
+    let rounds = sim.choose(1..4);
+    for _ in 0..rounds {
+        let (own, pause) = (sim.clone(), sim.choose(0..4));
+        let blocker = sim.spawn(async move {
+            let own = &own;
+            let sleeper = procession::spawn(procession::sleep(Duration::from_millis(2)));
+            procession::sleep(Duration::from_micros(300 * pause)).await;
+            procession::blocking(|| own.block(Duration::from_millis(8)));
+            sleeper.await.expect("it ends");
+        });
+        blocker.await.expect("it ends");
+    }
+    later.await.expect("it ends");
+}
+
+/// Steps that block without a word, while others wait for their workers.
+async fn stalls(sim: &Sim) {
+    for _ in 0..3 {
+        procession::sleep(Duration::from_millis(sim.choose(0..4) * 30)).await;
+        let own = sim.clone();
+        let stalled = sim.spawn(async move {
+            procession::spawn(async {}).detach();
+            own.block(Duration::from_secs(2));
+        });
+        let woken = sim.spawn(procession::sleep(Duration::from_millis(1)));
+        woken.await.expect("it ends");
+        stalled.await.expect("it ends");
+    }
 }
 
 /// A descriptor that becomes the scheduler's first while all else waits.
@@ -82,13 +142,16 @@ async fn descriptor(sim: &Sim) {
 }
 
 async fn all(sim: Sim) {
-    match sim.choose(0..4) {
+    match sim.choose(0..7) {
         0 => {
             let sum = counters(&sim, 4, 12).await;
             sim.always("each message is counted once", sum == 48);
         }
         1 => sleepers(&sim).await,
         2 => bells(&sim).await,
+        3 => descriptor_from_outside(&sim).await,
+        4 => timers_of_blocked(&sim).await,
+        5 => stalls(&sim).await,
         _ => descriptor(&sim).await,
     }
 }

@@ -4,9 +4,14 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::observe::snapshot::{self, label};
 use crate::process::slot::Slot;
+use crate::scheduler::seat::Seat;
 use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 use crate::sys::os::Subject;
+
+/// Nanoseconds of three looks of the watchdog: the time within which it starts threads again once
+/// the system may give some.
+const LOOKS: u64 = 10_000_000;
 
 impl Shared {
     /// Returns `true` if a worker is in a step, so that its thread can wait in code of the user.
@@ -17,12 +22,14 @@ impl Shared {
 
 impl Subject for Shared {
     fn deadline(&self) -> u64 {
-        // While a step blocks, its worker may hold the only permit.
-        if self.is_any_in_step() || self.lifetime.has_ended() {
-            NEVER
-        } else {
-            self.next_deadline()
-        }
+        // The timers of a worker that stalls wait for the watchdog. Those of a worker in a blocking
+        // section do not, as long as another one can be woken for them.
+        let stalls =
+            |seat: &Seat| seat.step.load(Relaxed) % 2 == 1 && !seat.in_section.load(Relaxed);
+        let is_attended = !self.all_seats().any(stalls)
+            && (!self.is_any_in_step() || self.idle.counts().2 > 0)
+            && self.threads.have_rested_for(&self.world, LOOKS);
+        if is_attended && !self.lifetime.has_ended() { self.next_deadline() } else { NEVER }
     }
 
     fn broken_law(&self) -> Option<String> {
@@ -37,9 +44,10 @@ impl Subject for Shared {
         if is_parked && !self.callers.drive && self.has_work() {
             return Some("a process is ready, and all workers are parked".into());
         }
-        // The entry of a LIFO slot waits for its worker or the watchdog, so it is left out. After the
-        // system has refused a thread, vacant seats are spare for a while and cannot be woken.
-        let may_wait = self.idle.is_any_napping() || self.threads.is_resting(&self.world);
+        // The entry of a LIFO slot waits for its worker or the watchdog, so it is left out. After
+        // the system has refused a thread, vacant seats are spare for a while and cannot be woken.
+        let may_wait =
+            self.idle.is_any_napping() || !self.threads.have_rested_for(&self.world, LOOKS);
         if spare > 0 && self.has_queued() && !may_wait {
             return Some("a process could be stolen, and no worker comes for it".into());
         }

@@ -1,10 +1,10 @@
 //! The operating system below a [`World`](super::World), where it is simulated.
 //!
-//! The crate `procession-sim` implements [`Os`], and enters it on each of its threads. From then on,
-//! whatever the runtime does on such a thread goes to that system: a scheduler that is built there
-//! reads its clock, and all threads of the scheduler are threads of that system. The scheduler takes
-//! its production paths; nothing above `sys` asks whether the system is simulated, except where a
-//! step ends ([`Os::step`]).
+//! The crate `procession-sim` implements [`Os`], and enters it on each of its threads. From then
+//! on, whatever the runtime does on such a thread goes to that system: a scheduler that is built
+//! there reads its clock, and all threads of the scheduler are threads of that system. The
+//! scheduler takes its production paths; nothing above `sys` asks whether the system is simulated,
+//! except where a step ends ([`Os::step`]).
 //!
 //! Without the feature `sim`, [`here`] returns `None`, and the compiler removes what depends on it.
 
@@ -71,15 +71,15 @@ pub trait Os: Send + Sync + fmt::Debug {
     /// the usual one.
     fn step(&self, worker: u32, subject: &dyn Subject) -> Option<u32>;
 
-    /// Returns the processor time in nanoseconds that a thread has used, and its activity, or `None`
-    /// if there is no such thread.
+    /// Returns the processor time in nanoseconds that a thread has used, and its activity, or
+    /// `None` if there is no such thread.
     fn activity(&self, thread: u32) -> Option<(u64, RunState)>;
 
     /// Returns `true` if the system has membarrier(2).
     fn has_membarrier(&self) -> bool;
 
-    /// Returns the value of this system, which the first call makes. It is dropped on a thread of the
-    /// system when its program ends.
+    /// Returns the value of this system, which the first call makes. It is dropped on a thread of
+    /// the system when its program ends.
     fn local(&self, make: &dyn Fn() -> Local) -> Local;
 
     /// A scheduler was built on a thread of this system.

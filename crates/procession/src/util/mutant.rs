@@ -1,8 +1,9 @@
 //! Mutants: builds with a planted defect, to see whether the simulation finds it.
 //!
-//! The protocols have their defects as a const parameter, for the canaries of their models. Under the
-//! private cfg `procession_mutant`, the environment variable `PROCESSION_MUTANT` of the compiler
-//! names a protocol and one of its defects, such as `driver:4`. `.ci/mutants` builds them all.
+//! The protocols have their defects as a const parameter, for the canaries of their models. Under
+//! the private cfg `procession_mutant`, the environment variable `PROCESSION_MUTANT` of the
+//! compiler names a protocol and one of its defects, such as `driver:4`. `.ci/mutants` builds them
+//! all.
 
 /// Returns the defect to be planted in a protocol, or `sound` for none.
 #[cfg(procession_mutant)]

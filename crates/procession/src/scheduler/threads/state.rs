@@ -61,6 +61,13 @@ impl ThreadSupply {
         self.refused.fetch_add(1, Relaxed);
     }
 
+    /// Returns `true` if the last refusal has been over for `duration` nanoseconds.
+    #[cfg(feature = "sim")]
+    pub(crate) fn have_rested_for(&self, world: &World, duration: u64) -> bool {
+        // Relaxed: the threads of a simulated system take turns.
+        world.now() >= self.rest_until.load(Relaxed).saturating_add(duration)
+    }
+
     /// Returns `true` if the system has refused a thread a moment ago.
     pub(crate) fn is_resting(&self, world: &World) -> bool {
         // Relaxed: a thread that reads an old value tries once more than necessary.
