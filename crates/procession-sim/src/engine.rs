@@ -797,6 +797,7 @@ impl Os for Engine {
         if me != 0 {
             // Relaxed: the turn orders it.
             self.now.fetch_add(READ, Relaxed);
+            self.stall(me);
             self.pass(me, Why::Point);
         }
     }

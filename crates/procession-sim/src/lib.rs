@@ -64,7 +64,8 @@
 //! # Laws
 //! These are checked without being asked. At each moment at which all threads wait:
 //! - no worker is parked while a process is ready that it could run;
-//! - a thread wakes for each timer within 1 ms of virtual time.
+//! - a thread wakes for each timer within 1 ms of virtual time;
+//! - the watchdog does not sleep while a worker is awake.
 //!
 //! And at the end of each run, when its scheduler has shut down:
 //! - every process has ended, and no queue or timer holds anything.

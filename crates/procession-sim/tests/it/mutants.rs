@@ -113,7 +113,7 @@ async fn timers_of_blocked(sim: &Sim) {
 /// Steps that block without a word, while others wait for their workers.
 async fn stalls(sim: &Sim) {
     for _ in 0..3 {
-        procession::sleep(Duration::from_millis(sim.choose(0..4) * 30)).await;
+        procession::sleep(Duration::from_millis(sim.choose(0..6) * 30)).await;
         let own = sim.clone();
         let stalled = sim.spawn(async move {
             procession::spawn(async {}).detach();

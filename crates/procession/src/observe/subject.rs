@@ -9,11 +9,25 @@ use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 use crate::sys::os::Subject;
 
-/// Nanoseconds of three looks of the watchdog: the time within which it starts threads again once
-/// the system may give some.
-const LOOKS: u64 = 10_000_000;
+/// The number of looks within which the watchdog starts threads again once the system may give
+/// some.
+const LOOKS: u64 = 3;
 
 impl Shared {
+    /// Returns `true` if the system has refused a thread, and the watchdog has not had the time to
+    /// start another.
+    fn awaits_threads(&self) -> bool {
+        let looks = self.watchdog.counts.looks.load(Relaxed);
+        let until = &self.threads.looks_in_rest;
+        if until.load(Relaxed) != NEVER {
+            return looks < until.load(Relaxed);
+        }
+        if !self.threads.is_resting(&self.world) {
+            until.store(looks + LOOKS, Relaxed);
+        }
+        true
+    }
+
     /// Returns `true` if a worker is in a step, so that its thread can wait in code of the user.
     fn is_any_in_step(&self) -> bool {
         self.all_seats().any(|seat| seat.step.load(Relaxed) % 2 == 1)
@@ -28,7 +42,7 @@ impl Subject for Shared {
             |seat: &Seat| seat.step.load(Relaxed) % 2 == 1 && !seat.in_section.load(Relaxed);
         let is_attended = !self.all_seats().any(stalls)
             && (!self.is_any_in_step() || self.idle.counts().2 > 0)
-            && self.threads.have_rested_for(&self.world, LOOKS);
+            && !self.awaits_threads();
         if is_attended && !self.lifetime.has_ended() { self.next_deadline() } else { NEVER }
     }
 
@@ -44,10 +58,12 @@ impl Subject for Shared {
         if is_parked && !self.callers.drive && self.has_work() {
             return Some("a process is ready, and all workers are parked".into());
         }
+        if awake > 0 && self.watchdog.is_running() && self.watchdog.park.is_asleep() {
+            return Some("a worker is awake, and the watchdog sleeps".into());
+        }
         // The entry of a LIFO slot waits for its worker or the watchdog, so it is left out. After
         // the system has refused a thread, vacant seats are spare for a while and cannot be woken.
-        let may_wait =
-            self.idle.is_any_napping() || !self.threads.have_rested_for(&self.world, LOOKS);
+        let may_wait = self.awaits_threads() || self.idle.is_any_napping();
         if spare > 0 && self.has_queued() && !may_wait {
             return Some("a process could be stolen, and no worker comes for it".into());
         }

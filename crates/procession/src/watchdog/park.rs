@@ -64,6 +64,13 @@ impl<const MUTATION: u8> WatchdogPark<MUTATION> {
         sleeps
     }
 
+    /// Returns `true` if the watchdog sleeps and no worker has roused it.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_asleep(&self) -> bool {
+        // Relaxed: the threads of a simulated system take turns.
+        self.0.load(Relaxed)
+    }
+
     /// Ends the sleep. Returns `true` if a worker roused the watchdog.
     pub(crate) fn end(&self) -> bool {
         !self.0.swap(false, Relaxed)

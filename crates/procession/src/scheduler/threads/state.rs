@@ -31,6 +31,10 @@ pub(crate) struct ThreadSupply {
     refused: AtomicU32,
     /// The time until which no thread is started, because the system has just refused one.
     rest_until: AtomicU64,
+    /// In a simulated system, the number of looks of the watchdog until which vacant seats may be
+    /// left alone after that; `u64::MAX` if the number is not known yet.
+    #[cfg(feature = "sim")]
+    pub(crate) looks_in_rest: AtomicU64,
 }
 
 impl ThreadSupply {
@@ -40,6 +44,8 @@ impl ThreadSupply {
             started: AtomicU32::new(0),
             refused: AtomicU32::new(0),
             rest_until: AtomicU64::new(0),
+            #[cfg(feature = "sim")]
+            looks_in_rest: AtomicU64::new(0),
         }
     }
 
@@ -61,13 +67,6 @@ impl ThreadSupply {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// Returns `true` if the last refusal has been over for `duration` nanoseconds.
-    #[cfg(feature = "sim")]
-    pub(crate) fn have_rested_for(&self, world: &World, duration: u64) -> bool {
-        // Relaxed: the threads of a simulated system take turns.
-        world.now() >= self.rest_until.load(Relaxed).saturating_add(duration)
-    }
-
     /// Returns `true` if the system has refused a thread a moment ago.
     pub(crate) fn is_resting(&self, world: &World) -> bool {
         // Relaxed: a thread that reads an old value tries once more than necessary.
@@ -77,6 +76,8 @@ impl ThreadSupply {
     /// Notes that the system has refused a thread.
     pub(crate) fn rest(&self, world: &World) {
         self.count_refused();
+        #[cfg(feature = "sim")]
+        self.looks_in_rest.store(u64::MAX, Relaxed);
         self.rest_until.store(world.now().saturating_add(REFUSAL_REST), Relaxed);
     }
 }
