@@ -1,7 +1,7 @@
 //! Faults of the system, and what the scheduler promises with and without them.
 
+use procession_sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use procession::time::Instant;

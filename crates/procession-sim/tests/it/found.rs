@@ -1,8 +1,8 @@
 //! What the simulation finds in programs, and what a report says.
 
+use procession_sync::atomic::Ordering::Relaxed;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use procession_sim::{Check, Sim};

@@ -3,13 +3,13 @@
 //! On the scheduler as it is, none of them fails. With a mutant, the test prints the first seed
 //! that fails for each strategy.
 
+use procession_sync::atomic::Ordering::Relaxed;
 use std::future::{Future, poll_fn};
 use std::io::Read;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use procession_sim::{Check, Sim, Strategy};
