@@ -9,6 +9,7 @@
 mod util {
     pub(crate) mod biased_lock;
     pub(crate) mod membarrier;
+    pub(crate) mod mutant;
     pub(crate) mod prefetch;
     pub(crate) mod small_vec;
 }

@@ -120,11 +120,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use procession_coroutine::Unwinding;
-use procession_sync::thread;
 
 use crate::coroutine::frame::{Counted, Frame, Out, Quiet, current_step, frame, suspendable};
 use crate::process::exit::Exiting;
 use crate::scheduler::block_on;
+use crate::sys::yield_thread;
 
 /// Waits for a future. A coroutine is suspended meanwhile; a plain thread is parked.
 ///
@@ -186,7 +186,7 @@ pub fn yield_now() {
             frame.unwind_if_cancelled();
             frame.suspend(Out::Waits);
         }
-        None => thread::yield_now(),
+        None => yield_thread(),
     }
 }
 

@@ -134,3 +134,17 @@ struct CrateReadme;
 
 mod api;
 pub use api::*;
+
+/// What `procession-sim` implements and looks at. No promise.
+#[cfg(feature = "sim")]
+#[doc(hidden)]
+pub mod sim {
+    pub use crate::sys::os::{Body, Entered, Local, Os, RunState, Source, Subject, enter};
+
+    /// Ends a process between two steps. Returns `true` if it exists.
+    pub fn terminate(pid: crate::Pid) -> bool {
+        crate::scheduler::reach::find(pid)
+            .map(|slot| crate::process::wake::terminate(&slot))
+            .is_some()
+    }
+}

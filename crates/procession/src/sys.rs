@@ -1,11 +1,17 @@
 //! The operating system as the runtime sees it: time, random numbers, threads, and waiting in the
 //! kernel. No other module uses them directly.
 //!
-//! [`World`] is one concrete type with a real and a test mode. In test mode, time stands still
-//! until the scheduler moves it, and the scheduler does so only when no process can run. In both
-//! modes, every random choice is drawn from the seed.
+//! [`World`] is one concrete type with three modes. In test mode, time stands still until the
+//! scheduler moves it, and the scheduler does so only when no process can run. In simulated mode,
+//! the system below the scheduler is an [`Os`] of the program, and the scheduler does what it does
+//! on the real one. In all modes, every random choice is drawn from the seed.
 
 pub(crate) mod epoll;
+#[cfg_attr(
+    not(feature = "sim"),
+    expect(dead_code, unreachable_pub, reason = "only a simulated system uses all of it")
+)]
+pub(crate) mod os;
 #[expect(unsafe_code, reason = "descriptors need not be open, so they are passed by number")]
 pub(crate) mod poll;
 #[cfg(any(feature = "tokio-io", feature = "hyper"))]
@@ -29,11 +35,13 @@ use std::time::Instant as RealInstant;
 
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::{Condvar, Mutex, MutexGuard, thread};
+use procession_sync::{Condvar, Mutex, MutexGuard, hint, thread};
 
 use crate::io::readiness::ReadyEvent;
 use crate::scheduler::seat_id::NEVER;
 use epoll::Kernel;
+pub(crate) use os::RunState;
+use os::{Os, Source};
 
 /// Returns the nanoseconds of a duration, at most `NEVER`.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
@@ -65,24 +73,59 @@ fn zero() -> RealInstant {
 
 #[derive(Debug)]
 pub(crate) struct World {
-    /// The test clock in nanoseconds, or `None` for the real clock.
-    test_clock: Option<AtomicU64>,
+    clock: Clock,
     seed: u64,
+}
+
+#[derive(Debug)]
+enum Clock {
+    Real,
+    /// The time in nanoseconds.
+    Test(AtomicU64),
+    #[cfg(feature = "sim")]
+    Simulated(Arc<dyn Os>),
 }
 
 impl World {
     /// Creates a world with the real clock. Without a seed, draws one.
     pub(crate) fn real(seed: Option<u64>) -> Self {
-        Self { test_clock: None, seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)) }
+        Self { clock: Clock::Real, seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)) }
+    }
+
+    /// Creates a world with the clock of the system that the calling thread runs on. Without a
+    /// seed, draws one.
+    pub(crate) fn current(seed: Option<u64>) -> Self {
+        #[cfg(feature = "sim")]
+        if let Some(os) = os::here() {
+            let seed = seed.unwrap_or_else(|| os.seed());
+            return Self { clock: Clock::Simulated(os), seed };
+        }
+        Self::real(seed)
+    }
+
+    /// Returns the clock of the system that the calling thread runs on, for a world that threads of
+    /// several systems share.
+    pub(crate) fn now_here(&self) -> u64 {
+        os::here().map_or_else(|| self.now(), |os| os.now())
     }
 
     /// Creates a world with a clock that starts at 0 and is moved by the scheduler.
     pub(crate) fn test(seed: u64) -> Self {
-        Self { test_clock: Some(AtomicU64::new(0)), seed }
+        Self { clock: Clock::Test(AtomicU64::new(0)), seed }
     }
 
     pub(crate) fn is_test(&self) -> bool {
-        self.test_clock.is_some()
+        matches!(self.clock, Clock::Test(_))
+    }
+
+    /// Returns the simulated system below, if it is one.
+    #[inline]
+    pub(crate) fn simulated(&self) -> Option<&Arc<dyn Os>> {
+        match &self.clock {
+            #[cfg(feature = "sim")]
+            Clock::Simulated(os) => Some(os),
+            _ => None,
+        }
     }
 
     pub(crate) fn seed(&self) -> u64 {
@@ -92,11 +135,18 @@ impl World {
     /// Returns the nanoseconds since the start of the system, or since 0 on the test clock.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        match &self.test_clock {
+        if matches!(self.clock, Clock::Real) { monotonic() } else { self.now_elsewhere() }
+    }
+
+    /// Returns the time of a clock that is not the real one.
+    fn now_elsewhere(&self) -> u64 {
+        match &self.clock {
+            Clock::Real => monotonic(),
             // Relaxed: moved only while no process runs. The wake-up of the first process
             // afterwards passes the new value on.
-            Some(clock) => clock.load(Relaxed),
-            None => monotonic(),
+            Clock::Test(clock) => clock.load(Relaxed),
+            #[cfg(feature = "sim")]
+            Clock::Simulated(os) => os.now(),
         }
     }
 
@@ -122,7 +172,7 @@ impl World {
 
     /// Moves the test clock forward. It never moves back, and never reaches `NEVER`.
     pub(crate) fn advance_to(&self, now: u64) {
-        if let Some(clock) = &self.test_clock {
+        if let Clock::Test(clock) = &self.clock {
             clock.fetch_max(now.min(NEVER - 1), Relaxed);
         }
     }
@@ -156,6 +206,9 @@ impl World {
         stack_size: Option<usize>,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
+        if let Some(os) = os::here() {
+            return os.start_thread(name, Box::new(body));
+        }
         let builder = thread::Builder::new().name(name);
         let builder = match stack_size {
             Some(bytes) => builder.stack_size(bytes),
@@ -168,6 +221,10 @@ impl World {
     /// Parks the calling thread until the token arrives or, on the real clock, the deadline passes.
     /// Takes the token.
     pub(crate) fn park(&self, parker: &Parker, deadline: u64) {
+        if let Some(os) = os::here() {
+            let deadline = if self.is_test() { NEVER } else { deadline };
+            return parker.park_simulated(&os, || os.park(deadline));
+        }
         let mut token = parker.lock();
         token.waits = true;
         while !token.there {
@@ -196,12 +253,20 @@ impl World {
         deadline: u64,
         events: &mut Vec<ReadyEvent>,
     ) {
+        if let Some(os) = os::here() {
+            let deadline = if self.is_test() { NEVER } else { deadline };
+            let source = Arc::clone(kernel) as Arc<dyn Source>;
+            parker.park_simulated(&os, || os.park_in_kernel(&source, deadline));
+            // Ignored: the next wait finds it again.
+            let _ = kernel.wait(Some(Duration::ZERO), events);
+            return;
+        }
         let mut token = parker.lock();
         if token.there {
             token.there = false;
             return;
         }
-        token.bell = Some(Arc::clone(kernel));
+        token.bell = Some(Bell::Kernel(Arc::clone(kernel)));
         drop(token);
         let timeout = if self.is_test() || deadline == NEVER {
             None
@@ -220,17 +285,6 @@ impl World {
         }
         token.there = false;
     }
-}
-
-/// The activity of a thread, as the system reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RunState {
-    /// The thread waits in the kernel.
-    Waits,
-    /// The thread runs, or is ready to run.
-    Runs,
-    /// The thread is stopped or traced.
-    Stopped,
 }
 
 /// The system's file about one thread of this program. It can be read any number of times, even if
@@ -266,20 +320,52 @@ fn state_in(text: &[u8]) -> Option<RunState> {
     }
 }
 
+/// Yields to the threads of the system: one of them is about to do what the caller waits for.
+pub(crate) fn yield_thread() {
+    match os::here() {
+        Some(os) => os.pause(),
+        None => thread::yield_now(),
+    }
+}
+
 impl World {
+    /// Another thread may run here, in a simulated system. The caller holds no lock.
+    #[inline]
+    pub(crate) fn point(&self) {
+        if let Some(os) = self.simulated() {
+            os.point();
+        }
+    }
+
+    /// The hint of a thread that looks at something again and again until another thread changes
+    /// it.
+    #[inline]
+    pub(crate) fn spin_loop(&self) {
+        match self.simulated() {
+            Some(os) => os.pause(),
+            None => hint::spin_loop(),
+        }
+    }
+
     /// Returns the system's number for the calling thread.
     pub(crate) fn thread_number() -> u32 {
+        if let Some(os) = os::here() {
+            return os.thread();
+        }
         rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
     }
 
     /// Returns `true` on the main thread, which ends with the program.
     pub(crate) fn is_main_thread() -> bool {
-        Self::thread_number() == std::process::id()
+        os::here().is_none() && Self::thread_number() == std::process::id()
     }
 
     /// Returns the processor time that a thread of this program has used, in nanoseconds, or `None`
     /// if the system does not report it.
     pub(crate) fn processor_time(&self, thread: u32) -> Option<u64> {
+        if let Some(os) = self.simulated() {
+            return os.activity(thread).map(|(used, _)| used);
+        }
         thread_clock::processor_time(thread)
     }
 }
@@ -356,13 +442,34 @@ struct ParkToken {
     there: bool,
     /// `true` while the thread waits for the token.
     waits: bool,
-    /// Wakes the thread while it waits in the kernel.
-    bell: Option<Arc<Kernel>>,
+    /// Wakes the thread while it waits in the kernel, or in a simulated system.
+    bell: Option<Bell>,
+}
+
+#[derive(Debug)]
+enum Bell {
+    Kernel(Arc<Kernel>),
+    /// The system, and the number of the thread.
+    Simulated(Arc<dyn Os>, u32),
 }
 
 impl Parker {
     fn lock(&self) -> MutexGuard<'_, ParkToken> {
         self.token.lock()
+    }
+
+    /// Waits in a simulated system, unless the token is there. Takes the token.
+    #[cold]
+    fn park_simulated(&self, os: &Arc<dyn Os>, wait: impl FnOnce()) {
+        let mut token = self.lock();
+        if !token.there {
+            token.bell = Some(Bell::Simulated(Arc::clone(os), os.thread()));
+            drop(token);
+            wait();
+            token = self.lock();
+            token.bell = None;
+        }
+        token.there = false;
     }
 
     pub(crate) fn unpark(&self) {
@@ -371,7 +478,8 @@ impl Parker {
         let (bell, waits) = (token.bell.take(), token.waits);
         drop(token);
         match bell {
-            Some(kernel) => kernel.ring(),
+            Some(Bell::Kernel(kernel)) => kernel.ring(),
+            Some(Bell::Simulated(os, thread)) => os.unpark(thread),
             None if waits => self.arrival.notify_one(),
             None => {}
         }

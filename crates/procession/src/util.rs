@@ -5,6 +5,7 @@ pub(crate) mod biased_lock;
 #[expect(unsafe_code, reason = "access to the value is exclusive or asks for Sync")]
 pub(crate) mod exclusive;
 pub(crate) mod membarrier;
+pub(crate) mod mutant;
 pub(crate) mod out_of_range;
 #[cfg_attr(
     target_arch = "x86_64",

@@ -273,6 +273,7 @@ impl Watch {
         while !shared.lifetime.has_ended() {
             let looked = world.now();
             let quiet = self.look(looked);
+            world.point();
             let pause = self.pause(looked, quiet);
             world.park(&watchdog.parker, pause.until);
             if pause.parks && watchdog.park.end() {
@@ -586,7 +587,10 @@ fn classify(
     let used = before
         .zip(shared.world.processor_time(thread))
         .map(|(before, after)| after.saturating_sub(before));
-    let state = watchdog.state_of(seat, place, thread);
+    let state = match shared.world.simulated() {
+        Some(os) => os.activity(thread).map(|(_, state)| state),
+        None => watchdog.state_of(seat, place, thread),
+    };
     let kind = judge(used, state, passed);
     if kind.is_some() && state.is_none() {
         count(&watchdog.counts.guessed);

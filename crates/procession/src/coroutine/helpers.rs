@@ -109,7 +109,7 @@ impl Drop for Helpers {
 fn help(crowd: &Mutex<Crowd>) {
     // The real clock, also for a scheduler with a test clock: the keep-alive of a thread is no
     // event that a process can see.
-    let world = World::real(Some(0));
+    let world = World::current(Some(0));
     let own = Arc::new(Helper::default());
     loop {
         let job = Helpers::change(crowd, |crowd| {

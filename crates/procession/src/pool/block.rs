@@ -35,7 +35,7 @@ impl ThreadWaker {
 
 /// Returns the deadline of a wait that begins now.
 pub(super) fn deadline_after(timeout: Option<Duration>) -> u64 {
-    timeout.map_or(NEVER, |timeout| world().now().saturating_add(nanoseconds(timeout)))
+    timeout.map_or(NEVER, |timeout| world().now_here().saturating_add(nanoseconds(timeout)))
 }
 
 /// Polls on this thread until there is a result. Returns `None` after the timeout.
@@ -51,7 +51,7 @@ pub(super) fn block<T>(
         if let Poll::Ready(result) = poll(&mut task) {
             return Some(result);
         }
-        if deadline != NEVER && world().now() >= deadline {
+        if deadline != NEVER && world().now_here() >= deadline {
             // Polls once more, because the result may have come since.
             return match poll(&mut task) {
                 Poll::Ready(result) => Some(result),

@@ -197,7 +197,7 @@ impl<P: Pooling> MultiPool<P> {
         let deadline = deadline_after(timeout);
         self.members.iter().try_for_each(|member| {
             let left =
-                timeout.map(|_| Duration::from_nanos(deadline.saturating_sub(world().now())));
+                timeout.map(|_| Duration::from_nanos(deadline.saturating_sub(world().now_here())));
             member.inner().wait(left)
         })
     }

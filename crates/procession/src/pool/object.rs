@@ -118,7 +118,7 @@ impl<T: Send + 'static> ObjectPoolBuilder<T> {
             expiry,
             shards: (0..shards).map(|_| Shard::new()).collect(),
             shared: Shard::new(),
-            next_rotation: AtomicU64::new(world().now().saturating_add(expiry)),
+            next_rotation: AtomicU64::new(world().now_here().saturating_add(expiry)),
         }))
     }
 }
@@ -260,7 +260,7 @@ impl<T: Send + 'static> ObjectPool<T> {
     /// as [`run_every`](crate::time::run_every).
     pub fn expire(&self) -> usize {
         let pool = &*self.0;
-        let now = world().now();
+        let now = world().now_here();
         let due = pool.next_rotation.load(Relaxed);
         // Only one thread rotates. Relaxed: the tiers have locks.
         if now < due

@@ -332,11 +332,25 @@ where
     T: Send + 'static,
 {
     static POOL: OnceLock<Pool> = OnceLock::new();
-    let pool = POOL.get_or_init(|| {
-        let builder = Pool::builder().name("blocking").queue(Queue::Unbounded);
-        builder.build().expect("the defaults are in range, and nothing is started yet")
-    });
     #[cfg(feature = "tracing")]
     let closure = crate::observe::trace::in_current_span(closure);
+    #[cfg(feature = "sim")]
+    if let Some(pool) = simulated_pool() {
+        return pool.submit(closure).unwrap_or_else(|_| JobHandle::refused());
+    }
+    let pool = POOL.get_or_init(blocking_pool);
     pool.submit(closure).unwrap_or_else(|_| JobHandle::refused())
+}
+
+/// Builds the pool of [`spawn_blocking`].
+fn blocking_pool() -> Pool {
+    let builder = Pool::builder().name("blocking").queue(Queue::Unbounded);
+    builder.build().expect("the defaults are in range, and nothing is started yet")
+}
+
+/// Returns the pool of the simulated program that the calling thread runs in, if it runs in one.
+#[cfg(feature = "sim")]
+fn simulated_pool() -> Option<Arc<Pool>> {
+    let pool = crate::sys::os::here()?.local(&|| Arc::new(blocking_pool()));
+    Some(pool.downcast().expect("the value of a simulated system is this pool"))
 }

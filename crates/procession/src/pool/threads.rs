@@ -72,9 +72,9 @@ impl<J: Send + 'static> Inner<J> {
                 return order;
             }
             // Read only if the worker has to wait.
-            let until =
-                *deadline.get_or_insert_with(|| world().now().saturating_add(self.keep_alive()));
-            if until != NEVER && world().now() >= until {
+            let until = *deadline
+                .get_or_insert_with(|| world().now_here().saturating_add(self.keep_alive()));
+            if until != NEVER && world().now_here() >= until {
                 match self.expire(seat) {
                     Expired::Leave => return Order::Leave,
                     Expired::Kept => deadline = Some(NEVER),

@@ -105,6 +105,8 @@ const RELATED: u32 = 1 << 8;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// What is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("state", SOUND);
     /// `wait` stores the phase without checking `WOKEN`.
     pub(crate) const WAIT_WITHOUT_LOOKING: u8 = 1;
     /// `wake` loads the word and stores the new phase.
@@ -218,7 +220,7 @@ impl Seen {
 
 /// The state word.
 #[derive(Debug)]
-pub(crate) struct State<const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct State<const MUTATION: u8 = { mutation::BUILT }> {
     word: AtomicU32,
     /// Set while a worker is in a step of the process.
     #[cfg(all(debug_assertions, not(procession_loom)))]

@@ -152,6 +152,7 @@ fn block_in_section<F: Future>(
         if root.poll_if_ready(&mut poll) {
             break;
         }
+        shared.world.point();
         if shared.callers.drive {
             caller.wait(&waker);
             if shared.has_free_seat() {

@@ -469,7 +469,7 @@ impl Builder {
         let world = if self.test_clock {
             World::test(self.seed.unwrap_or(0))
         } else {
-            World::real(self.seed)
+            World::current(self.seed)
         };
         let shared = Arc::new_cyclic(|me| Shared {
             identity: Identity { me: me.clone(), id, name: self.name },
@@ -505,6 +505,11 @@ impl Builder {
             },
             stats: SharedStats::default(),
         });
+        #[cfg(feature = "sim")]
+        if let Some(os) = shared.world.simulated() {
+            let subject: std::sync::Weak<Shared> = Arc::downgrade(&shared);
+            os.built(subject);
+        }
         if !self.callers_drive {
             shared.start_first_thread().map_err(BuildError::Thread)?;
         }

@@ -97,6 +97,8 @@ use crate::scheduler::seat_id::{NEVER, SeatId};
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// What is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("driver", SOUND);
     /// A worker that finds a driver parks, whatever deadline the driver waits for.
     pub(crate) const WITHOUT_NUDGE: u8 = 1;
     /// The thread that makes the first descriptor known wakes no worker if there is no driver.
@@ -146,7 +148,7 @@ pub(crate) enum Owed {
 }
 
 #[derive(Debug)]
-pub(crate) struct Driver<const MUTATION: u8 = { mutation::SOUND }>(Mutex<DriverState>);
+pub(crate) struct Driver<const MUTATION: u8 = { mutation::BUILT }>(Mutex<DriverState>);
 
 impl<const MUTATION: u8> Driver<MUTATION> {
     pub(crate) fn none() -> Self {

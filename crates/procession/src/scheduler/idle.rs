@@ -213,6 +213,8 @@ use crate::scheduler::seat_id::SeatId;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// What is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("idle", SOUND);
     /// No `PublishFence`, no `ParkFence`.
     pub(crate) const WITHOUT_FENCE: u8 = 1;
     /// `Survey` looks into the queues after it has released the lock.
@@ -229,7 +231,7 @@ pub(crate) mod mutation {
 
 /// The permits and the seats of a scheduler: the word, and what lies under the lock.
 #[derive(Debug)]
-pub(crate) struct Idle<const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct Idle<const MUTATION: u8 = { mutation::BUILT }> {
     counts: AtomicU64,
     seats: Mutex<Seats>,
     /// For each seat, whether its permit was revoked. Written under the lock; a hint without it.

@@ -126,6 +126,10 @@ pub(crate) struct Pace {
     window: Cell<(u32, u64)>,
     /// Set if [`FAIRNESS`] dispatches take longer than [`SERVE_EVERY`].
     is_slow: Cell<bool>,
+    /// In a simulated system, the dispatches until the next look. `left` is 1 there, so that the
+    /// worker stops at each dispatch.
+    #[cfg(feature = "sim")]
+    stretch: Cell<u32>,
 }
 
 impl Default for Pace {
@@ -141,6 +145,8 @@ impl Default for Pace {
             beacon: Cell::new(0),
             window: Cell::new((0, 0)),
             is_slow: Cell::new(false),
+            #[cfg(feature = "sim")]
+            stretch: Cell::new(1),
         }
     }
 }
@@ -152,6 +158,22 @@ impl Pace {
         let left = self.left.get() - 1;
         self.left.set(left);
         left == 0 || beacon != self.beacon.get()
+    }
+
+    /// Counts a dispatch in a simulated system. Returns `true` if the worker is to look.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_due(&self, beacon: u64) -> bool {
+        let left = self.stretch.get().saturating_sub(1);
+        let is_due = left == 0 || beacon != self.beacon.get();
+        self.stretch.set(left);
+        self.left.set(if is_due { left } else { 1 });
+        is_due
+    }
+
+    /// Stops at the next dispatch, in a simulated system.
+    #[cfg(feature = "sim")]
+    pub(crate) fn stop_at_each(&self) {
+        self.stretch.set(self.left.replace(1));
     }
 
     /// `Look`. `is_watched` is set if a watchdog writes the beacon.
@@ -211,6 +233,8 @@ impl Pace {
         self.every.set(1);
         self.count.set(1);
         self.left.set(1);
+        #[cfg(feature = "sim")]
+        self.stretch.set(1);
     }
 
     /// Returns `true` if the last steps were so long that a count of dispatches does not bound the

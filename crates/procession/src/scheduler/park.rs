@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::hint;
 
 use crate::io::poller::Batch;
 use crate::scheduler::idle::parking::TakenBack;
@@ -94,7 +93,7 @@ impl LocalWorker {
             if look % 16 == 0 && shared.has_queued() {
                 return true;
             }
-            hint::spin_loop();
+            shared.world.spin_loop();
         }
         self.bound.looked_in_vain.set(in_vain.wrapping_add(1));
         false

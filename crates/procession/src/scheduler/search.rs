@@ -2,7 +2,6 @@
 
 use procession_queue::{Global, Steal};
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::hint;
 
 use crate::process::slot::Ready;
 use crate::scheduler::lane::Lane;
@@ -255,7 +254,7 @@ impl LocalWorker {
             if last && !lost {
                 break;
             }
-            hint::spin_loop();
+            shared.world.spin_loop();
         }
         self.search.rounds.set((rounds / 2).max(1));
         None

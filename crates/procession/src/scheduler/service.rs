@@ -43,12 +43,26 @@ impl LocalWorker {
     /// `Look` of `scheduler/pace.rs`, with a service if one is due.
     #[inline(never)]
     pub(crate) fn look(&self, beacon: u64) {
+        #[cfg(feature = "sim")]
+        if let Some(os) = self.shared.world.simulated() {
+            if let Some(budget) = os.step(self.seat.0, &*self.shared) {
+                self.step.budget.set(budget);
+                self.step.inherits.set(true);
+            }
+            if !self.core.pace.is_due(beacon) {
+                return;
+            }
+        }
         let look = self
             .core
             .pace
             .look(beacon, self.shared.watchdog.is_running(), || self.shared.world.now());
         if look.serves {
             self.serve(look);
+        }
+        #[cfg(feature = "sim")]
+        if self.shared.world.simulated().is_some() {
+            self.core.pace.stop_at_each();
         }
     }
 

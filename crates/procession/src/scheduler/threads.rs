@@ -6,14 +6,13 @@ use std::io;
 use std::sync::Arc;
 
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::thread;
 
 use crate::scheduler::core::Core;
 use crate::scheduler::idle::Presence;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{current, worker};
-use crate::sys::World;
+use crate::sys::{World, yield_thread};
 
 impl Shared {
     /// Makes a claimed seat work: unparks its thread, or starts one.
@@ -79,7 +78,7 @@ impl Shared {
             if rest.has_thread || rest.has_vacant || !rest.is_leaving {
                 break rest;
             }
-            thread::yield_now();
+            yield_thread();
         };
         if rest.has_thread || !rest.has_vacant {
             return rest;

@@ -136,7 +136,6 @@ use std::sync::Arc;
 
 use procession_coroutine::{Stack, StackCache, StackError};
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::thread;
 
 use crate::process::slot::{Ready, Slot, prefetch_slot};
 use crate::process::unwind::guarded;
@@ -147,7 +146,7 @@ use crate::scheduler::local::{LocalWorker, Stay};
 use crate::scheduler::park::Parked;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
-use crate::sys::{LentThread, World};
+use crate::sys::{LentThread, World, yield_thread};
 
 /// A worker passes new coroutines to another if it has more than twice as many as the other, plus
 /// this number. An arbitrary choice: small enough not to matter, and larger than the usual
@@ -359,7 +358,7 @@ impl LocalWorker {
                 Some(ready) => passed_over.push(ready),
                 // All of them are ready. If one is not queued, another thread has just woken it,
                 // and is about to queue it.
-                None => thread::yield_now(),
+                None => yield_thread(),
             }
         }
         let seat = self.shared.seat(self.seat);
@@ -404,6 +403,7 @@ impl LocalWorker {
         self.shared.stats.blocking_sections.fetch_add(1, Relaxed);
         self.shared.seat(self.seat).in_section.store(true, Relaxed);
         self.shared.give_permit_back(self.seat);
+        self.shared.world.point();
     }
 
     /// Lets the thread go on after a blocking section: with a permit if one is free, otherwise
@@ -411,6 +411,7 @@ impl LocalWorker {
     pub(crate) fn leave_section(&self) {
         self.sections.set(self.sections.get() - 1);
         if self.sections.get() == 0 {
+            self.shared.world.point();
             self.shared.seat(self.seat).in_section.store(false, Relaxed);
             self.shared.idle.regain(self.seat, false);
             self.shared.rouse_watchdog();

@@ -26,6 +26,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use rustix::io::Errno;
 
 use crate::io::readiness::{DescriptorToken, ReadyEvent};
+use crate::sys::os::Source;
 
 /// Maximum number of events per call. Further events come with the next call. A FIFO ring has room
 /// for as many processes.
@@ -123,6 +124,14 @@ impl Kernel {
     }
 }
 
+impl Source for Kernel {
+    fn is_ready(&self) -> bool {
+        let fds = &mut [PollFd::from_borrowed_fd(self.epoll.as_fd(), PollFlags::IN)];
+        // A wait on what cannot be asked ends, and fails.
+        poll(fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+    }
+}
+
 fn translate(event: &epoll::Event) -> Option<ReadyEvent> {
     use epoll::EventFlags as Flags;
     let (flags, token) = (event.flags, event.data.u64());
@@ -153,7 +162,7 @@ mod tests {
     /// in the kernel and is woken while another one polls all the time.
     #[test]
     fn a_ring_reaches_the_waiting_thread_while_others_poll() {
-        let world = World::real(Some(0));
+        let world = World::current(Some(0));
         let kernel = Arc::new(world.open_kernel().expect("the system has descriptors"));
         let (parker, stop) = (Parker::default(), AtomicBool::new(false));
         std::thread::scope(|scope| {

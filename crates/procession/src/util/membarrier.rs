@@ -15,6 +15,8 @@
 //! `scheduler/lifo_slot.rs`, `scheduler/shutdown.rs`) state under *Checked by* that their proofs
 //! set a light fence against heavy ones only, and name what their models cannot see.
 
+#[cfg(all(feature = "sim", not(procession_loom)))]
+pub(crate) use real::simulate;
 #[cfg(not(procession_loom))]
 pub(crate) use real::{are_there, heavy, heavy_at_leisure, light};
 
@@ -32,8 +34,24 @@ mod real {
 
     /// Returns `true` if the system has these fences. Call this before passing either of them.
     pub(crate) fn are_there() -> bool {
+        #[cfg(feature = "sim")]
+        if let Some(there) = SIMULATED.get() {
+            return there;
+        }
         static THERE: OnceLock<bool> = OnceLock::new();
         *THERE.get_or_init(system::register)
+    }
+
+    #[cfg(feature = "sim")]
+    thread_local! {
+        /// What a simulated system answers on this thread.
+        static SIMULATED: std::cell::Cell<Option<bool>> = const { std::cell::Cell::new(None) };
+    }
+
+    /// Replaces the answer of [`are_there`] on the calling thread. Returns the previous one.
+    #[cfg(feature = "sim")]
+    pub(crate) fn simulate(there: Option<bool>) -> Option<bool> {
+        SIMULATED.replace(there)
     }
 
     /// Passes the light fence, which costs nothing. It orders only together with the heavy fence.

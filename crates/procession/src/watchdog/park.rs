@@ -34,6 +34,8 @@ use procession_sync::atomic::{AtomicBool, fence};
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// What is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("watchdog", SOUND);
     /// No fence on either side.
     pub(crate) const WITHOUT_FENCE: u8 = 1;
     /// The watchdog does not look once more.
@@ -41,7 +43,7 @@ pub(crate) mod mutation {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct WatchdogPark<const MUTATION: u8 = { mutation::SOUND }>(AtomicBool);
+pub(crate) struct WatchdogPark<const MUTATION: u8 = { mutation::BUILT }>(AtomicBool);
 
 impl<const MUTATION: u8> WatchdogPark<MUTATION> {
     fn fence(&self) {
@@ -60,6 +62,13 @@ impl<const MUTATION: u8> WatchdogPark<MUTATION> {
             self.0.store(false, Relaxed);
         }
         sleeps
+    }
+
+    /// Returns `true` if the watchdog sleeps and no worker has roused it.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_asleep(&self) -> bool {
+        // Relaxed: the threads of a simulated system take turns.
+        self.0.load(Relaxed)
     }
 
     /// Ends the sleep. Returns `true` if a worker roused the watchdog.

@@ -37,7 +37,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("machine", "mailbox process relations scheduler sys time util variance"),
     ("mailbox", "machine process relations scheduler sys time util variance"),
     ("net", "coroutine io pool process scheduler sys time"),
-    ("observe", "mailbox process report scheduler util watchdog"),
+    ("observe", "mailbox process report scheduler sys util watchdog"),
     ("pool", "coroutine observe process scheduler spawn sync sys time util"),
     ("process", "machine mailbox relations scheduler time util variance"),
     ("relations", "mailbox process scheduler variance"),
@@ -53,11 +53,11 @@ const ROOMS: &[(&str, &str)] = &[
         "coroutine machine mailbox process relations report scheduler spawn sys time util variance",
     ),
     ("sync", "process scheduler time util"),
-    ("sys", "io scheduler"),
+    ("sys", "io scheduler util"),
     ("time", "process scheduler sys util"),
     ("util", ""),
     ("variance", ""),
-    ("watchdog", "io observe process scheduler sys"),
+    ("watchdog", "io observe process scheduler sys util"),
 ];
 
 type Graph = BTreeMap<String, BTreeSet<String>>;

@@ -89,6 +89,12 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         Nap { napping: &self.napping, fenced: MUTATION != mutation::WITHOUT_FENCE }
     }
 
+    /// Returns `true` if a worker naps.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_any_napping(&self) -> bool {
+        self.napping.load(Relaxed) > 0
+    }
+
     /// `Retire`: takes a parked thread off its seat, so that it can leave. Returns `false` if there
     /// are no more threads than may run at once, or if this is the only thread that is not blocked:
     /// the next deadline and descriptors need a driver.

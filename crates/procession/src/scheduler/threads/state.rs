@@ -31,6 +31,10 @@ pub(crate) struct ThreadSupply {
     refused: AtomicU32,
     /// The time until which no thread is started, because the system has just refused one.
     rest_until: AtomicU64,
+    /// In a simulated system, the number of looks of the watchdog until which vacant seats may be
+    /// left alone after that; `u64::MAX` if the number is not known yet.
+    #[cfg(feature = "sim")]
+    pub(crate) looks_in_rest: AtomicU64,
 }
 
 impl ThreadSupply {
@@ -40,6 +44,8 @@ impl ThreadSupply {
             started: AtomicU32::new(0),
             refused: AtomicU32::new(0),
             rest_until: AtomicU64::new(0),
+            #[cfg(feature = "sim")]
+            looks_in_rest: AtomicU64::new(0),
         }
     }
 
@@ -70,6 +76,8 @@ impl ThreadSupply {
     /// Notes that the system has refused a thread.
     pub(crate) fn rest(&self, world: &World) {
         self.count_refused();
+        #[cfg(feature = "sim")]
+        self.looks_in_rest.store(u64::MAX, Relaxed);
         self.rest_until.store(world.now().saturating_add(REFUSAL_REST), Relaxed);
     }
 }

@@ -1,0 +1,340 @@
+//! A check: many runs, and the report of a failure.
+
+use std::fmt;
+use std::fmt::Write;
+use std::future::Future;
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use procession::Builder;
+
+use crate::Sim;
+use crate::chance::{Chance, Strategy};
+use crate::engine::duration;
+use crate::faults::Faults;
+use crate::program::{Rules, Run, Seen, block_on, run};
+use crate::shrink::{Shrunk, shrink};
+use crate::story::{Kind, Story};
+use crate::tape::Tape;
+
+/// The environment variable that holds a tape to be replayed.
+const REPLAY: &str = "PROCESSION_SIM";
+/// One in so many seeds runs twice, to find what the seed does not decide.
+const TWICE_EVERY: u64 = 20;
+/// Threads that failed runs may leave behind before the search for a shorter tape ends.
+const LOST_MAX: usize = 1000;
+/// The largest number of workers.
+const WORKERS_MAX: usize = 64;
+/// The longest story, in lines.
+const LINES_MAX: usize = 40;
+
+/// A check of a program: with which seeds, workers and faults it runs.
+///
+/// ```
+/// use procession_sim::{Check, Fault, Faults};
+///
+/// let outcome = Check::new()
+///     .seeds(0..20)
+///     .workers(1..=3)
+///     .faults(Faults::all().without(Fault::ClockLeap))
+///     .try_run(|sim| async move {
+///         let answer = procession::spawn(async { 42 }).await;
+///         sim.always("the process answers", answer.unwrap() == 42);
+///     });
+/// assert!(outcome.is_ok());
+/// ```
+#[must_use]
+#[derive(Clone)]
+pub struct Check {
+    seeds: Range<u64>,
+    workers: RangeInclusive<usize>,
+    strategy: Strategy,
+    faults: Faults,
+    time_limit: Duration,
+    step_limit: Duration,
+    panics_fail: bool,
+    replay: Option<String>,
+    configure: Arc<dyn Fn(Builder) -> Builder + Send + Sync>,
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Check")
+            .field("seeds", &self.seeds)
+            .field("workers", &self.workers)
+            .field("strategy", &self.strategy)
+            .field("faults", &self.faults)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Check {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The result of a check in which no run failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The number of seeds that ran.
+    pub seeds: u64,
+    /// The number of points, where another thread could run.
+    pub points: u64,
+    /// A digest of the decisions of all runs. It is the same each time that the same program runs
+    /// with the same seeds.
+    pub hash: u64,
+}
+
+impl Check {
+    /// A check with seeds 0 to 99, 1 to 4 workers, all faults and the portfolio of strategies.
+    pub fn new() -> Self {
+        Self {
+            seeds: 0..100,
+            workers: 1..=4,
+            strategy: Strategy::Portfolio,
+            faults: Faults::all(),
+            time_limit: Duration::from_secs(60),
+            step_limit: Duration::from_secs(10),
+            panics_fail: true,
+            replay: None,
+            configure: Arc::new(|builder| builder),
+        }
+    }
+
+    /// Sets the seeds.
+    pub fn seeds(mut self, seeds: Range<u64>) -> Self {
+        self.seeds = seeds;
+        self
+    }
+
+    /// Sets the numbers of workers that runs choose from.
+    ///
+    /// # Panics
+    /// If the range is empty, or exceeds 1 to 64.
+    pub fn workers(mut self, workers: RangeInclusive<usize>) -> Self {
+        assert!(
+            1 <= *workers.start()
+                && workers.start() <= workers.end()
+                && *workers.end() <= WORKERS_MAX,
+            "cannot simulate {workers:?} workers: the numbers are 1 to {WORKERS_MAX}"
+        );
+        self.workers = workers;
+        self
+    }
+
+    /// Sets how runs choose which thread is next.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Sets the classes of faults that may happen.
+    pub fn faults(mut self, faults: Faults) -> Self {
+        self.faults = faults;
+        self
+    }
+
+    /// Sets the real time after which no further seed runs. The default is one minute.
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = limit;
+        self
+    }
+
+    /// Sets the real time after which a step that does not end is a failure. The default is 10 s.
+    pub fn step_limit(mut self, limit: Duration) -> Self {
+        self.step_limit = limit;
+        self
+    }
+
+    /// Allows panics of processes. By default, each panic is a failure of its run.
+    pub fn allow_panics(mut self) -> Self {
+        self.panics_fail = false;
+        self
+    }
+
+    /// Replays one run, which a report names, instead of running seeds. The environment variable
+    /// `PROCESSION_SIM` does the same.
+    pub fn replay(mut self, tape: impl Into<String>) -> Self {
+        self.replay = Some(tape.into());
+        self
+    }
+
+    /// Changes the builder of the scheduler that the program runs on. Its workers and threads are
+    /// set already.
+    pub fn scheduler(
+        mut self,
+        configure: impl Fn(Builder) -> Builder + Send + Sync + 'static,
+    ) -> Self {
+        self.configure = Arc::new(configure);
+        self
+    }
+
+    /// Runs the program with each seed, on a scheduler of its own.
+    ///
+    /// The environment variable `PROCESSION_SIM` replays one run instead. A report names its value.
+    ///
+    /// # Panics
+    /// If a run fails, with the report; or if an event of [`Sim::sometimes`] never happens.
+    #[expect(clippy::panic, reason = "this is how a test fails")]
+    pub fn run<F, P>(self, program: F) -> Outcome
+    where
+        F: Fn(Sim) -> P + Send + Sync + 'static,
+        P: Future<Output = ()> + 'static,
+    {
+        match self.try_run(program) {
+            Ok(outcome) => outcome,
+            Err(report) => panic!("{report}"),
+        }
+    }
+
+    /// Runs the program like [`run`](Self::run).
+    ///
+    /// # Errors
+    /// The report of a failure.
+    pub fn try_run<F, P>(self, program: F) -> Result<Outcome, String>
+    where
+        F: Fn(Sim) -> P + Send + Sync + 'static,
+        P: Future<Output = ()> + 'static,
+    {
+        let rules = Rules {
+            program: Arc::new(move |sim, scheduler| block_on(sim, scheduler, &program)),
+            configure: Arc::clone(&self.configure),
+            workers: (*self.workers.start(), *self.workers.end()),
+            faults: self.faults,
+            panics_fail: self.panics_fail,
+            patience: self.step_limit,
+            seen: Arc::new(Seen::default()),
+        };
+        match self.replay.clone().or_else(|| std::env::var(REPLAY).ok()) {
+            Some(text) => replay(&rules, &text),
+            None => self.explore(&rules),
+        }
+    }
+
+    fn explore(&self, rules: &Rules) -> Result<Outcome, String> {
+        let began = now();
+        let mut outcome = Outcome { seeds: 0, points: 0, hash: 0 };
+        for seed in self.seeds.clone() {
+            if began.elapsed() >= self.time_limit {
+                break;
+            }
+            let draw = || Chance::drawn(seed, self.strategy);
+            let ran = run(rules, draw(), Story::default());
+            outcome.seeds += 1;
+            outcome.points += ran.points;
+            outcome.hash = (outcome.hash ^ ran.hash).wrapping_mul(0x0000_0100_0000_01b3);
+            if ran.failure.is_some() {
+                return Err(report(rules, seed, ran));
+            }
+            if seed % TWICE_EVERY == 0 {
+                let again = run(rules, draw(), Story::default());
+                if again.hash != ran.hash {
+                    return Err(differing(seed, &ran, &again));
+                }
+            }
+        }
+        match rules.seen.missing() {
+            Some(event) => Err(format!(
+                "no run of {} did what some should: {event}\nTry more seeds, or a program that does \
+                 it more often.",
+                outcome.seeds
+            )),
+            None => Ok(outcome),
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a check is limited in real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Runs one tape.
+fn replay(rules: &Rules, text: &str) -> Result<Outcome, String> {
+    let tape = Tape::decode(text.trim())
+        .ok_or_else(|| format!("{REPLAY} holds no tape of this version: {text}"))?;
+    let ran = run(rules, Chance::replayed(tape.clone()), Story::told());
+    let outcome = Outcome { seeds: 1, points: ran.points, hash: ran.hash };
+    if ran.failure.is_none() {
+        return Ok(outcome);
+    }
+    let mut text = format!("the replay failed: {}\n", headline(&ran));
+    tell(&mut text, &ran);
+    Err(text)
+}
+
+/// Reports two runs of one seed that differ.
+fn differing(seed: u64, one: &Run, other: &Run) -> String {
+    let at = one.tape.0.iter().zip(&other.tape.0).position(|(one, other)| one != other);
+    let at = at.unwrap_or(one.tape.0.len().min(other.tape.0.len()));
+    format!(
+        "seed {seed} ran twice and differed, at decision {at} of {} and {}.\nSomething decides that \
+         the seed does not know: a HashMap, a random number, the real clock, a thread of the \
+         program, or a static that the first run has changed.",
+        one.tape.0.len(),
+        other.tape.0.len()
+    )
+}
+
+/// Makes a failure short, and tells it.
+fn report(rules: &Rules, seed: u64, ran: Run) -> String {
+    let Some(failure) = ran.failure.clone() else { return String::new() };
+    let mut text = format!("seed {seed} failed: {}\n", headline(&ran));
+    if failure.kind == Kind::Stuck {
+        // Each further run would take as long, and leave a thread that computes.
+        let mut tape = ran.tape;
+        tape.trim();
+        let _ = write!(text, "replay:  {REPLAY}={} cargo test", tape.encode());
+        return text;
+    }
+    let mut lost = ran.lost_threads;
+    let before = ran.tape.0.len();
+    let mut fails = |tape: &Tape| {
+        if lost > LOST_MAX {
+            return false;
+        }
+        let again = run(rules, Chance::replayed(tape.clone()), Story::default());
+        lost += again.lost_threads;
+        again.failure.is_some_and(|other| other.is_like(&failure))
+    };
+    let Shrunk { tape, runs, time } = shrink(ran.tape, &mut fails);
+    let told = run(rules, Chance::replayed(tape.clone()), Story::told());
+    let _ = writeln!(
+        text,
+        "shrunk from {before} decisions to {}, in {runs} runs and {:.1} s",
+        tape.weight(),
+        time.as_secs_f64()
+    );
+    tell(&mut text, &told);
+    let _ = write!(text, "replay:  {REPLAY}={} cargo test", tape.encode());
+    if let Some(test) = std::thread::current().name().filter(|&name| name != "main") {
+        let _ = write!(text, " {test}");
+    }
+    text
+}
+
+fn headline(ran: &Run) -> String {
+    ran.failure.as_ref().map_or_else(String::new, |failure| {
+        format!("{}, after {} of virtual time", failure.describe(), duration(failure.after))
+    })
+}
+
+/// Adds the story of a run.
+fn tell(text: &mut String, ran: &Run) {
+    let faults: Vec<_> = ran.setup.faults.iter().map(|fault| format!("{fault:?}")).collect();
+    let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
+    let _ = writeln!(text, "workers: {}; classes of faults: {faults}", ran.setup.workers);
+    for (number, (at, event)) in ran.story.events.iter().take(LINES_MAX).enumerate() {
+        let at = duration(at.saturating_sub(crate::engine::START));
+        let _ = writeln!(text, "{:3}  at {at}  {event}", number + 1);
+    }
+    if let Some(more) = ran.story.events.len().checked_sub(LINES_MAX).filter(|&more| more > 0) {
+        let _ = writeln!(text, "     and {more} more");
+    }
+    for waiting in &ran.story.waiting {
+        let _ = writeln!(text, "     {waiting}");
+    }
+}

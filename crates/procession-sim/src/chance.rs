@@ -1,0 +1,201 @@
+//! Decisions: drawn by a strategy, or taken from a tape.
+
+use fastrand::Rng;
+
+use crate::tape::Tape;
+
+/// How the runs of a [`Check`](crate::Check) choose which thread runs next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Strategy {
+    /// Each run draws one of the others.
+    #[default]
+    Portfolio,
+    /// The running thread goes on, except that now and then another one is drawn. Each run draws
+    /// how often.
+    Random,
+    /// Each thread has a random priority, and at a few random points the running thread gets the
+    /// lowest one (probabilistic concurrency testing). A thread that spins or yields gets the
+    /// lowest one, too, so that it does not starve the thread it waits for.
+    Priorities,
+    /// At each point, all threads that can run are equally likely.
+    Uniform,
+}
+
+enum Plan {
+    /// One in so many points switches.
+    Random(u32),
+    Priorities(Priorities),
+    Uniform,
+}
+
+/// The priorities of threads by number. A lower value runs first.
+struct Priorities {
+    of: Vec<u64>,
+    /// The numbers of the points at which the running thread loses its priority.
+    changes: Vec<u64>,
+    points: u64,
+    /// The next value that is lower than all before.
+    lowest: u64,
+}
+
+/// Points after which a thread that runs alone loses its priority, while others could run.
+const FAIR_AFTER: u32 = 1000;
+
+/// What decides in one run.
+pub(crate) struct Chance {
+    plan: Plan,
+    /// One generator for each purpose, so that more draws of one purpose do not change another.
+    schedule: Rng,
+    faults: Rng,
+    user: Rng,
+    /// One in so many chances is a fault.
+    rarity: u32,
+    given: Option<Tape>,
+    pub(crate) tape: Tape,
+    /// A digest of all decisions, with who decided what among how many.
+    pub(crate) hash: u64,
+    /// Points in a row of one thread.
+    in_a_row: u32,
+}
+
+impl Chance {
+    /// Decides by a strategy.
+    pub(crate) fn drawn(seed: u64, strategy: Strategy) -> Self {
+        let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x51f1_5ee1);
+        let plan = match strategy {
+            Strategy::Portfolio => rng.u32(0..5),
+            Strategy::Random => rng.u32(0..3),
+            Strategy::Priorities => 3,
+            Strategy::Uniform => 4,
+        };
+        let plan = match plan {
+            few @ 0..3 => Plan::Random([3, 12, 60][few as usize]),
+            3 => {
+                let length = 1 << rng.u32(5..13);
+                let changes = (0..rng.u32(0..6)).map(|_| rng.u64(0..length)).collect();
+                Plan::Priorities(Priorities { of: Vec::new(), changes, points: 0, lowest: 1 << 40 })
+            }
+            _ => Plan::Uniform,
+        };
+        Self::new(rng, plan, None)
+    }
+
+    /// Decides as a tape says.
+    pub(crate) fn replayed(tape: Tape) -> Self {
+        Self::new(Rng::with_seed(0), Plan::Uniform, Some(tape))
+    }
+
+    fn new(mut rng: Rng, plan: Plan, given: Option<Tape>) -> Self {
+        Self {
+            plan,
+            schedule: rng.fork(),
+            faults: rng.fork(),
+            user: rng.fork(),
+            rarity: [8, 40, 200][rng.usize(0..3)],
+            given,
+            tape: Tape::default(),
+            hash: 0xcbf2_9ce4_8422_2325,
+            in_a_row: 0,
+        }
+    }
+
+    /// Decides among `count`: as the tape says, or else what `draw` proposes.
+    fn decide(&mut self, count: u32, draw: impl FnOnce(&mut Self) -> u32) -> u32 {
+        if count <= 1 {
+            return 0;
+        }
+        let at = self.tape.0.len();
+        let value = match &self.given {
+            Some(tape) => tape.0.get(at).copied().unwrap_or(0),
+            None => draw(self),
+        };
+        let value = if value < count { value } else { 0 };
+        self.tape.0.push(value);
+        self.digest(u64::from(value) << 32 | u64::from(count));
+        value
+    }
+
+    /// Adds a number to the digest of the run.
+    pub(crate) fn digest(&mut self, value: u64) {
+        self.hash = (self.hash ^ value).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+
+    /// Draws a number below `count` for the set-up of a run.
+    pub(crate) fn setup(&mut self, count: u32) -> u32 {
+        self.decide(count, |this| this.faults.u32(0..count))
+    }
+
+    /// Draws a number below `count` for the program.
+    pub(crate) fn choose(&mut self, count: u32) -> u32 {
+        self.decide(count, |this| this.user.u32(0..count))
+    }
+
+    /// Draws the budget of a step below `count`, where 0 stands for the usual one. Half of the
+    /// budgets are so small that nearly each operation is a place where others may run.
+    pub(crate) fn budget(&mut self, count: u32) -> u32 {
+        self.decide(count, |this| {
+            let most = if this.schedule.bool() { 4 } else { count };
+            this.schedule.u32(0..most)
+        })
+    }
+
+    /// Draws 0, and now and then another number below `count`.
+    pub(crate) fn fault(&mut self, count: u32) -> u32 {
+        self.decide(count, |this| {
+            if this.faults.u32(0..this.rarity) == 0 { this.faults.u32(1..count) } else { 0 }
+        })
+    }
+
+    /// Chooses one of the threads that can run. The first is the one that runs, unless it waits or
+    /// has to make room.
+    pub(crate) fn next(&mut self, ready: &[u32], pauses: bool) -> u32 {
+        self.decide(ready.len() as u32, |this| match &mut this.plan {
+            Plan::Random(mean) => {
+                if this.schedule.u32(0..*mean) == 0 {
+                    this.schedule.u32(0..ready.len() as u32)
+                } else {
+                    0
+                }
+            }
+            Plan::Uniform => this.schedule.u32(0..ready.len() as u32),
+            Plan::Priorities(priorities) => {
+                let best = priorities.best(
+                    ready,
+                    pauses,
+                    self_counts(&mut this.in_a_row),
+                    &mut this.schedule,
+                );
+                if best != 0 {
+                    this.in_a_row = 0;
+                }
+                best
+            }
+        })
+    }
+}
+
+/// Counts, and returns `true` if a thread ran for so long that it has to make room.
+fn self_counts(in_a_row: &mut u32) -> bool {
+    *in_a_row += 1;
+    *in_a_row > FAIR_AFTER
+}
+
+impl Priorities {
+    fn best(&mut self, ready: &[u32], pauses: bool, is_long: bool, rng: &mut Rng) -> u32 {
+        self.points += 1;
+        let most = ready.iter().max().map_or(0, |&thread| thread as usize + 1);
+        while self.of.len() < most {
+            self.of.push(rng.u64(0..1 << 40));
+        }
+        let (changes, points) = (&self.changes, self.points);
+        if pauses || is_long || changes.contains(&points) {
+            self.lowest += 1;
+            // A thread that pauses is the last one.
+            let at = if pauses { ready.len() - 1 } else { 0 };
+            self.of[ready[at] as usize] = self.lowest;
+        }
+        let best = (0..ready.len()).min_by_key(|&at| self.of[ready[at] as usize]);
+        best.unwrap_or(0) as u32
+    }
+}

@@ -1,0 +1,875 @@
+//! The simulated system: virtual threads that take turns, and virtual time.
+//!
+//! Each virtual thread is a thread of the real system. One of them has the *turn* and runs; the
+//! others wait for theirs. A thread passes the turn on at a *point*: where it parks, ends, spins,
+//! or is between two steps. At a point the engine decides which thread is next ([`Chance`]).
+//!
+//! Time moves by a little at each point, and by as much as needed when no thread can run: to the
+//! earliest deadline of those that wait. If there is none, the program is deadlocked.
+//!
+//! The moment before such a move is a *quiet point*: all threads wait, and none is about to come.
+//! There the engine asks each scheduler for a broken law. A lost wake-up costs only time in most
+//! cases, since some thread comes to the work later, so the end of the run would be too late.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::Waker;
+
+use procession::sim::{Body, Local, Os, RunState, Source, Subject, enter};
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use procession_sync::thread::{self, JoinHandle, Thread};
+use procession_sync::{Condvar, Mutex, MutexGuard};
+
+use crate::chance::Chance;
+use crate::faults::{Fault, Faults};
+use crate::story::{Failure, Kind, Story};
+
+const NEVER: u64 = u64::MAX;
+const US: u64 = 1000;
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// The clock at the start of a run. It is not 0, since the machine has run for a while.
+pub(crate) const START: u64 = 1000 * SECOND;
+/// Nanoseconds that one read of the clock takes.
+const READ: u64 = 20;
+/// Reads in a row without a point after which each read takes long, so that a loop that waits for
+/// the clock ends.
+const READS_MAX: u64 = 1000;
+const READ_LONG: u64 = 10 * US;
+/// Nanoseconds of a step. Each run draws one of these.
+const STEPS: [u64; 4] = [200, 20, 5 * US, 300 * US];
+/// Points in a row of one thread after which it is no longer the first choice.
+const SLICE: u32 = 64;
+/// Points after which a run counts as a livelock.
+const POINTS_MAX: u64 = 1_000_000;
+/// How late a timer may be found if no thread is preempted.
+const TIMER_SLACK: u64 = MS;
+/// What the durations of faults are drawn from. The first one is no fault.
+const STALLS: [u64; 6] = [0, MS, 5 * MS, 20 * MS, 100 * MS, 500 * MS];
+const DELAYS: [u64; 5] = [0, 2 * US, 60 * US, MS, 50 * MS];
+const LEAPS: [u64; 4] = [0, 20 * MS, SECOND, 3600 * SECOND];
+/// The clock's step with [`Fault::CoarseClock`].
+const GRAIN: u64 = 4 * MS;
+const BUDGET_MAX: u32 = 128;
+
+thread_local! {
+    /// The number of the virtual thread, or 0.
+    static ME: Cell<u32> = const { Cell::new(0) };
+    static ENGINE: RefCell<Option<Arc<Engine>>> = const { RefCell::new(None) };
+}
+
+/// Returns the engine of the calling thread, if it is a virtual one.
+pub(crate) fn current() -> Option<Arc<Engine>> {
+    ENGINE.try_with(|engine| engine.borrow().clone()).ok().flatten()
+}
+
+/// The turn of one virtual thread.
+#[derive(Debug, Default)]
+struct Turn {
+    is_given: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Turn {
+    fn give(&self) {
+        // Ordering: Release pairs with the Acquire in `take`; makes all that happened in earlier
+        // turns visible.
+        self.is_given.store(true, Release);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn take(&self) {
+        while !self.is_given.swap(false, Acquire) {
+            thread::park();
+        }
+    }
+}
+
+/// What a virtual thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Ready,
+    /// Parked until a deadline. `is_woken` is set once it was unparked and the deadline is that of
+    /// a late wake-up.
+    Parked {
+        until: u64,
+        is_woken: bool,
+    },
+    /// Held up until then: preempted, or in a call that blocks or computes.
+    Held {
+        until: u64,
+        since: u64,
+        how: Held,
+    },
+    Ended,
+}
+
+/// Why a thread is held up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// The system does not run it.
+    Preempted,
+    /// It waits in the kernel.
+    Blocks,
+    /// It uses its processor.
+    Computes,
+}
+
+struct Virtual {
+    name: String,
+    status: Status,
+    has_token: bool,
+    source: Option<Arc<dyn Source>>,
+    /// Processor time in nanoseconds.
+    used: u64,
+    turn: Arc<Turn>,
+    handle: Option<JoinHandle<()>>,
+    /// A thread that ended when it passed the turn to this one.
+    ended: Option<JoinHandle<()>>,
+}
+
+/// The choices that were made for a whole run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) workers: usize,
+    pub(crate) threads: usize,
+    pub(crate) faults: Faults,
+    step_ns: u64,
+    draws_budgets: bool,
+}
+
+impl Setup {
+    /// Draws a set-up. All of it comes from the tape.
+    pub(crate) fn draw(chance: &mut Chance, workers: (usize, usize), allowed: Faults) -> Self {
+        let workers = workers.0 + chance.setup((workers.1 - workers.0 + 1) as u32) as usize;
+        let threads = workers + [4, 1, 0, 16][chance.setup(4) as usize];
+        let step_ns = STEPS[chance.setup(STEPS.len() as u32) as usize];
+        let draws_budgets = chance.setup(2) == 1;
+        let faults =
+            allowed.iter().filter(|_| chance.setup(2) == 1).fold(Faults::none(), Faults::with);
+        Self { workers, threads, faults, step_ns, draws_budgets }
+    }
+}
+
+struct State {
+    threads: Vec<Virtual>,
+    chance: Chance,
+    setup: Setup,
+    /// Set while faults happen.
+    has_faults: bool,
+    /// Points in a row of the running thread.
+    in_a_row: u32,
+    failure: Option<Failure>,
+    /// Set once nothing more is to be found out: the rest of the run is tame.
+    is_over: bool,
+    root: Option<Waker>,
+    settling: Vec<(Arc<AtomicBool>, Waker)>,
+    subjects: Vec<Weak<dyn Subject>>,
+    panics_fail: bool,
+    story: Story,
+}
+
+/// What is left of a run when its engine stops.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leftover {
+    /// Virtual threads that can never go on. They stay parked.
+    pub(crate) threads: usize,
+}
+
+/// The simulated system of one run.
+pub(crate) struct Engine {
+    me: Weak<Self>,
+    now: AtomicU64,
+    reads: AtomicU64,
+    points: AtomicU64,
+    state: Mutex<State>,
+    /// The last panic of each kind, until a point takes note of it: the hook must not wait.
+    panics: Mutex<Vec<(String, String)>>,
+    setup: Setup,
+    local: Mutex<Option<Local>>,
+    left: Mutex<Option<Leftover>>,
+    stopped: Condvar,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("setup", &self.setup).finish_non_exhaustive()
+    }
+}
+
+/// Why a thread passes a point.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// It can go on.
+    Point,
+    /// It can go on, but waits for others.
+    Pause,
+    /// It waits.
+    Wait,
+    End,
+}
+
+impl Engine {
+    pub(crate) fn new(chance: Chance, setup: Setup, panics_fail: bool, story: Story) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            now: AtomicU64::new(START),
+            reads: AtomicU64::new(0),
+            points: AtomicU64::new(0),
+            state: Mutex::new(State {
+                threads: Vec::new(),
+                chance,
+                setup,
+                has_faults: false,
+                in_a_row: 0,
+                failure: None,
+                is_over: false,
+                root: None,
+                settling: Vec::new(),
+                subjects: Vec::new(),
+                panics_fail,
+                story,
+            }),
+            panics: Mutex::new(Vec::new()),
+            setup,
+            local: Mutex::new(None),
+            left: Mutex::new(None),
+            stopped: Condvar::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Starts a virtual thread. It runs when it gets a turn.
+    fn launch(&self, name: String, body: Body) -> io::Result<()> {
+        let turn = Arc::new(Turn::default());
+        let engine = self.me.upgrade().expect("the caller holds it");
+        let mut state = self.state();
+        let number = state.threads.len() as u32 + 1;
+        let own = Arc::clone(&turn);
+        let run = move || {
+            own.take();
+            ME.set(number);
+            ENGINE.set(Some(Arc::clone(&engine)));
+            let entered = enter(Arc::clone(&engine) as Arc<dyn Os>);
+            // Panics end here, as in a detached thread. The hook has noted them.
+            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)));
+            drop(entered);
+            ENGINE.set(None);
+            engine.end_thread(number);
+        };
+        #[expect(clippy::disallowed_methods, reason = "this is the home of virtual threads")]
+        let handle = thread::Builder::new().name(name.clone()).spawn(run)?;
+        let _ = turn.thread.set(handle.thread().clone());
+        state.threads.push(Virtual {
+            name,
+            status: Status::Ready,
+            has_token: false,
+            source: None,
+            used: 0,
+            turn,
+            handle: Some(handle),
+            ended: None,
+        });
+        Ok(())
+    }
+
+    /// Runs `main` as the first virtual thread, and waits until all have ended or cannot go on.
+    ///
+    /// # Errors
+    /// The name of the running thread, if no point was passed for `patience`.
+    pub(crate) fn run(
+        &self,
+        main: Body,
+        patience: std::time::Duration,
+    ) -> Result<Leftover, String> {
+        self.launch("main".into(), main).map_err(|error| format!("main: {error}"))?;
+        let turn = Arc::clone(&self.state().threads[0].turn);
+        turn.give();
+        let mut seen = u64::MAX;
+        let mut left = self.left.lock();
+        loop {
+            if let Some(left) = *left {
+                return Ok(left);
+            }
+            let (again, is_late) = self.stopped.wait_timeout(left, patience);
+            left = again;
+            // Relaxed: a number that grows while anything happens.
+            let points = self.points.load(Relaxed);
+            if is_late && points == seen && left.is_none() {
+                return Err(self.running());
+            }
+            seen = if is_late { points } else { u64::MAX };
+        }
+    }
+
+    /// Describes the thread that has the turn.
+    fn running(&self) -> String {
+        let state = self.state();
+        let name = state.story.running.and_then(|number| state.threads.get(number));
+        name.map_or_else(|| "a thread".into(), |thread| thread.name.clone())
+    }
+
+    /// Stops the engine: all threads have ended or cannot go on.
+    fn stop(&self, threads: usize) {
+        *self.left.lock() = Some(Leftover { threads });
+        self.stopped.notify_all();
+    }
+
+    fn end_thread(&self, number: u32) {
+        self.state().threads[number as usize - 1].status = Status::Ended;
+        self.pass(number, Why::End);
+    }
+
+    /// Passes a point: decides which thread runs, and waits for the caller's next turn.
+    fn pass(&self, number: u32, why: Why) {
+        let me = number as usize - 1;
+        // Relaxed: the monitor only looks whether it grows.
+        self.points.fetch_add(1, Relaxed);
+        self.reads.store(0, Relaxed);
+        self.note_panics();
+        loop {
+            let mut state = self.state();
+            if self.points.load(Relaxed) > POINTS_MAX {
+                if self.points.load(Relaxed) > 2 * POINTS_MAX {
+                    let left = state.alive();
+                    drop(state);
+                    self.stop(left);
+                    return self.rest(me, why);
+                }
+                let text = format!("no end after {POINTS_MAX} points");
+                let waker = state.fail(Kind::Livelock, text, self.elapsed());
+                drop(state);
+                waker.into_iter().for_each(Waker::wake);
+                state = self.state();
+            }
+            state.poll_sources(self.time());
+            let ready = state.ready(me, why, self.time());
+            if !ready.is_empty() {
+                return self.switch(state, me, why, &ready);
+            }
+            match self.go_on_quietly(state) {
+                Quiet::GoesOn => {}
+                Quiet::Stopped => return self.rest(me, why),
+            }
+        }
+    }
+
+    /// Waits for ever, unless the thread has ended: the run is over, and it cannot go on.
+    fn rest(&self, me: usize, why: Why) {
+        if why != Why::End {
+            let turn = Arc::clone(&self.state().threads[me].turn);
+            turn.take();
+        }
+    }
+
+    /// Gives the turn to one of the threads that are ready.
+    fn switch(&self, mut state: MutexGuard<'_, State>, me: usize, why: Why, ready: &[u32]) {
+        let pauses = why == Why::Pause;
+        let chosen = if state.is_over { 0 } else { state.chance.next(ready, pauses) };
+        let next = ready[chosen as usize] as usize;
+        if chosen != 0 {
+            let (now, is_preempted) = (self.time(), ready[0] as usize == me);
+            let (from, to) = (state.threads[me].name.clone(), state.threads[next].name.clone());
+            let place = state.story.place.take();
+            state.story.tell(now, || match is_preempted {
+                true => format!("{from} is preempted{}, and {to} runs", place.unwrap_or_default()),
+                false => format!("{to} runs before others that could"),
+            });
+        }
+        state.in_a_row = if next == me { state.in_a_row + 1 } else { 0 };
+        state.threads[next].status = Status::Ready;
+        state.story.running = Some(next);
+        let hash = self.time();
+        state.chance.digest(hash ^ (next as u64) << 56);
+        if next == me {
+            return;
+        }
+        if why == Why::End {
+            state.threads[next].ended = state.threads[me].handle.take();
+        }
+        let (given, own) =
+            (Arc::clone(&state.threads[next].turn), Arc::clone(&state.threads[me].turn));
+        drop(state);
+        given.give();
+        if why == Why::End {
+            return;
+        }
+        own.take();
+        let ended = self.state().threads[me].ended.take();
+        if let Some(ended) = ended {
+            // Its thread-locals are destroyed before anything else runs.
+            drop(ended.join());
+        }
+    }
+
+    /// Handles a moment at which no thread can run.
+    fn go_on_quietly<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Quiet {
+        let now = self.time();
+        if !state.is_any_coming() && !state.is_over {
+            let settling = std::mem::take(&mut state.settling);
+            let subjects = state.subjects.clone();
+            drop(state);
+            if let Some(law) = subjects.iter().find_map(|one| one.upgrade()?.broken_law()) {
+                return self.fail(Kind::Law, law);
+            }
+            if !settling.is_empty() {
+                for (flag, waker) in settling {
+                    flag.store(true, Relaxed);
+                    waker.wake();
+                }
+                return Quiet::GoesOn;
+            }
+            state = self.state();
+            let due = subjects
+                .iter()
+                .filter_map(|one| Some(one.upgrade()?.deadline()))
+                .min()
+                .unwrap_or(NEVER);
+            let until = state.earliest();
+            let slack = TIMER_SLACK + if self.is_coarse() { 2 * GRAIN } else { 0 };
+            if due != NEVER && until > due.max(now).saturating_add(slack) {
+                drop(state);
+                return self.fail(Kind::Law, "a timer is due, and no thread wakes for it".into());
+            }
+        }
+        let mut until = state.earliest();
+        if until == NEVER {
+            let left = state.alive();
+            if state.is_over || left == 0 {
+                drop(state);
+                self.stop(left);
+                return Quiet::Stopped;
+            }
+            let subjects = state.subjects.clone();
+            drop(state);
+            let waiting: Vec<_> =
+                subjects.iter().filter_map(Weak::upgrade).flat_map(|one| one.waiting()).collect();
+            let text = "all processes wait, and nothing is due".to_owned();
+            self.state().story.waiting = waiting;
+            return self.fail(Kind::Deadlock, text);
+        }
+        if let Some(leap) = state.fault(Fault::ClockLeap, &LEAPS) {
+            let (to, leap) = (until, leap);
+            until = until.saturating_add(leap);
+            state.story.tell(to, || format!("the clock leaps by {}", duration(leap)));
+        }
+        // Relaxed: the turn orders it.
+        self.now.fetch_max(until, Relaxed);
+        Quiet::GoesOn
+    }
+
+    /// Notes a failure, and lets the program end.
+    fn fail(&self, kind: Kind, text: String) -> Quiet {
+        let mut state = self.state();
+        let waker = state.fail(kind, text, self.elapsed());
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+        Quiet::GoesOn
+    }
+
+    /// Notes a failure that the program itself has found.
+    pub(crate) fn fail_by_program(&self, kind: Kind, text: String) {
+        self.fail(kind, text);
+    }
+
+    fn note_panics(&self) {
+        let panics = std::mem::take(&mut *self.panics.lock());
+        for (message, place) in panics {
+            if self.state().panics_fail {
+                self.fail(Kind::Panic(place), message);
+            }
+        }
+    }
+
+    /// Notes that the program itself has panicked. The hook knows the place.
+    pub(crate) fn fail_by_panic(&self, message: String) {
+        let noted = self.panics.lock().pop();
+        let place = noted.map(|(_, place)| place).unwrap_or_default();
+        self.fail(Kind::Panic(place), message);
+    }
+
+    /// Takes note of a panic on a virtual thread.
+    pub(crate) fn add_panic(&self, message: String, place: String) {
+        self.panics.lock().push((message, place));
+    }
+
+    /// Returns the time, which the read does not move.
+    fn time(&self) -> u64 {
+        // Relaxed: the turn orders it.
+        self.now.load(Relaxed)
+    }
+
+    fn is_coarse(&self) -> bool {
+        self.setup.faults.contains(Fault::CoarseClock)
+    }
+
+    /// Returns the earliest reading of the clock at which `deadline` has passed.
+    fn visible(&self, deadline: u64) -> u64 {
+        if self.is_coarse() && deadline != NEVER {
+            deadline.checked_next_multiple_of(GRAIN).unwrap_or(NEVER)
+        } else {
+            deadline
+        }
+    }
+
+    fn wait(&self, source: Option<Arc<dyn Source>>, deadline: u64) {
+        let me = ME.get();
+        if me == 0 {
+            return;
+        }
+        let mut state = self.state();
+        let early = state.fault(Fault::EarlyWake, &[0, 1]).is_some();
+        let now = self.time();
+        let at = me as usize - 1;
+        if early {
+            let name = state.threads[at].name.clone();
+            state.story.tell(now, || format!("{name} wakes without a reason"));
+        }
+        let thread = &mut state.threads[at];
+        if !std::mem::take(&mut thread.has_token) && !early {
+            thread.status = Status::Parked { until: self.visible(deadline), is_woken: false };
+            thread.source = source;
+        }
+        let why = if thread.status == Status::Ready { Why::Point } else { Why::Wait };
+        drop(state);
+        self.pass(me, why);
+        let mut state = self.state();
+        let thread = &mut state.threads[at];
+        (thread.has_token, thread.source) = (false, None);
+    }
+
+    /// Holds the calling thread up.
+    pub(crate) fn hold(&self, for_ns: u64, how: Held) {
+        let me = ME.get();
+        if me == 0 {
+            return;
+        }
+        let now = self.time();
+        let until = now.saturating_add(for_ns);
+        self.state().threads[me as usize - 1].status = Status::Held { until, since: now, how };
+        self.pass(me, Why::Wait);
+        if how == Held::Computes {
+            self.state().threads[me as usize - 1].used += for_ns;
+        }
+    }
+
+    /// Draws whether the calling thread is preempted for long.
+    fn stall(&self, me: u32) {
+        let mut state = self.state();
+        let Some(stall) = state.fault(Fault::Stall, &STALLS) else { return };
+        let (now, place) = (self.time(), state.story.place.clone());
+        let name = state.threads[me as usize - 1].name.clone();
+        state.story.tell(now, || {
+            format!("{name} does not run for {}{}", duration(stall), place.unwrap_or_default())
+        });
+        drop(state);
+        self.hold(stall, Held::Preempted);
+    }
+
+    pub(crate) fn points(&self) -> u64 {
+        self.points.load(Relaxed)
+    }
+
+    /// Draws a number for the program.
+    pub(crate) fn choose(&self, count: u32) -> u32 {
+        let mut state = self.state();
+        if state.is_over { 0 } else { state.chance.choose(count) }
+    }
+
+    pub(crate) fn note(&self, text: impl FnOnce() -> String) {
+        let now = self.time();
+        self.state().story.tell(now, text);
+    }
+
+    /// Starts or ends the faults. The end of the faults ends what they hold up.
+    pub(crate) fn set_faults(&self, on: bool) {
+        let now = self.time();
+        let mut state = self.state();
+        state.has_faults = on && !state.is_over;
+        if !on {
+            for thread in &mut state.threads {
+                match &mut thread.status {
+                    Status::Held { until, how: Held::Preempted, .. }
+                    | Status::Parked { until, is_woken: true } => *until = now,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Registers the future that the run is about. Returns `true` if the run has failed, so that
+    /// the future is given up.
+    pub(crate) fn watch(&self, root: &Waker) -> bool {
+        let mut state = self.state();
+        let has_failed = state.failure.is_some();
+        if !state.root.as_ref().is_some_and(|known| known.will_wake(root)) {
+            state.root = Some(root.clone());
+        }
+        has_failed
+    }
+
+    /// Wakes `waker` at the next quiet point, and sets the flag.
+    pub(crate) fn settle(&self, flag: Arc<AtomicBool>, waker: Waker) {
+        self.state().settling.push((flag, waker));
+    }
+
+    /// Ends the part of the run in which anything is to be found out.
+    pub(crate) fn finish(&self) {
+        self.note_panics();
+        self.set_faults(false);
+        self.state().is_over = true;
+    }
+
+    /// Drops the value that the program keeps in its system.
+    pub(crate) fn drop_local(&self) {
+        let local = self.local.lock().take();
+        drop(local);
+    }
+
+    /// Returns the failure, the decisions and the story.
+    pub(crate) fn outcome(&self) -> (Option<Failure>, Chance, Story) {
+        let mut state = self.state();
+        let chance = std::mem::replace(&mut state.chance, Chance::replayed(Default::default()));
+        (state.failure.take(), chance, std::mem::take(&mut state.story))
+    }
+
+    /// Returns the virtual nanoseconds since the start.
+    pub(crate) fn elapsed(&self) -> u64 {
+        self.time() - START
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Quiet {
+    GoesOn,
+    Stopped,
+}
+
+impl State {
+    fn alive(&self) -> usize {
+        self.threads.iter().filter(|thread| thread.status != Status::Ended).count()
+    }
+
+    /// Returns a fault of the class, if one happens now: one of the values except the first.
+    fn fault(&mut self, fault: Fault, values: &[u64]) -> Option<u64> {
+        if !self.has_faults || self.is_over || !self.setup.faults.contains(fault) {
+            return None;
+        }
+        let value = self.chance.fault(values.len() as u32) as usize;
+        (value > 0).then(|| values[value])
+    }
+
+    /// Ends the waits of threads whose sources have events.
+    fn poll_sources(&mut self, now: u64) {
+        for thread in &mut self.threads {
+            if let (Status::Parked { until, .. }, Some(source)) =
+                (&mut thread.status, &thread.source)
+                && *until > now
+                && source.is_ready()
+            {
+                *until = now;
+            }
+        }
+    }
+
+    /// Returns the threads that can run, the usual choice first.
+    fn ready(&self, me: usize, why: Why, now: u64) -> Vec<u32> {
+        let count = self.threads.len();
+        let is_ready = |at: usize| match self.threads[at].status {
+            Status::Ready => true,
+            Status::Parked { until, .. } | Status::Held { until, .. } => until <= now,
+            Status::Ended => false,
+        };
+        // The thread itself, and then the others in turn.
+        let goes_on = why == Why::Point && self.in_a_row < SLICE;
+        let first = if goes_on { 0 } else { 1 };
+        (first..first + count)
+            .map(|at| (me + at) % count)
+            .filter(|&at| is_ready(at))
+            .map(|at| at as u32)
+            .collect()
+    }
+
+    /// Returns the earliest time at which a thread goes on.
+    fn earliest(&self) -> u64 {
+        let times = self.threads.iter().map(|thread| match thread.status {
+            Status::Parked { until, .. } | Status::Held { until, .. } => until,
+            Status::Ready | Status::Ended => NEVER,
+        });
+        times.min().unwrap_or(NEVER)
+    }
+
+    /// Returns `true` if a thread was woken and has not come, or is preempted.
+    fn is_any_coming(&self) -> bool {
+        self.threads.iter().any(|thread| {
+            matches!(
+                thread.status,
+                Status::Parked { is_woken: true, .. } | Status::Held { how: Held::Preempted, .. }
+            )
+        })
+    }
+
+    /// Notes a failure. Returns the waker of the future that is to be given up.
+    #[must_use]
+    fn fail(&mut self, kind: Kind, text: String, after: u64) -> Option<Waker> {
+        self.has_faults = false;
+        if self.is_over && self.failure.is_some() {
+            return None;
+        }
+        self.is_over = true;
+        self.failure.get_or_insert(Failure { kind, text, after });
+        self.root.take()
+    }
+}
+
+/// Returns a duration in its largest unit.
+pub(crate) fn duration(nanoseconds: u64) -> String {
+    format!("{:?}", std::time::Duration::from_nanos(nanoseconds))
+}
+
+impl Os for Engine {
+    fn now(&self) -> u64 {
+        // Relaxed: the turn orders it.
+        let reads = self.reads.fetch_add(1, Relaxed);
+        let cost = if reads < READS_MAX { READ } else { READ_LONG };
+        let now = self.now.fetch_add(cost, Relaxed) + cost;
+        if self.is_coarse() { now - now % GRAIN } else { now }
+    }
+
+    fn seed(&self) -> u64 {
+        u64::from(self.state().chance.setup(1 << 16))
+    }
+
+    fn thread(&self) -> u32 {
+        ME.get()
+    }
+
+    fn start_thread(&self, name: String, body: Body) -> io::Result<()> {
+        let mut state = self.state();
+        if state.fault(Fault::ThreadRefused, &[0, 1]).is_some() {
+            let now = self.time();
+            state.story.tell(now, || format!("the system refuses the thread {name}"));
+            return Err(io::Error::from_raw_os_error(11));
+        }
+        drop(state);
+        self.launch(name, body)
+    }
+
+    fn park(&self, deadline: u64) {
+        self.wait(None, deadline);
+    }
+
+    fn park_in_kernel(&self, source: &Arc<dyn Source>, deadline: u64) {
+        self.wait(Some(Arc::clone(source)), deadline);
+    }
+
+    fn unpark(&self, thread: u32) {
+        let now = self.time();
+        let mut state = self.state();
+        let Some(at) = (thread as usize).checked_sub(1) else { return };
+        let Status::Parked { until, is_woken: false } = state.threads[at].status else {
+            state.threads[at].has_token = true;
+            return;
+        };
+        let delay = state.fault(Fault::LateWake, &DELAYS).unwrap_or(0);
+        if delay > 0 {
+            let name = state.threads[at].name.clone();
+            state
+                .story
+                .tell(now, || format!("{name} is woken, and comes {} late", duration(delay)));
+        }
+        let until = until.min(now.saturating_add(delay));
+        state.threads[at].status = Status::Parked { until, is_woken: true };
+    }
+
+    fn point(&self) {
+        let me = ME.get();
+        if me != 0 {
+            // Relaxed: the turn orders it.
+            self.now.fetch_add(READ, Relaxed);
+            self.stall(me);
+            self.pass(me, Why::Point);
+        }
+    }
+
+    fn pause(&self) {
+        let me = ME.get();
+        if me != 0 {
+            self.now.fetch_add(100, Relaxed);
+            self.pass(me, Why::Pause);
+        }
+    }
+
+    fn step(&self, worker: u32, subject: &dyn Subject) -> Option<u32> {
+        let me = ME.get();
+        if me == 0 {
+            return None;
+        }
+        self.now.fetch_add(self.setup.step_ns, Relaxed);
+        {
+            let mut state = self.state();
+            state.threads[me as usize - 1].used += self.setup.step_ns;
+            if state.story.is_told() {
+                state.story.place =
+                    subject.process_of(worker).map(|process| format!(" after a step of {process}"));
+            }
+        }
+        self.stall(me);
+        self.pass(me, Why::Point);
+        let mut state = self.state();
+        if !self.setup.draws_budgets || state.is_over {
+            return None;
+        }
+        let budget = state.chance.budget(BUDGET_MAX);
+        if budget > 0 {
+            let (now, name) = (self.time(), state.threads[me as usize - 1].name.clone());
+            state.story.tell(now, || format!("the next step on {name} has a budget of {budget}"));
+        }
+        (budget > 0).then_some(budget)
+    }
+
+    fn activity(&self, thread: u32) -> Option<(u64, RunState)> {
+        let now = self.time();
+        let state = self.state();
+        let thread = state.threads.get((thread as usize).checked_sub(1)?)?;
+        match thread.status {
+            Status::Ready | Status::Held { how: Held::Preempted, .. } => {
+                Some((thread.used, RunState::Runs))
+            }
+            Status::Held { how: Held::Computes, since, .. } => {
+                Some((thread.used + (now - since), RunState::Runs))
+            }
+            Status::Parked { .. } | Status::Held { how: Held::Blocks, .. } => {
+                Some((thread.used, RunState::Waits))
+            }
+            Status::Ended => None,
+        }
+    }
+
+    fn has_membarrier(&self) -> bool {
+        !self.setup.faults.contains(Fault::NoMembarrier)
+    }
+
+    fn local(&self, make: &dyn Fn() -> Local) -> Local {
+        if let Some(local) = &*self.local.lock() {
+            return Arc::clone(local);
+        }
+        // Outside of the lock: it may read the clock.
+        let made = make();
+        Arc::clone(self.local.lock().get_or_insert(made))
+    }
+
+    fn built(&self, subject: Weak<dyn Subject>) {
+        self.state().subjects.push(subject);
+    }
+}

@@ -1,0 +1,231 @@
+//! Runs programs on Procession's scheduler, on a simulated operating system, from a seed.
+//!
+//! A test of a concurrent program passes a thousand times and fails once, on a busy machine, and
+//! the failure cannot be had again. [`check`] runs the program many times, each time with another
+//! order of events and other faults of the system, all drawn from a seed. A failure is made short
+//! and printed as a story, with a line that replays it.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+//!
+//! # let found = std::panic::catch_unwind(|| {
+//! procession_sim::check(|sim| async move {
+//!     let account = Arc::new(AtomicU32::new(0));
+//!     let deposits: Vec<_> = (0..2)
+//!         .map(|_| {
+//!             let account = Arc::clone(&account);
+//!             procession::spawn(async move {
+//!                 let balance = account.load(Relaxed);
+//!                 procession::yield_now().await;
+//!                 account.store(balance + 1, Relaxed);
+//!             })
+//!         })
+//!         .collect();
+//!     for deposit in deposits {
+//!         deposit.await.unwrap();
+//!     }
+//!     sim.always("no deposit is lost", account.load(Relaxed) == 2);
+//! });
+//! # });
+//! # let report = *found.unwrap_err().downcast::<String>().unwrap();
+//! # assert!(report.contains("no deposit is lost"), "{report}");
+//! ```
+//!
+//! This fails with a report that begins like this:
+//!
+//! ```text
+//! seed 0 failed: no deposit is lost (src/lib.rs:26), after 1.2 ms of virtual time
+//! ```
+//!
+//! # What is simulated
+//! The scheduler is the one that ships, with several workers, its watchdog and its bounds in time.
+//! What lies below it is simulated: the clock, threads and their waits, the state of threads, and
+//! membarrier(2). This holds for every scheduler that is built in the program, for `spawn_blocking`
+//! and for pools of threads.
+//!
+//! Threads take turns: one runs at a time. Another one may run where a thread parks or spins,
+//! between two steps of processes, and at both ends of a blocking section. Inside a step nothing
+//! else runs, so code without an `await` is not interleaved.
+//!
+//! Time is virtual. It moves by a little at each step, and jumps when all threads wait. A program
+//! that sleeps for a week takes no longer than its steps.
+//!
+//! # What is not
+//! - Threads that the program starts by itself, with `std::thread`, and runtimes beside this one.
+//!   The simulation does not wait for what they do.
+//! - `std::thread::sleep`, locks of `std` that are held over an `await`, and everything else that
+//!   waits in the real system. [`Sim::block`] stands for such a wait.
+//! - `std::time::Instant`. Use `procession::time::Instant`.
+//! - Sockets work, but they are those of the real system, and their faults are not simulated.
+//! - `HashMap` and `rand` draw from the real system, so a run that depends on them cannot be
+//!   replayed. [`Check::run`] finds that: it runs some seeds twice.
+//!
+//! # Laws
+//! These are checked without being asked. At each moment at which all threads wait:
+//! - no worker is parked while a process is ready that it could run;
+//! - a thread wakes for each timer within 1 ms of virtual time;
+//! - the watchdog does not sleep while a worker is awake.
+//!
+//! And at the end of each run, when its scheduler has shut down:
+//! - every process has ended, and no queue or timer holds anything.
+#![forbid(unsafe_code)]
+
+mod campaign;
+mod chance;
+mod engine;
+mod faults;
+mod program;
+mod shrink;
+mod story;
+mod tape;
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::ops::Range;
+use std::panic::Location;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use engine::{Engine, Held};
+use program::Seen;
+use story::Kind;
+
+pub use campaign::{Check, Outcome};
+pub use chance::Strategy;
+pub use faults::{Fault, Faults};
+
+/// The example in the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+/// Runs a program with 100 seeds. This is [`Check::run`] with the defaults.
+///
+/// # Panics
+/// If the program fails with a seed. The message is the report.
+pub fn check<F, P>(program: F)
+where
+    F: Fn(Sim) -> P + Send + Sync + 'static,
+    P: Future<Output = ()> + 'static,
+{
+    Check::new().run(program);
+}
+
+/// The simulation, as the program in it sees it. Clones are the same simulation.
+#[derive(Clone)]
+pub struct Sim {
+    engine: Arc<Engine>,
+    seen: Arc<Seen>,
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sim").finish_non_exhaustive()
+    }
+}
+
+impl Sim {
+    /// Chooses a number of the range. The shrinker prefers low ones.
+    ///
+    /// # Panics
+    /// If the range is empty, or longer than `u32::MAX`.
+    pub fn choose(&self, range: Range<u64>) -> u64 {
+        let length = range.end.checked_sub(range.start).filter(|&length| length > 0);
+        let length = length.expect("cannot choose: the range is empty");
+        let length = u32::try_from(length).expect("cannot choose: the range is too long");
+        let chosen = range.start + u64::from(self.engine.choose(length));
+        if chosen != range.start {
+            self.engine.note(|| format!("the program chooses {chosen} of {range:?}"));
+        }
+        chosen
+    }
+
+    /// Starts a process, like [`procession::spawn`].
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> procession::JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        procession::spawn(future)
+    }
+
+    /// Ends a process between two of its steps. Returns `true` if the process exists.
+    pub fn kill(&self, pid: procession::Pid) -> bool {
+        let killed = procession::sim::terminate(pid);
+        if killed {
+            self.engine.note(|| "the program kills a process".to_owned());
+        }
+        killed
+    }
+
+    /// Blocks the calling thread for some virtual time, like a call that waits in the system. The
+    /// scheduler does not know of it, unless this is in a blocking section.
+    pub fn block(&self, duration: Duration) {
+        self.engine.hold(nanoseconds(duration), Held::Blocks);
+    }
+
+    /// Keeps the processor of the calling thread busy for some virtual time.
+    pub fn compute(&self, duration: Duration) {
+        self.engine.hold(nanoseconds(duration), Held::Computes);
+    }
+
+    /// Ends the faults, for good: threads that are preempted go on, and from now on the system does
+    /// what is asked of it in time. What the program promises in the absence of faults can be asked
+    /// for after this.
+    pub fn heal(&self) {
+        self.engine.set_faults(false);
+        self.engine.note(|| "the faults end".to_owned());
+    }
+
+    /// Waits until nothing can happen unless time passes: all processes wait, and no thread is
+    /// about to run.
+    pub async fn settle(&self) {
+        let flag = Arc::new(AtomicBool::new(false));
+        let mut is_registered = false;
+        poll_fn(|task| {
+            // Relaxed: only one virtual thread runs at a time.
+            if flag.load(Relaxed) {
+                return Poll::Ready(());
+            }
+            if !std::mem::replace(&mut is_registered, true) {
+                self.engine.settle(Arc::clone(&flag), task.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Fails the run unless the law holds.
+    #[track_caller]
+    pub fn always(&self, law: &str, holds: bool) {
+        if !holds {
+            let place = place(Location::caller());
+            self.engine.fail_by_program(Kind::Always(place), law.to_owned());
+        }
+    }
+
+    /// Notes whether something happens that the program should meet in some runs. The check fails
+    /// if it never happens although no run fails: the program does not test what it is to test.
+    pub fn sometimes(&self, event: &str, happens: bool) {
+        self.seen.note(event, happens);
+    }
+
+    /// Adds a line to the story of a failure.
+    pub fn note(&self, text: impl fmt::Display) {
+        self.engine.note(|| text.to_string());
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn place(location: &Location<'_>) -> String {
+    format!("{}:{}", location.file(), location.line())
+}

@@ -1,0 +1,148 @@
+//! Faults of the system, and what the scheduler promises with and without them.
+
+use procession_sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::time::Instant;
+use procession_sim::{Check, Fault, Faults, Sim};
+use procession_sync::atomic::AtomicU32;
+
+use crate::counters;
+
+#[test]
+fn no_fault_loses_a_message() {
+    let classes = [
+        Fault::Stall,
+        Fault::LateWake,
+        Fault::EarlyWake,
+        Fault::ThreadRefused,
+        Fault::ClockLeap,
+        Fault::CoarseClock,
+        Fault::NoMembarrier,
+    ];
+    for fault in classes {
+        let check = Check::new().seeds(0..20).faults(Faults::none().with(fault));
+        check.run(|sim| async move {
+            let sum = counters(&sim, 6, 20).await;
+            sim.always("each message is counted once", sum == 120);
+        });
+    }
+}
+
+/// While one process blocks its thread without a word, the others go on.
+#[test]
+fn a_worker_that_blocks_is_replaced_in_time() {
+    let check = Check::new().workers(1..=2).faults(Faults::none());
+    check.scheduler(|builder| builder.max_threads(8)).run(|sim| async move {
+        let (blocker, workers) = (sim.clone(), sim.choose(1..3));
+        let ran = Arc::new(AtomicU32::new(0));
+        let began = Instant::now();
+        for _ in 0..workers {
+            let blocker = blocker.clone();
+            procession::spawn(async move { blocker.block(Duration::from_secs(1)) });
+        }
+        let other = Arc::clone(&ran);
+        procession::spawn(async move { other.fetch_add(1, Relaxed) }).await.expect("it ends");
+        let waited = Instant::now().saturating_duration_since(began);
+        // With one worker, the second one stalls once it has replaced the first. Steps take up to
+        // 0.3 ms here.
+        let limit = Duration::from_millis(14) * workers as u32;
+        sim.always("a stalled worker is replaced within 14 ms", waited < limit);
+    });
+}
+
+#[test]
+fn a_worker_that_is_preempted_is_not_taken_for_one_that_blocks() {
+    let check = Check::new().faults(Faults::none().with(Fault::Stall));
+    check.run(|sim| async move {
+        let sum = counters(&sim, 4, 20).await;
+        sim.always("each message is counted once", sum == 80);
+    });
+}
+
+#[test]
+fn a_week_passes_in_no_time_and_timers_are_in_order() {
+    Check::new().seeds(0..20).run(|sim| async move {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        let began = Instant::now();
+        let sleepers: Vec<_> = (1..=7)
+            .map(|days| {
+                sim.spawn(async move {
+                    procession::sleep(DAY * days).await;
+                    Instant::now()
+                })
+            })
+            .collect();
+        let mut before = began;
+        for (days, sleeper) in (1..).zip(sleepers) {
+            let woke = sleeper.await.expect("it ends");
+            sim.always("a timer is not early", woke.saturating_duration_since(began) >= DAY * days);
+            sim.always("timers fire in order", woke >= before);
+            before = woke;
+        }
+    });
+}
+
+#[test]
+fn settle_waits_until_nothing_can_happen_unless_time_passes() {
+    Check::new().run(|sim| async move {
+        let count = Arc::new(AtomicU32::new(0));
+        for _ in 0..3 {
+            let count = Arc::clone(&count);
+            procession::spawn(async move {
+                for _ in 0..5 {
+                    procession::yield_now().await;
+                    count.fetch_add(1, Relaxed);
+                }
+                procession::sleep(Duration::from_secs(1 << 20)).await;
+                count.fetch_add(1000, Relaxed);
+            });
+        }
+        sim.settle().await;
+        sim.always("all have run as far as they could", count.load(Relaxed) == 15);
+    });
+}
+
+#[test]
+fn after_heal_timers_are_on_time() {
+    Check::new().faults(Faults::all().without(Fault::CoarseClock)).run(|sim: Sim| async move {
+        let sum = counters(&sim, 4, 10).await;
+        sim.always("each message is counted once", sum == 40);
+        sim.heal();
+        sim.settle().await;
+        let began = Instant::now();
+        procession::sleep(Duration::from_millis(50)).await;
+        let slept = Instant::now().saturating_duration_since(began);
+        sim.always("a sleep is not late", slept < Duration::from_millis(52));
+    });
+}
+
+#[test]
+fn blocking_closures_run_on_threads_of_the_simulation() {
+    Check::new().run(|sim| async move {
+        let began = Instant::now();
+        let jobs: Vec<_> = (0..3)
+            .map(|_| {
+                let sim = sim.clone();
+                procession::spawn_blocking(move || sim.block(Duration::from_secs(100)))
+            })
+            .collect();
+        for job in jobs {
+            // The system may refuse the thread.
+            drop(job.await);
+        }
+        let took = Instant::now().saturating_duration_since(began);
+        sim.sometimes("the closures waited in virtual time", took >= Duration::from_secs(100));
+    });
+}
+
+#[test]
+fn a_killed_process_ends() {
+    Check::new().seeds(0..30).run(|sim| async move {
+        let child = sim.spawn(std::future::pending::<()>());
+        sim.always("it exists", sim.kill(child.pid()));
+        let ended = child.await;
+        sim.always("it was killed", matches!(ended, Err(procession::Exit::Killed)));
+    });
+}

@@ -1,0 +1,159 @@
+//! What the simulation finds in programs, and what a report says.
+
+use procession_sync::atomic::Ordering::Relaxed;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession_sim::{Check, Sim};
+use procession_sync::atomic::{AtomicBool, AtomicU32};
+
+/// Returns the report of a check that must fail.
+fn report<P: Future<Output = ()> + 'static>(
+    check: Check,
+    program: impl Fn(Sim) -> P + Send + Sync + 'static,
+) -> String {
+    check.try_run(program).expect_err("the program is wrong")
+}
+
+/// Two processes that read, yield, and write.
+async fn deposits(sim: Sim) {
+    let account = Arc::new(AtomicU32::new(0));
+    let deposits = [(); 2].map(|()| {
+        let account = Arc::clone(&account);
+        sim.spawn(async move {
+            let balance = account.load(Relaxed);
+            procession::yield_now().await;
+            account.store(balance + 1, Relaxed);
+        })
+    });
+    for deposit in deposits {
+        deposit.await.expect("it ends");
+    }
+    sim.always("no deposit is lost", account.load(Relaxed) == 2);
+}
+
+/// Returns the tape that a report names.
+fn tape(report: &str) -> &str {
+    let (_, line) = report.split_once("PROCESSION_SIM=").expect("the report has a tape");
+    line.split(' ').next().expect("the tape ends")
+}
+
+#[test]
+fn a_lost_update_is_found_made_short_and_replayed() {
+    let found = report(Check::new(), deposits);
+    assert!(found.contains("failed: no deposit is lost ("), "{found}");
+    assert!(found.contains("is preempted after a step of process"), "{found}");
+    let replayed = report(Check::new().replay(tape(&found)), deposits);
+    assert!(replayed.starts_with("the replay failed: no deposit is lost ("), "{replayed}");
+    // The tamest run is right.
+    Check::new().replay("1").run(deposits);
+}
+
+#[test]
+fn a_lock_order_inversion_is_found_and_the_report_says_what_each_process_waits_for() {
+    let found = report(Check::new(), |sim| async move {
+        let locks = [(); 2].map(|()| Arc::new(procession::sync::Mutex::new(())));
+        let philosophers = [(0, 1), (1, 0)].map(|(first, second)| {
+            let (first, second) = (Arc::clone(&locks[first]), Arc::clone(&locks[second]));
+            sim.spawn(async move {
+                let _first = first.lock().await;
+                procession::yield_if_due().await;
+                let _second = second.lock().await;
+            })
+        });
+        for philosopher in philosophers {
+            philosopher.await.expect("it ends");
+        }
+    });
+    assert!(found.contains("deadlock: all processes wait"), "{found}");
+    assert_eq!(found.matches("waits for lock").count(), 2, "{found}");
+}
+
+#[test]
+fn a_panic_of_a_process_is_a_failure_unless_it_is_allowed() {
+    let program = |sim: Sim| async move {
+        let child = sim.spawn(async { panic!("no such account") });
+        assert!(child.await.is_err(), "it panics");
+    };
+    let found = report(Check::new(), program);
+    assert!(found.contains("failed: panicked: no such account ("), "{found}");
+    Check::new().seeds(0..20).allow_panics().run(program);
+}
+
+#[test]
+fn a_panic_of_the_program_itself_is_a_failure() {
+    let found = report(Check::new().allow_panics().seeds(0..1), |_| async { panic!("wrong") });
+    assert!(found.contains("failed: panicked: wrong ("), "{found}");
+}
+
+#[test]
+fn a_program_without_an_end_is_found() {
+    let check = || Check::new().seeds(0..1);
+    let waits = report(check(), |_| pending());
+    assert!(waits.contains("deadlock: all processes wait"), "{waits}");
+    let yields = report(check(), |_| async {
+        loop {
+            procession::yield_now().await;
+        }
+    });
+    assert!(yields.contains("livelock: no end after"), "{yields}");
+}
+
+#[test]
+fn a_step_without_an_end_is_found() {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_over);
+    let check = Check::new().seeds(0..1).workers(2..=2).step_limit(Duration::from_millis(200));
+    let found = report(check, move |sim| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let child = sim.spawn(async move {
+                while !seen.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            child.await.expect("it ends");
+        }
+    });
+    is_over.store(true, Relaxed);
+    assert!(found.contains("a step does not end: no point was passed for 200ms"), "{found}");
+}
+
+#[test]
+fn an_event_that_never_happens_fails_the_check() {
+    let found = report(Check::new().seeds(0..5), |sim| async move {
+        sim.sometimes("the program begins", true);
+        sim.sometimes("the moon is blue", false);
+    });
+    assert!(found.contains("no run of 5 did what some should: the moon is blue"), "{found}");
+}
+
+#[test]
+fn a_run_that_the_seed_does_not_decide_is_found() {
+    let runs = AtomicU32::new(0);
+    let found = report(Check::new(), move |sim| {
+        let run = runs.fetch_add(1, Relaxed);
+        async move {
+            for _ in 0..run {
+                sim.choose(0..10);
+            }
+        }
+    });
+    assert!(found.contains("ran twice and differed"), "{found}");
+}
+
+#[test]
+fn the_choices_of_a_program_are_made_small() {
+    let found = report(Check::new(), |sim| async move {
+        let (one, other) = (sim.choose(0..1000), sim.choose(5..1000));
+        sim.always("the sum is small", one + other < 300);
+    });
+    let chosen = |line: &str| {
+        let (_, number) = line.split_once("the program chooses ")?;
+        number.split(' ').next()?.parse::<u64>().ok()
+    };
+    let sum: u64 = found.lines().filter_map(chosen).sum();
+    // A choice is not told if it is the lowest: 0 or 5.
+    assert!([300, 295].contains(&sum), "{sum}: {found}");
+}

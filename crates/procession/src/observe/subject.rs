@@ -1,0 +1,105 @@
+//! A scheduler, as a simulated operating system looks at it.
+
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::observe::snapshot::{self, label};
+use crate::process::slot::Slot;
+use crate::scheduler::seat::Seat;
+use crate::scheduler::seat_id::NEVER;
+use crate::scheduler::shared::Shared;
+use crate::sys::os::Subject;
+
+/// The number of looks within which the watchdog starts threads again once the system may give
+/// some.
+const LOOKS: u64 = 3;
+
+impl Shared {
+    /// Returns `true` if the system has refused a thread, and the watchdog has not had the time to
+    /// start another.
+    fn awaits_threads(&self) -> bool {
+        let looks = self.watchdog.counts.looks.load(Relaxed);
+        let until = &self.threads.looks_in_rest;
+        if until.load(Relaxed) != NEVER {
+            return looks < until.load(Relaxed);
+        }
+        if !self.threads.is_resting(&self.world) {
+            until.store(looks + LOOKS, Relaxed);
+        }
+        true
+    }
+
+    /// Returns `true` if a worker is in a step, so that its thread can wait in code of the user.
+    fn is_any_in_step(&self) -> bool {
+        self.all_seats().any(|seat| seat.step.load(Relaxed) % 2 == 1)
+    }
+}
+
+impl Subject for Shared {
+    fn deadline(&self) -> u64 {
+        // The timers of a worker that stalls wait for the watchdog. Those of a worker in a blocking
+        // section do not, as long as another one can be woken for them.
+        let stalls =
+            |seat: &Seat| seat.step.load(Relaxed) % 2 == 1 && !seat.in_section.load(Relaxed);
+        let is_attended = !self.all_seats().any(stalls)
+            && (!self.is_any_in_step() || self.idle.counts().2 > 0)
+            && !self.awaits_threads();
+        if is_attended && !self.lifetime.has_ended() { self.next_deadline() } else { NEVER }
+    }
+
+    fn broken_law(&self) -> Option<String> {
+        let (searching, awake, spare) = self.idle.counts();
+        if self.lifetime.has_ended() {
+            return None;
+        }
+        if searching > 0 {
+            return Some("a worker counts as searching, and all threads wait".into());
+        }
+        let is_parked = awake == 0 && !self.is_any_in_step();
+        if is_parked && !self.callers.drive && self.has_work() {
+            return Some("a process is ready, and all workers are parked".into());
+        }
+        if awake > 0 && self.watchdog.is_running() && self.watchdog.park.is_asleep() {
+            return Some("a worker is awake, and the watchdog sleeps".into());
+        }
+        // The entry of a LIFO slot waits for its worker or the watchdog, so it is left out. After
+        // the system has refused a thread, vacant seats are spare for a while and cannot be woken.
+        let may_wait = self.awaits_threads() || self.idle.is_any_napping();
+        if spare > 0 && self.has_queued() && !may_wait {
+            return Some("a process could be stolen, and no worker comes for it".into());
+        }
+        None
+    }
+
+    fn process_of(&self, worker: u32) -> Option<String> {
+        let seat = self.all_seats().nth(worker as usize)?;
+        let index = seat.running.load(Relaxed).checked_sub(1)?;
+        let slot = self.table().pin_any(index)?;
+        Some(described(&slot))
+    }
+
+    fn waiting(&self) -> Vec<String> {
+        let waiting = snapshot::waiting(self);
+        waiting
+            .iter()
+            .map(|process| {
+                format!(
+                    "{} waits for {}",
+                    name(process.pid, process.label.as_deref(), process.location),
+                    process.waiting
+                )
+            })
+            .collect()
+    }
+}
+
+fn described(slot: &Slot) -> String {
+    name(slot.pid(), label(slot).as_deref(), slot.location())
+}
+
+/// Names a process. Its scheduler is left out: the number of a scheduler differs between two runs
+/// in one program.
+fn name(pid: crate::Pid, label: Option<&str>, location: &std::panic::Location<'_>) -> String {
+    let file = location.file().rsplit('/').next().unwrap_or_default();
+    let label = label.map(|label| format!("{label}, ")).unwrap_or_default();
+    format!("process {}.{} ({label}{file}:{})", pid.slot(), pid.generation(), location.line())
+}

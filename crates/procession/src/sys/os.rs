@@ -1,0 +1,163 @@
+//! The operating system below a [`World`](super::World), where it is simulated.
+//!
+//! The crate `procession-sim` implements [`Os`], and enters it on each of its threads. From then
+//! on, whatever the runtime does on such a thread goes to that system: a scheduler that is built
+//! there reads its clock, and all threads of the scheduler are threads of that system. The
+//! scheduler takes its production paths; nothing above `sys` asks whether the system is simulated,
+//! except where a step ends ([`Os::step`]).
+//!
+//! Without the feature `sim`, [`here`] returns `None`, and the compiler removes what depends on it.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Weak};
+
+/// A value that lives as long as a simulated program.
+pub type Local = Arc<dyn Any + Send + Sync>;
+
+/// The body of a thread.
+pub type Body = Box<dyn FnOnce() + Send>;
+
+/// The activity of a thread, as the system reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// The thread waits in the kernel.
+    Waits,
+    /// The thread runs, or is ready to run.
+    Runs,
+    /// The thread is stopped or traced.
+    Stopped,
+}
+
+/// A simulated operating system. Its threads take turns: one runs at a time.
+///
+/// The runtime holds none of its locks when it calls a method that may let another thread run:
+/// [`park`](Self::park), [`park_in_kernel`](Self::park_in_kernel),
+/// [`start_thread`](Self::start_thread), [`point`](Self::point), [`pause`](Self::pause) and
+/// [`step`](Self::step).
+pub trait Os: Send + Sync + fmt::Debug {
+    /// Returns the monotonic clock in nanoseconds.
+    fn now(&self) -> u64;
+
+    /// Returns a seed for the free choices of a scheduler.
+    fn seed(&self) -> u64;
+
+    /// Returns the number of the calling thread, which is not 0.
+    fn thread(&self) -> u32;
+
+    /// Starts a detached thread.
+    ///
+    /// # Errors
+    /// The system refuses the thread.
+    fn start_thread(&self, name: String, body: Body) -> io::Result<()>;
+
+    /// Waits until the calling thread is unparked or the deadline passes. It may return early.
+    fn park(&self, deadline: u64);
+
+    /// Waits like [`park`](Self::park), but also until the source has events.
+    fn park_in_kernel(&self, source: &Arc<dyn Source>, deadline: u64);
+
+    /// Ends the wait of a thread, or the next one if the thread does not wait.
+    fn unpark(&self, thread: u32);
+
+    /// Another thread may run here.
+    fn point(&self);
+
+    /// Lets others run: the thread waits for something that another thread is about to do.
+    fn pause(&self);
+
+    /// A worker is between two steps. Returns a budget for the next step, unless that is to have
+    /// the usual one.
+    fn step(&self, worker: u32, subject: &dyn Subject) -> Option<u32>;
+
+    /// Returns the processor time in nanoseconds that a thread has used, and its activity, or
+    /// `None` if there is no such thread.
+    fn activity(&self, thread: u32) -> Option<(u64, RunState)>;
+
+    /// Returns `true` if the system has membarrier(2).
+    fn has_membarrier(&self) -> bool;
+
+    /// Returns the value of this system, which the first call makes. It is dropped on a thread of
+    /// the system when its program ends.
+    fn local(&self, make: &dyn Fn() -> Local) -> Local;
+
+    /// A scheduler was built on a thread of this system.
+    fn built(&self, subject: Weak<dyn Subject>);
+}
+
+/// Something that a thread waits for in the kernel.
+pub trait Source: Send + Sync {
+    /// Returns `true` if there is an event.
+    fn is_ready(&self) -> bool;
+}
+
+/// A scheduler, as its simulated system looks at it. Nothing here waits.
+pub trait Subject: Send + Sync {
+    /// Returns the earliest deadline of a timer, or `u64::MAX`.
+    fn deadline(&self) -> u64;
+
+    /// Returns the law that the scheduler breaks, if any, at a moment when all of its threads wait
+    /// and none of them is about to run.
+    fn broken_law(&self) -> Option<String>;
+
+    /// Describes the process that the worker runs, or ran last if it is alive.
+    fn process_of(&self, worker: u32) -> Option<String>;
+
+    /// Describes the processes that wait, with what each waits for.
+    fn waiting(&self) -> Vec<String>;
+}
+
+#[cfg(feature = "sim")]
+pub(crate) use simulated::here;
+#[cfg(feature = "sim")]
+pub use simulated::{Entered, enter};
+
+#[cfg(feature = "sim")]
+mod simulated {
+    use std::cell::RefCell;
+    use std::fmt;
+    use std::sync::Arc;
+
+    use super::Os;
+    use crate::util::membarrier;
+
+    thread_local! {
+        static HERE: RefCell<Option<Arc<dyn Os>>> = const { RefCell::new(None) };
+    }
+
+    /// Returns the simulated system of the calling thread, if it has one.
+    pub(crate) fn here() -> Option<Arc<dyn Os>> {
+        // While the thread ends, its system is gone first.
+        HERE.try_with(|here| here.borrow().clone()).ok().flatten()
+    }
+
+    /// Makes the calling thread one of a simulated system, until the result is dropped.
+    pub fn enter(os: Arc<dyn Os>) -> Entered {
+        let before = membarrier::simulate(Some(os.has_membarrier()));
+        Entered(HERE.replace(Some(os)), before)
+    }
+
+    /// The calling thread belongs to a simulated system until this is dropped.
+    #[must_use]
+    pub struct Entered(Option<Arc<dyn Os>>, Option<bool>);
+
+    impl fmt::Debug for Entered {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_struct("Entered").finish_non_exhaustive()
+        }
+    }
+
+    impl Drop for Entered {
+        fn drop(&mut self) {
+            membarrier::simulate(self.1);
+            drop(HERE.replace(self.0.take()));
+        }
+    }
+}
+
+#[cfg(not(feature = "sim"))]
+#[inline(always)]
+pub(crate) fn here() -> Option<Arc<dyn Os>> {
+    None
+}
