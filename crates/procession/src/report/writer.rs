@@ -54,15 +54,20 @@ pub(crate) const FLUSH_MAX: Duration = Duration::from_millis(100);
 /// The writer of the program.
 static WRITER: Writer = Writer::new();
 
-/// Writes a report to standard error, soon and from another thread.
+/// Writes a report to standard error, soon and from another thread. A simulated system has no
+/// standard error: a campaign repeats each failure many times, and tells it itself.
 pub(crate) fn write(world: &World, report: &dyn fmt::Display) {
-    WRITER.push(world, report);
+    if world.simulated().is_none() {
+        WRITER.push(world, report);
+    }
 }
 
 /// Waits until everything that waits to be written is written, for at most `timeout`.
 #[cold]
 pub(crate) fn flush(world: &World, timeout: Duration) {
-    WRITER.flush(world, timeout);
+    if world.simulated().is_none() {
+        WRITER.flush(world, timeout);
+    }
 }
 
 /// Returns `true` if a flush would wait.
