@@ -135,18 +135,13 @@ impl World {
     /// Returns the nanoseconds since the start of the system, or since 0 on the test clock.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        if matches!(self.clock, Clock::Real) { monotonic() } else { self.now_elsewhere() }
-    }
-
-    /// Returns the time of a clock that is not the real one.
-    fn now_elsewhere(&self) -> u64 {
         match &self.clock {
-            Clock::Real => monotonic(),
             // Relaxed: moved only while no process runs. The wake-up of the first process
             // afterwards passes the new value on.
             Clock::Test(clock) => clock.load(Relaxed),
             #[cfg(feature = "sim")]
             Clock::Simulated(os) => os.now(),
+            Clock::Real => monotonic(),
         }
     }
 
@@ -449,8 +444,24 @@ struct ParkToken {
 #[derive(Debug)]
 enum Bell {
     Kernel(Arc<Kernel>),
-    /// The system, and the number of the thread.
-    Simulated(Arc<dyn Os>, u32),
+    /// The system, and the number of the thread. Boxed, since a larger seat costs each dispatch
+    /// instructions.
+    #[cfg(feature = "sim")]
+    Simulated(Box<(Arc<dyn Os>, u32)>),
+}
+
+impl Bell {
+    /// Returns the bell of the calling thread in a simulated system.
+    #[cfg(feature = "sim")]
+    fn simulated(os: &Arc<dyn Os>) -> Option<Self> {
+        Some(Self::Simulated(Box::new((Arc::clone(os), os.thread()))))
+    }
+
+    /// There is no simulated system.
+    #[cfg(not(feature = "sim"))]
+    fn simulated(_: &Arc<dyn Os>) -> Option<Self> {
+        None
+    }
 }
 
 impl Parker {
@@ -463,7 +474,7 @@ impl Parker {
     fn park_simulated(&self, os: &Arc<dyn Os>, wait: impl FnOnce()) {
         let mut token = self.lock();
         if !token.there {
-            token.bell = Some(Bell::Simulated(Arc::clone(os), os.thread()));
+            token.bell = Bell::simulated(os);
             drop(token);
             wait();
             token = self.lock();
@@ -479,7 +490,8 @@ impl Parker {
         drop(token);
         match bell {
             Some(Bell::Kernel(kernel)) => kernel.ring(),
-            Some(Bell::Simulated(os, thread)) => os.unpark(thread),
+            #[cfg(feature = "sim")]
+            Some(Bell::Simulated(waits)) => waits.0.unpark(waits.1),
             None if waits => self.arrival.notify_one(),
             None => {}
         }
