@@ -99,13 +99,21 @@ fn each_process_that_fails_by_itself_is_reported_once_and_no_other() {
         let _: Result<(), _> = spawn(async { exit(Exit::failed("two")) }).await;
         drop(options().spawn_machine(Ends(""), "fails", ()).expect("there is room").await);
         drop(options().spawn_machine(Ends(""), "waits", ()).expect("there is room").await);
-        let full = options().mailbox(1, WhenFull::Kill).start(|cx: Context<u32>| async move {
-            let _cx = cx;
-            std::future::pending::<()>().await;
-        });
+        let receives_nothing = || {
+            options().mailbox(1, WhenFull::Kill).start(|cx: Context<u32>| async move {
+                let _cx = cx;
+                std::future::pending::<()>().await;
+            })
+        };
+        let full = receives_nothing();
         full.send(1).expect("there is room");
         full.send(2).expect_err("it is full");
         drop(full.await);
+        let mapped = receives_nothing();
+        let recipient = mapped.map(u32::from);
+        recipient.send(1_u8).expect("there is room");
+        recipient.send(2).expect_err("it is full");
+        drop(mapped.await);
         let large = options().stack_size(1 << 60).spawn_coroutine(|_: coroutine::Context<()>| ());
         drop(large.expect("they are enabled").await);
         let unwound =
@@ -126,16 +134,19 @@ fn each_process_that_fails_by_itself_is_reported_once_and_no_other() {
         drop(scheduler.shutdown(Duration::from_secs(1)).await);
     });
     let found: Vec<_> = exits.lock().iter().map(|report| report.exit.clone()).collect();
-    let [one, two, fails, waits, full, stack, seven] = &found[..] else { panic!("{found:?}") };
+    let [one, two, fails, waits, full, mapped, stack, seven] = &found[..] else {
+        panic!("{found:?}")
+    };
     let expected = [
         Exit::Panicked("one".into()),
         Exit::failed("two"),
         Exit::failed("no disk"),
         Exit::WaitsForNothing,
         Exit::MailboxFull,
+        Exit::MailboxFull,
         Exit::Panicked("seven".into()),
     ];
-    assert_eq!([one, two, fails, waits, full, seven].map(Clone::clone), expected);
+    assert_eq!([one, two, fails, waits, full, mapped, seven].map(Clone::clone), expected);
     assert!(matches!(stack, Exit::Failed(_)), "{stack:?}");
 }
 
