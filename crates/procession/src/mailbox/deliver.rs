@@ -96,7 +96,7 @@ pub(crate) fn deliver_made<M: Send + 'static>(
             Reserved::Needless => finish_offer(slot, ring.offer(make())),
             Reserved::Full => return Err(Refused::Full(())),
             Reserved::Kills => {
-                links::end_by(slot, Exit::MailboxFull);
+                links::end_by_itself(slot, Exit::MailboxFull);
                 return Err(Refused::Full(()));
             }
             Reserved::Closed => return Err(Refused::Ended(())),

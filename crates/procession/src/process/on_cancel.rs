@@ -26,6 +26,9 @@
 /// helper of a process that cleans up. It is therefore dropped once its parent has ended. It is
 /// dropped at once if it has no parent on its scheduler, or if its parent is the process that shuts
 /// down. When the time that is reserved for terminating begins, it is terminated like all others.
+///
+/// A process that another one spawns during the shutdown may be such a helper as well. Whichever
+/// its kind, it is cancelled once its parent has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnCancel {
     /// The process is asked to end, and ends when it likes.

@@ -33,12 +33,18 @@ pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
 /// Drops a user value. A panic of its `Drop` ends here, and so does a panic of that panic's
 /// payload.
 pub(crate) fn drop_guarded<T>(value: T) {
+    let _ = is_dropped(value);
+}
+
+/// Drops a user value like [`drop_guarded`]. Returns `false` if its `Drop` has panicked.
+#[must_use]
+pub(crate) fn is_dropped<T>(value: T) -> bool {
+    let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) else { return true };
     // Bounded: the second payload is leaked, since each drop could panic with another one.
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
-        && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
-    {
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(second);
     }
+    false
 }
 
 /// A user value that is dropped by [`drop_guarded`], also while one of its methods unwinds.

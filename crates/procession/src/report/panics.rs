@@ -9,6 +9,7 @@
 //! printed.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::io::Write as _;
 use std::panic::PanicHookInfo;
 use std::sync::Once;
@@ -16,6 +17,7 @@ use std::sync::Once;
 use crate::Pid;
 use crate::process::slot::Slot;
 use crate::report::text::{Escaped, REASON_MAX, line_of};
+use crate::report::writer;
 use crate::scheduler::current;
 
 /// A step of a process.
@@ -59,7 +61,8 @@ thread_local! {
 /// - for each panic in a program that aborts on panics. There is no report then, so the process is
 ///   named before.
 ///
-/// A panic that code in a process catches ends no process and is not printed.
+/// A panic that code in a process catches ends no process and is not printed. A panic of a
+/// destructor that the runtime catches, because the process is ending anyway, is a line of its own.
 ///
 /// # Panics
 /// Panics on a thread that is panicking, as [`std::panic::set_hook`] does.
@@ -102,7 +105,7 @@ fn leaves_to_report(info: &PanicHookInfo<'_>) -> bool {
     };
     let is_silent = is_first && !wants_backtrace;
     let note = Note { is_told: !is_silent, ..note };
-    // A thread whose locals are gone runs no process.
+    // If the local is gone, the hook before prints the panic.
     let is_noted = LAST.try_with(|last| last.replace(Some(note))).is_ok();
     is_silent && is_noted
 }
@@ -110,11 +113,35 @@ fn leaves_to_report(info: &PanicHookInfo<'_>) -> bool {
 /// Returns the place of the panic that ends a process in this step, if it is known.
 pub(crate) fn take_place(slot: &Slot) -> Option<String> {
     let step = StepId::of(slot);
-    LAST.with_borrow_mut(|last| {
+    let take = |last: &RefCell<Option<Note>>| {
+        let mut last = last.borrow_mut();
         let last = last.as_mut().filter(|last| last.step == step)?;
         last.is_told = true;
         Some(last.place.clone())
-    })
+    };
+    // A caller may drive its scheduler in the destructor of another local.
+    LAST.try_with(take).ok().flatten()
+}
+
+/// Has the panic printed that the runtime has caught in this step, if nothing has printed it. It
+/// ends no process, so no report contains it.
+#[cold]
+pub(crate) fn tell_caught(slot: &Slot) {
+    let step = StepId::of(slot);
+    let take = |last: &RefCell<Option<Note>>| {
+        let mut last = last.borrow_mut();
+        let last = last.as_mut().filter(|last| last.step == step && !last.is_told)?;
+        // The note stays, so that a further panic in this step is printed at once.
+        last.is_told = true;
+        Some((std::mem::take(&mut last.place), std::mem::take(&mut last.text)))
+    };
+    if let Some((place, text)) = LAST.try_with(take).ok().flatten() {
+        let StepId(pid, _) = step;
+        let line = fmt::from_fn(|f| {
+            write!(f, "{pid} panicked at {place}: {}", Escaped(&text, REASON_MAX))
+        });
+        writer::write(&slot.shared().world, &line);
+    }
 }
 
 impl Note {

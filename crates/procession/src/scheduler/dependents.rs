@@ -1,12 +1,13 @@
-//! The processes that a shutdown drops only after their parents have ended.
+//! The processes that a shutdown cancels only after their parents have ended.
 //!
 //! # Dependents protocol
 //!
 //! ## Problem
 //! A shutdown asks a process to end. The process cleans up, and awaits a helper that it has
 //! spawned. If the shutdown dropped the helper at once, the clean-up would fail. So the helper is a
-//! *dependent*: it is dropped when its parent ends. The parent may end just while the helper is
-//! noted down. Then no end would come to drop the helper.
+//! *dependent*: it is cancelled when its parent ends. So is a process that is asked to end, if its
+//! parent spawns it after the shutdown has begun. The parent may end just while the helper is noted
+//! down. Then no end would come to cancel the helper.
 //!
 //! ## States
 //! One table under a lock, with at most one entry for each slot. An entry names the child and its
@@ -15,7 +16,7 @@
 //!
 //! ## Steps
 //! - Shutdown, after `EnterFence`, for each process that a cancel drops and that has a parent; and
-//!   a process that spawns such a child while the word is `STOPPING`: `Insert` the entry, under the
+//!   a process that spawns any child while the word is `STOPPING`: `Insert` the entry, under the
 //!   lock · `Look` whether the parent has ended · if so, `Withdraw` the entry and cancel the child.
 //! - Ending process: complete · `CatchUp` of the closing protocol · if the word is `STOPPING`,
 //!   `Take` the entries of its slot, under the lock, and cancel the children of parents that have
@@ -51,7 +52,7 @@ pub(crate) mod mutation {
 /// A slot and the generation of the process in it.
 type Identity = (u32, NonZeroU32);
 
-/// A process that is dropped after its parent.
+/// A process that is cancelled after its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dependent {
     pub(crate) child: Identity,

@@ -114,7 +114,8 @@ impl Shared {
                     // The process was accepted before the shutdown began, and the shutdown may have
                     // passed its slot. It is ACTIVE, and the spawner queues it.
                     let _ = cancellation(slot)(&slot.state);
-                } else if slot.kind().on_cancel == OnCancel::Drop && !is_in_hand(slot) {
+                } else if !is_in_hand(slot) {
+                    // It may help its parent to clean up, whatever a cancel does to it.
                     self.cancel_by_turn(slot);
                 }
                 Newcomer::Runs
@@ -150,7 +151,7 @@ impl Shared {
         });
     }
 
-    /// Cancels a process that a cancel drops, after its parent has ended.
+    /// Cancels a process after its parent has ended.
     fn cancel_by_turn(&self, slot: &Slot) {
         match (slot.as_parent(), slot.parent_in_table()) {
             (Some(child), Some(parent)) => self.cancel_after_parent(Dependent { child, parent }),

@@ -10,11 +10,11 @@ use crate::observe::trace;
 use crate::process::body::Step;
 use crate::process::slot::Ready;
 use crate::process::state::{Seen, WaitOutcome};
-use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::unwind::{guarded, is_dropped};
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::relations::links;
-use crate::report::failure;
+use crate::report::{failure, panics};
 use crate::scheduler::current;
 use crate::scheduler::local::{BUDGET, LocalWorker};
 use crate::scheduler::shared::Shared;
@@ -102,8 +102,10 @@ impl LocalWorker {
         let ended = guarded(|| unsafe {
             slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit.clone())))
         });
-        // A second panic, in a `Drop`: the state is gone nevertheless, and the first exit stands.
-        drop(ended);
+        // A panic in a `Drop`: the state is gone nevertheless, and the first exit stands.
+        if ended.is_err() {
+            panics::tell_caught(slot);
+        }
         self.end(ready, exit);
     }
 
@@ -141,7 +143,9 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     if slot.is_alone() {
         // If the `Drop` of a result does not return, its process counts as running.
         // SAFETY: [running] the handle is gone, so the body is the caller's until the end.
-        drop_guarded(unsafe { slot.with_body(Option::take) });
+        if !is_dropped(unsafe { slot.with_body(Option::take) }) {
+            panics::tell_caught(slot);
+        }
         if slot.seal() {
             // SAFETY: just sealed, and nothing is left of it.
             unsafe { crate::process::life::free_sealed(ready) };
@@ -167,7 +171,9 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     if detached {
         slot.note_waiting(Waiting::DROP);
         // SAFETY: [running] the handle was gone, so the body is still the caller's.
-        drop_guarded(unsafe { slot.with_body(Option::take) });
+        if !is_dropped(unsafe { slot.with_body(Option::take) }) {
+            panics::tell_caught(slot);
+        }
         slot.forget_waiting(Waiting::DROP);
     } else if seen.has_waiter()
         // SAFETY: [cell] `complete` has found it.

@@ -8,7 +8,6 @@
 //! of their first use, so this local is first used when the thread leaves the seat: the values in
 //! other locals that the coroutines refer to still exist when the coroutines are unwound. A local
 //! that is first used after that, in a later drive, is destroyed before the coroutines.
-//! used after that, in a later drive, is destroyed before them.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};

@@ -99,13 +99,21 @@ fn each_process_that_fails_by_itself_is_reported_once_and_no_other() {
         let _: Result<(), _> = spawn(async { exit(Exit::failed("two")) }).await;
         drop(options().spawn_machine(Ends(""), "fails", ()).expect("there is room").await);
         drop(options().spawn_machine(Ends(""), "waits", ()).expect("there is room").await);
-        let full = options().mailbox(1, WhenFull::Kill).start(|cx: Context<u32>| async move {
-            let _cx = cx;
-            std::future::pending::<()>().await;
-        });
+        let receives_nothing = || {
+            options().mailbox(1, WhenFull::Kill).start(|cx: Context<u32>| async move {
+                let _cx = cx;
+                std::future::pending::<()>().await;
+            })
+        };
+        let full = receives_nothing();
         full.send(1).expect("there is room");
         full.send(2).expect_err("it is full");
         drop(full.await);
+        let mapped = receives_nothing();
+        let recipient = mapped.map(u32::from);
+        recipient.send(1_u8).expect("there is room");
+        recipient.send(2).expect_err("it is full");
+        drop(mapped.await);
         let large = options().stack_size(1 << 60).spawn_coroutine(|_: coroutine::Context<()>| ());
         drop(large.expect("they are enabled").await);
         let unwound =
@@ -126,16 +134,19 @@ fn each_process_that_fails_by_itself_is_reported_once_and_no_other() {
         drop(scheduler.shutdown(Duration::from_secs(1)).await);
     });
     let found: Vec<_> = exits.lock().iter().map(|report| report.exit.clone()).collect();
-    let [one, two, fails, waits, full, stack, seven] = &found[..] else { panic!("{found:?}") };
+    let [one, two, fails, waits, full, mapped, stack, seven] = &found[..] else {
+        panic!("{found:?}")
+    };
     let expected = [
         Exit::Panicked("one".into()),
         Exit::failed("two"),
         Exit::failed("no disk"),
         Exit::WaitsForNothing,
         Exit::MailboxFull,
+        Exit::MailboxFull,
         Exit::Panicked("seven".into()),
     ];
-    assert_eq!([one, two, fails, waits, full, seven].map(Clone::clone), expected);
+    assert_eq!([one, two, fails, waits, full, mapped, seven].map(Clone::clone), expected);
     assert!(matches!(stack, Exit::Failed(_)), "{stack:?}");
 }
 
@@ -563,6 +574,74 @@ fn with_the_panic_hook_a_panic_after_the_report_is_printed() {
         std::task::Poll::Ready(())
     }));
     let _: Result<(), _> = fails.join();
+}
+
+#[test]
+fn with_the_panic_hook_a_panic_of_a_destructor_that_ends_nothing_is_printed() {
+    struct Fails(&'static str);
+    impl Drop for Fails {
+        fn drop(&mut self) {
+            panic!("in {}", self.0);
+        }
+    }
+    const TEXTS: [&str; 3] = ["a dropped future", "an output", "a detached output"];
+    if !is_child() {
+        let said =
+            printed("with_the_panic_hook_a_panic_of_a_destructor_that_ends_nothing_is_printed");
+        for text in TEXTS {
+            let lines = reports(&said).iter().filter(|line| line.ends_with(text)).count();
+            assert_eq!((lines, said.matches(text).count()), (1, 1), "{text}: {said}");
+        }
+        assert!(reports(&said).iter().all(|line| line.contains(" panicked at crates/")), "{said}");
+        return;
+    }
+    install_panic_hook();
+    let scheduler = threaded(1);
+    let [future, output, detached] = TEXTS.map(Fails);
+    let dropped = scheduler.spawn(async move {
+        let _future = future;
+        std::future::pending::<()>().await;
+    });
+    dropped.cancel();
+    assert_eq!(dropped.join(), Err(Exit::Shutdown));
+    drop(scheduler.spawn(async { output }));
+    let named = SpawnOptions::new().on(&scheduler).name("related");
+    drop(named.spawn(async { detached }));
+    assert!(scheduler.block_on(scheduler.shutdown(PATIENCE)).is_empty());
+}
+
+#[test]
+fn a_panic_is_reported_even_if_its_process_runs_in_the_destructor_of_a_local() {
+    /// Drives a scheduler when its thread ends.
+    struct Drives(Option<Scheduler>);
+    impl Drop for Drives {
+        fn drop(&mut self) {
+            let scheduler = self.0.take().expect("it is dropped once");
+            let exit = scheduler.block_on(scheduler.spawn(async { panic!("late") }));
+            assert!(exit.is_err_and(|exit: Exit| exit.is_panic()));
+        }
+    }
+    thread_local! {
+        static DRIVES: std::cell::RefCell<Drives> =
+            const { std::cell::RefCell::new(Drives(None)) };
+    }
+    if !is_child() {
+        let said =
+            printed("a_panic_is_reported_even_if_its_process_runs_in_the_destructor_of_a_local");
+        assert!(said.matches("late").count() >= 1, "{said}");
+        assert_eq!(reports(&said).len(), 2, "{said}");
+        return;
+    }
+    install_panic_hook();
+    let thread = std::thread::spawn(|| {
+        let builder = Scheduler::builder().worker_threads(1).callers_drive();
+        let scheduler = builder.build().expect("it starts no thread");
+        // The local of the runtime is destroyed before the one that was used first.
+        DRIVES.with_borrow_mut(|drives| drives.0 = Some(scheduler.clone()));
+        let exit = scheduler.block_on(scheduler.spawn(async { panic!("early") }));
+        assert!(exit.is_err_and(|exit: Exit| exit.is_panic()));
+    });
+    thread.join().expect("it does not panic");
 }
 
 #[test]

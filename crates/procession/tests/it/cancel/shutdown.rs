@@ -267,3 +267,39 @@ fn a_process_with_a_context_may_be_dropped_and_a_plain_one_may_be_asked() {
     assert_eq!(dropped.join(), Err(Exit::Shutdown));
     assert_eq!(asked.join(), Ok("it cleaned up"));
 }
+
+#[test]
+fn a_process_that_a_clean_up_starts_is_asked_after_its_parent_has_ended() {
+    for width in [0, 1, 2] {
+        let scheduler = scheduler(width);
+        let (told, ends) = mpsc::channel();
+        let parent = scheduler.start(move |cx: Context<()>| async move {
+            cx.cancelled().await;
+            let asked = |name: &'static str| {
+                let told = told.clone();
+                async move {
+                    procession::cancelled().await;
+                    told.send(name).expect("the test waits");
+                }
+            };
+            let (plain, other) = (asked("plain"), asked("with a mailbox"));
+            drop(SpawnOptions::new().on_cancel(OnCancel::Ask).spawn(plain));
+            drop(start(|_: Context<()>| other));
+            // The helper is not asked while its parent needs it.
+            let helper = start(|mut cx: Context<u32>| async move { cx.recv().await });
+            sleep(Duration::from_secs(1)).await;
+            helper.send(7).expect("it waits for a message");
+            told.send("parent").expect("the test waits");
+            helper.await
+        });
+        scheduler.run_until_idle();
+        let begin = scheduler.now();
+        shut_down(&scheduler);
+        assert_eq!(scheduler.now() - begin, Duration::from_secs(1), "width {width}");
+        assert_eq!(parent.join(), Ok(Ok(Some(7))));
+        let mut ended: Vec<_> = ends.iter().collect();
+        assert_eq!(ended.remove(0), "parent");
+        ended.sort_unstable();
+        assert_eq!(ended, ["plain", "with a mailbox"]);
+    }
+}
