@@ -2,7 +2,6 @@
 //! behind the store that it needs. SIGINT or SIGTERM ends it in order: the server answers every
 //! request that it began, and only then does the store end.
 
-use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,14 +43,14 @@ fn tree(listener: TcpListener) -> Supervisor {
     Supervisor::rest_for_one().child(ChildSpec::new("store", store).name("store")).child(http)
 }
 
-fn main() -> Result<Stopped<Result<(), Box<dyn Error>>>, Box<dyn Error>> {
+fn main() -> io::Result<Stopped<io::Result<()>>> {
     // Failures, restarts and late stops are events of `tracing`, too.
     tracing_subscriber::fmt().with_writer(io::stderr).init();
-    let scheduler = Scheduler::builder().name("service").build()?;
-    Ok(scheduler.run_until_signal(Duration::from_secs(10), async {
+    let scheduler = Scheduler::builder().name("service").build().map_err(io::Error::other)?;
+    scheduler.run_until_signal(Duration::from_secs(10), async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         tracing::info!("listening on {}", listener.local_addr()?);
-        let tree = tree(listener).start().await?;
-        Err(format!("the tree has ended: {}", tree.await).into())
-    })?)
+        let tree = tree(listener).start().await.map_err(io::Error::other)?;
+        Err(io::Error::other(format!("the tree has ended: {}", tree.await)))
+    })
 }
