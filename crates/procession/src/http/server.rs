@@ -220,8 +220,8 @@ struct Settings {
 /// head of that response was sent before. The client must send the others again, over a new
 /// connection, as RFC 9112 (section 9.3.2) asks of it.
 ///
-/// Only a process that is [asked](crate::OnCancel::Ask) to end can drain: a child of a supervisor, a
-/// process of [`start`](crate::start()), or one of
+/// Only a process that is [asked](crate::OnCancel::Ask) to end can drain: a child of a supervisor,
+/// a process of [`start`](crate::start()), or one of
 /// [`on_cancel(Ask)`](crate::SpawnOptions::on_cancel). The future in a plain
 /// [`spawn`](crate::spawn()) is dropped by a cancel.
 ///
