@@ -30,7 +30,7 @@ use hyper::{Request, Response};
 use tower_service::Service;
 
 pub use self::body::RequestBody;
-use self::limits::Limits;
+use self::limits::{Limits, Most};
 use super::Error;
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::process::slot::Pin;
@@ -88,8 +88,8 @@ impl<L: Listener + Send> Listener for Arc<L> {
     }
 }
 
-/// The client of a connection. Each request to a [`Server`] that accepts connections has it among
-/// its extensions.
+/// The client of a connection. Each request has it among its extensions if
+/// [`peers`](Server::peers) is on.
 ///
 /// It displays as its address, or as `local`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,6 +124,7 @@ impl fmt::Display for Peer {
 #[derive(Clone, Default)]
 struct Settings {
     limits: Limits,
+    peers: bool,
     upgrades: bool,
     #[cfg(feature = "http2")]
     http2: bool,
@@ -164,7 +165,7 @@ struct Settings {
 /// procession::run(async {
 ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
 ///     let client = TcpStream::connect(listener.local_addr()?).await?;
-///     let server = Server::new().max_connections(1000).body_timeout(Duration::from_secs(60));
+///     let server = Server::new().peers().body_timeout(Duration::from_secs(60));
 ///     drop(procession::spawn(server.serve(listener, Hello)));
 ///     client.write_all(b"GET /page HTTP/1.1\r\nhost: me\r\nconnection: close\r\n\r\n").await?;
 ///     let mut response = Vec::new();
@@ -183,7 +184,7 @@ struct Settings {
 ///
 /// | limit | default | when it is reached |
 /// |---|---|---|
-/// | [`max_connections`](Self::max_connections) | none | further connections wait in the backlog |
+/// | [`max_connections`](Self::max_connections) | 3/4 of the descriptors | further connections wait in the backlog |
 /// | [`head_timeout`](Self::head_timeout) | 30 s | the connection is closed |
 /// | [`max_head_bytes`](Self::max_head_bytes) | 64 KiB | the response is 431, and the connection is closed |
 /// | [`idle_timeout`](Self::idle_timeout) | 60 s | the connection is closed in order |
@@ -204,8 +205,8 @@ struct Settings {
 /// 1. It accepts the connections that wait in the backlog, and drops the listener, which closes it
 ///    unless something else has it ([`Arc`]).
 /// 2. It cancels the process of each connection. Such a connection answers the requests that have
-///    begun, including those that have arrived in its socket, and closes. It closes at once if
-///    there is none.
+///    begun, including one that has arrived in its socket, and closes. It closes at once if there
+///    is none.
 /// 3. It returns once all connections have ended.
 ///
 /// So a child of a supervisor that serves ends after its last response. In a tree of *rest for
@@ -214,8 +215,13 @@ struct Settings {
 /// drain; that is the [`Stop`](crate::supervisor::Stop) of the child or the deadline of the
 /// shutdown.
 ///
-/// Only a process that is [asked](crate::OnCancel::Ask) to end can drain: a child of a supervisor, a
-/// process of [`start`](crate::start()), or one of
+/// A client that *pipelines* sends further HTTP/1.1 requests before it has the first response. Of
+/// those, the server answers the one that is under way, and says `connection: close` unless the
+/// head of that response was sent before. The client must send the others again, over a new
+/// connection, as RFC 9112 (section 9.3.2) asks of it.
+///
+/// Only a process that is [asked](crate::OnCancel::Ask) to end can drain: a child of a supervisor,
+/// a process of [`start`](crate::start()), or one of
 /// [`on_cancel(Ask)`](crate::SpawnOptions::on_cancel). The future in a plain
 /// [`spawn`](crate::spawn()) is dropped by a cancel.
 ///
@@ -243,7 +249,12 @@ impl Server {
     }
 
     /// Sets how many connections there may be at once, at least 1. Further ones wait in the backlog
-    /// of the listener. `None` is no limit. Default: none.
+    /// of the listener. `None` is no limit.
+    ///
+    /// Default: three quarters of the descriptors that the program may open (`ulimit -n`) when the
+    /// server begins to serve, so that services can open files and connections of their own however
+    /// many clients there are. If the system sets no limit, there is none. Servers of one program
+    /// do not know of each other.
     ///
     /// A stream that was [upgraded](Self::upgrades) does not count.
     ///
@@ -252,7 +263,7 @@ impl Server {
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         let connections = connections.into();
         assert_ne!(connections, Some(0), "a server needs room for a connection");
-        self.limits().connections = connections;
+        self.limits().connections = connections.map_or(Most::Any, Most::Number);
         self
     }
 
@@ -304,6 +315,15 @@ impl Server {
     /// [`idle_timeout`](Self::idle_timeout): a client that reads on gets the rest.
     pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.limits().write = timeout.into();
+        self
+    }
+
+    /// Puts the [`Peer`] among the extensions of each request. A service of axum gets it as
+    /// `Extension<Peer>`. Default: off, since it costs three allocations for each request.
+    ///
+    /// [`serve_connection`](Self::serve_connection) knows no peer.
+    pub fn peers(mut self) -> Self {
+        self.settings.peers = true;
         self
     }
 
@@ -432,7 +452,8 @@ impl Server {
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut server = f.debug_struct("Server");
-        server.field("limits", &self.settings.limits).field("upgrades", &self.settings.upgrades);
+        server.field("limits", &self.settings.limits).field("peers", &self.settings.peers);
+        server.field("upgrades", &self.settings.upgrades);
         #[cfg(feature = "http2")]
         server.field("http2", &self.settings.http2);
         #[cfg(feature = "tls")]

@@ -21,7 +21,7 @@ use hyper::{Request, Response};
 use procession::http::{Executor, RequestBody, Timer, serve};
 use procession::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use procession::time::Instant;
-use procession::{Scheduler, current_pid, yield_now};
+use procession::{JoinHandle, OnCancel, Scheduler, SpawnOptions, current_pid, yield_now};
 use tower_service::Service;
 
 use crate::scene::{driven, panic_quietly, soon, threaded};
@@ -62,6 +62,15 @@ struct Function<F>(F);
 
 /// The future of a [`Function`].
 type Answering = Pin<Box<dyn Future<Output = Result<Response<String>, Infallible>> + Send>>;
+
+/// Spawns a server that drains if it is cancelled.
+fn spawn_server<F>(server: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    SpawnOptions::new().on_cancel(OnCancel::Ask).spawn(server)
+}
 
 fn service<F, A>(function: F) -> impl Answers<Future = Answering>
 where

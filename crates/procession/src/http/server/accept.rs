@@ -60,9 +60,9 @@ impl Drop for Place {
 }
 
 impl Connections {
-    fn new(max: Option<usize>) -> Self {
+    fn new(max: usize) -> Self {
         // What a semaphore can count.
-        let max = max.unwrap_or(usize::MAX).min(usize::MAX / 8);
+        let max = max.min(usize::MAX / 8);
         let (places, pids) = (Semaphore::new(max), Mutex::new(BTreeMap::new()));
         Self { open: Arc::new(Open { max, places, pids }), next: 0, is_draining: false }
     }
@@ -151,11 +151,12 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    let mut connections = Connections::new(settings.limits.connections);
+    let mut connections = Connections::new(settings.limits.connections.get());
     let mut until = pin!(until);
     let start = move |connections: &Connections, place, (stream, peer): (L::Stream, Peer)| {
         let (settings, service) = (Arc::clone(&settings), service.clone());
-        connections.start(place, peer, super::serve_stream(settings, stream, Some(peer), service));
+        let shown = settings.peers.then_some(peer);
+        connections.start(place, peer, super::serve_stream(settings, stream, shown, service));
     };
     while let Some(place) = unless_told(until.as_mut(), connections.place()).await {
         match unless_told(until.as_mut(), listener.next()).await {

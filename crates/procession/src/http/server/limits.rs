@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
+
 /// The limits of a server. `None` is no limit.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
-    pub(super) connections: Option<usize>,
+    pub(super) connections: Most,
     pub(super) head: Option<Duration>,
     pub(super) head_bytes: usize,
     pub(super) idle: Option<Duration>,
@@ -14,6 +16,32 @@ pub(super) struct Limits {
     pub(super) write: Option<Duration>,
     #[cfg(feature = "tls")]
     pub(super) handshake: Option<Duration>,
+}
+
+/// The number of connections that there may be at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Most {
+    /// Three quarters of the descriptors of the program. The rest is for what services open.
+    Share,
+    Number(usize),
+    Any,
+}
+
+impl Most {
+    pub(super) fn get(self) -> usize {
+        match self {
+            Self::Share => share(getrlimit(Resource::Nofile).current),
+            Self::Number(number) => number,
+            Self::Any => usize::MAX,
+        }
+    }
+}
+
+/// Returns the number of connections for a limit of descriptors. `None` is no limit.
+fn share(descriptors: Option<u64>) -> usize {
+    let Some(descriptors) = descriptors else { return usize::MAX };
+    let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    (descriptors - descriptors / 4).max(1)
 }
 
 /// Each byte of a body buys this much time, so that a body must arrive at 512 B/s or faster. This
@@ -31,7 +59,7 @@ pub(super) const FAREWELL: Duration = Duration::from_secs(3);
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: None,
+            connections: Most::Share,
             head: Some(Duration::from_secs(30)),
             head_bytes: 64 * 1024,
             idle: Some(Duration::from_secs(60)),

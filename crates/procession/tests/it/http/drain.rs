@@ -22,7 +22,7 @@ use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::pipe::{Door, Pipe, Pipes, listen};
-use super::{Answers, service};
+use super::{Answers, service, spawn_server};
 use crate::scene::{driven, panic_quietly, threaded};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -193,7 +193,7 @@ fn a_server_that_is_dropped_tells_its_connections() {
 fn the_error_of_a_listener_ends_the_server_and_no_request() {
     driven().block_on(async {
         let (door, listener) = listen();
-        let server = spawn(Server::new().serve(listener, late()));
+        let server = spawn_server(Server::new().serve(listener, late()));
         let mut busy = begun(&door, "/").await;
         settle().await;
         door.break_listener();
@@ -234,7 +234,7 @@ fn a_request_in_the_socket_is_answered() {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("there are free ports");
             let address = listener.local_addr().expect("it is bound");
             let answers = service(|_: hyper::Request<RequestBody>| async { "answer".to_owned() });
-            let server = spawn(Server::new().serve(listener, answers));
+            let server = spawn_server(Server::new().serve(listener, answers));
             let mut client = StdStream::connect(address).expect("the listener is open");
             client.set_read_timeout(Some(crate::scene::PATIENCE)).expect("it is valid");
             if !is_first {
@@ -260,6 +260,32 @@ fn a_request_in_the_socket_is_answered() {
         client.read_to_string(&mut answer).expect("it is closed in order");
         assert!(answer.ends_with("answer"), "first: {is_first}, {answer}");
     }
+}
+
+#[test]
+fn a_pipelined_request_is_not_begun_in_a_drain() {
+    driven().block_on(async {
+        let (door, listener) = listen();
+        let begun = Arc::new(AtomicU32::new(0));
+        let counts = Arc::clone(&begun);
+        let answers = service(move |_: hyper::Request<RequestBody>| {
+            counts.fetch_add(1, Relaxed);
+            async {
+                sleep(SECOND).await;
+                "answer".to_owned()
+            }
+        });
+        let server = spawn_server(Server::new().serve(listener, answers));
+        let mut client = door.connect();
+        client.send(&ASK.repeat(2)).await.expect("it is served");
+        settle().await;
+        server.cancel();
+        let answers = client.receive_all().await;
+        assert_eq!(answers.matches("HTTP/1.1 200").count(), 1, "{answers}");
+        assert!(answers.contains("connection: close"), "{answers}");
+        assert_eq!(begun.load(Relaxed), 1);
+        server.await.expect("it does not panic").expect("it ends in order");
+    });
 }
 
 /// Set in a child process, which serves until SIGTERM.

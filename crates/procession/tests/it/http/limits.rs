@@ -7,7 +7,7 @@ use procession::time::Instant;
 use procession::{JoinHandle, Scheduler, sleep, spawn};
 
 use super::pipe::{Door, listen, pipe};
-use super::{Answers, collect, service};
+use super::{Answers, collect, service, spawn_server};
 use crate::scene::driven;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ fn with_server(server: Server, clients: impl AsyncFnOnce(&Scheduler, Door)) {
     let scheduler = driven();
     scheduler.block_on(async {
         let (door, listener) = listen();
-        let server = spawn(server.serve(listener, answers()));
+        let server = spawn_server(server.serve(listener, answers()));
         clients(&scheduler, door).await;
         server.cancel();
         server.await.expect("it does not panic").expect("the listener does not fail");
@@ -286,12 +286,41 @@ fn further_connections_wait_for_a_place() {
     });
 }
 
+/// Set in a child process, which may open few descriptors.
+const CHILD: &str = "PROCESSION_TEST_FEW_DESCRIPTORS";
+
+/// The streams are in memory and have no descriptors, so only the default limit holds them back.
+#[test]
+fn a_server_leaves_descriptors_to_its_services() {
+    if std::env::var_os(CHILD).is_none() {
+        let name = "http::limits::a_server_leaves_descriptors_to_its_services";
+        let output = std::process::Command::new("sh")
+            .args(["-c", r#"ulimit -n 64; exec "$0" "$@""#])
+            .arg(std::env::current_exe().expect("a test knows itself"))
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .expect("there is room for a child");
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && told.contains("1 passed"), "{output:?}");
+        return;
+    }
+    with_server(Server::new(), async |scheduler, door| {
+        let streams: Vec<_> = (0..64).map(|_| door.connect()).collect();
+        sleep(SECOND).await;
+        let all = scheduler.snapshot().processes;
+        let open = all.iter().filter(|one| one.label.as_deref() == Some("http local"));
+        assert_eq!(open.count(), 48);
+        drop(streams);
+    });
+}
+
 #[test]
 fn one_connection_is_served_where_it_was_accepted() {
     driven().block_on(async {
         let (mut client, server) = pipe();
         let start = Instant::now();
-        let served = spawn(Server::new().serve_connection(server, answers()));
+        let served = spawn_server(Server::new().serve_connection(server, answers()));
         client.send(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("it is served");
         client.receive_until("fine").await;
         client.send(b"G").await.expect("it is served");
@@ -301,7 +330,7 @@ fn one_connection_is_served_where_it_was_accepted() {
         assert_eq!(Instant::now() - start, SECOND * 30);
 
         let (mut client, server) = pipe();
-        let served = spawn(procession::http::serve_connection(server, answers()));
+        let served = spawn_server(procession::http::serve_connection(server, answers()));
         client.send(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("it is served");
         client.receive_until("fine").await;
         served.cancel();

@@ -17,7 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use super::pipe::{Door, Pipe, listen};
-use super::{Answers, collect, service};
+use super::{Answers, collect, service, spawn_server};
 use crate::scene::{driven, threaded};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -29,14 +29,17 @@ fn echo() -> impl Answers {
         let version = request.version();
         let body = collect(request.into_body()).await.expect("the client sends it");
         let body = String::from_utf8_lossy(&body);
-        format!("{version:?} from {}: {body}", peer.expect("it is known"))
+        match peer {
+            Some(peer) => format!("{version:?} from {peer}: {body}"),
+            None => format!("{version:?}: {body}"),
+        }
     })
 }
 
 async fn serving(server: Server, service: impl Answers) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there are free ports");
     let address = listener.local_addr().expect("it is bound");
-    drop(spawn(server.serve(listener, service)));
+    drop(spawn(server.peers().serve(listener, service)));
     address
 }
 
@@ -50,6 +53,23 @@ where
     B::Error: std::fmt::Debug,
 {
     String::from_utf8(collect(body).await.expect("it is sent")).expect("it is text")
+}
+
+#[test]
+fn a_request_has_its_peer_if_the_server_is_told_to() {
+    for (server, expected) in
+        [(Server::new(), "HTTP/1.1: "), (Server::new().peers(), "HTTP/1.1 from local: ")]
+    {
+        driven().block_on(async {
+            let (door, listener) = listen();
+            drop(spawn(server.serve(listener, echo())));
+            let mut client = door.connect();
+            let ask = b"GET / HTTP/1.1\r\nhost: me\r\nconnection: close\r\n\r\n";
+            client.send(ask).await.expect("it is served");
+            let answer = client.receive_all().await;
+            assert!(answer.ends_with(expected), "{answer}");
+        });
+    }
 }
 
 #[test]
@@ -143,7 +163,7 @@ fn http2_drains() {
             sleep(SECOND * 5).await;
             "late".to_owned()
         });
-        let server = spawn(Server::new().http2().serve(listener, late));
+        let server = spawn_server(Server::new().http2().serve(listener, late));
         let (mut sender, connection) =
             http2::handshake(Executor, door.connect()).await.expect("the server answers");
         drop(spawn(connection));
@@ -251,7 +271,7 @@ fn a_slow_handshake_delays_nobody_and_is_dropped() {
 fn a_handshake_does_not_hold_a_drain_up() {
     driven().block_on(async {
         let (door, listener) = listen();
-        let server = spawn(Server::new().tls(server_config()).serve(listener, echo()));
+        let server = spawn_server(Server::new().tls(server_config()).serve(listener, echo()));
         let silent = door.connect();
         sleep(SECOND).await;
         let cancelled = Instant::now();
@@ -406,7 +426,8 @@ fn an_upgraded_stream_outlives_the_server_and_its_limits() {
     driven().block_on(async {
         let told = Arc::new(Mutex::new(Vec::new()));
         let (door, listener) = listen();
-        let server = spawn(Server::new().upgrades().serve(listener, shouts(Arc::clone(&told))));
+        let server =
+            spawn_server(Server::new().upgrades().serve(listener, shouts(Arc::clone(&told))));
         let mut stream = door.connect();
         assert!(upgraded(&mut stream).await.starts_with("HTTP/1.1 101"));
         for _ in 0..3 {
