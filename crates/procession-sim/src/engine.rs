@@ -17,7 +17,7 @@ use std::io;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 
-use procession::sim::{Body, Local, Os, RunState, Source, Subject, enter};
+use procession::sim::{Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource, enter};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -126,7 +126,7 @@ struct Virtual {
     name: String,
     status: Status,
     has_token: bool,
-    source: Option<Arc<dyn Source>>,
+    source: Option<Arc<dyn WaitSource>>,
     /// Processor time in nanoseconds.
     used: u64,
     turn: Arc<Turn>,
@@ -193,7 +193,7 @@ pub(crate) struct Engine {
     /// The last panic of each kind, until a point takes note of it: the hook must not wait.
     panics: Mutex<Vec<(String, String)>>,
     setup: Setup,
-    local: Mutex<Option<Local>>,
+    local: Mutex<Option<SharedLocal>>,
     left: Mutex<Option<Leftover>>,
     stopped: Condvar,
 }
@@ -250,7 +250,7 @@ impl Engine {
     }
 
     /// Starts a virtual thread. It runs when it gets a turn.
-    fn launch(&self, name: String, body: Body) -> io::Result<()> {
+    fn launch(&self, name: String, body: ThreadBody) -> io::Result<()> {
         let turn = Arc::new(Turn::default());
         let engine = self.me.upgrade().expect("the caller holds it");
         let mut state = self.state();
@@ -289,7 +289,7 @@ impl Engine {
     /// The name of the running thread, if no point was passed for `patience`.
     pub(crate) fn run(
         &self,
-        main: Body,
+        main: ThreadBody,
         patience: std::time::Duration,
     ) -> Result<Leftover, String> {
         self.launch("main".into(), main).map_err(|error| format!("main: {error}"))?;
@@ -522,7 +522,7 @@ impl Engine {
         }
     }
 
-    fn wait(&self, source: Option<Arc<dyn Source>>, deadline: u64) {
+    fn wait(&self, source: Option<Arc<dyn WaitSource>>, deadline: u64) {
         let me = ME.get();
         if me == 0 {
             return;
@@ -754,7 +754,7 @@ impl Os for Engine {
         ME.get()
     }
 
-    fn start_thread(&self, name: String, body: Body) -> io::Result<()> {
+    fn start_thread(&self, name: String, body: ThreadBody) -> io::Result<()> {
         let mut state = self.state();
         if state.fault(Fault::ThreadRefused, &[0, 1]).is_some() {
             let now = self.time();
@@ -769,7 +769,7 @@ impl Os for Engine {
         self.wait(None, deadline);
     }
 
-    fn park_in_kernel(&self, source: &Arc<dyn Source>, deadline: u64) {
+    fn park_in_kernel(&self, source: &Arc<dyn WaitSource>, deadline: u64) {
         self.wait(Some(Arc::clone(source)), deadline);
     }
 
@@ -860,7 +860,7 @@ impl Os for Engine {
         !self.setup.faults.contains(Fault::NoMembarrier)
     }
 
-    fn local(&self, make: &dyn Fn() -> Local) -> Local {
+    fn local(&self, make: &dyn Fn() -> SharedLocal) -> SharedLocal {
         if let Some(local) = &*self.local.lock() {
             return Arc::clone(local);
         }

@@ -139,7 +139,9 @@ pub use api::*;
 #[cfg(feature = "sim")]
 #[doc(hidden)]
 pub mod sim {
-    pub use crate::sys::os::{Body, Entered, Local, Os, RunState, Source, Subject, enter};
+    pub use crate::sys::os::{
+        EnteredSystem, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource, enter,
+    };
 
     /// Ends a process between two steps. Returns `true` if it exists.
     pub fn terminate(pid: crate::Pid) -> bool {

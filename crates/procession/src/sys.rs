@@ -41,7 +41,7 @@ use crate::io::readiness::ReadyEvent;
 use crate::scheduler::seat_id::NEVER;
 use epoll::Kernel;
 pub(crate) use os::RunState;
-use os::{Os, Source};
+use os::{Os, WaitSource};
 
 /// Returns the nanoseconds of a duration, at most `NEVER`.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
@@ -73,12 +73,12 @@ fn zero() -> RealInstant {
 
 #[derive(Debug)]
 pub(crate) struct World {
-    clock: Clock,
+    clock: WorldClock,
     seed: u64,
 }
 
 #[derive(Debug)]
-enum Clock {
+enum WorldClock {
     Real,
     /// The time in nanoseconds.
     Test(AtomicU64),
@@ -89,7 +89,10 @@ enum Clock {
 impl World {
     /// Creates a world with the real clock. Without a seed, draws one.
     pub(crate) fn real(seed: Option<u64>) -> Self {
-        Self { clock: Clock::Real, seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)) }
+        Self {
+            clock: WorldClock::Real,
+            seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
+        }
     }
 
     /// Creates a world with the clock of the system that the calling thread runs on. Without a
@@ -98,7 +101,7 @@ impl World {
         #[cfg(feature = "sim")]
         if let Some(os) = os::here() {
             let seed = seed.unwrap_or_else(|| os.seed());
-            return Self { clock: Clock::Simulated(os), seed };
+            return Self { clock: WorldClock::Simulated(os), seed };
         }
         Self::real(seed)
     }
@@ -111,11 +114,11 @@ impl World {
 
     /// Creates a world with a clock that starts at 0 and is moved by the scheduler.
     pub(crate) fn test(seed: u64) -> Self {
-        Self { clock: Clock::Test(AtomicU64::new(0)), seed }
+        Self { clock: WorldClock::Test(AtomicU64::new(0)), seed }
     }
 
     pub(crate) fn is_test(&self) -> bool {
-        matches!(self.clock, Clock::Test(_))
+        matches!(self.clock, WorldClock::Test(_))
     }
 
     /// Returns the simulated system below, if it is one.
@@ -123,7 +126,7 @@ impl World {
     pub(crate) fn simulated(&self) -> Option<&Arc<dyn Os>> {
         match &self.clock {
             #[cfg(feature = "sim")]
-            Clock::Simulated(os) => Some(os),
+            WorldClock::Simulated(os) => Some(os),
             _ => None,
         }
     }
@@ -138,10 +141,10 @@ impl World {
         match &self.clock {
             // Relaxed: moved only while no process runs. The wake-up of the first process
             // afterwards passes the new value on.
-            Clock::Test(clock) => clock.load(Relaxed),
+            WorldClock::Test(clock) => clock.load(Relaxed),
             #[cfg(feature = "sim")]
-            Clock::Simulated(os) => os.now(),
-            Clock::Real => monotonic(),
+            WorldClock::Simulated(os) => os.now(),
+            WorldClock::Real => monotonic(),
         }
     }
 
@@ -167,7 +170,7 @@ impl World {
 
     /// Moves the test clock forward. It never moves back, and never reaches `NEVER`.
     pub(crate) fn advance_to(&self, now: u64) {
-        if let Clock::Test(clock) = &self.clock {
+        if let WorldClock::Test(clock) = &self.clock {
             clock.fetch_max(now.min(NEVER - 1), Relaxed);
         }
     }
@@ -250,7 +253,7 @@ impl World {
     ) {
         if let Some(os) = os::here() {
             let deadline = if self.is_test() { NEVER } else { deadline };
-            let source = Arc::clone(kernel) as Arc<dyn Source>;
+            let source = Arc::clone(kernel) as Arc<dyn WaitSource>;
             parker.park_simulated(&os, || os.park_in_kernel(&source, deadline));
             // Ignored: the next wait finds it again.
             let _ = kernel.wait(Some(Duration::ZERO), events);
@@ -261,7 +264,7 @@ impl World {
             token.there = false;
             return;
         }
-        token.bell = Some(Bell::Kernel(Arc::clone(kernel)));
+        token.bell = Some(ParkBell::Kernel(Arc::clone(kernel)));
         drop(token);
         let timeout = if self.is_test() || deadline == NEVER {
             None
@@ -438,11 +441,11 @@ struct ParkToken {
     /// `true` while the thread waits for the token.
     waits: bool,
     /// Wakes the thread while it waits in the kernel, or in a simulated system.
-    bell: Option<Bell>,
+    bell: Option<ParkBell>,
 }
 
 #[derive(Debug)]
-enum Bell {
+enum ParkBell {
     Kernel(Arc<Kernel>),
     /// The system, and the number of the thread. Boxed, since a larger seat costs each dispatch
     /// instructions.
@@ -450,7 +453,7 @@ enum Bell {
     Simulated(Box<(Arc<dyn Os>, u32)>),
 }
 
-impl Bell {
+impl ParkBell {
     /// Returns the bell of the calling thread in a simulated system.
     #[cfg(feature = "sim")]
     fn simulated(os: &Arc<dyn Os>) -> Option<Self> {
@@ -474,7 +477,7 @@ impl Parker {
     fn park_simulated(&self, os: &Arc<dyn Os>, wait: impl FnOnce()) {
         let mut token = self.lock();
         if !token.there {
-            token.bell = Bell::simulated(os);
+            token.bell = ParkBell::simulated(os);
             drop(token);
             wait();
             token = self.lock();
@@ -489,9 +492,9 @@ impl Parker {
         let (bell, waits) = (token.bell.take(), token.waits);
         drop(token);
         match bell {
-            Some(Bell::Kernel(kernel)) => kernel.ring(),
+            Some(ParkBell::Kernel(kernel)) => kernel.ring(),
             #[cfg(feature = "sim")]
-            Some(Bell::Simulated(waits)) => waits.0.unpark(waits.1),
+            Some(ParkBell::Simulated(waits)) => waits.0.unpark(waits.1),
             None if waits => self.arrival.notify_one(),
             None => {}
         }

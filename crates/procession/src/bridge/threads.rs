@@ -13,9 +13,9 @@ use crate::scheduler::shared::Shared;
 /// runtime. This circle ends when the scheduler has ended and has no owner, because the runtime is
 /// stopped then.
 #[derive(Default)]
-pub(crate) struct Threads(Arc<OnceLock<Option<Weak<Shared>>>>);
+pub(crate) struct RuntimeThreads(Arc<OnceLock<Option<Weak<Shared>>>>);
 
-impl Threads {
+impl RuntimeThreads {
     /// Returns the function that each thread calls first.
     pub(crate) fn begin(&self) -> impl Fn() + Send + Sync + 'static {
         let scheduler = Arc::clone(&self.0);
@@ -37,7 +37,7 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for RuntimeThreads {
     fn drop(&mut self) {
         self.settle(None);
     }

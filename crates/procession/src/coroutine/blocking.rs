@@ -11,7 +11,7 @@ use crate::coroutine::frame::{Counted, frame};
 use crate::coroutine::helpers::HelperJob;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::origin::Origin;
+use crate::scheduler::origin::JobOrigin;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{block_on, current};
 
@@ -34,7 +34,7 @@ where
 {
     let Some(frame) = frame().filter(|frame| frame.may_suspend()) else { return Ok(function()) };
     let shared = frame.slot().shared();
-    let origin = Origin::new(shared.arc(), frame.slot().pid());
+    let origin = JobOrigin::new(shared.arc(), frame.slot().pid());
     let loan = Loan { function: Some(function), result: None, waker: None };
     let job = Arc::new(Lent(Mutex::new(loan), origin));
     let runs: Arc<dyn HelperJob + '_> = Arc::clone(&job) as Arc<dyn HelperJob + '_>;
@@ -64,7 +64,7 @@ where
 /// - `[lent]` The runner drops the function before there is a result, and the lender takes the
 ///   result. So the drop of the last share drops nothing that belongs to the borrower, whichever
 ///   thread does it and whenever.
-struct Lent<F, R>(Mutex<Loan<F, R>>, Origin);
+struct Lent<F, R>(Mutex<Loan<F, R>>, JobOrigin);
 
 struct Loan<F, R> {
     function: Option<F>,

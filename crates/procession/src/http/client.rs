@@ -92,7 +92,7 @@ impl Connector {
         let port = |default: u16| uri.port_u16().unwrap_or(default);
         match uri.scheme_str() {
             Some("http") | None => {
-                open((name, port(80))).await.map(|io| Connected(Inner::Plain(io)))
+                open((name, port(80))).await.map(|io| Connected(ConnectorStream::Plain(io)))
             }
             #[cfg(feature = "tls")]
             Some("https") => {
@@ -101,7 +101,7 @@ impl Connector {
                     .map_err(|_| invalid("the host is no name for TLS"))?;
                 let io = open((name, port(443))).await?;
                 let stream = tls::connect(io, &config, server).await?;
-                Ok(Connected(Inner::Tls(Box::new(stream))))
+                Ok(Connected(ConnectorStream::Tls(Box::new(stream))))
             }
             Some(_) => Err(invalid("the scheme of the URI is not known")),
         }
@@ -141,9 +141,9 @@ impl Service<Uri> for Connector {
 }
 
 /// A connection of a [`Connector`].
-pub struct Connected(Inner);
+pub struct Connected(ConnectorStream);
 
-enum Inner {
+enum ConnectorStream {
     Plain(TcpStream),
     #[cfg(feature = "tls")]
     Tls(Box<TlsStream<TcpStream>>),
@@ -158,9 +158,9 @@ impl fmt::Debug for Connected {
 impl Connected {
     fn tcp(&self) -> &TcpStream {
         match &self.0 {
-            Inner::Plain(stream) => stream,
+            ConnectorStream::Plain(stream) => stream,
             #[cfg(feature = "tls")]
-            Inner::Tls(stream) => stream.get_ref(),
+            ConnectorStream::Tls(stream) => stream.get_ref(),
         }
     }
 }
@@ -169,9 +169,9 @@ impl Connected {
 macro_rules! forward {
     ($self:ident.$method:ident($($argument:expr),*)) => {
         match &mut $self.0 {
-            Inner::Plain(stream) => Pin::new(stream).$method($($argument),*),
+            ConnectorStream::Plain(stream) => Pin::new(stream).$method($($argument),*),
             #[cfg(feature = "tls")]
-            Inner::Tls(stream) => Pin::new(&mut **stream).$method($($argument),*),
+            ConnectorStream::Tls(stream) => Pin::new(&mut **stream).$method($($argument),*),
         }
     };
 }
@@ -220,7 +220,7 @@ impl connect::Connection for Connected {
     fn connected(&self) -> connect::Connected {
         let connected = connect::Connected::new();
         #[cfg(feature = "tls")]
-        if let Inner::Tls(stream) = &self.0
+        if let ConnectorStream::Tls(stream) = &self.0
             && stream.protocol() == Some(b"h2")
         {
             return connected.negotiated_h2();

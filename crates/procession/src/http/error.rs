@@ -4,9 +4,9 @@ use std::fmt;
 use std::io;
 
 /// The error of a connection, of the body of a request, or of an attempt to connect.
-pub struct Error(Kind);
+pub struct Error(HttpErrorKind);
 
-enum Kind {
+enum HttpErrorKind {
     /// What did not happen within its time.
     #[cfg(feature = "serve")]
     TimedOut(&'static str),
@@ -19,12 +19,12 @@ enum Kind {
 impl Error {
     #[cfg(feature = "serve")]
     pub(super) fn timed_out(what: &'static str) -> Self {
-        Self(Kind::TimedOut(what))
+        Self(HttpErrorKind::TimedOut(what))
     }
 
     #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
     pub(super) fn io(act: &'static str, cause: io::Error) -> Self {
-        Self(Kind::Io { act, cause })
+        Self(HttpErrorKind::Io { act, cause })
     }
 
     /// Returns `true` if a time limit was reached: one of the [`Server`](super::Server)'s, or that
@@ -32,11 +32,11 @@ impl Error {
     pub fn is_timeout(&self) -> bool {
         match &self.0 {
             #[cfg(feature = "serve")]
-            Kind::TimedOut(_) => true,
+            HttpErrorKind::TimedOut(_) => true,
             #[cfg(feature = "serve")]
-            Kind::Hyper(error) => error.is_timeout() || caused_by_timeout(error),
+            HttpErrorKind::Hyper(error) => error.is_timeout() || caused_by_timeout(error),
             #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
-            Kind::Io { cause, .. } => cause.kind() == io::ErrorKind::TimedOut,
+            HttpErrorKind::Io { cause, .. } => cause.kind() == io::ErrorKind::TimedOut,
         }
     }
 }
@@ -52,7 +52,7 @@ fn caused_by_timeout(error: &hyper::Error) -> bool {
 #[cfg(feature = "serve")]
 impl From<hyper::Error> for Error {
     fn from(error: hyper::Error) -> Self {
-        Self(Kind::Hyper(error))
+        Self(HttpErrorKind::Hyper(error))
     }
 }
 
@@ -60,11 +60,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             #[cfg(feature = "serve")]
-            Kind::TimedOut(what) => write!(f, "{what} within the time limit"),
+            HttpErrorKind::TimedOut(what) => write!(f, "{what} within the time limit"),
             #[cfg(feature = "serve")]
-            Kind::Hyper(_) => f.write_str("the connection failed"),
+            HttpErrorKind::Hyper(_) => f.write_str("the connection failed"),
             #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
-            Kind::Io { act, .. } => write!(f, "cannot {act}"),
+            HttpErrorKind::Io { act, .. } => write!(f, "cannot {act}"),
         }
     }
 }
@@ -73,11 +73,13 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             #[cfg(feature = "serve")]
-            Kind::TimedOut(what) => f.debug_tuple("TimedOut").field(what).finish(),
+            HttpErrorKind::TimedOut(what) => f.debug_tuple("TimedOut").field(what).finish(),
             #[cfg(feature = "serve")]
-            Kind::Hyper(error) => error.fmt(f),
+            HttpErrorKind::Hyper(error) => error.fmt(f),
             #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
-            Kind::Io { act, cause } => f.debug_tuple("Io").field(act).field(cause).finish(),
+            HttpErrorKind::Io { act, cause } => {
+                f.debug_tuple("Io").field(act).field(cause).finish()
+            }
         }
     }
 }
@@ -86,11 +88,11 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.0 {
             #[cfg(feature = "serve")]
-            Kind::TimedOut(_) => None,
+            HttpErrorKind::TimedOut(_) => None,
             #[cfg(feature = "serve")]
-            Kind::Hyper(error) => Some(error),
+            HttpErrorKind::Hyper(error) => Some(error),
             #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
-            Kind::Io { cause, .. } => Some(cause),
+            HttpErrorKind::Io { cause, .. } => Some(cause),
         }
     }
 }

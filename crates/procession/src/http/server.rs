@@ -30,7 +30,7 @@ use hyper::{Request, Response};
 use tower_service::Service;
 
 pub use self::body::RequestBody;
-use self::limits::{Limits, Most};
+use self::limits::{Most, ServerLimits};
 use super::Error;
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::process::slot::Pin;
@@ -123,7 +123,7 @@ impl fmt::Display for Peer {
 /// What a server does, apart from where it listens.
 #[derive(Clone, Default)]
 struct Settings {
-    limits: Limits,
+    limits: ServerLimits,
     peers: bool,
     upgrades: bool,
     #[cfg(feature = "http2")]
@@ -177,7 +177,7 @@ struct Settings {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// # Limits
+/// # ServerLimits
 ///
 /// The defaults withstand clients that send slowly, or nothing, and clients that never read. All
 /// times are on the clock of the scheduler.
@@ -244,7 +244,7 @@ impl Server {
         Self::default()
     }
 
-    fn limits(&mut self) -> &mut Limits {
+    fn limits(&mut self) -> &mut ServerLimits {
         &mut self.settings.limits
     }
 

@@ -18,7 +18,7 @@ use super::submit::FullPolicy;
 use super::threads::Threads;
 use crate::Scheduler;
 use crate::process::async_body::{AsyncBody, Guarded, Settle};
-use crate::scheduler::origin::Origin;
+use crate::scheduler::origin::JobOrigin;
 use crate::scheduler::shared::Shared;
 use crate::spawn::options::Reservation;
 
@@ -29,7 +29,7 @@ pub(super) struct Call<A, T> {
     /// Set only for calls without a promise.
     outstanding: Option<Outstanding>,
     /// Set only for calls on threads. Those in processes have a scheduler.
-    origin: Origin,
+    origin: JobOrigin,
 }
 
 impl<A, T> Call<A, T> {
@@ -43,27 +43,27 @@ impl<A, T> Call<A, T> {
 
 /// Returns a call without a handle, on a thread.
 fn detached_call<A, T>(argument: A) -> Call<A, T> {
-    let origin = Origin::current();
+    let origin = JobOrigin::current();
     Call { argument, promise: None, outstanding: Outstanding::of(&origin), origin }
 }
 
 /// Returns a call on a thread, and the cell of its result.
 fn call_with_handle<A, T>(argument: A) -> (Call<A, T>, Arc<ResultCell<T>>) {
-    let origin = Origin::current();
+    let origin = JobOrigin::current();
     let (promise, cell) = Promise::new(Outstanding::of(&origin));
     (Call { argument, promise: Some(promise), outstanding: None, origin }, cell)
 }
 
 /// Returns a call without a handle, in a process.
 fn async_detached_call<A, T>(argument: A) -> Call<A, T> {
-    Call { argument, promise: None, outstanding: None, origin: Origin::default() }
+    Call { argument, promise: None, outstanding: None, origin: JobOrigin::default() }
 }
 
 /// Returns a call in a process, and the cell of its result.
 fn async_call_with_handle<A, T>(argument: A) -> (Call<A, T>, Arc<ResultCell<T>>) {
     let (promise, cell) = Promise::new(None);
     let call =
-        Call { argument, promise: Some(promise), outstanding: None, origin: Origin::default() };
+        Call { argument, promise: Some(promise), outstanding: None, origin: JobOrigin::default() };
     (call, cell)
 }
 

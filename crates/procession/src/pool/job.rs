@@ -11,7 +11,7 @@ use super::error::JobError;
 use super::state::outcome::Ended;
 use crate::process::async_body::Settle;
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::scheduler::origin::Origin;
+use crate::scheduler::origin::JobOrigin;
 use crate::scheduler::shared::Shared;
 
 /// Keeps the test clock of a scheduler still while a job runs on a thread that the scheduler does
@@ -20,7 +20,7 @@ pub(super) struct Outstanding(Arc<Shared>);
 
 impl Outstanding {
     /// Returns a guard if the job is submitted in a scheduler on the test clock.
-    pub(super) fn of(origin: &Origin) -> Option<Self> {
+    pub(super) fn of(origin: &JobOrigin) -> Option<Self> {
         let shared = origin.on_test_clock()?;
         shared.begin_outstanding();
         Some(Self(Arc::clone(shared)))
@@ -91,11 +91,11 @@ impl<T> ResultCell<T> {
 }
 
 /// A job, as its handle sees it.
-pub(super) trait Outcome<T>: Send + Sync {
+pub(super) trait JobOutcome<T>: Send + Sync {
     fn cell(&self) -> &ResultCell<T>;
 }
 
-impl<T: Send> Outcome<T> for ResultCell<T> {
+impl<T: Send> JobOutcome<T> for ResultCell<T> {
     fn cell(&self) -> &ResultCell<T> {
         self
     }
@@ -201,7 +201,7 @@ where
     }
 }
 
-impl<F, T> Outcome<T> for ClosureJob<F, T>
+impl<F, T> JobOutcome<T> for ClosureJob<F, T>
 where
     F: Send,
     T: Send,

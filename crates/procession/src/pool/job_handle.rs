@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::block::block;
 use super::engine::Inner;
 use super::error::JobError;
-use super::job::Outcome;
+use super::job::JobOutcome;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::block_on;
@@ -73,7 +73,7 @@ pub struct JobHandle<T>(Option<TakenJob<T>>);
 
 /// A job that a pool has taken.
 struct TakenJob<T> {
-    job: Arc<dyn Outcome<T>>,
+    job: Arc<dyn JobOutcome<T>>,
     pool: Arc<dyn AnyPool>,
     ticket: u64,
 }
@@ -83,7 +83,7 @@ impl<T> JobHandle<T> {
     pub(super) fn new<J, O>(pool: &Arc<Inner<J>>, job: Arc<O>, ticket: u64) -> Self
     where
         J: Send + 'static,
-        O: Outcome<T> + 'static,
+        O: JobOutcome<T> + 'static,
     {
         Self(Some(TakenJob { job, pool: Arc::clone(pool) as _, ticket }))
     }

@@ -32,7 +32,7 @@ use super::thread_pool::{JobWork, PlainJob, Pool, Scoped};
 use crate::process::async_body::Settle;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-use crate::scheduler::origin::Origin;
+use crate::scheduler::origin::JobOrigin;
 
 /// The number of jobs of a scope that have not ended, and the waker of the thread that waits for
 /// them.
@@ -87,7 +87,7 @@ fn job<'scope>(run: impl FnOnce(&Inner<PlainJob>) -> Ended + Send + 'scope) -> P
     // SAFETY: [waited] what the job borrows lives until the guard is gone that the job itself
     // holds. The types differ in this lifetime only.
     let run = unsafe { std::mem::transmute::<Scoped<'scope>, Scoped<'static>>(boxed) };
-    PlainJob { origin: Origin::current(), work: JobWork::Scoped(run) }
+    PlainJob { origin: JobOrigin::current(), work: JobWork::Scoped(run) }
 }
 
 /// Adds jobs to a [`Pool::scope`], which may borrow from outside of it.

@@ -13,7 +13,7 @@ use super::state::outcome::Ended;
 use super::submit::FullPolicy;
 use super::threads::Threads;
 use crate::process::unwind::drop_guarded;
-use crate::scheduler::origin::Origin;
+use crate::scheduler::origin::JobOrigin;
 
 /// A job with a handle. If it is dropped before it runs, it is cancelled.
 pub(super) struct Held(Arc<dyn Runnable>);
@@ -29,7 +29,7 @@ pub(super) type Scoped<'a> = Box<dyn FnOnce(&Inner<PlainJob>) -> Ended + Send + 
 
 /// A job, and where it comes from.
 pub(super) struct PlainJob {
-    pub(super) origin: Origin,
+    pub(super) origin: JobOrigin,
     pub(super) work: JobWork,
 }
 
@@ -63,13 +63,13 @@ fn run(inner: &Inner<PlainJob>, job: PlainJob) -> Ended {
 /// A closure without a handle, boxed before the pool is locked.
 struct Detached<F> {
     closure: Box<F>,
-    origin: Origin,
+    origin: JobOrigin,
     outstanding: Option<Outstanding>,
 }
 
 impl<F: FnOnce() + Send + 'static> Detached<F> {
     fn new(closure: F) -> Self {
-        let origin = Origin::current();
+        let origin = JobOrigin::current();
         let outstanding = Outstanding::of(&origin);
         Self { closure: Box::new(closure), origin, outstanding }
     }
@@ -84,7 +84,7 @@ impl<F: FnOnce() + Send + 'static> Detached<F> {
     }
 }
 
-fn with_handle<F, T>(closure: F, origin: &Origin) -> Arc<ClosureJob<F, T>>
+fn with_handle<F, T>(closure: F, origin: &JobOrigin) -> Arc<ClosureJob<F, T>>
 where
     F: FnOnce() -> T + Send,
     T: Send,
@@ -92,7 +92,7 @@ where
     Arc::new(ClosureJob::new(closure, Outstanding::of(origin)))
 }
 
-fn handle_job<F, T>(job: &Arc<ClosureJob<F, T>>, origin: &Origin) -> PlainJob
+fn handle_job<F, T>(job: &Arc<ClosureJob<F, T>>, origin: &JobOrigin) -> PlainJob
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
@@ -187,7 +187,7 @@ impl Pool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let origin = Origin::current();
+        let origin = JobOrigin::current();
         let job = with_handle(closure, &origin);
         let make = |job| handle_job(job, &origin);
         let ticket = self.inner().put(&job, policy, make).map_err(refused_closure)?;
@@ -303,7 +303,7 @@ impl Permit<'_, Pool> {
         T: Send + 'static,
     {
         let pool = self.pool;
-        let origin = Origin::current();
+        let origin = JobOrigin::current();
         let job = with_handle(closure, &origin);
         let ticket = self.enter(&job, |job| handle_job(job, &origin)).map_err(refused_closure)?;
         Ok(JobHandle::new(pool.inner(), job, ticket))

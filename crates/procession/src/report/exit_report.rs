@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::report::text::{Ended, Quoted};
+use crate::report::text::{EndedText, Quoted};
 use crate::{Exit, Pid};
 
 /// The report of a process that ended by its own failure. See the [module](super) for what that is.
@@ -68,6 +68,6 @@ impl fmt::Display for ExitReport {
             write!(f, "name {}, ", Quoted(name))?;
         }
         write!(f, "{}, spawned at {}) ", self.kind, self.location)?;
-        Ended(&self.exit, self.panicked_at.as_deref()).fmt(f)
+        EndedText(&self.exit, self.panicked_at.as_deref()).fmt(f)
     }
 }

@@ -11,7 +11,7 @@ use crate::relations::links;
 use crate::report::exit_report::ExitReport;
 use crate::report::panics;
 use crate::report::supervisor_report::{SupervisorEvent, SupervisorReport};
-use crate::report::text::Ended;
+use crate::report::text::EndedText;
 use crate::report::writer;
 use crate::scheduler::shared::Shared;
 use crate::{Exit, Pid};
@@ -86,7 +86,7 @@ fn after_hook(shared: &Shared, hook: &str, outcome: Result<(), Exit>) {
     {
         let line = fmt::from_fn(|f| {
             write!(f, "the hook {hook} of the scheduler {:?} ", shared.name())?;
-            Ended(&exit, None).fmt(f)
+            EndedText(&exit, None).fmt(f)
         });
         writer::write(&shared.world, &line);
     }

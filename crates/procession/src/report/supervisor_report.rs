@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::report::text::{Ended, Escaped, Quoted, REASON_MAX};
+use crate::report::text::{EndedText, Escaped, Quoted, REASON_MAX};
 use crate::{Exit, Pid};
 
 /// The report of what a supervisor does about a child. See the [module](super).
@@ -93,13 +93,15 @@ impl SupervisorReport {
 }
 
 /// The failure of a child, as part of a sentence about its process.
-struct Cause<'a>(&'a ChildFailure, Option<Pid>);
+struct FailureCause<'a>(&'a ChildFailure, Option<Pid>);
 
-impl fmt::Display for Cause<'_> {
+impl fmt::Display for FailureCause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self(ChildFailure::Ended(exit), Some(pid)) => write!(f, "{pid} {}", Ended(exit, None)),
-            Self(ChildFailure::Ended(exit), None) => write!(f, "it {}", Ended(exit, None)),
+            Self(ChildFailure::Ended(exit), Some(pid)) => {
+                write!(f, "{pid} {}", EndedText(exit, None))
+            }
+            Self(ChildFailure::Ended(exit), None) => write!(f, "it {}", EndedText(exit, None)),
             Self(ChildFailure::NotStarted(reason), _) => {
                 write!(f, "it did not start: {}", Escaped(reason, REASON_MAX))
             }
@@ -122,7 +124,7 @@ impl fmt::Display for SupervisorReport {
         });
         match &self.event {
             SupervisorEvent::Restarts { failure, restart, intensity, period, wait } => {
-                let cause = Cause(failure, self.process);
+                let cause = FailureCause(failure, self.process);
                 write!(f, " restarts {child} after {cause} (restart {restart} of {intensity} ")?;
                 write!(f, "in {}", Time(*period))?;
                 if !wait.is_zero() {
@@ -134,7 +136,7 @@ impl fmt::Display for SupervisorReport {
                 write!(f, " cannot start {child}: {}", Escaped(reason, REASON_MAX))
             }
             SupervisorEvent::GaveUp { failure, intensity, period } => {
-                let cause = Cause(failure, self.process);
+                let cause = FailureCause(failure, self.process);
                 write!(f, " gives up on {child} after {cause} (more than {intensity} ")?;
                 let noun = if *intensity == 1 { "restart" } else { "restarts" };
                 write!(f, "{noun} in {})", Time(*period))

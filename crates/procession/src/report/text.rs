@@ -50,9 +50,9 @@ impl fmt::Display for Quoted<'_> {
 
 /// The end of a process as the predicate of a sentence, with the place of its panic if that is
 /// known.
-pub(crate) struct Ended<'a>(pub(crate) &'a Exit, pub(crate) Option<&'a str>);
+pub(crate) struct EndedText<'a>(pub(crate) &'a Exit, pub(crate) Option<&'a str>);
 
-impl fmt::Display for Ended<'_> {
+impl fmt::Display for EndedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0, self.1) {
             (Exit::Panicked(text), None) => write!(f, "panicked: {}", Escaped(text, REASON_MAX)),
@@ -76,9 +76,9 @@ impl fmt::Display for Ended<'_> {
 /// It has at most [`LINE_MAX`] bytes.
 pub(crate) fn line_of(report: &dyn fmt::Display) -> String {
     /// A line that takes no more than fits.
-    struct Line(String);
+    struct LineText(String);
 
-    impl fmt::Write for Line {
+    impl fmt::Write for LineText {
         fn write_str(&mut self, text: &str) -> fmt::Result {
             let room = LINE_MAX - ELLIPSIS.len_utf8() - 1 - self.0.len();
             if text.len() <= room {
@@ -90,9 +90,9 @@ pub(crate) fn line_of(report: &dyn fmt::Display) -> String {
         }
     }
 
-    let mut line = Line(String::from("procession: "));
+    let mut line = LineText(String::from("procession: "));
     let is_whole = write!(line, "{report}").is_ok();
-    let Line(mut line) = line;
+    let LineText(mut line) = line;
     if !is_whole {
         line.push(ELLIPSIS);
     }
@@ -102,7 +102,7 @@ pub(crate) fn line_of(report: &dyn fmt::Display) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ended, Escaped, LINE_MAX, line_of};
+    use super::{EndedText, Escaped, LINE_MAX, line_of};
     use crate::Exit;
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_long_reason_leaves_room_for_what_follows() {
         let exit = Exit::failed("\n".repeat(5000));
-        let line = line_of(&format_args!("{} (restart 1 of 2)", Ended(&exit, None)));
+        let line = line_of(&format_args!("{} (restart 1 of 2)", EndedText(&exit, None)));
         assert!(line.ends_with("\\n… (restart 1 of 2)\n"), "{line}");
     }
 }

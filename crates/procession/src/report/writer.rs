@@ -11,7 +11,7 @@
 //! without the lock · `Push` under the lock, appends the line, and wakes or starts the writer
 //! thread.
 //!
-//! Writer thread: `Next` under the lock, takes a line or decides how long to sleep · `Write`
+//! Writer thread: `WriterStep` under the lock, takes a line or decides how long to sleep · `Write`
 //! without the lock · `Settle` under the lock, notifies the threads that flush.
 //!
 //! Flushing thread: `Wait` under the lock, until nothing is left to write or the time is over. If
@@ -78,7 +78,7 @@ pub(crate) fn is_unsettled() -> bool {
 }
 
 struct Writer {
-    state: Mutex<State>,
+    state: Mutex<WriterState>,
     /// Wakes the writer thread.
     work: Condvar,
     /// Wakes the threads that flush.
@@ -87,7 +87,7 @@ struct Writer {
     unsettled: AtomicBool,
 }
 
-struct State {
+struct WriterState {
     lines: VecDeque<String>,
     /// The time at which the current second began, and the number of lines admitted in it.
     second: u64,
@@ -111,14 +111,14 @@ struct State {
 
 /// The next action of the writer thread.
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum WriterStep {
     Write(String),
     /// Sleeps until a time.
     Wait(u64),
     Idle,
 }
 
-impl State {
+impl WriterState {
     const fn new() -> Self {
         Self {
             lines: VecDeque::new(),
@@ -161,34 +161,37 @@ impl State {
         true
     }
 
-    fn next(&mut self, now: u64) -> Next {
+    fn next(&mut self, now: u64) -> WriterStep {
         self.turn(now);
         if self.withheld > 0 && now >= self.withheld_until {
             return self.count_withheld();
         }
         if let Some(line) = self.lines.pop_front() {
-            return Next::Write(line);
+            return WriterStep::Write(line);
         }
         if self.lost > 0 {
             let lost = std::mem::take(&mut self.lost);
-            return Next::Write(line_of(&format_args!(
+            return WriterStep::Write(line_of(&format_args!(
                 "{} not written, because standard error is slow",
                 Reports(lost)
             )));
         }
         match self.withheld {
-            0 => Next::Idle,
+            0 => WriterStep::Idle,
             _ if self.flushing > 0 && !self.has_counted => {
                 self.has_counted = true;
                 self.count_withheld()
             }
-            _ => Next::Wait(self.withheld_until),
+            _ => WriterStep::Wait(self.withheld_until),
         }
     }
 
-    fn count_withheld(&mut self) -> Next {
+    fn count_withheld(&mut self) -> WriterStep {
         let withheld = std::mem::take(&mut self.withheld);
-        Next::Write(line_of(&format_args!("{} not written in the last second", Reports(withheld))))
+        WriterStep::Write(line_of(&format_args!(
+            "{} not written in the last second",
+            Reports(withheld)
+        )))
     }
 
     /// Returns `true` if a flush has nothing to wait for.
@@ -213,7 +216,7 @@ impl fmt::Display for Reports {
 impl Writer {
     const fn new() -> Self {
         Self {
-            state: Mutex::new(State::new()),
+            state: Mutex::new(WriterState::new()),
             work: Condvar::new(),
             progress: Condvar::new(),
             unsettled: AtomicBool::new(false),
@@ -233,7 +236,7 @@ impl Writer {
     }
 
     /// Wakes or starts the writer thread.
-    fn rouse(&'static self, world: &World, mut state: MutexGuard<'_, State>) {
+    fn rouse(&'static self, world: &World, mut state: MutexGuard<'_, WriterState>) {
         if state.has_thread {
             if std::mem::take(&mut state.sleeps) {
                 self.work.notify_one();
@@ -253,7 +256,7 @@ impl Writer {
         let mut state = self.state.lock();
         loop {
             let timeout = match state.next(World::real_now()) {
-                Next::Write(line) => {
+                WriterStep::Write(line) => {
                     state.writes = true;
                     drop(state);
                     // Ignored: a standard error that is closed has no reader.
@@ -265,8 +268,10 @@ impl Writer {
                     }
                     continue;
                 }
-                Next::Wait(until) => Duration::from_nanos(until.saturating_sub(World::real_now())),
-                Next::Idle => {
+                WriterStep::Wait(until) => {
+                    Duration::from_nanos(until.saturating_sub(World::real_now()))
+                }
+                WriterStep::Idle => {
                     self.unsettled.store(false, Relaxed);
                     LINGER
                 }
@@ -291,7 +296,7 @@ impl Writer {
         state.flushing += 1;
         self.rouse(world, state);
         let state = self.state.lock();
-        let waits = |state: &mut State| state.has_thread && !state.is_settled();
+        let waits = |state: &mut WriterState| state.has_thread && !state.is_settled();
         let (mut state, _) = self.progress.wait_timeout_while(state, timeout, waits);
         state.flushing -= 1;
         // A shorter wait says nothing about standard error.
@@ -301,9 +306,9 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use super::{LINES_MAX, Next, REPORTS_PER_SECOND, SECOND, State};
+    use super::{LINES_MAX, REPORTS_PER_SECOND, SECOND, WriterState, WriterStep};
 
-    fn push(state: &mut State, now: u64, count: u32) -> u32 {
+    fn push(state: &mut WriterState, now: u64, count: u32) -> u32 {
         (0..count)
             .filter(|_| {
                 let admitted = state.admit(now);
@@ -315,29 +320,29 @@ mod tests {
             .count() as u32
     }
 
-    fn written(state: &mut State, now: u64) -> Vec<String> {
+    fn written(state: &mut WriterState, now: u64) -> Vec<String> {
         let next = std::iter::from_fn(|| match state.next(now) {
-            Next::Write(line) => Some(line),
-            Next::Wait(_) | Next::Idle => None,
+            WriterStep::Write(line) => Some(line),
+            WriterStep::Wait(_) | WriterStep::Idle => None,
         });
         next.collect()
     }
 
     #[test]
     fn a_burst_is_counted_when_its_second_is_over() {
-        let mut state = State::new();
+        let mut state = WriterState::new();
         let start = 5 * SECOND;
         assert_eq!(push(&mut state, start, 41), REPORTS_PER_SECOND);
         assert_eq!(written(&mut state, start).len(), 10);
-        assert_eq!(state.next(start + 1), Next::Wait(start + SECOND));
+        assert_eq!(state.next(start + 1), WriterStep::Wait(start + SECOND));
         let counted = "procession: 31 more reports were not written in the last second\n";
         assert_eq!(written(&mut state, start + SECOND), [counted]);
-        assert_eq!(state.next(start + SECOND), Next::Idle);
+        assert_eq!(state.next(start + SECOND), WriterStep::Idle);
     }
 
     #[test]
     fn another_second_does_not_delay_the_count() {
-        let mut state = State::new();
+        let mut state = WriterState::new();
         push(&mut state, SECOND, 11);
         written(&mut state, SECOND);
         assert_eq!(push(&mut state, 2 * SECOND, 11), REPORTS_PER_SECOND);
@@ -348,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_flush_has_the_count_written_once_in_a_second() {
-        let mut state = State::new();
+        let mut state = WriterState::new();
         state.flushing = 1;
         push(&mut state, SECOND, 12);
         assert!(!state.is_settled());
@@ -362,7 +367,7 @@ mod tests {
 
     #[test]
     fn lines_beyond_the_ring_are_counted_behind_it() {
-        let mut state = State::new();
+        let mut state = WriterState::new();
         let seconds = (LINES_MAX as u64).div_ceil(10) + 1;
         let pushed: u32 = (1..=seconds).map(|at| push(&mut state, at * SECOND, 10)).sum();
         assert_eq!(pushed as usize, LINES_MAX);

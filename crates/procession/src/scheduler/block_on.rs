@@ -8,7 +8,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use crate::coroutine::frame::{Resuming, SavedStep, suspendable};
 use crate::scheduler::current;
 use crate::scheduler::current::{Current, Entered, Section};
-use crate::scheduler::entries::Turn;
+use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::error::BlockOnError;
 use crate::scheduler::local::Stay;
 use crate::scheduler::root::{BlockOnFuture, BlockOnHold};
@@ -126,7 +126,7 @@ fn block_in_section<F: Future>(
     let _turned = Resuming::with(SavedStep::NOTHING);
     let mut poll = || {
         let _resuming = Resuming::with(running);
-        let _turn = Turn::begin();
+        let _turn = EntriesTurn::begin();
         match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
             Poll::Ready(value) => {
                 output = Some(value);

@@ -19,7 +19,7 @@ use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
 use crate::process::table::Table;
 use crate::report::exit_report::ExitReport;
-use crate::report::hooks::Hooks;
+use crate::report::hooks::ReportHooks;
 use crate::report::supervisor_report::SupervisorReport;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
@@ -85,7 +85,7 @@ pub struct Builder {
     pub(crate) handlers: Vec<(CommandId, Arc<dyn Handler>)>,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
-    pub(crate) reports: Hooks,
+    pub(crate) reports: ReportHooks,
     #[cfg(feature = "tokio")]
     pub(crate) tokio: crate::bridge::runtime::RuntimeChoice,
 }
@@ -461,7 +461,7 @@ impl Builder {
         let stacks = stacks.transpose().map_err(|error| BuildError::Stacks(error.into()))?;
         let handlers = Registry::new(self.handlers)?;
         #[cfg(feature = "tokio")]
-        let threads = crate::bridge::threads::Threads::default();
+        let threads = crate::bridge::threads::RuntimeThreads::default();
         #[cfg(feature = "tokio")]
         let bridge =
             crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock, threads.begin())?;

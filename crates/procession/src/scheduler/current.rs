@@ -25,7 +25,7 @@ use crate::process::slot::{Parent, Pin, Ready, Slot};
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::entries;
-use crate::scheduler::entries::Turn;
+use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::shared::Shared;
@@ -211,12 +211,12 @@ pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn Relay>> {
 pub(crate) struct Entered {
     before: Option<Current>,
     #[expect(dead_code, reason = "held for its drop")]
-    turn: Turn,
+    turn: EntriesTurn,
 }
 
 impl Entered {
     pub(crate) fn enter(here: Current) -> Self {
-        Self { before: put(Some(here)), turn: Turn::begin() }
+        Self { before: put(Some(here)), turn: EntriesTurn::begin() }
     }
 }
 

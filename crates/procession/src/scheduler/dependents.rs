@@ -50,24 +50,24 @@ pub(crate) mod mutation {
 }
 
 /// A slot and the generation of the process in it.
-type Identity = (u32, NonZeroU32);
+type SlotIdentity = (u32, NonZeroU32);
 
 /// A process that is cancelled after its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dependent {
-    pub(crate) child: Identity,
-    pub(crate) parent: Identity,
+    pub(crate) child: SlotIdentity,
+    pub(crate) parent: SlotIdentity,
 }
 
 #[derive(Debug, Default)]
-struct Entries {
+struct DependentEntries {
     /// By the slot of the child.
     dependents: BTreeMap<u32, Dependent>,
     /// The slots of parent and child.
     by_parent: BTreeSet<(u32, u32)>,
 }
 
-impl Entries {
+impl DependentEntries {
     fn remove(&mut self, child: u32) -> Option<Dependent> {
         let dependent = self.dependents.remove(&child)?;
         self.by_parent.remove(&(dependent.parent.0, child));
@@ -77,7 +77,7 @@ impl Entries {
 
 /// The table of dependents.
 #[derive(Debug, Default)]
-pub(crate) struct Dependents<const MUTATION: u8 = { mutation::SOUND }>(Mutex<Entries>);
+pub(crate) struct Dependents<const MUTATION: u8 = { mutation::SOUND }>(Mutex<DependentEntries>);
 
 impl<const MUTATION: u8> Dependents<MUTATION> {
     /// `Insert`, `Look` and `Withdraw`. Returns `true` if the parent has ended, so that the caller
@@ -116,7 +116,7 @@ impl<const MUTATION: u8> Dependents<MUTATION> {
 
     /// Removes all entries.
     pub(crate) fn clear(&self) {
-        *self.0.lock() = Entries::default();
+        *self.0.lock() = DependentEntries::default();
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::scheduler::shared::Shared;
 
-struct Entry {
+struct EnteredScheduler {
     number: u64,
     turn: u64,
     /// The step counter of the worker that this thread is, or 0.
@@ -22,7 +22,7 @@ struct Entry {
 thread_local! {
     /// The entries of this thread, the latest last. It has no destructor, for the reason given at
     /// `CURRENT`. It holds no memory while it is empty.
-    static ENTRIES: RefCell<ManuallyDrop<Vec<Entry>>> =
+    static ENTRIES: RefCell<ManuallyDrop<Vec<EnteredScheduler>>> =
         const { RefCell::new(ManuallyDrop::new(Vec::new())) };
     /// The current turn.
     static TURN: Cell<u64> = const { Cell::new(0) };
@@ -36,7 +36,7 @@ fn next_number() -> u64 {
 }
 
 /// Removes the entries that `goes` selects.
-fn remove(goes: impl Fn(&Entry) -> bool) {
+fn remove(goes: impl Fn(&EnteredScheduler) -> bool) {
     let removed = ENTRIES.with(|entries| {
         let mut entries = entries.borrow_mut();
         let (gone, kept): (Vec<_>, Vec<_>) = take(&mut **entries).into_iter().partition(goes);
@@ -50,16 +50,16 @@ fn remove(goes: impl Fn(&Entry) -> bool) {
 
 /// A turn of this thread. The previous turn continues when it is dropped.
 #[must_use]
-pub(crate) struct Turn(u64);
+pub(crate) struct EntriesTurn(u64);
 
-impl Turn {
+impl EntriesTurn {
     #[inline]
     pub(crate) fn begin() -> Self {
         Self(TURN.replace(next_number()))
     }
 }
 
-impl Drop for Turn {
+impl Drop for EntriesTurn {
     #[inline]
     fn drop(&mut self) {
         let over = TURN.replace(self.0);
@@ -75,7 +75,8 @@ pub(crate) fn add(shared: Arc<Shared>, step: u64) -> u64 {
     let turn = TURN.get();
     remove(|entry| entry.turn == turn && entry.step != step);
     let number = next_number();
-    ENTRIES.with(|entries| entries.borrow_mut().push(Entry { number, turn, step, shared }));
+    ENTRIES
+        .with(|entries| entries.borrow_mut().push(EnteredScheduler { number, turn, step, shared }));
     number
 }
 
@@ -94,7 +95,7 @@ pub(crate) fn latest(step: u64) -> Option<Arc<Shared>> {
     let turn = TURN.get();
     ENTRIES.with(|entries| {
         let entries = entries.borrow();
-        let counts = |entry: &&Entry| entry.turn == turn && entry.step == step;
+        let counts = |entry: &&EnteredScheduler| entry.turn == turn && entry.step == step;
         entries.iter().rev().find(counts).map(|entry| Arc::clone(&entry.shared))
     })
 }

@@ -10,7 +10,7 @@ use crate::mailbox::context::Context;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::process::outcome::Returns;
-use crate::report::hooks::Hooks;
+use crate::report::hooks::ReportHooks;
 use crate::scheduler::builder::{
     Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
     STALL_AFTER_DEFAULT, TIMERS_DEFAULT,
@@ -81,7 +81,7 @@ impl Scheduler {
             handlers: Vec::new(),
             dead_letters: None,
             relay: None,
-            reports: Hooks::default(),
+            reports: ReportHooks::default(),
             #[cfg(feature = "tokio")]
             tokio: crate::bridge::runtime::RuntimeChoice::None,
         }

@@ -10,9 +10,9 @@ use crate::scheduler::shared::Shared;
 /// The scheduler in which a job was submitted, and the process that submitted it. It holds the
 /// scheduler's memory, but does not keep the scheduler from ending.
 #[derive(Clone, Default)]
-pub(crate) struct Origin(Option<(Arc<Shared>, Option<Pid>)>);
+pub(crate) struct JobOrigin(Option<(Arc<Shared>, Option<Pid>)>);
 
-impl Origin {
+impl JobOrigin {
     pub(crate) fn new(shared: Arc<Shared>, process: Pid) -> Self {
         Self(Some((shared, Some(process))))
     }
@@ -35,7 +35,7 @@ impl Origin {
     /// A job may run on the thread of a caller that waits for it. If the caller is a process of the
     /// same scheduler, nothing changes. If it is a process of another one, the job is a blocking
     /// section of it.
-    pub(crate) fn enter(&self) -> Option<Place> {
+    pub(crate) fn enter(&self) -> Option<EnteredOrigin> {
         let (shared, process) = self.0.as_ref()?;
         let is_here = current::here().is_some_and(|here| Arc::ptr_eq(&here, shared));
         if is_here && current::is_worker_of(shared) {
@@ -43,14 +43,14 @@ impl Origin {
         }
         let section = Section::enter();
         let here = Current::Outside { shared: Arc::clone(shared), on_behalf_of: *process };
-        Some(Place { entered: Entered::enter(here), section })
+        Some(EnteredOrigin { entered: Entered::enter(here), section })
     }
 }
 
 /// The time for which a thread works for an origin. The fields are dropped in their order.
 #[must_use]
 #[expect(dead_code, reason = "the fields are held for their drop")]
-pub(crate) struct Place {
+pub(crate) struct EnteredOrigin {
     entered: Entered,
     section: Section,
 }

@@ -17,7 +17,7 @@ use crate::process::slot::Ready;
 use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::relations::name_table::Names;
-use crate::report::hooks::Hooks;
+use crate::report::hooks::ReportHooks;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
@@ -118,7 +118,7 @@ pub(crate) struct Extensions {
     pub(crate) handlers: Registry,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
-    pub(crate) reports: Hooks,
+    pub(crate) reports: ReportHooks,
     /// The tokio runtime that provides the context for everything here, if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) bridge: Option<Arc<crate::bridge::runtime::Bridge>>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use super::relay;
-use super::relay::Relay;
+use super::relay::SignalRelay;
 use crate::scheduler::budget;
 use crate::sync::listener::BellListener;
 
@@ -148,7 +148,7 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
 #[derive(Debug)]
 #[must_use = "a listener hears only the signals that come while it exists"]
 pub struct Signal {
-    relay: Arc<Relay>,
+    relay: Arc<SignalRelay>,
     kind: SignalKind,
     /// How often the signal had been heard when this listener last looked.
     seen: u64,
@@ -156,12 +156,12 @@ pub struct Signal {
 
 impl Signal {
     /// Creates a listener to a signal that has a handler.
-    pub(super) fn new(relay: Arc<Relay>, kind: SignalKind) -> Self {
+    pub(super) fn new(relay: Arc<SignalRelay>, kind: SignalKind) -> Self {
         let seen = relay.bells[kind.0 as usize].change(|ringing| ringing.about.count);
         Self { relay, kind, seen }
     }
 
-    pub(super) fn relay(&self) -> &Arc<Relay> {
+    pub(super) fn relay(&self) -> &Arc<SignalRelay> {
         &self.relay
     }
 

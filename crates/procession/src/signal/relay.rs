@@ -39,7 +39,7 @@ pub(super) struct Heard {
 }
 
 #[derive(Debug)]
-pub(super) struct Relay {
+pub(super) struct SignalRelay {
     inbox: Inbox<SIGNALS>,
     writer: UnixStream,
     pub(super) bells: [Bell<Heard>; SIGNALS],
@@ -54,14 +54,14 @@ pub(super) struct Relay {
 }
 
 /// Returns the relay of the program, and starts it if necessary.
-fn relay() -> io::Result<Arc<Relay>> {
-    static RELAY: Mutex<Option<Arc<Relay>>> = Mutex::new(None);
+fn relay() -> io::Result<Arc<SignalRelay>> {
+    static RELAY: Mutex<Option<Arc<SignalRelay>>> = Mutex::new(None);
     let mut relay = RELAY.lock();
     if let Some(relay) = &*relay {
         return Ok(Arc::clone(relay));
     }
     let (reader, writer) = UnixStream::pair()?;
-    let started = Arc::new(Relay {
+    let started = Arc::new(SignalRelay {
         inbox: Inbox::new(),
         writer,
         bells: std::array::from_fn(|_| Bell::new(Heard::default())),
@@ -77,7 +77,7 @@ fn relay() -> io::Result<Arc<Relay>> {
 }
 
 /// Returns the relay, once the signal has a handler.
-pub(super) fn listen(signal: c_int) -> io::Result<Arc<Relay>> {
+pub(super) fn listen(signal: c_int) -> io::Result<Arc<SignalRelay>> {
     let relay = relay()?;
     let number = usize::try_from(signal).ok().filter(|&number| number < SIGNALS);
     let number = number.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
@@ -92,7 +92,7 @@ pub(super) fn listen(signal: c_int) -> io::Result<Arc<Relay>> {
     Ok(relay)
 }
 
-impl Relay {
+impl SignalRelay {
     /// The handler of a signal.
     fn handle(&self, signal: c_int, number: usize) {
         let may_end = signal == libc::SIGINT || signal == libc::SIGTERM;

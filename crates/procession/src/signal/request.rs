@@ -8,7 +8,7 @@ use std::sync::Arc;
 use procession_sync::atomic::Ordering::Acquire;
 
 use super::listener::{Signal, SignalKind, signal};
-use super::relay::Relay;
+use super::relay::SignalRelay;
 use crate::sync::select::Select;
 
 /// Treats SIGINT and SIGTERM as requests to end the program: the first asks for an orderly end, the
@@ -34,7 +34,7 @@ pub fn end_request() -> io::Result<EndRequest> {
 #[derive(Debug)]
 #[must_use = "dropping it ends its effect"]
 pub struct EndRequest {
-    relay: Arc<Relay>,
+    relay: Arc<SignalRelay>,
 }
 
 impl EndRequest {

@@ -205,7 +205,7 @@ impl<M, F> fmt::Debug for OnceSpec<M, F> {
 }
 
 /// Starts a process from an argument.
-type Start<A> = dyn Fn(SpawnOptions, A) -> Result<Spawned, SpawnError<A>> + Send + Sync;
+type TemplateStart<A> = dyn Fn(SpawnOptions, A) -> Result<Spawned, SpawnError<A>> + Send + Sync;
 
 /// Describes children of one kind, each of which is made from an argument of type `A` and receives
 /// messages of type `M`.
@@ -262,7 +262,7 @@ type Start<A> = dyn Fn(SpawnOptions, A) -> Result<Spawned, SpawnError<A>> + Send
 /// ```
 #[must_use = "a description does nothing; give it to a supervisor"]
 pub struct Template<A, M> {
-    start: Arc<Start<A>>,
+    start: Arc<TemplateStart<A>>,
     /// `None` if the child is never restarted.
     clone: Option<fn(&A) -> A>,
     restart: Restart,

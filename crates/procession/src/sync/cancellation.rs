@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use crate::sync::listener::BellListener;
-use crate::sync::token_tree::Node;
+use crate::sync::token_tree::TokenNode;
 
 /// A token that tells those who hold it to stop.
 ///
@@ -34,12 +34,12 @@ use crate::sync::token_tree::Node;
 /// });
 /// ```
 #[derive(Clone)]
-pub struct CancellationToken(Arc<Node>);
+pub struct CancellationToken(Arc<TokenNode>);
 
 impl CancellationToken {
     /// Creates a token that is not cancelled.
     pub fn new() -> Self {
-        Self(Arc::new(Node::new(None, false)))
+        Self(Arc::new(TokenNode::new(None, false)))
     }
 
     /// Creates a token that is cancelled with this one. A cancel of the child does not reach this
@@ -72,7 +72,9 @@ impl CancellationToken {
             if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
             }
-            if self.0.is_cancelled() || !listener.listens() && !listener.listen(task, Node::waits) {
+            if self.0.is_cancelled()
+                || !listener.listens() && !listener.listen(task, TokenNode::waits)
+            {
                 return Poll::Ready(());
             }
             listener.poll(task)

@@ -64,13 +64,13 @@ pub(crate) mod mutation {
 pub(crate) struct Branch<const MUTATION: u8> {
     is_cancelled: bool,
     is_settled: bool,
-    children: BTreeMap<u64, Weak<Node<MUTATION>>>,
+    children: BTreeMap<u64, Weak<TokenNode<MUTATION>>>,
     last_child: u64,
 }
 
 /// A token, shared by its clones.
 #[derive(Debug)]
-pub(crate) struct Node<const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct TokenNode<const MUTATION: u8 = { mutation::SOUND }> {
     pub(crate) bell: Bell<Branch<MUTATION>>,
     /// The same as in `Branch`, to be read without the lock.
     is_cancelled: AtomicBool,
@@ -78,7 +78,7 @@ pub(crate) struct Node<const MUTATION: u8 = { mutation::SOUND }> {
     parent: Option<(Arc<Self>, u64)>,
 }
 
-impl<const MUTATION: u8> Node<MUTATION> {
+impl<const MUTATION: u8> TokenNode<MUTATION> {
     pub(crate) fn new(parent: Option<(Arc<Self>, u64)>, is_cancelled: bool) -> Self {
         Self {
             bell: Bell::new(Branch {
@@ -180,7 +180,7 @@ impl<const MUTATION: u8> Node<MUTATION> {
     }
 }
 
-impl<const MUTATION: u8> Drop for Node<MUTATION> {
+impl<const MUTATION: u8> Drop for TokenNode<MUTATION> {
     fn drop(&mut self) {
         let mut parent = self.parent.take();
         // A loop, since a chain of parents may be longer than the stack has room for.
@@ -195,11 +195,11 @@ impl<const MUTATION: u8> Drop for Node<MUTATION> {
 mod tests {
     use std::sync::Arc;
 
-    use super::Node;
+    use super::TokenNode;
 
     #[test]
     fn a_dropped_child_leaves_nothing_with_its_parent() {
-        let parent = Arc::new(<Node>::new(None, false));
+        let parent = Arc::new(<TokenNode>::new(None, false));
         let kept = parent.child();
         for _ in 0..100 {
             let child = parent.child();
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_long_chain_is_cancelled_and_dropped() {
-        let root = Arc::new(<Node>::new(None, false));
+        let root = Arc::new(<TokenNode>::new(None, false));
         let mut last = Arc::clone(&root);
         for _ in 0..200_000 {
             last = last.child();
@@ -236,13 +236,13 @@ mod models {
 
     use procession_sync::{explore, thread};
 
-    use super::{Arc, Node, mutation};
+    use super::{Arc, TokenNode, mutation};
     use crate::sync::wait_list::Another;
 
     /// A waiter begins to wait for a token while another thread cancels it.
     fn wait<const MUTATION: u8>() {
         explore(|| {
-            let token = Arc::new(Node::<MUTATION>::new(None, false));
+            let token = Arc::new(TokenNode::<MUTATION>::new(None, false));
             let cancels = {
                 let token = Arc::clone(&token);
                 thread::spawn(move || drop(token.cancel()))
@@ -269,7 +269,7 @@ mod models {
     /// A child is made while another thread cancels the parent.
     fn child<const MUTATION: u8>() {
         explore(|| {
-            let token = Arc::new(Node::<MUTATION>::new(None, false));
+            let token = Arc::new(TokenNode::<MUTATION>::new(None, false));
             let cancels = {
                 let token = Arc::clone(&token);
                 thread::spawn(move || drop(token.cancel()))
@@ -294,7 +294,7 @@ mod models {
     /// A parent is cancelled while another thread cancels its child.
     fn two_cancels<const MUTATION: u8>() {
         explore(|| {
-            let parent = Arc::new(Node::<MUTATION>::new(None, false));
+            let parent = Arc::new(TokenNode::<MUTATION>::new(None, false));
             let child = parent.child();
             let grandchild = child.child();
             let cancels = thread::spawn(move || drop(child.cancel()));

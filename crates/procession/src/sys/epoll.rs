@@ -26,7 +26,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use rustix::io::Errno;
 
 use crate::io::readiness::{DescriptorToken, ReadyEvent};
-use crate::sys::os::Source;
+use crate::sys::os::WaitSource;
 
 /// Maximum number of events per call. Further events come with the next call. A FIFO ring has room
 /// for as many processes.
@@ -124,7 +124,7 @@ impl Kernel {
     }
 }
 
-impl Source for Kernel {
+impl WaitSource for Kernel {
     fn is_ready(&self) -> bool {
         let fds = &mut [PollFd::from_borrowed_fd(self.epoll.as_fd(), PollFlags::IN)];
         // A wait on what cannot be asked ends, and fails.

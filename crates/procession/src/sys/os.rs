@@ -14,10 +14,10 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 /// A value that lives as long as a simulated program.
-pub type Local = Arc<dyn Any + Send + Sync>;
+pub type SharedLocal = Arc<dyn Any + Send + Sync>;
 
 /// The body of a thread.
-pub type Body = Box<dyn FnOnce() + Send>;
+pub type ThreadBody = Box<dyn FnOnce() + Send>;
 
 /// The activity of a thread, as the system reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +50,13 @@ pub trait Os: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// The system refuses the thread.
-    fn start_thread(&self, name: String, body: Body) -> io::Result<()>;
+    fn start_thread(&self, name: String, body: ThreadBody) -> io::Result<()>;
 
     /// Waits until the calling thread is unparked or the deadline passes. It may return early.
     fn park(&self, deadline: u64);
 
     /// Waits like [`park`](Self::park), but also until the source has events.
-    fn park_in_kernel(&self, source: &Arc<dyn Source>, deadline: u64);
+    fn park_in_kernel(&self, source: &Arc<dyn WaitSource>, deadline: u64);
 
     /// Ends the wait of a thread, or the next one if the thread does not wait.
     fn unpark(&self, thread: u32);
@@ -80,14 +80,14 @@ pub trait Os: Send + Sync + fmt::Debug {
 
     /// Returns the value of this system, which the first call makes. It is dropped on a thread of
     /// the system when its program ends.
-    fn local(&self, make: &dyn Fn() -> Local) -> Local;
+    fn local(&self, make: &dyn Fn() -> SharedLocal) -> SharedLocal;
 
     /// A scheduler was built on a thread of this system.
     fn built(&self, subject: Weak<dyn Subject>);
 }
 
 /// Something that a thread waits for in the kernel.
-pub trait Source: Send + Sync {
+pub trait WaitSource: Send + Sync {
     /// Returns `true` if there is an event.
     fn is_ready(&self) -> bool;
 }
@@ -111,7 +111,7 @@ pub trait Subject: Send + Sync {
 #[cfg(feature = "sim")]
 pub(crate) use simulated::here;
 #[cfg(feature = "sim")]
-pub use simulated::{Entered, enter};
+pub use simulated::{EnteredSystem, enter};
 
 #[cfg(feature = "sim")]
 mod simulated {
@@ -133,22 +133,22 @@ mod simulated {
     }
 
     /// Makes the calling thread one of a simulated system, until the result is dropped.
-    pub fn enter(os: Arc<dyn Os>) -> Entered {
+    pub fn enter(os: Arc<dyn Os>) -> EnteredSystem {
         let before = membarrier::simulate(Some(os.has_membarrier()));
-        Entered(HERE.replace(Some(os)), before)
+        EnteredSystem(HERE.replace(Some(os)), before)
     }
 
     /// The calling thread belongs to a simulated system until this is dropped.
     #[must_use]
-    pub struct Entered(Option<Arc<dyn Os>>, Option<bool>);
+    pub struct EnteredSystem(Option<Arc<dyn Os>>, Option<bool>);
 
-    impl fmt::Debug for Entered {
+    impl fmt::Debug for EnteredSystem {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.debug_struct("Entered").finish_non_exhaustive()
+            f.debug_struct("EnteredSystem").finish_non_exhaustive()
         }
     }
 
-    impl Drop for Entered {
+    impl Drop for EnteredSystem {
         fn drop(&mut self) {
             membarrier::simulate(self.1);
             drop(HERE.replace(self.0.take()));

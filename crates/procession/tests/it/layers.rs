@@ -226,6 +226,10 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ("Child", "public, and the child in the tree of a supervisor"),
     ("Context", "public: that of a coroutine extends that of a process"),
     ("SendError", "public: a channel's and a mailbox's, as in std and tokio"),
+    (
+        "Signal",
+        "public: a listener to signals of the system; and OTP's word for what processes send",
+    ),
     ("Timer", "public: `http::Timer` implements the trait of that name of hyper"),
 ];
 

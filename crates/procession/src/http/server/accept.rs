@@ -47,12 +47,12 @@ impl Open {
 }
 
 /// The right to one connection.
-struct Place {
+struct ConnectionPlace {
     open: Arc<Open>,
     number: u64,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.open.pids.lock().remove(&self.number);
         self.open.places.add_permits(1);
@@ -68,27 +68,27 @@ impl Connections {
     }
 
     /// Waits until there may be one more connection.
-    async fn place(&mut self) -> Place {
+    async fn place(&mut self) -> ConnectionPlace {
         if let Some(permit) = self.open.places.acquire(1).await {
             permit.forget();
         }
         self.enter()
     }
 
-    fn try_place(&mut self) -> Option<Place> {
+    fn try_place(&mut self) -> Option<ConnectionPlace> {
         self.open.places.try_acquire(1)?.forget();
         Some(self.enter())
     }
 
-    fn enter(&mut self) -> Place {
+    fn enter(&mut self) -> ConnectionPlace {
         let number = self.next;
         self.next += 1;
         self.open.pids.lock().insert(number, None);
-        Place { open: Arc::clone(&self.open), number }
+        ConnectionPlace { open: Arc::clone(&self.open), number }
     }
 
     /// Starts the process of a connection. If it is refused, the connection is closed.
-    fn start<F>(&self, place: Place, peer: Peer, connection: F)
+    fn start<F>(&self, place: ConnectionPlace, peer: Peer, connection: F)
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hyper::body::{Body, Buf, Bytes, Frame, Incoming, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::limits::{Limits, TIME_PER_BYTE};
+use super::limits::{ServerLimits, TIME_PER_BYTE};
 use super::watch::Begun;
 use crate::http::Error;
 use crate::time::{Instant, Sleep, sleep_until};
@@ -43,7 +43,7 @@ struct Waits {
 }
 
 impl RequestBody {
-    pub(super) fn new(incoming: Incoming, limits: &Limits) -> Self {
+    pub(super) fn new(incoming: Incoming, limits: &ServerLimits) -> Self {
         Self {
             incoming: Some(incoming),
             stall: limits.body_stall,

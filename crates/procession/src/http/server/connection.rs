@@ -13,9 +13,9 @@ use hyper::{Request, Response};
 use tower_service::Service;
 
 use super::body::{RequestBody, ResponseBody};
-use super::limits::{BYTES_PER_SECOND, FAREWELL, Limits};
+use super::limits::{BYTES_PER_SECOND, FAREWELL, ServerLimits};
 use super::stream::Watched;
-use super::watch::{Begun, Watch};
+use super::watch::{Begun, ConnectionWatch};
 use super::{BoxError, Peer, Settings, is_told};
 use crate::http::{Error, Timer};
 use crate::scheduler::current;
@@ -27,7 +27,7 @@ pub(super) struct Called<S> {
     service: S,
     settings: Arc<Settings>,
     peer: Option<Peer>,
-    watch: Arc<Watch>,
+    watch: Arc<ConnectionWatch>,
 }
 
 impl<S, B> hyper::service::Service<Request<Incoming>> for Called<S>
@@ -110,7 +110,7 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    let watch = Arc::new(Watch::new(is_http2));
+    let watch = Arc::new(ConnectionWatch::new(is_http2));
     let limits = settings.limits.clone();
     let stream = Watched::new(stream, before, Arc::clone(&watch), limits.write);
     let called =
@@ -128,7 +128,7 @@ where
     let mut builder = http1::Builder::new();
     builder
         .timer(Timer)
-        // The time limit for a head is watched in `Clock`, which sets no timer for each request.
+        // The time limit for a head is watched in `PhaseClock`, which sets no timer for each request.
         .header_read_timeout(None)
         .max_header_size(limits.head_bytes)
         // A client that has shut down its write direction still gets its response.
@@ -161,9 +161,9 @@ enum Ending {
 }
 
 /// The time limit of the present phase.
-struct Clock<'a> {
-    watch: &'a Watch,
-    limits: &'a Limits,
+struct PhaseClock<'a> {
+    watch: &'a ConnectionWatch,
+    limits: &'a ServerLimits,
     phase: Option<Phase>,
     ending: Ending,
     /// The requests that had begun when the phase did.
@@ -173,7 +173,7 @@ struct Clock<'a> {
     limit: Option<Duration>,
 }
 
-impl Clock<'_> {
+impl PhaseClock<'_> {
     fn phase(&self) -> Phase {
         let requests = self.watch.requests();
         if requests.active > 0 {
@@ -253,12 +253,16 @@ impl Clock<'_> {
 }
 
 /// Polls a connection to its end. It ends in order if the running process is cancelled.
-async fn run(connection: impl Protocol, watch: &Watch, limits: &Limits) -> Result<(), Error> {
+async fn run(
+    connection: impl Protocol,
+    watch: &ConnectionWatch,
+    limits: &ServerLimits,
+) -> Result<(), Error> {
     let own = current::current();
     let mut connection = pin!(connection);
     let mut sleep = pin!(sleep_until(Instant::NEVER));
     let (phase, ending) = (None, Ending::Open);
-    let mut clock = Clock { watch, limits, phase, ending, begun: 0, written: 0, limit: None };
+    let mut clock = PhaseClock { watch, limits, phase, ending, begun: 0, written: 0, limit: None };
     let ended = poll_fn(|task| {
         if let Poll::Ready(ended) = connection.as_mut().poll(task) {
             return Poll::Ready(ended.map_err(Error::from));

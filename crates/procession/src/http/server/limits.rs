@@ -6,7 +6,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// The limits of a server. `None` is no limit.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
+pub(super) struct ServerLimits {
     pub(super) connections: Most,
     pub(super) head: Option<Duration>,
     pub(super) head_bytes: usize,
@@ -56,7 +56,7 @@ pub(super) const BYTES_PER_SECOND: u64 = 512;
 /// client confirms the end.
 pub(super) const FAREWELL: Duration = Duration::from_secs(3);
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections: Most::Share,

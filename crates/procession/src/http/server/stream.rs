@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-use super::watch::Watch;
+use super::watch::ConnectionWatch;
 use crate::time::{Sleep, sleep};
 
 /// A stream that ends with an error if the peer does not read for too long. It also notes what
@@ -18,7 +18,7 @@ pub(super) struct Watched<I> {
     io: I,
     /// Bytes that were read before, to find out the protocol.
     before: Vec<u8>,
-    watch: Arc<Watch>,
+    watch: Arc<ConnectionWatch>,
     limit: Option<Duration>,
     /// Present while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -26,11 +26,16 @@ pub(super) struct Watched<I> {
 
 impl<I> Watched<I> {
     /// `before` are the bytes that were read from the stream already.
-    pub(super) fn new(io: I, before: Vec<u8>, watch: Arc<Watch>, limit: Option<Duration>) -> Self {
+    pub(super) fn new(
+        io: I,
+        before: Vec<u8>,
+        watch: Arc<ConnectionWatch>,
+        limit: Option<Duration>,
+    ) -> Self {
         Self { io, before, watch, limit, stalled: None }
     }
 
-    /// Limits a wait of the write side. Each result that is ready ends the wait.
+    /// ServerLimits a wait of the write side. Each result that is ready ends the wait.
     #[inline]
     fn limited<R>(
         &mut self,

@@ -12,7 +12,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct ConnectionWatch {
     /// Requests whose response is not complete, and, in the high half, how many have begun.
     requests: AtomicU64,
     /// Bytes were read since the last response was complete: a request has begun to arrive.
@@ -38,7 +38,7 @@ pub(super) struct Requests {
     pub(super) begun: u32,
 }
 
-impl Watch {
+impl ConnectionWatch {
     pub(super) fn new(is_multiplexed: bool) -> Self {
         Self { is_multiplexed, ..Self::default() }
     }
@@ -87,12 +87,12 @@ impl Watch {
 
 /// A request that has begun. Dropped once its response is complete.
 pub(super) struct Begun {
-    watch: Arc<Watch>,
+    watch: Arc<ConnectionWatch>,
     holds: bool,
 }
 
 impl Begun {
-    pub(super) fn new(watch: &Arc<Watch>) -> Self {
+    pub(super) fn new(watch: &Arc<ConnectionWatch>) -> Self {
         watch.requests.fetch_add(BEGUN + 1, Relaxed);
         watch.moved.store(true, Relaxed);
         Self { watch: Arc::clone(watch), holds: false }
