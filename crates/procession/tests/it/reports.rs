@@ -648,7 +648,10 @@ fn a_panic_is_reported_even_if_its_process_runs_in_the_destructor_of_a_local() {
         return;
     }
     install_panic_hook();
-    #[expect(clippy::disallowed_methods, reason = "a scope does not wait for the locals of a thread")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a scope does not wait for the locals of a thread"
+    )]
     let thread = std::thread::spawn(|| {
         let builder = Scheduler::builder().worker_threads(1).callers_drive();
         let scheduler = builder.build().expect("it starts no thread");
