@@ -310,9 +310,9 @@ impl Scheduler {
     /// 2. Cancels every process except the caller. Processes that are asked
     ///    ([`OnCancel`](crate::OnCancel)) may clean up with any number of steps, messages, timers
     ///    and new processes. The others are dropped once the processes that spawned them have
-    ///    ended. If that is the caller, or no process of this scheduler, they are dropped at once. A
-    ///    process that is spawned from now on is cancelled, of either kind, once the process that
-    ///    spawned it has ended.
+    ///    ended. If that is the caller, or no process of this scheduler, they are dropped at once.
+    ///    A process that is spawned from now on is cancelled once the process that spawned it has
+    ///    ended, whatever the effect.
     /// 3. Terminates the remaining processes shortly before `deadline` has passed. A tenth of it is
     ///    reserved for this, at most 100 ms.
     /// 4. Returns when all processes have ended, or when `deadline` has passed.

@@ -604,9 +604,24 @@ fn with_the_panic_hook_a_panic_of_a_destructor_that_ends_nothing_is_printed() {
     });
     dropped.cancel();
     assert_eq!(dropped.join(), Err(Exit::Shutdown));
-    drop(scheduler.spawn(async { output }));
+    // The handles are gone before the outputs are there.
+    let gate = procession::sync::CancellationToken::new();
+    let opened = gate.child_token();
+    drop(scheduler.spawn(async move {
+        opened.cancelled().await;
+        output
+    }));
+    let opened = gate.child_token();
     let named = SpawnOptions::new().on(&scheduler).name("related");
-    drop(named.spawn(async { detached }));
+    let related = named.spawn(async move {
+        opened.cancelled().await;
+        detached
+    });
+    drop(related);
+    gate.cancel();
+    while scheduler.snapshot().spawned != scheduler.snapshot().ended {
+        procession_sync::thread::yield_now();
+    }
     assert!(scheduler.block_on(scheduler.shutdown(PATIENCE)).is_empty());
 }
 
@@ -633,6 +648,10 @@ fn a_panic_is_reported_even_if_its_process_runs_in_the_destructor_of_a_local() {
         return;
     }
     install_panic_hook();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a scope does not wait for the locals of a thread"
+    )]
     let thread = std::thread::spawn(|| {
         let builder = Scheduler::builder().worker_threads(1).callers_drive();
         let scheduler = builder.build().expect("it starts no thread");
