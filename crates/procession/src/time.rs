@@ -2,10 +2,10 @@
 
 pub(crate) mod action;
 pub(crate) mod armed;
+mod last_try;
 #[expect(unsafe_code, reason = "slots are shared by protocol")]
 pub(crate) mod timers;
 
-use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -27,6 +27,11 @@ use crate::time::action::Action;
 use crate::time::armed::{Armed, TimerPlace};
 use crate::time::timers::Timers;
 use crate::util::exclusive::Exclusive;
+
+use self::last_try::LastTry;
+pub(crate) use self::last_try::is_last_try;
+#[cfg(feature = "serve")]
+pub(crate) use self::last_try::poll_last;
 
 /// A moment on the clock of a scheduler.
 ///
@@ -468,58 +473,6 @@ impl fmt::Display for Elapsed {
 }
 
 impl Error for Elapsed {}
-
-thread_local! {
-    static IS_LAST_TRY: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Returns `true` if what is polled on this thread is given up unless it is ready now. The cached
-/// readiness of a descriptor may be older than its data, so such a poll asks the system in any
-/// case.
-#[inline]
-pub(crate) fn is_last_try() -> bool {
-    IS_LAST_TRY.get()
-}
-
-/// Marks all polls on this thread as last tries until it is dropped. If a poll suspends its
-/// coroutine meanwhile, other processes on this thread make needless system calls.
-struct LastTry(bool);
-
-impl LastTry {
-    fn begin() -> Self {
-        Self(IS_LAST_TRY.replace(true))
-    }
-}
-
-impl Drop for LastTry {
-    fn drop(&mut self) {
-        IS_LAST_TRY.set(self.0);
-    }
-}
-
-/// Polls a future that shall not wait any longer. Returns `None` if it would have to.
-///
-/// The poll is a last try: it asks the system. A step that has spent its budget cannot poll, so the
-/// next step does.
-#[cfg(feature = "serve")]
-pub(crate) fn poll_last<R>(
-    task: &mut TaskContext<'_>,
-    poll: impl FnOnce(&mut TaskContext<'_>) -> Poll<R>,
-) -> Poll<Option<R>> {
-    if !crate::scheduler::budget::is_spent() {
-        let last = LastTry::begin();
-        let polled = poll(task);
-        drop(last);
-        if let Poll::Ready(output) = polled {
-            return Poll::Ready(Some(output));
-        }
-        if !crate::scheduler::budget::is_spent() {
-            return Poll::Ready(None);
-        }
-    }
-    crate::scheduler::budget::yield_step(task);
-    Poll::Pending
-}
 
 /// Polls a future, and a sleep that limits its wait. `sleep` is called only if the future has to
 /// wait.

@@ -671,7 +671,7 @@ impl List {
             while first.is_pending && first.when <= now && first.when != NEVER {
                 // By the formula if counting would take too long.
                 let periods = if now - first.when > 10_000 {
-                    1 + (now - first.when) / first.period
+                    ((now - first.when) / first.period).saturating_add(1)
                 } else {
                     1
                 };
