@@ -128,7 +128,7 @@ where
     let mut builder = http1::Builder::new();
     builder
         .timer(Timer)
-        // The time limit for a head is watched in `PhaseClock`, which sets no timer for each request.
+        // `PhaseClock` watches the time limit for a head. It sets no timer for each request.
         .header_read_timeout(None)
         .max_header_size(limits.head_bytes)
         // A client that has shut down its write direction still gets its response.
