@@ -11,21 +11,28 @@
 //! There the engine asks each scheduler for a broken law. A lost wake-up costs only time in most
 //! cases, since some thread comes to the work later, so the end of the run would be too late.
 
+mod os;
+mod setup;
+mod state;
+mod turn;
+
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use procession::sim::{Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource, enter};
+use procession::sim::{Os, SharedLocal, Subject, ThreadBody, WaitSource, enter};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::AtomicU64;
-use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use procession_sync::thread::{self, JoinHandle, Thread};
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::thread::{self, JoinHandle};
 use procession_sync::{Condvar, Mutex, MutexGuard};
 
+pub(crate) use self::setup::Setup;
+use self::turn::Turn;
 use crate::chance::Chance;
-use crate::faults::{Fault, Faults};
+use crate::faults::Fault;
 use crate::story::{Failure, Kind, Story};
 
 const NEVER: u64 = u64::MAX;
@@ -66,30 +73,6 @@ thread_local! {
 /// Returns the engine of the calling thread, if it is a virtual one.
 pub(crate) fn current() -> Option<Arc<Engine>> {
     ENGINE.try_with(|engine| engine.borrow().clone()).ok().flatten()
-}
-
-/// The turn of one virtual thread.
-#[derive(Debug, Default)]
-struct Turn {
-    is_given: AtomicBool,
-    thread: OnceLock<Thread>,
-}
-
-impl Turn {
-    fn give(&self) {
-        // Ordering: Release pairs with the Acquire in `take`; makes all that happened in earlier
-        // turns visible.
-        self.is_given.store(true, Release);
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-    }
-
-    fn take(&self) {
-        while !self.is_given.swap(false, Acquire) {
-            thread::park();
-        }
-    }
 }
 
 /// What a virtual thread does.
@@ -133,29 +116,6 @@ struct Virtual {
     handle: Option<JoinHandle<()>>,
     /// A thread that ended when it passed the turn to this one.
     ended: Option<JoinHandle<()>>,
-}
-
-/// The choices that were made for a whole run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setup {
-    pub(crate) workers: usize,
-    pub(crate) threads: usize,
-    pub(crate) faults: Faults,
-    step_ns: u64,
-    draws_budgets: bool,
-}
-
-impl Setup {
-    /// Draws a set-up. All of it comes from the tape.
-    pub(crate) fn draw(chance: &mut Chance, workers: (usize, usize), allowed: Faults) -> Self {
-        let workers = workers.0 + chance.setup((workers.1 - workers.0 + 1) as u32) as usize;
-        let threads = workers + [4, 1, 0, 16][chance.setup(4) as usize];
-        let step_ns = STEPS[chance.setup(STEPS.len() as u32) as usize];
-        let draws_budgets = chance.setup(2) == 1;
-        let faults =
-            allowed.iter().filter(|_| chance.setup(2) == 1).fold(Faults::none(), Faults::with);
-        Self { workers, threads, faults, step_ns, draws_budgets }
-    }
 }
 
 struct State {
@@ -655,221 +615,7 @@ enum Quiet {
     Stopped,
 }
 
-impl State {
-    fn alive(&self) -> usize {
-        self.threads.iter().filter(|thread| thread.status != Status::Ended).count()
-    }
-
-    /// Returns a fault of the class, if one happens now: one of the values except the first.
-    fn fault(&mut self, fault: Fault, values: &[u64]) -> Option<u64> {
-        if !self.has_faults || self.is_over || !self.setup.faults.contains(fault) {
-            return None;
-        }
-        let value = self.chance.fault(values.len() as u32) as usize;
-        (value > 0).then(|| values[value])
-    }
-
-    /// Ends the waits of threads whose sources have events.
-    fn poll_sources(&mut self, now: u64) {
-        for thread in &mut self.threads {
-            if let (Status::Parked { until, .. }, Some(source)) =
-                (&mut thread.status, &thread.source)
-                && *until > now
-                && source.is_ready()
-            {
-                *until = now;
-            }
-        }
-    }
-
-    /// Returns the threads that can run, the usual choice first.
-    fn ready(&self, me: usize, why: Why, now: u64) -> Vec<u32> {
-        let count = self.threads.len();
-        let is_ready = |at: usize| match self.threads[at].status {
-            Status::Ready => true,
-            Status::Parked { until, .. } | Status::Held { until, .. } => until <= now,
-            Status::Ended => false,
-        };
-        // The thread itself, and then the others in turn.
-        let goes_on = why == Why::Point && self.in_a_row < SLICE;
-        let first = if goes_on { 0 } else { 1 };
-        (first..first + count)
-            .map(|at| (me + at) % count)
-            .filter(|&at| is_ready(at))
-            .map(|at| at as u32)
-            .collect()
-    }
-
-    /// Returns the earliest time at which a thread goes on.
-    fn earliest(&self) -> u64 {
-        let times = self.threads.iter().map(|thread| match thread.status {
-            Status::Parked { until, .. } | Status::Held { until, .. } => until,
-            Status::Ready | Status::Ended => NEVER,
-        });
-        times.min().unwrap_or(NEVER)
-    }
-
-    /// Returns `true` if a thread was woken and has not come, or is preempted.
-    fn is_any_coming(&self) -> bool {
-        self.threads.iter().any(|thread| {
-            matches!(
-                thread.status,
-                Status::Parked { is_woken: true, .. } | Status::Held { how: Held::Preempted, .. }
-            )
-        })
-    }
-
-    /// Notes a failure. Returns the waker of the future that is to be given up.
-    #[must_use]
-    fn fail(&mut self, kind: Kind, text: String, after: u64) -> Option<Waker> {
-        self.has_faults = false;
-        if self.is_over && self.failure.is_some() {
-            return None;
-        }
-        self.is_over = true;
-        self.failure.get_or_insert(Failure { kind, text, after });
-        self.root.take()
-    }
-}
-
 /// Returns a duration in its largest unit.
 pub(crate) fn duration(nanoseconds: u64) -> String {
     format!("{:?}", std::time::Duration::from_nanos(nanoseconds))
-}
-
-impl Os for Engine {
-    fn now(&self) -> u64 {
-        // Relaxed: the turn orders it.
-        let reads = self.reads.fetch_add(1, Relaxed);
-        let cost = if reads < READS_MAX { READ } else { READ_LONG };
-        let now = self.now.fetch_add(cost, Relaxed) + cost;
-        if self.is_coarse() { now - now % GRAIN } else { now }
-    }
-
-    fn seed(&self) -> u64 {
-        u64::from(self.state().chance.setup(1 << 16))
-    }
-
-    fn thread(&self) -> u32 {
-        ME.get()
-    }
-
-    fn start_thread(&self, name: String, body: ThreadBody) -> io::Result<()> {
-        let mut state = self.state();
-        if state.fault(Fault::ThreadRefused, &[0, 1]).is_some() {
-            let now = self.time();
-            state.story.tell(now, || format!("the system refuses the thread {name}"));
-            return Err(io::Error::from_raw_os_error(11));
-        }
-        drop(state);
-        self.launch(name, body)
-    }
-
-    fn park(&self, deadline: u64) {
-        self.wait(None, deadline);
-    }
-
-    fn park_in_kernel(&self, source: &Arc<dyn WaitSource>, deadline: u64) {
-        self.wait(Some(Arc::clone(source)), deadline);
-    }
-
-    fn unpark(&self, thread: u32) {
-        let now = self.time();
-        let mut state = self.state();
-        let Some(at) = (thread as usize).checked_sub(1) else { return };
-        let Status::Parked { until, is_woken: false } = state.threads[at].status else {
-            state.threads[at].has_token = true;
-            return;
-        };
-        let delay = state.fault(Fault::LateWake, &DELAYS).unwrap_or(0);
-        if delay > 0 {
-            let name = state.threads[at].name.clone();
-            state
-                .story
-                .tell(now, || format!("{name} is woken, and comes {} late", duration(delay)));
-        }
-        let until = until.min(now.saturating_add(delay));
-        state.threads[at].status = Status::Parked { until, is_woken: true };
-    }
-
-    fn point(&self) {
-        let me = ME.get();
-        if me != 0 {
-            // Relaxed: the turn orders it.
-            self.now.fetch_add(READ, Relaxed);
-            self.stall(me);
-            self.pass(me, Why::Point);
-        }
-    }
-
-    fn pause(&self) {
-        let me = ME.get();
-        if me != 0 {
-            self.now.fetch_add(100, Relaxed);
-            self.pass(me, Why::Pause);
-        }
-    }
-
-    fn step(&self, worker: u32, subject: &dyn Subject) -> Option<u32> {
-        let me = ME.get();
-        if me == 0 {
-            return None;
-        }
-        self.now.fetch_add(self.setup.step_ns, Relaxed);
-        {
-            let mut state = self.state();
-            state.threads[me as usize - 1].used += self.setup.step_ns;
-            if state.story.is_told() {
-                state.story.place =
-                    subject.process_of(worker).map(|process| format!(" after a step of {process}"));
-            }
-        }
-        self.stall(me);
-        self.pass(me, Why::Point);
-        let mut state = self.state();
-        if !self.setup.draws_budgets || state.is_over {
-            return None;
-        }
-        let budget = state.chance.budget(BUDGET_MAX);
-        if budget > 0 {
-            let (now, name) = (self.time(), state.threads[me as usize - 1].name.clone());
-            state.story.tell(now, || format!("the next step on {name} has a budget of {budget}"));
-        }
-        (budget > 0).then_some(budget)
-    }
-
-    fn activity(&self, thread: u32) -> Option<(u64, RunState)> {
-        let now = self.time();
-        let state = self.state();
-        let thread = state.threads.get((thread as usize).checked_sub(1)?)?;
-        match thread.status {
-            Status::Ready | Status::Held { how: Held::Preempted, .. } => {
-                Some((thread.used, RunState::Runs))
-            }
-            Status::Held { how: Held::Computes, since, .. } => {
-                Some((thread.used + (now - since), RunState::Runs))
-            }
-            Status::Parked { .. } | Status::Held { how: Held::Blocks, .. } => {
-                Some((thread.used, RunState::Waits))
-            }
-            Status::Ended => None,
-        }
-    }
-
-    fn has_membarrier(&self) -> bool {
-        !self.setup.faults.contains(Fault::NoMembarrier)
-    }
-
-    fn local(&self, make: &dyn Fn() -> SharedLocal) -> SharedLocal {
-        if let Some(local) = &*self.local.lock() {
-            return Arc::clone(local);
-        }
-        // Outside of the lock: it may read the clock.
-        let made = make();
-        Arc::clone(self.local.lock().get_or_insert(made))
-    }
-
-    fn built(&self, subject: Weak<dyn Subject>) {
-        self.state().subjects.push(subject);
-    }
 }

@@ -1,0 +1,149 @@
+//! The answers of the simulated system to the runtime.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use procession::sim::{Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource};
+use procession_sync::atomic::Ordering::Relaxed;
+
+use super::{
+    BUDGET_MAX, DELAYS, Engine, GRAIN, Held, ME, READ, READ_LONG, READS_MAX, Status, Why, duration,
+};
+use crate::faults::Fault;
+
+impl Os for Engine {
+    fn now(&self) -> u64 {
+        // Relaxed: the turn orders it.
+        let reads = self.reads.fetch_add(1, Relaxed);
+        let cost = if reads < READS_MAX { READ } else { READ_LONG };
+        let now = self.now.fetch_add(cost, Relaxed) + cost;
+        if self.is_coarse() { now - now % GRAIN } else { now }
+    }
+
+    fn seed(&self) -> u64 {
+        u64::from(self.state().chance.setup(1 << 16))
+    }
+
+    fn thread(&self) -> u32 {
+        ME.get()
+    }
+
+    fn start_thread(&self, name: String, body: ThreadBody) -> io::Result<()> {
+        let mut state = self.state();
+        if state.fault(Fault::ThreadRefused, &[0, 1]).is_some() {
+            let now = self.time();
+            state.story.tell(now, || format!("the system refuses the thread {name}"));
+            return Err(io::Error::from_raw_os_error(11));
+        }
+        drop(state);
+        self.launch(name, body)
+    }
+
+    fn park(&self, deadline: u64) {
+        self.wait(None, deadline);
+    }
+
+    fn park_in_kernel(&self, source: &Arc<dyn WaitSource>, deadline: u64) {
+        self.wait(Some(Arc::clone(source)), deadline);
+    }
+
+    fn unpark(&self, thread: u32) {
+        let now = self.time();
+        let mut state = self.state();
+        let Some(at) = (thread as usize).checked_sub(1) else { return };
+        let Status::Parked { until, is_woken: false } = state.threads[at].status else {
+            state.threads[at].has_token = true;
+            return;
+        };
+        let delay = state.fault(Fault::LateWake, &DELAYS).unwrap_or(0);
+        if delay > 0 {
+            let name = state.threads[at].name.clone();
+            state
+                .story
+                .tell(now, || format!("{name} is woken, and comes {} late", duration(delay)));
+        }
+        let until = until.min(now.saturating_add(delay));
+        state.threads[at].status = Status::Parked { until, is_woken: true };
+    }
+
+    fn point(&self) {
+        let me = ME.get();
+        if me != 0 {
+            // Relaxed: the turn orders it.
+            self.now.fetch_add(READ, Relaxed);
+            self.stall(me);
+            self.pass(me, Why::Point);
+        }
+    }
+
+    fn pause(&self) {
+        let me = ME.get();
+        if me != 0 {
+            self.now.fetch_add(100, Relaxed);
+            self.pass(me, Why::Pause);
+        }
+    }
+
+    fn step(&self, worker: u32, subject: &dyn Subject) -> Option<u32> {
+        let me = ME.get();
+        if me == 0 {
+            return None;
+        }
+        self.now.fetch_add(self.setup.step_ns, Relaxed);
+        {
+            let mut state = self.state();
+            state.threads[me as usize - 1].used += self.setup.step_ns;
+            if state.story.is_told() {
+                state.story.place =
+                    subject.process_of(worker).map(|process| format!(" after a step of {process}"));
+            }
+        }
+        self.stall(me);
+        self.pass(me, Why::Point);
+        let mut state = self.state();
+        if !self.setup.draws_budgets || state.is_over {
+            return None;
+        }
+        let budget = state.chance.budget(BUDGET_MAX);
+        if budget > 0 {
+            let (now, name) = (self.time(), state.threads[me as usize - 1].name.clone());
+            state.story.tell(now, || format!("the next step on {name} has a budget of {budget}"));
+        }
+        (budget > 0).then_some(budget)
+    }
+
+    fn activity(&self, thread: u32) -> Option<(u64, RunState)> {
+        let now = self.time();
+        let state = self.state();
+        let thread = state.threads.get((thread as usize).checked_sub(1)?)?;
+        match thread.status {
+            Status::Ready | Status::Held { how: Held::Preempted, .. } => {
+                Some((thread.used, RunState::Runs))
+            }
+            Status::Held { how: Held::Computes, since, .. } => {
+                Some((thread.used + (now - since), RunState::Runs))
+            }
+            Status::Parked { .. } | Status::Held { how: Held::Blocks, .. } => {
+                Some((thread.used, RunState::Waits))
+            }
+            Status::Ended => None,
+        }
+    }
+
+    fn has_membarrier(&self) -> bool {
+        !self.setup.faults.contains(Fault::NoMembarrier)
+    }
+
+    fn local(&self, make: &dyn Fn() -> SharedLocal) -> SharedLocal {
+        if let Some(local) = &*self.local.lock() {
+            return Arc::clone(local);
+        }
+        // Outside of the lock: it may read the clock.
+        let made = make();
+        Arc::clone(self.local.lock().get_or_insert(made))
+    }
+
+    fn built(&self, subject: Weak<dyn Subject>) {
+        self.state().subjects.push(subject);
+    }
+}

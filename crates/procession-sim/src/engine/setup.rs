@@ -1,0 +1,28 @@
+//! What is drawn before a run begins.
+
+use super::STEPS;
+use crate::chance::Chance;
+use crate::faults::Faults;
+
+/// The choices that were made for a whole run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) workers: usize,
+    pub(crate) threads: usize,
+    pub(crate) faults: Faults,
+    pub(super) step_ns: u64,
+    pub(super) draws_budgets: bool,
+}
+
+impl Setup {
+    /// Draws a set-up. All of it comes from the tape.
+    pub(crate) fn draw(chance: &mut Chance, workers: (usize, usize), allowed: Faults) -> Self {
+        let workers = workers.0 + chance.setup((workers.1 - workers.0 + 1) as u32) as usize;
+        let threads = workers + [4, 1, 0, 16][chance.setup(4) as usize];
+        let step_ns = STEPS[chance.setup(STEPS.len() as u32) as usize];
+        let draws_budgets = chance.setup(2) == 1;
+        let faults =
+            allowed.iter().filter(|_| chance.setup(2) == 1).fold(Faults::none(), Faults::with);
+        Self { workers, threads, faults, step_ns, draws_budgets }
+    }
+}

@@ -1,0 +1,84 @@
+//! The state of a run, behind the lock of the engine.
+
+use std::task::Waker;
+
+use super::{Held, NEVER, SLICE, State, Status, Why};
+use crate::faults::Fault;
+use crate::story::{Failure, Kind};
+
+impl State {
+    pub(super) fn alive(&self) -> usize {
+        self.threads.iter().filter(|thread| thread.status != Status::Ended).count()
+    }
+
+    /// Returns a fault of the class, if one happens now: one of the values except the first.
+    pub(super) fn fault(&mut self, fault: Fault, values: &[u64]) -> Option<u64> {
+        if !self.has_faults || self.is_over || !self.setup.faults.contains(fault) {
+            return None;
+        }
+        let value = self.chance.fault(values.len() as u32) as usize;
+        (value > 0).then(|| values[value])
+    }
+
+    /// Ends the waits of threads whose sources have events.
+    pub(super) fn poll_sources(&mut self, now: u64) {
+        for thread in &mut self.threads {
+            if let (Status::Parked { until, .. }, Some(source)) =
+                (&mut thread.status, &thread.source)
+                && *until > now
+                && source.is_ready()
+            {
+                *until = now;
+            }
+        }
+    }
+
+    /// Returns the threads that can run, the usual choice first.
+    pub(super) fn ready(&self, me: usize, why: Why, now: u64) -> Vec<u32> {
+        let count = self.threads.len();
+        let is_ready = |at: usize| match self.threads[at].status {
+            Status::Ready => true,
+            Status::Parked { until, .. } | Status::Held { until, .. } => until <= now,
+            Status::Ended => false,
+        };
+        // The thread itself, and then the others in turn.
+        let goes_on = why == Why::Point && self.in_a_row < SLICE;
+        let first = if goes_on { 0 } else { 1 };
+        (first..first + count)
+            .map(|at| (me + at) % count)
+            .filter(|&at| is_ready(at))
+            .map(|at| at as u32)
+            .collect()
+    }
+
+    /// Returns the earliest time at which a thread goes on.
+    pub(super) fn earliest(&self) -> u64 {
+        let times = self.threads.iter().map(|thread| match thread.status {
+            Status::Parked { until, .. } | Status::Held { until, .. } => until,
+            Status::Ready | Status::Ended => NEVER,
+        });
+        times.min().unwrap_or(NEVER)
+    }
+
+    /// Returns `true` if a thread was woken and has not come, or is preempted.
+    pub(super) fn is_any_coming(&self) -> bool {
+        self.threads.iter().any(|thread| {
+            matches!(
+                thread.status,
+                Status::Parked { is_woken: true, .. } | Status::Held { how: Held::Preempted, .. }
+            )
+        })
+    }
+
+    /// Notes a failure. Returns the waker of the future that is to be given up.
+    #[must_use]
+    pub(super) fn fail(&mut self, kind: Kind, text: String, after: u64) -> Option<Waker> {
+        self.has_faults = false;
+        if self.is_over && self.failure.is_some() {
+            return None;
+        }
+        self.is_over = true;
+        self.failure.get_or_insert(Failure { kind, text, after });
+        self.root.take()
+    }
+}
