@@ -232,16 +232,19 @@ fn serve(
             arguments.forget_socket()?;
             nothing
         }
-        b"address" => match arguments.socket(0)? {
-            Socket::Listener(listener) => {
-                give(lua, listener.address().map_err(|error| error.to_string())?)
-            }
-            Socket::Connection(_) => Err("argument 1 must be a listener".to_owned()),
-        },
+        b"address" => give(lua, address(arguments)?),
         // Relaxed, as in `renew`.
         b"doomed" => give(lua, budget.doomed.load(Relaxed)),
         b"part" => part(lua, arguments, program),
         _ => Err("the runtime has no such function".to_owned()),
+    }
+}
+
+/// Returns the address of a listener.
+fn address(arguments: &Arguments) -> Result<Value, String> {
+    match arguments.socket(0)? {
+        Socket::Listener(listener) => listener.address().map_err(|error| error.to_string()),
+        Socket::Connection(_) => Err("argument 1 must be a listener".to_owned()),
     }
 }
 

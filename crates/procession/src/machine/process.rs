@@ -485,6 +485,14 @@ impl<P: Process> MachineBody<P> {
         }
     }
 
+    /// Returns the last step of a process with an output. If the output panics, `end` replaces it.
+    fn judge(&self) -> Step {
+        match &self.stage {
+            MachineStage::Ended(Ok(output)) => Step::judged(output.failure()),
+            _ => Step::Ended(None),
+        }
+    }
+
     fn end_with(&mut self, slot: &Slot, exit: Exit) -> Step {
         self.drop_untold(slot);
         let step = Step::ended(exit.clone());
@@ -559,11 +567,7 @@ impl<P: Process> Body for MachineBody<P> {
                 // Stored here, where no move is needed. A panic of the process's `Drop` replaces
                 // it, as in `end_with`.
                 self.stage = MachineStage::Ended(Ok(output));
-                return match &self.stage {
-                    // If this panics, `end` replaces the output.
-                    MachineStage::Ended(Ok(output)) => Step::judged(output.failure()),
-                    _ => Step::Ended(None),
-                };
+                return self.judge();
             }
             Err(error) => {
                 let error = DropGuarded::new(error);

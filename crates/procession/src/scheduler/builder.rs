@@ -457,6 +457,7 @@ impl Builder {
         let cpus = self.cpus.as_deref().map(allowed_cpus).transpose()?;
         let (width, max_threads) = self.threads(cpus.as_ref())?;
         self.check_limits()?;
+        let world = self.world();
         let stacks = self.coroutines.then(|| Stacks::builder().limit(self.stacks).build());
         let stacks = stacks.transpose().map_err(|error| BuildError::Stacks(error.into()))?;
         let handlers = Registry::new(self.handlers)?;
@@ -466,11 +467,6 @@ impl Builder {
         let bridge =
             crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock, threads.begin())?;
         let id = next_id()?;
-        let world = if self.test_clock {
-            World::test(self.seed.unwrap_or(0))
-        } else {
-            World::current(self.seed)
-        };
         let shared = Arc::new_cyclic(|me| Shared {
             identity: Identity { me: me.clone(), id, name: self.name },
             processes: ProcessIndex::new(Table::new(self.processes, width as u32)),
@@ -517,6 +513,14 @@ impl Builder {
         threads.connect(&shared);
         crate::scheduler::reach::make_reachable(&shared);
         Ok(Scheduler(Arc::new(Owner(shared))))
+    }
+
+    fn world(&self) -> World {
+        if self.test_clock {
+            World::test(self.seed.unwrap_or(0))
+        } else {
+            World::current(self.seed)
+        }
     }
 
     /// Returns the width and the maximum number of threads.
