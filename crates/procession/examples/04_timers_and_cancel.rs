@@ -54,11 +54,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
 
     let (release, blocks) = mpsc::channel::<()>();
+    let (begins, has_begun) = mpsc::channel();
     let saves = scheduler.start(save_at_the_end);
     let waits = scheduler.start(|_: Context<()>| pending::<()>());
     let sleeps = scheduler.spawn(sleep(Duration::from_secs(3600)));
-    let stuck =
-        SpawnOptions::new().on(&scheduler).label("stuck").spawn(async move { blocks.recv() });
+    let stuck = SpawnOptions::new().on(&scheduler).label("stuck").spawn(async move {
+        begins.send(()).expect("the main thread waits");
+        blocks.recv()
+    });
+    has_begun.recv()?;
 
     let report = scheduler.block_on(scheduler.shutdown(Duration::from_millis(300)));
     assert_eq!(saves.join(), Ok("saved"));
