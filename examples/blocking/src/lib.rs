@@ -166,7 +166,7 @@ pub fn converse(
     Ok(threads)
 }
 
-fn start<T: Send + 'static>(
+fn start<T: procession::Outcome + Send + 'static>(
     scheduler: &Scheduler,
     run: impl FnOnce(coroutine::Context<()>) -> Result<T, Failed> + Send + 'static,
 ) -> Result<Child<(), Result<T, Failed>>, Failed> {
