@@ -333,11 +333,11 @@ impl Watch {
         let unpolled = self.note_polls(now);
         let (searching, _, spare) = shared.idle.counts();
         let mut replaced = vec![false; found.len()];
-        let mut next_slots = vec![false; found.len()];
+        let mut lifo_slots = vec![false; found.len()];
         let is_stranded = stalled_next || shared.has_queued() || due || unpolled;
         let nobody_comes = searching == 0 && spare == 0;
         let rescued =
-            nobody_comes && is_stranded && self.rescue(&found, &mut replaced, &mut next_slots, now);
+            nobody_comes && is_stranded && self.rescue(&found, &mut replaced, &mut lifo_slots, now);
         if nobody_comes && !rescued {
             // All threads are in use, or all workers have no time.
             if due {
@@ -353,7 +353,7 @@ impl Watch {
         }
         self.nudge(due || unpolled, now);
         for (at, found) in found.iter().enumerate().filter(|(_, found)| found.is_new) {
-            self.report(found, replaced[at], next_slots[at], now);
+            self.report(found, replaced[at], lifo_slots[at], now);
         }
         // A step that lasts may become a stall. If all lasting steps are known stalls, no other
         // worker can stall.
@@ -401,7 +401,7 @@ impl Watch {
         &mut self,
         all: &[FoundStall],
         replaced: &mut [bool],
-        next_slots: &mut [bool],
+        lifo_slots: &mut [bool],
         now: u64,
     ) -> bool {
         let shared = Arc::clone(&self.shared);
@@ -417,8 +417,8 @@ impl Watch {
                 continue;
             }
             if let Some(next) = seat.next.steal(seat.next.look()) {
-                next_slots[at] = true;
-                count(&shared.watchdog.counts.next_slots);
+                lifo_slots[at] = true;
+                count(&shared.watchdog.counts.lifo_slots);
                 shared.queues.global.push(Ready::from_raw(next));
             }
             let is_capped =
@@ -484,7 +484,7 @@ impl Watch {
         self.polls = (self.shared.poller.counts().1, now);
     }
 
-    fn report(&mut self, found: &FoundStall, replaced: bool, next_slot: bool, now: u64) {
+    fn report(&mut self, found: &FoundStall, replaced: bool, lifo_slot: bool, now: u64) {
         let shared = &*self.shared;
         let counts = &shared.watchdog.counts;
         count(match found.kind {
@@ -520,7 +520,7 @@ impl Watch {
             duration: Duration::from_nanos(found.duration),
             kind: found.kind,
             replaced,
-            next_slot,
+            lifo_slot,
             queued: seat.queues.len(),
         };
         // Panics of the observers end here.

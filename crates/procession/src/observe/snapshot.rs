@@ -116,7 +116,7 @@ pub struct WorkerSnapshot {
     /// Number of ready processes that are bound to it.
     pub bound: usize,
     /// `true` if its LIFO slot holds a process.
-    pub next_slot: bool,
+    pub lifo_slot: bool,
     /// The least time that its current step has lasted: since the first snapshot that found it in
     /// this step. Workers read no clock for this. `None` if it is in no step.
     pub step_age: Option<Duration>,
@@ -308,7 +308,7 @@ fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
                 deque: seat.queues.deque.len(),
                 fifo: seat.queues.woken.len() + seat.queues.continued.len(),
                 bound: seat.bound.len(),
-                next_slot: !seat.next.look().is_null(),
+                lifo_slot: !seat.next.look().is_null(),
                 step_age: in_step.then(|| Duration::from_nanos(now.saturating_sub(age.1))),
             }
         })

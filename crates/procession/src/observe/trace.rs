@@ -213,7 +213,7 @@ pub(crate) fn stalled(stall: &Stall) {
             StallKind::Computing => "computing",
         },
         replaced = stall.replaced,
-        next_slot = stall.next_slot,
+        lifo_slot = stall.lifo_slot,
         queued = stall.queued,
         "{stall}"
     );

@@ -42,7 +42,7 @@ pub struct Stall {
     /// `true` if the worker's permit was given to another worker, because work was waiting.
     pub replaced: bool,
     /// `true` if a process was taken out of its LIFO slot.
-    pub next_slot: bool,
+    pub lifo_slot: bool,
     /// Number of processes queued behind it, for other workers to take.
     pub queued: usize,
 }
@@ -78,7 +78,7 @@ pub struct StallSnapshot {
     /// Number of times a stalled worker's permit was given to another worker.
     pub replaced: u64,
     /// Number of processes taken out of the LIFO slots of stalled workers.
-    pub next_slots: u64,
+    pub lifo_slots: u64,
     /// Number of stalls that were not reported, since there were too many at once.
     pub unreported: u64,
     /// Number of looks of the watchdog.
@@ -120,7 +120,7 @@ pub(crate) struct StallCounts {
     pub(crate) blocked: AtomicU64,
     pub(crate) computing: AtomicU64,
     pub(crate) replaced: AtomicU64,
-    pub(crate) next_slots: AtomicU64,
+    pub(crate) lifo_slots: AtomicU64,
     pub(crate) unreported: AtomicU64,
     pub(crate) looks: AtomicU64,
     late: AtomicU64,
@@ -151,7 +151,7 @@ impl Watchdog {
             blocked: counts.blocked.load(Relaxed),
             computing: counts.computing.load(Relaxed),
             replaced: counts.replaced.load(Relaxed),
-            next_slots: counts.next_slots.load(Relaxed),
+            lifo_slots: counts.lifo_slots.load(Relaxed),
             unreported: counts.unreported.load(Relaxed),
             looks: counts.looks.load(Relaxed),
             late: counts.late.load(Relaxed),

@@ -205,8 +205,8 @@ fn what_is_in_the_next_slot_of_one_that_stalls_is_taken_out() {
         soon(&woken);
         if width == 1 {
             let stall = soon(&told);
-            assert!(stall.next_slot && stall.replaced);
-            assert_eq!(scheduler.snapshot().stalls.next_slots, 1);
+            assert!(stall.lifo_slot && stall.replaced);
+            assert_eq!(scheduler.snapshot().stalls.lifo_slots, 1);
         }
         drop(gate);
         staller.join().expect("it ends");
@@ -233,7 +233,7 @@ fn a_stall_is_reported_with_all_that_is_known_of_it() {
         assert_eq!((stall.kind, stall.pid, stall.label.as_deref()), (kind, pid, Some("stalled 0")));
         assert!(stall.location.is_some_and(|location| location.file().ends_with("stalls.rs")));
         assert!(stall.duration >= Duration::from_millis(60));
-        assert!(!stall.replaced && !stall.next_slot, "nothing was waiting");
+        assert!(!stall.replaced && !stall.lifo_slot, "nothing was waiting");
         assert!(stall.to_string().contains("(stalled 0), spawned at "), "{stall}");
         // Not reported twice, although the watchdog goes on looking.
         look_on(&scheduler);
