@@ -24,14 +24,14 @@ use procession::net::{TcpListener, TcpStream};
 use procession::signal::end_request;
 use procession::sync::channel;
 use procession::sync::channel::{Receiver, Sender};
-use procession::{Scheduler, spawn};
+use procession::{OnCancel, Scheduler, SpawnOptions};
 use tower_service::Service;
 
 /// A page, and the channel for the answer.
 struct Visit(String, Sender<u64>);
 
-/// Ends once all senders are dropped. A mailbox would end with the shutdown, while a connection may
-/// still have a request to answer.
+/// Ends once all senders are dropped, whatever asks it to end: a connection may still have a request
+/// to answer.
 async fn count(visits: Receiver<Visit>) {
     let mut numbers = BTreeMap::new();
     while let Some(Visit(page, answer)) = visits.recv().await {
@@ -97,8 +97,10 @@ fn main() -> io::Result<()> {
         let local = listener.local_addr()?;
         println!("listening on {local}");
         let (asks, visits) = channel::unbounded();
-        drop(spawn(count(visits)));
-        drop(spawn(serve(listener, Counter(asks))));
+        // A shutdown asks both. It would drop a process of `spawn`, and requests with it.
+        let asked = || SpawnOptions::new().on_cancel(OnCancel::Ask);
+        drop(asked().spawn(count(visits)));
+        drop(asked().spawn(serve(listener, Counter(asks))));
         if address.is_some() {
             end.asked().await;
         } else {
