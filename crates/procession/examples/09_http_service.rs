@@ -30,8 +30,8 @@ use tower_service::Service;
 /// A page, and the channel for the answer.
 struct Visit(String, Sender<u64>);
 
-/// Ends once all senders are dropped, whatever asks it to end: a connection may still have a request
-/// to answer.
+/// Ends once all senders are dropped, whatever asks it to end: a connection may still have a
+/// request to answer.
 async fn count(visits: Receiver<Visit>) {
     let mut numbers = BTreeMap::new();
     while let Some(Visit(page, answer)) = visits.recv().await {
