@@ -4,6 +4,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession::Context;
 use procession::time::Instant;
 use procession_sim::{Check, Fault, Faults, Sim};
 use procession_sync::atomic::AtomicU32;
@@ -49,6 +50,27 @@ fn a_worker_that_blocks_is_replaced_in_time() {
         // 0.3 ms here.
         let limit = Duration::from_millis(14) * workers as u32;
         sim.always("a stalled worker is replaced within 14 ms", waited < limit);
+    });
+}
+
+/// Goal: the fences of the simulated system work, so the process in the LIFO slot of a worker that
+/// blocks without a word is stolen in time.
+#[test]
+fn what_a_blocked_worker_has_woken_last_is_taken_over_in_time() {
+    let check = Check::new().seeds(0..20).workers(2..=4).faults(Faults::none());
+    check.scheduler(|builder| builder.max_threads(8)).run(|sim| async move {
+        let woken = procession::start(|mut cx: Context<Instant>| async move {
+            let sent = cx.recv().await.expect("it is sent");
+            Instant::now().saturating_duration_since(sent)
+        });
+        let (own, address) = (sim.clone(), woken.address().clone());
+        sim.settle().await;
+        procession::spawn(async move {
+            address.send(Instant::now()).expect("it lives");
+            own.block(Duration::from_secs(1));
+        });
+        let waited = woken.await.expect("it ends");
+        sim.always("it runs within 14 ms", waited < Duration::from_millis(14));
     });
 }
 
