@@ -22,7 +22,9 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use procession::sim::{Os, SharedLocal, Subject, ThreadBody, WaitSource, enter};
+use procession::sim::{
+    Os, SharedLocal, Subject, ThreadBody, WaitSource, bind_to_one_processor, enter,
+};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -217,6 +219,11 @@ impl Engine {
         let number = state.threads.len() as u32 + 1;
         let own = Arc::clone(&turn);
         let run = move || {
+            if number == 1 {
+                // One thread runs at a time, and to wake a thread on another processor takes longer
+                // than most steps. If the system refuses, the run is only slower.
+                let _ = bind_to_one_processor();
+            }
             own.take();
             ME.set(number);
             ENGINE.set(Some(Arc::clone(&engine)));

@@ -23,6 +23,10 @@ use crate::{Sim, place};
 /// The virtual time that a scheduler has to shut down in.
 const SHUTDOWN: Duration = Duration::from_secs(60);
 
+/// The limit of processes, and of timers on each worker. With the usual limits a scheduler fills
+/// some megabytes of tables, which takes longer than a small program runs.
+const LIMIT: u32 = 1 << 18;
+
 /// The events of `Sim::sometimes`, with whether each has happened.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Mutex<BTreeMap<String, bool>>);
@@ -102,8 +106,12 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
 /// The main function of the first virtual thread.
 fn drive(sim: &Sim, setup: Setup, program: &Program, configure: &Configure) {
     let engine = &sim.engine;
-    let builder =
-        Scheduler::builder().worker_threads(setup.workers).max_threads(setup.threads).name("sim");
+    let builder = Scheduler::builder()
+        .worker_threads(setup.workers)
+        .max_threads(setup.threads)
+        .max_processes(LIMIT)
+        .max_timers(LIMIT)
+        .name("sim");
     match configure(builder).build() {
         Ok(scheduler) => {
             let ran = catch_unwind(AssertUnwindSafe(|| program(sim.clone(), &scheduler)));

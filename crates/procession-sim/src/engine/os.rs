@@ -130,6 +130,10 @@ impl Os for Engine {
         }
     }
 
+    fn processors(&self) -> usize {
+        self.setup.workers
+    }
+
     fn has_membarrier(&self) -> bool {
         !self.setup.faults.contains(Fault::NoMembarrier)
     }

@@ -4,8 +4,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::Context;
 use procession::time::Instant;
+use procession::{Context, Scheduler};
 use procession_sim::{Check, Fault, Faults, Sim};
 use procession_sync::atomic::AtomicU32;
 
@@ -50,6 +50,16 @@ fn a_worker_that_blocks_is_replaced_in_time() {
         // 0.3 ms here.
         let limit = Duration::from_millis(14) * workers as u32;
         sim.always("a stalled worker is replaced within 14 ms", waited < limit);
+    });
+}
+
+#[test]
+fn a_scheduler_of_the_program_is_as_wide_as_the_simulated_machine() {
+    Check::new().seeds(0..3).workers(5..=5).run(|sim| async move {
+        let other = Scheduler::builder().build();
+        // The system may refuse the thread.
+        let width = other.as_ref().map_or(5, Scheduler::worker_threads);
+        sim.always("the real machine does not count", width == 5);
     });
 }
 

@@ -75,6 +75,9 @@ pub trait Os: Send + Sync + fmt::Debug {
     /// `None` if there is no such thread.
     fn activity(&self, thread: u32) -> Option<(u64, RunState)>;
 
+    /// Returns the number of processors, which is not 0.
+    fn processors(&self) -> usize;
+
     /// Returns `true` if the system has membarrier(2).
     fn has_membarrier(&self) -> bool;
 
