@@ -23,6 +23,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
+use procession::Pid;
 use procession::sim::{SharedLocal, Subject, WaitSource};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::AtomicU64;
@@ -135,6 +136,8 @@ struct State {
     root: Option<Waker>,
     settling: Vec<(Arc<AtomicBool>, Waker)>,
     subjects: Vec<Weak<dyn Subject>>,
+    /// The processes of which the next step panics.
+    panicking: Vec<Pid>,
     panics_fail: bool,
     story: Story,
 }
@@ -190,6 +193,7 @@ impl Engine {
                 root: None,
                 settling: Vec::new(),
                 subjects: Vec::new(),
+                panicking: Vec::new(),
                 panics_fail,
                 story,
             }),
@@ -373,6 +377,11 @@ impl Engine {
     pub(crate) fn note(&self, text: impl FnOnce() -> String) {
         let now = self.time();
         self.state().story.tell(now, text);
+    }
+
+    /// Lets the next step of a process panic.
+    pub(crate) fn let_panic(&self, process: Pid) {
+        self.state().panicking.push(process);
     }
 
     /// Starts or ends the faults. The end of the faults ends what they hold up.

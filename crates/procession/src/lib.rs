@@ -158,4 +158,15 @@ pub mod sim {
             .map(|slot| crate::process::wake::terminate(&slot))
             .is_some()
     }
+
+    /// Names a process. Its scheduler is left out: the number of a scheduler differs between two
+    /// runs in one program.
+    pub fn name(pid: crate::Pid) -> String {
+        format!("process {}.{}", pid.slot(), pid.generation())
+    }
+
+    /// Lets a process have a step. Returns `true` if it exists.
+    pub fn wake(pid: crate::Pid) -> bool {
+        crate::scheduler::reach::find(pid).map(|slot| crate::process::wake::wake(&slot)).is_some()
+    }
 }

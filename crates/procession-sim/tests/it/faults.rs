@@ -1,11 +1,12 @@
 //! Faults of the system, and what the scheduler promises with and without them.
 
 use procession_sync::atomic::Ordering::Relaxed;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use procession::time::Instant;
-use procession::{Context, Scheduler};
+use procession::{Context, Exit, Scheduler, coroutine};
 use procession_sim::{Check, Fault, Faults, Sim};
 use procession_sync::atomic::AtomicU32;
 
@@ -177,4 +178,74 @@ fn a_killed_process_ends() {
         let ended = child.await;
         sim.always("it was killed", matches!(ended, Err(procession::Exit::Killed)));
     });
+}
+
+#[test]
+fn a_process_that_is_to_panic_does_so_in_its_next_step() {
+    Check::new().seeds(0..30).run(|sim| async move {
+        let dropped = Arc::new(AtomicU32::new(0));
+        let kept = Count(Arc::clone(&dropped));
+        let child = sim.spawn(async move {
+            let _kept = kept;
+            pending::<()>().await;
+        });
+        if sim.choose(0..2) == 1 {
+            sim.settle().await;
+        }
+        sim.always("it exists", sim.panic(child.pid()));
+        let pid = child.pid();
+        let ended = child.await;
+        sim.always("it has panicked", matches!(ended, Err(Exit::Panicked(_))));
+        sim.always("its state is dropped", dropped.load(Relaxed) == 1);
+        sim.always("it does not exist any more", !sim.panic(pid));
+    });
+}
+
+#[test]
+fn a_process_that_lets_itself_panic_finishes_its_step() {
+    Check::new().seeds(0..30).run(|sim| async move {
+        let steps = Arc::new(AtomicU32::new(0));
+        let (own, counted) = (sim.clone(), Arc::clone(&steps));
+        let child = procession::start(|cx: Context<()>| async move {
+            own.panic(cx.pid());
+            counted.fetch_add(1, Relaxed);
+            procession::yield_now().await;
+            counted.fetch_add(1, Relaxed);
+        });
+        let ended = child.await;
+        sim.always("it has panicked", matches!(ended, Err(Exit::Panicked(_))));
+        sim.always("it had one step", steps.load(Relaxed) == 1);
+    });
+}
+
+#[test]
+fn a_coroutine_that_is_to_panic_is_unwound() {
+    // SAFETY: none of the coroutines holds, across a suspension, a thread-local pointer that is
+    // scoped to a frame.
+    let check = Check::new().scheduler(|builder| unsafe { builder.enable_coroutines() });
+    check.seeds(0..30).run(|sim| async move {
+        let dropped = Arc::new(AtomicU32::new(0));
+        let kept = Count(Arc::clone(&dropped));
+        let child = coroutine::spawn_coroutine(move |mut cx: coroutine::Context<()>| {
+            let _kept = kept;
+            cx.recv();
+        });
+        let child = child.expect("the system has stacks");
+        if sim.choose(0..2) == 1 {
+            sim.settle().await;
+        }
+        sim.always("it exists", sim.panic(child.pid()));
+        let ended = child.await;
+        sim.always("it has panicked", matches!(ended, Err(Exit::Panicked(_))));
+        sim.always("its stack is unwound", dropped.load(Relaxed) == 1);
+    });
+}
+
+/// Counts its drop.
+struct Count(Arc<AtomicU32>);
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }

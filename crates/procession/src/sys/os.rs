@@ -13,6 +13,8 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
 
+use crate::Pid;
+
 /// A value that lives as long as a simulated program.
 pub type SharedLocal = Arc<dyn Any + Send + Sync>;
 
@@ -70,6 +72,9 @@ pub trait Os: Send + Sync + fmt::Debug {
     /// A worker is between two steps. Returns a budget for the next step, unless that is to have
     /// the usual one.
     fn step(&self, worker: u32, subject: &dyn Subject) -> Option<u32>;
+
+    /// A worker is about to run a step of a process. Returns `true` if the step is to panic instead.
+    fn panics(&self, process: Pid) -> bool;
 
     /// Returns the processor time in nanoseconds that a thread has used, and its activity, or
     /// `None` if there is no such thread.
