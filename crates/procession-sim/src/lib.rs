@@ -74,6 +74,7 @@
 mod campaign;
 mod chance;
 mod engine;
+mod explore;
 mod faults;
 mod program;
 mod shrink;

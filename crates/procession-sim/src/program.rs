@@ -112,8 +112,8 @@ fn drive(sim: &Sim, setup: Setup, program: &Program, configure: &Configure) {
         .max_processes(LIMIT)
         .max_timers(LIMIT)
         .name("sim");
-    match configure(builder).build() {
-        Ok(scheduler) => {
+    match catch_unwind(AssertUnwindSafe(|| configure(builder).build())) {
+        Ok(Ok(scheduler)) => {
             let ran = catch_unwind(AssertUnwindSafe(|| program(sim.clone(), &scheduler)));
             if let Err(panic) = ran {
                 engine.fail_by_panic(message(&*panic));
@@ -121,10 +121,11 @@ fn drive(sim: &Sim, setup: Setup, program: &Program, configure: &Configure) {
             engine.finish();
             end(engine, &scheduler);
         }
-        Err(error) => {
+        Ok(Err(error)) => {
             let text = format!("the scheduler cannot be built: {error}");
             engine.fail_by_program(Kind::Always("Check::scheduler".into()), text);
         }
+        Err(panic) => engine.fail_by_panic(message(&*panic)),
     }
     engine.drop_local();
 }
