@@ -411,16 +411,29 @@ impl Engine {
         has_failed
     }
 
-    /// Wakes `waker` at the next quiet point, and sets the flag.
+    /// Wakes `waker` at the next quiet point, and sets the flag. Once the run is over, does so at
+    /// once.
     pub(crate) fn settle(&self, flag: Arc<AtomicBool>, waker: Waker) {
-        self.state().settling.push((flag, waker));
+        let mut state = self.state();
+        if state.is_over {
+            drop(state);
+            flag.store(true, Relaxed);
+            waker.wake();
+        } else {
+            state.settling.push((flag, waker));
+        }
     }
 
     /// Ends the part of the run in which anything is to be found out.
     pub(crate) fn finish(&self) {
         self.note_panics();
         self.set_faults(false);
-        self.state().is_over = true;
+        let mut state = self.state();
+        state.is_over = true;
+        // The wakers keep their scheduler, whose world keeps this engine.
+        let wakers = (state.root.take(), std::mem::take(&mut state.settling));
+        drop(state);
+        drop(wakers);
     }
 
     /// Drops the value that the program keeps in its system.

@@ -1,8 +1,10 @@
 //! The same seed, the same run.
 
 use std::process::Command;
+use std::sync::{Arc, Weak};
 
 use procession_sim::{Check, Outcome, Strategy};
+use procession_sync::Mutex;
 
 use crate::counters;
 
@@ -56,6 +58,35 @@ fn the_same_seed_is_the_same_run_in_another_program() {
         let printed = String::from_utf8_lossy(&child.stdout);
         assert!(printed.contains(&here), "here {here}, and in the child:\n{printed}");
     }
+}
+
+/// Goal: a run leaves nothing behind. Method: each scheduler keeps a value, which must be dropped
+/// once its run is over.
+#[test]
+fn nothing_is_left_of_a_run() {
+    let kept: Arc<Mutex<Vec<Weak<()>>>> = Arc::default();
+    let made = Arc::clone(&kept);
+    let check = Check::new().allow_panics().scheduler(move |builder| {
+        let value = Arc::new(());
+        made.lock().push(Arc::downgrade(&value));
+        builder.on_thread_start(move || drop(Arc::clone(&value)))
+    });
+    check.run(|sim| async move {
+        match sim.choose(0..4) {
+            0 => assert_eq!(counters(&sim, 4, 8).await, 32),
+            1 => sim.settle().await,
+            2 => drop(sim.spawn(async { panic!("a process fails") }).await),
+            // The program ends before the quiet point.
+            _ => {
+                let own = sim.clone();
+                sim.spawn(async move { own.settle().await }).detach();
+                procession::yield_now().await;
+            }
+        }
+    });
+    let kept = kept.lock();
+    assert!(kept.len() >= 100);
+    assert_eq!(kept.iter().filter(|value| value.strong_count() > 0).count(), 0);
 }
 
 #[test]
