@@ -49,28 +49,28 @@ async fn program(sim: Sim) {
     sim.always("each message arrives", sum == SENDERS * MESSAGES);
 }
 
+fn measure(seeds: u64, strategy: Strategy, faults: Faults, jobs: usize) {
+    let check = Check::new().seeds(0..seeds).workers(4..=4).strategy(strategy).faults(faults);
+    #[expect(clippy::disallowed_methods, reason = "this measures real time")]
+    let began = Instant::now();
+    let outcome = check.jobs(jobs).time_limit(Duration::MAX).run(program);
+    println!(
+        "{strategy:?}, {} faults, {jobs} at a time: {:.0} seeds/s, {} points a run",
+        if faults == Faults::none() { "no" } else { "all" },
+        outcome.seeds as f64 / began.elapsed().as_secs_f64(),
+        outcome.points / outcome.seeds,
+    );
+}
+
 fn main() {
     let seeds = std::env::args().nth(1).and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
-    let strategies =
-        [Strategy::Portfolio, Strategy::Random, Strategy::Priorities, Strategy::Uniform];
     for faults in [Faults::none(), Faults::all()] {
-        for strategy in strategies {
-            let check = Check::new()
-                .seeds(0..seeds)
-                .workers(4..=4)
-                .strategy(strategy)
-                .faults(faults)
-                .time_limit(Duration::MAX);
-            #[expect(clippy::disallowed_methods, reason = "this measures real time")]
-            let began = Instant::now();
-            let outcome = check.run(program);
-            let took = began.elapsed().as_secs_f64();
-            println!(
-                "{strategy:?}, {}: {:.0} seeds/s, {} points a run",
-                if faults == Faults::none() { "no faults" } else { "all faults" },
-                seeds as f64 / took,
-                outcome.points / outcome.seeds,
-            );
+        for strategy in [Strategy::Random, Strategy::Priorities, Strategy::Uniform] {
+            measure(seeds, strategy, faults, 1);
+        }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        for jobs in [1, processors] {
+            measure(seeds, Strategy::Portfolio, faults, jobs);
         }
     }
 }

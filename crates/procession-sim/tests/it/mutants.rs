@@ -1,7 +1,7 @@
 //! The workloads that find planted defects of the scheduler (`.ci/mutants`).
 //!
 //! On the scheduler as it is, none of them fails. With a mutant, the test prints the first seed
-//! that fails for each strategy.
+//! that fails for each strategy. `.ci/run simulation` runs more seeds than a plain `cargo test`.
 
 use procession_sync::atomic::Ordering::Relaxed;
 use std::future::{Future, poll_fn};
@@ -156,9 +156,25 @@ async fn all(sim: Sim) {
     }
 }
 
-/// The number of seeds for each strategy.
-fn seeds() -> u64 {
-    std::env::var("SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60)
+/// Reads a number from the environment.
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number: {text}")))
+}
+
+/// Returns the check of a strategy. `SIM_SEEDS` seeds run, from `SIM_FIRST` on; or, with
+/// `SIM_SECONDS`, as many seeds as run in that time.
+fn check(strategies: u32) -> Check {
+    let first = number("SIM_FIRST").unwrap_or(0);
+    let check = match number("SIM_SECONDS") {
+        Some(seconds) => Check::new()
+            .seeds(first..u64::MAX)
+            .time_limit(Duration::from_secs(seconds) / strategies),
+        None => Check::new()
+            .seeds(first..first + number("SIM_SEEDS").unwrap_or(60))
+            .time_limit(Duration::MAX),
+    };
+    check.jobs(std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 #[test]
@@ -167,8 +183,9 @@ fn the_scheduler_keeps_its_laws() {
         [Strategy::Portfolio, Strategy::Random, Strategy::Priorities, Strategy::Uniform];
     let mut found = String::new();
     for strategy in strategies {
-        if let Err(report) = Check::new().seeds(0..seeds()).strategy(strategy).try_run(all) {
-            found += &format!("{strategy:?}: {report}\n");
+        match check(strategies.len() as u32).strategy(strategy).try_run(all) {
+            Ok(outcome) => println!("{strategy:?}: {} seeds passed", outcome.seeds),
+            Err(report) => found += &format!("{strategy:?}: {report}\n"),
         }
     }
     assert!(found.is_empty(), "{found}");
