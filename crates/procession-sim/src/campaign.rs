@@ -205,7 +205,7 @@ impl Check {
             workers: (*self.workers.start(), *self.workers.end()),
             faults: self.faults,
             panics_fail: self.panics_fail,
-            patience: self.step_limit,
+            timeout: self.step_limit,
             seen: Arc::new(Seen::default()),
         };
         match self.replay.clone().or_else(|| std::env::var(REPLAY).ok()) {

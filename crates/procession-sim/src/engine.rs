@@ -246,11 +246,11 @@ impl Engine {
     /// Runs `main` as the first virtual thread, and waits until all have ended or cannot go on.
     ///
     /// # Errors
-    /// The name of the running thread, if no point was passed for `patience`.
+    /// The name of the running thread, if no point was passed for `timeout`.
     pub(crate) fn run(
         &self,
         main: ThreadBody,
-        patience: std::time::Duration,
+        timeout: std::time::Duration,
     ) -> Result<Leftover, String> {
         self.launch("main".into(), main).map_err(|error| format!("main: {error}"))?;
         let turn = Arc::clone(&self.state().threads[0].turn);
@@ -261,7 +261,7 @@ impl Engine {
             if let Some(left) = *left {
                 return Ok(left);
             }
-            let (again, is_late) = self.stopped.wait_timeout(left, patience);
+            let (again, is_late) = self.stopped.wait_timeout(left, timeout);
             left = again;
             // Relaxed: a number that grows while anything happens.
             let points = self.points.load(Relaxed);
@@ -324,7 +324,7 @@ impl Engine {
         }
     }
 
-    /// Waits for ever, unless the thread has ended: the run is over, and it cannot go on.
+    /// Waits forever, unless the thread has ended: the run is over, and it cannot go on.
     fn rest(&self, me: usize, why: Why) {
         if why != Why::End {
             let turn = Arc::clone(&self.state().threads[me].turn);

@@ -144,7 +144,7 @@ fn a_deque_that_overflows_keeps_the_bound() {
 }
 
 #[test]
-fn a_process_that_gave_way_runs_beside_a_flood_of_new_ones() {
+fn a_process_that_yielded_runs_beside_a_flood_of_new_ones() {
     const TURNS: usize = 20;
     let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
     let root = scheduler.spawn({
@@ -584,7 +584,7 @@ fn a_machine_that_continues_for_ever_lets_others_run() {
 }
 
 #[test]
-fn a_root_future_and_processes_take_turns() {
+fn a_block_on_future_and_processes_take_turns() {
     let (steps, scheduler) = (Steps::default(), driven());
     let hog = scheduler.spawn(steps.clone().yields());
     // The block-on future's own turn comes between two dispatches.
@@ -620,7 +620,7 @@ fn what_is_queued_behind_a_long_step_is_run_by_others() {
 }
 
 #[test]
-fn what_has_given_way_is_run_by_others_during_a_long_step() {
+fn what_has_yielded_is_run_by_others_during_a_long_step() {
     let scheduler = threaded(2);
     for _ in 0..100 {
         let (tell, told) = mpsc::channel();
@@ -681,7 +681,7 @@ fn a_process_that_awaits_what_is_there_already_yields() {
 }
 
 #[test]
-fn what_a_caller_leaves_in_its_next_slot_is_run_by_others() {
+fn what_a_caller_leaves_in_its_lifo_slot_is_run_by_others() {
     let scheduler = Scheduler::builder()
         .worker_threads(2)
         .callers_drive()

@@ -677,7 +677,7 @@ fn a_delayed_message_that_nobody_takes_panics() {
 }
 
 #[test]
-fn a_root_future_panics() {
+fn a_block_on_future_panics() {
     for scheduler in [driven(), threaded(1)] {
         let child = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
         for _ in 0..3 {

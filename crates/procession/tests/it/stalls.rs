@@ -186,7 +186,7 @@ fn a_timer_of_one_that_stalls_is_served_though_another_keeps_the_time_of_a_later
 }
 
 #[test]
-fn what_is_in_the_next_slot_of_one_that_stalls_is_taken_out() {
+fn what_is_in_the_lifo_slot_of_one_that_stalls_is_taken_out() {
     for width in [1, 2] {
         let (scheduler, told) = reporting(width, |builder| builder);
         let (tells, woken) = mpsc::channel();
@@ -263,7 +263,7 @@ fn reports_are_limited_and_an_observer_that_panics_harms_nobody() {
 }
 
 #[test]
-fn a_computation_that_yields_if_due_gives_way_by_budget_and_when_it_was_replaced() {
+fn a_computation_that_yields_if_due_yields_by_budget_and_when_it_was_replaced() {
     // By its budget: on one worker, without a watchdog, another process runs after at most 128
     // calls.
     let scheduler = crate::scene::driven();

@@ -425,7 +425,7 @@ fn nothing_is_left_of_a_deadline_that_was_overridden() {
         assert_eq!(timers.next(), 5);
         timers.clean();
         timers.clean();
-        assert_eq!(timers.next(), 50, "or somebody would be woken for nothing, for ever");
+        assert_eq!(timers.next(), 50, "or somebody would be woken for nothing, again and again");
     }
 }
 

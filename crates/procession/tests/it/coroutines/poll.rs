@@ -135,7 +135,7 @@ fn negative_descriptors_alone_are_a_sleep() {
 }
 
 #[test]
-fn a_poll_out_of_patience_answers_none() {
+fn a_poll_that_times_out_answers_none() {
     let scheduler = threaded(1);
     let (silent, _peer) = pair();
     let patience = Duration::from_millis(2);

@@ -147,7 +147,7 @@ fn receive_matching_looks_at_each_message_once() {
 }
 
 #[test]
-fn a_receive_out_of_patience_leaves_the_mailbox_as_it_was() {
+fn a_receive_that_times_out_leaves_the_mailbox_as_it_was() {
     let scheduler = driven();
     let child = scheduler.start(|mut cx: Context<u8>| async move {
         let before = procession::time::Instant::now();

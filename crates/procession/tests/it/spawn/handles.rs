@@ -31,7 +31,7 @@ fn a_result_is_awaited_or_joined() {
 }
 
 #[test]
-fn a_join_that_is_out_of_patience_gives_the_handle_back() {
+fn a_join_that_times_out_gives_the_handle_back() {
     let scheduler = driven();
     let child = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
     let (address, handle) = child.into_parts();
