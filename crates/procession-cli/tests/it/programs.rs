@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::procession;
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn program(arguments: &str) -> Command {
     let mut command = procession("run");
@@ -59,7 +59,7 @@ impl Server {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.1).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("the time is not zero");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("the time is not zero");
         stream
     }
 

@@ -21,7 +21,7 @@ use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::{Mutex, thread};
 
-use crate::scene::{PATIENCE, driven, soon, soon_closed, threaded};
+use crate::scene::{TIMEOUT, driven, soon, soon_closed, threaded};
 
 /// Processes that have entered a section and stay there until the gate is dropped.
 struct Blocked {
@@ -110,7 +110,7 @@ fn sockets_are_served(scheduler: &Scheduler) {
     });
     // The other end is independent of the runtime: only a poll sees what it writes.
     (&here).write_all(b"ping").expect("the other reads");
-    here.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+    here.set_read_timeout(Some(TIMEOUT)).expect("it is a socket");
     let mut bytes = [0; 4];
     (&here).read_exact(&mut bytes).expect("the echo comes soon");
     assert_eq!(&bytes, b"ping");
@@ -332,7 +332,7 @@ fn schedulers_that_would_wait_for_one_another_for_ever_are_refused() {
             let schedulers: Vec<_> = [first.clone()].into_iter().chain(rest).collect();
             let round = first.spawn(async move { wait_round(schedulers, 0) });
             let all_may = round
-                .join_timeout(PATIENCE)
+                .join_timeout(TIMEOUT)
                 .unwrap_or_else(|_| panic!("{length} wait for one another"));
             assert_eq!(
                 all_may.expect("it does not panic"),
@@ -525,7 +525,7 @@ fn threads_beyond_the_width_retire_and_come_back() {
     }
     scheduler.block_on(scheduler.shutdown(Duration::from_secs(20)));
     drop(scheduler);
-    while let Ok((_, change)) = events.recv_timeout(PATIENCE) {
+    while let Ok((_, change)) = events.recv_timeout(TIMEOUT) {
         threads += change;
     }
     assert_eq!(threads, 0);
@@ -678,7 +678,7 @@ fn to_block_on_a_future_that_no_thread_can_be_started_for_is_an_error() {
             async move { nest(&scheduler, 0) }
         });
         let deepest = nested
-            .join_timeout(PATIENCE)
+            .join_timeout(TIMEOUT)
             .unwrap_or_else(|_| panic!("it waits for a thread that never starts"));
         assert!(deepest.is_ok_and(|deepest| deepest < 30));
         assert!(scheduler.snapshot().threads_refused > 0);

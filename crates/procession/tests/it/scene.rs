@@ -8,7 +8,7 @@ use procession::Scheduler;
 use procession::snapshot::{ProcessSnapshot, ProcessState, Snapshot};
 
 /// Only a hang takes longer, so this decides only how soon a hang is reported.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Creates a scheduler with one worker, which is the calling thread, and a clock that moves when
 /// nothing else can.
@@ -24,13 +24,13 @@ pub(crate) fn threaded(width: usize) -> Scheduler {
 /// Returns the next value that another thread sends.
 #[track_caller]
 pub(crate) fn soon<T>(from: &Receiver<T>) -> T {
-    from.recv_timeout(PATIENCE).expect("it comes soon")
+    from.recv_timeout(TIMEOUT).expect("it comes soon")
 }
 
 /// Waits until every sender is gone.
 #[track_caller]
 pub(crate) fn soon_closed<T: Debug>(from: &Receiver<T>) {
-    let end = from.recv_timeout(PATIENCE);
+    let end = from.recv_timeout(TIMEOUT);
     assert_eq!(
         end.expect_err("nothing more is sent").to_string(),
         "channel is empty and sending half is closed"

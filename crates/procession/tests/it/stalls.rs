@@ -17,7 +17,7 @@ use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
 use procession_sync::{Mutex, thread};
 
-use crate::scene::{PATIENCE, soon, soon_closed};
+use crate::scene::{TIMEOUT, soon, soon_closed};
 
 /// The work of a step while it stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -439,7 +439,7 @@ fn a_worker_that_is_late_is_not_relied_on() {
     let scheduler = scheduler.expect("the system has threads");
     let (has_run, runs) = mpsc::channel();
     let moment = Duration::from_millis(1);
-    let one_runs = (0..PATIENCE.as_millis()).any(|_| {
+    let one_runs = (0..TIMEOUT.as_millis()).any(|_| {
         let has_run = has_run.clone();
         drop(scheduler.spawn(async move { has_run.send(()) }));
         runs.recv_timeout(moment).is_ok()
@@ -473,7 +473,7 @@ fn work_from_inside_does_not_wait_for_workers_that_are_late() {
                     let has_run = has_run.clone();
                     drop(spawn(async move { has_run.send(()).unwrap_or_default() }));
                 }
-                blocking(|| (0..3).all(|_| runs.recv_timeout(PATIENCE).is_ok()))
+                blocking(|| (0..3).all(|_| runs.recv_timeout(TIMEOUT).is_ok()))
             });
             let all_ran = publishes.join().expect("it does not panic");
             let stalls = scheduler.stalls();

@@ -13,7 +13,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32};
 
 use super::{MS, NO_TIME, Program};
-use crate::scene::{PATIENCE, driven, soon, threaded};
+use crate::scene::{TIMEOUT, driven, soon, threaded};
 
 /// Asserts that the hogs 0 to `count` get equal shares, within a tenth, over the longer of 100 ms
 /// and 50 rounds.
@@ -244,7 +244,7 @@ fn a_difference_of_two_is_made_even() {
     const STAYS: u32 = 10;
     for (few, more) in [(1, 3), (1, 3), (2, 4), (3, 5)] {
         let scheduler = threaded(2);
-        let until = scheduler.now() + PATIENCE;
+        let until = scheduler.now() + TIMEOUT;
         let all: Vec<_> =
             (0..2 * (few + more) + 8).map(|_| Arc::new(Computes::default())).collect();
         all.iter().for_each(|process| drop(scheduler.spawn(Arc::clone(process).run())));

@@ -88,8 +88,8 @@ fn tokens_and_timeouts_race_without_a_loss() {
         let mut woken = 0;
         for round in 0..300 {
             tokens.send(coroutine::token()?).expect("the test wakes it");
-            let patience = (round % 2 == 0).then_some(Duration::from_micros(round % 7));
-            woken += u32::from(coroutine::suspend(patience)?);
+            let timeout = (round % 2 == 0).then_some(Duration::from_micros(round % 7));
+            woken += u32::from(coroutine::suspend(timeout)?);
         }
         Ok::<_, coroutine::NoCoroutine>(woken)
     });

@@ -32,7 +32,7 @@ use crate::scene::{driven, panic_quietly};
 const HISTORIES: u32 = 64;
 
 /// Time limit for what must happen on threads.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
@@ -208,7 +208,7 @@ type WaitForPlace = Pin<Box<dyn Future<Output = Result<Place, Refusal>>>>;
 
 /// The way in which a submitter waits.
 #[derive(Clone, Copy)]
-enum Patience {
+enum WaitLimit {
     OfThePool,
     For(Duration),
 }
@@ -220,7 +220,7 @@ trait Subject: fmt::Debug {
     fn submit(
         &self,
         work: Work,
-        patience: Patience,
+        timeout: WaitLimit,
         scheduler: Option<&Scheduler>,
     ) -> mpsc::Receiver<Submitted>;
     fn try_reserve(&'static self) -> Result<Place, Refusal>;
@@ -286,14 +286,14 @@ macro_rules! subject {
         }
     };
     (@thread $pool:ty, $job:expr) => {
-        fn submit(&self, work: Work, patience: Patience, _: Option<&Scheduler>) -> mpsc::Receiver<Submitted> {
+        fn submit(&self, work: Work, timeout: WaitLimit, _: Option<&Scheduler>) -> mpsc::Receiver<Submitted> {
             let (tell, told) = mpsc::channel();
             let pool = self.clone();
             submitter(move || {
                 let job = $job(work);
-                let submitted = match patience {
-                    Patience::OfThePool => <$pool>::submit(&pool, job),
-                    Patience::For(patience) => pool.submit_timeout(job, patience),
+                let submitted = match timeout {
+                    WaitLimit::OfThePool => <$pool>::submit(&pool, job),
+                    WaitLimit::For(timeout) => pool.submit_timeout(job, timeout),
                 };
                 // Ignored: after a failure, the test does not listen.
                 let _ = tell.send(submitted.map_err(|error| Refusal::of(&error)));
@@ -302,14 +302,14 @@ macro_rules! subject {
         }
     };
     (@process $pool:ty, $job:expr) => {
-        fn submit(&self, work: Work, patience: Patience, scheduler: Option<&Scheduler>) -> mpsc::Receiver<Submitted> {
+        fn submit(&self, work: Work, timeout: WaitLimit, scheduler: Option<&Scheduler>) -> mpsc::Receiver<Submitted> {
             let (tell, told) = mpsc::channel();
             let pool = self.clone();
             let submitter = async move {
                 let job = $job(work);
-                let submitted = match patience {
-                    Patience::OfThePool => <$pool>::submit(&pool, job).await,
-                    Patience::For(patience) => pool.submit_timeout(job, patience).await,
+                let submitted = match timeout {
+                    WaitLimit::OfThePool => <$pool>::submit(&pool, job).await,
+                    WaitLimit::For(timeout) => pool.submit_timeout(job, timeout).await,
                 };
                 // Ignored: after a failure, the test does not listen.
                 let _ = tell.send(submitted.map_err(|error| Refusal::of(&error)));

@@ -13,8 +13,8 @@ use procession_sync::thread;
 
 use super::super::assert_sums;
 use super::{
-    KEEP_ALIVE, Operation, PATIENCE, Patience, Place, Refusal, Shape, Subject, Submitted,
-    WaitForPlace, Work,
+    KEEP_ALIVE, Operation, Place, Refusal, Shape, Subject, Submitted, TIMEOUT, WaitForPlace,
+    WaitLimit, Work,
 };
 
 /// A waiter for a place.
@@ -164,7 +164,7 @@ impl Both {
     /// Returns what the other side must have sent.
     fn received<T>(&self, from: &mpsc::Receiver<T>) -> T {
         let received =
-            if self.on_threads() { from.recv_timeout(PATIENCE).ok() } else { from.try_recv().ok() };
+            if self.on_threads() { from.recv_timeout(TIMEOUT).ok() } else { from.try_recv().ok() };
         received.expect("what the model says happens")
     }
 
@@ -174,7 +174,7 @@ impl Both {
                 assert!(handle.is_finished(), "a handle resolves as soon as its job has ended");
                 scheduler.block_on(handle)
             }
-            None => handle.join_timeout(PATIENCE).expect("the job has ended"),
+            None => handle.join_timeout(TIMEOUT).expect("the job has ended"),
         }
     }
 
@@ -185,18 +185,18 @@ impl Both {
     }
 
     /// Submits on a separate thread or in a separate process.
-    fn submit(&mut self, patience: Patience) {
+    fn submit(&mut self, timeout: WaitLimit) {
         let (number, tell, work) = self.work();
-        let told = self.pool.submit(work, patience, self.scheduler.as_ref());
+        let told = self.pool.submit(work, timeout, self.scheduler.as_ref());
         self.run();
         let submission =
             |told| Submission { tell, told: Some(told), handle: None, detached: false };
         let refuses =
-            matches!(patience, Patience::OfThePool) && self.model.shape.on_full == OnFull::Refuse;
-        let runs_here = matches!(patience, Patience::OfThePool)
+            matches!(timeout, WaitLimit::OfThePool) && self.model.shape.on_full == OnFull::Refuse;
+        let runs_here = matches!(timeout, WaitLimit::OfThePool)
             && self.model.shape.on_full == OnFull::CallerRuns
             && self.on_threads();
-        let no_time = matches!(patience, Patience::For(Duration::ZERO));
+        let no_time = matches!(timeout, WaitLimit::For(Duration::ZERO));
         let refused = match self.model.lets_in() {
             Ok(()) => {
                 self.jobs.insert(number, submission(told));
@@ -276,7 +276,7 @@ impl Both {
 
     /// Polls a waiter that gets a place or the end of the pool, until it has either.
     fn await_place(&mut self, number: u32) -> Result<Place, Refusal> {
-        let deadline = self.on_threads().then(|| Instant::now() + PATIENCE);
+        let deadline = self.on_threads().then(|| Instant::now() + TIMEOUT);
         loop {
             if let Some(placed) = self.poll_wait(number) {
                 return placed;
@@ -349,9 +349,9 @@ impl Both {
                     }
                 }
             }
-            Operation::Submit => self.submit(Patience::OfThePool),
-            Operation::SubmitTimed => self.submit(Patience::For(Duration::ZERO)),
-            Operation::SubmitPatient => self.submit(Patience::For(Duration::from_secs(3600))),
+            Operation::Submit => self.submit(WaitLimit::OfThePool),
+            Operation::SubmitTimed => self.submit(WaitLimit::For(Duration::ZERO)),
+            Operation::SubmitPatient => self.submit(WaitLimit::For(Duration::from_secs(3600))),
             Operation::Finish { nth, panics } => {
                 let workers = self.model.running.len();
                 let Some(nth) = nth.checked_rem(workers + self.model.inline.len()) else { return };
@@ -503,7 +503,7 @@ impl Both {
     /// Asserts what is true now, or soon if the pool has threads.
     #[track_caller]
     fn eventually(&self, what: &str, is_so: impl Fn() -> bool) {
-        let deadline = self.on_threads().then(|| Instant::now() + PATIENCE);
+        let deadline = self.on_threads().then(|| Instant::now() + TIMEOUT);
         while !is_so() {
             assert!(
                 deadline.is_some_and(|deadline| Instant::now() < deadline),
