@@ -21,7 +21,7 @@ use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::{Mutex, thread};
 
-use crate::scene::{TIMEOUT, driven, soon, soon_closed, threaded};
+use crate::scene::{TIMEOUT, driven, meet, soon, soon_closed, threaded};
 
 /// Processes that have entered a section and stay there until the gate is dropped.
 struct Blocked {
@@ -55,24 +55,6 @@ impl Blocked {
             handle.join().expect("it ends");
         }
     }
-}
-
-/// Shows that `width` steps run at the same time: each waits, without a section, for all others to
-/// have begun.
-fn meet(scheduler: &Scheduler, width: usize) {
-    let here = Arc::new(AtomicUsize::new(0));
-    let (meets, met) = mpsc::channel();
-    for _ in 0..width {
-        let (here, meets) = (Arc::clone(&here), meets.clone());
-        drop(scheduler.spawn(async move {
-            here.fetch_add(1, SeqCst);
-            while here.load(SeqCst) < width {
-                thread::yield_now();
-            }
-            meets.send(()).expect("the test listens");
-        }));
-    }
-    (0..width).for_each(|_| soon(&met));
 }
 
 /// Shows that messages, timers, timers of threads, and sockets are served.

@@ -17,7 +17,7 @@ use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
 use procession_sync::{Mutex, thread};
 
-use crate::scene::{TIMEOUT, soon, soon_closed};
+use crate::scene::{TIMEOUT, meet, soon, soon_closed};
 
 /// The work of a step while it stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,23 +66,6 @@ impl Stalled {
             handle.join().expect("it ends");
         }
     }
-}
-
-/// Shows that `width` steps run at the same time.
-fn meet(scheduler: &Scheduler, width: usize) {
-    let here = Arc::new(AtomicUsize::new(0));
-    let (meets, met) = mpsc::channel();
-    for _ in 0..width {
-        let (here, meets) = (Arc::clone(&here), meets.clone());
-        drop(scheduler.spawn(async move {
-            here.fetch_add(1, SeqCst);
-            while here.load(SeqCst) < width {
-                thread::yield_now();
-            }
-            meets.send(()).expect("the test listens");
-        }));
-    }
-    (0..width).for_each(|_| soon(&met));
 }
 
 fn reporting(
