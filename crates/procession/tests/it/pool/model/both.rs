@@ -11,11 +11,11 @@ use procession::sync::channel::{Sender, bounded};
 use procession::time::Instant;
 use procession_sync::thread;
 
-use super::super::assert_sums;
 use super::{
     KEEP_ALIVE, Operation, Place, Refusal, Shape, Subject, Submitted, TIMEOUT, WaitForPlace,
     WaitLimit, Work,
 };
+use crate::pool::assert_sums;
 
 /// A waiter for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
