@@ -263,7 +263,7 @@ where
 /// returns the output itself.
 ///
 /// ```
-/// use procession::{Context, Exit, spawn_fallible, start};
+/// use procession::{Context, Exit, SpawnOptions, start};
 ///
 /// async fn read(path: &str) -> std::io::Result<String> {
 ///     std::fs::read_to_string(path)
@@ -271,8 +271,8 @@ where
 ///
 /// procession::run(async {
 ///     let watcher = start(|mut cx: Context<()>| async move {
-///         let reader = spawn_fallible(read("/no/such/file"));
-///         let monitor = cx.monitor(reader.pid());
+///         let reader = SpawnOptions::new().monitor().spawn_fallible(read("/no/such/file"));
+///         let monitor = reader.monitor_ref().expect("it was asked for");
 ///         let exit = cx.down(monitor).await.map(|down| down.exit);
 ///         assert!(reader.await?.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound));
 ///         Ok::<_, Exit>(exit)
