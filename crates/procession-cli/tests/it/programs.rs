@@ -355,8 +355,8 @@ fn written(name: &str, source: &str) -> String {
     path
 }
 
-/// Prints more than a pipe holds, and less than a pipe and the buffer hold. A pipe holds 16 pages. A
-/// write may leave nearly half a page empty, so 33 kB may fill it. The buffer has 64 KiB.
+/// Prints more than a pipe holds, and less than a pipe and the buffer hold. A pipe holds 16 pages.
+/// A write may leave nearly half a page empty, so 33 kB may fill it. The buffer has 64 KiB.
 const FITS: &str = "for i = 1, 90 do print(string.rep('x', 999)) end";
 
 #[test]
