@@ -5,13 +5,14 @@ use std::fmt::Write;
 use std::future::Future;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use procession::Builder;
 
 use crate::Sim;
 use crate::chance::{Chance, Strategy};
 use crate::engine::duration;
+use crate::explore::{Finding, explore};
 use crate::faults::Faults;
 use crate::program::{Rules, Run, Seen, block_on, run};
 use crate::shrink::{Shrunk, shrink};
@@ -20,8 +21,6 @@ use crate::tape::Tape;
 
 /// The environment variable that holds a tape to be replayed.
 const REPLAY: &str = "PROCESSION_SIM";
-/// One in so many seeds runs twice, to find what the seed does not decide.
-const TWICE_EVERY: u64 = 20;
 /// Threads that failed runs may leave behind before the search for a shorter tape ends.
 const LOST_MAX: usize = 1000;
 /// The largest number of workers.
@@ -51,6 +50,7 @@ pub struct Check {
     workers: RangeInclusive<usize>,
     strategy: Strategy,
     faults: Faults,
+    jobs: usize,
     time_limit: Duration,
     step_limit: Duration,
     panics_fail: bool,
@@ -65,6 +65,7 @@ impl fmt::Debug for Check {
             .field("workers", &self.workers)
             .field("strategy", &self.strategy)
             .field("faults", &self.faults)
+            .field("jobs", &self.jobs)
             .finish_non_exhaustive()
     }
 }
@@ -89,13 +90,15 @@ pub struct Outcome {
 }
 
 impl Check {
-    /// A check with seeds 0 to 99, 1 to 4 workers, all faults and the portfolio of strategies.
+    /// A check with seeds 0 to 99, one after the other, with 1 to 4 workers, all faults and the
+    /// portfolio of strategies.
     pub fn new() -> Self {
         Self {
             seeds: 0..100,
             workers: 1..=4,
             strategy: Strategy::Portfolio,
             faults: Faults::all(),
+            jobs: 1,
             time_limit: Duration::from_secs(60),
             step_limit: Duration::from_secs(10),
             panics_fail: true,
@@ -105,7 +108,11 @@ impl Check {
     }
 
     /// Sets the seeds.
+    ///
+    /// # Panics
+    /// If the range is empty: such a check would test nothing.
     pub fn seeds(mut self, seeds: Range<u64>) -> Self {
+        assert!(!seeds.is_empty(), "cannot check without seeds: {seeds:?}");
         self.seeds = seeds;
         self
     }
@@ -137,7 +144,22 @@ impl Check {
         self
     }
 
-    /// Sets the real time after which no further seed runs. The default is one minute.
+    /// Sets how many runs there are at a time, each on a processor of its own if the system has as
+    /// many. The default is one.
+    ///
+    /// The result is the same with any number. If the program has statics, the runs share them, so
+    /// a run may depend on another one.
+    ///
+    /// # Panics
+    /// If `jobs` is 0.
+    pub fn jobs(mut self, jobs: usize) -> Self {
+        assert!(jobs > 0, "cannot run 0 seeds at a time");
+        self.jobs = jobs;
+        self
+    }
+
+    /// Sets the real time after which no further seed begins. The default is one minute. At least
+    /// one seed runs.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = limit;
         self
@@ -215,41 +237,23 @@ impl Check {
     }
 
     fn explore(&self, rules: &Rules) -> Result<Outcome, String> {
-        let began = now();
-        let mut outcome = Outcome { seeds: 0, points: 0, hash: 0 };
-        for seed in self.seeds.clone() {
-            if began.elapsed() >= self.time_limit {
-                break;
+        let outcome = explore(rules, self.seeds.clone(), self.strategy, self.jobs, self.time_limit);
+        match (outcome, rules.seen.missing()) {
+            (Err(finding), _) => {
+                let Finding { seed, ran, again } = *finding;
+                Err(match again {
+                    Some(again) => differing(seed, &ran, &again),
+                    None => report(rules, seed, ran),
+                })
             }
-            let draw = || Chance::drawn(seed, self.strategy);
-            let ran = run(rules, draw(), Story::default());
-            outcome.seeds += 1;
-            outcome.points += ran.points;
-            outcome.hash = (outcome.hash ^ ran.hash).wrapping_mul(0x0000_0100_0000_01b3);
-            if ran.failure.is_some() {
-                return Err(report(rules, seed, ran));
-            }
-            if seed % TWICE_EVERY == 0 {
-                let again = run(rules, draw(), Story::default());
-                if again.hash != ran.hash {
-                    return Err(differing(seed, &ran, &again));
-                }
-            }
-        }
-        match rules.seen.missing() {
-            Some(event) => Err(format!(
+            (Ok(outcome), Some(event)) => Err(format!(
                 "no run of {} did what some should: {event}\nTry more seeds, or a program that does \
                  it more often.",
                 outcome.seeds
             )),
-            None => Ok(outcome),
+            (Ok(outcome), None) => Ok(outcome),
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a check is limited in real time")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// Runs one tape.

@@ -12,24 +12,28 @@
 //! cases, since some thread comes to the work later, so the end of the run would be too late.
 
 mod os;
+mod quiet;
 mod setup;
 mod state;
+mod threads;
 mod turn;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::io;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use procession::sim::{Os, SharedLocal, Subject, ThreadBody, WaitSource, enter};
+use procession::Pid;
+use procession::sim::{SharedLocal, Subject, WaitSource};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::thread::{self, JoinHandle};
+use procession_sync::thread::JoinHandle;
 use procession_sync::{Condvar, Mutex, MutexGuard};
 
+use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
+use self::threads::Leftover;
 use self::turn::Turn;
 use crate::chance::Chance;
 use crate::faults::Fault;
@@ -132,15 +136,10 @@ struct State {
     root: Option<Waker>,
     settling: Vec<(Arc<AtomicBool>, Waker)>,
     subjects: Vec<Weak<dyn Subject>>,
+    /// The processes of which the next step panics.
+    panicking: Vec<Pid>,
     panics_fail: bool,
     story: Story,
-}
-
-/// What is left of a run when its engine stops.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Leftover {
-    /// Virtual threads that can never go on. They stay parked.
-    pub(crate) threads: usize,
 }
 
 /// The simulated system of one run.
@@ -194,6 +193,7 @@ impl Engine {
                 root: None,
                 settling: Vec::new(),
                 subjects: Vec::new(),
+                panicking: Vec::new(),
                 panics_fail,
                 story,
             }),
@@ -207,87 +207,6 @@ impl Engine {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
-    }
-
-    /// Starts a virtual thread. It runs when it gets a turn.
-    fn launch(&self, name: String, body: ThreadBody) -> io::Result<()> {
-        let turn = Arc::new(Turn::default());
-        let engine = self.me.upgrade().expect("the caller holds it");
-        let mut state = self.state();
-        let number = state.threads.len() as u32 + 1;
-        let own = Arc::clone(&turn);
-        let run = move || {
-            own.take();
-            ME.set(number);
-            ENGINE.set(Some(Arc::clone(&engine)));
-            let entered = enter(Arc::clone(&engine) as Arc<dyn Os>);
-            // Panics end here, as in a detached thread. The hook has noted them.
-            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)));
-            drop(entered);
-            ENGINE.set(None);
-            engine.end_thread(number);
-        };
-        #[expect(clippy::disallowed_methods, reason = "this is the home of virtual threads")]
-        let handle = thread::Builder::new().name(name.clone()).spawn(run)?;
-        let _ = turn.thread.set(handle.thread().clone());
-        state.threads.push(Virtual {
-            name,
-            status: Status::Ready,
-            has_token: false,
-            source: None,
-            used: 0,
-            turn,
-            handle: Some(handle),
-            ended: None,
-        });
-        Ok(())
-    }
-
-    /// Runs `main` as the first virtual thread, and waits until all have ended or cannot go on.
-    ///
-    /// # Errors
-    /// The name of the running thread, if no point was passed for `timeout`.
-    pub(crate) fn run(
-        &self,
-        main: ThreadBody,
-        timeout: std::time::Duration,
-    ) -> Result<Leftover, String> {
-        self.launch("main".into(), main).map_err(|error| format!("main: {error}"))?;
-        let turn = Arc::clone(&self.state().threads[0].turn);
-        turn.give();
-        let mut seen = u64::MAX;
-        let mut left = self.left.lock();
-        loop {
-            if let Some(left) = *left {
-                return Ok(left);
-            }
-            let (again, is_late) = self.stopped.wait_timeout(left, timeout);
-            left = again;
-            // Relaxed: a number that grows while anything happens.
-            let points = self.points.load(Relaxed);
-            if is_late && points == seen && left.is_none() {
-                return Err(self.running());
-            }
-            seen = if is_late { points } else { u64::MAX };
-        }
-    }
-
-    /// Describes the thread that has the turn.
-    fn running(&self) -> String {
-        let state = self.state();
-        let name = state.story.running.and_then(|number| state.threads.get(number));
-        name.map_or_else(|| "a thread".into(), |thread| thread.name.clone())
-    }
-
-    /// Stops the engine: all threads have ended or cannot go on.
-    fn stop(&self, threads: usize) {
-        *self.left.lock() = Some(Leftover { threads });
-        self.stopped.notify_all();
-    }
-
-    fn end_thread(&self, number: u32) {
-        self.state().threads[number as usize - 1].status = Status::Ended;
-        self.pass(number, Why::End);
     }
 
     /// Passes a point: decides which thread runs, and waits for the caller's next turn.
@@ -370,97 +289,6 @@ impl Engine {
             // Its thread-locals are destroyed before anything else runs.
             drop(ended.join());
         }
-    }
-
-    /// Handles a moment at which no thread can run.
-    fn go_on_quietly<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Quiet {
-        let now = self.time();
-        if !state.is_any_coming() && !state.is_over {
-            let settling = std::mem::take(&mut state.settling);
-            let subjects = state.subjects.clone();
-            drop(state);
-            if let Some(law) = subjects.iter().find_map(|one| one.upgrade()?.broken_law()) {
-                return self.fail(Kind::Law, law);
-            }
-            if !settling.is_empty() {
-                for (flag, waker) in settling {
-                    flag.store(true, Relaxed);
-                    waker.wake();
-                }
-                return Quiet::GoesOn;
-            }
-            state = self.state();
-            let due = subjects
-                .iter()
-                .filter_map(|one| Some(one.upgrade()?.deadline()))
-                .min()
-                .unwrap_or(NEVER);
-            let until = state.earliest();
-            let slack = TIMER_SLACK + if self.is_coarse() { 2 * GRAIN } else { 0 };
-            if due != NEVER && until > due.max(now).saturating_add(slack) {
-                drop(state);
-                return self.fail(Kind::Law, "a timer is due, and no thread wakes for it".into());
-            }
-        }
-        let mut until = state.earliest();
-        if until == NEVER {
-            let left = state.alive();
-            if state.is_over || left == 0 {
-                drop(state);
-                self.stop(left);
-                return Quiet::Stopped;
-            }
-            let subjects = state.subjects.clone();
-            drop(state);
-            let waiting: Vec<_> =
-                subjects.iter().filter_map(Weak::upgrade).flat_map(|one| one.waiting()).collect();
-            let text = "all processes wait, and nothing is due".to_owned();
-            self.state().story.waiting = waiting;
-            return self.fail(Kind::Deadlock, text);
-        }
-        if let Some(leap) = state.fault(Fault::ClockLeap, &LEAPS) {
-            let (to, leap) = (until, leap);
-            until = until.saturating_add(leap);
-            state.story.tell(to, || format!("the clock leaps by {}", duration(leap)));
-        }
-        // Relaxed: the turn orders it.
-        self.now.fetch_max(until, Relaxed);
-        Quiet::GoesOn
-    }
-
-    /// Notes a failure, and lets the program end.
-    fn fail(&self, kind: Kind, text: String) -> Quiet {
-        let mut state = self.state();
-        let waker = state.fail(kind, text, self.elapsed());
-        drop(state);
-        waker.into_iter().for_each(Waker::wake);
-        Quiet::GoesOn
-    }
-
-    /// Notes a failure that the program itself has found.
-    pub(crate) fn fail_by_program(&self, kind: Kind, text: String) {
-        self.fail(kind, text);
-    }
-
-    fn note_panics(&self) {
-        let panics = std::mem::take(&mut *self.panics.lock());
-        for (message, place) in panics {
-            if self.state().panics_fail {
-                self.fail(Kind::Panic(place), message);
-            }
-        }
-    }
-
-    /// Notes that the program itself has panicked. The hook knows the place.
-    pub(crate) fn fail_by_panic(&self, message: String) {
-        let noted = self.panics.lock().pop();
-        let place = noted.map(|(_, place)| place).unwrap_or_default();
-        self.fail(Kind::Panic(place), message);
-    }
-
-    /// Takes note of a panic on a virtual thread.
-    pub(crate) fn add_panic(&self, message: String, place: String) {
-        self.panics.lock().push((message, place));
     }
 
     /// Returns the time, which the read does not move.
@@ -551,6 +379,11 @@ impl Engine {
         self.state().story.tell(now, text);
     }
 
+    /// Lets the next step of a process panic.
+    pub(crate) fn let_panic(&self, process: Pid) {
+        self.state().panicking.push(process);
+    }
+
     /// Starts or ends the faults. The end of the faults ends what they hold up.
     pub(crate) fn set_faults(&self, on: bool) {
         let now = self.time();
@@ -607,12 +440,6 @@ impl Engine {
     pub(crate) fn elapsed(&self) -> u64 {
         self.time() - START
     }
-}
-
-#[derive(PartialEq, Eq)]
-enum Quiet {
-    GoesOn,
-    Stopped,
 }
 
 /// Returns a duration in its largest unit.

@@ -74,6 +74,7 @@
 mod campaign;
 mod chance;
 mod engine;
+mod explore;
 mod faults;
 mod program;
 mod shrink;
@@ -88,6 +89,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use procession::Pid;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -156,12 +158,26 @@ impl Sim {
     }
 
     /// Ends a process between two of its steps. Returns `true` if the process exists.
-    pub fn kill(&self, pid: procession::Pid) -> bool {
+    pub fn kill(&self, pid: Pid) -> bool {
         let killed = procession::sim::terminate(pid);
         if killed {
-            self.engine.note(|| "the program kills a process".to_owned());
+            self.engine.note(|| format!("the program kills {}", procession::sim::name(pid)));
         }
         killed
+    }
+
+    /// Lets the next step of a process panic before it begins. If the process waits, it is woken
+    /// for that. Returns `true` if the process exists.
+    ///
+    /// This panic is not a failure of the run, since the program has asked for it. No panic hook is
+    /// called.
+    pub fn panic(&self, pid: Pid) -> bool {
+        self.engine.let_panic(pid);
+        let exists = procession::sim::wake(pid);
+        if exists {
+            self.engine.note(|| format!("the program lets {} panic", procession::sim::name(pid)));
+        }
+        exists
     }
 
     /// Blocks the calling thread for some virtual time, like a call that waits in the system. The

@@ -23,6 +23,10 @@ use crate::{Sim, place};
 /// The virtual time that a scheduler has to shut down in.
 const SHUTDOWN: Duration = Duration::from_secs(60);
 
+/// The limit of processes, and of timers on each worker. With the usual limits a scheduler fills
+/// some megabytes of tables, which takes longer than a small program runs.
+const LIMIT: u32 = 1 << 18;
+
 /// The events of `Sim::sometimes`, with whether each has happened.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Mutex<BTreeMap<String, bool>>);
@@ -102,10 +106,14 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
 /// The main function of the first virtual thread.
 fn drive(sim: &Sim, setup: Setup, program: &Program, configure: &Configure) {
     let engine = &sim.engine;
-    let builder =
-        Scheduler::builder().worker_threads(setup.workers).max_threads(setup.threads).name("sim");
-    match configure(builder).build() {
-        Ok(scheduler) => {
+    let builder = Scheduler::builder()
+        .worker_threads(setup.workers)
+        .max_threads(setup.threads)
+        .max_processes(LIMIT)
+        .max_timers(LIMIT)
+        .name("sim");
+    match catch_unwind(AssertUnwindSafe(|| configure(builder).build())) {
+        Ok(Ok(scheduler)) => {
             let ran = catch_unwind(AssertUnwindSafe(|| program(sim.clone(), &scheduler)));
             if let Err(panic) = ran {
                 engine.fail_by_panic(message(&*panic));
@@ -113,10 +121,11 @@ fn drive(sim: &Sim, setup: Setup, program: &Program, configure: &Configure) {
             engine.finish();
             end(engine, &scheduler);
         }
-        Err(error) => {
+        Ok(Err(error)) => {
             let text = format!("the scheduler cannot be built: {error}");
             engine.fail_by_program(Kind::Always("Check::scheduler".into()), text);
         }
+        Err(panic) => engine.fail_by_panic(message(&*panic)),
     }
     engine.drop_local();
 }

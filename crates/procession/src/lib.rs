@@ -143,10 +143,30 @@ pub mod sim {
         EnteredSystem, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource, enter,
     };
 
+    /// Binds the calling thread to the processor that it runs on. Threads that it starts from now
+    /// on are bound to the same one.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn bind_to_one_processor() -> std::io::Result<()> {
+        crate::sys::Cpus::bind_to_one()
+    }
+
     /// Ends a process between two steps. Returns `true` if it exists.
     pub fn terminate(pid: crate::Pid) -> bool {
         crate::scheduler::reach::find(pid)
             .map(|slot| crate::process::wake::terminate(&slot))
             .is_some()
+    }
+
+    /// Names a process. Its scheduler is left out: the number of a scheduler differs between two
+    /// runs in one program.
+    pub fn name(pid: crate::Pid) -> String {
+        format!("process {}.{}", pid.slot(), pid.generation())
+    }
+
+    /// Lets a process have a step. Returns `true` if it exists.
+    pub fn wake(pid: crate::Pid) -> bool {
+        crate::scheduler::reach::find(pid).map(|slot| crate::process::wake::wake(&slot)).is_some()
     }
 }

@@ -291,9 +291,12 @@ impl World {
 pub(crate) struct ThreadFile(File);
 
 impl ThreadFile {
-    /// Opens the file, which takes a descriptor. Returns `None` if no descriptor is left or there
-    /// is no `/proc`.
+    /// Opens the file, which takes a descriptor. Returns `None` if no descriptor is left, there is
+    /// no `/proc`, or the thread is one of a simulated system.
     pub(crate) fn open(thread: u32) -> Option<Self> {
+        if os::here().is_some() {
+            return None;
+        }
         File::open(format!("/proc/self/task/{thread}/stat")).ok().map(Self)
     }
 
@@ -375,6 +378,23 @@ pub(crate) struct Cpus(rustix::thread::CpuSet);
 impl Cpus {
     /// The number of processors that can be named.
     pub(crate) const LIMIT: usize = rustix::thread::CpuSet::MAX_CPU;
+
+    /// Returns the number of processors that the program may use, at least 1.
+    pub(crate) fn available() -> usize {
+        match os::here() {
+            Some(os) => os.processors(),
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+
+    /// Binds the calling thread to the processor that it runs on. Threads that it starts from now
+    /// on are bound to the same one.
+    #[cfg(feature = "sim")]
+    pub(crate) fn bind_to_one() -> io::Result<()> {
+        let mut cpus = rustix::thread::CpuSet::new();
+        cpus.set(rustix::thread::sched_getcpu());
+        Ok(rustix::thread::sched_setaffinity(None, &cpus)?)
+    }
 
     /// Selects those of the given processors that this program may use, or returns `None` if there
     /// are none. All numbers must be below the limit.

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, Weak};
 
+use procession::Pid;
 use procession::sim::{Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource};
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -112,6 +113,12 @@ impl Os for Engine {
         (budget > 0).then_some(budget)
     }
 
+    fn panics(&self, process: Pid) -> bool {
+        let panicking = &mut self.state().panicking;
+        let told = panicking.iter().position(|&one| one == process);
+        told.map(|at| panicking.swap_remove(at)).is_some()
+    }
+
     fn activity(&self, thread: u32) -> Option<(u64, RunState)> {
         let now = self.time();
         let state = self.state();
@@ -128,6 +135,10 @@ impl Os for Engine {
             }
             Status::Ended => None,
         }
+    }
+
+    fn processors(&self) -> usize {
+        self.setup.workers
     }
 
     fn has_membarrier(&self) -> bool {

@@ -1,11 +1,20 @@
 //! The same seed, the same run.
 
+use std::process::Command;
+
 use procession_sim::{Check, Outcome, Strategy};
 
 use crate::counters;
 
-fn run(strategy: Strategy, workers: usize) -> Outcome {
-    Check::new().seeds(0..3).workers(workers..=workers).strategy(strategy).run(|sim| async move {
+/// The environment variable of a test program that is to print its outcomes.
+const CHILD: &str = "PROCESSION_SIM_TEST_CHILD";
+
+fn check(strategy: Strategy, workers: usize) -> Check {
+    Check::new().seeds(0..3).workers(workers..=workers).strategy(strategy)
+}
+
+fn run(check: Check) -> Outcome {
+    check.run(|sim| async move {
         let sum = counters(&sim, 8, 20).await;
         sim.always("each message is counted once", sum == 160);
     })
@@ -13,12 +22,50 @@ fn run(strategy: Strategy, workers: usize) -> Outcome {
 
 #[test]
 fn the_same_seed_is_the_same_run_with_any_number_of_workers() {
-    for workers in [1, 2, 4, 64] {
+    for (workers, times) in [(1, 3), (2, 3), (4, 3), (64, 20)] {
         for strategy in [Strategy::Portfolio, Strategy::Random, Strategy::Priorities] {
-            let first = run(strategy, workers);
-            for _ in 0..3 {
-                assert_eq!(run(strategy, workers), first, "{workers} workers, {strategy:?}");
+            let first = run(check(strategy, workers));
+            for _ in 0..times {
+                assert_eq!(run(check(strategy, workers)), first, "{workers} workers, {strategy:?}");
             }
         }
+    }
+}
+
+/// Goal: nothing that differs between two programs decides, such as an address, the number of a
+/// scheduler or of a thread, or what ran before. Method: this test runs itself in a child.
+#[test]
+fn the_same_seed_is_the_same_run_in_another_program() {
+    let outcomes = || {
+        let outcome = |workers| run(check(Strategy::Portfolio, workers));
+        format!("outcomes: {:?}", [1, 4, 64].map(outcome))
+    };
+    if std::env::var_os(CHILD).is_some() {
+        #[expect(clippy::print_stdout, reason = "the parent reads it")]
+        {
+            println!("{}", outcomes());
+        }
+        return;
+    }
+    let here = outcomes();
+    let test = "determinism::the_same_seed_is_the_same_run_in_another_program";
+    for length in [1, 3000] {
+        let child = Command::new(std::env::current_exe().expect("the system knows this program"))
+            .args(["--exact", test, "--nocapture"])
+            // Another length of the environment moves the stack.
+            .env(CHILD, "x".repeat(length))
+            .output()
+            .expect("the system starts a program");
+        let printed = String::from_utf8_lossy(&child.stdout);
+        assert!(printed.contains(&here), "here {here}, and in the child:\n{printed}");
+    }
+}
+
+#[test]
+fn several_runs_at_a_time_are_the_same_runs() {
+    let runs = |jobs| run(check(Strategy::Portfolio, 4).seeds(0..40).jobs(jobs));
+    let one = runs(1);
+    for jobs in [2, 3, 50] {
+        assert_eq!(runs(jobs), one, "{jobs} jobs");
     }
 }

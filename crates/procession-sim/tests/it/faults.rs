@@ -1,10 +1,12 @@
 //! Faults of the system, and what the scheduler promises with and without them.
 
 use procession_sync::atomic::Ordering::Relaxed;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use procession::time::Instant;
+use procession::{Context, Exit, Scheduler, coroutine};
 use procession_sim::{Check, Fault, Faults, Sim};
 use procession_sync::atomic::AtomicU32;
 
@@ -49,6 +51,37 @@ fn a_worker_that_blocks_is_replaced_in_time() {
         // 0.3 ms here.
         let limit = Duration::from_millis(14) * workers as u32;
         sim.always("a stalled worker is replaced within 14 ms", waited < limit);
+    });
+}
+
+#[test]
+fn a_scheduler_of_the_program_is_as_wide_as_the_simulated_machine() {
+    Check::new().seeds(0..3).workers(5..=5).run(|sim| async move {
+        let other = Scheduler::builder().build();
+        // The system may refuse the thread.
+        let width = other.as_ref().map_or(5, Scheduler::worker_threads);
+        sim.always("the real machine does not count", width == 5);
+    });
+}
+
+/// Goal: the fences of the simulated system work, so the process in the LIFO slot of a worker that
+/// blocks without a word is stolen in time.
+#[test]
+fn what_a_blocked_worker_has_woken_last_is_taken_over_in_time() {
+    let check = Check::new().seeds(0..20).workers(2..=4).faults(Faults::none());
+    check.scheduler(|builder| builder.max_threads(8)).run(|sim| async move {
+        let woken = procession::start(|mut cx: Context<Instant>| async move {
+            let sent = cx.recv().await.expect("it is sent");
+            Instant::now().saturating_duration_since(sent)
+        });
+        let (own, address) = (sim.clone(), woken.address().clone());
+        sim.settle().await;
+        procession::spawn(async move {
+            address.send(Instant::now()).expect("it lives");
+            own.block(Duration::from_secs(1));
+        });
+        let waited = woken.await.expect("it ends");
+        sim.always("it runs within 14 ms", waited < Duration::from_millis(14));
     });
 }
 
@@ -145,4 +178,74 @@ fn a_killed_process_ends() {
         let ended = child.await;
         sim.always("it was killed", matches!(ended, Err(procession::Exit::Killed)));
     });
+}
+
+#[test]
+fn a_process_that_is_to_panic_does_so_in_its_next_step() {
+    Check::new().seeds(0..30).run(|sim| async move {
+        let dropped = Arc::new(AtomicU32::new(0));
+        let kept = Count(Arc::clone(&dropped));
+        let child = sim.spawn(async move {
+            let _kept = kept;
+            pending::<()>().await;
+        });
+        if sim.choose(0..2) == 1 {
+            sim.settle().await;
+        }
+        sim.always("it exists", sim.panic(child.pid()));
+        let pid = child.pid();
+        let ended = child.await;
+        sim.always("it has panicked", matches!(ended, Err(Exit::Panicked(_))));
+        sim.always("its state is dropped", dropped.load(Relaxed) == 1);
+        sim.always("it does not exist any more", !sim.panic(pid));
+    });
+}
+
+#[test]
+fn a_process_that_lets_itself_panic_finishes_its_step() {
+    Check::new().seeds(0..30).run(|sim| async move {
+        let steps = Arc::new(AtomicU32::new(0));
+        let (own, counted) = (sim.clone(), Arc::clone(&steps));
+        let child = procession::start(|cx: Context<()>| async move {
+            own.panic(cx.pid());
+            counted.fetch_add(1, Relaxed);
+            procession::yield_now().await;
+            counted.fetch_add(1, Relaxed);
+        });
+        let ended = child.await;
+        sim.always("it has panicked", matches!(ended, Err(Exit::Panicked(_))));
+        sim.always("it had one step", steps.load(Relaxed) == 1);
+    });
+}
+
+#[test]
+fn a_coroutine_that_is_to_panic_is_unwound() {
+    // SAFETY: none of the coroutines holds, across a suspension, a thread-local pointer that is
+    // scoped to a frame.
+    let check = Check::new().scheduler(|builder| unsafe { builder.enable_coroutines() });
+    check.seeds(0..30).run(|sim| async move {
+        let dropped = Arc::new(AtomicU32::new(0));
+        let kept = Count(Arc::clone(&dropped));
+        let child = coroutine::spawn_coroutine(move |mut cx: coroutine::Context<()>| {
+            let _kept = kept;
+            cx.recv();
+        });
+        let child = child.expect("the system has stacks");
+        if sim.choose(0..2) == 1 {
+            sim.settle().await;
+        }
+        sim.always("it exists", sim.panic(child.pid()));
+        let ended = child.await;
+        sim.always("it has panicked", matches!(ended, Err(Exit::Panicked(_))));
+        sim.always("its stack is unwound", dropped.load(Relaxed) == 1);
+    });
+}
+
+/// Counts its drop.
+struct Count(Arc<AtomicU32>);
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_sim::{Check, Sim};
+use procession_sim::{Check, Faults, Sim};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
 
 /// Returns the report of a check that must fail.
@@ -85,6 +85,49 @@ fn a_panic_of_a_process_is_a_failure_unless_it_is_allowed() {
 fn a_panic_of_the_program_itself_is_a_failure() {
     let found = report(Check::new().allow_panics().seeds(0..1), |_| async { panic!("wrong") });
     assert!(found.contains("failed: panicked: wrong ("), "{found}");
+}
+
+#[test]
+fn a_scheduler_that_cannot_be_built_is_a_failure() {
+    let check = || Check::new().allow_panics().seeds(0..1);
+    let panics = report(check().scheduler(|_| panic!("no scheduler")), |_| async {});
+    assert!(panics.contains("failed: panicked: no scheduler ("), "{panics}");
+    let refused = report(check().scheduler(|builder| builder.max_timers(0)), |_| async {});
+    assert!(refused.contains("failed: the scheduler cannot be built: "), "{refused}");
+}
+
+/// Goal: the result does not depend on which run ends first. Method: a program that fails in two
+/// ways, of which one takes long.
+#[test]
+fn of_several_runs_at_a_time_the_lowest_seed_that_fails_is_reported() {
+    let found = |jobs, slow| {
+        let found = report(Check::new().jobs(jobs).faults(Faults::none()), move |sim| async move {
+            let chosen = sim.choose(0..8);
+            let yields = if chosen == slow { 20_000 } else { 0 };
+            for _ in 0..yields {
+                procession::yield_now().await;
+            }
+            sim.always("the choice is low", chosen < 6);
+        });
+        let (seed, _) = found.split_once(" failed: ").expect("a run fails");
+        seed.to_owned()
+    };
+    let one = found(1, 0);
+    for slow in [6, 7] {
+        assert_eq!(found(20, slow), one, "a choice of {slow} takes long");
+    }
+}
+
+#[test]
+fn at_least_one_seed_runs_however_short_the_time() {
+    let outcome = Check::new().time_limit(Duration::ZERO).run(|_| async {});
+    assert_eq!(outcome.seeds, 1);
+}
+
+#[test]
+#[should_panic = "cannot check without seeds"]
+fn a_check_without_seeds_is_refused() {
+    drop(Check::new().seeds(5..5));
 }
 
 #[test]

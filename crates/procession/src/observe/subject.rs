@@ -96,10 +96,9 @@ fn described(slot: &Slot) -> String {
     name(slot.pid(), label(slot).as_deref(), slot.location())
 }
 
-/// Names a process. Its scheduler is left out: the number of a scheduler differs between two runs
-/// in one program.
+/// Names a process, with its label and the place of its spawn.
 fn name(pid: crate::Pid, label: Option<&str>, location: &std::panic::Location<'_>) -> String {
     let file = location.file().rsplit('/').next().unwrap_or_default();
     let label = label.map(|label| format!("{label}, ")).unwrap_or_default();
-    format!("process {}.{} ({label}{file}:{})", pid.slot(), pid.generation(), location.line())
+    format!("{} ({label}{file}:{})", crate::sim::name(pid), location.line())
 }

@@ -11,7 +11,7 @@ use procession_sync::{Mutex, MutexGuard};
 
 use super::block::world;
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::sys::nanoseconds;
+use crate::sys::{Cpus, nanoseconds};
 
 /// The default number of objects that each shard keeps. It suffices for the objects that one worker
 /// uses by turns.
@@ -108,7 +108,7 @@ impl<T: Send + 'static> ObjectPoolBuilder<T> {
 
     /// Builds the pool, which is empty.
     pub fn build(self) -> ObjectPool<T> {
-        let shards = std::thread::available_parallelism().map_or(1, usize::from);
+        let shards = Cpus::available();
         let expiry = nanoseconds(self.expiry);
         ObjectPool(Arc::new(ObjectTiers {
             make: self.make,

@@ -528,9 +528,7 @@ impl Builder {
         let width = match (self.width, cpus) {
             (Some(width), _) => width,
             (None, Some(cpus)) => cpus.count().min(WIDTH_MAX),
-            (None, None) => {
-                std::thread::available_parallelism().map_or(1, usize::from).min(WIDTH_MAX)
-            }
+            (None, None) => Cpus::available().min(WIDTH_MAX),
         };
         OutOfRange::check("worker_threads", width, 1, WIDTH_MAX)?;
         let extra = if self.callers_drive { 0 } else { EXTRA_THREADS_DEFAULT };

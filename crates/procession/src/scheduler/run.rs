@@ -9,6 +9,8 @@ use crate::Exit;
 use crate::observe::trace;
 use crate::process::body::Step;
 use crate::process::slot::Ready;
+#[cfg(feature = "sim")]
+use crate::process::slot::Slot;
 use crate::process::state::{Duty, Seen};
 use crate::process::unwind::{guarded, is_dropped};
 use crate::process::wait_reason::Waiting;
@@ -47,11 +49,15 @@ impl LocalWorker {
         } else {
             let waker = waker::borrowed(slot);
             let mut task = TaskContext::from_waker(&waker);
-            // SAFETY: [running] this worker took the entry.
-            guarded(|| unsafe {
-                slot.with_body(|body| {
-                    body.as_mut().map_or(Step::Ended(None), |body| body.step(slot, &mut task))
-                })
+            guarded(|| {
+                #[cfg(feature = "sim")]
+                self.panic_if_told(slot);
+                // SAFETY: [running] this worker took the entry.
+                unsafe {
+                    slot.with_body(|body| {
+                        body.as_mut().map_or(Step::Ended(None), |body| body.step(slot, &mut task))
+                    })
+                }
             })
         };
         match step {
@@ -71,6 +77,15 @@ impl LocalWorker {
             Err(exit) => self.end_early(ready, seen, &exit),
         }
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Panics if a simulated system lets the step of this process panic. No hook is called: the
+    /// panic is what the program has asked for.
+    #[cfg(feature = "sim")]
+    fn panic_if_told(&self, slot: &Slot) {
+        if self.shared.world.simulated().is_some_and(|os| os.panics(slot.pid())) {
+            std::panic::resume_unwind(Box::new("the simulated system lets this step panic"));
+        }
     }
 
     /// Ends a process after a step in which it ended itself, and not normally.

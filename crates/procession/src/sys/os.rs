@@ -13,6 +13,8 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
 
+use crate::Pid;
+
 /// A value that lives as long as a simulated program.
 pub type SharedLocal = Arc<dyn Any + Send + Sync>;
 
@@ -71,9 +73,15 @@ pub trait Os: Send + Sync + fmt::Debug {
     /// the usual one.
     fn step(&self, worker: u32, subject: &dyn Subject) -> Option<u32>;
 
+    /// A worker is about to run a step of a process. Returns `true` if the step panics instead.
+    fn panics(&self, process: Pid) -> bool;
+
     /// Returns the processor time in nanoseconds that a thread has used, and its activity, or
     /// `None` if there is no such thread.
     fn activity(&self, thread: u32) -> Option<(u64, RunState)>;
+
+    /// Returns the number of processors, which is not 0.
+    fn processors(&self) -> usize;
 
     /// Returns `true` if the system has membarrier(2).
     fn has_membarrier(&self) -> bool;

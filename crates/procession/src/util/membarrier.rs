@@ -38,6 +38,11 @@ mod real {
         if let Some(there) = SIMULATED.get() {
             return there;
         }
+        are_in_system()
+    }
+
+    /// Returns `true` if the real system has these fences, and registers for them.
+    fn are_in_system() -> bool {
         static THERE: OnceLock<bool> = OnceLock::new();
         *THERE.get_or_init(system::register)
     }
@@ -49,9 +54,13 @@ mod real {
     }
 
     /// Replaces the answer of [`are_there`] on the calling thread. Returns the previous one.
+    ///
+    /// The fences stay real, since threads that are not simulated may use the same scheduler. They
+    /// are cheap in a simulation: no other thread of it runs, so no processor is interrupted. A
+    /// system without the fences cannot simulate them.
     #[cfg(feature = "sim")]
     pub(crate) fn simulate(there: Option<bool>) -> Option<bool> {
-        SIMULATED.replace(there)
+        SIMULATED.replace(there.map(|there| there && are_in_system()))
     }
 
     /// Passes the light fence, which costs nothing. It orders only together with the heavy fence.

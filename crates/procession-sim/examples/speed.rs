@@ -1,0 +1,77 @@
+//! Measures how many runs of a small program fit in a second. The program has 20 processes that
+//! send 200 messages, on 4 workers.
+//!
+//! `cargo run --release -p procession-sim --example speed -- 2000` runs 2000 seeds for each
+//! strategy.
+#![expect(clippy::print_stdout, reason = "an example shows its output")]
+
+use std::time::{Duration, Instant};
+
+use procession::Context;
+use procession_sim::{Check, Faults, Sim, Strategy};
+
+const RECEIVERS: u64 = 10;
+const SENDERS: u64 = 10;
+const MESSAGES: u64 = 20;
+
+async fn program(sim: Sim) {
+    let receivers: Vec<_> = (0..RECEIVERS)
+        .map(|_| {
+            procession::start(|mut cx: Context<u64>| async move {
+                let mut sum = 0;
+                for _ in 0..MESSAGES {
+                    sum += cx.recv().await.unwrap_or(0);
+                }
+                sum
+            })
+        })
+        .collect();
+    let addresses: Vec<_> = receivers.iter().map(|one| one.address().clone()).collect();
+    let senders: Vec<_> = (0..SENDERS)
+        .map(|sender| {
+            let addresses = addresses.clone();
+            sim.spawn(async move {
+                for message in 0..MESSAGES {
+                    let to = (sender + 3 * message) % RECEIVERS;
+                    addresses[to as usize].send(1).expect("the receiver lives");
+                    procession::yield_if_due().await;
+                }
+            })
+        })
+        .collect();
+    for sender in senders {
+        sender.await.expect("it ends");
+    }
+    drop(addresses);
+    let mut sum = 0;
+    for receiver in receivers {
+        sum += receiver.await.expect("it ends");
+    }
+    sim.always("each message arrives", sum == SENDERS * MESSAGES);
+}
+
+fn main() {
+    let seeds = std::env::args().nth(1).and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
+    let strategies =
+        [Strategy::Portfolio, Strategy::Random, Strategy::Priorities, Strategy::Uniform];
+    for faults in [Faults::none(), Faults::all()] {
+        for strategy in strategies {
+            let check = Check::new()
+                .seeds(0..seeds)
+                .workers(4..=4)
+                .strategy(strategy)
+                .faults(faults)
+                .time_limit(Duration::MAX);
+            #[expect(clippy::disallowed_methods, reason = "this measures real time")]
+            let began = Instant::now();
+            let outcome = check.run(program);
+            let took = began.elapsed().as_secs_f64();
+            println!(
+                "{strategy:?}, {}: {:.0} seeds/s, {} points a run",
+                if faults == Faults::none() { "no faults" } else { "all faults" },
+                seeds as f64 / took,
+                outcome.points / outcome.seeds,
+            );
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Quiet points, and failures.
+
+use std::sync::Weak;
+use std::task::Waker;
+
+use procession_sync::MutexGuard;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use super::{Engine, GRAIN, LEAPS, NEVER, State, TIMER_SLACK, duration};
+use crate::faults::Fault;
+use crate::story::Kind;
+
+#[derive(PartialEq, Eq)]
+pub(super) enum Quiet {
+    GoesOn,
+    Stopped,
+}
+
+impl Engine {
+    /// Handles a moment at which no thread can run.
+    pub(super) fn go_on_quietly<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Quiet {
+        let now = self.time();
+        if !state.is_any_coming() && !state.is_over {
+            let settling = std::mem::take(&mut state.settling);
+            let subjects = state.subjects.clone();
+            drop(state);
+            if let Some(law) = subjects.iter().find_map(|one| one.upgrade()?.broken_law()) {
+                return self.fail(Kind::Law, law);
+            }
+            if !settling.is_empty() {
+                for (flag, waker) in settling {
+                    flag.store(true, Relaxed);
+                    waker.wake();
+                }
+                return Quiet::GoesOn;
+            }
+            state = self.state();
+            let due = subjects
+                .iter()
+                .filter_map(|one| Some(one.upgrade()?.deadline()))
+                .min()
+                .unwrap_or(NEVER);
+            let until = state.earliest();
+            let slack = TIMER_SLACK + if self.is_coarse() { 2 * GRAIN } else { 0 };
+            if due != NEVER && until > due.max(now).saturating_add(slack) {
+                drop(state);
+                return self.fail(Kind::Law, "a timer is due, and no thread wakes for it".into());
+            }
+        }
+        let mut until = state.earliest();
+        if until == NEVER {
+            let left = state.alive();
+            if state.is_over || left == 0 {
+                drop(state);
+                self.stop(left);
+                return Quiet::Stopped;
+            }
+            let subjects = state.subjects.clone();
+            drop(state);
+            let waiting: Vec<_> =
+                subjects.iter().filter_map(Weak::upgrade).flat_map(|one| one.waiting()).collect();
+            let text = "all processes wait, and nothing is due".to_owned();
+            self.state().story.waiting = waiting;
+            return self.fail(Kind::Deadlock, text);
+        }
+        if let Some(leap) = state.fault(Fault::ClockLeap, &LEAPS) {
+            let (to, leap) = (until, leap);
+            until = until.saturating_add(leap);
+            state.story.tell(to, || format!("the clock leaps by {}", duration(leap)));
+        }
+        // Relaxed: the turn orders it.
+        self.now.fetch_max(until, Relaxed);
+        Quiet::GoesOn
+    }
+
+    /// Notes a failure, and lets the program end.
+    pub(super) fn fail(&self, kind: Kind, text: String) -> Quiet {
+        let mut state = self.state();
+        let waker = state.fail(kind, text, self.elapsed());
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+        Quiet::GoesOn
+    }
+
+    /// Notes a failure that the program itself has found.
+    pub(crate) fn fail_by_program(&self, kind: Kind, text: String) {
+        self.fail(kind, text);
+    }
+
+    pub(super) fn note_panics(&self) {
+        let panics = std::mem::take(&mut *self.panics.lock());
+        for (message, place) in panics {
+            if self.state().panics_fail {
+                self.fail(Kind::Panic(place), message);
+            }
+        }
+    }
+
+    /// Notes that the program itself has panicked. The hook knows the place.
+    pub(crate) fn fail_by_panic(&self, message: String) {
+        let noted = self.panics.lock().pop();
+        let place = noted.map(|(_, place)| place).unwrap_or_default();
+        self.fail(Kind::Panic(place), message);
+    }
+
+    /// Takes note of a panic on a virtual thread.
+    pub(crate) fn add_panic(&self, message: String, place: String) {
+        self.panics.lock().push((message, place));
+    }
+}
