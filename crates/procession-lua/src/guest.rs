@@ -13,7 +13,7 @@ use procession::Pid;
 use procession::machine::{Events, InitError, Process, Status, Yields};
 
 use self::running::{Ending, Running};
-use self::waits::Waits;
+use self::waits::Awaited;
 use crate::library::{self, Budget};
 use crate::program::Program;
 use crate::value::{self, Value};
@@ -95,7 +95,7 @@ impl Guest {
             .iter()
             .map(|argument| value::give(&lua, argument))
             .collect::<mlua::Result<MultiValue>>();
-        let waits = Waits::Ready(given.map_err(refused)?);
+        let waits = Awaited::Ready(given.map_err(refused)?);
         Ok(Running {
             lua,
             thread,
@@ -150,7 +150,7 @@ impl Process for Guest {
             let settle = inner.settles && (report.is_some() || running.budget.has_printed());
             running.ending =
                 Some(Ending { result, report, settle_out: settle, settle_err: settle });
-            running.waits = Waits::Ready(MultiValue::new());
+            running.waits = Awaited::Ready(MultiValue::new());
         }
         running.end(&self.program, yields)
     }

@@ -3,6 +3,7 @@
 //!
 //! `cargo run --release -p procession-sim --example speed -- 2000` runs 2000 seeds for each
 //! strategy.
+#![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::time::{Duration, Instant};
 

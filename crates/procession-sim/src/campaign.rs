@@ -227,7 +227,7 @@ impl Check {
             workers: (*self.workers.start(), *self.workers.end()),
             faults: self.faults,
             panics_fail: self.panics_fail,
-            patience: self.step_limit,
+            timeout: self.step_limit,
             seen: Arc::new(Seen::default()),
         };
         match self.replay.clone().or_else(|| std::env::var(REPLAY).ok()) {
@@ -239,10 +239,13 @@ impl Check {
     fn explore(&self, rules: &Rules) -> Result<Outcome, String> {
         let outcome = explore(rules, self.seeds.clone(), self.strategy, self.jobs, self.time_limit);
         match (outcome, rules.seen.missing()) {
-            (Err(Finding { seed, ran, again: Some(again) }), _) => {
-                Err(differing(seed, &ran, &again))
+            (Err(finding), _) => {
+                let Finding { seed, ran, again } = *finding;
+                Err(match again {
+                    Some(again) => differing(seed, &ran, &again),
+                    None => report(rules, seed, ran),
+                })
             }
-            (Err(Finding { seed, ran, again: None }), _) => Err(report(rules, seed, ran)),
             (Ok(outcome), Some(event)) => Err(format!(
                 "no run of {} did what some should: {event}\nTry more seeds, or a program that does \
                  it more often.",

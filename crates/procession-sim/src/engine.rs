@@ -243,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// Waits for ever, unless the thread has ended: the run is over, and it cannot go on.
+    /// Waits forever, unless the thread has ended: the run is over, and it cannot go on.
     fn rest(&self, me: usize, why: Why) {
         if why != Why::End {
             let turn = Arc::clone(&self.state().threads[me].turn);

@@ -49,7 +49,7 @@ pub(crate) fn explore(
     strategy: Strategy,
     jobs: usize,
     limit: Duration,
-) -> Result<Outcome, Finding> {
+) -> Result<Outcome, Box<Finding>> {
     let outcome = Outcome { seeds: 0, points: 0, hash: 0 };
     let progress = Mutex::new(Progress { seeds, outcome, finding: None });
     let search = Search { rules, strategy, began: now(), limit, progress };
@@ -63,7 +63,7 @@ pub(crate) fn explore(
         search.work();
     });
     let progress = search.progress.into_inner();
-    progress.finding.map_or(Ok(progress.outcome), Err)
+    progress.finding.map_or(Ok(progress.outcome), |finding| Err(Box::new(finding)))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a check is limited in real time")]

@@ -169,8 +169,8 @@ impl Sim {
     /// Lets the next step of a process panic before it begins. If the process waits, it is woken
     /// for that. Returns `true` if the process exists.
     ///
-    /// This panic is not a failure of the run, since the program has asked for it. The panic hook
-    /// is not called.
+    /// This panic is not a failure of the run, since the program has asked for it. No panic hook is
+    /// called.
     pub fn panic(&self, pid: Pid) -> bool {
         self.engine.let_panic(pid);
         let exists = procession::sim::wake(pid);

@@ -60,7 +60,7 @@ pub(crate) struct Rules {
     pub(crate) faults: Faults,
     pub(crate) panics_fail: bool,
     /// The real time without a point after which a step counts as endless.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) seen: Arc<Seen>,
 }
 
@@ -85,11 +85,11 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     let (program, configure) = (Arc::clone(&rules.program), Arc::clone(&rules.configure));
     let sim = Sim { engine: Arc::clone(&engine), seen: Arc::clone(&rules.seen) };
     let main = move || drive(&sim, setup, &*program, &*configure);
-    let left = engine.run(Box::new(main), rules.patience);
+    let left = engine.run(Box::new(main), rules.timeout);
     let (failure, chance, story) = engine.outcome();
     let stuck = left.as_ref().err().map(|thread| Failure {
         kind: Kind::Stuck,
-        text: format!("no point was passed for {:?} of real time, on {thread}", rules.patience),
+        text: format!("no point was passed for {:?} of real time, on {thread}", rules.timeout),
         after: engine.elapsed(),
     });
     Run {

@@ -263,7 +263,7 @@ where
 /// returns the output itself.
 ///
 /// ```
-/// use procession::{Context, Exit, spawn_fallible, start};
+/// use procession::{Context, Exit, SpawnOptions, start};
 ///
 /// async fn read(path: &str) -> std::io::Result<String> {
 ///     std::fs::read_to_string(path)
@@ -271,8 +271,8 @@ where
 ///
 /// procession::run(async {
 ///     let watcher = start(|mut cx: Context<()>| async move {
-///         let reader = spawn_fallible(read("/no/such/file"));
-///         let monitor = cx.monitor(reader.pid());
+///         let reader = SpawnOptions::new().monitor().spawn_fallible(read("/no/such/file"));
+///         let monitor = reader.monitor_ref().expect("it was asked for");
 ///         let exit = cx.down(monitor).await.map(|down| down.exit);
 ///         assert!(reader.await?.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound));
 ///         Ok::<_, Exit>(exit)
@@ -338,9 +338,9 @@ where
 
 /// Yields: everything that is ready on this worker runs before the process continues.
 pub async fn yield_now() {
-    let mut gave_way = false;
+    let mut yielded = false;
     poll_fn(|task| {
-        if std::mem::replace(&mut gave_way, true) {
+        if std::mem::replace(&mut yielded, true) {
             return Poll::Ready(());
         }
         crate::scheduler::budget::yield_step(task);
@@ -374,14 +374,14 @@ pub async fn yield_now() {
 /// assert_eq!(sum, 499_999_500_000);
 /// ```
 pub async fn yield_if_due() {
-    let mut gave_way = false;
+    let mut yielded = false;
     poll_fn(|task| {
-        if std::mem::take(&mut gave_way)
+        if std::mem::take(&mut yielded)
             || !current::is_replaced() && crate::scheduler::budget::charge(task)
         {
             return Poll::Ready(());
         }
-        gave_way = true;
+        yielded = true;
         crate::scheduler::budget::yield_step(task);
         Poll::Pending
     })

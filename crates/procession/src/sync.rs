@@ -36,7 +36,7 @@ use std::time::Duration;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-use crate::sync::wait_list::{Another, Place, Woken, wake};
+use crate::sync::wait_list::{Another, Place, ServedWaiters, wake};
 use crate::time;
 
 pub(crate) mod batch_semaphore;
@@ -549,7 +549,7 @@ impl Visitor<'_> {
     /// Arrives. Returns `true` if this completes the round.
     fn arrive(&mut self, task: &TaskContext<'_>) -> bool {
         let size = self.size;
-        let mut woken = Woken::default();
+        let mut woken = ServedWaiters::default();
         // Cloned here, and dropped outside the lock if it is not needed, since it may be user code.
         let mut waker = Some(task.waker().clone());
         self.listener.place = self.listener.bell.change(|ringing| {

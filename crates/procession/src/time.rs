@@ -135,17 +135,17 @@ impl TimerPlace {
     #[inline]
     fn note_earliest(self, shared: &Shared, earliest: bool, when: u64) {
         if earliest {
-            self.tell_of_earliest(shared, when);
+            self.rouse_sleeper(shared, when);
         }
     }
 
-    fn tell_of_earliest(self, shared: &Shared, when: u64) {
+    fn rouse_sleeper(self, shared: &Shared, when: u64) {
         let own = match self {
             Self::Seat(seat) => current::with_local(|local| {
                 let own = local.is_some_and(|local| {
                     std::ptr::eq(&*local.shared, shared) && local.seat == seat
                 });
-                own && !shared.clock.driver.must_tell(&shared.idle, seat)
+                own && !shared.clock.driver.must_nudge(&shared.idle, seat)
             }),
             Self::Outside => false,
         };

@@ -57,12 +57,12 @@ pub(super) async fn yields(scale: Scale) -> Outcome {
         let start = now();
         let run = move |_| {
             spawn(move |cx| {
-                let mut given_way = 0;
-                while given_way < each_yields {
+                let mut yields_done = 0;
+                while yields_done < each_yields {
                     cx.yield_now();
-                    given_way += 1;
+                    yields_done += 1;
                 }
-                given_way
+                yields_done
             })
         };
         let mut sum = 0;

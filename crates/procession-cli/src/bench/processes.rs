@@ -55,12 +55,12 @@ pub(super) async fn yields(scale: Scale) -> Outcome {
     let start = now();
     let spawn = |_| {
         rt::spawn(async move {
-            let mut given_way = 0;
-            while given_way < count {
+            let mut yields_done = 0;
+            while yields_done < count {
                 rt::yield_now().await;
-                given_way += 1;
+                yields_done += 1;
             }
-            given_way
+            yields_done
         })
     };
     let handles: Vec<_> = (0..processes).map(spawn).collect();

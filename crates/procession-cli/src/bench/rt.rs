@@ -68,7 +68,7 @@ pub(super) fn width() -> usize {
 
 /// The maximum duration of a workload: far more than any takes, even on a busy machine. A lost
 /// wake-up must be reported, not waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs `workload` as a process.
 pub(super) fn inside(
@@ -78,9 +78,9 @@ pub(super) fn inside(
     // A channel, because a join with a timeout would make the workers look at a timer.
     let (to_here, outcome) = mpsc::sync_channel(1);
     let process = scheduler.spawn(async move { to_here.send(workload.await) });
-    match outcome.recv_timeout(PATIENCE) {
+    match outcome.recv_timeout(TIMEOUT) {
         Ok(outcome) => outcome,
-        Err(RecvTimeoutError::Timeout) => Err(Failed::Late(PATIENCE)),
+        Err(RecvTimeoutError::Timeout) => Err(Failed::Late(TIMEOUT)),
         // The process has panicked.
         Err(RecvTimeoutError::Disconnected) => {
             Err(process.join().expect_err("it has sent nothing").into())

@@ -18,7 +18,7 @@ use super::figures::{Latencies, Sums};
 use super::service::{FAULT, WORK};
 
 /// A request that is not answered within this time is lost.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of an answer in bytes. The service sends neither a longer head nor a longer body.
 const ANSWER_MAX: usize = 4096;
 /// One request in this many asks for what panics.
@@ -102,9 +102,9 @@ impl Client {
             return open;
         }
         let connected = async {
-            let stream = TcpStream::connect_timeout(self.target, PATIENCE).await?;
+            let stream = TcpStream::connect_timeout(self.target, TIMEOUT).await?;
             stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
             Ok::<_, io::Error>(stream)
         };
         match connected.await {

@@ -77,7 +77,7 @@ impl Service {
     pub(super) fn start(
         listen: &str,
         max_threads: usize,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, TrialError> {
         let builder = Scheduler::builder().name("service").max_threads(max_threads);
         let scheduler = builder.on_exit(report_unexpected).build();
@@ -87,7 +87,7 @@ impl Service {
         let listener = scheduler.block_on(TcpListener::bind(listen)).map_err(cannot_bind)?;
         let address = listener.local_addr().map_err(cannot_bind)?;
         let (tells, begun) = mpsc::channel();
-        let tree = scheduler.block_on(tree(listener, tells, patience).start());
+        let tree = scheduler.block_on(tree(listener, tells, timeout).start());
         let tree = tree.map_err(|cause| TrialError::runtime("start the service", cause))?;
         Ok(Self { scheduler, address, begun, _tree: tree })
     }
@@ -109,12 +109,11 @@ fn report_unexpected(report: &ExitReport) {
 
 /// The tree ends in reverse order: first the acceptor of connections, then the open connections,
 /// then the counter that they ask.
-fn tree(listener: TcpListener, tells: Sender<Begun>, patience: Duration) -> Supervisor {
+fn tree(listener: TcpListener, tells: Sender<Begun>, timeout: Duration) -> Supervisor {
     let listener = Arc::new(listener);
     let counter = ChildSpec::new(COUNTER, move |cx| count(cx, tells.clone())).name(COUNTER);
     let connections = ChildSpec::supervisor(CONNECTIONS, Supervisor::dynamic()).name(CONNECTIONS);
-    let acceptor =
-        ChildSpec::new("acceptor", move |cx| accept(cx, Arc::clone(&listener), patience));
+    let acceptor = ChildSpec::new("acceptor", move |cx| accept(cx, Arc::clone(&listener), timeout));
     Supervisor::rest_for_one().child(counter).child(connections).child(acceptor)
 }
 
@@ -132,11 +131,11 @@ async fn count(mut cx: Context<Visit>, tells: Sender<Begun>) {
     let _ = tells.send(begun);
 }
 
-async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, patience: Duration) {
+async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, timeout: Duration) {
     let Some(connections) = whereis(CONNECTIONS).and_then(SupervisorRef::of) else {
         exit(Exit::failed("there is no supervisor of connections"))
     };
-    let template = Template::new(serve).label("connection").stop(Stop::Within(patience));
+    let template = Template::new(serve).label("connection").stop(Stop::Within(timeout));
     let mut cancelled = pin!(cx.cancelled());
     loop {
         let mut next = pin!(listener.accept());

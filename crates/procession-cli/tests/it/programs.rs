@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::procession;
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn program(arguments: &str) -> Command {
     let mut command = procession("run");
@@ -59,7 +59,7 @@ impl Server {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.1).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("the time is not zero");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("the time is not zero");
         stream
     }
 
@@ -355,8 +355,9 @@ fn written(name: &str, source: &str) -> String {
     path
 }
 
-/// More than a pipe holds, and less than a pipe and the buffers of an output hold.
-const FITS: &str = "for i = 1, 120 do print(string.rep('x', 999)) end";
+/// Prints more than a pipe holds, and less than a pipe and the buffer hold. A pipe holds 16 pages.
+/// A write may leave nearly half a page empty, so 33 kB may fill it. The buffer has 64 KiB.
+const FITS: &str = "for i = 1, 90 do print(string.rep('x', 999)) end";
 
 #[test]
 fn all_that_is_printed_arrives_in_order_before_the_exit() {

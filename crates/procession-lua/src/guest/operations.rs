@@ -14,7 +14,7 @@ use procession::{Pid, SpawnOptions};
 
 use super::Message;
 use super::running::Running;
-use super::waits::{Cancel, Helper, Waits};
+use super::waits::{Awaited, Cancel, Helper};
 use crate::library::Arguments;
 use crate::net::{self, Connection};
 use crate::output::Output;
@@ -36,7 +36,7 @@ pub(super) enum Served {
     /// The operation is done: the process continues with this value.
     Done(Value),
     /// The process waits.
-    Waits(Waits),
+    Waits(Awaited),
     /// The process waits for something to read, and has already recorded that.
     WaitsToRead,
     /// The process continues after all other processes that are ready.
@@ -52,8 +52,8 @@ impl Running {
         yields: &mut Yields<'_>,
     ) -> Result<Served, String> {
         Ok(match operation {
-            b"receive" => Served::Waits(Waits::Receive(deadline(arguments, 0)?)),
-            b"sleep" => Served::Waits(Waits::Sleep(
+            b"receive" => Served::Waits(Awaited::Receive(deadline(arguments, 0)?)),
+            b"sleep" => Served::Waits(Awaited::Sleep(
                 deadline(arguments, 0)?.ok_or("argument 1 must be a number of milliseconds")?,
             )),
             b"yield" => Served::Yields,
@@ -69,7 +69,7 @@ impl Running {
                     to,
                     Message::Call { from: yields.pid(), tag, value },
                 ));
-                Served::Waits(Waits::Answer { tag, monitor, until })
+                Served::Waits(Awaited::Answer { tag, monitor, until })
             }
             b"link" => {
                 yields.link(arguments.target(0)?);
@@ -95,7 +95,7 @@ impl Running {
                 let value = arguments.value(1)?;
                 self.tag += 1;
                 yields.command(id, self.tag, value);
-                Served::Waits(Waits::Done(self.tag, Cancel::Ignored, None))
+                Served::Waits(Awaited::Done(self.tag, Cancel::Ignored, None))
             }
             _ => return self.serve_files_and_sockets(operation, arguments, yields),
         })
@@ -165,7 +165,7 @@ impl Running {
             Some(read) => Ok(Served::Done(read.map_err(|error| error.to_string())?)),
             None if until.is_some_and(|until| until <= Instant::now()) => Err("timeout".to_owned()),
             None => {
-                self.waits = Waits::Read { tag: 0, connection, most, until, helper: None };
+                self.waits = Awaited::Read { tag: 0, connection, most, until, helper: None };
                 self.watch(yields)?;
                 Ok(Served::WaitsToRead)
             }
@@ -195,8 +195,9 @@ impl Running {
         let line = arguments.bytes(0)?;
         self.tag += 1;
         let turn = output.write(&line, || yields.completion(self.tag));
-        Ok(turn
-            .map_or(Served::Done(Value::Nil), |turn| Served::Waits(Waits::Output(self.tag, turn))))
+        Ok(turn.map_or(Served::Done(Value::Nil), |turn| {
+            Served::Waits(Awaited::Output(self.tag, turn))
+        }))
     }
 
     pub(super) fn blocking(
@@ -206,7 +207,7 @@ impl Running {
     ) -> Served {
         self.tag += 1;
         yields.perform(self.tag, BlockingWork::new(work));
-        Served::Waits(Waits::Done(self.tag, Cancel::Ignored, None))
+        Served::Waits(Awaited::Done(self.tag, Cancel::Ignored, None))
     }
 
     pub(super) fn in_helper<F>(
@@ -221,7 +222,7 @@ impl Running {
     {
         self.tag += 1;
         let helper = start_helper(yields, self.tag, act, work)?;
-        Ok(Served::Waits(Waits::Done(self.tag, cancel, Some(helper))))
+        Ok(Served::Waits(Awaited::Done(self.tag, cancel, Some(helper))))
     }
 }
 

@@ -9,7 +9,7 @@ use procession::machine::{Events, Status, WaitingFor, Yields};
 use procession::time::Instant;
 
 use super::operations::{Served, completed};
-use super::waits::{Received, Waits};
+use super::waits::{Awaited, Received};
 use super::{Failure, Message};
 use crate::library::{Arguments, Budget};
 use crate::program::Program;
@@ -26,7 +26,7 @@ pub(super) struct Running {
     pub(super) thread: Thread,
     pub(super) budget: Arc<Budget>,
     pub(super) inbox: VecDeque<Received>,
-    pub(super) waits: Waits,
+    pub(super) waits: Awaited,
     /// The last tag that was given to an operation.
     pub(super) tag: u64,
     /// The timer that is set, and the time at which it fires. There is at most one.
@@ -67,11 +67,11 @@ impl Running {
                 self.inbox.push_back(Received::Call(from, tag, value));
             }
             Event::Message(Message::Answer { tag, value }) => {
-                if let Waits::Answer { tag: wanted, monitor, .. } = self.waits
+                if let Awaited::Answer { tag: wanted, monitor, .. } = self.waits
                     && wanted == tag
                 {
                     yields.demonitor(monitor);
-                    self.waits = Waits::Ready(self.given(Ok(value))?);
+                    self.waits = Awaited::Ready(self.given(Ok(value))?);
                 }
             }
             Event::Message(Message::Done { tag, result }) => self.done(tag, result, yields)?,
@@ -84,8 +84,8 @@ impl Running {
             }
             Event::Cancel => self.cancelled = true,
             Event::Down(down) => match self.waits {
-                Waits::Answer { monitor, .. } if monitor == down.monitor => {
-                    self.waits = Waits::Ready(self.given(Err(down.exit.to_string().into()))?);
+                Awaited::Answer { monitor, .. } if monitor == down.monitor => {
+                    self.waits = Awaited::Ready(self.given(Err(down.exit.to_string().into()))?);
                 }
                 _ => self.inbox.push_back(Received::Ended(
                     Some(down.pid),
@@ -108,17 +108,17 @@ impl Running {
         yields: &Yields<'_>,
     ) -> Result<(), Failure> {
         match &self.waits {
-            Waits::Done(wanted, ..) | Waits::Output(wanted, _) if *wanted == tag => {
-                self.waits = Waits::Ready(self.given(result)?);
+            Awaited::Done(wanted, ..) | Awaited::Output(wanted, _) if *wanted == tag => {
+                self.waits = Awaited::Ready(self.given(result)?);
             }
-            Waits::Read { tag: wanted, connection, most, .. } if *wanted == tag => {
+            Awaited::Read { tag: wanted, connection, most, .. } if *wanted == tag => {
                 // Read here the bytes that the wait was for. If a cancel comes before the process
                 // continues, they are not lost.
                 let read = result.and_then(|_| {
                     Ok(connection.try_read(*most).transpose().map_err(|error| error.to_string())?)
                 });
                 match read.transpose() {
-                    Some(read) => self.waits = Waits::Ready(self.given(read)?),
+                    Some(read) => self.waits = Awaited::Ready(self.given(read)?),
                     // The wake-up was spurious.
                     None => self.watch(yields)?,
                 }
@@ -148,7 +148,7 @@ impl Running {
             // The hook yields no value. Inside of a coroutine that becomes `nil`.
             let operation = match yielded.pop_front() {
                 None | Some(mlua::Value::Nil) => {
-                    self.waits = Waits::Ready(MultiValue::new());
+                    self.waits = Awaited::Ready(MultiValue::new());
                     return Ok(Status::Continue);
                 }
                 Some(mlua::Value::String(operation)) => operation.as_bytes().to_vec(),
@@ -159,14 +159,14 @@ impl Running {
                 }
             };
             match self.serve(&operation, &Arguments(yielded), program, yields) {
-                Ok(Served::Done(value)) => self.waits = Waits::Ready(self.given(Ok(value))?),
+                Ok(Served::Done(value)) => self.waits = Awaited::Ready(self.given(Ok(value))?),
                 Ok(Served::Waits(waits)) => self.waits = waits,
                 Ok(Served::WaitsToRead) => {}
                 Ok(Served::Yields) => {
-                    self.waits = Waits::Ready(self.given(Ok(Value::Nil))?);
+                    self.waits = Awaited::Ready(self.given(Ok(Value::Nil))?);
                     return Ok(Status::Continue);
                 }
-                Err(cause) => self.waits = Waits::Ready(self.given(Err(cause.into()))?),
+                Err(cause) => self.waits = Awaited::Ready(self.given(Err(cause.into()))?),
             }
         }
         Ok(Status::Continue)
@@ -179,7 +179,7 @@ impl Running {
         yields: &mut Yields<'_>,
     ) -> Result<Status<Value>, Failure> {
         let (out, err) = (&program.inner().out, &program.inner().err);
-        while matches!(self.waits, Waits::Ready(_))
+        while matches!(self.waits, Awaited::Ready(_))
             && let Some(ending) = &mut self.ending
         {
             self.tag += 1;
@@ -194,10 +194,10 @@ impl Running {
                 break;
             };
             if let Some(turn) = turn {
-                self.waits = Waits::Output(tag, turn);
+                self.waits = Awaited::Output(tag, turn);
             }
         }
-        match self.ending.take_if(|_| matches!(self.waits, Waits::Ready(_))) {
+        match self.ending.take_if(|_| matches!(self.waits, Awaited::Ready(_))) {
             Some(ending) => ending.result.map(Status::Done),
             None => Ok(Status::Wait(WaitingFor::Either)),
         }

@@ -27,7 +27,7 @@ pub(super) enum Received {
 
 /// The condition that a process waits for.
 #[derive(Debug)]
-pub(super) enum Waits {
+pub(super) enum Awaited {
     /// None: the process continues with these values.
     Ready(MultiValue),
     Receive(Option<Instant>),
@@ -76,8 +76,8 @@ impl Running {
     pub(super) fn ready(&mut self, yields: &mut Yields<'_>) -> Result<Option<MultiValue>, Failure> {
         let now = Instant::now();
         let given = match &mut self.waits {
-            Waits::Ready(given) => Some(std::mem::take(given)),
-            Waits::Receive(until) => {
+            Awaited::Ready(given) => Some(std::mem::take(given)),
+            Awaited::Receive(until) => {
                 let until = *until;
                 match self.inbox.pop_front() {
                     Some(received) => Some(self.received(received)?),
@@ -90,13 +90,13 @@ impl Running {
                     None => self.wait_until(until, now, yields),
                 }
             }
-            &mut Waits::Sleep(until) => {
+            &mut Awaited::Sleep(until) => {
                 match until <= now || self.is_ended(Cancel::Ends { limited: true }) {
                     true => Some(self.given(Ok(Value::Boolean(until <= now)))?),
                     false => self.wait_until(Some(until), now, yields),
                 }
             }
-            &mut Waits::Answer { until, monitor, .. } => {
+            &mut Awaited::Answer { until, monitor, .. } => {
                 match until.is_some_and(|until| until <= now) {
                     true => {
                         yields.demonitor(monitor);
@@ -105,12 +105,12 @@ impl Running {
                     false => self.wait_until(until, now, yields),
                 }
             }
-            &mut Waits::Done(_, cancel, _) => match self.is_ended(cancel) {
+            &mut Awaited::Done(_, cancel, _) => match self.is_ended(cancel) {
                 true => Some(self.given(Err("cancelled".into()))?),
                 false => None,
             },
-            Waits::Output(..) => None,
-            &mut Waits::Read { until, .. } => {
+            Awaited::Output(..) => None,
+            &mut Awaited::Read { until, .. } => {
                 match self.is_ended(Cancel::Ends { limited: until.is_some() }) {
                     true => Some(self.given(self.last_read())?),
                     false => None,
@@ -131,7 +131,7 @@ impl Running {
     /// Reads bytes that had arrived when the cancel came, but had not been seen yet.
     pub(super) fn last_read(&self) -> Result<Value, Box<str>> {
         match &self.waits {
-            Waits::Read { connection, most, .. } => match connection.try_read(*most) {
+            Awaited::Read { connection, most, .. } => match connection.try_read(*most) {
                 Some(read) => read.map_err(|error| error.to_string().into()),
                 None => Err("cancelled".into()),
             },
@@ -142,7 +142,7 @@ impl Running {
     /// Starts to wait until there may be something to read.
     pub(super) fn watch(&mut self, yields: &Yields<'_>) -> Result<(), String> {
         self.tag += 1;
-        let Waits::Read { tag, connection, until, helper, .. } = &mut self.waits else {
+        let Awaited::Read { tag, connection, until, helper, .. } = &mut self.waits else {
             return Ok(());
         };
         *tag = self.tag;

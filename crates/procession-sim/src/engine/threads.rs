@@ -61,8 +61,8 @@ impl Engine {
     /// Runs `main` as the first virtual thread, and waits until all have ended or cannot go on.
     ///
     /// # Errors
-    /// The name of the running thread, if no point was passed for `patience`.
-    pub(crate) fn run(&self, main: ThreadBody, patience: Duration) -> Result<Leftover, String> {
+    /// The name of the running thread, if no point was passed for `timeout`.
+    pub(crate) fn run(&self, main: ThreadBody, timeout: Duration) -> Result<Leftover, String> {
         self.launch("main".into(), main).map_err(|error| format!("main: {error}"))?;
         let turn = Arc::clone(&self.state().threads[0].turn);
         turn.give();
@@ -72,7 +72,7 @@ impl Engine {
             if let Some(left) = *left {
                 return Ok(left);
             }
-            let (again, is_late) = self.stopped.wait_timeout(left, patience);
+            let (again, is_late) = self.stopped.wait_timeout(left, timeout);
             left = again;
             // Relaxed: a number that grows while anything happens.
             let points = self.points.load(Relaxed);

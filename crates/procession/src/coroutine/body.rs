@@ -264,7 +264,7 @@ where
                 Attempt::Elsewhere | Attempt::PutOff => return Step::GoesOn,
                 Attempt::Waits => {
                     slot.note_waiting(Waiting::STACK);
-                    return Step::Waits(slot.waiting().wait_for());
+                    return Step::Waits(slot.waiting().wait_phase());
                 }
                 Attempt::Refused(exit) => {
                     self.finish(slot, Err(exit.clone()));
@@ -280,7 +280,7 @@ where
         let resumed = coroutine.resume(());
         drop(resuming);
         match resumed {
-            Resumed::Suspended(Out::Waits) => Step::Waits(slot.waiting().wait_for()),
+            Resumed::Suspended(Out::Waits) => Step::Waits(slot.waiting().wait_phase()),
             Resumed::Suspended(Out::Stuck) => {
                 self.end(slot, Exit::Killed);
                 Step::ended(Exit::Killed)

@@ -16,7 +16,7 @@ use crate::mailbox::event::Event;
 use crate::process::body::{Body, Queued, Step, System};
 use crate::process::outcome::Outcome;
 use crate::process::slot::{Mailbox, Slot};
-use crate::process::state::WaitFor;
+use crate::process::state::WaitPhase;
 use crate::process::unwind::{DropGuarded, drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::relations::links;
@@ -510,7 +510,7 @@ impl<P: Process> MachineBody<P> {
             slot.note_waiting(Waiting::COMPLETION);
         }
         if waiting_for == WaitingFor::Completions {
-            return Step::Waits(WaitFor::Others);
+            return Step::Waits(WaitPhase::Blocked);
         }
         let Some(mailbox) = slot.mailbox_checked::<P::Message>() else {
             unreachable!("[typed] the slot was made for this process")
@@ -519,7 +519,7 @@ impl<P: Process> MachineBody<P> {
             return Step::GoesOn;
         }
         slot.note_waiting(Waiting::MESSAGE);
-        Step::Waits(WaitFor::Messages)
+        Step::Waits(WaitPhase::Idle)
     }
 }
 

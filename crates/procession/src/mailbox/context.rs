@@ -214,13 +214,16 @@ impl<M: Send + 'static> Context<M> {
     /// monitors. A monitor of this process itself is never answered.
     ///
     /// ```
-    /// use procession::{Context, Exit, spawn, start};
+    /// use procession::{Context, Exit, start};
     ///
     /// procession::run(async {
     ///     let watcher = start(|mut cx: Context<()>| async move {
-    ///         let worker = spawn(async { panic!("broken") });
+    ///         let worker = start(|mut cx: Context<()>| async move {
+    ///             cx.recv().await;
+    ///             panic!("broken")
+    ///         });
     ///         let monitor = cx.monitor(worker.pid());
-    ///         drop(worker);
+    ///         worker.send(()).expect("it waits for it");
     ///         cx.down(monitor).await.map(|down| down.exit)
     ///     });
     ///     assert_eq!(watcher.await, Ok(Some(Exit::Panicked("broken".into()))));

@@ -69,7 +69,7 @@ where
                     _ => Step::Ended(None),
                 }
             }
-            Poll::Pending => Step::Waits(slot.waiting().wait_for()),
+            Poll::Pending => Step::Waits(slot.waiting().wait_phase()),
         }
     }
 

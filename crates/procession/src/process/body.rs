@@ -29,7 +29,7 @@ use std::task::Context as TaskContext;
 use crate::Exit;
 use crate::machine::value::CommandResult;
 use crate::process::slot::Slot;
-use crate::process::state::WaitFor;
+use crate::process::state::WaitPhase;
 use crate::relations::signal::Signal;
 use crate::time::armed::Armed;
 
@@ -49,7 +49,7 @@ pub(crate) enum System {
 /// The result of a step.
 pub(crate) enum Step {
     /// The process waits.
-    Waits(WaitFor),
+    Waits(WaitPhase),
     /// The process is ready again.
     GoesOn,
     /// The process has ended, and its result is in the body. `None` is [`Exit::Normal`]. Any other
@@ -60,7 +60,7 @@ pub(crate) enum Step {
 // A tag and a word in every variant, so that it is returned in registers. A value written byte by
 // byte and read whole stalls on the stores (a tenth of `co_yield_1`).
 const _: () = assert!(
-    size_of::<Step>() == 2 * size_of::<usize>() && size_of::<WaitFor>() == size_of::<usize>()
+    size_of::<Step>() == 2 * size_of::<usize>() && size_of::<WaitPhase>() == size_of::<usize>()
 );
 
 impl Step {

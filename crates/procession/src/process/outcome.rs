@@ -28,12 +28,13 @@ use crate::process::exit::Exit;
 /// the output itself, so the error keeps its type:
 ///
 /// ```
-/// use procession::{Context, Exit, start};
+/// use procession::{Context, Exit, SpawnOptions, start};
 ///
 /// procession::run(async {
 ///     let watcher = start(|mut cx: Context<()>| async move {
-///         let reader = start(|_: Context<()>| async { "many".parse::<u32>() });
-///         let monitor = cx.monitor(reader.pid());
+///         let options = SpawnOptions::new().monitor();
+///         let reader = options.start(|_: Context<()>| async { "many".parse::<u32>() });
+///         let monitor = reader.monitor_ref().expect("it was asked for");
 ///         let down = cx.down(monitor).await;
 ///         (down.map(|down| down.exit), reader.await)
 ///     });

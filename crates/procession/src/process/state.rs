@@ -119,35 +119,25 @@ pub(crate) mod mutation {
     pub(crate) const LOOK_BEFORE_TAKE: u8 = 5;
 }
 
-/// The duty of the caller of a wake-up.
+/// The duty of the caller of a transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Wake {
-    /// The process became `ACTIVE`: put it into a run queue.
+pub(crate) enum Duty {
+    /// The process is `ACTIVE` and has no entry: put it into a run queue.
     Enqueue,
     /// Nothing.
     Nothing,
 }
 
-/// The result of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum WaitOutcome {
-    /// The process waits. A wake-up will queue it.
-    Parked,
-    /// The process was woken meanwhile. The caller puts it into a run queue.
-    Enqueue,
-}
-
-/// The kind of wait of a process, as its phase records it. It is as wide as the pointer that a
+/// The phase of a process that waits. It is as wide as the pointer that a
 /// [`Step`](crate::process::body::Step) may hold instead, so that such a step is a tag and a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum WaitFor {
-    /// Not for messages.
-    Others,
-    /// For messages, perhaps among others.
-    Messages,
+pub(crate) enum WaitPhase {
+    /// Waits, but not for messages.
+    Blocked,
+    /// Waits for messages, perhaps among others.
+    Idle,
 }
 
 /// The phase of a process, as snapshots show it.
@@ -281,36 +271,36 @@ impl<const MUTATION: u8> State<MUTATION> {
     }
 
     #[inline]
-    pub(crate) fn wake(&self) -> Wake {
+    pub(crate) fn wake(&self) -> Duty {
         self.raise(0)
     }
 
-    pub(crate) fn cancel(&self) -> Wake {
+    pub(crate) fn cancel(&self) -> Duty {
         self.raise(CANCEL)
     }
 
-    pub(crate) fn terminate(&self) -> Wake {
+    pub(crate) fn terminate(&self) -> Duty {
         self.raise(TERMINATE)
     }
 
     /// Cancels a process that a cancel drops.
-    pub(crate) fn cancel_by_drop(&self) -> Wake {
+    pub(crate) fn cancel_by_drop(&self) -> Duty {
         self.raise(CANCEL | TERMINATE)
     }
 
     #[inline]
-    fn raise(&self, flag: u32) -> Wake {
+    fn raise(&self, flag: u32) -> Duty {
         let mut old = self.word.load(Relaxed);
         // Each failure means that another event was ordered first.
         loop {
             if flag == CANCEL | TERMINATE && old & TERMINATE != 0 {
                 // The first of the two decides with which exit the process ends.
-                return Wake::Nothing;
+                return Duty::Nothing;
             }
             let (new, wake) = match old & PHASE {
-                ACTIVE => (old | flag | WOKEN, Wake::Nothing),
-                BLOCKED | IDLE => (old & !PHASE | ACTIVE | flag, Wake::Enqueue),
-                _ => return Wake::Nothing,
+                ACTIVE => (old | flag | WOKEN, Duty::Nothing),
+                BLOCKED | IDLE => (old & !PHASE | ACTIVE | flag, Duty::Enqueue),
+                _ => return Duty::Nothing,
             };
             if MUTATION == mutation::WAKE_WITHOUT_CAS {
                 self.word.store(new, Release);
@@ -351,27 +341,27 @@ impl<const MUTATION: u8> State<MUTATION> {
         self.note_step(false);
     }
 
-    /// Ends a step of a process that waits.
+    /// Ends a step of a process that waits. If it was woken meanwhile, the caller queues it.
     #[inline]
-    pub(crate) fn wait(&self, wait_for: WaitFor) -> WaitOutcome {
-        let phase = match wait_for {
-            WaitFor::Others => BLOCKED,
-            WaitFor::Messages => IDLE,
+    pub(crate) fn wait(&self, phase: WaitPhase) -> Duty {
+        let phase = match phase {
+            WaitPhase::Blocked => BLOCKED,
+            WaitPhase::Idle => IDLE,
         };
         self.note_step(false);
         let mut old = self.word.load(Relaxed);
         if MUTATION == mutation::WAIT_WITHOUT_LOOKING {
             self.word.store(old & !(PHASE | WOKEN) | phase, Release);
-            return WaitOutcome::Parked;
+            return Duty::Nothing;
         }
         while old & WOKEN == 0 {
             // Ordering: Release pairs with the Acquire of `raise`, and so of the next `start`.
             match self.word.compare_exchange_weak(old, old & !PHASE | phase, AcqRel, Relaxed) {
-                Ok(_) => return WaitOutcome::Parked,
+                Ok(_) => return Duty::Nothing,
                 Err(now) => old = now,
             }
         }
-        WaitOutcome::Enqueue
+        Duty::Enqueue
     }
 
     /// Ends a process that has left its result in the body. Returns whether a handle takes the

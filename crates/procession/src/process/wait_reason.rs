@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::process::state::WaitFor;
+use crate::process::state::WaitPhase;
 
 /// The reasons for which a process waits. There may be several at once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -57,8 +57,8 @@ impl Waiting {
         self.0 & other.0 != 0
     }
 
-    pub(crate) fn wait_for(self) -> WaitFor {
-        if self.has(Self::MESSAGE) { WaitFor::Messages } else { WaitFor::Others }
+    pub(crate) fn wait_phase(self) -> WaitPhase {
+        if self.has(Self::MESSAGE) { WaitPhase::Idle } else { WaitPhase::Blocked }
     }
 
     /// Returns `true` if the process waits for messages.

@@ -2,7 +2,7 @@
 
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Ready, Slot};
-use crate::process::state::{State, Wake};
+use crate::process::state::{Duty, State};
 use crate::scheduler::current;
 use crate::scheduler::current::Origin;
 
@@ -21,7 +21,7 @@ pub(crate) fn cancel(slot: &Slot) {
 }
 
 /// Returns the event of the state protocol that a cancel of this process is.
-pub(crate) fn cancellation(slot: &Slot) -> fn(&State) -> Wake {
+pub(crate) fn cancellation(slot: &Slot) -> fn(&State) -> Duty {
     match slot.kind().on_cancel {
         OnCancel::Ask => State::cancel,
         OnCancel::Drop => State::cancel_by_drop,
@@ -34,11 +34,11 @@ pub(crate) fn terminate(slot: &Slot) {
 
 /// Applies an event to the state of a process, and queues the process if that makes it ready.
 #[inline]
-fn bring(slot: &Slot, event: impl FnOnce(&State) -> Wake) {
+fn bring(slot: &Slot, event: impl FnOnce(&State) -> Duty) {
     // Stopped before the process is seen as ready. Otherwise the test clock could move on while no
     // worker can run it.
     let _stopped = slot.shared().stop_clock();
-    if event(&slot.state) == Wake::Enqueue {
+    if event(&slot.state) == Duty::Enqueue {
         #[expect(
             unsafe_code,
             reason = "the right to queue a process is what the state protocol hands out"

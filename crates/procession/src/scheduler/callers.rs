@@ -49,7 +49,7 @@ impl Shared {
 
     /// Wakes the threads that wait until all is idle, because the last worker has parked.
     #[cold]
-    pub(crate) fn tell_all_idle(&self) {
+    pub(crate) fn wake_idle_waiters(&self) {
         self.callers.unpark_idle_watchers();
         if self.callers.drive {
             self.seat(SeatId(0)).parker.unpark();

@@ -228,7 +228,7 @@ impl<const MUTATION: u8> Driver<MUTATION> {
 
     /// `SetFence`, by the worker in `seat`, which has set a timer of its own. Returns `true` if it
     /// must go on as a thread that is not a worker.
-    pub(crate) fn must_tell(&self, idle: &Idle, seat: SeatId) -> bool {
+    pub(crate) fn must_nudge(&self, idle: &Idle, seat: SeatId) -> bool {
         if MUTATION != mutation::SET_WITHOUT_FENCE {
             fence(SeqCst);
         }
@@ -387,8 +387,11 @@ mod models {
             };
             // Relaxed: as a heap's `next`.
             heap.store(5, Relaxed);
-            let owed =
-                if driver.must_tell(idle, SeatId(0)) { driver.timer_set(5) } else { Owed::Nothing };
+            let owed = if driver.must_nudge(idle, SeatId(0)) {
+                driver.timer_set(5)
+            } else {
+                Owed::Nothing
+            };
             // Without a driver, it wakes the worker that it finds.
             let woken = owed == Owed::Wake && idle.claim_one() == Some(SeatId(1));
             let kept = other.join().expect("the other does not panic");

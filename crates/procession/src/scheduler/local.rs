@@ -150,7 +150,7 @@ pub(crate) struct BoundTurns {
     /// Set if a bound process has run since this worker last found nothing.
     pub(crate) had_any: Cell<bool>,
     /// The number of times in a row that it has then looked for another and found none.
-    pub(crate) looked_in_vain: Cell<u32>,
+    pub(crate) fruitless_looks: Cell<u32>,
 }
 
 /// The state of the search in the queues of other workers.
@@ -203,7 +203,7 @@ pub(crate) struct Parking {
 
 impl Parking {
     /// Makes the next look at a full LIFO slot come soon. Called when none is full.
-    pub(crate) fn reset_patience(&self) {
+    pub(crate) fn reset_timeout(&self) {
         self.timeout.set(NEXT_AGE);
     }
 

@@ -46,10 +46,10 @@ const RETIRE_AGAIN: u64 = 100_000_000;
 impl LocalWorker {
     /// Returns the time until which to park at most because a running worker's LIFO slot is full
     /// and must be looked at again.
-    fn next_slots_until(&self) -> u64 {
+    fn lifo_slots_until(&self) -> u64 {
         let full = self.shared.all_seats().any(|seat| !seat.next.look().is_null());
         if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
-            self.parking.reset_patience();
+            self.parking.reset_timeout();
             return NEVER;
         }
         let timeout = self.parking.take_timeout();
@@ -61,8 +61,8 @@ impl LocalWorker {
     fn nap(&self) -> Option<u64> {
         let shared = &*self.shared;
         let naps = self.parking.naps.get();
-        let in_vain = !self.parking.useful.replace(false) && self.search.rounds.get() == 1;
-        if !in_vain || naps == NAPS || shared.world.is_test() || !shared.idle.is_another_awake() {
+        let fruitless = !self.parking.useful.replace(false) && self.search.rounds.get() == 1;
+        if !fruitless || naps == NAPS || shared.world.is_test() || !shared.idle.is_another_awake() {
             self.parking.naps.set(0);
             return None;
         }
@@ -80,12 +80,12 @@ impl LocalWorker {
             return false;
         }
         let bound = &shared.seat(self.seat).bound;
-        let in_vain = self.bound.looked_in_vain.get();
+        let fruitless = self.bound.fruitless_looks.get();
         let looks =
-            if in_vain % LONG_LOOK_EVERY == LONG_LOOK_EVERY - 1 { LOOKS_LONG } else { LOOKS };
+            if fruitless % LONG_LOOK_EVERY == LONG_LOOK_EVERY - 1 { LOOKS_LONG } else { LOOKS };
         for look in 0..looks {
             if !bound.is_empty() {
-                self.bound.looked_in_vain.set(0);
+                self.bound.fruitless_looks.set(0);
                 return true;
             }
             // This worker may still count as searching, in which case no other is woken for what is
@@ -95,7 +95,7 @@ impl LocalWorker {
             }
             shared.world.spin_loop();
         }
-        self.bound.looked_in_vain.set(in_vain.wrapping_add(1));
+        self.bound.fruitless_looks.set(fruitless.wrapping_add(1));
         false
     }
 
@@ -108,11 +108,11 @@ impl LocalWorker {
         let mut napping = nap.map(|_| shared.idle.nap());
         self.tidy_up();
         if shared.idle.announce(self.seat, self.search.is_on.replace(false)) {
-            shared.tell_all_idle();
+            shared.wake_idle_waiters();
         }
         shared.note_end_at_leisure();
         let nap_until = nap.map_or(NEVER, |nap| shared.world.now().saturating_add(nap));
-        let mut look_again = nap_until.min(self.next_slots_until());
+        let mut look_again = nap_until.min(self.lifo_slots_until());
         let mut retire_at = self.retire_at(stay);
         let not_before = self.firing.not_before();
         loop {

@@ -11,7 +11,7 @@ use crate::process::body::Step;
 use crate::process::slot::Ready;
 #[cfg(feature = "sim")]
 use crate::process::slot::Slot;
-use crate::process::state::{Seen, WaitOutcome};
+use crate::process::state::{Duty, Seen};
 use crate::process::unwind::{guarded, is_dropped};
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
@@ -61,9 +61,9 @@ impl LocalWorker {
             })
         };
         match step {
-            Ok(Step::Waits(wait_for)) if !self.step.yields.get() => {
+            Ok(Step::Waits(wait_phase)) if !self.step.yields.get() => {
                 self.step.process.set(None);
-                if slot.state.wait(wait_for) == WaitOutcome::Enqueue {
+                if slot.state.wait(wait_phase) == Duty::Enqueue {
                     self.push_continued(ready);
                 }
             }

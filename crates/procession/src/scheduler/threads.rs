@@ -126,7 +126,7 @@ impl Shared {
         let only = if keeps { current::thread_number() } else { 0 };
         let left = self.idle.leave(seat, for_callers, only);
         if left.all_parked {
-            self.tell_all_idle();
+            self.wake_idle_waiters();
         }
         if !for_callers
             && !self.seat(seat).bound.is_empty()
@@ -159,7 +159,7 @@ mod tests {
     /// Goal: while a thread is about to leave its seat, the seat counts as one for which a thread
     /// can be started. Method: the test is the only worker, and takes and leaves two seats.
     #[test]
-    fn who_asks_while_a_thread_leaves_waits_for_its_seat() {
+    fn a_request_while_a_thread_leaves_waits_for_its_seat() {
         let builder = Scheduler::builder().worker_threads(1).max_threads(2).test_clock();
         let scheduler = builder.build().expect("it starts no thread");
         let shared = scheduler.shared();

@@ -32,7 +32,7 @@
 //! ## Checked by
 //! `models::hand_over_against_cancel`, `models::release_against_acquire` and their canaries.
 
-use crate::sync::wait_list::{Another, Place, Waiters, Who, Woken, look};
+use crate::sync::wait_list::{Another, Place, ServedWaiters, WaitList, Waiter, look};
 use crate::util::biased_lock::Lock;
 
 /// The defects that canary models plant, one at a time.
@@ -49,7 +49,7 @@ pub(crate) mod mutation {
 #[derive(Debug)]
 struct SemaphoreState {
     free: usize,
-    waiters: Waiters<usize>,
+    waiters: WaitList<usize>,
     closed: bool,
 }
 
@@ -74,8 +74,8 @@ impl SemaphoreState {
     }
 
     /// `Grant`.
-    fn grant(&mut self) -> Woken {
-        let mut granted = Woken::default();
+    fn grant(&mut self) -> ServedWaiters {
+        let mut granted = ServedWaiters::default();
         while self.waiters.front().is_some_and(|&wanted| wanted <= self.free) {
             if let Some((waiter, wanted)) = self.waiters.serve(|&mut wanted| wanted) {
                 self.free -= wanted;
@@ -88,7 +88,7 @@ impl SemaphoreState {
 
 impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
     pub(crate) fn new(free: usize) -> Self {
-        Self(Lock::new(SemaphoreState { free, waiters: Waiters::new(), closed: false }))
+        Self(Lock::new(SemaphoreState { free, waiters: WaitList::new(), closed: false }))
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut SemaphoreState) -> R) -> R {
@@ -112,7 +112,7 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
                     Some(Entry::Granted)
                 } else {
                     let waker = another.take()?;
-                    Some(Entry::Waits(state.waiters.push(Who::Alone(waker), wanted)))
+                    Some(Entry::Waits(state.waiters.push(Waiter::Alone(waker), wanted)))
                 }
             });
             if let Some(entry) = entry {
@@ -138,7 +138,7 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
     }
 
     /// Gives permits back, and returns the waiters that have them now.
-    pub(crate) fn release(&self, permits: usize) -> Woken {
+    pub(crate) fn release(&self, permits: usize) -> ServedWaiters {
         self.change(|state| {
             state.free = state.free.saturating_add(permits).min(PERMITS_MAX);
             state.grant()
@@ -147,7 +147,7 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
 
     /// Removes a waiter. Returns its waker, to be dropped outside the lock, and the waiters to
     /// wake.
-    pub(crate) fn cancel(&self, place: Place) -> (Option<Who>, Woken) {
+    pub(crate) fn cancel(&self, place: Place) -> (Option<Waiter>, ServedWaiters) {
         self.change(|state| {
             let was_served = state.waiters.is_served(&place);
             let (wanted, own) = state.waiters.remove(place);
@@ -159,10 +159,10 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
     }
 
     /// Closes the semaphore, and returns all waiters.
-    pub(crate) fn close(&self) -> Woken {
+    pub(crate) fn close(&self) -> ServedWaiters {
         self.change(|state| {
             state.closed = true;
-            let mut refused = Woken::default();
+            let mut refused = ServedWaiters::default();
             while let Some((waiter, ())) = state.waiters.serve(|wanted| *wanted = REFUSED) {
                 refused.push(waiter);
             }

@@ -41,7 +41,7 @@
 
 use std::task::Waker;
 
-use crate::sync::wait_list::{Another, Place, Waiters, Who, Woken, look};
+use crate::sync::wait_list::{Another, Place, ServedWaiters, WaitList, Waiter, look};
 use crate::util::biased_lock::Lock;
 
 /// The defects that canary models plant, one at a time.
@@ -70,7 +70,7 @@ impl Notice {
 #[derive(Debug)]
 pub(crate) struct Ringing<S> {
     pub(crate) about: S,
-    waiters: Waiters<Notice>,
+    waiters: WaitList<Notice>,
     came: u64,
 }
 
@@ -78,17 +78,17 @@ impl<S> Ringing<S> {
     /// `Enlist`.
     pub(crate) fn enlist(&mut self, waker: Waker) -> Place {
         self.came += 1;
-        self.waiters.push(Who::Alone(waker), Notice(self.came))
+        self.waiters.push(Waiter::Alone(waker), Notice(self.came))
     }
 
     /// Serves the waiter that has waited longest.
-    pub(crate) fn ring_one(&mut self) -> Option<Who> {
+    pub(crate) fn ring_one(&mut self) -> Option<Waiter> {
         self.pass_on(Notice(self.came))
     }
 
     /// Serves all waiters.
-    pub(crate) fn ring_all(&mut self) -> Woken {
-        let mut rung = Woken::default();
+    pub(crate) fn ring_all(&mut self) -> ServedWaiters {
+        let mut rung = ServedWaiters::default();
         while let Some((waiter, ())) = self.waiters.serve(|notice| *notice = Notice::FOR_ALL) {
             rung.push(waiter);
         }
@@ -97,14 +97,14 @@ impl<S> Ringing<S> {
 
     /// Removes a waiter. Returns its notice if it was served, or else its waker, to be dropped
     /// outside the lock.
-    pub(crate) fn leave(&mut self, place: Place) -> Result<Notice, Option<Who>> {
+    pub(crate) fn leave(&mut self, place: Place) -> Result<Notice, Option<Waiter>> {
         let was_served = self.waiters.is_served(&place);
         let (notice, own) = self.waiters.remove(place);
         if was_served { Ok(notice) } else { Err(own) }
     }
 
     /// `PassOn`.
-    fn pass_on(&mut self, given: Notice) -> Option<Who> {
+    fn pass_on(&mut self, given: Notice) -> Option<Waiter> {
         self.waiters.front().filter(|first| first.0 <= given.0)?;
         self.waiters.serve(|notice| *notice = given).map(|(waiter, ())| waiter)
     }
@@ -116,7 +116,7 @@ pub(crate) struct Bell<S = (), const MUTATION: u8 = { mutation::SOUND }>(Lock<Ri
 
 impl<S, const MUTATION: u8> Bell<S, MUTATION> {
     pub(crate) fn new(about: S) -> Self {
-        Self(Lock::new(Ringing { about, waiters: Waiters::new(), came: 0 }))
+        Self(Lock::new(Ringing { about, waiters: WaitList::new(), came: 0 }))
     }
 
     /// Runs `change` as one critical section.
@@ -125,16 +125,14 @@ impl<S, const MUTATION: u8> Bell<S, MUTATION> {
     }
 
     /// Changes what the bell is about, and serves all waiters if `change` returns `true`.
-    pub(crate) fn ring_all_if(&self, change: impl FnOnce(&mut S) -> bool) -> Woken {
+    pub(crate) fn ring_all_if(&self, change: impl FnOnce(&mut S) -> bool) -> ServedWaiters {
         if cfg!(procession_loom) && MUTATION == 1 {
             let rings = self.change(|ringing| change(&mut ringing.about));
-            return if rings { self.change(Ringing::ring_all) } else { Woken::default() };
+            return if rings { self.change(Ringing::ring_all) } else { ServedWaiters::default() };
         }
-        self.change(
-            |ringing| {
-                if change(&mut ringing.about) { ringing.ring_all() } else { Woken::default() }
-            },
-        )
+        self.change(|ringing| {
+            if change(&mut ringing.about) { ringing.ring_all() } else { ServedWaiters::default() }
+        })
     }
 
     /// Returns the notice of a waiter that was served, and frees its place.
@@ -149,12 +147,12 @@ impl<S, const MUTATION: u8> Bell<S, MUTATION> {
     }
 
     /// Removes a waiter; see [`Ringing::leave`].
-    pub(crate) fn leave(&self, place: Place) -> Result<Notice, Option<Who>> {
+    pub(crate) fn leave(&self, place: Place) -> Result<Notice, Option<Waiter>> {
         self.change(|ringing| ringing.leave(place))
     }
 
     /// Passes on a notice that was not acted on. Returns the waiter that has it now, to be woken.
-    pub(crate) fn pass_on(&self, notice: Notice) -> Option<Who> {
+    pub(crate) fn pass_on(&self, notice: Notice) -> Option<Waiter> {
         if notice == Notice::FOR_ALL || cfg!(procession_loom) && MUTATION == 2 {
             return None;
         }

@@ -43,7 +43,7 @@ use procession_sync::atomic::Ordering::{Acquire, Release};
 use crate::sync::bell::{Bell, Ringing};
 #[cfg(all(test, procession_loom))]
 use crate::sync::wait_list::Place;
-use crate::sync::wait_list::Woken;
+use crate::sync::wait_list::ServedWaiters;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -133,7 +133,7 @@ impl<const MUTATION: u8> TokenNode<MUTATION> {
     }
 
     /// Cancels the node and its descendants. Returns the waiters, to be woken.
-    pub(crate) fn cancel(self: &Arc<Self>) -> Vec<Woken> {
+    pub(crate) fn cancel(self: &Arc<Self>) -> Vec<ServedWaiters> {
         let (mut visited, mut woken) = (Vec::new(), Vec::new());
         let mut next = vec![Arc::clone(self)];
         while let Some(node) = next.pop() {
@@ -153,8 +153,8 @@ impl<const MUTATION: u8> TokenNode<MUTATION> {
     }
 
     /// `Mark`. Returns the children and the waiters.
-    fn mark(&self) -> (Vec<Arc<Self>>, Woken) {
-        let mut early = Woken::default();
+    fn mark(&self) -> (Vec<Arc<Self>>, ServedWaiters) {
+        let mut early = ServedWaiters::default();
         if cfg!(procession_loom) && MUTATION == 1 {
             early = self.bell.change(Ringing::ring_all);
         }
@@ -162,7 +162,7 @@ impl<const MUTATION: u8> TokenNode<MUTATION> {
             let branch = &mut ringing.about;
             let is_known = cfg!(procession_loom) && MUTATION == 3 && branch.is_cancelled;
             if branch.is_settled || is_known {
-                return (Vec::new(), Woken::default());
+                return (Vec::new(), ServedWaiters::default());
             }
             branch.is_cancelled = true;
             // Ordering: Release pairs with the Acquire of `is_cancelled`.

@@ -113,14 +113,14 @@ impl<const MUTATION: u8> Choice<MUTATION> {
 }
 
 /// A waiter in a list.
-pub(crate) enum Who {
+pub(crate) enum Waiter {
     /// Waits for this alone.
     Alone(Waker),
     /// Waits for this as one arm of a select.
     Arm(Arc<Choice>, u32),
 }
 
-impl Who {
+impl Waiter {
     /// Returns `true` if the waiter may be served; for a select, only once. Called under the lock
     /// of the list.
     fn claim(&self) -> bool {
@@ -147,16 +147,16 @@ impl Who {
     }
 }
 
-impl fmt::Debug for Who {
+impl fmt::Debug for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Who(..)")
+        f.write_str("Waiter(..)")
     }
 }
 
 /// Wakes the waiter that was served, if there is one.
 #[cfg(not(procession_loom))]
 #[inline]
-pub(crate) fn wake(waiter: Option<Who>) {
+pub(crate) fn wake(waiter: Option<Waiter>) {
     if let Some(waiter) = waiter {
         waiter.wake();
     }
@@ -165,10 +165,10 @@ pub(crate) fn wake(waiter: Option<Who>) {
 /// Waiters that were served and must be woken outside the lock.
 #[derive(Debug, Default)]
 #[must_use]
-pub(crate) struct Woken(SmallVec<Who>);
+pub(crate) struct ServedWaiters(SmallVec<Waiter>);
 
-impl Woken {
-    pub(crate) fn push(&mut self, waiter: Who) {
+impl ServedWaiters {
+    pub(crate) fn push(&mut self, waiter: Waiter) {
         self.0.push(waiter);
     }
 
@@ -176,7 +176,7 @@ impl Woken {
     #[cfg(not(procession_loom))]
     #[inline]
     pub(crate) fn wake(mut self) {
-        self.0.drain().for_each(Who::wake);
+        self.0.drain().for_each(Waiter::wake);
     }
 }
 
@@ -238,7 +238,7 @@ pub(crate) struct Place(u32);
 
 /// The state of a waiter.
 pub(crate) enum Looked<T> {
-    Served(T),
+    ServedWaiters(T),
     Waits(Place),
     /// The waiter waits, and its waker must be prepared.
     Unprepared(Place),
@@ -253,7 +253,7 @@ pub(crate) fn look<T>(
 ) -> Option<T> {
     loop {
         match look(place.take()?, another) {
-            Looked::Served(content) => return Some(content),
+            Looked::ServedWaiters(content) => return Some(content),
             Looked::Waits(waiting) => {
                 *place = Some(waiting);
                 return None;
@@ -275,7 +275,7 @@ struct Node<T> {
     before: u32,
     after: u32,
     /// `None` if the waiter was served or the node is free.
-    waiter: Option<Who>,
+    waiter: Option<Waiter>,
     content: Option<T>,
 }
 
@@ -285,7 +285,7 @@ struct Node<T> {
 /// result.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Waiters<T> {
+pub(crate) struct WaitList<T> {
     /// First in memory, too, since often only this field is read.
     first: u32,
     last: u32,
@@ -295,13 +295,13 @@ pub(crate) struct Waiters<T> {
     nodes: Vec<Node<T>>,
 }
 
-impl<T> Waiters<T> {
+impl<T> WaitList<T> {
     pub(crate) fn new() -> Self {
         Self { nodes: Vec::new(), free: NOWHERE, first: NOWHERE, last: NOWHERE, used: 0 }
     }
 
     /// Appends a waiter to the queue.
-    pub(crate) fn push(&mut self, waiter: Who, content: T) -> Place {
+    pub(crate) fn push(&mut self, waiter: Waiter, content: T) -> Place {
         let place = if self.free == NOWHERE {
             self.nodes.push(Node {
                 before: self.last,
@@ -350,7 +350,7 @@ impl<T> Waiters<T> {
     /// Serves the first waiter that may be served: changes its content, and returns it to be woken.
     /// A waiter that may not be served has been chosen in another list, and is unlinked.
     #[inline]
-    pub(crate) fn serve<R>(&mut self, serve: impl FnOnce(&mut T) -> R) -> Option<(Who, R)> {
+    pub(crate) fn serve<R>(&mut self, serve: impl FnOnce(&mut T) -> R) -> Option<(Waiter, R)> {
         while self.first != NOWHERE {
             let place = self.first;
             self.unlink(place);
@@ -375,7 +375,7 @@ impl<T> Waiters<T> {
         let mut place = self.first;
         while let Some(node) = self.nodes.get(place as usize) {
             match &node.waiter {
-                Some(Who::Arm(choice, _)) => {
+                Some(Waiter::Arm(choice, _)) => {
                     if own.is_none_or(|own| !Arc::ptr_eq(own, choice)) && choice.chosen().is_none()
                     {
                         return true;
@@ -397,7 +397,7 @@ impl<T> Waiters<T> {
     /// Observes the state of a waiter, and frees its node if it was served.
     pub(crate) fn look(&mut self, place: Place, another: &mut Another<'_>) -> Looked<T> {
         if self.is_served(&place) {
-            Looked::Served(self.remove(place).0)
+            Looked::ServedWaiters(self.remove(place).0)
         } else if self.renew(&place, another) {
             Looked::Waits(place)
         } else {
@@ -408,7 +408,9 @@ impl<T> Waiters<T> {
     /// Makes sure that a waiter that waits alone wakes the present task. Returns `false` if its
     /// waker must be prepared first.
     pub(crate) fn renew(&mut self, place: &Place, another: &mut Another<'_>) -> bool {
-        let Some(Who::Alone(waker)) = &mut self.nodes[place.0 as usize].waiter else { return true };
+        let Some(Waiter::Alone(waker)) = &mut self.nodes[place.0 as usize].waiter else {
+            return true;
+        };
         if waker.will_wake(another.waker) {
             return true;
         }
@@ -419,7 +421,7 @@ impl<T> Waiters<T> {
 
     /// Frees a node. Returns its content, and the waiter if it was not served. The caller drops
     /// both outside the lock.
-    pub(crate) fn remove(&mut self, place: Place) -> (T, Option<Who>) {
+    pub(crate) fn remove(&mut self, place: Place) -> (T, Option<Waiter>) {
         let place = place.0;
         if self.nodes[place as usize].waiter.is_some() {
             self.unlink(place);
@@ -474,15 +476,15 @@ mod tests {
     use std::sync::Arc;
     use std::task::Waker;
 
-    use super::{Choice, PLACES_KEPT, Waiters, Who};
+    use super::{Choice, PLACES_KEPT, WaitList, Waiter};
 
-    fn alone() -> Who {
-        Who::Alone(Waker::noop().clone())
+    fn alone() -> Waiter {
+        Waiter::Alone(Waker::noop().clone())
     }
 
     #[test]
     fn the_first_to_come_is_the_first_to_be_served() {
-        let mut waiters = Waiters::new();
+        let mut waiters = WaitList::new();
         let places: Vec<_> = (0..5).map(|number| waiters.push(alone(), number)).collect();
         let mut places = places.into_iter();
         let (first, second) = (places.next().expect("five"), places.next().expect("five"));
@@ -500,9 +502,9 @@ mod tests {
 
     #[test]
     fn a_select_that_chose_elsewhere_is_passed_over() {
-        let mut waiters = Waiters::new();
+        let mut waiters = WaitList::new();
         let choice = Arc::new(Choice::new(Waker::noop().clone()));
-        let arm = waiters.push(Who::Arm(Arc::clone(&choice), 0), 0);
+        let arm = waiters.push(Waiter::Arm(Arc::clone(&choice), 0), 0);
         let _other = waiters.push(alone(), 1);
         assert!(waiters.has_other(Some(&choice)));
         assert!(choice.claim(1));
@@ -513,7 +515,7 @@ mod tests {
 
     #[test]
     fn places_of_a_crowd_are_given_back() {
-        let mut waiters = Waiters::new();
+        let mut waiters = WaitList::new();
         let places: Vec<_> =
             (0..10 * PLACES_KEPT).map(|number| waiters.push(alone(), number)).collect();
         for (number, place) in places.into_iter().enumerate() {

@@ -73,8 +73,7 @@ pub trait Os: Send + Sync + fmt::Debug {
     /// the usual one.
     fn step(&self, worker: u32, subject: &dyn Subject) -> Option<u32>;
 
-    /// A worker is about to run a step of a process. Returns `true` if the step is to panic
-    /// instead.
+    /// A worker is about to run a step of a process. Returns `true` if the step panics instead.
     fn panics(&self, process: Pid) -> bool;
 
     /// Returns the processor time in nanoseconds that a thread has used, and its activity, or

@@ -289,7 +289,7 @@ fn a_send_can_be_taken_back() {
 }
 
 #[test]
-fn patience_ends_a_wait_and_loses_nothing() {
+fn a_timeout_ends_a_wait_and_loses_nothing() {
     driven().block_on(async {
         let (sender, receiver) = channel::bounded(1);
         let hour = Duration::from_secs(3600);
@@ -400,7 +400,7 @@ fn waiting_shows_in_the_snapshot() {
 }
 
 #[test]
-fn sending_gives_way_once_the_budget_is_spent() {
+fn sending_yields_once_the_budget_is_spent() {
     driven().block_on(async {
         let (sender, receiver) = channel::unbounded();
         let seen = Arc::new(procession_sync::Mutex::new(Vec::new()));

@@ -16,7 +16,7 @@ use procession::{
 };
 use std::thread;
 
-use crate::scene::{PATIENCE, assert_conserved, driven, panic_quietly, soon, threaded};
+use crate::scene::{TIMEOUT, assert_conserved, driven, panic_quietly, soon, threaded};
 
 /// The ways to end a process from outside, with the resulting exit.
 fn ends() -> [(fn(&Scheduler, Pid), Exit); 2] {
@@ -244,7 +244,7 @@ fn a_machine_that_refuses_to_start_ends_for_processes_that_found_it_by_its_name(
             address.send(1).expect("its mailbox is open");
             go.send(()).expect("it waits");
             assert!(spawner.join().expect("it does not panic"), "it refused");
-            let told = watcher.join_timeout(PATIENCE).expect("every monitor and link is answered");
+            let told = watcher.join_timeout(TIMEOUT).expect("every monitor and link is answered");
             assert_eq!(told, Ok((Some(exit.clone()), exit, Some(Exit::NoProcess))));
             assert!(!address.is_alive());
             assert!(address.send(2).expect_err("it has ended").is_ended());
@@ -328,7 +328,7 @@ fn relations_made_by_the_drop_of_a_detached_result_are_settled() {
             }
             let end = if keeps_address { end.clone() } else { Ok(true) };
             assert_eq!(
-                late.join_timeout(PATIENCE).expect("it is ended"),
+                late.join_timeout(TIMEOUT).expect("it is ended"),
                 end,
                 "keeps_address: {keeps_address}"
             );
@@ -388,7 +388,7 @@ fn a_context_that_is_polled_at_the_end_receives_nothing_and_leaves_nothing() {
             drop(detached);
             go.send(()).expect("it waits");
             assert!(soon(&told), "there is nothing to receive");
-            assert!(scheduler.block_on(scheduler.shutdown(PATIENCE)).is_empty(), "it has ended");
+            assert!(scheduler.block_on(scheduler.shutdown(TIMEOUT)).is_empty(), "it has ended");
             assert_eq!(Arc::strong_count(&idle), 1, "its waker is not kept");
         }
     }
@@ -407,7 +407,7 @@ fn a_wait_for_the_cancel_of_another_process_is_refused() {
     let cx = soon(&given);
     let own = Arc::clone(&cx);
     let other = scheduler.spawn(async move { own.cancelled().await });
-    let refused = other.join_timeout(PATIENCE).expect("it would never be woken");
+    let refused = other.join_timeout(TIMEOUT).expect("it would never be woken");
     assert_eq!(refused, Err(Exit::Panicked("a process waits for its own cancel only".into())));
     owner.cancel();
     assert_eq!(owner.join(), Ok(()));

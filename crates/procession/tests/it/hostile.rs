@@ -36,7 +36,7 @@ use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
 use std::thread;
 
-use crate::scene::{PATIENCE, assert_conserved, driven, panic_quietly, soon, threaded};
+use crate::scene::{TIMEOUT, assert_conserved, driven, panic_quietly, soon, threaded};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -352,7 +352,7 @@ fn waits_in_a_destructor_of_a_thread_local() {
         });
         assert_eq!(soon(&answer), 2);
         let handle = scheduler.spawn(async { 3 });
-        assert_eq!(handle.join_timeout(PATIENCE).expect("the seat for callers is free"), Ok(3));
+        assert_eq!(handle.join_timeout(TIMEOUT).expect("the seat for callers is free"), Ok(3));
         assert_works(&scheduler);
     }
 }

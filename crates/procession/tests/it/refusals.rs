@@ -55,12 +55,26 @@ struct NoSpace;
 const SPARE: u64 = 32 << 20;
 
 impl NoSpace {
+    /// Begins once the watchdog of the scheduler has its stack: a stack that is mapped between the
+    /// two looks at the address space would exceed the limit.
     fn begin() -> Self {
+        while !Self::has_watchdog() {
+            std::thread::yield_now();
+        }
         let stated = std::fs::read_to_string("/proc/self/statm").expect("there is a /proc");
         let pages = stated.split(' ').next().and_then(|pages| pages.parse::<u64>().ok());
         let used = pages.expect("it begins with a number") * rustix::param::page_size() as u64;
         Self::set(Some(used + SPARE));
         Self
+    }
+
+    /// Returns `true` if the thread of a watchdog runs. The system keeps 15 bytes of its name.
+    fn has_watchdog() -> bool {
+        let threads = std::fs::read_dir("/proc/self/task").expect("there is a /proc");
+        threads.filter_map(Result::ok).any(|thread| {
+            std::fs::read_to_string(thread.path().join("comm"))
+                .is_ok_and(|name| name.starts_with("watch-"))
+        })
     }
 
     fn set(current: Option<u64>) {

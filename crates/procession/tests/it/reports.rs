@@ -21,7 +21,7 @@ use procession::{
 };
 use procession_sync::Mutex;
 
-use crate::scene::{PATIENCE, panic_quietly, threaded};
+use crate::scene::{TIMEOUT, panic_quietly, threaded};
 
 /// The name of the variable that makes this program the child of a test.
 const CHILD: &str = "PROCESSION_TEST_REPORTS";
@@ -225,7 +225,7 @@ fn the_hook_has_run_before_anyone_learns_of_the_end_and_may_use_the_runtime() {
             SpawnOptions::new().on(&scheduler).name("one").spawn(async { panic_quietly("broken") });
         let pid = fails.pid();
         let _: Result<(), _> = fails.join();
-        let seen = heard.recv_timeout(PATIENCE).expect("the hook spawned");
+        let seen = heard.recv_timeout(TIMEOUT).expect("the hook spawned");
         assert_eq!(seen, (pid, Some(pid), Some(pid)));
     }
 }
@@ -374,7 +374,7 @@ fn a_burst_is_a_few_lines_and_a_count() {
         for fails in fail {
             let _: Result<(), _> = fails.await;
         }
-        drop(scheduler.shutdown(PATIENCE).await);
+        drop(scheduler.shutdown(TIMEOUT).await);
     });
     std::process::exit(0);
 }
@@ -447,7 +447,7 @@ fn a_standard_error_without_a_reader_loses_lines_and_nothing_else() {
     for _ in 0..20 {
         let _: Result<(), _> = scheduler.spawn(async { panic_quietly("broken") }).join();
     }
-    scheduler.block_on(async { drop(scheduler.shutdown(PATIENCE).await) });
+    scheduler.block_on(async { drop(scheduler.shutdown(TIMEOUT).await) });
     say("all ended");
 }
 
@@ -622,7 +622,7 @@ fn with_the_panic_hook_a_panic_of_a_destructor_that_ends_nothing_is_printed() {
     while scheduler.snapshot().spawned != scheduler.snapshot().ended {
         procession_sync::thread::yield_now();
     }
-    assert!(scheduler.block_on(scheduler.shutdown(PATIENCE)).is_empty());
+    assert!(scheduler.block_on(scheduler.shutdown(TIMEOUT)).is_empty());
 }
 
 #[test]
@@ -681,7 +681,7 @@ fn a_writer_that_was_idle_writes_again() {
         let _: Result<(), _> = scheduler.spawn(async { panic_quietly("broken") }).join();
         let start = now();
         while threads() > 0 {
-            assert!(now() - start < PATIENCE, "the thread does not end");
+            assert!(now() - start < TIMEOUT, "the thread does not end");
             procession_sync::thread::yield_now();
         }
     }

@@ -1,14 +1,18 @@
 //! Common parts of many tests.
 
 use std::fmt::Debug;
-use std::sync::mpsc::Receiver;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use procession::Scheduler;
 use procession::snapshot::{ProcessSnapshot, ProcessState, Snapshot};
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::SeqCst;
+use procession_sync::thread;
 
 /// Only a hang takes longer, so this decides only how soon a hang is reported.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Creates a scheduler with one worker, which is the calling thread, and a clock that moves when
 /// nothing else can.
@@ -24,17 +28,35 @@ pub(crate) fn threaded(width: usize) -> Scheduler {
 /// Returns the next value that another thread sends.
 #[track_caller]
 pub(crate) fn soon<T>(from: &Receiver<T>) -> T {
-    from.recv_timeout(PATIENCE).expect("it comes soon")
+    from.recv_timeout(TIMEOUT).expect("it comes soon")
 }
 
 /// Waits until every sender is gone.
 #[track_caller]
 pub(crate) fn soon_closed<T: Debug>(from: &Receiver<T>) {
-    let end = from.recv_timeout(PATIENCE);
+    let end = from.recv_timeout(TIMEOUT);
     assert_eq!(
         end.expect_err("nothing more is sent").to_string(),
         "channel is empty and sending half is closed"
     );
+}
+
+/// Shows that `width` steps run at the same time: each waits, without a section, for all others to
+/// have begun.
+pub(crate) fn meet(scheduler: &Scheduler, width: usize) {
+    let here = Arc::new(AtomicUsize::new(0));
+    let (meets, met) = channel();
+    for _ in 0..width {
+        let (here, meets) = (Arc::clone(&here), meets.clone());
+        drop(scheduler.spawn(async move {
+            here.fetch_add(1, SeqCst);
+            while here.load(SeqCst) < width {
+                thread::yield_now();
+            }
+            meets.send(()).expect("the test listens");
+        }));
+    }
+    (0..width).for_each(|_| soon(&met));
 }
 
 /// Panics like `panic!`, but prints nothing.

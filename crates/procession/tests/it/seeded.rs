@@ -151,9 +151,9 @@ pub(crate) async fn program(trace: Trace) -> u64 {
             0 => procession::yield_now().await,
             1 => procession::sleep(Duration::from_nanos(chance.u64(0..50))).await,
             2 => {
-                let patience = Duration::from_nanos(chance.u64(0..300));
+                let timeout = Duration::from_nanos(chance.u64(0..300));
                 // It may have taken too long, which depends on the seed.
-                let _: Result<u64, CallError<Work>> = worker.call(Work::Ask, patience).await;
+                let _: Result<u64, CallError<Work>> = worker.call(Work::Ask, timeout).await;
             }
             _ => {
                 sent += n;

@@ -2,31 +2,31 @@
 
 mod few;
 mod gone;
+mod kinds;
 mod options;
+mod slow;
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream as StdTcpStream};
 use std::os::fd::AsFd;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use std::{env, io};
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use procession::net::{
-    Host, ReadHalf, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
-};
-use procession::snapshot::ProcessState;
-use procession::{JoinHandle, Scheduler, sleep, spawn, timeout};
+use procession::net::{Host, TcpListener, TcpStream, UnixStream};
+use procession::{JoinHandle, Scheduler, spawn, timeout};
 use proptest::prelude::*;
 
 use crate::scene::{driven, threaded};
 
 const HERE: &str = "127.0.0.1:0";
+
 /// Long enough not to pass. A hang is reported after this time.
 const LONG: Duration = Duration::from_secs(20);
+
 const SHORT: Duration = Duration::from_millis(5);
 
 /// Returns the two ends of a connection.
@@ -295,75 +295,6 @@ fn parts_are_written_and_read_in_their_order() {
     });
 }
 
-#[test]
-fn timeouts_end_waits_and_nothing_else() {
-    threaded(1).block_on(async {
-        let (mut client, server) = connected().await;
-        client.set_read_timeout(Some(Duration::ZERO)).expect_err("std refuses it, too");
-        assert_eq!(client.read_timeout(), None);
-        client.set_read_timeout(Some(SHORT)).expect("it is not zero");
-        client.set_write_timeout(Some(SHORT)).expect("it is not zero");
-        assert_eq!((client.read_timeout(), client.write_timeout()), (Some(SHORT), Some(SHORT)));
-        let kind = |result: io::Result<usize>| result.expect_err("it waits in vain").kind();
-        for _ in 0..3 {
-            assert_eq!(kind(client.read(&mut [0]).await), ErrorKind::TimedOut);
-            assert_eq!(kind(AsyncReadExt::read(&mut client, &mut [0]).await), ErrorKind::TimedOut);
-        }
-        let full = loop {
-            if let Err(error) = AsyncWriteExt::write(&mut client, &[0; 4096]).await {
-                break error;
-            }
-        };
-        assert_eq!(full.kind(), ErrorKind::TimedOut);
-        server.write_all(b"!").await.expect("it is connected");
-        assert_eq!(client.read(&mut [0]).await.expect("it is connected"), 1);
-    });
-}
-
-#[test]
-fn the_time_of_a_read_that_was_given_up_ends_with_it() {
-    threaded(1).block_on(async {
-        let (client, server) = connected().await;
-        client.set_read_timeout(Some(SHORT)).expect("it is not zero");
-        let (mut reads, mut writes) = client.into_split();
-        let mut buffer = [0];
-        let mut given_up = Box::pin(reads.read(&mut buffer));
-        assert!(waits(given_up.as_mut()).await);
-        drop(given_up);
-        sleep(2 * SHORT).await;
-        // The timeout of this read begins now.
-        let mut next = Box::pin(reads.read(&mut buffer));
-        assert!(waits(next.as_mut()).await);
-        drop(next);
-        writes.write_all(b"?").await.expect("it is connected");
-        assert_eq!(server.read(&mut [0]).await.expect("it is connected"), 1);
-    });
-}
-
-/// Goal: a socket may have data that its recorded readiness does not show yet. Method: nothing
-/// polls the kernel for the socket's scheduler, which its callers drive.
-#[test]
-fn a_wait_tries_once_more_after_its_timeout() {
-    let asleep = Scheduler::builder()
-        .worker_threads(1)
-        .callers_drive()
-        .build()
-        .expect("it starts no thread");
-    let (client, server) = asleep.block_on(connected());
-    let mut server = StdTcpStream::try_from(server).expect("it is a socket");
-    threaded(1).block_on(async {
-        let mut buffer = [0; 2];
-        assert!(timeout(SHORT, client.read(&mut buffer)).await.is_err(), "there is nothing");
-        server.write_all(b"!").expect("it is connected");
-        let read = timeout(SHORT, client.read(&mut buffer)).await;
-        assert_eq!(read.expect("it is there").expect("it is connected"), 1);
-        server.write_all(b"!").expect("it is connected");
-        timeout(SHORT, client.readable()).await.expect("it is there").expect("it is connected");
-        assert_eq!(client.try_read(&mut buffer).expect("it is there"), 1);
-        assert!(timeout(SHORT, client.readable()).await.is_err(), "there is nothing");
-    });
-}
-
 /// Goal: a short read proves nothing about what is behind it. Method: everything comes in one step
 /// of the only worker, so there is one event for all of it.
 #[test]
@@ -424,231 +355,6 @@ fn urgent_data_hide_nothing_that_comes_behind_them() {
         let _open = sender.await.expect("it does not panic").expect("there is room");
         assert_eq!(reader.await.expect("it does not panic").expect("it is connected"), b"abcd");
     });
-}
-
-#[test]
-fn a_reset_is_an_error_of_its_connection_alone() {
-    let scheduler = threaded(2);
-    let (address, _server) = echo_server(&scheduler);
-    scheduler.block_on(async {
-        let well = TcpStream::connect(address).await.expect("the listener is open");
-        let (client, server) = connected().await;
-        let waits = spawn(async move { server.read(&mut [0]).await.map_err(|error| error.kind()) });
-        client.set_linger(Some(Duration::ZERO)).expect("it is a socket");
-        assert_eq!(client.linger().expect("it is a socket"), Some(Duration::ZERO));
-        drop(client);
-        assert_eq!(waits.await.expect("it does not panic"), Err(ErrorKind::ConnectionReset));
-        let (client, server) = connected().await;
-        drop(server);
-        // If the end came first, a reset answers the first byte. Then writing fails, and ends no
-        // process.
-        let broken = loop {
-            if let Err(error) = client.write(b"?").await {
-                break error.kind();
-            }
-        };
-        assert!(matches!(broken, ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{broken}");
-        says_back(&well, b"unharmed").await;
-    });
-}
-
-/// Goal: a peer that never reads costs the buffers of the kernel, and one waiting process. Method:
-/// a writer without an end.
-#[test]
-fn a_reader_that_never_reads_holds_up_its_own_writer_only() {
-    let scheduler = threaded(2);
-    let (address, _server) = echo_server(&scheduler);
-    let (silent, writes) = scheduler.block_on(async {
-        let (client, server) = connected().await;
-        server.set_send_buffer_size(1 << 16).expect("it is a socket");
-        client.set_recv_buffer_size(1 << 16).expect("it is a socket");
-        let writer = spawn(async move {
-            let mut written = 0;
-            while server.write_all(&[7; 4096]).await.is_ok() {
-                written += 4096;
-            }
-            written
-        });
-        (client, writer)
-    });
-    let pid = writes.pid();
-    let is_full = || {
-        let snapshot = scheduler.snapshot();
-        let writer =
-            snapshot.processes.iter().find(|process| process.pid == pid).expect("it is alive");
-        writer.state == ProcessState::Blocked && writer.waiting.for_writable()
-    };
-    while !is_full() {
-        scheduler.run_until_idle();
-    }
-    scheduler.block_on(async {
-        let well = TcpStream::connect(address).await.expect("the listener is open");
-        for _ in 0..100 {
-            says_back(&well, b"unharmed").await;
-        }
-    });
-    assert!(is_full(), "it still waits");
-    drop(silent);
-    let written = writes.join().expect("it does not panic");
-    assert!(written < 16 << 20, "{written} bytes went into the buffers");
-}
-
-#[test]
-fn slow_and_silent_clients_hold_up_nobody() {
-    let scheduler = threaded(1);
-    let (address, _server) = echo_server(&scheduler);
-    let silent: Vec<_> =
-        (0..50).map(|_| StdTcpStream::connect(address).expect("the listener is open")).collect();
-    scheduler.block_on(async {
-        let slow = TcpStream::connect(address).await.expect("the listener is open");
-        let quick = TcpStream::connect(address).await.expect("the listener is open");
-        for byte in b"slow" {
-            sleep(Duration::from_millis(2)).await;
-            slow.write_all(&[*byte]).await.expect("it is connected");
-            says_back(&quick, b"quick").await;
-        }
-        let mut back = [0; 4];
-        slow.read_exact(&mut back).await.expect("it is connected");
-        assert_eq!(&back, b"slow");
-    });
-    drop(silent);
-}
-
-#[test]
-fn halves_work_at_once_and_make_one_again() {
-    let scheduler = threaded(2);
-    scheduler.block_on(async {
-        let (client, server) = connected().await;
-        let server = spawn(echo(server));
-        let (mut reads, mut writes) = client.into_split();
-        let reader = spawn(async move {
-            let mut received = Vec::new();
-            AsyncReadExt::read_to_end(&mut reads, &mut received).await.expect("it is connected");
-            (reads, received.len())
-        });
-        for _ in 0..100 {
-            writes.write_all(&[1; 10_000]).await.expect("it is connected");
-        }
-        writes.shutdown().await.expect("it is connected");
-        let (reads, received) = reader.await.expect("it does not panic");
-        assert_eq!(received, 1_000_000);
-        server.await.expect("it does not panic").expect("the client behaved");
-        let other: ReadHalf<Arc<TcpStream>> = connected().await.0.into_split().0;
-        let error = other.reunite(writes).expect_err("they are of two streams");
-        assert_eq!(error.to_string(), "cannot reunite halves of two streams");
-        let stream = reads.reunite(error.into_inner().1).expect("they are of one stream");
-        assert_eq!(stream.read(&mut [0]).await.expect("it was closed in order"), 0);
-
-        let (client, server) = connected().await;
-        let (mut reads, mut writes) = client.split();
-        writes.write_all(b"a").await.expect("it is connected");
-        assert_eq!(server.read(&mut [0]).await.expect("it is connected"), 1);
-        server.write_all(b"b").await.expect("it is connected");
-        assert_eq!(reads.read(&mut [0]).await.expect("it is connected"), 1);
-        assert!(std::ptr::eq(reads.stream(), writes.stream()));
-    });
-}
-
-#[test]
-fn sockets_come_from_std_and_go_back() -> io::Result<()> {
-    threaded(1).block_on(async {
-        let listener = std::net::TcpListener::bind(HERE)?;
-        let address = listener.local_addr()?;
-        let listener = TcpListener::try_from(listener)?;
-        let client = TcpStream::try_from(StdTcpStream::connect(address)?)?;
-        let (server, _) = listener.accept().await?;
-        let mut blocking = StdTcpStream::try_from(server)?;
-        client.write_all(b"ab").await?;
-        let mut bytes = [0; 2];
-        blocking.read_exact(&mut bytes)?;
-        assert_eq!(&bytes, b"ab");
-        let again = TcpStream::try_from(blocking)?;
-        again.write_all(b"c").await?;
-        assert_eq!(client.read(&mut bytes).await?, 1);
-        assert!(format!("{client:?}").contains(&address.port().to_string()));
-        Ok(())
-    })
-}
-
-#[test]
-fn datagrams_stay_whole() -> io::Result<()> {
-    threaded(1).block_on(async {
-        let (one, other) = (UdpSocket::bind(HERE).await?, UdpSocket::bind(HERE).await?);
-        let mut buffer = [0; 64];
-        assert_eq!(
-            one.try_recv_from(&mut buffer).expect_err("there is none").kind(),
-            ErrorKind::WouldBlock
-        );
-        let to = other.local_addr()?;
-        let waits = spawn(async move {
-            let mut buffer = [0; 64];
-            let (count, from) = other.peek_from(&mut buffer).await?;
-            assert_eq!(other.peek(&mut buffer).await?, count);
-            assert_eq!(other.recv_from(&mut buffer).await?, (count, from));
-            other.connect(from).await?;
-            other.send(&buffer[..count]).await?;
-            assert_eq!(other.peer_addr()?, from);
-            other.set_read_timeout(Some(SHORT))?;
-            Ok::<_, io::Error>(other.recv(&mut buffer).await.map_err(|error| error.kind()))
-        });
-        one.send_to(b"first", to).await?;
-        assert_eq!(one.recv_from(&mut buffer).await?, (5, to));
-        assert_eq!(&buffer[..5], b"first");
-        assert_eq!(waits.await.expect("it does not panic")?, Err(ErrorKind::TimedOut));
-        Ok(())
-    })
-}
-
-#[test]
-fn unix_sockets_are_named_by_paths() -> io::Result<()> {
-    let folder = env::temp_dir().join(format!("procession-sockets-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let (stream, datagram) = (folder.join("stream"), folder.join("datagram"));
-    threaded(2).block_on(async {
-        let listener = UnixListener::bind(&stream)?;
-        assert_eq!(listener.local_addr()?.as_pathname(), Some(&*stream));
-        let server = spawn(async move {
-            let (stream, _) = listener.accept().await?;
-            let mut bytes = [0; 4];
-            stream.read_exact(&mut bytes).await?;
-            stream.write_all(&bytes).await
-        });
-        let client = UnixStream::connect(&stream).await?;
-        assert_eq!(client.peer_addr()?.as_pathname(), Some(&*stream));
-        client.write_all(b"path").await?;
-        let mut back = [0; 4];
-        client.read_exact(&mut back).await?;
-        server.await.expect("it does not panic")?;
-
-        let receiver = UnixDatagram::bind(&datagram)?;
-        let sender = UnixDatagram::unbound()?;
-        // More datagrams than the receiver's queue can hold.
-        let count = 1000_u32;
-        let sends = spawn({
-            let datagram = datagram.clone();
-            async move {
-                for number in 0..count {
-                    sender.send_to(&number.to_ne_bytes(), &datagram).await?;
-                }
-                sender.connect(&datagram)?;
-                sender.send(b"last").await
-            }
-        });
-        for number in 0..count {
-            assert_eq!(receiver.recv(&mut back).await?, 4);
-            assert_eq!(u32::from_ne_bytes(back), number);
-        }
-        receiver.recv_from(&mut back).await?;
-        assert_eq!(&back, b"last");
-        sends.await.expect("it does not panic")?;
-        receiver.set_read_timeout(Some(SHORT))?;
-        assert_eq!(
-            receiver.recv(&mut back).await.expect_err("there is none").kind(),
-            ErrorKind::TimedOut
-        );
-        Ok::<(), io::Error>(())
-    })?;
-    std::fs::remove_dir_all(&folder)
 }
 
 /// Asserts that data written in parts arrives in order when it is read in other parts.

@@ -17,7 +17,7 @@ use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
 use procession_sync::{Mutex, thread};
 
-use crate::scene::{PATIENCE, soon, soon_closed};
+use crate::scene::{TIMEOUT, meet, soon, soon_closed};
 
 /// The work of a step while it stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,23 +66,6 @@ impl Stalled {
             handle.join().expect("it ends");
         }
     }
-}
-
-/// Shows that `width` steps run at the same time.
-fn meet(scheduler: &Scheduler, width: usize) {
-    let here = Arc::new(AtomicUsize::new(0));
-    let (meets, met) = mpsc::channel();
-    for _ in 0..width {
-        let (here, meets) = (Arc::clone(&here), meets.clone());
-        drop(scheduler.spawn(async move {
-            here.fetch_add(1, SeqCst);
-            while here.load(SeqCst) < width {
-                thread::yield_now();
-            }
-            meets.send(()).expect("the test listens");
-        }));
-    }
-    (0..width).for_each(|_| soon(&met));
 }
 
 fn reporting(
@@ -186,7 +169,7 @@ fn a_timer_of_one_that_stalls_is_served_though_another_keeps_the_time_of_a_later
 }
 
 #[test]
-fn what_is_in_the_next_slot_of_one_that_stalls_is_taken_out() {
+fn what_is_in_the_lifo_slot_of_one_that_stalls_is_taken_out() {
     for width in [1, 2] {
         let (scheduler, told) = reporting(width, |builder| builder);
         let (tells, woken) = mpsc::channel();
@@ -263,7 +246,7 @@ fn reports_are_limited_and_an_observer_that_panics_harms_nobody() {
 }
 
 #[test]
-fn a_computation_that_yields_if_due_gives_way_by_budget_and_when_it_was_replaced() {
+fn a_computation_that_yields_if_due_yields_by_budget_and_when_it_was_replaced() {
     // By its budget: on one worker, without a watchdog, another process runs after at most 128
     // calls.
     let scheduler = crate::scene::driven();
@@ -439,7 +422,7 @@ fn a_worker_that_is_late_is_not_relied_on() {
     let scheduler = scheduler.expect("the system has threads");
     let (has_run, runs) = mpsc::channel();
     let moment = Duration::from_millis(1);
-    let one_runs = (0..PATIENCE.as_millis()).any(|_| {
+    let one_runs = (0..TIMEOUT.as_millis()).any(|_| {
         let has_run = has_run.clone();
         drop(scheduler.spawn(async move { has_run.send(()) }));
         runs.recv_timeout(moment).is_ok()
@@ -473,7 +456,7 @@ fn work_from_inside_does_not_wait_for_workers_that_are_late() {
                     let has_run = has_run.clone();
                     drop(spawn(async move { has_run.send(()).unwrap_or_default() }));
                 }
-                blocking(|| (0..3).all(|_| runs.recv_timeout(PATIENCE).is_ok()))
+                blocking(|| (0..3).all(|_| runs.recv_timeout(TIMEOUT).is_ok()))
             });
             let all_ran = publishes.join().expect("it does not panic");
             let stalls = scheduler.stalls();

@@ -17,7 +17,7 @@ use std::time::Duration;
 use procession::snapshot::TimerSnapshot;
 use procession::{JoinHandle, Scheduler};
 
-use crate::scene::PATIENCE;
+use crate::scene::TIMEOUT;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -39,7 +39,7 @@ fn seconds(seconds: u64) -> Duration {
 
 /// Returns the result of a process that must end soon, without a panic.
 fn joined<T: Send + 'static>(handle: JoinHandle<T>) -> T {
-    handle.join_timeout(PATIENCE).expect("it does not hang").expect("it does not panic")
+    handle.join_timeout(TIMEOUT).expect("it does not hang").expect("it does not panic")
 }
 
 /// Polls a future once, with the waker of the calling process.

@@ -67,7 +67,7 @@ impl fmt::Display for Failed {
             Self::Wrong { what, expected, found } => {
                 write!(f, "{what}: {found} instead of {expected}")
             }
-            Self::Late(patience) => write!(f, "it did not end within {} s", patience.as_secs()),
+            Self::Late(timeout) => write!(f, "it did not end within {} s", timeout.as_secs()),
             Self::Early => f.write_str("a sleep ended before its time"),
             Self::System { act, cause } => write!(f, "cannot {act}: {cause}"),
             Self::Runtime(error) => error.fmt(f),

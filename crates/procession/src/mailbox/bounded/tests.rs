@@ -67,7 +67,7 @@ fn what_is_exempt_has_room_and_keeps_its_place() {
 }
 
 #[test]
-fn who_waits_is_served_in_order_and_is_not_overtaken() {
+fn waiting_senders_are_served_in_order_and_not_overtaken() {
     let mailbox = mailbox(2, WhenFull::Wait);
     fill(&mailbox, 0..2);
     let (first, second) = (stand(&mailbox, 2), stand(&mailbox, 3));
@@ -80,7 +80,7 @@ fn who_waits_is_served_in_order_and_is_not_overtaken() {
 }
 
 #[test]
-fn who_gives_up_gets_its_message_back_unless_it_was_taken() {
+fn a_sender_that_gives_up_gets_its_message_back_unless_it_was_taken() {
     let mailbox = mailbox(1, WhenFull::Wait);
     fill(&mailbox, 0..1);
     let (first, second) = (stand(&mailbox, 1), stand(&mailbox, 2));

@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use super::busy::Busy;
 use super::outcome::Verdict;
-use crate::sync::wait_list::{Another, Place, Waiters, Who};
+use crate::sync::wait_list::{Another, Place, WaitList, Waiter};
 
 /// The state of a submitter that waits for a place.
 #[derive(Debug)]
@@ -20,13 +20,13 @@ pub(super) struct Places {
     pub(super) open: bool,
     pub(super) generation: u64,
     pub(super) reserved: usize,
-    waiters: Waiters<Wish>,
+    waiters: WaitList<Wish>,
     pub(super) waiting: usize,
 }
 
 impl Places {
     pub(super) fn new() -> Self {
-        Self { open: true, generation: 0, reserved: 0, waiters: Waiters::new(), waiting: 0 }
+        Self { open: true, generation: 0, reserved: 0, waiters: WaitList::new(), waiting: 0 }
     }
 
     /// Returns `true` if a submitter waits, so that the next place is not for a newcomer.
@@ -49,7 +49,7 @@ impl Places {
 
     pub(super) fn enlist(&mut self, waker: Waker, own: Option<Busy>) -> Place {
         self.waiting += 1;
-        self.waiters.push(Who::Alone(waker), Wish { verdict: None, own })
+        self.waiters.push(Waiter::Alone(waker), Wish { verdict: None, own })
     }
 
     /// Returns the verdict on a waiter that was served, and frees its place in the list.
@@ -68,7 +68,7 @@ impl Places {
     }
 
     /// Serves the first waiter. Returns it, and the worker of the job that waited.
-    pub(super) fn serve(&mut self, verdict: Verdict) -> Option<(Who, Option<Busy>)> {
+    pub(super) fn serve(&mut self, verdict: Verdict) -> Option<(Waiter, Option<Busy>)> {
         let served = self.waiters.serve(|wish| {
             wish.verdict = Some(verdict);
             wish.own.take()
@@ -78,7 +78,7 @@ impl Places {
     }
 
     /// Removes a waiter from the list.
-    pub(super) fn remove(&mut self, place: Place) -> (Wish, Option<Who>) {
+    pub(super) fn remove(&mut self, place: Place) -> (Wish, Option<Waiter>) {
         let (wish, waiter) = self.waiters.remove(place);
         self.waiting -= usize::from(wish.verdict.is_none());
         (wish, waiter)

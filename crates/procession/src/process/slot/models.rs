@@ -13,7 +13,7 @@ use procession_sync::cell::UnsafeCell;
 use procession_sync::{Arc, explore, thread};
 
 use crate::process::refcount::{self, PinCount, Unpinned};
-use crate::process::state::{self, ProcessState, State, WaitFor, WaitOutcome, Wake};
+use crate::process::state::{self, Duty, ProcessState, State, WaitPhase};
 
 /// The defects that canary models plant in [`Process`], one at a time.
 mod mutation {
@@ -101,7 +101,7 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
         }
         let early = OWN_MUTATION == mutation::SENDER_LETS_GO_FIRST && self.unpin(1);
         let sent = match self.with_mailbox(|mailbox| mailbox.push(message)) {
-            Ok(Pushed::Wake) => Sent::Pushed(self.state.wake() == Wake::Enqueue),
+            Ok(Pushed::Wake) => Sent::Pushed(self.state.wake() == Duty::Enqueue),
             Ok(Pushed::Queued) => Sent::Pushed(false),
             Err(_) => Sent::Refused,
         };
@@ -115,7 +115,7 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
         if !self.pins.pin(1) {
             return (false, false);
         }
-        let queues = self.state.terminate() == Wake::Enqueue;
+        let queues = self.state.terminate() == Duty::Enqueue;
         (queues, self.unpin(1))
     }
 
@@ -139,7 +139,7 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
             && (OWN_MUTATION == mutation::WAIT_WITHOUT_ARMING
                 || self.with_mailbox(EventQueue::arm));
         let has_entry = if waits {
-            self.state.wait(WaitFor::Messages) == WaitOutcome::Enqueue
+            self.state.wait(WaitPhase::Idle) == Duty::Enqueue
         } else {
             self.state.yield_step();
             true

@@ -3,7 +3,7 @@ use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use procession_sync::cell::UnsafeCell;
 use procession_sync::{Arc, explore, thread};
 
-use super::{State, WaitFor, WaitOutcome, Wake, mutation};
+use super::{Duty, State, WaitPhase, mutation};
 
 /// A process checks for messages, finds none and waits, while two threads leave one each and wake
 /// it.
@@ -15,7 +15,7 @@ fn wakes_against_wait<const MUTATION: u8>() {
             thread::spawn(move || {
                 // Relaxed: the state word publishes it.
                 shared.1.fetch_add(1, Relaxed);
-                u32::from(shared.0.wake() == Wake::Enqueue)
+                u32::from(shared.0.wake() == Duty::Enqueue)
             })
         });
         let (state, messages) = &*shared;
@@ -23,7 +23,7 @@ fn wakes_against_wait<const MUTATION: u8>() {
         let _ = state.start();
         let seen = messages.load(Relaxed);
         if seen < 2 {
-            entries += u32::from(state.wait(WaitFor::Messages) == WaitOutcome::Enqueue);
+            entries += u32::from(state.wait(WaitPhase::Idle) == Duty::Enqueue);
         } else {
             state.yield_step();
             entries += 1;
@@ -63,7 +63,7 @@ fn wake_against_steps<const MUTATION: u8>() {
             thread::spawn(move || {
                 // Relaxed: the state word publishes it.
                 shared.1.store(1, Relaxed);
-                shared.0.wake() == Wake::Enqueue
+                shared.0.wake() == Duty::Enqueue
             })
         };
         let (state, message) = &*shared;
@@ -71,7 +71,7 @@ fn wake_against_steps<const MUTATION: u8>() {
         loop {
             let _ = state.start();
             found = message.load(Relaxed) == 1;
-            if state.wait(WaitFor::Messages) == WaitOutcome::Parked {
+            if state.wait(WaitPhase::Idle) == Duty::Nothing {
                 break;
             }
         }
@@ -108,7 +108,7 @@ fn end_against_handle<const MUTATION: u8>() {
         };
         let waker = {
             let shared = Arc::clone(&shared);
-            thread::spawn(move || assert_eq!(shared.0.wake(), Wake::Nothing, "it never waits"))
+            thread::spawn(move || assert_eq!(shared.0.wake(), Duty::Nothing, "it never waits"))
         };
         let (state, body) = &*shared;
         let _ = state.start();
@@ -140,7 +140,7 @@ fn terminate_against_take<const MUTATION: u8>() {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let wake = shared.0.terminate();
-                assert_eq!(wake, Wake::Nothing, "the process is in its step");
+                assert_eq!(wake, Duty::Nothing, "the process is in its step");
                 // Ordering: Release pairs with the Acquire of the take, as a mailbox's push does.
                 shared.1.store(1, Release);
             })

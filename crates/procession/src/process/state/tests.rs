@@ -2,7 +2,7 @@
 //! raise each event, and check the word.
 
 use super::ProcessState::{self, Blocked, Complete, Idle, Ready};
-use super::{State, WaitFor, WaitOutcome, Wake};
+use super::{Duty, State, WaitPhase};
 
 type Word = State<0>;
 
@@ -14,8 +14,8 @@ fn in_phase(phase: ProcessState) -> Word {
         let _ = state.start();
     }
     match phase {
-        Blocked => assert_eq!(state.wait(WaitFor::Others), WaitOutcome::Parked),
-        Idle => assert_eq!(state.wait(WaitFor::Messages), WaitOutcome::Parked),
+        Blocked => assert_eq!(state.wait(WaitPhase::Blocked), Duty::Nothing),
+        Idle => assert_eq!(state.wait(WaitPhase::Idle), Duty::Nothing),
         Complete => assert!(state.complete().has_handle()),
         _ => {}
     }
@@ -27,11 +27,11 @@ fn in_phase(phase: ProcessState) -> Word {
 fn every_event_in_every_phase() {
     for phase in PHASES {
         let (after, wake) = match phase {
-            Blocked | Idle => (Ready, Wake::Enqueue),
-            other => (other, Wake::Nothing),
+            Blocked | Idle => (Ready, Duty::Enqueue),
+            other => (other, Duty::Nothing),
         };
         let events = [
-            (Word::wake as fn(&Word) -> Wake, false, false),
+            (Word::wake as fn(&Word) -> Duty, false, false),
             (Word::cancel, true, false),
             (Word::terminate, true, true),
             (Word::cancel_by_drop, true, true),
@@ -78,30 +78,30 @@ fn in_step() -> Word {
 
 #[test]
 fn a_process_woken_in_its_step_does_not_wait() {
-    for wait_for in [WaitFor::Others, WaitFor::Messages] {
+    for wait_phase in [WaitPhase::Blocked, WaitPhase::Idle] {
         let state = in_step();
-        assert_eq!(state.wake(), Wake::Nothing);
-        assert_eq!(state.wait(wait_for), WaitOutcome::Enqueue);
+        assert_eq!(state.wake(), Duty::Nothing);
+        assert_eq!(state.wait(wait_phase), Duty::Enqueue);
         assert_eq!(state.see().phase(), Ready);
         let _ = state.start();
-        assert_eq!(state.wait(wait_for), WaitOutcome::Parked, "the wake-up counts for one wait");
+        assert_eq!(state.wait(wait_phase), Duty::Nothing, "the wake-up counts for one wait");
     }
 }
 
 #[test]
 fn a_wake_before_its_step_is_used_up_by_it() {
     let state = in_phase(Ready);
-    assert_eq!(state.wake(), Wake::Nothing);
+    assert_eq!(state.wake(), Duty::Nothing);
     let _ = state.start();
-    assert_eq!(state.wait(WaitFor::Others), WaitOutcome::Parked);
+    assert_eq!(state.wait(WaitPhase::Blocked), Duty::Nothing);
 }
 
 #[test]
 fn an_end_that_is_asked_for_before_the_step_is_known_to_it() {
     let state = in_phase(Ready);
-    assert_eq!(state.terminate(), Wake::Nothing);
+    assert_eq!(state.terminate(), Duty::Nothing);
     assert!(state.start().is_terminated());
-    assert_eq!(state.wait(WaitFor::Others), WaitOutcome::Parked, "it was the wake-up, too");
+    assert_eq!(state.wait(WaitPhase::Blocked), Duty::Nothing, "it was the wake-up, too");
 }
 
 #[test]
@@ -109,21 +109,21 @@ fn an_end_that_nobody_else_sees_is_an_end() {
     let state = in_step();
     state.complete_alone();
     assert!(state.see().is_complete() && !state.see().has_handle());
-    assert_eq!(state.wake(), Wake::Nothing);
+    assert_eq!(state.wake(), Duty::Nothing);
 }
 
 #[test]
 fn a_yield_uses_up_a_wake() {
     let state = in_step();
-    assert_eq!(state.wake(), Wake::Nothing);
+    assert_eq!(state.wake(), Duty::Nothing);
     state.yield_step();
     let _ = state.start();
-    assert_eq!(state.wait(WaitFor::Others), WaitOutcome::Parked);
+    assert_eq!(state.wait(WaitPhase::Blocked), Duty::Nothing);
 }
 
 #[test]
 fn of_several_wakes_one_queues() {
     let state = in_phase(Idle);
     let queued = [state.wake(), state.cancel(), state.terminate(), state.wake()];
-    assert_eq!(queued, [Wake::Enqueue, Wake::Nothing, Wake::Nothing, Wake::Nothing]);
+    assert_eq!(queued, [Duty::Enqueue, Duty::Nothing, Duty::Nothing, Duty::Nothing]);
 }

@@ -46,7 +46,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::sync::wait_list::{Another, Choice, Place, Waiters, Who, Woken, look};
+use crate::sync::wait_list::{Another, Choice, Place, ServedWaiters, WaitList, Waiter, look};
 use crate::util::biased_lock::Lock;
 
 /// The defects that canary models plant, one at a time.
@@ -83,9 +83,9 @@ struct ChannelState<T> {
     /// Maximum number of messages. Zero once the channel is closed.
     room: usize,
     /// The waiting receivers. The content is the message, once it is handed over.
-    receivers: Waiters<Option<T>>,
+    receivers: WaitList<Option<T>>,
     /// The waiting senders. The content is the message, until it is taken.
-    senders: Waiters<Option<T>>,
+    senders: WaitList<Option<T>>,
     closed: bool,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct ChannelCore<T, const MUTATION: u8 = { mutation::SOUND }> {
 
 impl<T> ChannelState<T> {
     #[inline]
-    fn send(&mut self, message: T) -> Result<Option<Who>, NotSent<T>> {
+    fn send(&mut self, message: T) -> Result<Option<Waiter>, NotSent<T>> {
         let mut message = Some(message);
         if let Some((waiter, ())) = self.receivers.serve(|place| *place = message.take()) {
             return Ok(Some(waiter));
@@ -118,7 +118,7 @@ impl<T> ChannelState<T> {
     }
 
     #[inline]
-    fn recv(&mut self) -> Result<(T, Option<Who>), NotReceived> {
+    fn recv(&mut self) -> Result<(T, Option<Waiter>), NotReceived> {
         if let Some(message) = self.messages.pop_front() {
             let mut waiter = None;
             if self.messages.len() < self.room
@@ -139,7 +139,7 @@ impl<T> ChannelState<T> {
     }
 
     /// Passes on a message that was handed to a receiver that no longer wants it.
-    fn pass_on(&mut self, message: T) -> Option<Who> {
+    fn pass_on(&mut self, message: T) -> Option<Waiter> {
         let mut message = Some(message);
         let next = self.receivers.serve(|place| *place = message.take());
         if let Some(message) = message {
@@ -157,8 +157,8 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         let state = ChannelState {
             messages: VecDeque::new(),
             room: capacity,
-            receivers: Waiters::new(),
-            senders: Waiters::new(),
+            receivers: WaitList::new(),
+            senders: WaitList::new(),
             closed: false,
         };
         Self { state: Lock::new(state), capacity }
@@ -170,12 +170,12 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
     }
 
     /// Sends, if that is possible at once. Returns the receiver to wake.
-    pub(crate) fn try_send(&self, message: T) -> Result<Option<Who>, NotSent<T>> {
+    pub(crate) fn try_send(&self, message: T) -> Result<Option<Waiter>, NotSent<T>> {
         self.change(|state| state.send(message))
     }
 
     /// Receives, if that is possible at once. Returns the message, and the sender to wake.
-    pub(crate) fn try_recv(&self) -> Result<(T, Option<Who>), NotReceived> {
+    pub(crate) fn try_recv(&self) -> Result<(T, Option<Waiter>), NotReceived> {
         self.change(ChannelState::recv)
     }
 
@@ -189,7 +189,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         loop {
             let mut enlist = |state: &mut ChannelState<T>, message| match another.take() {
                 Some(waker) => {
-                    Ok(Sent::Waits(state.senders.push(Who::Alone(waker), Some(message))))
+                    Ok(Sent::Waits(state.senders.push(Waiter::Alone(waker), Some(message))))
                 }
                 None => Err(NotSent::Full(message)),
             };
@@ -223,7 +223,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
                 Ok((message, waiter)) => Ok(Received::Now(message, waiter)),
                 Err(NotReceived::Empty) => match another.take() {
                     Some(waker) => {
-                        Ok(Received::Waits(state.receivers.push(Who::Alone(waker), None)))
+                        Ok(Received::Waits(state.receivers.push(Waiter::Alone(waker), None)))
                     }
                     None => Err(NotReceived::Empty),
                 },
@@ -251,7 +251,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
             {
                 return Err(message);
             }
-            Ok(state.senders.push(Who::Arm(Arc::clone(choice), arm), Some(message)))
+            Ok(state.senders.push(Waiter::Arm(Arc::clone(choice), arm), Some(message)))
         })
     }
 
@@ -261,7 +261,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
             if state.closed || !state.messages.is_empty() || state.senders.has_other(Some(choice)) {
                 return None;
             }
-            Some(state.receivers.push(Who::Arm(Arc::clone(choice), arm), None))
+            Some(state.receivers.push(Waiter::Arm(Arc::clone(choice), arm), None))
         })
     }
 
@@ -290,7 +290,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
     }
 
     /// Removes a waiting sender. Returns its message, unless that was taken.
-    pub(crate) fn cancel_sender(&self, place: Place) -> (Option<T>, Option<Who>) {
+    pub(crate) fn cancel_sender(&self, place: Place) -> (Option<T>, Option<Waiter>) {
         self.change(|state| state.senders.remove(place))
     }
 
@@ -308,9 +308,9 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
     }
 
     /// Closes the channel, and returns all waiters, to be woken.
-    pub(crate) fn close(&self) -> Woken {
+    pub(crate) fn close(&self) -> ServedWaiters {
         self.change(|state| {
-            let mut woken = Woken::default();
+            let mut woken = ServedWaiters::default();
             state.closed = true;
             state.room = 0;
             while let Some((waiter, ())) = state.senders.serve(|_| ()) {
@@ -343,20 +343,20 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
 
 /// The result of a send.
 pub(crate) enum Sent {
-    Now(Option<Who>),
+    Now(Option<Waiter>),
     Waits(Place),
 }
 
 /// The result of a receive.
 pub(crate) enum Received<T> {
-    Now(T, Option<Who>),
+    Now(T, Option<Waiter>),
     Waits(Place),
 }
 
 /// The parts of a cancelled receiver, to be dropped and woken outside the lock.
 pub(crate) struct Cancelled<T> {
-    pub(crate) own: Option<Who>,
-    pub(crate) next: Option<Who>,
+    pub(crate) own: Option<Waiter>,
+    pub(crate) next: Option<Waiter>,
     pub(crate) message: Option<T>,
 }
 

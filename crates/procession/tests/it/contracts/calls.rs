@@ -12,10 +12,10 @@ use crate::scene::{assert_conserved, driven, threaded};
 type Question = (u32, Reply<u32>);
 
 /// Starts a process that answers after a while.
-fn server(scheduler: &Scheduler, patience: Duration) -> Address<Question> {
+fn server(scheduler: &Scheduler, timeout: Duration) -> Address<Question> {
     let server = scheduler.start(move |mut cx: Context<Question>| async move {
         while let Some((n, reply)) = cx.recv().await {
-            sleep(patience).await;
+            sleep(timeout).await;
             reply.send(n + 1);
         }
     });
@@ -140,12 +140,12 @@ fn replies_timeouts_and_deaths_race() {
                     let killer = chance
                         .bool()
                         .then(|| spawn(async move { send_exit(pid, Exit::failed("now")) }));
-                    let patience = if chance.bool() {
+                    let timeout = if chance.bool() {
                         HOUR
                     } else {
                         Duration::from_nanos(chance.u64(0..20_000))
                     };
-                    match server.call(|reply| (n, reply), patience).await {
+                    match server.call(|reply| (n, reply), timeout).await {
                         Ok(reply) => {
                             assert_eq!(reply, n + 1);
                             replied += 1;

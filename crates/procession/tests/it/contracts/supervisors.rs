@@ -1,13 +1,16 @@
 //! Supervisors. The outcomes are those of Erlang/OTP's `supervisor`.
 
+mod starts;
+mod stops;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use procession::machine::{InitError, Process, Status, WaitingFor};
-use procession::relations::{Named, send_exit, whereis};
+use procession::relations::{Named, whereis};
 use procession::supervisor::{
     AutoShutdown, ChildError, ChildSpec, ChildStatus, Restart, Running, SpecError, StartError,
-    Stop, Strategy, Supervisor, SupervisorRef, Template,
+    Strategy, Supervisor, SupervisorRef, Template,
 };
 use procession::{
     Address, Context, Event, Exit, Reply, Scheduler, SpawnOptions, exit, sleep, yield_now,
@@ -272,134 +275,6 @@ impl Process for Refuses {
 }
 
 #[test]
-fn every_way_not_to_start_is_told() {
-    let taken =
-        || ChildSpec::new("f", |cx: Context<()>| async move { cx.cancelled().await }).name("taken");
-    let machine = |made: fn() -> Refuses| ChildSpec::machine("f", made, "go", || ());
-    for (child, expected) in [
-        (machine(|| Refuses(false)), "cannot start a process: it has no method \"go\""),
-        (machine(|| panic_quietly("factory")), "the process panicked: factory"),
-        (taken(), "cannot start a process: `taken` is taken by "),
-        (
-            ChildSpec::with_init("f", |_: Context<()>, _started| async {}),
-            "it did not report that it is ready",
-        ),
-        (
-            ChildSpec::with_init("f", |_: Context<()>, started| async move {
-                let _started = started;
-                panic_quietly("early")
-            }),
-            "the process panicked: early",
-        ),
-        (
-            taken().affinity(99),
-            "cannot start a process: it is bound to worker 99, but there are only 1, from 0",
-        ),
-    ] {
-        let scheduler = driven();
-        let owner = super::waits(&scheduler);
-        scheduler.register("taken", owner.pid()).expect("it is free");
-        match scheduler
-            .block_on(Supervisor::one_for_one().child(child).start())
-            .expect_err("it does not start")
-        {
-            StartError::Child { reason, .. } => {
-                assert!(reason.to_string().starts_with(expected), "{reason}")
-            }
-            other => panic!("{other}"),
-        }
-    }
-}
-
-#[test]
-fn a_supervisor_answers_while_a_child_fails_to_start_again_and_again() {
-    let (scheduler, log) = (driven(), Log::default());
-    let starts = Arc::new(Mutex::new(Vec::new()));
-    let noted = Arc::clone(&starts);
-    let fails = ChildSpec::machine(
-        "fails",
-        move || {
-            let mut starts = noted.lock().expect("no test panics under it");
-            starts.push(procession::time::Instant::now());
-            Refuses(starts.len() == 1)
-        },
-        "go",
-        || (),
-    );
-    let tree = Supervisor::one_for_one()
-        .intensity(1_000_000, HOUR)
-        .back_off(Duration::from_millis(100), Duration::from_secs(10))
-        .child(worker(&log, "a"))
-        .child(fails);
-    let tree = start(&scheduler, tree);
-    scheduler.block_on(async {
-        let first = tree.status("fails").await.expect("it is there").pid().expect("it runs");
-        assert!(send_exit(first, Exit::failed("broken")));
-        sleep(Duration::from_secs(60)).await;
-        assert!(matches!(tree.status("fails").await, Ok(ChildStatus::Waiting(_))));
-        assert_eq!(tree.count().await.map(|counts| (counts.children, counts.running)), Ok((2, 1)));
-        assert_eq!(tree.restart_child("fails").await, Err(ChildError::Restarting));
-        assert_eq!(tree.terminate_child("a").await, Ok(()));
-        assert_eq!(tree.terminate_child("fails").await, Ok(()));
-        assert_eq!(tree.status("fails").await, Ok(ChildStatus::Stopped));
-        assert!(matches!(tree.restart_child("fails").await, Err(ChildError::Start(_))));
-    });
-    let starts = starts.lock().expect("no test panics under it");
-    let waits: Vec<u128> = starts[1..]
-        .windows(2)
-        .map(|pair| pair[1].saturating_duration_since(pair[0]).as_millis())
-        .collect();
-    // The first back-off is before the second start. Each of the others is twice as long, shortened
-    // by at most a half.
-    for (wait, most) in waits.iter().zip([200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]) {
-        assert!((most / 2..=most + 1).contains(wait), "{waits:?}");
-    }
-    tree.cancel();
-    assert_eq!(tree.join(), Exit::Shutdown);
-}
-
-#[test]
-fn without_back_off_a_child_that_never_starts_again_escalates_soon() {
-    let scheduler = driven();
-    let first = Mutex::new(true);
-    let fails = ChildSpec::machine(
-        "fails",
-        move || Refuses(std::mem::take(&mut *first.lock().expect("no test panics under it"))),
-        "go",
-        || (),
-    );
-    let tree = start(&scheduler, Supervisor::one_for_one().intensity(1000, SECOND).child(fails));
-    let pid =
-        scheduler.block_on(tree.status("fails")).expect("it is there").pid().expect("it runs");
-    scheduler.terminate(pid);
-    assert_eq!(tree.join(), Exit::Shutdown);
-}
-
-#[test]
-fn a_child_that_ignores_its_stop_is_terminated_at_its_deadline() {
-    let ignores = || ChildSpec::new("ignores", |_: Context<()>| std::future::pending::<()>());
-    let after = |cx: &mut Context<()>| assert!(!cx.trap_exits(true));
-    let traps = ChildSpec::new("traps", move |mut cx: Context<()>| async move {
-        after(&mut cx);
-        std::future::pending::<()>().await
-    });
-    for (child, stop, seconds) in [
-        (ignores(), Stop::Within(3 * SECOND), 3),
-        (ignores(), Stop::Kill, 0),
-        (ignores(), Stop::Signal(3 * SECOND), 0),
-        (traps, Stop::Signal(3 * SECOND), 3),
-        (ignores(), Stop::Within(Duration::ZERO), 0),
-    ] {
-        let scheduler = driven();
-        let tree = start(&scheduler, Supervisor::one_for_one().child(child.stop(stop)));
-        let before = scheduler.now();
-        tree.cancel();
-        assert_eq!(tree.join(), Exit::Shutdown);
-        assert_eq!(scheduler.now().saturating_duration_since(before), seconds * SECOND, "{stop:?}");
-    }
-}
-
-#[test]
 fn children_are_managed_at_run_time() {
     let (scheduler, log) = (driven(), Log::default());
     let tree = start(
@@ -545,94 +420,6 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn a_shutdown_goes_through_the_trees_in_order() {
-    let (scheduler, log) = (driven(), Log::default());
-    // Each child takes a second to clean up, so that the clock shows an order, too.
-    let slow = |id: &'static str| {
-        let log = log.clone();
-        ChildSpec::new(id, move |mut cx: Context<()>| {
-            let log = log.clone();
-            async move {
-                while cx.recv().await.is_some() {}
-                sleep(SECOND).await;
-                log.note('-', id);
-            }
-        })
-    };
-    let inner = Supervisor::one_for_one().child(slow("x")).child(slow("y"));
-    let tree = Supervisor::rest_for_one()
-        .child(slow("a"))
-        .child(ChildSpec::supervisor("inner", inner))
-        .child(slow("b"));
-    let tree = start(&scheduler, tree);
-    let before = scheduler.now();
-    let unfinished = scheduler.block_on(scheduler.shutdown(HOUR));
-    assert!(unfinished.is_empty(), "{unfinished:?}");
-    assert_eq!(log.take(), "-b -y -x -a");
-    assert_eq!(scheduler.now().saturating_duration_since(before), 4 * SECOND);
-    assert_eq!(tree.join(), Exit::Shutdown);
-}
-
-#[test]
-fn a_tree_three_deep_ends_in_reverse_and_a_child_that_ignores_it_is_killed_at_its_deadline() {
-    for by_shutdown in [true, false] {
-        let (scheduler, log) = (driven(), Log::default());
-        let ended = Log::default();
-        // Logs its drop, even if the child is killed.
-        struct Ended(Log, &'static str);
-        impl Drop for Ended {
-            fn drop(&mut self) {
-                self.0.note('x', self.1);
-            }
-        }
-        let stubborn = |id: &'static str, seconds: u32| {
-            let ended = ended.clone();
-            let child = ChildSpec::new(id, move |_: Context<()>| {
-                let ended = Ended(ended.clone(), id);
-                async move {
-                    std::future::pending::<()>().await;
-                    drop(ended);
-                }
-            });
-            child.stop(Stop::Within(seconds * SECOND))
-        };
-        let deep = Supervisor::one_for_one()
-            .child(worker(&log, "deep 1"))
-            .child(stubborn("deep 2", 3))
-            .child(worker(&log, "deep 3"));
-        let middle = Supervisor::one_for_all()
-            .child(worker(&log, "middle 1"))
-            .child(ChildSpec::supervisor("deep", deep))
-            .child(worker(&log, "middle 2"));
-        let tree = Supervisor::rest_for_one()
-            .child(worker(&log, "outer 1"))
-            .child(ChildSpec::supervisor("middle", middle))
-            .child(stubborn("outer 2", 4))
-            .child(worker(&log, "outer 3"));
-        let tree = start(&scheduler, tree);
-        assert_eq!(log.take(), "+outer 1 +middle 1 +deep 1 +deep 3 +middle 2 +outer 3");
-        let before = scheduler.now();
-        if by_shutdown {
-            let unfinished = scheduler.block_on(scheduler.shutdown(HOUR));
-            assert!(unfinished.is_empty(), "{unfinished:?}");
-        } else {
-            tree.cancel();
-        }
-        assert_eq!(tree.join(), Exit::Shutdown);
-        assert_eq!(log.take(), "-outer 3 -middle 2 -deep 3 -deep 1 -middle 1 -outer 1");
-        assert_eq!(ended.take(), "xouter 2 xdeep 2");
-        assert_eq!(
-            scheduler.now().saturating_duration_since(before),
-            7 * SECOND,
-            "each deadline, and no more"
-        );
-        scheduler.run_until_idle();
-        assert_eq!(alive(&scheduler.snapshot()).count(), 0);
-        assert_conserved(&scheduler);
-    }
-}
-
-#[test]
 #[expect(unsafe_code, reason = "coroutines are enabled by a promise")]
 fn a_coroutine_is_a_child_like_others() {
     let builder = Scheduler::builder().worker_threads(1).test_clock();
@@ -665,88 +452,6 @@ fn a_coroutine_is_a_child_like_others() {
         .block_on(Supervisor::one_for_one().child(child(&log)).start())
         .expect_err("it cannot");
     assert!(error.to_string().contains("without Builder::enable_coroutines"), "{error}");
-}
-
-#[test]
-fn the_deadline_of_a_shutdown_is_above_those_of_children() {
-    let scheduler = driven();
-    let stays =
-        ChildSpec::new("stays", |_: Context<()>| std::future::pending::<()>()).stop(Stop::Wait);
-    let tree = start(&scheduler, Supervisor::one_for_one().child(stays));
-    let unfinished = scheduler.block_on(scheduler.shutdown(SECOND));
-    assert!(unfinished.is_empty(), "{unfinished:?}");
-    assert_eq!(tree.join(), Exit::Killed);
-}
-
-#[test]
-fn a_child_may_shut_the_scheduler_down() {
-    let (scheduler, log) = (driven(), Log::default());
-    let (told, ended) = std::sync::mpsc::channel();
-    let handle = scheduler.clone();
-    let calls = ChildSpec::new("calls", move |mut cx: Context<()>| {
-        let (handle, told) = (handle.clone(), told.clone());
-        async move {
-            cx.recv().await;
-            told.send(handle.shutdown(HOUR).await.len()).expect("the test listens");
-        }
-    });
-    let tree = Supervisor::one_for_one()
-        .child(worker(&log, "a"))
-        .child(calls.name("calls"))
-        .child(worker(&log, "b"));
-    let tree = start(&scheduler, tree);
-    let before = scheduler.now();
-    Named::on(&scheduler, "calls").send(()).expect("it is there");
-    assert_eq!(tree.join(), Exit::Shutdown);
-    scheduler.run_until_idle();
-    assert_eq!(ended.try_recv(), Ok(0));
-    assert_eq!(scheduler.now(), before, "nothing waited for a deadline");
-    assert_eq!(log.take(), "+a +b -b -a");
-}
-
-#[test]
-fn a_supervisor_that_is_terminated_takes_its_children_along() {
-    let (scheduler, log) = (driven(), Log::default());
-    let inner = Supervisor::one_for_one().child(worker(&log, "x"));
-    let tree = Supervisor::one_for_one()
-        .child(worker(&log, "a"))
-        .child(ChildSpec::supervisor("inner", inner));
-    let tree = start(&scheduler, tree);
-    scheduler.terminate(tree.pid());
-    scheduler.run_until_idle();
-    assert_eq!(alive(&scheduler.snapshot()).count(), 0);
-    // The worker was killed by its link. The inner supervisor traps exits, and stops its child in
-    // order.
-    assert_eq!(log.take(), "+a +x -x");
-    assert_eq!(tree.join(), Exit::Killed);
-}
-
-#[test]
-fn the_end_of_the_parent_by_link_is_an_orderly_stop() {
-    let (scheduler, log) = (driven(), Log::default());
-    let children = three(&log, Strategy::OneForOne, Restart::Permanent);
-    let parent = scheduler.start(|mut cx: Context<()>| async move {
-        let tree =
-            children.start_with(SpawnOptions::new().link().name("tree")).await.expect("it starts");
-        drop(tree);
-        cx.recv().await;
-        exit(Exit::failed("broken"))
-    });
-    scheduler.run_until_idle();
-    let tree =
-        SupervisorRef::of(scheduler.whereis("tree").expect("it runs")).expect("it is a supervisor");
-    // Only its parent can end a supervisor in this way.
-    assert!(send_exit(tree.pid(), Exit::failed("stranger")));
-    scheduler.run_until_idle();
-    assert!(tree.is_alive());
-    parent.send(()).expect("it is there");
-    scheduler.run_until_idle();
-    assert!(!tree.is_alive());
-    assert_eq!(log.take(), "+a +b +c -c -b -a");
-    assert_eq!(
-        parent.join().map(drop as fn(std::convert::Infallible)),
-        Err(Exit::failed("broken"))
-    );
 }
 
 #[test]

@@ -30,8 +30,8 @@ fn asks(stream: &UnixStream, events: PollFlags) -> PollFd {
 /// The result of a call: the total, and the flags of each descriptor.
 type Answers = (Result<usize, io::ErrorKind>, Vec<PollFlags>);
 
-fn answers(mut asked: Vec<PollFd>, patience: Option<Duration>) -> Answers {
-    let count = poll(&mut asked, patience).map_err(|error| error.kind());
+fn answers(mut asked: Vec<PollFd>, timeout: Option<Duration>) -> Answers {
+    let count = poll(&mut asked, timeout).map_err(|error| error.kind());
     (count, asked.iter().map(PollFd::answer).collect())
 }
 
@@ -57,12 +57,12 @@ fn answers_and_counts_are_those_of_a_plain_thread() {
     let expected: Vec<_> = cases.iter().map(|case| answers(case.clone(), FOREVER)).collect();
     assert_eq!(expected[5], (Ok(1), vec![PollFlags::NVAL, PollFlags::EMPTY]));
     let scheduler = threaded(1);
-    for patience in [FOREVER, Some(HOUR), Some(Duration::ZERO)] {
+    for timeout in [FOREVER, Some(HOUR), Some(Duration::ZERO)] {
         let cases = cases.clone();
         let seen = coroutine(&scheduler, move |_| {
-            cases.into_iter().map(|case| answers(case, patience)).collect::<Vec<_>>()
+            cases.into_iter().map(|case| answers(case, timeout)).collect::<Vec<_>>()
         });
-        assert_eq!(seen.join(), Ok(expected.clone()), "{patience:?}");
+        assert_eq!(seen.join(), Ok(expected.clone()), "{timeout:?}");
     }
 }
 
@@ -135,17 +135,17 @@ fn negative_descriptors_alone_are_a_sleep() {
 }
 
 #[test]
-fn a_poll_out_of_patience_answers_none() {
+fn a_poll_that_times_out_answers_none() {
     let scheduler = threaded(1);
     let (silent, _peer) = pair();
-    let patience = Duration::from_millis(2);
+    let timeout = Duration::from_millis(2);
     let polls = coroutine(&scheduler, move |_| {
         let begun = Instant::now();
-        (answers(vec![asks(&silent, PollFlags::IN)], Some(patience)), Instant::now() - begun)
+        (answers(vec![asks(&silent, PollFlags::IN)], Some(timeout)), Instant::now() - begun)
     });
     let (answered, took) = polls.join().expect("it does not panic");
     assert_eq!(answered, (Ok(0), vec![PollFlags::EMPTY]));
-    assert!(took >= patience, "early, after {took:?}");
+    assert!(took >= timeout, "early, after {took:?}");
 }
 
 #[test]

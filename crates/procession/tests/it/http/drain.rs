@@ -236,7 +236,7 @@ fn a_request_in_the_socket_is_answered() {
             let answers = service(|_: hyper::Request<RequestBody>| async { "answer".to_owned() });
             let server = spawn_server(Server::new().serve(listener, answers));
             let mut client = StdStream::connect(address).expect("the listener is open");
-            client.set_read_timeout(Some(crate::scene::PATIENCE)).expect("it is valid");
+            client.set_read_timeout(Some(crate::scene::TIMEOUT)).expect("it is valid");
             if !is_first {
                 client.write_all(ASK).expect("it is connected");
                 client.set_nonblocking(true).expect("it is possible");
@@ -332,7 +332,7 @@ fn serve_until_sigterm() {
 fn ask_until_the_end(address: &str) -> u32 {
     let mut answered = 0;
     while let Ok(mut stream) = StdStream::connect(address) {
-        stream.set_read_timeout(Some(crate::scene::PATIENCE)).expect("it is valid");
+        stream.set_read_timeout(Some(crate::scene::TIMEOUT)).expect("it is valid");
         loop {
             if stream.write_all(ASK).is_err() {
                 break;

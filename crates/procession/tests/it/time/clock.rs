@@ -11,7 +11,7 @@ use procession::{Context, Event, Scheduler, sleep, yield_now};
 use procession_sync::Mutex;
 use procession_sync::{hint, thread};
 
-use crate::scene::PATIENCE;
+use crate::scene::TIMEOUT;
 
 use super::{HOUR, on_test_clock, seconds, timers};
 
@@ -39,7 +39,7 @@ fn run_until_idle_does_not_move_the_clock() {
             sleep(HOUR).await;
         });
         scheduler.run_until_idle();
-        begun.recv_timeout(PATIENCE).expect("it has run");
+        begun.recv_timeout(TIMEOUT).expect("it has run");
         if width == 1 {
             sleeper.send(()).expect("it waits");
             let waiting = scheduler.run_until_idle();

@@ -14,7 +14,7 @@ use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
 use procession_sync::hint;
 
-use crate::scene::{PATIENCE, soon};
+use crate::scene::{TIMEOUT, soon};
 
 use super::{HOUR, joined, on_real_clock, timers};
 
@@ -54,7 +54,7 @@ fn a_timer_is_cancelled_or_fires_and_never_both() {
         drop(ran);
         let mut fired = vec![false; TIMERS];
         for _ in 0..cancelled.iter().filter(|cancelled| !**cancelled).count() {
-            let number = runs.recv_timeout(PATIENCE).expect("what was not cancelled fires");
+            let number = runs.recv_timeout(TIMEOUT).expect("what was not cancelled fires");
             assert!(!fired[number], "once");
             fired[number] = true;
         }
@@ -63,7 +63,7 @@ fn a_timer_is_cancelled_or_fires_and_never_both() {
             "inside: {inside}"
         );
         assert_eq!(
-            runs.recv_timeout(PATIENCE),
+            runs.recv_timeout(TIMEOUT),
             Err(mpsc::RecvTimeoutError::Disconnected),
             "no function is kept"
         );
@@ -83,9 +83,9 @@ fn thousands_of_sleeps_all_end() {
                     let wanted = Duration::from_micros(random.u64(0..20_000));
                     let before = Instant::now();
                     // One in three is given up early.
-                    let patience = if seed % 3 == 0 { wanted / 2 } else { HOUR };
-                    let slept = timeout(patience, sleep(wanted)).await;
-                    assert!(Instant::now() - before >= wanted.min(patience));
+                    let at_most = if seed % 3 == 0 { wanted / 2 } else { HOUR };
+                    let slept = timeout(at_most, sleep(wanted)).await;
+                    assert!(Instant::now() - before >= wanted.min(at_most));
                     slept == Err(Elapsed)
                 })
             })
@@ -187,7 +187,7 @@ fn timers_that_other_threads_reset_and_cancel_are_not_lost() {
                             0 => cancelled += u32::from(timer.cancel()),
                             1..10 => drop(timer.reset(scheduler.now() + HOUR * random.u32(1..100))),
                             // Soon, but not before this test is over.
-                            _ => drop(timer.reset(scheduler.now() + PATIENCE)),
+                            _ => drop(timer.reset(scheduler.now() + TIMEOUT)),
                         }
                     }
                 }
@@ -247,7 +247,7 @@ fn an_earlier_timer_of_a_thread_is_not_lost_on_a_worker_that_keeps_a_later_one()
         let (reply, replied) = mpsc::channel();
         let delay = Duration::from_nanos(random.u64(0..300_000));
         receiver.send_after(delay, reply).expect("the limit is not reached");
-        let came = replied.recv_timeout(PATIENCE);
+        let came = replied.recv_timeout(TIMEOUT);
         assert!(came.is_ok(), "it is lost: {:#?}", scheduler.snapshot());
     }
     assert!(!far.is_finished());

@@ -1,0 +1,116 @@
+//! Children that do not start.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use procession::relations::send_exit;
+use procession::supervisor::{ChildError, ChildSpec, ChildStatus, StartError, Supervisor};
+use procession::{Context, Exit, sleep};
+
+use super::{Log, Refuses, SECOND, start, worker};
+use crate::contracts::{HOUR, waits};
+use crate::scene::{driven, panic_quietly};
+
+#[test]
+fn every_way_not_to_start_is_told() {
+    let taken =
+        || ChildSpec::new("f", |cx: Context<()>| async move { cx.cancelled().await }).name("taken");
+    let machine = |made: fn() -> Refuses| ChildSpec::machine("f", made, "go", || ());
+    for (child, expected) in [
+        (machine(|| Refuses(false)), "cannot start a process: it has no method \"go\""),
+        (machine(|| panic_quietly("factory")), "the process panicked: factory"),
+        (taken(), "cannot start a process: `taken` is taken by "),
+        (
+            ChildSpec::with_init("f", |_: Context<()>, _started| async {}),
+            "it did not report that it is ready",
+        ),
+        (
+            ChildSpec::with_init("f", |_: Context<()>, started| async move {
+                let _started = started;
+                panic_quietly("early")
+            }),
+            "the process panicked: early",
+        ),
+        (
+            taken().affinity(99),
+            "cannot start a process: it is bound to worker 99, but there are only 1, from 0",
+        ),
+    ] {
+        let scheduler = driven();
+        let owner = waits(&scheduler);
+        scheduler.register("taken", owner.pid()).expect("it is free");
+        match scheduler
+            .block_on(Supervisor::one_for_one().child(child).start())
+            .expect_err("it does not start")
+        {
+            StartError::Child { reason, .. } => {
+                assert!(reason.to_string().starts_with(expected), "{reason}")
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_supervisor_answers_while_a_child_fails_to_start_again_and_again() {
+    let (scheduler, log) = (driven(), Log::default());
+    let starts = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&starts);
+    let fails = ChildSpec::machine(
+        "fails",
+        move || {
+            let mut starts = noted.lock().expect("no test panics under it");
+            starts.push(procession::time::Instant::now());
+            Refuses(starts.len() == 1)
+        },
+        "go",
+        || (),
+    );
+    let tree = Supervisor::one_for_one()
+        .intensity(1_000_000, HOUR)
+        .back_off(Duration::from_millis(100), Duration::from_secs(10))
+        .child(worker(&log, "a"))
+        .child(fails);
+    let tree = start(&scheduler, tree);
+    scheduler.block_on(async {
+        let first = tree.status("fails").await.expect("it is there").pid().expect("it runs");
+        assert!(send_exit(first, Exit::failed("broken")));
+        sleep(Duration::from_secs(60)).await;
+        assert!(matches!(tree.status("fails").await, Ok(ChildStatus::Waiting(_))));
+        assert_eq!(tree.count().await.map(|counts| (counts.children, counts.running)), Ok((2, 1)));
+        assert_eq!(tree.restart_child("fails").await, Err(ChildError::Restarting));
+        assert_eq!(tree.terminate_child("a").await, Ok(()));
+        assert_eq!(tree.terminate_child("fails").await, Ok(()));
+        assert_eq!(tree.status("fails").await, Ok(ChildStatus::Stopped));
+        assert!(matches!(tree.restart_child("fails").await, Err(ChildError::Start(_))));
+    });
+    let starts = starts.lock().expect("no test panics under it");
+    let waits: Vec<u128> = starts[1..]
+        .windows(2)
+        .map(|pair| pair[1].saturating_duration_since(pair[0]).as_millis())
+        .collect();
+    // The first back-off is before the second start. Each of the others is twice as long, shortened
+    // by at most a half.
+    for (wait, most) in waits.iter().zip([200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]) {
+        assert!((most / 2..=most + 1).contains(wait), "{waits:?}");
+    }
+    tree.cancel();
+    assert_eq!(tree.join(), Exit::Shutdown);
+}
+
+#[test]
+fn without_back_off_a_child_that_never_starts_again_escalates_soon() {
+    let scheduler = driven();
+    let first = Mutex::new(true);
+    let fails = ChildSpec::machine(
+        "fails",
+        move || Refuses(std::mem::take(&mut *first.lock().expect("no test panics under it"))),
+        "go",
+        || (),
+    );
+    let tree = start(&scheduler, Supervisor::one_for_one().intensity(1000, SECOND).child(fails));
+    let pid =
+        scheduler.block_on(tree.status("fails")).expect("it is there").pid().expect("it runs");
+    scheduler.terminate(pid);
+    assert_eq!(tree.join(), Exit::Shutdown);
+}

@@ -1,0 +1,219 @@
+//! Cancels, kills and shutdowns of coroutines.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use procession::Exit;
+use procession::sync::channel;
+
+use super::{Noted, coroutine, driven, this_thread, threaded};
+use crate::scene::{assert_conserved, panic_quietly, soon, soon_closed};
+
+#[test]
+fn a_cancel_unwinds_where_the_coroutine_waits() {
+    for scheduler in [driven(), threaded(2)] {
+        let (noted, notes) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let sleeps = coroutine(&scheduler, move |cx| {
+            let _noted = Noted(noted);
+            ready.send(this_thread()).expect("the test waits");
+            cx.sleep(Duration::from_secs(3600));
+        });
+        if scheduler.snapshot().workers.len() == 1 {
+            scheduler.run_until_idle();
+        }
+        soon(&is_ready);
+        sleeps.cancel();
+        assert_eq!(sleeps.join(), Err(Exit::Shutdown));
+        soon(&notes);
+        assert_conserved(&scheduler);
+    }
+}
+
+#[test]
+fn what_is_ready_is_had_before_a_cancel_unwinds() {
+    let scheduler = driven();
+    let (sender, receiver) = channel::bounded(0);
+    let receives = coroutine(&scheduler, move |cx| {
+        let first = cx.wait(receiver.recv());
+        let second = catch_unwind(AssertUnwindSafe(|| cx.wait(receiver.recv())));
+        assert!(coroutine::is_unwinding(&*second.expect_err("it was cancelled")));
+        first
+    });
+    scheduler.run_until_idle();
+    sender.try_send(7).expect("it waits");
+    receives.cancel();
+    assert_eq!(receives.join(), Ok(Some(7)));
+}
+
+#[test]
+fn a_shield_holds_a_cancel_back() {
+    let scheduler = driven();
+    let cleans = coroutine(&scheduler, |cx| {
+        let mut steps = Vec::new();
+        let waits = catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(10))));
+        steps.push(waits.is_err());
+        coroutine::shield(|| cx.sleep(Duration::from_secs(1)));
+        steps.push(catch_unwind(AssertUnwindSafe(|| cx.yield_now())).is_err());
+        steps
+    });
+    scheduler.run_until_idle();
+    cleans.cancel();
+    assert_eq!(cleans.join(), Ok(vec![true, true]));
+    assert_eq!(scheduler.now(), scheduler.now());
+}
+
+#[test]
+fn a_terminated_coroutine_is_unwound_on_its_thread() {
+    for scheduler in [driven(), threaded(2)] {
+        let (noted, notes) = mpsc::channel();
+        struct OnThread(ThreadId, mpsc::Sender<bool>);
+        impl Drop for OnThread {
+            fn drop(&mut self) {
+                let _ = self.1.send(self.0 == this_thread() && coroutine::is_coroutine());
+            }
+        }
+        let (ready, is_ready) = mpsc::channel();
+        let waits = coroutine(&scheduler, move |mut cx| {
+            let _on_thread = OnThread(this_thread(), noted);
+            ready.send(()).expect("the test waits");
+            cx.recv();
+        });
+        if scheduler.snapshot().workers.len() == 1 {
+            scheduler.run_until_idle();
+        }
+        soon(&is_ready);
+        assert!(scheduler.terminate(waits.pid()));
+        assert_eq!(waits.join(), Err(Exit::Killed));
+        assert!(soon(&notes));
+        soon_closed(&notes);
+    }
+}
+
+#[test]
+fn a_coroutine_that_swallows_its_unwinding_a_few_times_ends_well() {
+    let scheduler = driven();
+    let stubborn = coroutine(&scheduler, |cx| {
+        let mut caught = 0;
+        while caught < 10 {
+            caught += u32::from(
+                catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(1)))).is_err(),
+            );
+        }
+        caught
+    });
+    scheduler.run_until_idle();
+    stubborn.cancel();
+    assert_eq!(stubborn.join(), Ok(10));
+    let stubborn = coroutine(&scheduler, |cx| {
+        for _ in 0..10 {
+            assert!(catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(1)))).is_err());
+        }
+    });
+    scheduler.run_until_idle();
+    scheduler.terminate(stubborn.pid());
+    assert_eq!(stubborn.join(), Err(Exit::Killed));
+}
+
+#[test]
+fn a_coroutine_that_swallows_its_unwinding_for_ever_ends_without_its_stack() {
+    for terminate in [false, true] {
+        // A scheduler of its own, since its thread never ends.
+        let scheduler = threaded(1);
+        let (ready, is_ready) = mpsc::channel();
+        let stuck = coroutine(&scheduler, move |cx| {
+            ready.send(()).expect("the test waits");
+            loop {
+                let _ = catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(3600))));
+            }
+        });
+        soon(&is_ready);
+        if terminate {
+            scheduler.terminate(stuck.pid());
+        } else {
+            stuck.cancel();
+        }
+        let exit: Result<(), _> = stuck.join();
+        assert_eq!(exit, Err(Exit::Killed));
+        assert_eq!(coroutine(&scheduler, |_| 1).join(), Ok(1), "its worker goes on");
+        assert_conserved(&scheduler);
+    }
+}
+
+#[test]
+fn a_shutdown_unwinds_all_coroutines_in_time() {
+    let scheduler = threaded(2);
+    let (noted, notes) = mpsc::channel();
+    let children: Vec<_> = (0..20)
+        .map(|number| {
+            let noted = noted.clone();
+            coroutine(&scheduler, move |mut cx| {
+                let _noted = Noted(noted);
+                match number % 4 {
+                    0 => drop(cx.recv()),
+                    1 => cx.sleep(Duration::from_secs(3600)),
+                    2 => loop {
+                        cx.yield_now();
+                    },
+                    // Shielded from a cancel, but not from being terminated.
+                    _ => coroutine::shield(|| cx.sleep(Duration::from_secs(3600))),
+                }
+            })
+        })
+        .collect();
+    let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(2)));
+    assert!(unfinished.is_empty(), "{unfinished:?}");
+    drop(noted);
+    assert_eq!(notes.iter().count(), 20);
+    let exits: BTreeSet<_> =
+        children.into_iter().map(|child| format!("{:?}", child.join())).collect();
+    assert_eq!(exits.into_iter().collect::<Vec<_>>(), ["Err(Killed)", "Err(Shutdown)", "Ok(())"]);
+}
+
+#[test]
+fn dropping_the_scheduler_unwinds_all_coroutines() {
+    for scheduler in [driven(), threaded(2)] {
+        let (noted, notes) = mpsc::channel();
+        for _ in 0..10 {
+            // Dropped whether the coroutine has begun or not.
+            let noted = Noted(noted.clone());
+            drop(coroutine(&scheduler, move |cx| {
+                let _noted = noted;
+                cx.sleep(Duration::from_secs(3600));
+            }));
+        }
+        if scheduler.snapshot().workers.len() == 1 {
+            scheduler.run_until_idle();
+        }
+        drop(noted);
+        drop(scheduler);
+        for _ in 0..10 {
+            soon(&notes);
+        }
+        soon_closed(&notes);
+    }
+}
+
+#[test]
+fn a_panic_in_a_destructor_of_an_unwound_coroutine_harms_nobody() {
+    struct Fails;
+    impl Drop for Fails {
+        fn drop(&mut self) {
+            let inner = catch_unwind(|| resume_unwind(Box::new("inside")));
+            assert!(inner.is_err());
+        }
+    }
+    let scheduler = driven();
+    let child = coroutine(&scheduler, |cx| {
+        let _fails = Fails;
+        if catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(1)))).is_err() {
+            panic_quietly("instead")
+        }
+    });
+    scheduler.run_until_idle();
+    child.cancel();
+    assert_eq!(child.join(), Err(Exit::Panicked("instead".into())));
+}
