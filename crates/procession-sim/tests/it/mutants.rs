@@ -184,6 +184,7 @@ fn the_scheduler_keeps_its_laws() {
     let mut found = String::new();
     for strategy in strategies {
         match check(strategies.len() as u32).strategy(strategy).try_run(all) {
+            #[expect(clippy::print_stdout, reason = "the check of the project reads it")]
             Ok(outcome) => println!("{strategy:?}: {} seeds passed", outcome.seeds),
             Err(report) => found += &format!("{strategy:?}: {report}\n"),
         }
