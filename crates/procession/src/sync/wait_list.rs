@@ -220,6 +220,17 @@ impl Drop for Another<'_> {
     }
 }
 
+/// Makes sure that `waker` wakes the present task. Returns `false` if its waker must be prepared
+/// first.
+pub(crate) fn renew(waker: &mut Option<Waker>, another: &mut Another<'_>) -> bool {
+    if waker.as_ref().is_some_and(|waker| waker.will_wake(another.waker)) {
+        return true;
+    }
+    let Some(new) = another.take() else { return false };
+    another.spare = waker.replace(new);
+    true
+}
+
 /// Returns `true` for a process's own waker, and `false` for user code.
 #[cfg(not(procession_loom))]
 fn is_own(waker: &Waker) -> bool {
@@ -352,16 +363,31 @@ impl<T> WaitList<T> {
     #[inline]
     pub(crate) fn serve<R>(&mut self, serve: impl FnOnce(&mut T) -> R) -> Option<(Waiter, R)> {
         while self.first != NOWHERE {
-            let place = self.first;
-            self.unlink(place);
-            let node = &mut self.nodes[place as usize];
-            let waiter = node.waiter.take().expect("a waiter in the queue was not served");
-            let content = node.content.as_mut().expect("a place in use has a content");
-            if waiter.claim() {
+            if let Some((waiter, content)) = self.claim(self.first) {
                 return Some((waiter, serve(content)));
             }
         }
         None
+    }
+
+    /// Serves the last waiter, as [`serve`](Self::serve) serves the first one.
+    pub(crate) fn serve_last<R>(&mut self, serve: impl FnOnce(&mut T) -> R) -> Option<(Waiter, R)> {
+        while self.last != NOWHERE {
+            if let Some((waiter, content)) = self.claim(self.last) {
+                return Some((waiter, serve(content)));
+            }
+        }
+        None
+    }
+
+    /// Takes a waiter out of the queue. Returns it with its content if it may be served.
+    #[inline]
+    fn claim(&mut self, place: u32) -> Option<(Waiter, &mut T)> {
+        self.unlink(place);
+        let node = &mut self.nodes[place as usize];
+        let waiter = node.waiter.take().expect("a waiter in the queue was not served");
+        let content = node.content.as_mut().expect("a place in use has a content");
+        waiter.claim().then_some((waiter, content))
     }
 
     /// Returns `true` if no waiter is in the queue. A select that was chosen in another list still

@@ -1,5 +1,12 @@
 //! Locks, permits, conditions and barriers, between processes and plain threads.
 
+mod broadcast;
+mod notify;
+mod oneshot;
+mod owned;
+mod probe;
+mod watch;
+
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
