@@ -18,8 +18,8 @@
 //! primitives in place and make every model vacuous. The canaries in the model files detect that.
 //!
 //! This crate contains almost no logic. Most of it is aliases. [`cell::UnsafeCell`] gives std's
-//! cell the interface of loom's, [`Mutex`], [`RwLock`] and [`Condvar`] know no poison, [`lock_with_backoff`] is
-//! a plain lock under loom, and `explore` runs a model.
+//! cell the interface of loom's, [`Mutex`], [`RwLock`] and [`Condvar`] know no poison,
+//! [`lock_with_backoff`] is a plain lock under loom, and `explore` runs a model.
 #![forbid(unsafe_code)]
 
 #[cfg(all(procession_loom, not(feature = "__loom")))]

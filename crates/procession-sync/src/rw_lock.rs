@@ -12,8 +12,8 @@ use home::{RwLockReadGuard, RwLockWriteGuard};
 
 /// A reader-writer lock that is not poisoned by a panic of the thread that holds it.
 ///
-/// Unlike a [`Mutex`](crate::Mutex) of this crate, it guards a value of the user, in which user code
-/// may panic. The value is then left as that code left it.
+/// Unlike a [`Mutex`](crate::Mutex) of this crate, it guards a value of the user, in which user
+/// code may panic. The value is then left as that code left it.
 #[derive(Default)]
 pub struct RwLock<T>(home::RwLock<T>);
 

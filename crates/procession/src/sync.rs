@@ -1,5 +1,12 @@
-//! Synchronisation between processes: locks, semaphores, conditions, barriers and
-//! [channels](channel).
+//! Synchronisation between processes: locks, semaphores, conditions, barriers and channels.
+//!
+//! | channel | each message goes to |
+//! |---|---|
+//! | [`channel`] | one of several receivers |
+//! | [`oneshot`] | one receiver, once |
+//! | [`broadcast`] | all receivers |
+//! | [`watch`] | all receivers, which see the last one only |
+//! | [`Notify`] | one waiter or all, without a value |
 //!
 //! ```
 //! use std::sync::Arc;

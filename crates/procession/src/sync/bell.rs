@@ -104,8 +104,8 @@ impl<S> Ringing<S> {
     }
 
     /// Looks for what a waiter waits for. If `look` finds nothing, the waiter is enlisted, or stays
-    /// enlisted. If it finds something, the waiter leaves. For bells that ring for all only, so that
-    /// no notice is to be passed on.
+    /// enlisted. If it finds something, the waiter leaves. For bells that ring for all only, so
+    /// that no notice is to be passed on.
     ///
     /// Returns `None` if the waker must be prepared first, after which the caller looks again.
     pub(crate) fn look_or_enlist<R>(

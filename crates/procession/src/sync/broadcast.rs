@@ -1,9 +1,9 @@
 //! Channels in which each message is received by all receivers.
 //!
 //! The channel keeps the last messages, up to its capacity, until all receivers have received them.
-//! A sender never waits. If there is no room, the oldest message makes room. A receiver that had not
-//! received it *lags*: its next receive returns [`RecvError::Lagged`] with the number of messages
-//! that it has missed, and the one after that returns the oldest message that is left.
+//! A sender never waits. If there is no room, the oldest message makes room. A receiver that had
+//! not received it *lags*: its next receive returns [`RecvError::Lagged`] with the number of
+//! messages that it has missed, and the one after that returns the oldest message that is left.
 //!
 //! ```
 //! use procession::sync::broadcast::{self, RecvError};
@@ -23,10 +23,10 @@
 //! # Ok::<(), broadcast::SendError<&str>>(())
 //! ```
 //!
-//! Each receiver gets a clone of the message, except for the last one, which gets the message itself
-//! if no other is cloning it. Receivers clone at the same time and not under a lock, so messages must
-//! be [`Sync`] to be sent between threads. If they are expensive to clone, send them in an
-//! [`Arc`].
+//! Each receiver gets a clone of the message, except for the last one, which gets the message
+//! itself if no other is cloning it. Receivers clone at the same time and not under a lock, so
+//! messages must be [`Sync`] to be sent between threads. If they are expensive to clone, send them
+//! in an [`Arc`].
 
 use std::error::Error;
 use std::fmt;
@@ -243,7 +243,7 @@ impl<T: Clone> Receiver<T> {
         }
     }
 
-    fn poll_recv(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<T, RecvError>> {
+    pub(crate) fn poll_recv(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<T, RecvError>> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }

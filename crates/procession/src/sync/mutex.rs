@@ -1,7 +1,8 @@
 //! A mutex: a value behind the one permit of a semaphore.
 //!
 //! ## Invariants
-//! - `[exclusive]` A guard holds the only permit of its mutex. While it exists, no other guard does.
+//! - `[exclusive]` A guard holds the only permit of its mutex. While it exists, no other guard
+//!   does.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -95,8 +96,8 @@ impl<T: ?Sized> Mutex<T> {
         time::timeout(timeout, self.lock()).await
     }
 
-    /// Locks the mutex like [`lock`](Self::lock), and returns a guard that keeps the mutex alive. It
-    /// can be moved into another process.
+    /// Locks the mutex like [`lock`](Self::lock), and returns a guard that keeps the mutex alive.
+    /// It can be moved into another process.
     ///
     /// # Cancellation
     /// See [`lock`](Self::lock).

@@ -37,9 +37,9 @@ use self::core::{NotifyCore, Release};
 /// ```
 ///
 /// To wait for a condition of other data, make the waiter first, then look at the condition. The
-/// waiter then gets each [`notify_waiters`](Self::notify_waiters) that follows the look, even before
-/// its first poll. To get the calls of [`notify_one`](Self::notify_one), too, when there are other
-/// waiters, [enable](Notified::enable) it before the look:
+/// waiter then gets each [`notify_waiters`](Self::notify_waiters) that follows the look, even
+/// before its first poll. To get the calls of [`notify_one`](Self::notify_one), too, when there are
+/// other waiters, [enable](Notified::enable) it before the look:
 ///
 /// ```
 /// use std::pin::pin;

@@ -62,12 +62,12 @@ pub struct Sender<T> {
 /// ```
 ///
 /// # Errors
-/// Returns [`RecvError`] if the sender was dropped without a value, or if this end was closed before
-/// a value came.
+/// Returns [`RecvError`] if the sender was dropped without a value, or if this end was closed
+/// before a value came.
 ///
 /// # Cancellation
-/// The future may be polled by `&mut`: if the reference is dropped before the value came, nothing is
-/// lost. If the receiver itself is dropped, the channel is closed.
+/// The future may be polled by `&mut`: if the reference is dropped before the value came, nothing
+/// is lost. If the receiver itself is dropped, the channel is closed.
 ///
 /// # Panics
 /// Polling it again after it has returned a value or an error panics.
@@ -90,8 +90,8 @@ impl<T> Sender<T> {
 
     /// Sends the value. It never waits.
     ///
-    /// A value that was sent may still be dropped without being received, if the receiver is dropped
-    /// afterwards.
+    /// A value that was sent may still be dropped without being received, if the receiver is
+    /// dropped afterwards.
     ///
     /// # Errors
     /// Returns [`SendError`] with the value if the receiver was dropped or has closed the channel.
@@ -209,8 +209,8 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Returns `true` if the receive is over: the value or an error was returned. Polling the receiver
-    /// then panics.
+    /// Returns `true` if the receive is over: the value or an error was returned. Polling the
+    /// receiver then panics.
     pub fn is_terminated(&self) -> bool {
         self.core.is_none()
     }

@@ -196,8 +196,8 @@ impl Permits<'_> {
         self.permits = 0;
     }
 
-    /// Moves `permits` of these permits into a separate value. Returns `None` and changes nothing if
-    /// there are fewer.
+    /// Moves `permits` of these permits into a separate value. Returns `None` and changes nothing
+    /// if there are fewer.
     pub fn split(&mut self, permits: usize) -> Option<Self> {
         self.permits = self.permits.checked_sub(permits)?;
         Some(Self { semaphore: self.semaphore, permits })
@@ -266,8 +266,8 @@ impl OwnedPermits {
         self.permits = 0;
     }
 
-    /// Moves `permits` of these permits into a separate value. Returns `None` and changes nothing if
-    /// there are fewer.
+    /// Moves `permits` of these permits into a separate value. Returns `None` and changes nothing
+    /// if there are fewer.
     pub fn split(&mut self, permits: usize) -> Option<Self> {
         self.permits = self.permits.checked_sub(permits)?;
         Some(Self { semaphore: Arc::clone(&self.semaphore), permits })

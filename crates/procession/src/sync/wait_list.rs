@@ -380,6 +380,26 @@ impl<T> WaitList<T> {
         None
     }
 
+    /// Serves the first waiter with a content that is `wanted`, as [`serve`](Self::serve) serves
+    /// the first one.
+    pub(crate) fn serve_where<R>(
+        &mut self,
+        wanted: impl Fn(&T) -> bool,
+        serve: impl FnOnce(&mut T) -> R,
+    ) -> Option<(Waiter, R)> {
+        let mut place = self.first;
+        while let Some(node) = self.nodes.get(place as usize) {
+            let after = node.after;
+            if node.content.as_ref().is_some_and(&wanted)
+                && let Some((waiter, content)) = self.claim(place)
+            {
+                return Some((waiter, serve(content)));
+            }
+            place = after;
+        }
+        None
+    }
+
     /// Takes a waiter out of the queue. Returns it with its content if it may be served.
     #[inline]
     fn claim(&mut self, place: u32) -> Option<(Waiter, &mut T)> {
@@ -396,18 +416,19 @@ impl<T> WaitList<T> {
         self.first == NOWHERE
     }
 
-    /// Returns `true` if there is a waiter that can be served, other than the select `own`.
-    pub(crate) fn has_other(&self, own: Option<&Arc<Choice>>) -> bool {
+    /// Returns `true` if there is a waiter that can be served, other than the select `own`, with a
+    /// content that is `wanted`.
+    pub(crate) fn has_other(&self, own: Option<&Arc<Choice>>, wanted: impl Fn(&T) -> bool) -> bool {
         let mut place = self.first;
         while let Some(node) = self.nodes.get(place as usize) {
-            match &node.waiter {
+            let may_be_served = match &node.waiter {
                 Some(Waiter::Arm(choice, _)) => {
-                    if own.is_none_or(|own| !Arc::ptr_eq(own, choice)) && choice.chosen().is_none()
-                    {
-                        return true;
-                    }
+                    own.is_none_or(|own| !Arc::ptr_eq(own, choice)) && choice.chosen().is_none()
                 }
-                _ => return true,
+                _ => true,
+            };
+            if may_be_served && node.content.as_ref().is_some_and(&wanted) {
+                return true;
             }
             place = node.after;
         }
@@ -532,10 +553,10 @@ mod tests {
         let choice = Arc::new(Choice::new(Waker::noop().clone()));
         let arm = waiters.push(Waiter::Arm(Arc::clone(&choice), 0), 0);
         let _other = waiters.push(alone(), 1);
-        assert!(waiters.has_other(Some(&choice)));
+        assert!(waiters.has_other(Some(&choice), |_| true));
         assert!(choice.claim(1));
         assert_eq!(waiters.serve(|&mut number| number).map(|(_, number)| number), Some(1));
-        assert!(!waiters.has_other(None));
+        assert!(!waiters.has_other(None, |_| true));
         assert_eq!(waiters.remove(arm).0, 0);
     }
 

@@ -24,25 +24,26 @@
 //!
 //! # Blocking
 //!
-//! The value is behind a reader-writer lock of the standard library. A [`Ref`] blocks the thread of a
-//! sender that changes the value, and a sender that changes the value blocks readers. So keep each
-//! `Ref` short, and do not change the value while this thread holds one, which waits forever. Nor
-//! hold two of one watch at a time: a sender may wait between them. A `Ref` cannot be held across an
-//! `.await` in a process that moves between threads.
+//! The value is behind a reader-writer lock of the standard library. A [`Ref`] blocks the thread of
+//! a sender that changes the value, and a sender that changes the value blocks readers. So keep
+//! each `Ref` short, and do not change the value while this thread holds one, which waits forever.
+//! Nor hold two of one watch at a time: a sender may wait between them. A `Ref` cannot be held
+//! across an `.await` in a process that moves between threads.
 
 use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context as TaskContext, Poll};
 
 use procession_sync::RwLockReadGuard;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::sync::bell::Bell;
-use crate::sync::listener::BellWait;
+use crate::sync::listener::{BellWait, leave, look_or_wait};
+use crate::sync::wait_list::Place;
 
 pub use crate::sync::broadcast::SendError;
 
@@ -105,8 +106,8 @@ impl<T> Sender<T> {
     /// Sets the value, and wakes all waiting receivers.
     ///
     /// # Errors
-    /// If there is no receiver, returns [`SendError`] with the new value, and keeps the present one.
-    /// Use [`send_replace`](Self::send_replace) to set the value in any case.
+    /// If there is no receiver, returns [`SendError`] with the new value, and keeps the present
+    /// one. Use [`send_replace`](Self::send_replace) to set the value in any case.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         if self.receiver_count() == 0 {
             return Err(SendError(value));
@@ -301,8 +302,8 @@ impl<T> Receiver<T> {
         changed(watched, seen).await
     }
 
-    /// Waits until `wanted` returns `true` for the value, and marks that value as seen. Looks at the
-    /// present value first.
+    /// Waits until `wanted` returns `true` for the value, and marks that value as seen. Looks at
+    /// the present value first.
     ///
     /// ```
     /// use procession::sync::watch;
@@ -326,8 +327,8 @@ impl<T> Receiver<T> {
     /// Returns [`RecvError`] if all senders are dropped and the last value is not wanted.
     ///
     /// # Cancellation
-    /// If the future is dropped before it completes, the values that `wanted` has seen are marked as
-    /// seen.
+    /// If the future is dropped before it completes, the values that `wanted` has seen are marked
+    /// as seen.
     ///
     /// # Panics
     /// Panics if `wanted` panics. The watch stays usable.
@@ -350,6 +351,22 @@ impl<T> Receiver<T> {
         }
     }
 
+    /// Waits for a change at `place`, for a caller that keeps it.
+    #[cfg(feature = "stream")]
+    pub(crate) fn poll_changed(
+        &mut self,
+        place: &mut Option<Place>,
+        task: &TaskContext<'_>,
+    ) -> Poll<Result<(), RecvError>> {
+        poll_changed(&self.watched, &mut self.seen, place, task)
+    }
+
+    /// Ends the wait of `poll_changed`.
+    #[cfg(feature = "stream")]
+    pub(crate) fn leave(&self, place: &mut Option<Place>) {
+        leave(&self.watched.core.bell, place);
+    }
+
     /// Returns `true` for receivers of the same watch.
     pub fn same_channel(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.watched, &other.watched)
@@ -358,20 +375,33 @@ impl<T> Receiver<T> {
 
 /// Waits for a version other than `seen`, and stores it there.
 async fn changed<T>(watched: &WatchChannel<T>, seen: &mut Version) -> Result<(), RecvError> {
-    let mut wait = BellWait::new(&watched.core.bell);
-    poll_fn(|task| {
-        if !crate::scheduler::budget::charge(task) {
-            return Poll::Pending;
-        }
-        let version = watched.core.version();
-        let news = if version.is_same_value(*seen) && !version.is_closed() {
-            wait.poll(task, |()| watched.core.news(*seen))
-        } else {
-            Poll::Ready(version)
-        };
-        news.map(|version| note(seen, version))
-    })
-    .await
+    let mut wait = ChangeWait { watched, place: None };
+    poll_fn(|task| poll_changed(watched, seen, &mut wait.place, task)).await
+}
+
+/// A wait for a change, which ends when this is dropped.
+struct ChangeWait<'a, T> {
+    watched: &'a WatchChannel<T>,
+    place: Option<Place>,
+}
+
+impl<T> Drop for ChangeWait<'_, T> {
+    fn drop(&mut self) {
+        leave(&self.watched.core.bell, &mut self.place);
+    }
+}
+
+fn poll_changed<T>(
+    watched: &WatchChannel<T>,
+    seen: &mut Version,
+    place: &mut Option<Place>,
+    task: &TaskContext<'_>,
+) -> Poll<Result<(), RecvError>> {
+    if !crate::scheduler::budget::charge(task) {
+        return Poll::Pending;
+    }
+    let news = look_or_wait(&watched.core.bell, place, task, |()| watched.core.news(*seen));
+    news.map(|version| note(seen, version))
 }
 
 /// Stores a version that differs from `seen`, or returns an error for one that is only closed.

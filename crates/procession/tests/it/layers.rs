@@ -27,7 +27,7 @@ const KERNEL: &[&str] = &[
 const NEIGHBOURS: &[&[&str]] = &[&["net::options", "net::tcp", "net::udp"]];
 
 /// The rooms that each room may import besides itself. `io` and `sys` may not import `net`, and
-/// only the public face imports `http`, `supervisor` or `pool`.
+/// only the public face imports `http`, `stream`, `supervisor` or `pool`.
 const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
     ("coroutine", "mailbox spawn process relations scheduler sys time variance"),
@@ -47,6 +47,7 @@ const ROOMS: &[(&str, &str)] = &[
     ),
     ("signal", "observe process scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
+    ("stream", "mailbox net process scheduler signal sync time"),
     (
         "supervisor",
         "coroutine machine mailbox process relations report scheduler spawn sys time util variance",
@@ -224,6 +225,7 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ("Builder", "public: each module has one thing to build"),
     ("Child", "public, and the child in the tree of a supervisor"),
     ("Context", "public: that of a coroutine extends that of a process"),
+    ("Permit", "public: a reserved place, in a channel or in a pool"),
     ("Receiver", "public: one for each kind of channel, as in tokio"),
     ("Recv", "public: the receive of a mailbox and that of a broadcast channel"),
     ("RecvError", "public: one for each kind of channel, as in tokio"),

@@ -1,10 +1,14 @@
 //! Locks, permits, conditions and barriers, between processes and plain threads.
 
 mod broadcast;
+mod conserved;
 mod notify;
 mod oneshot;
 mod owned;
 mod probe;
+mod reserve;
+#[cfg(feature = "stream")]
+mod streams;
 mod watch;
 
 use std::future::Future;

@@ -14,20 +14,21 @@
 //! ## Steps
 //! - Send: if there is no receiver, give the message back. If there is no room, drop the first
 //!   message. Append the message, due to all receivers, and `Ring`, in one critical section.
-//! - Receive: if the next position lies before the first message, `Skip` to it, and return the number
-//!   of messages in between. Else copy the message at the next position, and lower the number that it
-//!   is due to. At zero it leaves the channel. If there is no message, enlist in the same critical
-//!   section.
+//! - Receive: if the next position lies before the first message, `Skip` to it, and return the
+//!   number of messages in between. Else copy the message at the next position, and lower the
+//!   number that it is due to. At zero it leaves the channel. If there is no message, enlist in the
+//!   same critical section.
 //! - Drop of a receiver: lower its numbers, and the number of receivers, in one critical section.
 //! - Close: set the flag, and `Ring`.
 //!
-//! `Wake`, and the drop and the clone of messages, happen outside the lock: the channel keeps them in
-//! an `Arc`.
+//! `Wake`, and the drop and the clone of messages, happen outside the lock: the channel keeps them
+//! in an `Arc`.
 //!
 //! ## Why it works
 //! A receiver that a message is due to has not passed its position. So messages leave the channel
 //! only at its front, and the numbers do not fall from front to back. A position before the first
-//! message means that messages were dropped, since those that are due to the receiver stay otherwise.
+//! message means that messages were dropped, since those that are due to the receiver stay
+//! otherwise.
 //!
 //! ## Rejected
 //! A lock for each message, as in tokio, under which receivers clone. User code would run under it:
@@ -236,7 +237,8 @@ impl<T, const MUTATION: u8> BroadcastCore<T, MUTATION> {
         self.change(|state| state.messages.len())
     }
 
-    /// Returns the number of messages from the position `next` on, including those that were missed.
+    /// Returns the number of messages from the position `next` on, including those that were
+    /// missed.
     pub(crate) fn len_from(&self, next: u64) -> usize {
         self.change(|state| state.end() - next) as usize
     }

@@ -13,8 +13,8 @@
 //!
 //! ## Steps
 //! - Make a waiter: `ReadRound`.
-//! - Wait: `Look` for a permit, and take it; or for a later round than that of `ReadRound`. If there
-//!   is neither, `Enlist` in the same critical section.
+//! - Wait: `Look` for a permit, and take it; or for a later round than that of `ReadRound`. If
+//!   there is neither, `Enlist` in the same critical section.
 //! - Notify one: release the first or the last waiter, or store a permit.
 //! - Notify all: `Count` the round and release all waiters, in one critical section. No permit is
 //!   stored.
@@ -30,8 +30,8 @@
 //! read. A notification that is concurrent may be missed or seen.
 //!
 //! ## Checked by
-//! `models::notify_against_wait`, `models::notify_against_cancel`, `models::round_against_wait`, and
-//! their canaries.
+//! `models::notify_against_wait`, `models::notify_against_cancel`, `models::round_against_wait`,
+//! and their canaries.
 
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;

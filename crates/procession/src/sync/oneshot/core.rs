@@ -13,8 +13,8 @@
 //! ## Steps
 //! - Send: if the channel is closed, give the value back. Else store it, mark the sender as done,
 //!   and take the receiver's waker, in one critical section.
-//! - Receive: `Look` for the value, or for a sender that is done. If there is neither, `Enlist`: leave
-//!   the waker in the same critical section.
+//! - Receive: `Look` for the value, or for a sender that is done. If there is neither, `Enlist`:
+//!   leave the waker in the same critical section.
 //! - Close: mark the channel as closed and take the sender's waker. The drop of the receiver also
 //!   takes the value, in the same critical section.
 //! - Wait for the close: look at the mark, and leave the waker, in one critical section.
@@ -177,8 +177,8 @@ impl<T, const MUTATION: u8> OneshotCore<T, MUTATION> {
         self.change(|state| state.sender.take())
     }
 
-    /// Closes the channel. Returns the wakers of the sender, to be woken, and of the receiver, to be
-    /// dropped: the receiver is not waiting, since it closes.
+    /// Closes the channel. Returns the wakers of the sender, to be woken, and of the receiver, to
+    /// be dropped: the receiver is not waiting, since it closes.
     pub(crate) fn close(&self) -> (Option<Waker>, Option<Waker>) {
         self.change(|state| {
             state.is_closed = true;

@@ -14,14 +14,14 @@
 //! - Change, under the write lock: write the value, then `Count` the version. After the lock is
 //!   released, `Ring`.
 //! - Read, under the read lock: read the value and the version.
-//! - Wait: under the lock of the bell, compare the version with the one that was seen, and enlist if
-//!   it is the same.
+//! - Wait: under the lock of the bell, compare the version with the one that was seen, and enlist
+//!   if it is the same.
 //! - Close: set the lowest bit of the version, then `Ring`.
 //!
 //! ## Why it works
 //! The version changes under the write lock, so value and version that are read under one read lock
-//! belong together. The critical section of `Ring` follows `Count`. So a wait comes before it and is
-//! rung for, or comes after it and sees the new version.
+//! belong together. The critical section of `Ring` follows `Count`. So a wait comes before it and
+//! is rung for, or comes after it and sees the new version.
 //!
 //! ## Allowed
 //! A receiver that is rung for may find a version that it has seen meanwhile. It waits on.
@@ -92,8 +92,8 @@ impl<T, const MUTATION: u8> WatchCore<T, MUTATION> {
     }
 
     pub(crate) fn version(&self) -> Version {
-        // Ordering: Acquire pairs with the Release of `Count`, for a caller that acts on the version
-        // without reading the value.
+        // Ordering: Acquire pairs with the Release of `Count`, for a caller that acts on the
+        // version without reading the value.
         Version(self.version.load(Acquire))
     }
 
