@@ -156,7 +156,6 @@ impl<T> fmt::Debug for ReceiverStream<T> {
 /// it as seen. It ends when all senders are dropped and the last value was seen.
 pub struct WatchStream<T> {
     receiver: watch::Receiver<T>,
-    place: Option<Place>,
 }
 
 impl<T> watch::Receiver<T> {
@@ -182,7 +181,7 @@ impl<T> watch::Receiver<T> {
     /// # Ok::<(), watch::SendError<u32>>(())
     /// ```
     pub fn into_stream(self) -> WatchStream<T> {
-        WatchStream { receiver: self, place: None }
+        WatchStream { receiver: self }
     }
 }
 
@@ -190,15 +189,9 @@ impl<T: Clone> Stream for WatchStream<T> {
     type Item = T;
 
     fn poll_next(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<T>> {
-        let Self { receiver, place } = self.get_mut();
-        let changed = ready!(receiver.poll_changed(place, task));
+        let receiver = &mut self.get_mut().receiver;
+        let changed = ready!(receiver.poll_changed(task));
         Poll::Ready(changed.ok().map(|()| receiver.borrow_and_update().clone()))
-    }
-}
-
-impl<T> Drop for WatchStream<T> {
-    fn drop(&mut self) {
-        self.receiver.leave(&mut self.place);
     }
 }
 

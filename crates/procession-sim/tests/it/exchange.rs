@@ -1,4 +1,5 @@
-//! Notifications, watches, broadcasts and oneshot channels, with waits that are cancelled at random.
+//! Notifications, watches, broadcasts and oneshot channels, with waits that are cancelled at
+//! random.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

@@ -45,7 +45,7 @@ use crate::sync::wait_list::Place;
 
 mod core;
 
-use self::core::{BroadcastCore, NotBroadcast};
+use self::core::{BroadcastCore, Cursor, NotBroadcast};
 
 struct BroadcastChannel<T> {
     core: BroadcastCore<T>,
@@ -61,14 +61,14 @@ impl<T> BroadcastChannel<T> {
     }
 
     fn subscribe(self: &Arc<Self>) -> Receiver<T> {
-        Receiver { next: self.core.subscribe(), channel: Arc::clone(self), place: None }
+        Receiver { cursor: self.core.subscribe(), channel: Arc::clone(self), place: None }
     }
 }
 
 /// Creates a channel that keeps at most `capacity` messages. A capacity of 0 counts as 1.
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let channel = BroadcastChannel::new(capacity, 1);
-    (Sender(Arc::clone(&channel)), Receiver { channel, next: 0, place: None })
+    (Sender(Arc::clone(&channel)), Receiver { channel, cursor: Cursor::new(0), place: None })
 }
 
 /// The sending end of a broadcast channel.
@@ -175,8 +175,7 @@ impl<T> fmt::Debug for Sender<T> {
 /// [`resubscribe`](Self::resubscribe) begins with the next message.
 pub struct Receiver<T> {
     channel: Arc<BroadcastChannel<T>>,
-    /// The position of the next message.
-    next: u64,
+    cursor: Cursor<T>,
     place: Option<Place>,
 }
 
@@ -190,7 +189,7 @@ impl<T> Receiver<T> {
     /// Returns the number of messages that this receiver has not received, including those that it
     /// has missed.
     pub fn len(&self) -> usize {
-        self.channel.core.len_from(self.next)
+        self.channel.core.len_from(&self.cursor)
     }
 
     /// Returns `true` if this receiver has received all messages.
@@ -207,6 +206,10 @@ impl<T> Receiver<T> {
     pub fn same_channel(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.channel, &other.channel)
     }
+}
+
+fn is_empty<T>(received: &Result<Arc<T>, NotBroadcast>) -> bool {
+    matches!(received, Err(NotBroadcast::Empty))
 }
 
 /// Returns a message of its own for a receiver.
@@ -235,7 +238,7 @@ impl<T: Clone> Receiver<T> {
     /// [`recv`](Self::recv).
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         crate::scheduler::budget::spend();
-        match self.channel.core.try_recv(&mut self.next) {
+        match self.channel.core.try_recv(&mut self.cursor) {
             Ok(message) => Ok(take(message)),
             Err(NotBroadcast::Empty) => Err(TryRecvError::Empty),
             Err(NotBroadcast::Closed) => Err(TryRecvError::Closed),
@@ -247,28 +250,29 @@ impl<T: Clone> Receiver<T> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
-        let Self { channel, next, place } = self;
-        let looked =
-            look_or_wait(&channel.core.bell, place, task, |state| match state.recv(next) {
-                Ok(message) => Some(Ok(message)),
-                Err(NotBroadcast::Empty) => None,
-                Err(NotBroadcast::Closed) => Some(Err(RecvError::Closed)),
-                Err(NotBroadcast::Lagged(missed)) => Some(Err(RecvError::Lagged(missed))),
-            });
-        looked.map(|received| received.map(take))
+        let Self { channel, cursor, place } = self;
+        let received = match channel.core.recv_taken(cursor) {
+            Some(received) => Poll::Ready(received),
+            None => look_or_wait(&channel.core.bell, place, task, |state| {
+                Some(state.recv(cursor)).filter(|received| !is_empty(received))
+            }),
+        };
+        received.map(|received| match received {
+            Ok(message) => Ok(take(message)),
+            Err(NotBroadcast::Lagged(missed)) => Err(RecvError::Lagged(missed)),
+            Err(NotBroadcast::Closed | NotBroadcast::Empty) => Err(RecvError::Closed),
+        })
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         leave(&self.channel.core.bell, &mut self.place);
-        let (messages, is_last) = self.channel.core.unsubscribe(self.next);
+        let (messages, is_last) = self.channel.core.unsubscribe(&self.cursor);
         if is_last {
             self.channel.left.change(Ringing::ring_all).wake();
         }
-        for message in messages {
-            drop_guarded(message);
-        }
+        self.cursor.taken().chain(messages).for_each(drop_guarded);
     }
 }
 

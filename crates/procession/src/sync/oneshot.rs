@@ -77,9 +77,17 @@ pub struct Receiver<T> {
     core: Option<Arc<OneshotCore<T>>>,
 }
 
+#[inline]
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         drop(guarded(|| waker.wake()));
+    }
+}
+
+#[inline]
+fn forget(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        drop_guarded(waker);
     }
 }
 
@@ -100,7 +108,7 @@ impl<T> Sender<T> {
         let core = self.core.take().expect("a sender has its channel until it sends");
         match core.send(value) {
             Ok((receiver, own)) => {
-                drop_guarded(own);
+                forget(own);
                 wake(receiver);
                 Ok(())
             }
@@ -168,7 +176,7 @@ impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         if let Some(core) = self.core.take() {
             let (receiver, own) = core.drop_sender();
-            drop_guarded(own);
+            forget(own);
             wake(receiver);
         }
     }
@@ -205,7 +213,7 @@ impl<T> Receiver<T> {
         if let Some(core) = &self.core {
             let (sender, own) = core.close();
             wake(sender);
-            drop_guarded(own);
+            forget(own);
         }
     }
 
@@ -249,7 +257,7 @@ impl<T> Drop for Receiver<T> {
         if let Some(core) = self.core.take() {
             let abandoned = core.drop_receiver();
             wake(abandoned.sender);
-            drop_guarded(abandoned.own);
+            forget(abandoned.own);
             drop_guarded(abandoned.value);
         }
     }

@@ -216,7 +216,9 @@ impl<'a> Another<'a> {
 impl Drop for Another<'_> {
     fn drop(&mut self) {
         #[cfg(not(procession_loom))]
-        crate::process::unwind::drop_guarded(self.spare.take());
+        if let Some(spare) = self.spare.take() {
+            crate::process::unwind::drop_guarded(spare);
+        }
     }
 }
 

@@ -74,7 +74,7 @@ impl<T> WatchChannel<T> {
     /// Returns a receiver that has seen `seen`.
     fn receiver(self: &Arc<Self>, seen: Version) -> Receiver<T> {
         self.receivers.change(|ringing| ringing.about += 1);
-        Receiver { watched: Arc::clone(self), seen }
+        Receiver { watched: Arc::clone(self), seen, place: None }
     }
 
     fn borrow(&self, seen: Version) -> (Ref<'_, T>, Version) {
@@ -86,7 +86,10 @@ impl<T> WatchChannel<T> {
 /// Creates a watch with its first value. The receiver has seen that value.
 pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     let watched = WatchChannel::new(value, 1);
-    (Sender { watched: Arc::clone(&watched) }, Receiver { watched, seen: Version::FIRST })
+    (
+        Sender { watched: Arc::clone(&watched) },
+        Receiver { watched, seen: Version::FIRST, place: None },
+    )
 }
 
 /// The side of a watch that changes the value.
@@ -249,6 +252,8 @@ impl<T: fmt::Debug> fmt::Debug for Sender<T> {
 pub struct Receiver<T> {
     watched: Arc<WatchChannel<T>>,
     seen: Version,
+    /// Present after a wait.
+    place: Option<Place>,
 }
 
 impl<T> Receiver<T> {
@@ -298,8 +303,12 @@ impl<T> Receiver<T> {
     /// # Cancellation
     /// If the future is dropped before it completes, nothing is marked.
     pub async fn changed(&mut self) -> Result<(), RecvError> {
-        let Self { watched, seen } = self;
-        changed(watched, seen).await
+        self.change_wait().changed().await
+    }
+
+    fn change_wait(&mut self) -> ChangeWait<'_, T> {
+        let Self { watched, seen, place } = self;
+        ChangeWait { watched, seen, place, is_pending: false }
     }
 
     /// Waits until `wanted` returns `true` for the value, and marks that value as seen. Looks at
@@ -336,7 +345,7 @@ impl<T> Receiver<T> {
         &mut self,
         mut wanted: impl FnMut(&T) -> bool,
     ) -> Result<Ref<'_, T>, RecvError> {
-        let Self { watched, seen } = self;
+        let Self { watched, seen, place } = self;
         loop {
             {
                 let (value, version) = watched.borrow(*seen);
@@ -347,24 +356,18 @@ impl<T> Receiver<T> {
             }
             // Marked as seen by the borrow, which tells that the value is new.
             let mut unmarked = *seen;
-            changed(watched, &mut unmarked).await?;
+            let seen = &mut unmarked;
+            ChangeWait { watched, seen, place, is_pending: false }.changed().await?;
         }
     }
 
-    /// Waits for a change at `place`, for a caller that keeps it.
+    /// Polls like [`changed`](Self::changed). While it is pending, this receiver stays enlisted.
     #[cfg(feature = "stream")]
-    pub(crate) fn poll_changed(
-        &mut self,
-        place: &mut Option<Place>,
-        task: &TaskContext<'_>,
-    ) -> Poll<Result<(), RecvError>> {
-        poll_changed(&self.watched, &mut self.seen, place, task)
-    }
-
-    /// Ends the wait of `poll_changed`.
-    #[cfg(feature = "stream")]
-    pub(crate) fn leave(&self, place: &mut Option<Place>) {
-        leave(&self.watched.core.bell, place);
+    pub(crate) fn poll_changed(&mut self, task: &TaskContext<'_>) -> Poll<Result<(), RecvError>> {
+        let mut wait = self.change_wait();
+        let polled = wait.poll(task);
+        wait.is_pending = false;
+        polled
     }
 
     /// Returns `true` for receivers of the same watch.
@@ -373,35 +376,44 @@ impl<T> Receiver<T> {
     }
 }
 
-/// Waits for a version other than `seen`, and stores it there.
-async fn changed<T>(watched: &WatchChannel<T>, seen: &mut Version) -> Result<(), RecvError> {
-    let mut wait = ChangeWait { watched, place: None };
-    poll_fn(|task| poll_changed(watched, seen, &mut wait.place, task)).await
-}
-
-/// A wait for a change, which ends when this is dropped.
+/// A wait for a version other than `seen`, which is stored there.
+///
+/// If it is dropped while it is pending, it leaves the waiters. Otherwise its place stays with the
+/// receiver, so that the next wait enters the lock of the bell only once.
 struct ChangeWait<'a, T> {
     watched: &'a WatchChannel<T>,
-    place: Option<Place>,
+    seen: &'a mut Version,
+    place: &'a mut Option<Place>,
+    is_pending: bool,
+}
+
+impl<T> ChangeWait<'_, T> {
+    async fn changed(mut self) -> Result<(), RecvError> {
+        poll_fn(|task| self.poll(task)).await
+    }
+
+    fn poll(&mut self, task: &TaskContext<'_>) -> Poll<Result<(), RecvError>> {
+        if !crate::scheduler::budget::charge(task) {
+            return Poll::Pending;
+        }
+        let Self { watched, seen, place, .. } = self;
+        let version = watched.core.version();
+        let news = if version.is_closed() || !version.is_same_value(**seen) {
+            Poll::Ready(version)
+        } else {
+            look_or_wait(&watched.core.bell, place, task, |()| watched.core.news(**seen))
+        };
+        self.is_pending = news.is_pending();
+        news.map(|version| note(self.seen, version))
+    }
 }
 
 impl<T> Drop for ChangeWait<'_, T> {
     fn drop(&mut self) {
-        leave(&self.watched.core.bell, &mut self.place);
+        if self.is_pending {
+            leave(&self.watched.core.bell, self.place);
+        }
     }
-}
-
-fn poll_changed<T>(
-    watched: &WatchChannel<T>,
-    seen: &mut Version,
-    place: &mut Option<Place>,
-    task: &TaskContext<'_>,
-) -> Poll<Result<(), RecvError>> {
-    if !crate::scheduler::budget::charge(task) {
-        return Poll::Pending;
-    }
-    let news = look_or_wait(&watched.core.bell, place, task, |()| watched.core.news(*seen));
-    news.map(|version| note(seen, version))
 }
 
 /// Stores a version that differs from `seen`, or returns an error for one that is only closed.
@@ -421,6 +433,7 @@ impl<T> Clone for Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
+        leave(&self.watched.core.bell, &mut self.place);
         let woken = self.watched.receivers.ring_all_if(|receivers| {
             *receivers -= 1;
             *receivers == 0

@@ -24,7 +24,8 @@
 //! is rung for, or comes after it and sees the new version.
 //!
 //! ## Allowed
-//! A receiver that is rung for may find a version that it has seen meanwhile. It waits on.
+//! A receiver that is rung for may find a version that it has seen meanwhile. It waits on. One that
+//! sees the new version between `Count` and `Ring` may stay enlisted, and is woken once more.
 //!
 //! ## Rejected
 //! A value in an `Arc`, which readers clone. A read would never block a change. But a change would

@@ -84,6 +84,34 @@ fn a_slow_receiver_is_told_how_many_it_has_missed() {
     assert_eq!((slow.try_recv(), slow.try_recv()), (Ok(5), Ok(6)));
 }
 
+/// Receivers take several messages at a time, which must not show.
+#[test]
+fn a_lag_among_many_messages_is_exact() {
+    let (sender, mut receiver) = broadcast::channel(32);
+    let counted = Arc::new(());
+    let send = |messages: std::ops::Range<u32>| {
+        for message in messages {
+            sender.send((message, counted.clone())).expect("there is a receiver");
+        }
+    };
+    let mut receive = || receiver.try_recv().map(|(message, _)| message);
+    send(0..32);
+    assert_eq!(receive(), Ok(0));
+    send(32..40);
+    assert_eq!(receive(), Err(TryRecvError::Lagged(7)));
+    assert!((8..40).all(|message| receive() == Ok(message)));
+    assert_eq!(receive(), Err(TryRecvError::Empty));
+    send(40..50);
+    assert_eq!(receive(), Ok(40));
+    send(50..100);
+    assert_eq!(receive(), Err(TryRecvError::Lagged(27)));
+    assert_eq!(receive(), Ok(68));
+    assert_eq!(receiver.len(), 31);
+    drop(receiver);
+    assert!(sender.is_empty());
+    assert_eq!(Arc::strong_count(&counted), 1, "no message is left");
+}
+
 #[test]
 fn a_closed_channel_is_emptied_first() {
     for (sent, missed) in [(1, 0), (2, 0), (3, 1), (4, 2)] {
