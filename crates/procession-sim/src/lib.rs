@@ -77,9 +77,11 @@ mod engine;
 mod explore;
 mod faults;
 mod program;
+pub mod scaling;
 mod shrink;
 mod story;
 mod tape;
+mod turn;
 
 use std::fmt;
 use std::future::{Future, poll_fn};

@@ -32,6 +32,7 @@ use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
 use crate::scheduler::wait_cycle::RegisteredRoot;
+use crate::util::cost::{self, Access, Line, Operation};
 
 /// The scheduler that the calling thread belongs to.
 pub(crate) enum Current {
@@ -444,6 +445,7 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
         let cache = shared.table().cache();
         if slots.len() >= cache {
             let mut half = slots.split_off(cache / 2);
+            cost::touch(Line::Slots, Access::Lock);
             half.push(slot);
             // The worker itself keeps the scheduler alive.
             drop(shared.table().return_free(&mut half, true));
@@ -531,7 +533,10 @@ pub(crate) enum Origin {
 #[inline]
 pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
     match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
-        Some(local) => local.push_newborn(ready),
+        Some(local) => {
+            cost::work(Operation::Ready(ready.slot().index()));
+            local.push_newborn(ready);
+        }
         None => enqueue(ready, Origin::Spawned),
     }
 }
@@ -542,6 +547,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let slot = ready.slot();
     let shared = slot.shared();
     let bound = slot.bound_to();
+    cost::work(Operation::Ready(slot.index()));
     with_local(|local| match (bound, local.filter(|local| std::ptr::eq(&*local.shared, shared))) {
         (Some(seat), Some(local)) => local.push_bound(seat, ready),
         (Some(seat), None) => shared.enqueue_bound(seat, ready),
@@ -561,6 +567,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
             local.push_woken(ready);
         }
         (None, None) => {
+            cost::touch(Line::Global, Access::Lock);
             shared.queues.global.push(ready);
             shared.announce_from_outside();
         }

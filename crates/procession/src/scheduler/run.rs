@@ -20,12 +20,15 @@ use crate::report::{failure, panics};
 use crate::scheduler::current;
 use crate::scheduler::local::{BUDGET, LocalWorker};
 use crate::scheduler::shared::Shared;
+use crate::util::cost::{self, Access, Line, Operation};
 
 impl LocalWorker {
     /// Runs one step of a process.
     pub(crate) fn run(&self, ready: Ready) {
         let slot = ready.slot();
         let seat = self.shared.seat(self.seat);
+        cost::touch(Line::Process(slot.index()), Access::Swap);
+        cost::work(Operation::Step(slot.index()));
         // Before the step begins: these wakers wake this process, which must not count as a new
         // wake-up.
         for waker in slot.take_foreign_wakers() {
@@ -63,6 +66,7 @@ impl LocalWorker {
         match step {
             Ok(Step::Waits(wait_phase)) if !self.step.yields.get() => {
                 self.step.process.set(None);
+                cost::touch(Line::Process(slot.index()), Access::Exchange);
                 if slot.state.wait(wait_phase) == Duty::Enqueue {
                     self.push_continued(ready);
                 }
@@ -152,6 +156,7 @@ impl LocalWorker {
 /// returns. The caller must then call `note_end`, which may run users' code, outside any step.
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
+    cost::touch(Line::Process(slot.index()), Access::Exchange);
     slot.drop_foreign_wakers();
     let counter = current::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());

@@ -147,6 +147,7 @@ use crate::scheduler::park::Parked;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::sys::{LentThread, World, yield_thread};
+use crate::util::cost::{self, Access, Line, Operation};
 
 /// A worker passes new coroutines to another if it has more than twice as many as the other, plus
 /// this number. An arbitrary choice: small enough not to matter, and larger than the usual
@@ -231,6 +232,7 @@ impl LocalWorker {
 
     /// Pushes an entry onto the deque, and wakes a worker for it.
     pub(crate) fn push(&self, ready: Ready) {
+        self.meter_deque_push();
         self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
         self.shared.announce();
     }
@@ -238,6 +240,7 @@ impl LocalWorker {
     /// Pushes a new process onto the deque. If it is alone there, it runs after this step, and no
     /// worker is woken while one naps.
     pub(crate) fn push_newborn(&self, ready: Ready) {
+        self.meter_deque_push();
         let is_alone = self.core.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
         self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
         if is_alone { self.shared.announce_only() } else { self.shared.announce() }
@@ -255,6 +258,7 @@ impl LocalWorker {
             self.unannounced.set(false);
             return self.shared.announce();
         }
+        cost::touch(Line::LifoSlot(self.seat.0), Access::Swap);
         if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
             self.push_woken(Ready::from_raw(before));
             self.unannounced.set(false);
@@ -268,6 +272,7 @@ impl LocalWorker {
         match ready.slot().bound_to() {
             Some(seat) => self.push_bound(seat, ready),
             None => {
+                self.meter_woken_push();
                 self.core.woken.push(ready, &self.shared.queues.global);
                 self.unannounced.set(true);
             }
@@ -277,10 +282,12 @@ impl LocalWorker {
     /// Queues a continued process, behind all others of that class.
     #[inline]
     pub(crate) fn push_continued(&self, ready: Ready) {
+        cost::work(Operation::Ready(ready.slot().index()));
         match ready.slot().bound_to() {
             Some(seat) if seat == self.seat => self.push_bound_continued(ready),
             Some(seat) => self.shared.enqueue_bound(seat, ready),
             None => {
+                self.meter_continued_push();
                 self.core.continued.push(ready, &self.shared.queues.overflow);
                 self.unannounced.set(true);
             }
@@ -421,8 +428,11 @@ impl LocalWorker {
     /// Leaves the search. The last worker to leave it with work to do wakes the next.
     #[inline]
     pub(crate) fn stop_searching(&self) {
-        if self.search.is_on.take() && self.shared.idle.stop_searching() {
-            self.shared.announce();
+        if self.search.is_on.take() {
+            cost::touch(Line::Idle, Access::Swap);
+            if self.shared.idle.stop_searching() {
+                self.shared.announce();
+            }
         }
     }
 
@@ -554,6 +564,7 @@ impl Core {
         let mut slots = self.slots.borrow_mut();
         if slots.is_empty() {
             let batch = (shared.table().cache() / 2).max(1);
+            cost::touch(Line::Slots, Access::Lock);
             shared.table().take_free(shared, batch, &mut slots);
         }
         let slot = slots.pop()?;
