@@ -5,8 +5,8 @@
 //! the turn to the thread with the earliest clock, until that is its own. So all such accesses
 //! happen in the order of their times, as on a machine on which the threads run at once.
 //!
-//! A thread that uses only its own lines may be ahead of others, by [`LEAD`] at most. What it does
-//! there may be seen that much too early.
+//! A thread that uses only lines that no other wants may be ahead of others, by [`LEAD`] at most.
+//! What it does there may be seen that much too early.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
@@ -27,7 +27,7 @@ use crate::turn::Turn;
 pub(super) const NEVER: u64 = u64::MAX;
 /// The clock at the start of a run, in picoseconds.
 pub(super) const START: u64 = 1_000_000_000_000_000;
-/// How far in picoseconds a thread may be ahead of others while it uses its own lines only.
+/// How far in picoseconds a thread may be ahead of others while it uses lines that no other wants.
 const LEAD: u64 = 500_000;
 /// The time in nanoseconds for which a thread is busy when it starts another.
 const START_THREAD: f64 = 15_000.0;
@@ -328,15 +328,17 @@ impl Engine {
         }
     }
 
-    /// Uses a line, in the order of the clocks. Returns the time at which the thread goes on.
+    /// Uses a line, in the order of the clocks.
     pub(super) fn use_line(&self, line: Line, access: Access) {
         let me = ME.get();
         if me == 0 {
             return;
         }
-        let processor = self.state().of(me).processor;
-        let is_own = self.state().lines.is_own(line, access, processor);
-        self.wait_for_others(me, if is_own { LEAD } else { 0 });
+        let mut state = self.state();
+        let (processor, clock) = (state.of(me).processor, state.of(me).clock);
+        let is_private = state.lines.is_private(line, access, processor, clock);
+        drop(state);
+        self.wait_for_others(me, if is_private { LEAD } else { 0 });
         let mut state = self.state();
         let now = state.of(me).clock;
         let touched = state.lines.touch(line, access, processor, now);

@@ -14,6 +14,9 @@ use super::machine::{Machine, picoseconds};
 /// The processors beyond this number count as this one.
 pub(super) const PROCESSORS: u32 = 128;
 
+/// The time in picoseconds for which a line that has moved counts as wanted by several.
+const WANTED: u64 = 20_000_000;
+
 #[derive(Clone, Copy)]
 struct LineState {
     /// The processor that wrote the line last.
@@ -22,6 +25,8 @@ struct LineState {
     copies: u128,
     /// The time at which the line is no longer in use.
     free_at: u64,
+    /// The time at which it moved last.
+    moved_at: u64,
 }
 
 /// What all lines of one kind have cost.
@@ -56,9 +61,12 @@ impl Lines {
         Self { machine, states: HashMap::new(), spent: BTreeMap::new() }
     }
 
-    /// Returns `true` if the access needs no other processor: nothing has to move.
-    pub(super) fn is_own(&self, line: Line, access: Access, processor: u32) -> bool {
-        self.states.get(&line).is_none_or(|state| state.is_own(access, processor))
+    /// Returns `true` if the access needs no other processor, and no other has wanted the line for
+    /// a while.
+    pub(super) fn is_private(&self, line: Line, access: Access, processor: u32, now: u64) -> bool {
+        self.states.get(&line).is_none_or(|state| {
+            state.is_own(access, processor) && now > state.moved_at.saturating_add(WANTED)
+        })
     }
 
     /// Uses a line at `now`.
@@ -71,7 +79,7 @@ impl Lines {
     ) -> Touched {
         let own = 1 << processor;
         let hold = if access == Access::Lock { picoseconds(self.machine.hold) } else { 0 };
-        let fresh = LineState { writer: processor, copies: own, free_at: now };
+        let fresh = LineState { writer: processor, copies: own, free_at: now, moved_at: 0 };
         let state = self.states.entry(line).or_insert(fresh);
         if state.is_own(access, processor) {
             if access != Access::Read {
@@ -87,6 +95,7 @@ impl Lines {
         spent.moving += moved;
         spent.waiting += begin - now;
         let mut until = begin + moved;
+        state.moved_at = until;
         if access == Access::Read {
             state.copies |= own;
             return Touched { until, moved };
@@ -103,7 +112,7 @@ impl Lines {
             }
         }
         until += hold;
-        *state = LineState { writer: processor, copies: own, free_at: until };
+        *state = LineState { writer: processor, copies: own, free_at: until, moved_at: until };
         Touched { until, moved }
     }
 
