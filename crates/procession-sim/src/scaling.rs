@@ -41,7 +41,8 @@
 //! - Memory: caches that are too small, the allocator, clearing of pages, bandwidth.
 //! - Atomics, locks and channels of the program. Where they matter, use [`compute`] and [`hold`].
 //! - Descriptors. A worker notices their events when no thread has anything else to do.
-//! - The watchdog and other threads that are no workers do not take a worker's processor.
+//! - The watchdog and other threads that are no workers do not take a worker's processor. There are
+//!   as many threads as processors, so no worker is replaced while its step takes long.
 
 mod engine;
 mod lines;
@@ -162,6 +163,7 @@ where
     let scheduler = Scheduler::builder()
         .name("model")
         .worker_threads(engine.workers)
+        .max_threads(engine.workers)
         .max_processes(LIMIT)
         .max_timers(LIMIT)
         .build()

@@ -36,8 +36,17 @@ impl Size {
     }
 }
 
-pub(crate) const SKYNET: Workload =
-    Workload { name: "skynet", count: leaves, run: |size| Box::pin(skynet(leaves(size))) };
+pub(crate) const SKYNET: Workload = Workload {
+    name: "skynet",
+    count: |size| leaves(size, 100_000),
+    run: |size| Box::pin(skynet(leaves(size, 100_000))),
+};
+/// The same in the size of the command's benchmark.
+pub(crate) const SKYNET_LARGE: Workload = Workload {
+    name: "skynet_large",
+    count: |size| leaves(size, 1_000_000),
+    run: |size| Box::pin(skynet(leaves(size, 1_000_000))),
+};
 pub(crate) const FANIN: Workload = Workload {
     name: "fanin",
     count: |size| size.of(FANIN_SENDERS * 25_000),
@@ -72,8 +81,8 @@ const TIMERS_BETWEEN_YIELDS: u64 = 64;
 const TIMERS_DELAYED: usize = 100;
 
 /// Returns a power of ten.
-fn leaves(size: Size) -> u64 {
-    10_u64.pow(size.of(100_000).ilog10())
+fn leaves(size: Size, leaves: u64) -> u64 {
+    10_u64.pow(size.of(leaves).ilog10())
 }
 
 async fn skynet(leaves: u64) -> Duration {
@@ -174,8 +183,11 @@ async fn timers(processes: u64, live: u64, count: u64) -> Duration {
     let waiting = Arc::new(AtomicU64::new(processes));
     let start = |seed| procession::spawn(set_and_cancel(seed, live, count, Arc::clone(&waiting)));
     let (mut first, mut last) = (None, None);
+    // To delete them takes time, too, which is not to count.
+    let mut kept = Vec::new();
     for process in (0..processes).map(start).collect::<Vec<_>>() {
-        let (start, end) = process.await.expect("it ends");
+        let (start, end, timers) = process.await.expect("it ends");
+        kept.push(timers);
         first = Some(first.map_or(start, |first: Instant| first.min(start)));
         last = Some(last.map_or(end, |last: Instant| last.max(end)));
     }
@@ -187,7 +199,7 @@ async fn set_and_cancel(
     live: u64,
     count: u64,
     waiting: Arc<AtomicU64>,
-) -> (Instant, Instant) {
+) -> (Instant, Instant, Vec<Pin<Box<Sleep>>>) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut kept = Vec::new();
     for number in 0..live {
@@ -212,7 +224,9 @@ async fn set_and_cancel(
             procession::yield_now().await;
         }
     }
-    (start, Instant::now())
+    let end = Instant::now();
+    kept.extend(recent);
+    (start, end, kept)
 }
 
 /// Sets a timer that will not fire.

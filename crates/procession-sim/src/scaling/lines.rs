@@ -2,8 +2,14 @@
 //!
 //! A processor that reads a line without a copy fetches it from the processor that wrote it last. A
 //! processor that writes a line while another one has a copy fetches it, too, and takes the copies
-//! away from all others. Meanwhile the line is *in use*: who wants it then waits until it is free.
-//! So a line that all processors write changes hands once for each write, however many there are.
+//! away from all others. The line then *moves*, and who else wants it waits until it has come. So a
+//! line that all processors write moves once for each write, however many there are.
+//!
+//! The request for a line travels for half of that time. Until it arrives, the processor that has
+//! the line goes on with it.
+//!
+//! A compare-and-swap follows a read. If another processor wrote the line just before, or has it
+//! already asked for, it writes in between, too: the compare-and-swap fails once.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,14 +25,18 @@ const WANTED: u64 = 20_000_000;
 
 #[derive(Clone, Copy)]
 struct LineState {
-    /// The processor that wrote the line last.
+    /// The processor that wrote the line last, or is about to.
     writer: u32,
     /// A bit for each processor that has a copy, the writer included.
     copies: u128,
-    /// The time at which the line is no longer in use.
+    /// The time at which the writer has the line, and at which its lock is free.
     free_at: u64,
-    /// The time at which it moved last.
+    /// The time at which the line moved last.
     moved_at: u64,
+    /// The time at which the writer used it last.
+    used_at: u64,
+    /// The processor that the line leaves, and when.
+    leaving: (u32, u64),
 }
 
 /// What all lines of one kind have cost.
@@ -77,16 +87,17 @@ impl Lines {
         processor: u32,
         now: u64,
     ) -> Touched {
-        let own = 1 << processor;
         let hold = if access == Access::Lock { picoseconds(self.machine.hold) } else { 0 };
-        let fresh = LineState { writer: processor, copies: own, free_at: now, moved_at: 0 };
-        let state = self.states.entry(line).or_insert(fresh);
+        let state = self.states.entry(line).or_insert_with(|| LineState::new(processor, now));
         if state.is_own(access, processor) {
             if access != Access::Read {
-                state.writer = processor;
-                state.free_at = now + hold;
+                (state.writer, state.used_at) = (processor, now);
+                state.free_at = state.free_at.max(now + hold);
             }
             return Touched { until: now + hold, moved: 0 };
+        }
+        if state.leaving.0 == processor && now < state.leaving.1 && access != Access::Lock {
+            return Touched { until: now, moved: 0 };
         }
         let begin = now.max(state.free_at);
         let moved = picoseconds(state.distance(&self.machine, access, processor));
@@ -97,23 +108,25 @@ impl Lines {
         let mut until = begin + moved;
         state.moved_at = until;
         if access == Access::Read {
-            state.copies |= own;
+            state.copies |= 1 << processor;
             return Touched { until, moved };
         }
-        if begin > now {
-            match access {
-                Access::Exchange => {
-                    // It had read the line before the write that it waits for now.
-                    spent.failed += 1;
-                    until += moved;
-                }
-                Access::Lock => spent.contended += 1,
-                _ => {}
+        let is_wanted = begin > now || now < state.used_at.saturating_add(moved);
+        match access {
+            Access::Exchange if is_wanted => {
+                spent.failed += 1;
+                spent.moving += moved;
+                until += moved;
             }
+            Access::Lock if begin > now => spent.contended += 1,
+            _ => {}
         }
-        until += hold;
-        *state = LineState { writer: processor, copies: own, free_at: until, moved_at: until };
-        Touched { until, moved }
+        *state = LineState {
+            leaving: (state.writer, begin + moved / 2),
+            moved_at: until,
+            ..LineState::new(processor, until + hold)
+        };
+        Touched { until: until + hold, moved }
     }
 
     /// Keeps a line in use until then.
@@ -125,6 +138,18 @@ impl Lines {
 }
 
 impl LineState {
+    /// Returns the state of a line that the processor uses for the first time.
+    fn new(processor: u32, now: u64) -> Self {
+        Self {
+            writer: processor,
+            copies: 1 << processor,
+            free_at: now,
+            moved_at: 0,
+            used_at: now,
+            leaving: (processor, 0),
+        }
+    }
+
     fn is_own(&self, access: Access, processor: u32) -> bool {
         let own = 1 << processor;
         if access == Access::Read { self.copies & own != 0 } else { self.copies == own }
@@ -155,7 +180,7 @@ fn kind(line: Line) -> &'static str {
         Line::LifoSlot(_) => "LIFO slots",
         Line::Timers(_) => "timers",
         Line::Deadline(_) => "deadlines",
-        Line::Process(_) => "processes",
+        Line::Process(_) | Line::Birth(_) => "processes",
         Line::Program(_) => "program",
         _ => "others",
     }

@@ -40,6 +40,7 @@ pub(crate) fn occupy<M: Send + 'static>(
     let fields = unsafe { slot.as_ref() };
     cost::work(Operation::Spawn);
     cost::touch(Line::Process(fields.index()), Access::Write);
+    cost::touch(Line::Birth(fields.index()), Access::Write);
     fields.state.renew();
     fields.steps.store(0, Relaxed);
     fields.received.store(0, Relaxed);

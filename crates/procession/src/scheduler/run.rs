@@ -157,6 +157,7 @@ impl LocalWorker {
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
     cost::touch(Line::Process(slot.index()), Access::Exchange);
+    cost::touch(Line::Birth(slot.index()), Access::Read);
     slot.drop_foreign_wakers();
     let counter = current::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());

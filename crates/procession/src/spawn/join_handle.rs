@@ -179,6 +179,7 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
         };
         cost::work(Operation::Join);
         cost::touch(Line::Process(owner.slot().index()), Access::Exchange);
+        cost::touch(Line::Birth(owner.slot().index()), Access::Write);
         if !owner.slot().state.see().is_complete() && !owner.leave_waiter(task.waker()) {
             current::note_waiting(Waiting::PROCESS);
             return Poll::Pending;

@@ -58,6 +58,8 @@ pub enum Line {
     Deadline(u32),
     /// The slot of a process: its state, its pins and the end of its mailbox.
     Process(u32),
+    /// The other half of the slot: what stays the same, and the waker of the handle.
+    Birth(u32),
     /// Something of the program.
     Program(u32),
 }
