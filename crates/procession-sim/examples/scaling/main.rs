@@ -4,7 +4,9 @@
 //!
 //! `cargo run --release -p procession-sim --example scaling -- costs predict machines` does all of
 //! it, and any of the words alone does that part, from the costs in this file if they are not
-//! measured. With `tiny`, all sizes are so small that the figures mean nothing.
+//! measured. With `tiny`, all sizes are so small that the figures mean nothing. `line=114`,
+//! `unpark=0` and `wake=0` replace the times of all machines, and the names of workloads choose
+//! those that `machines` runs.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 mod probes;
@@ -54,6 +56,10 @@ fn main() -> Result<(), ModelError> {
         })?;
         println!("{costs:?}\n");
     }
+    here = changed(here, &words);
+    let is_wanted = |workload: &&Workload| {
+        has(workload.name) || WORKLOADS.iter().all(|workload| !has(workload.name))
+    };
     if has("predict") {
         predict(here, costs, size, rounds)?;
     }
@@ -62,12 +68,26 @@ fn main() -> Result<(), ModelError> {
             [("one cache", Machine::ONE_CACHE), ("eight a cache", Machine::EIGHT_A_CACHE)]
         {
             println!("{name}");
-            for workload in WORKLOADS {
-                scale(machine, costs, workload, size)?;
+            for workload in WORKLOADS.iter().filter(is_wanted) {
+                scale(changed(machine, &words), costs, *workload, size)?;
             }
         }
     }
     Ok(())
+}
+
+/// Returns the machine with the times that the words name, such as `line=114`.
+fn changed(mut machine: Machine, words: &[String]) -> Machine {
+    for (name, time) in words.iter().filter_map(|word| word.split_once('=')) {
+        let Ok(time) = time.parse() else { continue };
+        match name {
+            "line" => (machine.near, machine.far, machine.remote) = (time, time, time),
+            "unpark" => machine.unpark = time,
+            "wake" => machine.wake = time,
+            _ => {}
+        }
+    }
+    machine
 }
 
 /// Measures this machine.
