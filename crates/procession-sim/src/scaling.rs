@@ -33,9 +33,9 @@
 //! for wrong behaviour; this looks at time, and there are no faults.
 //!
 //! # What is modelled
-//! The idle word, the global queue and the overflow queue, the table of free slots, the queues, LIFO
-//! slots and timers of each worker, the slots of processes with their mailboxes, messages that are
-//! received on another processor than that of their sender, and the waking of threads.
+//! The idle word, the global queue and the overflow queue, the table of free slots, the queues,
+//! LIFO slots and timers of each worker, the slots of processes with their mailboxes, messages that
+//! are received on another processor than that of their sender, and the waking of threads.
 //!
 //! # What is not
 //! - Memory: caches that are too small, the allocator, clearing of pages, bandwidth.

@@ -27,12 +27,12 @@ use crate::turn::Turn;
 pub(super) const NEVER: u64 = u64::MAX;
 /// The clock at the start of a run, in picoseconds.
 pub(super) const START: u64 = 1_000_000_000_000_000;
-/// How far in picoseconds a thread may be ahead of others while it uses lines that no other wants.
+/// How far in picoseconds a thread may be ahead of others, while it uses lines that no other wants.
 const LEAD: u64 = 500_000;
 /// The time in nanoseconds for which a thread is busy when it starts another.
 const START_THREAD: f64 = 15_000.0;
-/// The number of messages that a processor fetches while it waits for one: two lie in a line, and it
-/// fetches four lines ahead.
+/// The number of messages that a processor fetches while it waits for one: two lie in a line, and
+/// it fetches four lines ahead.
 const MESSAGES_AHEAD: u64 = 8;
 /// The processor of threads that are no workers. They delay no worker.
 const OUTSIDE: u32 = PROCESSORS - 1;
