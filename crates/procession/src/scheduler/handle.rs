@@ -10,6 +10,7 @@ use crate::mailbox::context::Context;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::process::outcome::Returns;
+use crate::recorder::state::WORDS_DEFAULT;
 use crate::report::hooks::ReportHooks;
 use crate::scheduler::builder::{
     Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
@@ -82,6 +83,7 @@ impl Scheduler {
             dead_letters: None,
             relay: None,
             reports: ReportHooks::default(),
+            recorder_events: WORDS_DEFAULT,
             #[cfg(feature = "tokio")]
             tokio: crate::bridge::runtime::RuntimeChoice::None,
         }
