@@ -12,9 +12,9 @@ use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 
-/// The maximum number of words that are collected: 32 MiB, which become some 64 MiB of a trace. If
+/// The maximum number of words that are collected: 16 MiB, which become at most 64 MiB of a trace. If
 /// there are more, the oldest are dropped.
-const COLLECTED_MAX: usize = 1 << 22;
+const COLLECTED_MAX: usize = 1 << 21;
 /// A label that is longer than this many bytes is cut.
 const LABEL_MAX: usize = 120;
 
@@ -204,7 +204,10 @@ impl<'a> Collector<'a> {
             let Some(longest) = self.workers.iter_mut().max_by_key(|chunks| length(chunks)) else {
                 return;
             };
-            total -= longest.pop_front().map_or(total, |chunk| chunk.words.len());
+            total -= match longest.len() {
+                1 => halve(&mut longest[0]),
+                _ => longest.pop_front().map_or(total, |chunk| chunk.words.len()),
+            };
         }
     }
 
@@ -220,6 +223,14 @@ impl<'a> Collector<'a> {
             stamps,
         }
     }
+}
+
+/// Drops the older half of some words. Returns their number.
+fn halve(chunk: &mut Copied) -> usize {
+    let half = chunk.words.len().div_ceil(2);
+    chunk.words.drain(..half);
+    chunk.first += half as u64;
+    half
 }
 
 fn add(ring: &EventRing, chunks: &mut Chunks, next: &mut u64) {

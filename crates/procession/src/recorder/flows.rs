@@ -26,7 +26,7 @@ pub(crate) fn find(workers: &[Vec<Moment>]) -> Flows {
         for (moment, &Moment { at, word, .. }) in moments.iter().enumerate() {
             let is_step = word.kind() == Some(WordKind::Step);
             if is_step || is_wake(word) {
-                all.push((target(word), is_step, End { at, worker, moment }));
+                all.push((word.target(), is_step, End { at, worker, moment }));
             }
         }
     }
@@ -45,11 +45,6 @@ pub(crate) fn find(workers: &[Vec<Moment>]) -> Flows {
 
 pub(crate) fn is_wake(word: EventWord) -> bool {
     matches!(word.kind(), Some(WordKind::Wake | WordKind::Rouse | WordKind::Spawn))
-}
-
-/// The step that a word is about, or leads to.
-fn target(word: EventWord) -> u64 {
-    word.0 & ((1 << 56) - 1)
 }
 
 /// Pairs wake-ups with steps, both in the order of their times. Some may have no partner, because

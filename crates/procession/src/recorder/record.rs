@@ -18,9 +18,7 @@ impl LocalWorker {
     /// Records an event of this worker.
     #[inline]
     pub(crate) fn record(&self, word: EventWord) {
-        if self.ring.is_coarse() {
-            self.ring.push(word.0);
-        } else {
+        if !self.ring.try_push(word.0) {
             self.record_with_time(word);
         }
     }
@@ -59,9 +57,6 @@ impl LocalWorker {
     /// Records the end of the process that ran the last step.
     #[inline]
     pub(crate) fn record_end(&self, slot: &Slot, is_failure: bool) {
-        if !self.shared.recorder.is_on() {
-            return;
-        }
         let place = self.core.places.number(&self.shared.recorder.places, slot.location());
         let kind = if is_failure { WordKind::Fail } else { WordKind::End };
         self.record(EventWord::new(kind, place, slot.index()));
@@ -79,9 +74,8 @@ impl LocalWorker {
 
     /// Records a reading of the clock, which the worker made anyway.
     pub(crate) fn record_clock(&self, now: u64) {
-        if self.ring.is_coarse() {
-            self.ring.push(EventWord::of_time(WordKind::Clock, now).0);
-        }
+        // Ignored: if the ring is fine, each event has its time.
+        let _ = self.ring.try_push(EventWord::of_time(WordKind::Clock, now).0);
     }
 }
 

@@ -59,7 +59,6 @@ pub enum TraceEventKind {
     /// The running step calls this process.
     Called(Pid),
     /// The process of the last step ended.
-    #[non_exhaustive]
     Ended {
         /// `true` if its exit is a failure.
         failed: bool,
@@ -224,7 +223,7 @@ impl Scheduler {
     /// it.
     ///
     /// During the window, each event carries its time. This costs 10 to 40 ns for each event where
-    /// the processor has an invariant counter, and about twice as much elsewhere. At most four
+    /// the processor has an invariant counter, and about twice as much elsewhere. At most one
     /// million events are kept. If there are more, or more than this thread can copy, events are
     /// missing, and the first one after a gap [says so](TraceEvent::follows_gap).
     ///
@@ -288,5 +287,24 @@ impl<'a> FineWindow<'a> {
 impl Drop for FineWindow<'_> {
     fn drop(&mut self) {
         self.0.recorder.set_fine(self.0.seats.used().map(|seat| &seat.ring), false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{FineWindow, TraceError};
+    use crate::Scheduler;
+
+    #[test]
+    fn one_window_is_recorded_at_a_time() {
+        let scheduler = Scheduler::builder().worker_threads(1).build().expect("it has a thread");
+        scheduler.spawn(async {}).join().expect("it ends");
+        let window = FineWindow::begin(scheduler.shared()).expect("no other has begun");
+        let busy = scheduler.trace(Duration::ZERO).expect_err("a window is recorded");
+        assert_eq!(busy, TraceError::Busy);
+        drop(window);
+        scheduler.trace(Duration::ZERO).expect("the window has ended");
     }
 }

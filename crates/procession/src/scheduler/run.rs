@@ -74,7 +74,10 @@ impl LocalWorker {
                 slot.state.yield_step();
                 self.push_continued(ready);
             }
-            Ok(Step::Ended(None)) => self.end(ready, &Exit::Normal),
+            Ok(Step::Ended(None)) => {
+                self.record_end(slot, false);
+                self.end(ready, &Exit::Normal);
+            }
             Ok(Step::Ended(Some(exit))) => self.end_with(ready, &exit),
             Err(exit) => self.end_early(ready, seen, &exit),
         }
@@ -101,6 +104,7 @@ impl LocalWorker {
         unsafe {
             ready.slot().with_body(|body| trace::close(body.as_deref_mut()));
         }
+        self.record_end(ready.slot(), failure::is_failure(exit));
         self.end(ready, exit);
     }
 
@@ -123,6 +127,7 @@ impl LocalWorker {
         if ended.is_err() {
             panics::tell_caught(slot);
         }
+        self.record_end(slot, failure::is_failure(exit));
         self.end(ready, exit);
     }
 
@@ -143,7 +148,6 @@ impl LocalWorker {
     /// Ends a process after its last step. Its slot may be reused before this returns, so the
     /// worker forgets the process before users' code runs.
     fn end(&self, ready: Ready, exit: &Exit) {
-        self.record_end(ready.slot(), failure::is_failure(exit));
         complete(&self.shared, ready, exit);
         self.step.process.set(None);
         self.shared.seat(self.seat).running.store(0, Relaxed);

@@ -40,14 +40,14 @@ const ROOMS: &[(&str, &str)] = &[
     ("observe", "mailbox process report scheduler sys util watchdog"),
     ("pool", "coroutine observe process scheduler spawn sync sys time util"),
     ("process", "machine mailbox relations scheduler time util variance"),
-    ("recorder", "observe process scheduler sys time util"),
+    ("recorder", "observe process report scheduler sys time util"),
     ("relations", "mailbox process scheduler variance"),
-    ("report", "observe process relations scheduler sys"),
+    ("report", "observe process recorder relations scheduler sys"),
     (
         "scheduler",
         "bridge coroutine io machine mailbox observe process recorder relations report spawn sys time util watchdog",
     ),
-    ("signal", "observe process scheduler sync sys"),
+    ("signal", "observe process recorder scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
     (
         "supervisor",
