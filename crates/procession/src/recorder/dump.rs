@@ -198,7 +198,7 @@ mod tests {
     fn names_of_files_are_plain() {
         let name = file_name("a/b ../ü", DumpCause::GaveUp, SystemTime::UNIX_EPOCH);
         let process = std::process::id();
-        assert_eq!(name, format!("a_b_______-{process}-0-give-up{SUFFIX}"));
+        assert_eq!(name, format!("a_b_____-{process}-0-give-up{SUFFIX}"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
-use crate::process::slot::{Ready, Slot};
+use crate::process::slot::Slot;
 use crate::recorder::ring::EventRing;
 use crate::recorder::word::{EventWord, WordKind};
 use crate::scheduler::local::LocalWorker;
@@ -39,9 +39,9 @@ impl LocalWorker {
     }
 
     /// Records that a process is made ready.
-    #[inline]
-    pub(crate) fn record_ready(&self, kind: WordKind, ready: &Ready) {
-        let slot = ready.slot();
+    // Inlined whatever its size: each message passes here.
+    #[inline(always)]
+    pub(crate) fn record_ready(&self, kind: WordKind, slot: &Slot) {
         // Relaxed: the event that made the process ready is ordered after its last step.
         let step = slot.steps.load(Relaxed).wrapping_add(1);
         self.record(EventWord::of_step(kind, slot.index(), slot.pins.generation(), step));
@@ -63,8 +63,8 @@ impl LocalWorker {
     }
 
     /// Records that processes were taken from another seat, with this one first.
-    pub(crate) fn record_steal(&self, from: SeatId, first: &Ready) {
-        self.record(EventWord::new(WordKind::Steal, from.0, first.slot().index()));
+    pub(crate) fn record_steal(&self, from: SeatId, first: &Slot) {
+        self.record(EventWord::new(WordKind::Steal, from.0, first.index()));
     }
 
     /// Records an event that has no process.

@@ -542,7 +542,7 @@ pub(crate) enum Origin {
 pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
     match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
         Some(local) => {
-            local.record_ready(WordKind::Spawn, &ready);
+            local.record_ready(WordKind::Spawn, ready.slot());
             local.push_newborn(ready);
         }
         None => enqueue(ready, Origin::Spawned),
@@ -558,16 +558,16 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
     with_local(|local| match (bound, local.filter(is_of)) {
         (Some(seat), Some(local)) => {
-            local.record_ready(local.wake_kind(origin), &ready);
+            local.record_bound(origin, slot);
             local.push_bound(seat, ready);
         }
         (Some(seat), None) => shared.enqueue_bound(seat, ready),
         (None, Some(local)) if origin == Origin::Spawned => {
-            local.record_ready(WordKind::Spawn, &ready);
+            local.record_ready(WordKind::Spawn, slot);
             local.push_newborn(ready);
         }
         (None, Some(local)) if local.step.is_any() => {
-            local.record_ready(WordKind::Wake, &ready);
+            local.record_ready(WordKind::Wake, slot);
             local.set_next(ready);
         }
         // Woken between two steps of this worker, by timers, in the order of their deadlines. The
@@ -580,7 +580,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         // only those that are displaced from the LIFO slot (`population_1k` took 3.4 times as long,
         // since half of them run on the other processor).
         (None, Some(local)) => {
-            local.record_ready(WordKind::Rouse, &ready);
+            local.record_ready(WordKind::Rouse, slot);
             ready.prefetch();
             local.push_woken(ready);
         }
@@ -592,14 +592,15 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
 }
 
 impl LocalWorker {
-    /// Returns the kind of event by which this worker makes a bound process ready.
-    #[cold]
-    fn wake_kind(&self, origin: Origin) -> WordKind {
-        match origin {
+    /// Records that a bound process is made ready.
+    #[inline(never)]
+    fn record_bound(&self, origin: Origin, slot: &Slot) {
+        let kind = match origin {
             Origin::Spawned => WordKind::Spawn,
             Origin::Woken if self.step.is_any() => WordKind::Wake,
             Origin::Woken => WordKind::Rouse,
-        }
+        };
+        self.record_ready(kind, slot);
     }
 
     /// Returns the running process, as the parent of a new one.

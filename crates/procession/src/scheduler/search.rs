@@ -244,7 +244,7 @@ impl LocalWorker {
                     found => found,
                 };
                 if let Some(first) = &found {
-                    self.record_steal(victim, first);
+                    self.record_steal(victim, first.slot());
                     self.search.rounds.set(ROUNDS);
                     stats.steals.add(1);
                     shared.seat(victim).stats.stolen.add_shared(1);

@@ -208,7 +208,7 @@ impl LocalWorker {
             let Some(ready) = shared.seat(other).queues.continued.steal().success() else { return };
             stats.steals.add(1);
             shared.seat(other).stats.stolen.add_shared(1);
-            self.record_steal(other, &ready);
+            self.record_steal(other, ready.slot());
             self.push_continued(ready);
         }
     }

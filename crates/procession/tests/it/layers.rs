@@ -37,7 +37,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("machine", "mailbox process relations scheduler sys time util variance"),
     ("mailbox", "machine process relations scheduler sys time util variance"),
     ("net", "coroutine io pool process scheduler sys time"),
-    ("observe", "mailbox process report scheduler sys util watchdog"),
+    ("observe", "mailbox process recorder report scheduler sys util watchdog"),
     ("pool", "coroutine observe process scheduler spawn sync sys time util"),
     ("process", "machine mailbox relations scheduler time util variance"),
     ("recorder", "observe process report scheduler sys time util"),
