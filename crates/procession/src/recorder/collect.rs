@@ -114,7 +114,9 @@ impl TracedNames {
             let mut last = None;
             for word in chunks.iter().flat_map(|chunk| &chunk.words).map(|&word| EventWord(word)) {
                 match word.kind() {
-                    Some(WordKind::Step) => last = Some((word.slot(), word.generation())),
+                    Some(WordKind::Step | WordKind::NextStep) => {
+                        last = Some((word.slot(), word.generation()))
+                    }
                     Some(WordKind::End | WordKind::Fail) => {
                         let place = (word.argument() as usize).checked_sub(1);
                         let named = last.filter(|last| last.0 == word.slot());
@@ -132,8 +134,8 @@ impl TracedNames {
 
 /// Returns `true` if the word has the slot and the generation of a process.
 pub(crate) fn names_process(word: EventWord) -> bool {
-    use WordKind::{Call, Rouse, Spawn, Step, Wake};
-    matches!(word.kind(), Some(Step | Wake | Rouse | Spawn | Call))
+    use WordKind::{Call, NextStep, Rouse, Spawn, Step, Wake};
+    matches!(word.kind(), Some(Step | NextStep | Wake | Rouse | Spawn | Call))
 }
 
 /// Cuts a label that is too long.

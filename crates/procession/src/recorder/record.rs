@@ -35,7 +35,8 @@ impl LocalWorker {
     /// Records that a step begins. `step` is its number.
     #[inline]
     pub(crate) fn record_step(&self, slot: &Slot, step: u32) {
-        self.record(EventWord::of_step(WordKind::Step, slot.index(), slot.pins.generation(), step));
+        let (kind, generation) = (self.step.kind.get(), slot.pins.generation());
+        self.record(EventWord::of_step(kind, slot.index(), generation, step));
     }
 
     /// Records that a process is made ready.

@@ -52,7 +52,8 @@ pub enum TraceEventKind {
     /// A step of this process began. It lasted until the next event of the worker that is a step, a
     /// search or a park.
     Step(Pid),
-    /// The running step made this process ready. If no step ran, a timer or a descriptor did.
+    /// The running step, or the last one, made this process ready. Between two steps, a timer or a
+    /// descriptor did.
     Woke(Pid),
     /// The running step started this process.
     Spawned(Pid),
@@ -140,22 +141,33 @@ impl Trace {
         let watchdog = timeline::of_watchdog(&self.recording).into_iter();
         workers
             .chain(watchdog.map(|moment| (None, moment)))
-            .filter_map(|(worker, moment)| self.event(worker, moment))
+            .flat_map(|(worker, moment)| self.events_of(worker, moment))
     }
 
-    fn event(&self, worker: Option<u32>, moment: Moment) -> Option<TraceEvent> {
-        Some(TraceEvent {
+    /// Returns the events that a moment stands for. If a process runs next after it was made ready,
+    /// both are one word.
+    fn events_of(&self, worker: Option<u32>, moment: Moment) -> impl Iterator<Item = TraceEvent> {
+        let kind = self.kind(moment.word);
+        let woke = match kind {
+            Some(TraceEventKind::Step(pid)) if moment.word.kind() == Some(WordKind::NextStep) => {
+                Some(TraceEventKind::Woke(pid))
+            }
+            _ => None,
+        };
+        let follows_gap = moment.follows_gap;
+        let at = Instant::from_nanoseconds(moment.at);
+        woke.into_iter().chain(kind).enumerate().map(move |(number, kind)| TraceEvent {
             worker,
-            at: Instant::from_nanoseconds(moment.at),
-            follows_gap: moment.follows_gap,
-            kind: self.kind(moment.word)?,
+            at,
+            follows_gap: follows_gap && number == 0,
+            kind,
         })
     }
 
     fn kind(&self, word: EventWord) -> Option<TraceEventKind> {
         let process = || self.recording.names.of(word).map(|named| named.pid);
         Some(match word.kind()? {
-            WordKind::Step => TraceEventKind::Step(process()?),
+            WordKind::Step | WordKind::NextStep => TraceEventKind::Step(process()?),
             WordKind::Wake | WordKind::Rouse => TraceEventKind::Woke(process()?),
             WordKind::Spawn => TraceEventKind::Spawned(process()?),
             WordKind::Call => TraceEventKind::Called(process()?),

@@ -14,7 +14,9 @@ pub(crate) struct EventWord(pub(crate) u64);
 pub(crate) enum WordKind {
     /// A step of a process begins.
     Step = 1,
-    /// The running step made a process ready.
+    /// A step begins of a process that the step before made ready.
+    NextStep,
+    /// The running step, or the last one, made a process ready that does not run next.
     Wake,
     /// The worker made a process ready between two steps, for a timer or a descriptor.
     Rouse,
@@ -59,8 +61,9 @@ pub(crate) enum WordKind {
 }
 
 impl WordKind {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 23] = [
         Self::Step,
+        Self::NextStep,
         Self::Wake,
         Self::Rouse,
         Self::Spawn,

@@ -566,10 +566,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
             local.record_ready(WordKind::Spawn, slot);
             local.push_newborn(ready);
         }
-        (None, Some(local)) if local.step.is_any() => {
-            local.record_ready(WordKind::Wake, slot);
-            local.set_next(ready);
-        }
+        (None, Some(local)) if local.step.is_any() => local.set_next(ready),
         // Woken between two steps of this worker, by timers, in the order of their deadlines. The
         // worker is about to look for work, and announces then if there is more than it runs
         // itself. There may be many such processes, and they have not run for long, so their slots

@@ -34,13 +34,16 @@ impl LocalWorker {
                 // Otherwise its processes would yield for no other process, and another worker
                 // would be woken for them: `pingpong` took twice as long on two workers.
                 self.step.inherits.set(!is_alone);
+                self.step.kind.set(WordKind::NextStep);
                 self.announce_queued();
                 return Some(next);
             }
             // Its turns in a row are used up.
+            self.record_ready(WordKind::Wake, next.slot());
             self.push_continued(next);
         }
         self.step.chain.set(0);
+        self.step.kind.set(WordKind::Step);
         let owed = if self.core.owed.is_any() { self.find_owed() } else { None };
         let found = owed.or_else(|| self.find_woken_bound()).or_else(|| self.core.deque.pop());
         if found.is_some() {

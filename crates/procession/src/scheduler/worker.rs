@@ -248,16 +248,20 @@ impl LocalWorker {
     /// woken, and announced.
     pub(crate) fn set_next(&self, ready: Ready) {
         if self.shared.queues.shuffled && self.core.generator.borrow_mut().bool() {
+            self.record_ready(WordKind::Wake, ready.slot());
             return self.push(ready);
         }
         if self.shared.idle.is_revoked(self.seat) {
             // This worker will not take it soon.
+            self.record_ready(WordKind::Wake, ready.slot());
             self.push_woken(ready);
             self.unannounced.set(false);
             return self.shared.announce();
         }
         if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
-            self.push_woken(Ready::from_raw(before));
+            let before = Ready::from_raw(before);
+            self.record_ready(WordKind::Wake, before.slot());
+            self.push_woken(before);
             self.unannounced.set(false);
             self.shared.announce();
         }
@@ -353,6 +357,7 @@ impl LocalWorker {
     /// about to end, and may have destroyed some of its locals, so it runs no other process.
     #[cold]
     fn find_begun(&self, passed_over: &mut Vec<Ready>) -> Option<Ready> {
+        self.step.kind.set(WordKind::Step);
         while self.core.begun.get() > 0 {
             match self.pop_bound() {
                 Some(ready) if ready.slot().has_begun_on(self.seat) => return Some(ready),
@@ -389,7 +394,9 @@ impl LocalWorker {
     /// caller announces them.
     fn hand_out(&self) {
         if let Some(next) = self.shared.seat(self.seat).next.take() {
-            self.push_woken(Ready::from_raw(next));
+            let next = Ready::from_raw(next);
+            self.record_ready(WordKind::Wake, next.slot());
+            self.push_woken(next);
         }
         self.unannounced.set(false);
     }
@@ -470,7 +477,9 @@ impl LocalWorker {
         drop(self.core.stacks.take());
         if let Some(next) = self.shared.seat(self.seat).next.take() {
             // No thread may sit here again soon.
-            self.shared.queues.global.push(Ready::from_raw(next));
+            let next = Ready::from_raw(next);
+            self.record_ready(WordKind::Wake, next.slot());
+            self.shared.queues.global.push(next);
         }
         for (ready, _) in self.core.bound.take().into_iter().chain(self.core.bound_continued.take())
         {
