@@ -40,12 +40,18 @@ impl LocalWorker {
     }
 
     /// Records that a process is made ready.
-    // Inlined whatever its size: each message passes here.
+    // Inlined whatever its size: each spawn passes here.
     #[inline(always)]
     pub(crate) fn record_ready(&self, kind: WordKind, slot: &Slot) {
         // Relaxed: the event that made the process ready is ordered after its last step.
         let step = slot.steps.load(Relaxed).wrapping_add(1);
         self.record(EventWord::of_step(kind, slot.index(), slot.pins.generation(), step));
+    }
+
+    /// Records that the running step, or the last one, made a process ready that does not run next.
+    #[inline(never)]
+    pub(crate) fn record_wake(&self, slot: &Slot) {
+        self.record_ready(WordKind::Wake, slot);
     }
 
     /// Records that the running process calls another one, if that belongs to this scheduler.

@@ -590,7 +590,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
 
 impl LocalWorker {
     /// Records that a bound process is made ready.
-    #[inline(never)]
+    #[cold]
     fn record_bound(&self, origin: Origin, slot: &Slot) {
         let kind = match origin {
             Origin::Spawned => WordKind::Spawn,

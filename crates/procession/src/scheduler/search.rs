@@ -39,7 +39,7 @@ impl LocalWorker {
                 return Some(next);
             }
             // Its turns in a row are used up.
-            self.record_ready(WordKind::Wake, next.slot());
+            self.record_wake(next.slot());
             self.push_continued(next);
         }
         self.step.chain.set(0);

@@ -248,19 +248,19 @@ impl LocalWorker {
     /// woken, and announced.
     pub(crate) fn set_next(&self, ready: Ready) {
         if self.shared.queues.shuffled && self.core.generator.borrow_mut().bool() {
-            self.record_ready(WordKind::Wake, ready.slot());
+            self.record_wake(ready.slot());
             return self.push(ready);
         }
         if self.shared.idle.is_revoked(self.seat) {
             // This worker will not take it soon.
-            self.record_ready(WordKind::Wake, ready.slot());
+            self.record_wake(ready.slot());
             self.push_woken(ready);
             self.unannounced.set(false);
             return self.shared.announce();
         }
         if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
             let before = Ready::from_raw(before);
-            self.record_ready(WordKind::Wake, before.slot());
+            self.record_wake(before.slot());
             self.push_woken(before);
             self.unannounced.set(false);
             self.shared.announce();
@@ -395,7 +395,7 @@ impl LocalWorker {
     fn hand_out(&self) {
         if let Some(next) = self.shared.seat(self.seat).next.take() {
             let next = Ready::from_raw(next);
-            self.record_ready(WordKind::Wake, next.slot());
+            self.record_wake(next.slot());
             self.push_woken(next);
         }
         self.unannounced.set(false);
@@ -478,7 +478,7 @@ impl LocalWorker {
         if let Some(next) = self.shared.seat(self.seat).next.take() {
             // No thread may sit here again soon.
             let next = Ready::from_raw(next);
-            self.record_ready(WordKind::Wake, next.slot());
+            self.record_wake(next.slot());
             self.shared.queues.global.push(next);
         }
         for (ready, _) in self.core.bound.take().into_iter().chain(self.core.bound_continued.take())
