@@ -3,6 +3,7 @@
 //! Look at the arrows: they lead from the step that made a process ready to the step that followed.
 //!
 //! Usage: `15_flight_recorder [FILE [FILE OF A WINDOW]]`
+#![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::env;
 use std::error::Error;

@@ -25,9 +25,10 @@
 //! - a signal asks for it, if the program lets it (`Scheduler::dump_on_signal`, with the feature
 //!   `signal`).
 //!
-//! Each scheduler writes at most one file in 60 seconds. A directory keeps at most 8 of these files,
-//! and 64 MiB of them: older ones are removed, whichever program wrote them. A line on standard
-//! error tells the name of each file. By default there is no directory, and nothing is written.
+//! Each scheduler writes at most one file in 60 seconds. A directory keeps at most 8 of these
+//! files, and 64 MiB of them: older ones are removed, whichever program wrote them. A line on
+//! standard error tells the name of each file. By default there is no directory, and nothing is
+//! written.
 //!
 //! # Times
 //! Reading a clock takes longer than many a step, so events carry no times. Workers record the time

@@ -35,6 +35,10 @@ const SENT: u64 = 5;
 const WORKERS: u64 = 1 << 16;
 const PROCESSES: u64 = 1 << 32;
 
+// The names of annotations.
+const PROCESS: u64 = 1;
+const COUNT: u64 = 2;
+
 /// The types of events.
 #[derive(Clone, Copy)]
 enum EventType {
@@ -49,7 +53,7 @@ pub(crate) fn write(recording: &Recording, tracks: &[Pid], to: impl Write) -> io
     let workers: Vec<_> =
         (0..recording.workers.len()).map(|worker| timeline::of_worker(recording, worker)).collect();
     let flows = flows::find(&workers);
-    let mut out = Output { to, packets: Message::default() };
+    let mut out = Output { to, packets: Message::default(), sequences: 0 };
     out.describe(PROGRAM, None, &recording.name, |descriptor| {
         // ProcessDescriptor: pid, process_name.
         descriptor.message(3, |process| {
@@ -74,6 +78,8 @@ pub(crate) fn write(recording: &Recording, tracks: &[Pid], to: impl Write) -> io
 struct Output<W> {
     to: W,
     packets: Message,
+    /// The number of sequences that have begun.
+    sequences: u64,
 }
 
 impl<W: Write> Output<W> {
@@ -156,8 +162,8 @@ impl Track {
     }
 
     fn begin_described<W: Write>(out: &mut Output<W>, track: u64) -> io::Result<Self> {
-        // A number of 32 bits that is not 0, and that no other track has.
-        let sequence = track % PROCESSES + (track / PROCESSES) * (1 << 24);
+        out.sequences += 1;
+        let sequence = out.sequences;
         out.packet(|packet| {
             packet.number(10, sequence);
             // The state of the sequence begins here.
@@ -174,6 +180,15 @@ impl Track {
                     });
                 }
                 snapshot.number(2, CLOCK_MONOTONIC);
+            });
+            // InternedData: debug_annotation_names.
+            packet.message(12, |data| {
+                for (number, name) in [(PROCESS, "process"), (COUNT, "count")] {
+                    data.message(3, |entry| {
+                        entry.number(1, number);
+                        entry.text(2, name);
+                    });
+                }
             });
             // TracePacketDefaults: the clock, and TrackEventDefaults with the track.
             packet.message(59, |defaults| {
@@ -222,13 +237,13 @@ impl Track {
                 // DebugAnnotation: name and value.
                 if let Some((_, (number, _))) = process {
                     event.message(4, |annotation| {
-                        annotation.text(10, "process");
+                        annotation.number(1, PROCESS);
                         annotation.number(17, number);
                     });
                 }
                 if let Some(count) = parts.count {
                     event.message(4, |annotation| {
-                        annotation.text(10, "count");
+                        annotation.number(1, COUNT);
                         annotation.number(3, count.into());
                     });
                 }

@@ -235,8 +235,8 @@ impl Scheduler {
     /// it.
     ///
     /// During the window, each event carries its time. This costs 10 to 40 ns for each event where
-    /// the processor has an invariant counter, and about twice as much elsewhere. At most one
-    /// million events are kept. If there are more, or more than this thread can copy, events are
+    /// the processor has an invariant counter, and about twice as much elsewhere. At most half
+    /// a million events are kept. If there are more, or more than this thread can copy, events are
     /// missing, and the first one after a gap [says so](TraceEvent::follows_gap).
     ///
     /// # Errors
