@@ -39,9 +39,15 @@ impl LocalWorker {
         self.record(EventWord::of_step(kind, slot.index(), generation, step));
     }
 
+    /// Records that the running step starts a process.
+    #[inline]
+    pub(crate) fn record_spawn(&self, slot: &Slot) {
+        let generation = slot.pins.generation();
+        self.record(EventWord::of_step(WordKind::Spawn, slot.index(), generation, 1));
+    }
+
     /// Records that a process is made ready.
-    // Inlined whatever its size: each spawn passes here.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn record_ready(&self, kind: WordKind, slot: &Slot) {
         // Relaxed: the event that made the process ready is ordered after its last step.
         let step = slot.steps.load(Relaxed).wrapping_add(1);

@@ -542,7 +542,7 @@ pub(crate) enum Origin {
 pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
     match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
         Some(local) => {
-            local.record_ready(WordKind::Spawn, ready.slot());
+            local.record_spawn(ready.slot());
             local.push_newborn(ready);
         }
         None => enqueue(ready, Origin::Spawned),
@@ -563,7 +563,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         }
         (Some(seat), None) => shared.enqueue_bound(seat, ready),
         (None, Some(local)) if origin == Origin::Spawned => {
-            local.record_ready(WordKind::Spawn, slot);
+            local.record_spawn(slot);
             local.push_newborn(ready);
         }
         (None, Some(local)) if local.step.is_any() => local.set_next(ready),
