@@ -38,8 +38,8 @@
 //! order of one worker's events is exact, and so is the arrow from a wake-up to its step.
 //!
 //! # What is missing
-//! Threads that are no workers record nothing: a process that they make ready has no arrow. The end
-//! of a step is not recorded either. A slice lasts until the next event that shows that the step is
+//! Threads that are no workers record nothing: a process that they make ready has no arrow, and
+//! neither has one that another worker takes out of a LIFO slot. The end of a step is not recorded either. A slice lasts until the next event that shows that the step is
 //! over, so it includes the search for the next process. If a process has ended and the event of
 //! its end was overwritten, its place is unknown. Labels of processes that have ended are unknown.
 

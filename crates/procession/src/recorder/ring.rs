@@ -46,8 +46,6 @@ mod models;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// What is built: sound, unless the build is a mutant.
-    pub(crate) const BUILT: u8 = crate::util::mutant::planted("recorder", SOUND);
     /// `Check` does not look.
     pub(crate) const POSITION_READ_ONCE: u8 = 1;
     /// `Write` releases nothing.
@@ -57,7 +55,7 @@ pub(crate) mod mutation {
 }
 
 /// The latest words of one thread.
-pub(crate) struct EventRing<const MUTATION: u8 = { mutation::BUILT }> {
+pub(crate) struct EventRing<const MUTATION: u8 = { mutation::SOUND }> {
     /// The position, plus the capacity. So it is the number of no place, whatever the position.
     position: AtomicU64,
     /// What turns the position into the number of a place: all of its low bits, or `NO_PLACE`.
