@@ -39,9 +39,10 @@
 //!
 //! # What is missing
 //! Threads that are no workers record nothing: a process that they make ready has no arrow, and
-//! neither has one that another worker takes out of a LIFO slot. The end of a step is not recorded either. A slice lasts until the next event that shows that the step is
-//! over, so it includes the search for the next process. If a process has ended and the event of
-//! its end was overwritten, its place is unknown. Labels of processes that have ended are unknown.
+//! neither has one that another worker takes out of a LIFO slot. The end of a step is not recorded
+//! either. A slice lasts until the next event that shows that the step is over, so it includes the
+//! search for the next process. If a process has ended and the event of its end was overwritten,
+//! its place is unknown. Labels of processes that have ended are unknown.
 
 // | file | what it is about |
 // |---|---|
