@@ -108,6 +108,7 @@ pub mod net;
 mod observe;
 pub mod pool;
 pub mod process;
+pub mod recorder;
 pub mod relations;
 pub mod report;
 pub mod scheduler;

@@ -24,6 +24,7 @@ use crate::process::slot;
 use crate::process::slot::{Parent, Pin, Ready, Slot};
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::recorder::word::WordKind;
 use crate::scheduler::entries;
 use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::local::LocalWorker;
@@ -483,6 +484,15 @@ pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
     }
 }
 
+/// Records that the running process calls another one.
+pub(crate) fn record_call(callee: Pid) {
+    with_local(|local| {
+        if let Some(local) = local.filter(|local| local.step.is_any()) {
+            local.record_call(callee);
+        }
+    });
+}
+
 /// Adds to the reasons for which the running process waits.
 pub(crate) fn note_waiting(waiting: Waiting) {
     with_local(|local| {
@@ -535,6 +545,7 @@ pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
     match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
         Some(local) => {
             cost::work(Operation::Ready(ready.slot().index()));
+            local.record_spawn(ready.slot());
             local.push_newborn(ready);
         }
         None => enqueue(ready, Origin::Spawned),
@@ -548,10 +559,17 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let shared = slot.shared();
     let bound = slot.bound_to();
     cost::work(Operation::Ready(slot.index()));
-    with_local(|local| match (bound, local.filter(|local| std::ptr::eq(&*local.shared, shared))) {
-        (Some(seat), Some(local)) => local.push_bound(seat, ready),
+    let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
+    with_local(|local| match (bound, local.filter(is_of)) {
+        (Some(seat), Some(local)) => {
+            local.record_bound(origin, slot);
+            local.push_bound(seat, ready);
+        }
         (Some(seat), None) => shared.enqueue_bound(seat, ready),
-        (None, Some(local)) if origin == Origin::Spawned => local.push_newborn(ready),
+        (None, Some(local)) if origin == Origin::Spawned => {
+            local.record_spawn(slot);
+            local.push_newborn(ready);
+        }
         (None, Some(local)) if local.step.is_any() => local.set_next(ready),
         // Woken between two steps of this worker, by timers, in the order of their deadlines. The
         // worker is about to look for work, and announces then if there is more than it runs
@@ -563,6 +581,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         // only those that are displaced from the LIFO slot (`population_1k` took 3.4 times as long,
         // since half of them run on the other processor).
         (None, Some(local)) => {
+            local.record_ready(WordKind::Rouse, slot);
             ready.prefetch();
             local.push_woken(ready);
         }
@@ -575,6 +594,17 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
 }
 
 impl LocalWorker {
+    /// Records that a bound process is made ready.
+    #[cold]
+    fn record_bound(&self, origin: Origin, slot: &Slot) {
+        let kind = match origin {
+            Origin::Spawned => WordKind::Spawn,
+            Origin::Woken if self.step.is_any() => WordKind::Wake,
+            Origin::Woken => WordKind::Rouse,
+        };
+        self.record_ready(kind, slot);
+    }
+
     /// Returns the running process, as the parent of a new one.
     #[inline]
     pub(crate) fn current_as_parent(&self) -> Option<Parent> {

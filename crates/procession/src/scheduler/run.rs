@@ -40,7 +40,9 @@ impl LocalWorker {
         // Ordering: Release pairs with the Acquire of `in_steps`: a thread that finds the step
         // finds its process.
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Release);
-        slot.steps.store(slot.steps.load(Relaxed).wrapping_add(1), Relaxed);
+        let number = slot.steps.load(Relaxed).wrapping_add(1);
+        slot.steps.store(number, Relaxed);
+        self.record_step(slot, number);
         if !self.step.inherits.take() {
             self.step.budget.set(BUDGET);
         }
@@ -76,7 +78,10 @@ impl LocalWorker {
                 slot.state.yield_step();
                 self.push_continued(ready);
             }
-            Ok(Step::Ended(None)) => self.end(ready, &Exit::Normal),
+            Ok(Step::Ended(None)) => {
+                self.record_end(slot, false);
+                self.end(ready, &Exit::Normal);
+            }
             Ok(Step::Ended(Some(exit))) => self.end_with(ready, &exit),
             Err(exit) => self.end_early(ready, seen, &exit),
         }
@@ -103,6 +108,7 @@ impl LocalWorker {
         unsafe {
             ready.slot().with_body(|body| trace::close(body.as_deref_mut()));
         }
+        self.record_end(ready.slot(), failure::is_failure(exit));
         self.end(ready, exit);
     }
 
@@ -125,6 +131,7 @@ impl LocalWorker {
         if ended.is_err() {
             panics::tell_caught(slot);
         }
+        self.record_end(slot, failure::is_failure(exit));
         self.end(ready, exit);
     }
 

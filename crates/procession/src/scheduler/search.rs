@@ -4,6 +4,7 @@ use procession_queue::{Global, Steal};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Ready;
+use crate::recorder::word::WordKind;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::{LocalWorker, NEXT_AGE, ROUNDS, SeenNext};
 use crate::scheduler::meter::{meter_pop, meter_steal};
@@ -35,13 +36,16 @@ impl LocalWorker {
                 // Otherwise its processes would yield for no other process, and another worker
                 // would be woken for them: `pingpong` took twice as long on two workers.
                 self.step.inherits.set(!is_alone);
+                self.step.kind.set(WordKind::NextStep);
                 self.announce_queued();
                 return Some(next);
             }
             // Its turns in a row are used up.
+            self.record_wake(next.slot());
             self.push_continued(next);
         }
         self.step.chain.set(0);
+        self.step.kind.set(WordKind::Step);
         let owed = if self.core.owed.is_any() { self.find_owed() } else { None };
         let found = owed.or_else(|| self.find_woken_bound()).or_else(|| self.pop_deque());
         if found.is_some() {
@@ -187,6 +191,7 @@ impl LocalWorker {
 
     /// Looks at the global queue, timers, descriptors and other workers.
     pub(crate) fn find_shared(&self) -> Option<Ready> {
+        self.record_plain(WordKind::Search, 0);
         let come_up = || if self.fire_due() | self.poll() { self.find_local() } else { None };
         self.pop_global().or_else(come_up).or_else(|| self.search())
     }
@@ -265,7 +270,8 @@ impl LocalWorker {
                     None if last => self.steal_late(victim),
                     found => found,
                 };
-                if found.is_some() {
+                if let Some(first) = &found {
+                    self.record_steal(victim, first.slot());
                     self.search.rounds.set(ROUNDS);
                     stats.steals.add(1);
                     shared.seat(victim).stats.stolen.add_shared(1);

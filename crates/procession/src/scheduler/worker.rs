@@ -139,6 +139,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::{Ready, Slot, prefetch_slot};
 use crate::process::unwind::guarded;
+use crate::recorder::word::WordKind;
 use crate::scheduler::core::{Core, STACKS_CACHED};
 use crate::scheduler::current::{Counter, Current, Entered};
 use crate::scheduler::lane::Lane;
@@ -250,17 +251,21 @@ impl LocalWorker {
     /// woken, and announced.
     pub(crate) fn set_next(&self, ready: Ready) {
         if self.shared.queues.shuffled && self.core.generator.borrow_mut().bool() {
+            self.record_wake(ready.slot());
             return self.push(ready);
         }
         if self.shared.idle.is_revoked(self.seat) {
             // This worker will not take it soon.
+            self.record_wake(ready.slot());
             self.push_woken(ready);
             self.unannounced.set(false);
             return self.shared.announce();
         }
         cost::touch(Line::LifoSlot(self.seat.0), Access::Swap);
         if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
-            self.push_woken(Ready::from_raw(before));
+            let before = Ready::from_raw(before);
+            self.record_wake(before.slot());
+            self.push_woken(before);
             self.unannounced.set(false);
             self.shared.announce();
         }
@@ -359,6 +364,7 @@ impl LocalWorker {
     /// about to end, and may have destroyed some of its locals, so it runs no other process.
     #[cold]
     fn find_begun(&self, passed_over: &mut Vec<Ready>) -> Option<Ready> {
+        self.step.kind.set(WordKind::Step);
         while self.core.begun.get() > 0 {
             match self.pop_bound() {
                 Some(ready) if ready.slot().has_begun_on(self.seat) => return Some(ready),
@@ -395,7 +401,9 @@ impl LocalWorker {
     /// caller announces them.
     fn hand_out(&self) {
         if let Some(next) = self.shared.seat(self.seat).next.take() {
-            self.push_woken(Ready::from_raw(next));
+            let next = Ready::from_raw(next);
+            self.record_wake(next.slot());
+            self.push_woken(next);
         }
         self.unannounced.set(false);
     }
@@ -405,6 +413,7 @@ impl LocalWorker {
         if self.sections.replace(self.sections.get() + 1) > 0 {
             return;
         }
+        self.record_plain(WordKind::Block, 0);
         self.stop_searching();
         self.hand_out();
         self.shared.stats.blocking_sections.fetch_add(1, Relaxed);
@@ -421,6 +430,7 @@ impl LocalWorker {
             self.shared.world.point();
             self.shared.seat(self.seat).in_section.store(false, Relaxed);
             self.shared.idle.regain(self.seat, false);
+            self.record_plain(WordKind::Unblock, 0);
             self.shared.rouse_watchdog();
         }
     }
@@ -477,7 +487,9 @@ impl LocalWorker {
         drop(self.core.stacks.take());
         if let Some(next) = self.shared.seat(self.seat).next.take() {
             // No thread may sit here again soon.
-            self.shared.queues.global.push(Ready::from_raw(next));
+            let next = Ready::from_raw(next);
+            self.record_wake(next.slot());
+            self.shared.queues.global.push(next);
         }
         for (ready, _) in self.core.bound.take().into_iter().chain(self.core.bound_continued.take())
         {
