@@ -73,6 +73,7 @@
 //! | `tls` | TLS by rustls for the server, and for the client if it is there. The program chooses the cryptography of rustls. Implies `serve` |
 //! | `client` | `http::Connector` for the client of hyper-util. Implies `hyper` |
 //! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal` |
+//! | `stream` | `stream`: the traits `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime |
 //! | `tokio` | crates that need tokio run unchanged in processes: `Builder::tokio`, and `compat` for single futures. The default scheduler is connected to tokio. Implies `tokio-io` |
 //! | `tracing` | a span for each process, and an event for each failure, each stall and what supervisors do |
@@ -115,6 +116,8 @@ pub mod scheduler;
 #[cfg(feature = "signal")]
 pub mod signal;
 mod spawn;
+#[cfg(feature = "stream")]
+pub mod stream;
 pub mod supervisor;
 pub mod sync;
 mod sys;

@@ -8,7 +8,7 @@ pub(crate) mod timers;
 
 use std::error::Error;
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::{Future, IntoFuture, poll_fn};
 use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
 use std::pin::Pin as StdPin;
@@ -622,7 +622,13 @@ impl Interval {
     /// # Cancellation
     /// If the future is dropped before it is complete, no tick is lost.
     pub async fn tick(&mut self) -> Instant {
-        self.sleep.as_mut().await;
+        poll_fn(|task| self.poll_tick(task)).await
+    }
+
+    pub(crate) fn poll_tick(&mut self, task: &mut TaskContext<'_>) -> Poll<Instant> {
+        if self.sleep.as_mut().poll(task).is_pending() {
+            return Poll::Pending;
+        }
         let due = self.sleep.deadline();
         let now = Instant::now();
         let next = match self.missed {
@@ -634,7 +640,7 @@ impl Interval {
             }
         };
         self.sleep.as_mut().reset(Instant(next));
-        due
+        Poll::Ready(due)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The simulation, from the outside.
 
 mod determinism;
+mod exchange;
 mod faults;
 mod found;
 mod mutants;
