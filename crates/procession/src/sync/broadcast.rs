@@ -26,7 +26,8 @@
 //! Each receiver gets a clone of the message, except for the last one, which gets the message
 //! itself if no other is cloning it. Receivers clone at the same time and not under a lock, so
 //! messages must be [`Sync`] to be sent between threads. If they are expensive to clone, send them
-//! in an [`Arc`].
+//! in an [`Arc`]. A receiver takes up to 16 messages from the channel at once, and may keep those
+//! that it has missed until it receives again.
 
 use std::error::Error;
 use std::fmt;

@@ -37,7 +37,8 @@
 //! A lock for each message, as in tokio, under which receivers clone. User code would run under it:
 //! a `Clone` that sends to the same channel could wait for itself.
 //!
-//! A critical section for each message and receiver: `broadcast` took BATCHED ns per message.
+//! A critical section for each message and receiver: `broadcast` took 64 ns per message instead of
+//! 48.
 //!
 //! ## Checked by
 //! `models::send_against_receive`, `models::overwrite_against_receive`,

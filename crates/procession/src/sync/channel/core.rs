@@ -142,7 +142,11 @@ impl<T> ChannelState<T> {
     #[inline]
     fn send(&mut self, message: T) -> Result<Option<Waiter>, NotSent<T>> {
         let mut message = Some(message);
-        if let Some((waiter, ())) = self.receivers.serve(|place| *place = message.take()) {
+        // Receivers of a closed channel may wait for what is reserved.
+        if !self.receivers.is_empty()
+            && !self.closed
+            && let Some((waiter, ())) = self.receivers.serve(|place| *place = message.take())
+        {
             return Ok(Some(waiter));
         }
         let message = message.expect("no receiver took it");

@@ -74,6 +74,7 @@ fn a_message_with_a_permit_arrives_after_a_close() {
     assert!(waits.is_pending());
     receiver.close();
     assert!(waits.is_pending() && !waits.is_woken(), "there are permits");
+    assert_eq!(sender.try_send(9), Err(TrySendError::Closed(9)), "although a receiver waits");
     assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
     assert_eq!(probe(sender.reserve()).output().err().map(SendError::into_inner), Some(()));
     permit.expect("there was room").send(1);
