@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
 
 use crate::pool::spawn_blocking;
+use crate::sys::os;
 
 /// The target of a bind or a connect: one address, several addresses, or a host name that is
 /// resolved when it is needed.
@@ -149,6 +150,9 @@ impl From<&[SocketAddr]> for Host {
 }
 
 async fn look_up(name: String) -> io::Result<Vec<SocketAddr>> {
-    let looked_up = spawn_blocking(move || name.to_socket_addrs().map(Iterator::collect));
+    let looked_up = spawn_blocking(move || match os::here() {
+        Some(os) => os.network().resolve(&name),
+        None => name.to_socket_addrs().map(Iterator::collect),
+    });
     looked_up.await.map_err(io::Error::other)?
 }
