@@ -4,6 +4,7 @@ mod determinism;
 mod faults;
 mod found;
 mod mutants;
+mod net;
 
 use std::time::Duration;
 
