@@ -17,7 +17,6 @@ mod quiet;
 mod setup;
 mod state;
 mod threads;
-mod turn;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -36,11 +35,11 @@ use procession_sync::{Condvar, Mutex, MutexGuard};
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
 use self::threads::Leftover;
-use self::turn::Turn;
 use crate::chance::Chance;
 use crate::faults::{Fault, Faults};
 use crate::net::Net;
 use crate::story::{Failure, Kind, Story};
+use crate::turn::Turn;
 
 pub(crate) const NEVER: u64 = u64::MAX;
 pub(crate) const US: u64 = 1000;

@@ -108,6 +108,7 @@ pub mod net;
 mod observe;
 pub mod pool;
 pub mod process;
+pub mod recorder;
 pub mod relations;
 pub mod report;
 pub mod scheduler;
@@ -143,6 +144,7 @@ pub mod sim {
         CallFault, DatagramAddress, EnteredSystem, Network, Os, RunState, SharedLocal, Subject,
         ThreadBody, WaitSource, enter,
     };
+    pub use crate::util::cost::{Access, Line, Meter, Operation};
 
     /// Binds the calling thread to the processor that it runs on. Threads that it starts from now
     /// on are bound to the same one.

@@ -168,7 +168,7 @@ impl Os for Engine {
         self.call_fault(fault, count)
     }
 
-    fn network(&self) -> &dyn Network {
-        self
+    fn network(&self) -> Option<&dyn Network> {
+        Some(self)
     }
 }

@@ -21,7 +21,12 @@ use crate::sys::os::{self, CallFault, DatagramAddress, Network, Os};
 
 /// Asks the network of the calling thread, if it has one.
 fn ask<R>(call: impl FnOnce(&dyn Network) -> Option<R>) -> Option<R> {
-    os::here().and_then(|os| call(os.network()))
+    os::here().and_then(|os| call(os.network()?))
+}
+
+/// Looks a name up.
+pub(super) fn resolve(name: &str) -> Option<io::Result<Vec<SocketAddr>>> {
+    ask(|network| Some(network.resolve(name)))
 }
 
 pub(super) fn listen(at: SocketAddr, backlog: i32) -> Option<io::Result<OwnedFd>> {
@@ -69,7 +74,7 @@ pub(super) fn error_of_wait(socket: impl AsFd, reads: bool) -> Option<io::Error>
     if os.fault(CallFault::Interrupted, 2) != 0 {
         return Some(Errno::INTR.into());
     }
-    os.network().error(socket.as_fd(), reads)
+    os.network()?.error(socket.as_fd(), reads)
 }
 
 /// Returns the part of `bytes` that one write takes.

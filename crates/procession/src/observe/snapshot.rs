@@ -14,6 +14,7 @@ use crate::mailbox::bounded::MailboxSnapshot;
 use crate::process::slot::Slot;
 use crate::process::state::{ProcessState, Seen};
 use crate::process::wait_reason::Waiting;
+use crate::recorder::state::RecorderSnapshot;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::Stats;
 use crate::util::membarrier;
@@ -57,6 +58,8 @@ pub struct Snapshot {
     pub stalls: StallSnapshot,
     /// Number of blocking sections that workers have entered.
     pub blocking_sections: u64,
+    /// The figures of the [flight recorder](crate::recorder).
+    pub recorder: RecorderSnapshot,
     /// Number of slots that are never used again, because 2^31 references to their processes were
     /// made. Most likely the program leaks references ([`std::mem::forget`]).
     pub slots_lost: u32,
@@ -262,6 +265,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         threads_refused: shared.threads.refused(),
         stalls: shared.watchdog.counts(),
         blocking_sections: shared.stats.blocking_sections.load(Relaxed),
+        recorder: shared.recorder.snapshot(),
         slots_lost: shared.table().lost(),
         membarrier: membarrier::are_there(),
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::observe::snapshot::label;
 use crate::process::slot::Slot;
 use crate::process::unwind::guarded;
+use crate::recorder::dump::DumpCause;
 use crate::relations::links;
 use crate::report::exit_report::ExitReport;
 use crate::report::panics;
@@ -61,6 +62,9 @@ pub(crate) fn tell_supervisor(
     event: SupervisorEvent,
 ) {
     let shared = slot.shared();
+    if matches!(event, SupervisorEvent::GaveUp { .. }) {
+        shared.request_dump(DumpCause::GaveUp);
+    }
     let report = SupervisorReport {
         supervisor: slot.pid(),
         label: label(slot),

@@ -1,6 +1,7 @@
 //! The builder of a scheduler.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
 use crate::process::table::Table;
+use crate::recorder::state::{Recorder, WORDS_MAX};
 use crate::report::exit_report::ExitReport;
 use crate::report::hooks::ReportHooks;
 use crate::report::supervisor_report::SupervisorReport;
@@ -86,6 +88,8 @@ pub struct Builder {
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) reports: ReportHooks,
+    pub(crate) recorder_events: usize,
+    pub(crate) dump_directory: Option<PathBuf>,
     #[cfg(feature = "tokio")]
     pub(crate) tokio: crate::bridge::runtime::RuntimeChoice,
 }
@@ -444,6 +448,27 @@ impl Builder {
         self
     }
 
+    /// Sets how many events the [flight recorder](crate::recorder) keeps of each worker, up to
+    /// 2^24, or 0 for no recorder. Default: 65536.
+    ///
+    /// Each event takes 8 bytes. The number is rounded up to a power of two, and to 256. The rings
+    /// of threads that take over from blocked ones are a sixteenth of the size.
+    pub fn recorder_events(mut self, events: usize) -> Self {
+        self.recorder_events = events;
+        self
+    }
+
+    /// Sets the directory to which the [flight recorder](crate::recorder#files) is written when
+    /// something has gone wrong. Default: none, and no file is written.
+    ///
+    /// The directory is made when the first file is written, with the rights of the user alone. An
+    /// error is reported on standard error and counted
+    /// ([`RecorderSnapshot`](crate::recorder::RecorderSnapshot)).
+    pub fn dump_directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.dump_directory = Some(path.into());
+        self
+    }
+
     /// Builds the scheduler and, unless its callers drive it, starts its first thread.
     ///
     /// Further threads start when there is work for them. If the system refuses one, the scheduler
@@ -491,6 +516,7 @@ impl Builder {
                 max_computing: self.max_computing.unwrap_or(2 * width),
                 on_stall: self.on_stall,
             }),
+            recorder: Recorder::new(self.recorder_events, self.dump_directory),
             extensions: Extensions {
                 handlers,
                 dead_letters: self.dead_letters,
@@ -543,6 +569,7 @@ impl Builder {
         if self.name.contains('\0') {
             return Err(BuildError::Name(self.name.clone()));
         }
+        OutOfRange::check("recorder_events", self.recorder_events, 0, WORDS_MAX)?;
         OutOfRange::check("max_stacks", self.stacks, 1, 1 << 30)?;
         Ok(())
     }

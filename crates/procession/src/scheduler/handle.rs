@@ -10,6 +10,8 @@ use crate::mailbox::context::Context;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::process::outcome::Returns;
+use crate::recorder::dump::DumpCause;
+use crate::recorder::state::WORDS_DEFAULT;
 use crate::report::hooks::ReportHooks;
 use crate::scheduler::builder::{
     Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
@@ -82,6 +84,8 @@ impl Scheduler {
             dead_letters: None,
             relay: None,
             reports: ReportHooks::default(),
+            recorder_events: WORDS_DEFAULT,
+            dump_directory: None,
             #[cfg(feature = "tokio")]
             tokio: crate::bridge::runtime::RuntimeChoice::None,
         }
@@ -335,8 +339,13 @@ impl Scheduler {
         let kept_back = (deadline / 10).min(TERMINATION_MAX);
         shared.cancel_all(caller);
         shared.wait_for_ends(left, now.saturating_add(deadline - kept_back)).await;
+        if shared.alive() > left {
+            // Before the processes are gone.
+            shared.request_dump(DumpCause::Shutdown);
+        }
         shared.terminate_all(caller);
         shared.wait_for_ends(left, now.saturating_add(deadline)).await;
+        shared.settle_dump(now.saturating_add(deadline));
         shared.settle_reports(now.saturating_add(deadline));
         if shared.alive() <= left { Vec::new() } else { snapshot::unfinished(shared, caller) }
     }

@@ -37,16 +37,17 @@ const ROOMS: &[(&str, &str)] = &[
     ("machine", "mailbox process relations scheduler sys time util variance"),
     ("mailbox", "machine process relations scheduler sys time util variance"),
     ("net", "coroutine io pool process scheduler sys time"),
-    ("observe", "mailbox process report scheduler sys util watchdog"),
+    ("observe", "mailbox process recorder report scheduler sys util watchdog"),
     ("pool", "coroutine observe process scheduler spawn sync sys time util"),
     ("process", "machine mailbox relations scheduler time util variance"),
+    ("recorder", "observe process report scheduler sys time util"),
     ("relations", "mailbox process scheduler variance"),
-    ("report", "observe process relations scheduler sys"),
+    ("report", "observe process recorder relations scheduler sys"),
     (
         "scheduler",
-        "bridge coroutine io machine mailbox observe process relations report spawn sys time util watchdog",
+        "bridge coroutine io machine mailbox observe process recorder relations report spawn sys time util watchdog",
     ),
-    ("signal", "observe process scheduler sync sys"),
+    ("signal", "observe process recorder scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
     (
         "supervisor",
@@ -57,7 +58,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("time", "process scheduler sys util"),
     ("util", ""),
     ("variance", ""),
-    ("watchdog", "io observe process scheduler sys util"),
+    ("watchdog", "io observe process recorder scheduler sys util"),
 ];
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
@@ -298,6 +299,7 @@ const ISLANDS: &[&str] = &[
     "scheduler::run",
     "signal::relay",
     "sync::locks",
+    "sys::cycles",
     "sys::poll",
     "sys::read_buf",
     "sys::thread_clock",
