@@ -144,7 +144,8 @@ pub use api::*;
 #[doc(hidden)]
 pub mod sim {
     pub use crate::sys::os::{
-        EnteredSystem, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource, enter,
+        CallFault, DatagramAddress, EnteredSystem, Network, Os, RunState, SharedLocal, Subject,
+        ThreadBody, WaitSource, enter,
     };
     pub use crate::util::cost::{Access, Line, Meter, Operation};
 
@@ -162,6 +163,12 @@ pub mod sim {
         crate::scheduler::reach::find(pid)
             .map(|slot| crate::process::wake::terminate(&slot))
             .is_some()
+    }
+
+    /// Ends all processes of a scheduler between two steps, for good. From now on, each process
+    /// that is spawned there ends, too.
+    pub fn terminate_all(scheduler: &crate::Scheduler) {
+        scheduler.shared().terminate_all(None);
     }
 
     /// Names a process. Its scheduler is left out: the number of a scheduler differs between two
