@@ -147,7 +147,7 @@ pub mod sim {
         CallFault, DatagramAddress, EnteredSystem, Network, Os, RunState, SharedLocal, Subject,
         ThreadBody, WaitSource, enter,
     };
-    pub use crate::util::cost::{Access, Line, Meter, Operation};
+    pub use crate::util::cost::{Access, Meter, Operation, SharedLine};
 
     /// Binds the calling thread to the processor that it runs on. Threads that it starts from now
     /// on are bound to the same one.
