@@ -1,5 +1,7 @@
 //! Observation of a running scheduler: snapshots and tracing.
 
+#[cfg(feature = "observe")]
+pub(crate) mod census;
 pub(crate) mod snapshot;
 #[cfg(feature = "sim")]
 mod subject;

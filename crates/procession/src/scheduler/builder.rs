@@ -86,6 +86,8 @@ pub struct Builder {
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) reports: ReportHooks,
+    #[cfg(feature = "observe")]
+    pub(crate) door: crate::door::settings::DoorChoice,
     #[cfg(feature = "tokio")]
     pub(crate) tokio: crate::bridge::runtime::RuntimeChoice,
 }
@@ -451,8 +453,8 @@ impl Builder {
     /// ([`Snapshot`](crate::observe::snapshot::Snapshot)).
     ///
     /// # Errors
-    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, or
-    /// tokio with a test clock.
+    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, tokio
+    /// with a test clock, or a door that cannot be opened.
     pub fn build(self) -> Result<Scheduler, BuildError> {
         let cpus = self.cpus.as_deref().map(allowed_cpus).transpose()?;
         let (width, max_threads) = self.threads(cpus.as_ref())?;
@@ -496,6 +498,8 @@ impl Builder {
                 dead_letters: self.dead_letters,
                 relay: self.relay,
                 reports: self.reports,
+                #[cfg(feature = "observe")]
+                door: procession_sync::Mutex::default(),
                 #[cfg(feature = "tokio")]
                 bridge,
             },
@@ -512,7 +516,10 @@ impl Builder {
         #[cfg(feature = "tokio")]
         threads.connect(&shared);
         crate::scheduler::reach::make_reachable(&shared);
-        Ok(Scheduler(Arc::new(Owner(shared))))
+        let scheduler = Scheduler(Arc::new(Owner(shared)));
+        #[cfg(feature = "observe")]
+        crate::door::open::open(scheduler.shared(), self.door).map_err(BuildError::Observe)?;
+        Ok(scheduler)
     }
 
     fn world(&self) -> World {

@@ -35,6 +35,11 @@ const TERMINATION_MAX: u64 = 100_000_000;
 impl Drop for Owner {
     fn drop(&mut self) {
         let shared = &self.0;
+        #[cfg(feature = "observe")]
+        {
+            let door = shared.extensions.door.lock().take();
+            drop(door);
+        }
         shared.terminate_all(None);
         if shared.callers.drive && !shared.lifetime.has_ended() {
             // There may be no thread to end the processes. If one of them drops the handle and the
@@ -82,6 +87,8 @@ impl Scheduler {
             dead_letters: None,
             relay: None,
             reports: ReportHooks::default(),
+            #[cfg(feature = "observe")]
+            door: crate::door::settings::DoorChoice::ByVariable,
             #[cfg(feature = "tokio")]
             tokio: crate::bridge::runtime::RuntimeChoice::None,
         }

@@ -119,6 +119,9 @@ pub(crate) struct Extensions {
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) reports: ReportHooks,
+    /// The door through which the scheduler is observed, while it has a handle.
+    #[cfg(feature = "observe")]
+    pub(crate) door: Mutex<Option<crate::door::opened::Opened>>,
     /// The tokio runtime that provides the context for everything here, if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) bridge: Option<Arc<crate::bridge::runtime::Bridge>>,

@@ -32,6 +32,7 @@ const NEIGHBOURS: &[&[&str]] =
 const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
     ("coroutine", "mailbox spawn process relations scheduler sys time variance"),
+    ("door", "net observe process relations report scheduler sys time"),
     ("http", "net process scheduler spawn sync sys time"),
     ("io", "process scheduler sys"),
     ("machine", "mailbox process relations scheduler sys time util variance"),
@@ -44,7 +45,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("report", "observe process relations scheduler sys"),
     (
         "scheduler",
-        "bridge coroutine io machine mailbox observe process relations report spawn sys time util watchdog",
+        "bridge coroutine door io machine mailbox observe process relations report spawn sys time util watchdog",
     ),
     ("signal", "observe process scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),

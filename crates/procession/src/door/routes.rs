@@ -1,0 +1,142 @@
+//! The routes of a door.
+
+use std::str::FromStr;
+use std::sync::Weak;
+
+use procession_sync::atomic::AtomicUsize;
+use std::sync::Arc;
+
+use super::access::Keys;
+use super::json::Json;
+use super::metrics::{self, Floors};
+use super::request::{HttpRequest, Method};
+use super::response::{HttpStatus, Response};
+use super::socket::program_name;
+use crate::Pid;
+use crate::relations;
+use crate::scheduler::shared::Shared;
+
+/// The version of the answers.
+const VERSION: u32 = 1;
+
+/// The scheduler behind a door, and the state of the server.
+pub(super) struct Observed {
+    shared: Weak<Shared>,
+    actions: bool,
+    pub(super) keys: Arc<Keys>,
+    /// Number of open connections.
+    pub(super) connections: Arc<AtomicUsize>,
+    floors: Floors,
+}
+
+impl Observed {
+    pub(super) fn new(shared: &Arc<Shared>, actions: bool, keys: Arc<Keys>) -> Self {
+        Self {
+            shared: Arc::downgrade(shared),
+            actions,
+            keys,
+            connections: Arc::default(),
+            floors: Floors::default(),
+        }
+    }
+}
+
+/// Serves a request that has passed all checks.
+pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Response {
+    let Some(shared) = observed.shared.upgrade() else {
+        return Response::error(HttpStatus::Unavailable, "the scheduler has ended");
+    };
+    let mut parts = request.path.trim_start_matches('/').split('/');
+    let path = [parts.next(), parts.next(), parts.next(), parts.next()];
+    let result = match (request.method, path) {
+        (Method::Post, [Some("process"), Some(pid), Some(action), None]) => {
+            act(&shared, observed.actions, pid, action)
+        }
+        (Method::Post, _) => Err(unknown(request)),
+        (_, [Some("about"), None, ..]) => Ok(about(&shared, observed.actions)),
+        (_, [Some("metrics"), None, ..]) => {
+            Ok(Response::metrics(metrics::text(&shared, &observed.floors)))
+        }
+        (_, [Some("stalls"), None, ..]) => Ok(stalls(&shared)),
+        _ => Err(unknown(request)),
+    };
+    result.unwrap_or_else(|refused| refused)
+}
+
+fn unknown(request: &HttpRequest) -> Response {
+    let path: String = request.path.chars().take(120).flat_map(char::escape_default).collect();
+    Response::error(HttpStatus::NotFound, &format!("there is nothing at {path} for this method"))
+}
+
+/// Parses the PID of a process of this scheduler.
+fn own_pid(shared: &Shared, text: &str) -> Result<Pid, Response> {
+    let pid = Pid::from_str(text)
+        .map_err(|error| Response::error(HttpStatus::BadRequest, &error.to_string()))?;
+    if pid.node() != 0 || pid.scheduler() != shared.id() {
+        let text = format!("{pid} is not of scheduler {}", shared.id());
+        return Err(Response::error(HttpStatus::NotFound, &text));
+    }
+    Ok(pid)
+}
+
+fn act(shared: &Shared, is_allowed: bool, pid: &str, action: &str) -> Result<Response, Response> {
+    let act: fn(Pid) -> bool = match action {
+        "cancel" => relations::cancel,
+        "terminate" => relations::kill,
+        _ => {
+            return Err(Response::error(
+                HttpStatus::NotFound,
+                "the actions are cancel and terminate",
+            ));
+        }
+    };
+    if !is_allowed {
+        return Err(Response::error(
+            HttpStatus::Forbidden,
+            "this door is read-only: the program did not call Observe::allow_actions",
+        ));
+    }
+    let pid = own_pid(shared, pid)?;
+    if !act(pid) {
+        return Err(Response::error(HttpStatus::NotFound, &format!("{pid} has ended")));
+    }
+    Ok(object(|json| json.name("pid").text(pid)))
+}
+
+/// Returns an answer with the version and the members that `write` writes.
+fn object(write: impl FnOnce(&mut Json)) -> Response {
+    let mut json = Json::default();
+    json.object(|json| {
+        json.name("version").literal(VERSION);
+        write(json);
+    });
+    Response::json(json.into_text())
+}
+
+fn about(shared: &Shared, actions: bool) -> Response {
+    object(|json| {
+        json.name("procession").text(env!("CARGO_PKG_VERSION"));
+        json.name("program").text(program_name());
+        json.name("system_pid").literal(std::process::id());
+        json.name("scheduler").literal(shared.id());
+        json.name("name").text(shared.name());
+        json.name("workers").literal(shared.width());
+        json.name("actions").literal(actions);
+    })
+}
+
+fn stalls(shared: &Shared) -> Response {
+    let counts = shared.watchdog.counts();
+    object(|json| {
+        for (name, count) in [
+            ("blocked", counts.blocked),
+            ("computing", counts.computing),
+            ("replaced", counts.replaced),
+            ("lifo_slots", counts.lifo_slots),
+            ("unreported", counts.unreported),
+            ("late", counts.late),
+        ] {
+            json.name(name).literal(count);
+        }
+    })
+}
