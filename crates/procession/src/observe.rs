@@ -1,5 +1,6 @@
-//! Observation of a running scheduler: snapshots and tracing.
+//! Observation of a running scheduler: looks, snapshots and tracing.
 
+pub(crate) mod look;
 pub(crate) mod snapshot;
 #[cfg(feature = "sim")]
 mod subject;

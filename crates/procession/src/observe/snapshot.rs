@@ -223,13 +223,13 @@ pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<Unfinished
 
 /// Returns the slots of the processes that are in a step, as far as the slots still hold them when
 /// they are read.
-fn in_steps(shared: &Shared) -> Vec<u32> {
+pub(crate) fn in_steps(shared: &Shared) -> Vec<u32> {
     // Ordering: Acquire pairs with the Release of `LocalWorker::run`.
     let seats = shared.all_seats().filter(|seat| seat.step.load(Acquire) % 2 == 1);
     seats.filter_map(|seat| seat.running.load(Relaxed).checked_sub(1)).collect()
 }
 
-fn state(slot: &Slot, seen: Seen, in_steps: &[u32]) -> ProcessState {
+pub(crate) fn state(slot: &Slot, seen: Seen, in_steps: &[u32]) -> ProcessState {
     match seen.phase() {
         ProcessState::Ready if in_steps.contains(&slot.index()) => ProcessState::Running,
         phase => phase,
