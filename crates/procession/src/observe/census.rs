@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::observe::snapshot;
-use crate::process::state::ProcessState;
 use crate::scheduler::shared::Shared;
 
 /// Numbers of processes, and sums over all of them.
@@ -19,17 +18,6 @@ pub(crate) struct Census {
     pub(crate) longest: u32,
 }
 
-/// Returns the word for a state.
-pub(crate) fn state_name(state: ProcessState) -> &'static str {
-    match state {
-        ProcessState::Ready => "ready",
-        ProcessState::Running => "running",
-        ProcessState::Blocked => "blocked",
-        ProcessState::Idle => "idle",
-        ProcessState::Complete => "complete",
-    }
-}
-
 /// Counts the processes that are not forgotten, as snapshots do.
 pub(crate) fn take(shared: &Shared) -> Census {
     let in_steps = snapshot::in_steps(shared);
@@ -40,7 +28,7 @@ pub(crate) fn take(shared: &Shared) -> Census {
         if seen.is_complete() && !seen.has_handle() {
             continue;
         }
-        let state = state_name(snapshot::state(&slot, seen, &in_steps));
+        let state = snapshot::state(&slot, seen, &in_steps).name();
         *census.processes.entry((state, slot.kind().name)).or_default() += 1;
         if !seen.is_complete() {
             census.received += u64::from(slot.received());
