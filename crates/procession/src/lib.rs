@@ -111,6 +111,7 @@ pub mod net;
 mod observe;
 pub mod pool;
 pub mod process;
+pub mod recorder;
 pub mod relations;
 pub mod report;
 pub mod scheduler;

@@ -6,6 +6,8 @@
 //! the system below the scheduler is an [`Os`] of the program, and the scheduler does what it does
 //! on the real one. In all modes, every random choice is drawn from the seed.
 
+#[expect(unsafe_code, reason = "an instruction that no safe interface offers")]
+mod cycles;
 pub(crate) mod epoll;
 #[cfg_attr(
     not(feature = "sim"),
@@ -166,6 +168,19 @@ impl World {
     /// happens outside of the scheduler, such as output.
     pub(crate) fn real_now() -> u64 {
         monotonic()
+    }
+
+    /// Returns the counter of the processor, if it is a clock: on the real clock, and where it runs
+    /// at one rate.
+    #[inline]
+    pub(crate) fn cycles(&self) -> Option<u64> {
+        (matches!(self.clock, WorldClock::Real) && cycles::is_invariant()).then(cycles::now)
+    }
+
+    /// Lets the calling thread rest for this many nanoseconds, whatever happens meanwhile.
+    pub(crate) fn rest(&self, nanoseconds: u64) {
+        #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
+        std::thread::sleep(Duration::from_nanos(nanoseconds));
     }
 
     /// Moves the test clock forward. It never moves back, and never reaches `NEVER`.

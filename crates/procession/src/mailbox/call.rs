@@ -310,6 +310,7 @@ struct PendingCall<'a, M: Send + 'static, T> {
 impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
     fn new(address: &'a Address<M>, message: impl FnOnce(Reply<T>) -> M) -> Self {
         let (reply, caller) = pair();
+        current::record_call(address.pid());
         Self { send: Some(address.send_wait(message(reply))), caller, answer: None }
     }
 
@@ -374,6 +375,7 @@ impl<M: Send + 'static> Address<M> {
     ) -> Result<T, CallError<M>> {
         let (reply, caller) = pair();
         let message = message(reply);
+        current::record_call(self.pid());
         let replied = async {
             self.send_wait(message).await.map_err(CallError::Refused)?;
             caller.replied(Waiting::REPLY).await.ok_or(CallError::NoReply)

@@ -57,6 +57,9 @@ pub struct Snapshot {
     pub stalls: StallSnapshot,
     /// Number of blocking sections that workers have entered.
     pub blocking_sections: u64,
+    /// Memory of the rings of the [flight recorder](crate::recorder), in bytes. The system makes
+    /// pages of it only when they are first written.
+    pub recorder_bytes: u64,
     /// Number of slots that are never used again, because 2^31 references to their processes were
     /// made. Most likely the program leaks references ([`std::mem::forget`]).
     pub slots_lost: u32,
@@ -275,6 +278,7 @@ fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) 
         threads_refused: shared.threads.refused(),
         stalls: shared.watchdog.counts(),
         blocking_sections: shared.stats.blocking_sections.load(Relaxed),
+        recorder_bytes: shared.recorder.bytes(),
         slots_lost: shared.table().lost(),
         membarrier: membarrier::are_there(),
     }

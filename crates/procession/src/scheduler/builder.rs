@@ -18,6 +18,7 @@ use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
 use crate::process::table::Table;
+use crate::recorder::state::{Recorder, WORDS_MAX};
 use crate::report::exit_report::ExitReport;
 use crate::report::hooks::ReportHooks;
 use crate::report::supervisor_report::SupervisorReport;
@@ -88,6 +89,7 @@ pub struct Builder {
     pub(crate) reports: ReportHooks,
     #[cfg(feature = "observe")]
     pub(crate) door: crate::door::settings::DoorChoice,
+    pub(crate) recorder_events: usize,
     #[cfg(feature = "tokio")]
     pub(crate) tokio: crate::bridge::runtime::RuntimeChoice,
 }
@@ -446,6 +448,16 @@ impl Builder {
         self
     }
 
+    /// Sets how many events the [flight recorder](crate::recorder) keeps of each worker, up to
+    /// 2^24, or 0 for no recorder. Default: 65536.
+    ///
+    /// Each event takes 8 bytes. The number is rounded up to a power of two, and to 256. The rings
+    /// of threads that take over from blocked ones are a sixteenth of the size.
+    pub fn recorder_events(mut self, events: usize) -> Self {
+        self.recorder_events = events;
+        self
+    }
+
     /// Builds the scheduler and, unless its callers drive it, starts its first thread.
     ///
     /// Further threads start when there is work for them. If the system refuses one, the scheduler
@@ -493,6 +505,7 @@ impl Builder {
                 max_computing: self.max_computing.unwrap_or(2 * width),
                 on_stall: self.on_stall,
             }),
+            recorder: Recorder::new(self.recorder_events),
             extensions: Extensions {
                 handlers,
                 dead_letters: self.dead_letters,
@@ -550,6 +563,7 @@ impl Builder {
         if self.name.contains('\0') {
             return Err(BuildError::Name(self.name.clone()));
         }
+        OutOfRange::check("recorder_events", self.recorder_events, 0, WORDS_MAX)?;
         OutOfRange::check("max_stacks", self.stacks, 1, 1 << 30)?;
         Ok(())
     }

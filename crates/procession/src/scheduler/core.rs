@@ -9,6 +9,7 @@ use procession_queue::{deque, fifo};
 
 use crate::process::slot::{Ready, Slot};
 use crate::process::table::CACHE;
+use crate::recorder::places::PlaceCache;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::pace::{OwedTurns, Pace};
 
@@ -53,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) begun: Cell<u32>,
     /// Free stacks, so that most coroutines take no lock.
     pub(crate) stacks: RefCell<Option<StackCache>>,
+    /// The places of the processes that ended here last, for the recorder.
+    pub(crate) places: PlaceCache,
 }
 
 // SAFETY: the cached slots are free, [free] only the core's owner touches them; all else is Send.
@@ -78,6 +81,7 @@ impl Core {
             bound_continued: RefCell::new(VecDeque::new()),
             begun: Cell::new(0),
             stacks: RefCell::new(None),
+            places: PlaceCache::default(),
         };
         (core, Queues { deque: deque_stealer, woken: woken_stealer, continued: continued_stealer })
     }

@@ -24,6 +24,7 @@ use crate::process::slot;
 use crate::process::slot::{Parent, Pin, Ready, Slot};
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::recorder::word::WordKind;
 use crate::scheduler::entries;
 use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::local::LocalWorker;
@@ -481,6 +482,15 @@ pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
     }
 }
 
+/// Records that the running process calls another one.
+pub(crate) fn record_call(callee: Pid) {
+    with_local(|local| {
+        if let Some(local) = local.filter(|local| local.step.is_any()) {
+            local.record_call(callee);
+        }
+    });
+}
+
 /// Adds to the reasons for which the running process waits.
 pub(crate) fn note_waiting(waiting: Waiting) {
     with_local(|local| {
@@ -531,7 +541,10 @@ pub(crate) enum Origin {
 #[inline]
 pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
     match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
-        Some(local) => local.push_newborn(ready),
+        Some(local) => {
+            local.record_ready(WordKind::Spawn, &ready);
+            local.push_newborn(ready);
+        }
         None => enqueue(ready, Origin::Spawned),
     }
 }
@@ -542,11 +555,21 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let slot = ready.slot();
     let shared = slot.shared();
     let bound = slot.bound_to();
-    with_local(|local| match (bound, local.filter(|local| std::ptr::eq(&*local.shared, shared))) {
-        (Some(seat), Some(local)) => local.push_bound(seat, ready),
+    let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
+    with_local(|local| match (bound, local.filter(is_of)) {
+        (Some(seat), Some(local)) => {
+            local.record_ready(local.wake_kind(origin), &ready);
+            local.push_bound(seat, ready);
+        }
         (Some(seat), None) => shared.enqueue_bound(seat, ready),
-        (None, Some(local)) if origin == Origin::Spawned => local.push_newborn(ready),
-        (None, Some(local)) if local.step.is_any() => local.set_next(ready),
+        (None, Some(local)) if origin == Origin::Spawned => {
+            local.record_ready(WordKind::Spawn, &ready);
+            local.push_newborn(ready);
+        }
+        (None, Some(local)) if local.step.is_any() => {
+            local.record_ready(WordKind::Wake, &ready);
+            local.set_next(ready);
+        }
         // Woken between two steps of this worker, by timers, in the order of their deadlines. The
         // worker is about to look for work, and announces then if there is more than it runs
         // itself. There may be many such processes, and they have not run for long, so their slots
@@ -557,6 +580,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         // only those that are displaced from the LIFO slot (`population_1k` took 3.4 times as long,
         // since half of them run on the other processor).
         (None, Some(local)) => {
+            local.record_ready(WordKind::Rouse, &ready);
             ready.prefetch();
             local.push_woken(ready);
         }
@@ -568,6 +592,16 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
 }
 
 impl LocalWorker {
+    /// Returns the kind of event by which this worker makes a bound process ready.
+    #[cold]
+    fn wake_kind(&self, origin: Origin) -> WordKind {
+        match origin {
+            Origin::Spawned => WordKind::Spawn,
+            Origin::Woken if self.step.is_any() => WordKind::Wake,
+            Origin::Woken => WordKind::Rouse,
+        }
+    }
+
     /// Returns the running process, as the parent of a new one.
     #[inline]
     pub(crate) fn current_as_parent(&self) -> Option<Parent> {

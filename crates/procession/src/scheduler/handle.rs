@@ -13,6 +13,7 @@ use crate::observe::look::view::View;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::process::outcome::Returns;
+use crate::recorder::state::WORDS_DEFAULT;
 use crate::report::hooks::ReportHooks;
 use crate::scheduler::builder::{
     Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
@@ -92,6 +93,7 @@ impl Scheduler {
             reports: ReportHooks::default(),
             #[cfg(feature = "observe")]
             door: crate::door::settings::DoorChoice::ByVariable,
+            recorder_events: WORDS_DEFAULT,
             #[cfg(feature = "tokio")]
             tokio: crate::bridge::runtime::RuntimeChoice::None,
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::io::poller::Batch;
 use crate::machine::value::CommandResult;
 use crate::process::slot::{Ready, Slot};
+use crate::recorder::ring::EventRing;
 use crate::scheduler::core::Core;
 use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::seat_id::SeatId;
@@ -41,6 +42,8 @@ pub(crate) struct LocalWorker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seat: SeatId,
     pub(crate) core: Core,
+    /// The seat's ring of events, which this thread writes.
+    pub(crate) ring: Arc<EventRing>,
     pub(crate) step: CurrentStep,
     pub(crate) bound: BoundTurns,
     pub(crate) search: Search,
@@ -58,10 +61,14 @@ pub(crate) struct LocalWorker {
 
 impl LocalWorker {
     pub(crate) fn new(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool) -> Self {
+        let is_extra = seat.0 >= shared.seats.first();
+        let place = &shared.seat(seat).ring;
+        let ring = shared.recorder.ring(place, is_extra, || shared.world.now());
         Self {
             shared,
             seat,
             core,
+            ring,
             step: CurrentStep::none(),
             bound: BoundTurns::default(),
             search: Search {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::io::poller::Batch;
+use crate::recorder::word::WordKind;
 use crate::scheduler::idle::parking::TakenBack;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::local::Stay;
@@ -115,9 +116,12 @@ impl LocalWorker {
         let mut look_again = nap_until.min(self.lifo_slots_until());
         let mut retire_at = self.retire_at(stay);
         let not_before = self.firing.not_before();
+        self.record_plain(WordKind::Park, 0);
         loop {
             let deadline = shared.next_deadline();
-            let due = deadline <= shared.world.now();
+            let now = shared.world.now();
+            self.record_clock(now);
+            let due = deadline <= now;
             if self.recheck(stay, due) {
                 break;
             }
@@ -163,6 +167,8 @@ impl LocalWorker {
             }
         }
         drop(napping);
+        self.record_plain(WordKind::Unpark, 0);
+        self.record_clock(shared.world.now());
         self.core.pace.resume();
         shared.leave_keeping(self.seat);
         shared.rouse_watchdog();

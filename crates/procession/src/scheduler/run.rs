@@ -37,7 +37,9 @@ impl LocalWorker {
         // Ordering: Release pairs with the Acquire of `in_steps`: a thread that finds the step
         // finds its process.
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Release);
-        slot.steps.store(slot.steps.load(Relaxed).wrapping_add(1), Relaxed);
+        let number = slot.steps.load(Relaxed).wrapping_add(1);
+        slot.steps.store(number, Relaxed);
+        self.record_step(slot, number);
         if !self.step.inherits.take() {
             self.step.budget.set(BUDGET);
         }
@@ -141,6 +143,7 @@ impl LocalWorker {
     /// Ends a process after its last step. Its slot may be reused before this returns, so the
     /// worker forgets the process before users' code runs.
     fn end(&self, ready: Ready, exit: &Exit) {
+        self.record_end(ready.slot(), failure::is_failure(exit));
         complete(&self.shared, ready, exit);
         self.step.process.set(None);
         self.shared.seat(self.seat).running.store(0, Relaxed);

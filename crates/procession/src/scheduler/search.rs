@@ -4,6 +4,7 @@ use procession_queue::{Global, Steal};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Ready;
+use crate::recorder::word::WordKind;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::{LocalWorker, NEXT_AGE, ROUNDS, SeenNext};
 use crate::scheduler::pace::NextTurn;
@@ -169,6 +170,7 @@ impl LocalWorker {
 
     /// Looks at the global queue, timers, descriptors and other workers.
     pub(crate) fn find_shared(&self) -> Option<Ready> {
+        self.record_plain(WordKind::Search, 0);
         let come_up = || if self.fire_due() | self.poll() { self.find_local() } else { None };
         self.pop_global().or_else(come_up).or_else(|| self.search())
     }
@@ -241,7 +243,8 @@ impl LocalWorker {
                     None if last => self.steal_late(victim),
                     found => found,
                 };
-                if found.is_some() {
+                if let Some(first) = &found {
+                    self.record_steal(victim, first);
                     self.search.rounds.set(ROUNDS);
                     stats.steals.add(1);
                     shared.seat(victim).stats.stolen.add_shared(1);

@@ -6,6 +6,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::io::poller::Batch;
 use crate::process::slot::Ready;
+use crate::recorder::word::WordKind;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::pace::{Look, SERVE_EVERY};
@@ -70,6 +71,9 @@ impl LocalWorker {
     fn serve(&self, look: Look) {
         let core = &self.core;
         let now = look.now.or_else(|| self.time_for_others());
+        if let Some(now) = now {
+            self.record_clock(now);
+        }
         // Processes in these queues are older than those that come now.
         self.serve_global(look.dispatches as usize);
         self.serve_overflow(look.dispatches as usize);
@@ -204,6 +208,7 @@ impl LocalWorker {
             let Some(ready) = shared.seat(other).queues.continued.steal().success() else { return };
             stats.steals.add(1);
             shared.seat(other).stats.stolen.add_shared(1);
+            self.record_steal(other, &ready);
             self.push_continued(ready);
         }
     }
@@ -230,6 +235,7 @@ impl LocalWorker {
     /// Queues these processes where others can take them. Each, except for `own` of them, is worth
     /// waking a worker.
     pub(crate) fn deliver(&self, batch: &mut Batch, own: usize) {
+        self.record_plain(WordKind::Descriptors, batch.events.len() as u32);
         let woken = self.shared.deliver(batch);
         // This worker has announced some of them already, and threads that are no workers wake
         // themselves. At worst a few workers look and find nothing.
@@ -282,8 +288,13 @@ impl LocalWorker {
 
     pub(crate) fn fire(&self, timers: &Timers<Action>) -> bool {
         let fired = self.shared.fire(timers);
-        if fired > 0 && !self.shared.world.is_test() {
-            self.firing.note(self.shared.world.now(), fired);
+        if fired > 0 {
+            let now = self.shared.world.now();
+            self.record_plain(WordKind::Timers, fired);
+            self.record_clock(now);
+            if !self.shared.world.is_test() {
+                self.firing.note(now, fired);
+            }
         }
         fired > 0
     }

@@ -16,6 +16,7 @@ use crate::mailbox::parcel::Relay;
 use crate::process::slot::Ready;
 use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
+use crate::recorder::state::Recorder;
 use crate::relations::name_table::Names;
 use crate::report::hooks::ReportHooks;
 use crate::scheduler::callers::state::Callers;
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) coroutines: Supply,
     pub(crate) threads: ThreadSupply,
     pub(crate) watchdog: Watchdog,
+    pub(crate) recorder: Recorder,
     pub(crate) extensions: Extensions,
     pub(crate) stats: SharedStats,
 }

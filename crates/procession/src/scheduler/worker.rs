@@ -139,6 +139,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::{Ready, Slot, prefetch_slot};
 use crate::process::unwind::guarded;
+use crate::recorder::word::WordKind;
 use crate::scheduler::core::{Core, STACKS_CACHED};
 use crate::scheduler::current::{Counter, Current, Entered};
 use crate::scheduler::lane::Lane;
@@ -398,6 +399,7 @@ impl LocalWorker {
         if self.sections.replace(self.sections.get() + 1) > 0 {
             return;
         }
+        self.record_plain(WordKind::Block, 0);
         self.stop_searching();
         self.hand_out();
         self.shared.stats.blocking_sections.fetch_add(1, Relaxed);
@@ -414,6 +416,7 @@ impl LocalWorker {
             self.shared.world.point();
             self.shared.seat(self.seat).in_section.store(false, Relaxed);
             self.shared.idle.regain(self.seat, false);
+            self.record_plain(WordKind::Unblock, 0);
             self.shared.rouse_watchdog();
         }
     }

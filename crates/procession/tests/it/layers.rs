@@ -32,7 +32,7 @@ const NEIGHBOURS: &[&[&str]] =
 const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
     ("coroutine", "mailbox spawn process relations scheduler sys time variance"),
-    ("door", "net observe process relations report scheduler sys time"),
+    ("door", "net observe process recorder relations report scheduler sys time"),
     ("http", "net process scheduler spawn sync sys time"),
     ("io", "process scheduler sys"),
     ("machine", "mailbox process relations scheduler sys time util variance"),
@@ -41,11 +41,12 @@ const ROOMS: &[(&str, &str)] = &[
     ("observe", "mailbox process report scheduler sys util watchdog"),
     ("pool", "coroutine observe process scheduler spawn sync sys time util"),
     ("process", "machine mailbox relations scheduler time util variance"),
+    ("recorder", "observe process scheduler sys time util"),
     ("relations", "mailbox process scheduler variance"),
     ("report", "observe process relations scheduler sys"),
     (
         "scheduler",
-        "bridge coroutine door io machine mailbox observe process relations report spawn sys time util watchdog",
+        "bridge coroutine door io machine mailbox observe process recorder relations report spawn sys time util watchdog",
     ),
     ("signal", "observe process scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
@@ -58,7 +59,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("time", "process scheduler sys util"),
     ("util", ""),
     ("variance", ""),
-    ("watchdog", "io observe process scheduler sys util"),
+    ("watchdog", "io observe process recorder scheduler sys util"),
 ];
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
@@ -299,6 +300,7 @@ const ISLANDS: &[&str] = &[
     "scheduler::run",
     "signal::relay",
     "sync::locks",
+    "sys::cycles",
     "sys::poll",
     "sys::read_buf",
     "sys::thread_clock",

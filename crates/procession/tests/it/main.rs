@@ -45,6 +45,7 @@ mod outcomes;
 mod panics;
 mod pool;
 mod promises;
+mod recorder;
 mod refusals;
 mod reports;
 mod scene;
