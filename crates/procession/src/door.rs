@@ -64,6 +64,8 @@ mod routes;
 mod serve;
 pub(crate) mod settings;
 mod socket;
+mod traces;
+mod views;
 
 pub use entry::Door;
 pub use settings::{Observe, ObserveError};

@@ -76,6 +76,14 @@ impl Json {
         escape(&mut self.text, &value.to_string(), max);
     }
 
+    /// Writes a number, or `null` if there is none.
+    pub(crate) fn literal_or_null(&mut self, value: Option<impl fmt::Display>) {
+        match value {
+            Some(value) => self.literal(value),
+            None => self.literal("null"),
+        }
+    }
+
     /// Writes a text, or `null` if there is none.
     pub(crate) fn text_or_null(&mut self, value: Option<impl fmt::Display>) {
         match value {

@@ -1,6 +1,6 @@
 //! The responses of the door, with the header fields that all of them have.
 
-/// The maximum size of a response's body.
+/// The maximum size of a response's body, except that of a trace.
 pub(super) const RESPONSE_BYTES_MAX: usize = 4 << 20;
 
 /// The status of a response.
@@ -70,6 +70,12 @@ impl Response {
 
     pub(super) fn json(body: String) -> Self {
         Self::new("application/json", body)
+    }
+
+    pub(super) fn trace(body: Vec<u8>) -> Self {
+        let mut response = Self::new("application/octet-stream", body);
+        response.more.push_str("Content-Disposition: attachment; filename=\"trace.pftrace\"\r\n");
+        response
     }
 
     pub(super) fn metrics(body: String) -> Self {

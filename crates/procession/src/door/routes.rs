@@ -12,6 +12,8 @@ use super::metrics::{self, Floors};
 use super::request::{HttpRequest, Method};
 use super::response::{HttpStatus, Response};
 use super::socket::program_name;
+use super::traces::{OneAtATime, trace};
+use super::views::{KeptViews, view};
 use crate::Pid;
 use crate::relations;
 use crate::scheduler::shared::Shared;
@@ -27,6 +29,8 @@ pub(super) struct Observed {
     /// Number of open connections.
     pub(super) connections: Arc<AtomicUsize>,
     floors: Floors,
+    views: KeptViews,
+    pub(super) long: OneAtATime,
 }
 
 impl Observed {
@@ -37,6 +41,8 @@ impl Observed {
             keys,
             connections: Arc::default(),
             floors: Floors::default(),
+            views: KeptViews::default(),
+            long: OneAtATime::default(),
         }
     }
 }
@@ -58,6 +64,10 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
             Ok(Response::metrics(metrics::text(&shared, &observed.floors)))
         }
         (_, [Some("stalls"), None, ..]) => Ok(stalls(&shared)),
+        (_, [Some("view"), None, ..]) => {
+            try_object(|json| view(json, request, &shared, &observed.views))
+        }
+        (_, [Some("trace"), None, ..]) => trace(request, shared, &observed.long).await,
         _ => Err(unknown(request)),
     };
     result.unwrap_or_else(|refused| refused)
@@ -101,6 +111,13 @@ fn act(shared: &Shared, is_allowed: bool, pid: &str, action: &str) -> Result<Res
         return Err(Response::error(HttpStatus::NotFound, &format!("{pid} has ended")));
     }
     Ok(object(|json| json.name("pid").text(pid)))
+}
+
+/// Like `object`, but refuses the request if `write` returns the reason to.
+fn try_object(write: impl FnOnce(&mut Json) -> Result<(), String>) -> Result<Response, Response> {
+    let mut result = Ok(());
+    let response = object(|json| result = write(json));
+    result.map(|()| response).map_err(|reason| Response::error(HttpStatus::BadRequest, &reason))
 }
 
 /// Returns an answer with the version and the members that `write` writes.
