@@ -18,6 +18,7 @@ use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
 use crate::process::table::Table;
+use crate::report::crash_report::CrashLog;
 use crate::report::exit_report::ExitReport;
 use crate::report::hooks::ReportHooks;
 use crate::report::supervisor_report::SupervisorReport;
@@ -496,6 +497,7 @@ impl Builder {
                 dead_letters: self.dead_letters,
                 relay: self.relay,
                 reports: self.reports,
+                crashes: CrashLog::default(),
                 #[cfg(feature = "tokio")]
                 bridge,
             },

@@ -17,6 +17,7 @@ use crate::process::slot::Ready;
 use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::relations::name_table::Names;
+use crate::report::crash_report::CrashLog;
 use crate::report::hooks::ReportHooks;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
@@ -113,12 +114,14 @@ impl SharedQueues {
     }
 }
 
-/// The objects that the program passed to the builder of the scheduler.
+/// The objects that the program passed to the builder of the scheduler, and the kept reports.
 pub(crate) struct Extensions {
     pub(crate) handlers: Registry,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) reports: ReportHooks,
+    /// The last reports of failed processes.
+    pub(crate) crashes: CrashLog,
     /// The tokio runtime that provides the context for everything here, if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) bridge: Option<Arc<crate::bridge::runtime::Bridge>>,

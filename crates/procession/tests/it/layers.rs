@@ -37,11 +37,11 @@ const ROOMS: &[(&str, &str)] = &[
     ("machine", "mailbox process relations scheduler sys time util variance"),
     ("mailbox", "machine process relations scheduler sys time util variance"),
     ("net", "coroutine io pool process scheduler sys time"),
-    ("observe", "mailbox process report scheduler sys util watchdog"),
+    ("observe", "mailbox process relations report scheduler sys time util watchdog"),
     ("pool", "coroutine observe process scheduler spawn sync sys time util"),
     ("process", "machine mailbox relations scheduler time util variance"),
     ("relations", "mailbox process scheduler variance"),
-    ("report", "observe process relations scheduler sys"),
+    ("report", "observe process relations scheduler sys time"),
     (
         "scheduler",
         "bridge coroutine io machine mailbox observe process relations report spawn sys time util watchdog",
