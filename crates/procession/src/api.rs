@@ -192,11 +192,13 @@ pub mod look {
     //! schedulers with millions of processes. Nothing needs to be enabled, and workers are not
     //! stopped.
 
+    pub use crate::observe::look::detail::ProcessDetail;
     pub use crate::observe::look::query::{GroupKey, ParseKeyError, Query, SortKey};
     pub use crate::observe::look::view::{
         MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View,
     };
     pub use crate::process::wait_reason::{WaitReason, Waiting};
+    pub use crate::relations::pid_list::PidList;
 }
 
 pub mod relay {

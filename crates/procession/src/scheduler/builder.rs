@@ -19,6 +19,7 @@ use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
 use crate::process::table::Table;
 use crate::recorder::state::{Recorder, WORDS_MAX};
+use crate::report::crash_report::CrashLog;
 use crate::report::exit_report::ExitReport;
 use crate::report::hooks::ReportHooks;
 use crate::report::supervisor_report::SupervisorReport;
@@ -513,6 +514,7 @@ impl Builder {
                 reports: self.reports,
                 #[cfg(feature = "observe")]
                 door: procession_sync::Mutex::default(),
+                crashes: CrashLog::default(),
                 #[cfg(feature = "tokio")]
                 bridge,
             },

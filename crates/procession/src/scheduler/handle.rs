@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::machine::process::Process;
 use crate::mailbox::context::Context;
+use crate::observe::look::detail;
+use crate::observe::look::detail::ProcessDetail;
 use crate::observe::look::pass;
 use crate::observe::look::query::Query;
 use crate::observe::look::view::View;
@@ -14,6 +16,7 @@ use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::process::outcome::Returns;
 use crate::recorder::state::WORDS_DEFAULT;
+use crate::report::crash_report::CrashReport;
 use crate::report::hooks::ReportHooks;
 use crate::scheduler::builder::{
     Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
@@ -318,6 +321,26 @@ impl Scheduler {
     /// Computes for as long as that takes: a million processes are 40 ms.
     pub fn look(&self, query: &Query) -> View {
         pass::look(self.shared(), query)
+    }
+
+    /// Returns one process in detail, or `None` if it does not exist in this scheduler.
+    pub fn detail(&self, pid: Pid) -> Option<ProcessDetail> {
+        detail::of(self.shared(), pid)
+    }
+
+    /// Returns the reports of the last 64 processes that failed, the oldest first.
+    ///
+    /// ```
+    /// use procession::{Exit, Scheduler};
+    ///
+    /// let scheduler = Scheduler::builder().on_exit(|_| {}).build()?;
+    /// let _ = scheduler.spawn(async { panic!("no disk") }).join();
+    /// let crashes = scheduler.crashes();
+    /// assert_eq!(crashes[0].exit.exit, Exit::Panicked("no disk".into()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn crashes(&self) -> Vec<Arc<CrashReport>> {
+        self.shared().extensions.crashes.all()
     }
 
     /// Returns what the watchdog has found so far. This is

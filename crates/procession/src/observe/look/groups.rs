@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::time::Duration;
 
-use crate::observe::look::pass::Figure;
+use crate::observe::look::figure::ProcessFigures;
 use crate::observe::look::query::{GroupKey, SortKey};
 use crate::observe::look::view::ProcessGroup;
 use crate::process::slot::Slot;
@@ -35,7 +35,7 @@ impl Groups {
     }
 
     /// Adds a process to its group.
-    pub(crate) fn add(&mut self, slot: &Slot, figure: &Figure) {
+    pub(crate) fn add(&mut self, slot: &Slot, figure: &ProcessFigures) {
         let address = |place: &'static Location<'static>| std::ptr::from_ref(place).addr();
         let property = match self.key {
             GroupKey::Place => (address(slot.location()), 0, 0),
@@ -61,7 +61,12 @@ impl Groups {
     }
 
     /// Returns the number of a group. Makes the group if it is new and there is room.
-    fn number(&mut self, property: Property, slot: &Slot, figure: &Figure) -> Option<usize> {
+    fn number(
+        &mut self,
+        property: Property,
+        slot: &Slot,
+        figure: &ProcessFigures,
+    ) -> Option<usize> {
         if let Some((last, number)) = self.last
             && last == property
         {
@@ -80,7 +85,7 @@ impl Groups {
         Some(number)
     }
 
-    fn empty(&self, slot: &Slot, figure: &Figure) -> ProcessGroup {
+    fn empty(&self, slot: &Slot, figure: &ProcessFigures) -> ProcessGroup {
         ProcessGroup {
             place: match self.key {
                 GroupKey::Place => Some(slot.location()),

@@ -9,51 +9,20 @@ use std::collections::BinaryHeap;
 use std::panic::Location;
 use std::time::Duration;
 
+use crate::observe::look::figure::ProcessFigures;
 use crate::observe::look::groups::Groups;
-use crate::observe::look::query::{Filter, PlacePattern, Query, SortKey};
+use crate::observe::look::query::{Filter, PlacePattern, Query};
 use crate::observe::look::rows::find;
 use crate::observe::look::view::{Baseline, Figures, MemoryUse, ProcessKey, ProcessRow, View};
 use crate::observe::snapshot::{in_steps, state};
 use crate::process::slot::Slot;
 use crate::process::state::ProcessState;
-use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
 use crate::time::Instant;
 
 /// The number of mailboxes that a look keeps for later differences. If more mailboxes hold
 /// messages, the longest are kept.
 const MAILBOXES_KEPT: usize = 4096;
-
-/// The figures of one process that a look reads in its pass.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Figure {
-    pub(crate) state: ProcessState,
-    /// The reasons of its wait, if it waits.
-    pub(crate) waiting: Option<Waiting>,
-    /// Where it waits, if that is known.
-    pub(crate) waited_at: Option<&'static Location<'static>>,
-    pub(crate) mailbox: u32,
-    pub(crate) growth: i64,
-    pub(crate) steps: u32,
-    pub(crate) samples: u64,
-    pub(crate) memory: MemoryUse,
-    pub(crate) at_least: Duration,
-}
-
-impl Figure {
-    /// Returns the figure that rows are sorted by.
-    fn rank(&self, key: SortKey) -> i64 {
-        let whole = |figure: u64| i64::try_from(figure).unwrap_or(i64::MAX);
-        match key {
-            SortKey::Samples => whole(self.samples),
-            SortKey::Steps => self.steps.into(),
-            SortKey::Mailbox => self.mailbox.into(),
-            SortKey::Growth => self.growth,
-            SortKey::WaitAge => i64::try_from(self.at_least.as_nanos()).unwrap_or(i64::MAX),
-            SortKey::Memory => whole(self.memory.total() as u64),
-        }
-    }
-}
 
 /// Figures by process, read in the order of the processes.
 struct InOrder<'a>(&'a [(ProcessKey, u64)]);
@@ -127,14 +96,14 @@ impl Top {
 
 /// The figures of a process that its slot does not hold.
 #[derive(Clone, Copy, Default)]
-struct Aside {
+struct KnownBefore {
     samples: u64,
     samples_before: u64,
     mailbox_before: u64,
 }
 
 /// What a look knows before it visits a process.
-struct Visitor<'a> {
+struct LookVisitor<'a> {
     in_steps: Vec<u32>,
     before: Option<&'a Baseline>,
 }
@@ -144,8 +113,8 @@ pub(crate) fn look(shared: &Shared, query: &Query) -> View {
     let at = Instant::from_nanoseconds(shared.world.now());
     let since = query.since.as_ref();
     let visitor =
-        Visitor { in_steps: in_steps(shared), before: since.map(|(_, before)| &**before) };
-    let mut baseline = Baseline { looks: shared.watchdog.counts().looks, ..Baseline::default() };
+        LookVisitor { in_steps: in_steps(shared), before: since.map(|(_, before)| &**before) };
+    let mut baseline = baseline(shared);
     let mut view = View {
         at: Some(at),
         window: since.and_then(|(before, _)| Some(at.saturating_duration_since((*before)?))),
@@ -157,7 +126,7 @@ pub(crate) fn look(shared: &Shared, query: &Query) -> View {
         // It may have ended since.
         if let Some(slot) = shared.table().pin(index, generation)
             && let Some(figure) =
-                visitor.figure(&slot, visitor.aside(&baseline, (index, generation)))
+                visitor.figure(&slot, visitor.known(&baseline, (index, generation)))
         {
             view.rows.push(ProcessRow::new(&slot, &figure, view.looks, visitor.before));
         }
@@ -167,11 +136,25 @@ pub(crate) fn look(shared: &Shared, query: &Query) -> View {
     view
 }
 
+/// Returns the row of a pinned process, unless it has ended and is forgotten.
+pub(crate) fn row(shared: &Shared, slot: &Slot) -> Option<ProcessRow> {
+    let visitor = LookVisitor { in_steps: in_steps(shared), before: None };
+    let baseline = baseline(shared);
+    let key = (slot.index(), slot.pins.generation());
+    let figure = visitor.figure(slot, visitor.known(&baseline, key))?;
+    Some(ProcessRow::new(slot, &figure, baseline.looks, None))
+}
+
+/// Returns a baseline with what the watchdog has counted.
+fn baseline(shared: &Shared) -> Baseline {
+    Baseline { looks: shared.watchdog.counts().looks, ..Baseline::default() }
+}
+
 /// Visits all processes, and returns the best candidates for the rows.
 fn pass(
     shared: &Shared,
     query: &Query,
-    visitor: &Visitor<'_>,
+    visitor: &LookVisitor<'_>,
     view: &mut View,
     baseline: &mut Baseline,
 ) -> impl Iterator<Item = ProcessKey> + use<> {
@@ -186,12 +169,12 @@ fn pass(
     for index in 0..shared.table().made() {
         let Some(slot) = shared.table().pin_any(index) else { continue };
         let key = (index, slot.pins.generation());
-        let aside = Aside {
+        let known = KnownBefore {
             samples: samples.get(key),
             samples_before: samples_before.get(key),
             mailbox_before: mailboxes_before.get(key),
         };
-        let Some(figure) = visitor.figure(&slot, aside) else { continue };
+        let Some(figure) = visitor.figure(&slot, known) else { continue };
         view.processes += 1;
         mailboxes.meet(key, figure.mailbox);
         if !matches(&query.filter, &slot, &figure) {
@@ -210,9 +193,9 @@ fn pass(
     top.into_keys()
 }
 
-impl Visitor<'_> {
+impl LookVisitor<'_> {
     /// Returns the figures of a process, unless it has ended and is forgotten.
-    fn figure(&self, slot: &Slot, aside: Aside) -> Option<Figure> {
+    fn figure(&self, slot: &Slot, known: KnownBefore) -> Option<ProcessFigures> {
         let seen = slot.state.see();
         // A complete process without a handle is forgotten, even if there are addresses of it.
         if seen.is_complete() && !seen.has_handle() {
@@ -224,24 +207,24 @@ impl Visitor<'_> {
             None => slot.mailbox_length(),
             Some((length, ..)) => length,
         };
-        Some(Figure {
+        Some(ProcessFigures {
             state,
             waiting: waits.then(|| slot.waiting().shown()),
             waited_at: None,
             mailbox,
-            growth: i64::from(mailbox).saturating_sub_unsigned(aside.mailbox_before),
+            growth: i64::from(mailbox).saturating_sub_unsigned(known.mailbox_before),
             steps: slot.steps(),
-            samples: aside.samples.saturating_sub(aside.samples_before),
+            samples: known.samples.saturating_sub(known.samples_before),
             memory: MemoryUse::default(),
             at_least: Duration::ZERO,
         })
     }
 
-    fn aside(&self, baseline: &Baseline, key: ProcessKey) -> Aside {
+    fn known(&self, baseline: &Baseline, key: ProcessKey) -> KnownBefore {
         let before = |figures: fn(&Baseline) -> &Figures| {
             self.before.map_or(0, |before| find(figures(before), key))
         };
-        Aside {
+        KnownBefore {
             samples: find(&baseline.samples, key),
             samples_before: before(|before| &before.samples),
             mailbox_before: before(|before| &before.mailboxes),
@@ -249,7 +232,7 @@ impl Visitor<'_> {
     }
 }
 
-fn matches(filter: &Filter, slot: &Slot, figure: &Figure) -> bool {
+fn matches(filter: &Filter, slot: &Slot, figure: &ProcessFigures) -> bool {
     filter.pid.is_none_or(|pid| pid == slot.pid())
         && filter.state.is_none_or(|state| state == figure.state)
         && filter

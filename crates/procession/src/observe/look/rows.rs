@@ -1,6 +1,6 @@
 //! The rows of a view.
 
-use crate::observe::look::pass::Figure;
+use crate::observe::look::figure::ProcessFigures;
 use crate::observe::look::view::{
     Baseline, Figures, ProcessKey, ProcessRow, ProcessWait, Samples, View,
 };
@@ -33,7 +33,12 @@ impl Samples {
 
 impl ProcessRow {
     /// Builds the row of a pinned process.
-    pub(crate) fn new(slot: &Slot, figure: &Figure, looks: u64, before: Option<&Baseline>) -> Self {
+    pub(crate) fn new(
+        slot: &Slot,
+        figure: &ProcessFigures,
+        looks: u64,
+        before: Option<&Baseline>,
+    ) -> Self {
         let key = (slot.index(), slot.pins.generation());
         let row_before = before.and_then(|before| before.row(key));
         let received = slot.received();
