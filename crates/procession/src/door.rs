@@ -27,7 +27,13 @@
 //! | `GET /` | the page, for browsers |
 //! | `GET /about` | the program, the scheduler, and what this door allows |
 //! | `GET /metrics` | counters and gauges as OpenMetrics text; `docs/METRICS.md` lists them |
+//! | `GET /view?sort=KEY&top=N&group=KEY&since=VIEW` | a [look](crate::look): rows and groups of processes. Filters: `pid`, `state`, `waiting`, `kind`, `label`, `place`. `since` is the member `view` of an earlier answer; the door keeps the last 16 |
+//! | `GET /processes?skip=N&count=M` | a part of the list of all processes, in the order of their slots, at most 1000 |
+//! | `GET /process/PID` | one process, with its wait, links, monitors and children |
+//! | `GET /tree` | the supervision tree |
+//! | `GET /crashes` | the last 64 processes that failed |
 //! | `GET /stalls` | what the watchdog has found |
+//! | `GET /trace?seconds=N` | the [events](crate::recorder) of the next N seconds, at most 10, as a file for Perfetto; without `seconds`, the latest events. One at a time, at most 64 MiB |
 //! | `POST /process/PID/cancel` | cancels the process: [`Scheduler::cancel`](crate::Scheduler::cancel) |
 //! | `POST /process/PID/terminate` | ends the process: [`Scheduler::terminate`](crate::Scheduler::terminate) |
 //!
@@ -53,6 +59,7 @@
 //! - Messages and states of processes are never shown.
 
 mod access;
+mod details;
 mod entry;
 mod json;
 mod metrics;

@@ -5,6 +5,9 @@ use std::fmt::{self, Write};
 /// The maximum length of a label or another text of the program, in characters.
 const TEXT_MAX: usize = 120;
 
+/// The room that is left for one row and for what follows the rows.
+const TAIL_BYTES: usize = 64 << 10;
+
 /// JSON that is being written. It is indented by nothing and has no line ends.
 #[derive(Debug, Default)]
 pub(crate) struct Json {
@@ -14,9 +17,9 @@ pub(crate) struct Json {
 }
 
 impl Json {
-    /// Returns the number of bytes so far.
-    pub(crate) fn len(&self) -> usize {
-        self.text.len()
+    /// Returns `true` if an answer of at most `max` bytes has no room for another row.
+    pub(crate) fn is_over(&self, max: usize) -> bool {
+        self.text.len() > max - TAIL_BYTES
     }
 
     pub(crate) fn into_text(self) -> String {

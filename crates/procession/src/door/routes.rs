@@ -7,6 +7,7 @@ use procession_sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
 use super::access::Keys;
+use super::details;
 use super::json::Json;
 use super::metrics::{self, Floors};
 use super::request::{HttpRequest, Method};
@@ -67,6 +68,10 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
         (_, [Some("view"), None, ..]) => {
             try_object(|json| view(json, request, &shared, &observed.views))
         }
+        (_, [Some("process"), Some(pid), None, _]) => process(&shared, pid),
+        (_, [Some("processes"), None, ..]) => list(request, &shared),
+        (_, [Some("tree"), None, ..]) => Ok(object(|json| details::tree(json, &shared))),
+        (_, [Some("crashes"), None, ..]) => Ok(object(|json| details::crashes(json, &shared))),
         (_, [Some("trace"), None, ..]) => trace(request, shared, &observed.long).await,
         _ => Err(unknown(request)),
     };
@@ -128,6 +133,27 @@ fn object(write: impl FnOnce(&mut Json)) -> Response {
         write(json);
     });
     Response::json(json.into_text())
+}
+
+fn process(shared: &Shared, pid: &str) -> Result<Response, Response> {
+    let pid = own_pid(shared, pid)?;
+    let mut found = None;
+    let response = object(|json| found = details::process(json, shared, pid));
+    let text = format!("{pid} has ended");
+    found.map(|()| response).ok_or_else(|| Response::error(HttpStatus::NotFound, &text))
+}
+
+fn list(request: &HttpRequest, shared: &Shared) -> Result<Response, Response> {
+    let number = |name: &str, otherwise: usize| match request.parameter(name).map(str::parse) {
+        None => Ok(otherwise),
+        Some(Ok(number)) => Ok(number),
+        Some(Err(_)) => {
+            let text = format!("{name} must be a number");
+            Err(Response::error(HttpStatus::BadRequest, &text))
+        }
+    };
+    let (skip, count) = (number("skip", 0)?, number("count", 100)?);
+    Ok(object(|json| details::list(json, shared, skip, count)))
 }
 
 fn about(shared: &Shared, actions: bool) -> Response {

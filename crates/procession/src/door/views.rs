@@ -18,8 +18,6 @@ use crate::sys::World;
 
 /// The number of views that are kept for differences to later ones. Eight readers have two each.
 const VIEWS_KEPT: usize = 16;
-/// The room that is left for what follows the rows.
-const TAIL_BYTES: usize = 64 << 10;
 
 /// The latest views, by number.
 #[derive(Debug, Default)]
@@ -133,9 +131,9 @@ pub(super) fn view(
 }
 
 /// Writes items until the answer is full. Returns `true` if some are left out.
-pub(super) fn each<T>(json: &mut Json, items: &[T], write: fn(&mut Json, &T)) -> bool {
+fn each<T>(json: &mut Json, items: &[T], write: fn(&mut Json, &T)) -> bool {
     for item in items {
-        if json.len() > RESPONSE_BYTES_MAX - TAIL_BYTES {
+        if json.is_over(RESPONSE_BYTES_MAX) {
             return true;
         }
         json.object(|json| write(json, item));
@@ -189,7 +187,7 @@ pub(super) fn row(json: &mut Json, row: &ProcessRow) {
 }
 
 /// The maximum length of a place. Paths are longer than labels, and no secret.
-const PLACE_MAX: usize = 300;
+pub(super) const PLACE_MAX: usize = 300;
 
 /// Returns a number that JSON has.
 fn fraction(share: f64) -> f64 {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::observe::snapshot;
+use crate::process::slot::Pin;
 use crate::scheduler::shared::Shared;
 
 /// Numbers of processes, and sums over all of them.
@@ -18,16 +19,22 @@ pub(crate) struct Census {
     pub(crate) longest: u32,
 }
 
+/// Returns the processes that are not forgotten, one after the other. A complete process without a
+/// handle is forgotten, even if there are addresses of it.
+pub(crate) fn each(shared: &Shared) -> impl Iterator<Item = Pin> {
+    let all = (0..shared.table().made()).filter_map(|index| shared.table().pin_any(index));
+    all.filter(|slot| {
+        let seen = slot.state.see();
+        !seen.is_complete() || seen.has_handle()
+    })
+}
+
 /// Counts the processes that are not forgotten, as snapshots do.
 pub(crate) fn take(shared: &Shared) -> Census {
     let in_steps = snapshot::in_steps(shared);
     let mut census = Census::default();
-    let all = (0..shared.table().made()).filter_map(|index| shared.table().pin_any(index));
-    for slot in all {
+    for slot in each(shared) {
         let seen = slot.state.see();
-        if seen.is_complete() && !seen.has_handle() {
-            continue;
-        }
         let state = snapshot::state(&slot, seen, &in_steps).name();
         *census.processes.entry((state, slot.kind().name)).or_default() += 1;
         if !seen.is_complete() {

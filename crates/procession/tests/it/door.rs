@@ -6,6 +6,7 @@ mod access;
 mod life;
 mod metrics;
 mod openmetrics;
+mod views;
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -129,4 +130,14 @@ fn connect(socket: &Path) -> UnixStream {
 
 fn ask(socket: &Path, request: &str) -> Answer {
     exchange(connect(socket), request.as_bytes())
+}
+
+/// Sends a request, and returns the response as it is.
+fn bytes(socket: &Path, request: &str) -> Vec<u8> {
+    let mut stream = connect(socket);
+    stream.set_timeout(TIMEOUT);
+    stream.write_all(request.as_bytes()).expect("the door reads");
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("the door answers");
+    bytes
 }
