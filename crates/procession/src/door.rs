@@ -32,6 +32,7 @@
 //! | `GET /process/PID` | one process, with its wait, links, monitors and children |
 //! | `GET /tree` | the supervision tree |
 //! | `GET /crashes` | the last 64 processes that failed |
+//! | `GET /workers` | workers, queues, timers, descriptors |
 //! | `GET /stalls` | what the watchdog has found |
 //! | `GET /trace?seconds=N` | the [events](crate::recorder) of the next N seconds, at most 10, as a file for Perfetto; without `seconds`, the latest events. One at a time, at most 64 MiB |
 //! | `POST /process/PID/cancel` | cancels the process: [`Scheduler::cancel`](crate::Scheduler::cancel) |

@@ -16,6 +16,7 @@ use super::socket::program_name;
 use super::traces::{OneAtATime, trace};
 use super::views::{KeptViews, view};
 use crate::Pid;
+use crate::observe::snapshot;
 use crate::relations;
 use crate::scheduler::shared::Shared;
 
@@ -64,7 +65,8 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
         (_, [Some("metrics"), None, ..]) => {
             Ok(Response::metrics(metrics::text(&shared, &observed.floors)))
         }
-        (_, [Some("stalls"), None, ..]) => Ok(stalls(&shared)),
+        (_, [Some("stalls"), None, ..]) => Ok(object(|json| stalls(json, &shared))),
+        (_, [Some("workers"), None, ..]) => Ok(object(|json| workers(json, &shared))),
         (_, [Some("view"), None, ..]) => {
             try_object(|json| view(json, request, &shared, &observed.views))
         }
@@ -168,18 +170,59 @@ fn about(shared: &Shared, actions: bool) -> Response {
     })
 }
 
-fn stalls(shared: &Shared) -> Response {
+/// Writes what the watchdog has found.
+fn stalls(json: &mut Json, shared: &Shared) {
     let counts = shared.watchdog.counts();
-    object(|json| {
-        for (name, count) in [
-            ("blocked", counts.blocked),
-            ("computing", counts.computing),
-            ("replaced", counts.replaced),
-            ("lifo_slots", counts.lifo_slots),
-            ("unreported", counts.unreported),
-            ("late", counts.late),
-        ] {
-            json.name(name).literal(count);
+    for (name, count) in [
+        ("blocked", counts.blocked),
+        ("computing", counts.computing),
+        ("replaced", counts.replaced),
+        ("lifo_slots", counts.lifo_slots),
+        ("unreported", counts.unreported),
+        ("late", counts.late),
+    ] {
+        json.name(name).literal(count);
+    }
+}
+
+/// Writes the workers and their queues, timers, descriptors and stalls.
+fn workers(json: &mut Json, shared: &Shared) {
+    let found = snapshot::take_without_processes(shared);
+    json.name("workers").array(|json| {
+        for worker in &found.workers {
+            let queue = worker.deque + worker.fifo + worker.bound + usize::from(worker.lifo_slot);
+            json.object(|json| {
+                json.name("queue").literal(queue);
+                json.name("steps").literal(worker.dispatches);
+                json.name("steals").literal(worker.steals);
+                json.name("parks").literal(worker.parks);
+                let age = worker.step_age.map(|age| age.as_millis());
+                json.name("step_age_ms").literal_or_null(age);
+            });
         }
-    })
+    });
+    json.name("global_queue").literal(found.global_queue);
+    for (name, count) in [
+        ("spawned", found.spawned),
+        ("ended", found.ended),
+        ("panicked", found.panicked),
+        ("messages_sent", found.messages_sent),
+        ("messages_discarded", found.messages_discarded),
+        ("blocking_sections", found.blocking_sections),
+    ] {
+        json.name(name).literal(count);
+    }
+    json.name("timers").object(|json| {
+        json.name("pending").literal(found.timers.pending);
+        json.name("armed").literal(found.timers.armed);
+        json.name("fired").literal(found.timers.fired);
+        json.name("cancelled").literal(found.timers.cancelled);
+    });
+    json.name("descriptors").object(|json| {
+        json.name("registered").literal(found.descriptors.registered);
+        json.name("polls").literal(found.descriptors.polls);
+        json.name("events").literal(found.descriptors.events);
+        json.name("accepts_put_off").literal(found.descriptors.accepts_put_off);
+    });
+    json.name("stalls").object(|json| stalls(json, shared));
 }
