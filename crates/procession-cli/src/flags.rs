@@ -175,9 +175,9 @@ const FLAGS: &[Flag] = &[
     Flag {
         long: "filter",
         short: None,
-        help: "show only processes with NAME=VALUE: pid, state, waiting, kind, label, place",
+        help: "show only processes with such a pid, state, waiting, kind, label or place",
         of: &[TOP, PS],
-        takes: Takes::Value("NAME=VALUE", |parsed, value| {
+        takes: Takes::Value("N=V", |parsed, value| {
             let pair = value.to_str().and_then(|text| text.split_once('='));
             let (name, value) = pair.ok_or_else(|| UsageError::Key("--filter", lossy(value)))?;
             parsed.see.filters.push((name.to_owned(), value.to_owned()));

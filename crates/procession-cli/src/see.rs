@@ -3,6 +3,7 @@
 mod door;
 mod format;
 mod list;
+pub(crate) mod own;
 mod screen;
 mod top;
 
@@ -134,8 +135,8 @@ impl Default for SeeArgs {
 /// The error of a look into another program.
 #[derive(Debug)]
 pub(crate) enum SeeError {
-    /// No program has a door, in these directories.
-    NoDoor(Vec<PathBuf>),
+    /// No program has a door in this directory.
+    NoDoor(PathBuf),
     /// No door fits the word.
     Unknown(String, Vec<String>),
     /// Several doors fit.
@@ -154,15 +155,11 @@ impl fmt::Display for SeeError {
         let listed =
             |doors: &[String]| doors.iter().map(|door| format!("\n  {door}")).collect::<String>();
         match self {
-            Self::NoDoor(directories) => {
-                let paths: Vec<_> =
-                    directories.iter().map(|path| path.display().to_string()).collect();
-                write!(
-                    f,
-                    "no program has a door in {}: start it with PROCESSION_OBSERVE=1, or call Builder::observe",
-                    paths.join(", ")
-                )
-            }
+            Self::NoDoor(directory) => write!(
+                f,
+                "no program has a door in {}: start it with PROCESSION_OBSERVE=1, or call Builder::observe",
+                directory.display()
+            ),
             Self::Unknown(word, doors) => {
                 write!(f, "no door fits '{word}'; these are open:{}", listed(doors))
             }

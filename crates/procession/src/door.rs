@@ -66,6 +66,7 @@ mod json;
 mod metrics;
 pub(crate) mod open;
 pub(crate) mod opened;
+mod page;
 mod request;
 mod response;
 mod routes;

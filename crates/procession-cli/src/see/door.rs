@@ -101,20 +101,24 @@ impl Listed {
     }
 }
 
-/// Returns the directories in which programs of this user open their doors by default.
-fn directories() -> Vec<PathBuf> {
+/// Returns the directory in which programs of this user open their doors, unless they choose
+/// another.
+fn directory() -> PathBuf {
     let user = rustix::process::geteuid().as_raw();
+    let by_system = || {
+        let path = PathBuf::from(format!("/run/user/{user}"));
+        path.is_dir().then_some(path)
+    };
     let by_variable = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let mut paths: Vec<_> = by_variable.into_iter().map(|path| path.join("procession")).collect();
-    paths.push(PathBuf::from(format!("/run/user/{user}/procession")));
-    paths.push(PathBuf::from(format!("/tmp/procession-{user}")));
-    paths.dedup();
-    paths
+    match by_variable.filter(|path| path.is_absolute()).or_else(by_system) {
+        Some(path) => path.join("procession"),
+        None => PathBuf::from(format!("/tmp/procession-{user}")),
+    }
 }
 
 /// Returns the doors that answer.
 fn listed() -> Vec<Listed> {
-    let files = directories().into_iter().filter_map(|path| fs::read_dir(path).ok()).flatten();
+    let files = fs::read_dir(directory()).into_iter().flatten();
     let is_socket = |file: &fs::DirEntry| file.file_type().is_ok_and(|kind| kind.is_socket());
     let mut paths: Vec<_> =
         files.filter_map(Result::ok).filter(is_socket).map(|file| file.path()).collect();
@@ -139,7 +143,7 @@ pub(super) fn find(word: Option<&str>) -> Result<DoorFile, SeeError> {
     }
     let all = listed();
     if all.is_empty() {
-        return Err(SeeError::NoDoor(directories()));
+        return Err(SeeError::NoDoor(directory()));
     }
     let lines: Vec<_> = all.iter().map(Listed::line).collect();
     let mut fit: Vec<_> =

@@ -94,26 +94,22 @@ pub(super) fn group_cells(group: &Value) -> [String; 6] {
     ]
 }
 
-/// Returns the processes and groups of a view.
+/// Returns the groups and processes of a view.
 pub(super) fn view(view: &Value) -> String {
-    let lines: Vec<_> = rows(&view["rows"]).iter().map(cells).collect();
-    let mut out = table(COLUMNS, &lines);
+    let mut out = String::new();
     let groups: Vec<_> = rows(&view["groups"]).iter().map(group_cells).collect();
     if !groups.is_empty() {
-        let columns = [
-            ("PROCESSES", true),
-            ("SAMPLES", true),
-            ("MAILBOX", true),
-            ("GROWTH", true),
-            ("OLDEST", true),
-            ("GROUP", false),
-        ];
-        let _ = write!(out, "\n{}", table(columns, &groups));
+        let right = |name| (name, true);
+        let figures = ["PROCESSES", "SAMPLES", "MAILBOX", "GROWTH", "OLDEST"].map(right);
+        let [one, two, three, four, five] = figures;
+        out = table([one, two, three, four, five, ("GROUP", false)], &groups) + "\n";
     }
-    let shown = rows(&view["rows"]).len() as u64;
+    let lines: Vec<_> = rows(&view["rows"]).iter().map(cells).collect();
+    out.push_str(&table(COLUMNS, &lines));
+    let shown = lines.len() as u64;
     let matched = view["matched"].as_u64().unwrap_or(0);
     if matched > shown {
-        let _ = writeln!(out, "({} of {matched} processes; --top N shows more)", shown);
+        let _ = writeln!(out, "({shown} of {matched} processes; --top N shows more)");
     }
     out
 }

@@ -60,7 +60,7 @@ X-Content-Type-Options: nosniff\r
 Referrer-Policy: no-referrer\r
 Cross-Origin-Resource-Policy: same-origin\r
 Cross-Origin-Opener-Policy: same-origin\r
-Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r
+Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r
 ";
 
 impl Response {

@@ -10,6 +10,7 @@ use super::access::Keys;
 use super::details;
 use super::json::Json;
 use super::metrics::{self, Floors};
+use super::page;
 use super::request::{HttpRequest, Method};
 use super::response::{HttpStatus, Response};
 use super::socket::program_name;
@@ -75,6 +76,7 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
         (_, [Some("tree"), None, ..]) => Ok(object(|json| details::tree(json, &shared))),
         (_, [Some("crashes"), None, ..]) => Ok(object(|json| details::crashes(json, &shared))),
         (_, [Some("trace"), None, ..]) => trace(request, shared, &observed.long).await,
+        (_, [Some(name), None, ..]) => page::file(name).ok_or_else(|| unknown(request)),
         _ => Err(unknown(request)),
     };
     result.unwrap_or_else(|refused| refused)
