@@ -91,7 +91,8 @@ pub(super) fn list(json: &mut Json, shared: &Shared, skip: usize, count: usize) 
     json.name("truncated").literal(truncated);
 }
 
-/// Writes the supervision tree: each process that has a supervisor, and the supervisors without one.
+/// Writes the supervision tree: each process that has a supervisor, and the supervisors without
+/// one.
 pub(super) fn tree(json: &mut Json, shared: &Shared) {
     let in_steps = snapshot::in_steps(shared);
     let mut nodes = BTreeMap::new();

@@ -1,14 +1,13 @@
 //! The methods by which a program opens its door, and finds it.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use std::sync::Arc;
 
 use super::access::Keys;
 use super::settings::{DoorChoice, Observe};
-use super::socket::SocketFile;
 use crate::{Builder, Scheduler};
 
 impl Builder {
@@ -35,7 +34,7 @@ impl Scheduler {
     pub fn door(&self) -> Option<Door> {
         let opened = self.shared().extensions.door.lock();
         opened.as_ref().map(|opened| Door {
-            socket: Arc::clone(&opened.socket),
+            socket: opened.socket.path().to_owned(),
             tcp: opened.tcp,
             keys: Arc::clone(&opened.keys),
         })
@@ -44,7 +43,7 @@ impl Scheduler {
 
 /// The address of a door. It does not keep the door open.
 pub struct Door {
-    socket: Arc<SocketFile>,
+    socket: PathBuf,
     tcp: Option<SocketAddr>,
     keys: Arc<Keys>,
 }
@@ -52,7 +51,7 @@ pub struct Door {
 impl Door {
     /// Returns the path of the Unix socket.
     pub fn socket(&self) -> &Path {
-        self.socket.path()
+        &self.socket
     }
 
     /// Returns the TCP address, if the door listens at one.

@@ -22,7 +22,8 @@ const VARIABLE: &str = "PROCESSION_OBSERVE";
 /// The key of `AT_SECURE` in the auxiliary vector. Its value is not 0 if the program has more
 /// rights than its caller.
 const AT_SECURE: usize = 23;
-/// The maximum number of the server's processes: the listeners, the connections, and a few that end.
+/// The maximum number of the server's processes: the listeners, the connections, and a few that
+/// end.
 const PROCESSES: u32 = 256;
 
 /// Opens the door of a scheduler, if it is to have one.
@@ -96,10 +97,10 @@ fn enter(shared: &Arc<Shared>, observe: Observe) -> Result<Opened, ObserveError>
     let server = Scheduler::builder().no_observe().name("procession-door").worker_threads(1);
     let server = server.max_threads(1).max_processes(PROCESSES).build();
     let server = server.map_err(|error| ObserveError::Scheduler(error.into()))?;
-    let (socket, keys) = (Arc::new(file), Arc::new(Keys::default()));
+    let keys = Arc::new(Keys::default());
     let observed = Arc::new(Observed::new(shared, observe.actions, Arc::clone(&keys)));
     let process = |label| SpawnOptions::new().on(&server).label(label).on_cancel(OnCancel::Drop);
-    if let Some(directory) = socket.path().parent() {
+    if let Some(directory) = file.path().parent() {
         drop(process("sweep").spawn(serve::remove_left(directory.to_owned())));
     }
     drop(process("unix").spawn(serve::listen_unix(listener, Arc::clone(&observed))));
@@ -107,5 +108,5 @@ fn enter(shared: &Arc<Shared>, observe: Observe) -> Result<Opened, ObserveError>
     if let Some((listener, address)) = tcp {
         drop(process("tcp").spawn(serve::listen_tcp(listener, Way::Tcp(address), observed)));
     }
-    Ok(Opened { socket, tcp: address, keys, _server: server })
+    Ok(Opened { socket: file, tcp: address, keys, _server: server })
 }

@@ -9,7 +9,8 @@ use super::socket::SocketFile;
 
 /// An open door. Dropping this closes it.
 pub(crate) struct Opened {
-    pub(super) socket: Arc<SocketFile>,
+    /// Removed with this, whatever becomes of the [`Door`](super::Door)s that name it.
+    pub(super) socket: SocketFile,
     pub(super) tcp: Option<SocketAddr>,
     pub(super) keys: Arc<Keys>,
     /// The scheduler of the server. It ends with its last handle.

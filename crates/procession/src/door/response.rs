@@ -98,7 +98,8 @@ impl Response {
         response
     }
 
-    /// The answer to a link: the session as a cookie, and the page without the token in its address.
+    /// The answer to a link: the session as a cookie, and the page without the token in its
+    /// address.
     pub(super) fn session(cookie: &str) -> Self {
         let mut response = Self::error(HttpStatus::SeeOther, "this link is used up");
         response.more =

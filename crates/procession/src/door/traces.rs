@@ -43,8 +43,8 @@ impl Drop for LongPermit {
     }
 }
 
-/// Answers `GET /trace`: with `seconds`, the events of a window that begins now; without, the latest
-/// ones.
+/// Answers `GET /trace`: with `seconds`, the events of a window that begins now; without, the
+/// latest ones.
 pub(super) async fn trace(
     request: &HttpRequest,
     shared: Arc<Shared>,

@@ -2,6 +2,8 @@
 // have numbers.
 
 const KEPT = 120;
+// The room for the names of the workers.
+const LEFT = 80;
 const history = [];
 let before = null;
 
@@ -26,7 +28,8 @@ export function draw(canvas) {
     context.fillStyle = style.getPropertyValue("--mark") || style.color;
     history.forEach((counts, at) => {
       const tall = ((counts[worker] ?? 0) / most) * (band - 4);
-      context.fillRect((at / KEPT) * width, bottom - tall, width / KEPT - 1, tall);
+      const each = (width - LEFT) / KEPT;
+      context.fillRect(LEFT + at * each, bottom - tall, each - 1, tall);
     });
     context.fillStyle = style.color;
     context.fillText(`worker ${worker}`, 4, bottom - band + 13);

@@ -55,10 +55,11 @@ fn a_door_is_private_to_its_user() {
 #[test]
 fn a_door_is_closed_with_the_last_handle() {
     let Scene { scheduler, folder } = Scene::threaded(|observe| observe);
-    let socket = scheduler.door().expect("it was asked for").socket().to_owned();
+    let door = scheduler.door().expect("it was asked for");
+    let socket = door.socket();
     let other = scheduler.clone();
     drop(scheduler);
-    assert!(socket.exists() && UnixStream::connect(&socket).is_ok());
+    assert!(socket.exists() && UnixStream::connect(socket).is_ok());
     drop(other);
     assert!(!socket.exists(), "{socket:?} is still there");
     drop(folder);

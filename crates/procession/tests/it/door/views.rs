@@ -178,16 +178,16 @@ fn traces_run_one_at_a_time_and_hold_nobody_up() {
         let long = scope.spawn(|| {
             super::bytes(&socket, "GET /trace?seconds=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         });
-        // The other request may come first.
-        while scene.get("/trace?seconds=12").status != 400 {}
         let mut refused = false;
         while !long.is_finished() {
             let head = "GET /trace HTTP/1.1\r\nHost: localhost\r\n\r\n";
             refused |= super::bytes(&socket, head).starts_with(b"HTTP/1.1 429 ");
             assert_eq!(scene.get("/about").status, 200, "the door goes on serving");
         }
+        // One of the short ones may have come first, and was served alone.
         let long = long.join().expect("it does not panic");
-        assert!(long.starts_with(b"HTTP/1.1 200 ") || refused);
-        assert!(refused || long.starts_with(b"HTTP/1.1 429 "));
+        assert!(
+            refused && long.starts_with(b"HTTP/1.1 200 ") || long.starts_with(b"HTTP/1.1 429 ")
+        );
     });
 }
