@@ -44,6 +44,10 @@ mod scheduler {
     pub(crate) mod shutdown;
     pub(crate) mod wait_cycle;
 }
+#[path = "../../procession/src/recorder"]
+mod recorder {
+    pub(crate) mod ring;
+}
 #[path = "../../procession/src/watchdog"]
 mod watchdog {
     pub(crate) mod park;

@@ -16,7 +16,6 @@ mod quiet;
 mod setup;
 mod state;
 mod threads;
-mod turn;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -34,10 +33,10 @@ use procession_sync::{Condvar, Mutex, MutexGuard};
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
 use self::threads::Leftover;
-use self::turn::Turn;
 use crate::chance::Chance;
 use crate::faults::Fault;
 use crate::story::{Failure, Kind, Story};
+use crate::turn::Turn;
 
 const NEVER: u64 = u64::MAX;
 const US: u64 = 1000;

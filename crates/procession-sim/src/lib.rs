@@ -69,6 +69,10 @@
 //!
 //! And at the end of each run, when its scheduler has shut down:
 //! - every process has ended, and no queue or timer holds anything.
+//!
+//! # Time
+//! The simulation looks for wrong behaviour. [`scaling`] predicts the time that a program takes on
+//! machines with more processors.
 #![forbid(unsafe_code)]
 
 mod campaign;
@@ -77,9 +81,11 @@ mod engine;
 mod explore;
 mod faults;
 mod program;
+pub mod scaling;
 mod shrink;
 mod story;
 mod tape;
+mod turn;
 
 use std::fmt;
 use std::future::{Future, poll_fn};

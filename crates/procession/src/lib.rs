@@ -146,6 +146,7 @@ pub mod sim {
     pub use crate::sys::os::{
         EnteredSystem, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource, enter,
     };
+    pub use crate::util::cost::{Access, Line, Meter, Operation};
 
     /// Binds the calling thread to the processor that it runs on. Threads that it starts from now
     /// on are bound to the same one.

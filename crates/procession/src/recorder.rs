@@ -16,6 +16,20 @@
 //! step that followed. The watchdog has a track for stalled steps, and counters: processes in
 //! queues, workers that are awake, and messages per second. A trace never contains a message.
 //!
+//! # Files
+//! If the builder names a [directory](crate::Builder::dump_directory), the recorder is also written
+//! to a file there when
+//! - the watchdog finds a stalled step,
+//! - a supervisor gives up,
+//! - a [shutdown](crate::Scheduler::shutdown) has to terminate processes,
+//! - a signal asks for it, if the program lets it (`Scheduler::dump_on_signal`, with the feature
+//!   `signal`).
+//!
+//! Each scheduler writes at most one file in 60 seconds. A directory keeps at most 8 of these
+//! files, and 64 MiB of them: older ones are removed, whichever program wrote them. A line on
+//! standard error tells the name of each file. By default there is no directory, and nothing is
+//! written.
+//!
 //! # Times
 //! Reading a clock takes longer than many a step, so events carry no times. Workers record the time
 //! when they read the clock anyway: when they park, fire timers, or serve queues for the first time
@@ -24,10 +38,11 @@
 //! order of one worker's events is exact, and so is the arrow from a wake-up to its step.
 //!
 //! # What is missing
-//! Threads that are no workers record nothing: a process that they make ready has no arrow. The end
-//! of a step is not recorded either. A slice lasts until the next event that shows that the step is
-//! over, so it includes the search for the next process. If a process has ended and the event of
-//! its end was overwritten, its place is unknown. Labels of processes that have ended are unknown.
+//! Threads that are no workers record nothing: a process that they make ready has no arrow, and
+//! neither has one that another worker takes out of a LIFO slot. The end of a step is not recorded
+//! either. A slice lasts until the next event that shows that the step is over, so it includes the
+//! search for the next process. If a process has ended and the event of its end was overwritten,
+//! its place is unknown. Labels of processes that have ended are unknown.
 
 // | file | what it is about |
 // |---|---|
@@ -40,8 +55,10 @@
 // | `trace` | what the user gets |
 // | `flows` | which wake-up led to which step |
 // | `protobuf`, `perfetto` | the format of Perfetto |
+// | `dump` | traces that are written to files |
 
 pub(crate) mod collect;
+pub(crate) mod dump;
 mod flows;
 mod perfetto;
 pub(crate) mod places;
@@ -53,4 +70,5 @@ mod timeline;
 pub(crate) mod trace;
 pub(crate) mod word;
 
+pub use self::state::RecorderSnapshot;
 pub use self::trace::{Trace, TraceError, TraceEvent, TraceEventKind};

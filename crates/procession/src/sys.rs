@@ -31,9 +31,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 #[cfg(feature = "hyper")]
 use std::sync::OnceLock;
-use std::time::Duration;
 #[cfg(feature = "hyper")]
 use std::time::Instant as RealInstant;
+use std::time::{Duration, SystemTime};
 
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -175,6 +175,12 @@ impl World {
     #[inline]
     pub(crate) fn cycles(&self) -> Option<u64> {
         (matches!(self.clock, WorldClock::Real) && cycles::is_invariant()).then(cycles::now)
+    }
+
+    /// Returns the time of the day, for the names of files.
+    pub(crate) fn wall_clock() -> SystemTime {
+        #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
+        SystemTime::now()
     }
 
     /// Lets the calling thread rest for this many nanoseconds, whatever happens meanwhile.

@@ -99,6 +99,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::io::poller::Batch;
 use crate::process::slot::Ready;
 use crate::process::unwind::guarded;
+use crate::recorder::dump::DumpCause;
 use crate::recorder::record::Marks;
 use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::seat::Seat;
@@ -498,6 +499,7 @@ impl Watch {
         });
         let running = shared.seat(found.seat).running.load(Relaxed);
         self.marks.stall(found.seat, running.saturating_sub(1));
+        shared.request_dump(DumpCause::Stall);
         let observer = shared.watchdog.options.on_stall.as_ref();
         if observer.is_none() && !is_traced() {
             return;

@@ -8,8 +8,8 @@ use procession::sim::{Os, ThreadBody, bind_to_one_processor, enter};
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::thread;
 
-use super::turn::Turn;
 use super::{ENGINE, Engine, ME, Status, Virtual, Why};
+use crate::turn::Turn;
 
 /// What is left of a run when its engine stops.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,7 @@ mod determinism;
 mod faults;
 mod found;
 mod mutants;
+mod scaling;
 
 use std::time::Duration;
 

@@ -14,6 +14,7 @@ use crate::mailbox::bounded::MailboxSnapshot;
 use crate::process::slot::Slot;
 use crate::process::state::{ProcessState, Seen};
 use crate::process::wait_reason::Waiting;
+use crate::recorder::state::RecorderSnapshot;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::Stats;
 use crate::util::membarrier;
@@ -57,9 +58,8 @@ pub struct Snapshot {
     pub stalls: StallSnapshot,
     /// Number of blocking sections that workers have entered.
     pub blocking_sections: u64,
-    /// Memory of the rings of the [flight recorder](crate::recorder), in bytes. The system makes
-    /// pages of it only when they are first written.
-    pub recorder_bytes: u64,
+    /// The figures of the [flight recorder](crate::recorder).
+    pub recorder: RecorderSnapshot,
     /// Number of slots that are never used again, because 2^31 references to their processes were
     /// made. Most likely the program leaks references ([`std::mem::forget`]).
     pub slots_lost: u32,
@@ -278,7 +278,7 @@ fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) 
         threads_refused: shared.threads.refused(),
         stalls: shared.watchdog.counts(),
         blocking_sections: shared.stats.blocking_sections.load(Relaxed),
-        recorder_bytes: shared.recorder.bytes(),
+        recorder: shared.recorder.snapshot(),
         slots_lost: shared.table().lost(),
         membarrier: membarrier::are_there(),
     }

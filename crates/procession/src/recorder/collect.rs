@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::Location;
+use std::sync::Arc;
 
 use crate::Pid;
 use crate::observe::snapshot::label;
@@ -12,9 +13,9 @@ use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 
-/// The maximum number of words that are collected: 32 MiB, which become some 64 MiB of a trace. If
-/// there are more, the oldest are dropped.
-const COLLECTED_MAX: usize = 1 << 22;
+/// The maximum number of words that are collected. In a trace each becomes 60 bytes at most, so
+/// this is 60 MiB. If there are more, the oldest are dropped.
+const COLLECTED_MAX: usize = 1 << 20;
 /// A label that is longer than this many bytes is cut.
 const LABEL_MAX: usize = 120;
 
@@ -31,7 +32,54 @@ pub(crate) struct Recording {
 }
 
 /// The words of one ring. If words were lost between two chunks, their numbers have a gap.
-pub(crate) type Chunks = VecDeque<Copied>;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chunks {
+    /// The number of the first word that was asked for.
+    pub(crate) begin: u64,
+    pub(crate) copied: VecDeque<Copied>,
+    /// The number of the next word to copy.
+    next: u64,
+}
+
+impl Chunks {
+    /// Creates a collection that begins at the present position of a ring.
+    fn from_now(ring: Option<&Arc<EventRing>>) -> Self {
+        let begin = ring.map_or(0, |ring| ring.position());
+        Self { begin, copied: VecDeque::new(), next: begin }
+    }
+
+    /// Copies what was recorded since the last call.
+    fn add(&mut self, ring: &EventRing) {
+        let copied = ring.copy_since(self.next);
+        self.next = copied.end();
+        if !copied.words.is_empty() {
+            self.copied.push_back(copied);
+        }
+    }
+
+    /// Returns all words.
+    fn words(&self) -> impl Iterator<Item = EventWord> {
+        self.copied.iter().flat_map(|chunk| &chunk.words).map(|&word| EventWord(word))
+    }
+
+    /// Returns the number of words.
+    fn len(&self) -> usize {
+        self.copied.iter().map(|chunk| chunk.words.len()).sum()
+    }
+
+    /// Drops some of the oldest words. Returns their number.
+    fn drop_some(&mut self) -> usize {
+        match self.copied.front_mut() {
+            Some(only) if self.next - only.first == only.words.len() as u64 => {
+                let half = only.words.len().div_ceil(2);
+                only.words.drain(..half);
+                only.first += half as u64;
+                half
+            }
+            _ => self.copied.pop_front().map_or(0, |chunk| chunk.words.len()),
+        }
+    }
+}
 
 /// How the numbers in stamps become times: they run at one rate between two moments.
 #[derive(Clone, Copy, Debug)]
@@ -78,9 +126,7 @@ impl TracedNames {
 
     /// TracedNames the processes in these words.
     fn find<'a>(shared: &Shared, workers: impl Iterator<Item = &'a Chunks> + Clone) -> Self {
-        let words = || {
-            workers.clone().flatten().flat_map(|chunk| &chunk.words).map(|&word| EventWord(word))
-        };
+        let words = || workers.clone().flat_map(Chunks::words);
         let named: BTreeSet<_> = words()
             .filter(|word| names_process(*word))
             .map(|word| (word.slot(), word.generation()))
@@ -112,9 +158,11 @@ impl TracedNames {
         let places = shared.recorder.places.all();
         for chunks in workers {
             let mut last = None;
-            for word in chunks.iter().flat_map(|chunk| &chunk.words).map(|&word| EventWord(word)) {
+            for word in chunks.words() {
                 match word.kind() {
-                    Some(WordKind::Step) => last = Some((word.slot(), word.generation())),
+                    Some(WordKind::Step | WordKind::NextStep) => {
+                        last = Some((word.slot(), word.generation()))
+                    }
                     Some(WordKind::End | WordKind::Fail) => {
                         let place = (word.argument() as usize).checked_sub(1);
                         let named = last.filter(|last| last.0 == word.slot());
@@ -132,8 +180,8 @@ impl TracedNames {
 
 /// Returns `true` if the word has the slot and the generation of a process.
 pub(crate) fn names_process(word: EventWord) -> bool {
-    use WordKind::{Call, Rouse, Spawn, Step, Wake};
-    matches!(word.kind(), Some(Step | Wake | Rouse | Spawn | Call))
+    use WordKind::{Call, NextStep, Rouse, Spawn, Step, Wake};
+    matches!(word.kind(), Some(Step | NextStep | Wake | Rouse | Spawn | Call))
 }
 
 /// Cuts a label that is too long.
@@ -149,62 +197,49 @@ pub(crate) struct Collector<'a> {
     shared: &'a Shared,
     workers: Vec<Chunks>,
     watchdog: Chunks,
-    /// The number of the next word of each worker, and of the watchdog.
-    next: Vec<u64>,
-    next_of_watchdog: u64,
     begin: (u64, u64),
 }
 
 impl<'a> Collector<'a> {
     /// Collects from the oldest words that are there.
     pub(crate) fn from_oldest(shared: &'a Shared) -> Self {
-        Self {
-            shared,
-            workers: Vec::new(),
-            watchdog: Chunks::new(),
-            next: Vec::new(),
-            next_of_watchdog: 0,
-            begin: Stamps::now(&shared.world),
-        }
+        let (workers, watchdog) = (Vec::new(), Chunks::default());
+        Self { shared, workers, watchdog, begin: Stamps::now(&shared.world) }
     }
 
     /// Collects from the present on.
     pub(crate) fn from_now(shared: &'a Shared) -> Self {
-        let position = |ring: &std::sync::Arc<EventRing>| ring.position();
-        let next = (0..shared.seats.len() as u32)
-            .map(|seat| shared.seats.made(SeatId(seat))?.ring.get().map(position))
-            .map(Option::unwrap_or_default)
+        let workers = (0..shared.seats.len() as u32)
+            .map(|seat| shared.seats.made(SeatId(seat)).and_then(|seat| seat.ring.get()))
+            .map(Chunks::from_now)
             .collect();
-        let next_of_watchdog = shared.recorder.watchdog.get().map_or(0, position);
-        Self { next, next_of_watchdog, ..Self::from_oldest(shared) }
+        let watchdog = Chunks::from_now(shared.recorder.watchdog.get());
+        Self { workers, watchdog, ..Self::from_oldest(shared) }
     }
 
     /// Copies what was recorded since the last call.
     pub(crate) fn collect(&mut self) {
         // The watchdog first: a position that it has recorded is not after the end of the copy.
         if let Some(ring) = self.shared.recorder.watchdog.get() {
-            add(ring, &mut self.watchdog, &mut self.next_of_watchdog);
+            self.watchdog.add(ring);
         }
-        let seats = self.shared.seats.len();
-        self.workers.resize(seats, Chunks::new());
-        self.next.resize(seats, 0);
+        self.workers.resize(self.shared.seats.len(), Chunks::default());
         for (number, chunks) in self.workers.iter_mut().enumerate() {
             let seat = self.shared.seats.made(SeatId(number as u32));
             if let Some(ring) = seat.and_then(|seat| seat.ring.get()) {
-                add(ring, chunks, &mut self.next[number]);
+                chunks.add(ring);
             }
         }
         self.drop_oldest();
     }
 
     fn drop_oldest(&mut self) {
-        let length = |chunks: &Chunks| chunks.iter().map(|chunk| chunk.words.len()).sum::<usize>();
-        let mut total: usize = self.workers.iter().map(length).sum();
+        let mut total: usize = self.workers.iter().map(Chunks::len).sum();
         while total > COLLECTED_MAX {
-            let Some(longest) = self.workers.iter_mut().max_by_key(|chunks| length(chunks)) else {
+            let Some(longest) = self.workers.iter_mut().max_by_key(|chunks| chunks.len()) else {
                 return;
             };
-            total -= longest.pop_front().map_or(total, |chunk| chunk.words.len());
+            total -= longest.drop_some();
         }
     }
 
@@ -219,13 +254,5 @@ impl<'a> Collector<'a> {
             watchdog: self.watchdog,
             stamps,
         }
-    }
-}
-
-fn add(ring: &EventRing, chunks: &mut Chunks, next: &mut u64) {
-    let copied = ring.copy_since(*next);
-    *next = copied.end();
-    if !copied.words.is_empty() {
-        chunks.push_back(copied);
     }
 }

@@ -6,9 +6,13 @@
 use crate::recorder::timeline::Moment;
 use crate::recorder::word::{EventWord, WordKind};
 
-/// The flows through the moments of each worker: the number of the flow that begins or ends at the
-/// moment, or 0.
-pub(crate) type Flows = Vec<Vec<u64>>;
+/// The flows through the moments of each worker.
+pub(crate) struct Flows {
+    /// The number of the flow that begins at a wake-up, or ends at a step, or 0.
+    pub(crate) numbers: Vec<Vec<u64>>,
+    /// The greatest number of a flow that begins at a wake-up. Others begin at the step before.
+    pub(crate) recorded: u64,
+}
 
 /// A moment at which a flow may begin or end.
 #[derive(Clone, Copy)]
@@ -20,13 +24,13 @@ struct End {
 
 /// Finds the flows between these moments. Each has both ends.
 pub(crate) fn find(workers: &[Vec<Moment>]) -> Flows {
-    let mut flows: Flows = workers.iter().map(|moments| vec![0; moments.len()]).collect();
+    let mut numbers: Vec<_> = workers.iter().map(|moments| vec![0; moments.len()]).collect();
     let mut all = Vec::new();
     for (worker, moments) in workers.iter().enumerate() {
         for (moment, &Moment { at, word, .. }) in moments.iter().enumerate() {
-            let is_step = word.kind() == Some(WordKind::Step);
+            let is_step = is_step(word);
             if is_step || is_wake(word) {
-                all.push((target(word), is_step, End { at, worker, moment }));
+                all.push((word.target(), is_step, End { at, worker, moment }));
             }
         }
     }
@@ -36,20 +40,31 @@ pub(crate) fn find(workers: &[Vec<Moment>]) -> Flows {
         let (wakes, steps) = same.split_at(same.partition_point(|&(_, is_step, _)| !is_step));
         for (wake, step) in pairs(wakes, steps) {
             number += 1;
-            flows[wake.worker][wake.moment] = number;
-            flows[step.worker][step.moment] = number;
+            numbers[wake.worker][wake.moment] = number;
+            numbers[step.worker][step.moment] = number;
         }
     }
-    flows
+    let recorded = number;
+    for (moments, numbers) in workers.iter().zip(&mut numbers) {
+        let mut follows_step = false;
+        for (moment, own) in moments.iter().zip(numbers) {
+            follows_step &= !moment.follows_gap;
+            if follows_step && *own == 0 && moment.word.kind() == Some(WordKind::NextStep) {
+                number += 1;
+                *own = number;
+            }
+            follows_step |= is_step(moment.word);
+        }
+    }
+    Flows { numbers, recorded }
+}
+
+pub(crate) fn is_step(word: EventWord) -> bool {
+    matches!(word.kind(), Some(WordKind::Step | WordKind::NextStep))
 }
 
 pub(crate) fn is_wake(word: EventWord) -> bool {
     matches!(word.kind(), Some(WordKind::Wake | WordKind::Rouse | WordKind::Spawn))
-}
-
-/// The step that a word is about, or leads to.
-fn target(word: EventWord) -> u64 {
-    word.0 & ((1 << 56) - 1)
 }
 
 /// Pairs wake-ups with steps, both in the order of their times. Some may have no partner, because
@@ -85,7 +100,7 @@ mod tests {
         let one = vec![moment(10, WordKind::Wake, 1), moment(20, WordKind::Wake, 2)];
         // By the times, the second wake-up would lead to no step.
         let other = vec![moment(9, WordKind::Step, 1), moment(19, WordKind::Step, 2)];
-        assert_eq!(find(&[one, other]), [[1, 2], [1, 2]]);
+        assert_eq!(find(&[one, other]).numbers, [[1, 2], [1, 2]]);
     }
 
     #[test]
@@ -97,13 +112,28 @@ mod tests {
             moment(1500, WordKind::Step, 2),
             moment(2001, WordKind::Step, 1 + 512),
         ];
-        assert_eq!(find(&[one, other]), [vec![1, 2], vec![0, 1, 0, 2]]);
+        assert_eq!(find(&[one, other]).numbers, [vec![1, 2], vec![0, 1, 0, 2]]);
     }
 
     #[test]
     fn an_end_without_the_other_makes_no_flow() {
         let one = vec![moment(1, WordKind::Wake, 1), moment(2, WordKind::Call, 2)];
         let other = vec![moment(1, WordKind::Step, 2), moment(9, WordKind::Park, 1)];
-        assert_eq!(find(&[one, other]), [[0, 0], [0, 0]]);
+        assert_eq!(find(&[one, other]).numbers, [[0, 0], [0, 0]]);
+    }
+
+    #[test]
+    fn a_step_that_follows_the_one_that_woke_it_has_a_flow_from_there() {
+        let lost = Moment { follows_gap: true, ..moment(5, WordKind::NextStep, 3) };
+        let one = vec![
+            moment(1, WordKind::NextStep, 1),
+            moment(2, WordKind::Timers, 0),
+            moment(3, WordKind::NextStep, 2),
+            lost,
+            moment(6, WordKind::Wake, 5),
+            moment(7, WordKind::Step, 5),
+        ];
+        let flows = find(&[one]);
+        assert_eq!((flows.numbers, flows.recorded), (vec![vec![0, 0, 2, 0, 1, 1]], 1));
     }
 }

@@ -35,6 +35,10 @@ const SENT: u64 = 5;
 const WORKERS: u64 = 1 << 16;
 const PROCESSES: u64 = 1 << 32;
 
+// The names of annotations.
+const PROCESS: u64 = 1;
+const COUNT: u64 = 2;
+
 /// The types of events.
 #[derive(Clone, Copy)]
 enum EventType {
@@ -49,7 +53,7 @@ pub(crate) fn write(recording: &Recording, tracks: &[Pid], to: impl Write) -> io
     let workers: Vec<_> =
         (0..recording.workers.len()).map(|worker| timeline::of_worker(recording, worker)).collect();
     let flows = flows::find(&workers);
-    let mut out = Output { to, packets: Message::default() };
+    let mut out = Output { to, packets: Message::default(), sequences: 0 };
     out.describe(PROGRAM, None, &recording.name, |descriptor| {
         // ProcessDescriptor: pid, process_name.
         descriptor.message(3, |process| {
@@ -60,7 +64,8 @@ pub(crate) fn write(recording: &Recording, tracks: &[Pid], to: impl Write) -> io
     for (number, moments) in workers.iter().enumerate().filter(|(_, moments)| !moments.is_empty()) {
         let name = format!("worker {number}");
         let track = Track::begin(&mut out, WORKERS + number as u64, &name)?;
-        WorkerTrack::new(recording, track).write(&mut out, moments, &flows[number])?;
+        let flows = (&flows.numbers[number][..], flows.recorded);
+        WorkerTrack::new(recording, track).write(&mut out, moments, flows)?;
     }
     write_watchdog(&mut out, recording)?;
     for (number, &pid) in tracks.iter().enumerate() {
@@ -73,6 +78,8 @@ pub(crate) fn write(recording: &Recording, tracks: &[Pid], to: impl Write) -> io
 struct Output<W> {
     to: W,
     packets: Message,
+    /// The number of sequences that have begun.
+    sequences: u64,
 }
 
 impl<W: Write> Output<W> {
@@ -155,8 +162,8 @@ impl Track {
     }
 
     fn begin_described<W: Write>(out: &mut Output<W>, track: u64) -> io::Result<Self> {
-        // A number of 32 bits that is not 0, and that no other track has.
-        let sequence = track % PROCESSES + (track / PROCESSES) * (1 << 24);
+        out.sequences += 1;
+        let sequence = out.sequences;
         out.packet(|packet| {
             packet.number(10, sequence);
             // The state of the sequence begins here.
@@ -173,6 +180,15 @@ impl Track {
                     });
                 }
                 snapshot.number(2, CLOCK_MONOTONIC);
+            });
+            // InternedData: debug_annotation_names.
+            packet.message(12, |data| {
+                for (number, name) in [(PROCESS, "process"), (COUNT, "count")] {
+                    data.message(3, |entry| {
+                        entry.number(1, number);
+                        entry.text(2, name);
+                    });
+                }
             });
             // TracePacketDefaults: the clock, and TrackEventDefaults with the track.
             packet.message(59, |defaults| {
@@ -221,13 +237,13 @@ impl Track {
                 // DebugAnnotation: name and value.
                 if let Some((_, (number, _))) = process {
                     event.message(4, |annotation| {
-                        annotation.text(10, "process");
+                        annotation.number(1, PROCESS);
                         annotation.number(17, number);
                     });
                 }
                 if let Some(count) = parts.count {
                     event.message(4, |annotation| {
-                        annotation.text(10, "count");
+                        annotation.number(1, COUNT);
                         annotation.number(3, count.into());
                     });
                 }
@@ -287,7 +303,7 @@ impl<'a> WorkerTrack<'a> {
         mut self,
         out: &mut Output<W>,
         moments: &[Moment],
-        flows: &[u64],
+        (flows, recorded): (&[u64], u64),
     ) -> io::Result<()> {
         let mut begins = Vec::new();
         for (number, moment) in moments.iter().enumerate() {
@@ -295,15 +311,17 @@ impl<'a> WorkerTrack<'a> {
                 self.close(out, moment.at, 0)?;
                 self.track.instant(out, moment.at, "events lost", EventParts::default())?;
             }
-            if moment.word.kind() == Some(WordKind::Step) {
+            if flows::is_step(moment.word) {
                 begins.clear();
-                let own = moments[number + 1..].iter().zip(&flows[number + 1..]);
-                let own =
-                    own.take_while(|(moment, _)| !moment.follows_gap && !ends_step(moment.word));
-                begins.extend(
-                    own.filter(|(moment, flow)| is_of_step(moment.word) && **flow > 0)
-                        .map(|(_, flow)| *flow),
-                );
+                for (later, &flow) in moments[number + 1..].iter().zip(&flows[number + 1..]) {
+                    // The flow of the step after it begins here if no wake-up was recorded.
+                    if flow > 0 && (is_of_step(later.word) || flow > recorded) {
+                        begins.push(flow);
+                    }
+                    if later.follows_gap || ends_step(later.word) {
+                        break;
+                    }
+                }
             }
             self.moment(out, *moment, flows[number], &begins)?;
         }
@@ -332,7 +350,7 @@ impl<'a> WorkerTrack<'a> {
         }
         let count = || EventParts { count: Some(word.slot()), ..EventParts::default() };
         match kind {
-            WordKind::Step => {
+            WordKind::Step | WordKind::NextStep => {
                 self.open = 1;
                 let ends = (flow > 0).then_some(flow);
                 self.with_process(out, at, EventType::Begin, word, "", begins, ends)
@@ -396,8 +414,8 @@ impl<'a> WorkerTrack<'a> {
 
 /// Returns `true` if the step before this word was over when it was recorded.
 fn ends_step(word: EventWord) -> bool {
-    use WordKind::{Park, Search, Step, Unpark};
-    matches!(word.kind(), Some(Step | Search | Park | Unpark))
+    use WordKind::{Park, Search, Unpark};
+    flows::is_step(word) || matches!(word.kind(), Some(Search | Park | Unpark))
 }
 
 /// Returns `true` if the running step made a process ready.
@@ -457,7 +475,7 @@ fn write_process<W: Write>(
 ) -> io::Result<()> {
     let is_it = |word: EventWord| {
         recording.names.of(word).is_some_and(|named| named.pid == pid)
-            && (word.kind() == Some(WordKind::Step) || flows::is_wake(word))
+            && (flows::is_step(word) || flows::is_wake(word))
     };
     // The times at which it begins and ends, and the worker.
     let mut events = Vec::new();
@@ -474,7 +492,7 @@ fn write_process<W: Write>(
     let named = events.first().and_then(|&(.., word)| recording.names.of(word));
     let mut track = Track::begin(out, uuid, &format!("{} {pid}", name_of(named)))?;
     for (at, end, worker, word) in events {
-        if word.kind() == Some(WordKind::Step) {
+        if flows::is_step(word) {
             let name = format!("step on worker {worker}");
             let parts = EventParts { name: Some(&name), ..EventParts::default() };
             track.event(out, at, EventType::Begin, &parts)?;

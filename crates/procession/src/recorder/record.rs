@@ -6,7 +6,7 @@ use std::sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
-use crate::process::slot::{Ready, Slot};
+use crate::process::slot::Slot;
 use crate::recorder::ring::EventRing;
 use crate::recorder::word::{EventWord, WordKind};
 use crate::scheduler::local::LocalWorker;
@@ -18,9 +18,7 @@ impl LocalWorker {
     /// Records an event of this worker.
     #[inline]
     pub(crate) fn record(&self, word: EventWord) {
-        if self.ring.is_coarse() {
-            self.ring.push(word.0);
-        } else {
+        if !self.ring.try_push(word.0) {
             self.record_with_time(word);
         }
     }
@@ -37,16 +35,29 @@ impl LocalWorker {
     /// Records that a step begins. `step` is its number.
     #[inline]
     pub(crate) fn record_step(&self, slot: &Slot, step: u32) {
-        self.record(EventWord::of_step(WordKind::Step, slot.index(), slot.pins.generation(), step));
+        let (kind, generation) = (self.step.kind.get(), slot.pins.generation());
+        self.record(EventWord::of_step(kind, slot.index(), generation, step));
+    }
+
+    /// Records that the running step starts a process.
+    #[inline]
+    pub(crate) fn record_spawn(&self, slot: &Slot) {
+        let generation = slot.pins.generation();
+        self.record(EventWord::of_step(WordKind::Spawn, slot.index(), generation, 1));
     }
 
     /// Records that a process is made ready.
     #[inline]
-    pub(crate) fn record_ready(&self, kind: WordKind, ready: &Ready) {
-        let slot = ready.slot();
+    pub(crate) fn record_ready(&self, kind: WordKind, slot: &Slot) {
         // Relaxed: the event that made the process ready is ordered after its last step.
         let step = slot.steps.load(Relaxed).wrapping_add(1);
         self.record(EventWord::of_step(kind, slot.index(), slot.pins.generation(), step));
+    }
+
+    /// Records that the running step, or the last one, made a process ready that does not run next.
+    #[inline(never)]
+    pub(crate) fn record_wake(&self, slot: &Slot) {
+        self.record_ready(WordKind::Wake, slot);
     }
 
     /// Records that the running process calls another one, if that belongs to this scheduler.
@@ -59,17 +70,14 @@ impl LocalWorker {
     /// Records the end of the process that ran the last step.
     #[inline]
     pub(crate) fn record_end(&self, slot: &Slot, is_failure: bool) {
-        if !self.shared.recorder.is_on() {
-            return;
-        }
         let place = self.core.places.number(&self.shared.recorder.places, slot.location());
         let kind = if is_failure { WordKind::Fail } else { WordKind::End };
         self.record(EventWord::new(kind, place, slot.index()));
     }
 
     /// Records that processes were taken from another seat, with this one first.
-    pub(crate) fn record_steal(&self, from: SeatId, first: &Ready) {
-        self.record(EventWord::new(WordKind::Steal, from.0, first.slot().index()));
+    pub(crate) fn record_steal(&self, from: SeatId, first: &Slot) {
+        self.record(EventWord::new(WordKind::Steal, from.0, first.index()));
     }
 
     /// Records an event that has no process.
@@ -79,9 +87,8 @@ impl LocalWorker {
 
     /// Records a reading of the clock, which the worker made anyway.
     pub(crate) fn record_clock(&self, now: u64) {
-        if self.ring.is_coarse() {
-            self.ring.push(EventWord::of_time(WordKind::Clock, now).0);
-        }
+        // Ignored: if the ring is fine, each event has its time.
+        let _ = self.ring.try_push(EventWord::of_time(WordKind::Clock, now).0);
     }
 }
 

@@ -37,8 +37,8 @@
 //! `models::copy_against_write`, `models::canary_position_read_once`,
 //! `models::canary_word_relaxed`, `models::canary_position_relaxed`.
 
+use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use procession_sync::atomic::{AtomicU8, AtomicU64};
 
 #[cfg(all(test, procession_loom))]
 mod models;
@@ -46,8 +46,6 @@ mod models;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// What is built: sound, unless the build is a mutant.
-    pub(crate) const BUILT: u8 = crate::util::mutant::planted("recorder", SOUND);
     /// `Check` does not look.
     pub(crate) const POSITION_READ_ONCE: u8 = 1;
     /// `Write` releases nothing.
@@ -56,21 +54,20 @@ pub(crate) mod mutation {
     pub(crate) const POSITION_RELAXED: u8 = 3;
 }
 
-/// Nothing is recorded.
-const OFF: u8 = 0;
-/// Events carry no times.
-const COARSE: u8 = 1;
-/// A time is recorded before each event.
-const FINE: u8 = 2;
-
 /// The latest words of one thread.
-pub(crate) struct EventRing<const MUTATION: u8 = { mutation::BUILT }> {
+pub(crate) struct EventRing<const MUTATION: u8 = { mutation::SOUND }> {
+    /// The position, plus the capacity. So it is the number of no place, whatever the position.
     position: AtomicU64,
-    /// Whether the writer records times. Changed by any thread.
-    grain: AtomicU8,
+    /// What turns the position into the number of a place: all of its low bits, or `NO_PLACE`.
+    /// Changed by any thread.
+    mask: AtomicU64,
     /// A power of two of places, or none.
     words: Box<[AtomicU64]>,
 }
+
+/// The mask of a ring that `try_push` finds no place in: nothing is recorded, or a time is to be
+/// recorded before each event. So the usual case needs no test of its own.
+const NO_PLACE: u64 = u64::MAX;
 
 /// A copy of some words of a ring.
 #[derive(Clone, Debug, Default)]
@@ -95,47 +92,53 @@ impl<const MUTATION: u8> EventRing<MUTATION> {
         // The conversion reuses the memory, of which the system makes pages only when they are
         // written. A worker with little to do has few.
         let words = vec![0; capacity].into_iter().map(AtomicU64::new).collect();
-        let grain = match (capacity, is_fine) {
-            (0, _) => OFF,
-            (_, true) => FINE,
-            (_, false) => COARSE,
-        };
-        Self { position: AtomicU64::new(0), grain: AtomicU8::new(grain), words }
+        let ring =
+            Self { position: AtomicU64::new(capacity as u64), mask: AtomicU64::new(0), words };
+        ring.set_fine(is_fine);
+        ring
+    }
+
+    fn capacity(&self) -> u64 {
+        self.words.len() as u64
     }
 
     /// Returns the number of words written so far.
     pub(crate) fn position(&self) -> u64 {
         // Relaxed: the caller reads no words.
-        self.position.load(Relaxed)
-    }
-
-    /// Returns `true` if words are recorded without times, which is the usual case.
-    #[inline]
-    pub(crate) fn is_coarse(&self) -> bool {
-        // Relaxed: a writer may notice the change some events late.
-        self.grain.load(Relaxed) == COARSE
+        self.position.load(Relaxed) - self.capacity()
     }
 
     /// Returns `true` if a time is to be recorded before each event.
     pub(crate) fn is_fine(&self) -> bool {
-        self.grain.load(Relaxed) == FINE
+        // Relaxed: a writer may notice the change some events late.
+        !self.words.is_empty() && self.mask.load(Relaxed) == NO_PLACE
     }
 
     /// Lets the writer record times, or not.
     pub(crate) fn set_fine(&self, is_fine: bool) {
-        if !self.words.is_empty() {
-            // Relaxed: as in `is_coarse`.
-            self.grain.store(if is_fine { FINE } else { COARSE }, Relaxed);
-        }
+        let mask = if is_fine { NO_PLACE } else { self.capacity().wrapping_sub(1) };
+        // Relaxed: as in `is_fine`.
+        self.mask.store(mask, Relaxed);
+    }
+
+    /// `Write` and `Publish`, unless nothing is recorded or the ring is fine. Returns `true` if the
+    /// word was written. Only the ring's one writer may call this.
+    #[inline]
+    pub(crate) fn try_push(&self, word: u64) -> bool {
+        // Relaxed: as in `is_fine`.
+        self.push_masked(word, self.mask.load(Relaxed))
     }
 
     /// `Write` and `Publish`. Only the ring's one writer may call this.
-    #[inline]
     pub(crate) fn push(&self, word: u64) {
+        self.push_masked(word, self.capacity().wrapping_sub(1));
+    }
+
+    #[inline]
+    fn push_masked(&self, word: u64, mask: u64) -> bool {
         // Relaxed: only this thread writes it.
         let position = self.position.load(Relaxed);
-        let place = (position as usize) & self.words.len().wrapping_sub(1);
-        let Some(place) = self.words.get(place) else { return };
+        let Some(place) = self.words.get((position & mask) as usize) else { return false };
         // Ordering: Release pairs with the Acquire of `Copy`: a reader that finds this word also
         // finds that the position has come here.
         place.store(word, if MUTATION == mutation::WORD_RELAXED { Relaxed } else { Release });
@@ -143,21 +146,22 @@ impl<const MUTATION: u8> EventRing<MUTATION> {
         // finds the word.
         let release = if MUTATION == mutation::POSITION_RELAXED { Relaxed } else { Release };
         self.position.store(position.wrapping_add(1), release);
+        true
     }
 
     /// Copies the words from number `from` on, as far as they are still there.
     pub(crate) fn copy_since(&self, from: u64) -> Copied {
-        let capacity = self.words.len() as u64;
+        let capacity = self.capacity();
         // Ordering: Acquire pairs with the Release of `Publish`.
-        let end = self.position.load(Acquire);
+        let end = self.position.load(Acquire) - capacity;
         let first = from.max(end.saturating_sub(capacity)).min(end);
         // Ordering: Acquire pairs with the Release of `Write`.
-        let copy = |at: u64| self.words[at as usize & (self.words.len() - 1)].load(Acquire);
+        let copy = |at: u64| self.words[(at & (capacity - 1)) as usize].load(Acquire);
         let mut words: Vec<u64> = (first..end).map(copy).collect();
         let after = match MUTATION {
             mutation::POSITION_READ_ONCE => end,
             // Relaxed: the loads of `Copy` come before this one, and acquire.
-            _ => self.position.load(Relaxed),
+            _ => self.position(),
         };
         let whole = (after + 1).saturating_sub(capacity).clamp(first, end);
         words.drain(..(whole - first) as usize);
@@ -187,9 +191,23 @@ mod tests {
     #[test]
     fn a_ring_without_places_takes_nothing() {
         let ring: EventRing = EventRing::new(0, true);
-        ring.push(1);
-        ring.set_fine(true);
-        assert!(!ring.is_coarse() && !ring.is_fine());
-        assert_eq!(ring.copy_since(0).words, []);
+        for is_fine in [true, false, true] {
+            ring.set_fine(is_fine);
+            ring.push(1);
+            assert!(!ring.try_push(2) && !ring.is_fine());
+        }
+        assert_eq!((ring.position(), ring.copy_since(0).words), (0, vec![]));
+    }
+
+    #[test]
+    fn a_fine_ring_takes_nothing_without_a_time() {
+        let ring: EventRing = EventRing::new(8, true);
+        for number in 0..20 {
+            assert!(ring.is_fine() && !ring.try_push(number));
+            ring.push(number);
+        }
+        ring.set_fine(false);
+        assert!(!ring.is_fine() && ring.try_push(20));
+        assert_eq!(ring.copy_since(18).words, [18, 19, 20]);
     }
 }

@@ -21,7 +21,7 @@ type Point = (u64, u64);
 /// Returns the events of a worker.
 pub(crate) fn of_worker(recording: &Recording, worker: usize) -> Vec<Moment> {
     let chunks = &recording.workers[worker];
-    let Some(last) = chunks.back() else { return Vec::new() };
+    let Some(last) = chunks.copied.back() else { return Vec::new() };
     let mut points = own_points(recording, chunks);
     points.extend(marks(recording, worker as u32, last.end()));
     points.push((last.end(), recording.stamps.end.1));
@@ -62,8 +62,8 @@ pub(crate) fn of_watchdog(recording: &Recording) -> Vec<Moment> {
 /// Returns all words with their numbers. The last value is set for the first event after a gap, or
 /// in a ring that has lost its beginning.
 fn each(chunks: &Chunks) -> impl Iterator<Item = (u64, EventWord, bool)> {
-    let mut end = 0;
-    chunks.iter().flat_map(move |chunk| {
+    let mut end = chunks.begin;
+    chunks.copied.iter().flat_map(move |chunk| {
         let mut is_lost = chunk.first != std::mem::replace(&mut end, chunk.end());
         (chunk.first..).zip(&chunk.words).map(move |(position, &word)| {
             let word = EventWord(word);

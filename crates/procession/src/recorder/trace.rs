@@ -52,14 +52,14 @@ pub enum TraceEventKind {
     /// A step of this process began. It lasted until the next event of the worker that is a step, a
     /// search or a park.
     Step(Pid),
-    /// The running step made this process ready. If no step ran, a timer or a descriptor did.
+    /// The running step, or the last one, made this process ready. Between two steps, a timer or a
+    /// descriptor did.
     Woke(Pid),
     /// The running step started this process.
     Spawned(Pid),
     /// The running step calls this process.
     Called(Pid),
     /// The process of the last step ended.
-    #[non_exhaustive]
     Ended {
         /// `true` if its exit is a failure.
         failed: bool,
@@ -141,22 +141,33 @@ impl Trace {
         let watchdog = timeline::of_watchdog(&self.recording).into_iter();
         workers
             .chain(watchdog.map(|moment| (None, moment)))
-            .filter_map(|(worker, moment)| self.event(worker, moment))
+            .flat_map(|(worker, moment)| self.events_of(worker, moment))
     }
 
-    fn event(&self, worker: Option<u32>, moment: Moment) -> Option<TraceEvent> {
-        Some(TraceEvent {
+    /// Returns the events that a moment stands for. If a process runs next after it was made ready,
+    /// both are one word.
+    fn events_of(&self, worker: Option<u32>, moment: Moment) -> impl Iterator<Item = TraceEvent> {
+        let kind = self.kind(moment.word);
+        let woke = match kind {
+            Some(TraceEventKind::Step(pid)) if moment.word.kind() == Some(WordKind::NextStep) => {
+                Some(TraceEventKind::Woke(pid))
+            }
+            _ => None,
+        };
+        let follows_gap = moment.follows_gap;
+        let at = Instant::from_nanoseconds(moment.at);
+        woke.into_iter().chain(kind).enumerate().map(move |(number, kind)| TraceEvent {
             worker,
-            at: Instant::from_nanoseconds(moment.at),
-            follows_gap: moment.follows_gap,
-            kind: self.kind(moment.word)?,
+            at,
+            follows_gap: follows_gap && number == 0,
+            kind,
         })
     }
 
     fn kind(&self, word: EventWord) -> Option<TraceEventKind> {
         let process = || self.recording.names.of(word).map(|named| named.pid);
         Some(match word.kind()? {
-            WordKind::Step => TraceEventKind::Step(process()?),
+            WordKind::Step | WordKind::NextStep => TraceEventKind::Step(process()?),
             WordKind::Wake | WordKind::Rouse => TraceEventKind::Woke(process()?),
             WordKind::Spawn => TraceEventKind::Spawned(process()?),
             WordKind::Call => TraceEventKind::Called(process()?),
@@ -224,8 +235,8 @@ impl Scheduler {
     /// it.
     ///
     /// During the window, each event carries its time. This costs 10 to 40 ns for each event where
-    /// the processor has an invariant counter, and about twice as much elsewhere. At most four
-    /// million events are kept. If there are more, or more than this thread can copy, events are
+    /// the processor has an invariant counter, and about twice as much elsewhere. At most half
+    /// a million events are kept. If there are more, or more than this thread can copy, events are
     /// missing, and the first one after a gap [says so](TraceEvent::follows_gap).
     ///
     /// # Errors
@@ -294,5 +305,24 @@ impl<'a> FineWindow<'a> {
 impl Drop for FineWindow<'_> {
     fn drop(&mut self) {
         self.0.recorder.set_fine(self.0.seats.used().map(|seat| &seat.ring), false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{FineWindow, TraceError};
+    use crate::Scheduler;
+
+    #[test]
+    fn one_window_is_recorded_at_a_time() {
+        let scheduler = Scheduler::builder().worker_threads(1).build().expect("it has a thread");
+        scheduler.spawn(async {}).join().expect("it ends");
+        let window = FineWindow::begin(scheduler.shared()).expect("no other has begun");
+        let busy = scheduler.trace(Duration::ZERO).expect_err("a window is recorded");
+        assert_eq!(busy, TraceError::Busy);
+        drop(window);
+        scheduler.trace(Duration::ZERO).expect("the window has ended");
     }
 }

@@ -1,4 +1,4 @@
-//! An event in 8 bytes: `kind:8 | argument:24 | slot:32`.
+//! An event in 8 bytes: `slot:32 | argument:24 | kind:8`.
 //!
 //! A word about a step or a wake-up has `generation:16 | steps:8` as its argument: the low bits of
 //! the process's generation and of the number of the step. They name the step that a wake-up leads
@@ -14,7 +14,9 @@ pub(crate) struct EventWord(pub(crate) u64);
 pub(crate) enum WordKind {
     /// A step of a process begins.
     Step = 1,
-    /// The running step made a process ready.
+    /// A step begins of a process that the step before made ready.
+    NextStep,
+    /// The running step, or the last one, made a process ready that does not run next.
     Wake,
     /// The worker made a process ready between two steps, for a timer or a descriptor.
     Rouse,
@@ -42,9 +44,9 @@ pub(crate) enum WordKind {
     Unblock,
     /// The watchdog found a stalled step. The argument is the seat, the low half the slot.
     Stall,
-    /// The time in the low 56 bits, in nanoseconds.
+    /// The low 56 bits of the time in nanoseconds.
     Clock,
-    /// The time of the next word, in the low 56 bits: the counter of the processor, or nanoseconds
+    /// The low 56 bits of the time of the next word: the counter of the processor, or nanoseconds
     /// where that is of no use.
     Stamp,
     /// Of the watchdog: the low half of the position of the ring of the seat in the argument, at
@@ -59,8 +61,9 @@ pub(crate) enum WordKind {
 }
 
 impl WordKind {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 23] = [
         Self::Step,
+        Self::NextStep,
         Self::Wake,
         Self::Rouse,
         Self::Spawn,
@@ -85,51 +88,56 @@ impl WordKind {
     ];
 }
 
+/// The number of bits of a kind, which is in the low bits: small numbers are cheap there.
+const KIND: u32 = 8;
 /// The bits of a time.
-const TIME: u64 = (1 << 56) - 1;
-/// The bits of an argument.
-const ARGUMENT: u32 = (1 << 24) - 1;
+const TIME: u64 = u64::MAX >> KIND;
 
 impl EventWord {
     #[inline]
     pub(crate) const fn new(kind: WordKind, argument: u32, slot: u32) -> Self {
-        Self((kind as u64) << 56 | ((argument & ARGUMENT) as u64) << 32 | slot as u64)
+        Self((slot as u64) << 32 | (argument << KIND) as u64 | kind as u64)
     }
 
     /// A word about the step with this number.
     #[inline]
     pub(crate) const fn of_step(kind: WordKind, slot: u32, generation: u32, step: u32) -> Self {
-        let argument = (generation as u16 as u64) << 40 | (step as u8 as u64) << 32;
-        Self((kind as u64) << 56 | argument | slot as u64)
+        let argument = generation << 16 | (step as u8 as u32) << KIND;
+        Self((slot as u64) << 32 | argument as u64 | kind as u64)
     }
 
-    /// A word with a time, of which the high 8 bits are lost.
+    /// A word with a time, of which the high bits are lost.
     #[inline]
     pub(crate) const fn of_time(kind: WordKind, time: u64) -> Self {
-        Self((kind as u64) << 56 | time & TIME)
+        Self(time << KIND | kind as u64)
     }
 
     /// Returns the kind, or `None` if this is no word that was written.
     pub(crate) fn kind(self) -> Option<WordKind> {
-        WordKind::ALL.get(usize::from((self.0 >> 56) as u8).checked_sub(1)?).copied()
+        WordKind::ALL.get(usize::from(self.0 as u8).checked_sub(1)?).copied()
     }
 
     pub(crate) const fn argument(self) -> u32 {
-        (self.0 >> 32) as u32 & ARGUMENT
+        self.0 as u32 >> KIND
     }
 
     pub(crate) const fn slot(self) -> u32 {
-        self.0 as u32
+        (self.0 >> 32) as u32
     }
 
     /// Returns the low bits of the generation.
     pub(crate) const fn generation(self) -> u16 {
-        (self.0 >> 40) as u16
+        (self.0 as u32 >> 16) as u16
+    }
+
+    /// Returns everything but the kind.
+    pub(crate) const fn target(self) -> u64 {
+        self.0 >> KIND
     }
 
     /// Returns the time, given a time that is not before it and less than two years after it.
     pub(crate) const fn time(self, later: u64) -> u64 {
-        later.wrapping_sub(later.wrapping_sub(self.0) & TIME)
+        later.wrapping_sub(later.wrapping_sub(self.0 >> KIND) & TIME)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The builder of a scheduler.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,6 +92,7 @@ pub struct Builder {
     #[cfg(feature = "observe")]
     pub(crate) door: crate::door::settings::DoorChoice,
     pub(crate) recorder_events: usize,
+    pub(crate) dump_directory: Option<PathBuf>,
     #[cfg(feature = "tokio")]
     pub(crate) tokio: crate::bridge::runtime::RuntimeChoice,
 }
@@ -459,6 +461,17 @@ impl Builder {
         self
     }
 
+    /// Sets the directory to which the [flight recorder](crate::recorder#files) is written when
+    /// something has gone wrong. Default: none, and no file is written.
+    ///
+    /// The directory is made when the first file is written, with the rights of the user alone. An
+    /// error is reported on standard error and counted
+    /// ([`RecorderSnapshot`](crate::recorder::RecorderSnapshot)).
+    pub fn dump_directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.dump_directory = Some(path.into());
+        self
+    }
+
     /// Builds the scheduler and, unless its callers drive it, starts its first thread.
     ///
     /// Further threads start when there is work for them. If the system refuses one, the scheduler
@@ -506,7 +519,7 @@ impl Builder {
                 max_computing: self.max_computing.unwrap_or(2 * width),
                 on_stall: self.on_stall,
             }),
-            recorder: Recorder::new(self.recorder_events),
+            recorder: Recorder::new(self.recorder_events, self.dump_directory),
             extensions: Extensions {
                 handlers,
                 dead_letters: self.dead_letters,

@@ -18,6 +18,8 @@ use crate::scheduler::pace::{OwedTurns, Pace};
 /// soon.
 const CONTINUED: usize = 1024;
 const WOKEN: usize = 256;
+/// Capacity of the deque.
+pub(crate) const DEQUE: usize = 256;
 
 /// The maximum number of free stacks that a worker keeps. A worker never keeps more than its part
 /// of a sixteenth of the limit, so that a coroutine that finds no stack can wait for one to come
@@ -26,7 +28,7 @@ pub(crate) const STACKS_CACHED: usize = 64;
 
 /// The private state of a worker. It stays in the seat while no thread works there.
 pub(crate) struct Core {
-    pub(crate) deque: deque::Owner<Ready>,
+    pub(crate) deque: deque::Owner<Ready, DEQUE>,
     /// The woken ring, in front of the global queue.
     pub(crate) woken: Lane<Ready, WOKEN>,
     /// The continued ring, in front of the overflow queue.
@@ -90,7 +92,7 @@ impl Core {
 /// The queues of a worker, as thieves see them.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    pub(crate) deque: deque::Stealer<Ready>,
+    pub(crate) deque: deque::Stealer<Ready, DEQUE>,
     pub(crate) woken: fifo::Stealer<Ready, WOKEN>,
     pub(crate) continued: fifo::Stealer<Ready, CONTINUED>,
 }

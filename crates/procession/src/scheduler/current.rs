@@ -33,6 +33,7 @@ use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
 use crate::scheduler::wait_cycle::RegisteredRoot;
+use crate::util::cost::{self, Access, Line, Operation};
 
 /// The scheduler that the calling thread belongs to.
 pub(crate) enum Current {
@@ -445,6 +446,7 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
         let cache = shared.table().cache();
         if slots.len() >= cache {
             let mut half = slots.split_off(cache / 2);
+            cost::touch(Line::Slots, Access::Lock);
             half.push(slot);
             // The worker itself keeps the scheduler alive.
             drop(shared.table().return_free(&mut half, true));
@@ -542,7 +544,8 @@ pub(crate) enum Origin {
 pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
     match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
         Some(local) => {
-            local.record_ready(WordKind::Spawn, &ready);
+            cost::work(Operation::Ready(ready.slot().index()));
+            local.record_spawn(ready.slot());
             local.push_newborn(ready);
         }
         None => enqueue(ready, Origin::Spawned),
@@ -555,21 +558,19 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let slot = ready.slot();
     let shared = slot.shared();
     let bound = slot.bound_to();
+    cost::work(Operation::Ready(slot.index()));
     let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
     with_local(|local| match (bound, local.filter(is_of)) {
         (Some(seat), Some(local)) => {
-            local.record_ready(local.wake_kind(origin), &ready);
+            local.record_bound(origin, slot);
             local.push_bound(seat, ready);
         }
         (Some(seat), None) => shared.enqueue_bound(seat, ready),
         (None, Some(local)) if origin == Origin::Spawned => {
-            local.record_ready(WordKind::Spawn, &ready);
+            local.record_spawn(slot);
             local.push_newborn(ready);
         }
-        (None, Some(local)) if local.step.is_any() => {
-            local.record_ready(WordKind::Wake, &ready);
-            local.set_next(ready);
-        }
+        (None, Some(local)) if local.step.is_any() => local.set_next(ready),
         // Woken between two steps of this worker, by timers, in the order of their deadlines. The
         // worker is about to look for work, and announces then if there is more than it runs
         // itself. There may be many such processes, and they have not run for long, so their slots
@@ -580,11 +581,12 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         // only those that are displaced from the LIFO slot (`population_1k` took 3.4 times as long,
         // since half of them run on the other processor).
         (None, Some(local)) => {
-            local.record_ready(WordKind::Rouse, &ready);
+            local.record_ready(WordKind::Rouse, slot);
             ready.prefetch();
             local.push_woken(ready);
         }
         (None, None) => {
+            cost::touch(Line::Global, Access::Lock);
             shared.queues.global.push(ready);
             shared.announce_from_outside();
         }
@@ -592,14 +594,15 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
 }
 
 impl LocalWorker {
-    /// Returns the kind of event by which this worker makes a bound process ready.
+    /// Records that a bound process is made ready.
     #[cold]
-    fn wake_kind(&self, origin: Origin) -> WordKind {
-        match origin {
+    fn record_bound(&self, origin: Origin, slot: &Slot) {
+        let kind = match origin {
             Origin::Spawned => WordKind::Spawn,
             Origin::Woken if self.step.is_any() => WordKind::Wake,
             Origin::Woken => WordKind::Rouse,
-        }
+        };
+        self.record_ready(kind, slot);
     }
 
     /// Returns the running process, as the parent of a new one.

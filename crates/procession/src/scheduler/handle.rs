@@ -15,6 +15,7 @@ use crate::observe::look::view::View;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::process::outcome::Returns;
+use crate::recorder::dump::DumpCause;
 use crate::recorder::state::WORDS_DEFAULT;
 use crate::report::crash_report::CrashReport;
 use crate::report::hooks::ReportHooks;
@@ -97,6 +98,7 @@ impl Scheduler {
             #[cfg(feature = "observe")]
             door: crate::door::settings::DoorChoice::ByVariable,
             recorder_events: WORDS_DEFAULT,
+            dump_directory: None,
             #[cfg(feature = "tokio")]
             tokio: crate::bridge::runtime::RuntimeChoice::None,
         }
@@ -381,8 +383,13 @@ impl Scheduler {
         let kept_back = (deadline / 10).min(TERMINATION_MAX);
         shared.cancel_all(caller);
         shared.wait_for_ends(left, now.saturating_add(deadline - kept_back)).await;
+        if shared.alive() > left {
+            // Before the processes are gone.
+            shared.request_dump(DumpCause::Shutdown);
+        }
         shared.terminate_all(caller);
         shared.wait_for_ends(left, now.saturating_add(deadline)).await;
+        shared.settle_dump(now.saturating_add(deadline));
         shared.settle_reports(now.saturating_add(deadline));
         if shared.alive() <= left { Vec::new() } else { snapshot::unfinished(shared, caller) }
     }

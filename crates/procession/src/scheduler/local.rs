@@ -8,6 +8,7 @@ use crate::io::poller::Batch;
 use crate::machine::value::CommandResult;
 use crate::process::slot::{Ready, Slot};
 use crate::recorder::ring::EventRing;
+use crate::recorder::word::WordKind;
 use crate::scheduler::core::Core;
 use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::seat_id::SeatId;
@@ -105,6 +106,9 @@ pub(crate) struct CurrentStep {
     /// Set if the process to run came from the LIFO slot and continues with the budget of its
     /// waker.
     pub(crate) inherits: Cell<bool>,
+    /// The kind of event that the step is: `Step`, or `NextStep` if the process came from the LIFO
+    /// slot, into which the step before has put it.
+    pub(crate) kind: Cell<WordKind>,
     /// The process for which commands are being served.
     pub(crate) serving: Cell<Option<NonNull<Slot>>>,
     /// The result of one of these commands; `None` if none are served.
@@ -119,6 +123,7 @@ impl CurrentStep {
             yields: Cell::new(false),
             chain: Cell::new(0),
             inherits: Cell::new(false),
+            kind: Cell::new(WordKind::Step),
             serving: Cell::new(None),
             served: RefCell::new(None),
         }

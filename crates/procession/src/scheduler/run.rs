@@ -20,12 +20,15 @@ use crate::report::{failure, panics};
 use crate::scheduler::current;
 use crate::scheduler::local::{BUDGET, LocalWorker};
 use crate::scheduler::shared::Shared;
+use crate::util::cost::{self, Access, Line, Operation};
 
 impl LocalWorker {
     /// Runs one step of a process.
     pub(crate) fn run(&self, ready: Ready) {
         let slot = ready.slot();
         let seat = self.shared.seat(self.seat);
+        cost::touch(Line::Process(slot.index()), Access::Swap);
+        cost::work(Operation::Step(slot.index()));
         // Before the step begins: these wakers wake this process, which must not count as a new
         // wake-up.
         for waker in slot.take_foreign_wakers() {
@@ -65,6 +68,7 @@ impl LocalWorker {
         match step {
             Ok(Step::Waits(wait_phase)) if !self.step.yields.get() => {
                 self.step.process.set(None);
+                cost::touch(Line::Process(slot.index()), Access::Exchange);
                 if slot.state.wait(wait_phase) == Duty::Enqueue {
                     self.push_continued(ready);
                 }
@@ -74,7 +78,10 @@ impl LocalWorker {
                 slot.state.yield_step();
                 self.push_continued(ready);
             }
-            Ok(Step::Ended(None)) => self.end(ready, &Exit::Normal),
+            Ok(Step::Ended(None)) => {
+                self.record_end(slot, false);
+                self.end(ready, &Exit::Normal);
+            }
             Ok(Step::Ended(Some(exit))) => self.end_with(ready, &exit),
             Err(exit) => self.end_early(ready, seen, &exit),
         }
@@ -101,6 +108,7 @@ impl LocalWorker {
         unsafe {
             ready.slot().with_body(|body| trace::close(body.as_deref_mut()));
         }
+        self.record_end(ready.slot(), failure::is_failure(exit));
         self.end(ready, exit);
     }
 
@@ -123,6 +131,7 @@ impl LocalWorker {
         if ended.is_err() {
             panics::tell_caught(slot);
         }
+        self.record_end(slot, failure::is_failure(exit));
         self.end(ready, exit);
     }
 
@@ -144,7 +153,6 @@ impl LocalWorker {
     /// Ends a process after its last step. Its slot may be reused before this returns, so the
     /// worker forgets the process before users' code runs.
     fn end(&self, ready: Ready, exit: &Exit) {
-        self.record_end(ready.slot(), failure::is_failure(exit));
         complete(&self.shared, ready, exit);
         self.step.process.set(None);
         self.shared.seat(self.seat).running.store(0, Relaxed);
@@ -156,6 +164,8 @@ impl LocalWorker {
 /// returns. The caller must then call `note_end`, which may run users' code, outside any step.
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
+    cost::touch(Line::Process(slot.index()), Access::Exchange);
+    cost::touch(Line::Birth(slot.index()), Access::Read);
     slot.drop_foreign_wakers();
     let counter = current::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());

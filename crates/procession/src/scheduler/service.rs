@@ -9,10 +9,12 @@ use crate::process::slot::Ready;
 use crate::recorder::word::WordKind;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::LocalWorker;
+use crate::scheduler::meter::meter_steal;
 use crate::scheduler::pace::{Look, SERVE_EVERY};
 use crate::scheduler::seat_id::SeatId;
 use crate::time::action::Action;
 use crate::time::timers::Timers;
+use crate::util::cost::Line;
 
 /// One in `SHARE_EVERY` services with short steps takes a share of what has overflowed deques. The
 /// others take one process. Such processes are the roots of whole trees of processes, each of which
@@ -115,6 +117,7 @@ impl LocalWorker {
     /// steal.
     fn take_left_behind(&self) {
         let shared = &*self.shared;
+        shared.meter_look_at_queues();
         let is_filled = |seat: &SeatId| !shared.seat(*seat).queues.are_empty();
         let mut filled = self.others(shared.idle.reach()).filter(is_filled).peekable();
         if filled.peek().is_none() {
@@ -205,10 +208,12 @@ impl LocalWorker {
         let count = surplus(own, queued(&other), in_step);
         let stats = &shared.seat(self.seat).stats;
         for _ in 0..count {
-            let Some(ready) = shared.seat(other).queues.continued.steal().success() else { return };
+            let queue = &shared.seat(other).queues.continued;
+            meter_steal(Line::Continued(other.0), || queue.is_empty());
+            let Some(ready) = queue.steal().success() else { return };
             stats.steals.add(1);
             shared.seat(other).stats.stolen.add_shared(1);
-            self.record_steal(other, &ready);
+            self.record_steal(other, ready.slot());
             self.push_continued(ready);
         }
     }
@@ -256,6 +261,7 @@ impl LocalWorker {
     fn fire_due_of_others(&self) -> bool {
         let shared = &*self.shared;
         let now = shared.world.now();
+        shared.meter_look_at_seats(Line::Deadline);
         if shared.next_deadline() > now {
             return false;
         }

@@ -19,6 +19,7 @@ use crate::scheduler::current;
 use crate::scheduler::settle::SettledReports;
 use crate::scheduler::shared::Shared;
 use crate::time;
+use crate::util::cost::{self, Access, Line, Operation};
 use crate::variance::Typed;
 use crate::{Exit, Pid};
 
@@ -176,6 +177,9 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
             self.state = Joined::Taken(Pid::NOBODY);
             return Poll::Ready(Err(Exit::Refused));
         };
+        cost::work(Operation::Join);
+        cost::touch(Line::Process(owner.slot().index()), Access::Exchange);
+        cost::touch(Line::Birth(owner.slot().index()), Access::Write);
         if !owner.slot().state.see().is_complete() && !owner.leave_waiter(task.waker()) {
             current::note_waiting(Waiting::PROCESS);
             return Poll::Pending;

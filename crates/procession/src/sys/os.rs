@@ -14,6 +14,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::Pid;
+use crate::util::cost::Meter;
 
 /// A value that lives as long as a simulated program.
 pub type SharedLocal = Arc<dyn Any + Send + Sync>;
@@ -92,6 +93,11 @@ pub trait Os: Send + Sync + fmt::Debug {
 
     /// A scheduler was built on a thread of this system.
     fn built(&self, subject: Weak<dyn Subject>);
+
+    /// Returns the meter that learns of the operations of this system's threads.
+    fn meter(&self) -> Option<Arc<dyn Meter>> {
+        None
+    }
 }
 
 /// Something that a thread waits for in the kernel.
@@ -128,7 +134,7 @@ mod simulated {
     use std::sync::Arc;
 
     use super::Os;
-    use crate::util::membarrier;
+    use crate::util::{cost, membarrier};
 
     thread_local! {
         static HERE: RefCell<Option<Arc<dyn Os>>> = const { RefCell::new(None) };
@@ -143,6 +149,7 @@ mod simulated {
     /// Makes the calling thread one of a simulated system, until the result is dropped.
     pub fn enter(os: Arc<dyn Os>) -> EnteredSystem {
         let before = membarrier::simulate(Some(os.has_membarrier()));
+        cost::set(os.meter());
         EnteredSystem(HERE.replace(Some(os)), before)
     }
 
@@ -159,6 +166,7 @@ mod simulated {
     impl Drop for EnteredSystem {
         fn drop(&mut self) {
             membarrier::simulate(self.1);
+            cost::set(self.0.as_ref().and_then(|os| os.meter()));
             drop(HERE.replace(self.0.take()));
         }
     }

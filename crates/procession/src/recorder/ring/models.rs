@@ -14,15 +14,15 @@ fn race<const MUTATION: u8>() {
     explore(|| {
         let ring = Arc::new(EventRing::<MUTATION>::new(2, false));
         ring.push(word(0));
-        let writer = {
+        let reader = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || (1..4).for_each(|number| ring.push(word(number))))
+            thread::spawn(move || ring.copy_since(0))
         };
-        let copied = ring.copy_since(0);
+        (1..4).for_each(|number| ring.push(word(number)));
+        let copied = reader.join().expect("the reader does not panic");
         for (found, number) in copied.words.iter().zip(copied.first..) {
             assert_eq!(*found, word(number), "a word was not written with this number");
         }
-        writer.join().expect("the writer does not panic");
         assert_eq!(ring.copy_since(0).words, [word(3)], "the last word is there");
     });
 }
