@@ -72,6 +72,7 @@
 //! | `http2` | HTTP/2 for the server, and for the client if it is there. Implies `serve` |
 //! | `tls` | TLS by rustls for the server, and for the client if it is there. The program chooses the cryptography of rustls. Implies `serve` |
 //! | `client` | `http::Connector` for the client of hyper-util. Implies `hyper` |
+//! | `observe` | `door` and `Builder::observe`: an HTTP server at a Unix socket, through which the command `procession top`, a browser or a scraper of metrics looks into the program |
 //! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal` |
 //! | `stream` | `stream`: the traits `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime |
@@ -100,6 +101,8 @@ compile_error!("procession supports Linux only; x86-64 is what its tests run on"
 mod bridge;
 #[expect(unsafe_code, reason = "coroutines run on stacks of their own")]
 pub mod coroutine;
+#[cfg(feature = "observe")]
+pub mod door;
 #[cfg(feature = "hyper")]
 pub mod http;
 mod io;

@@ -138,6 +138,7 @@ impl LocalWorker {
     /// Reports a process that fails, before anything else learns of its end.
     fn report(&self, ready: Ready, exit: &Exit) {
         let report = failure::of(ready.slot(), exit);
+        self.shared.extensions.crashes.keep(failure::kept(ready.slot(), &report));
         failure::tell(&self.shared, &report, || {
             #[cfg(feature = "tracing")]
             // SAFETY: [running] this worker took the entry.
