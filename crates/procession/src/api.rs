@@ -202,6 +202,7 @@ pub mod snapshot {
     //! [`Scheduler::snapshot`](crate::Scheduler::snapshot) returns a [`Snapshot`].
     //! [`Scheduler::stalls`](crate::Scheduler::stalls) returns only what the watchdog has found.
 
+    pub use crate::coroutine::supply::StuckCoroutine;
     pub use crate::mailbox::bounded::MailboxSnapshot;
     pub use crate::observe::snapshot::{
         DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess,

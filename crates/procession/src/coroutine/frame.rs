@@ -18,13 +18,37 @@ use procession_sync::{Mutex, thread};
 use crate::Exit;
 use crate::process::exit::Exiting;
 use crate::process::slot::Slot;
+use crate::scheduler::budget;
 
 /// What a coroutine passes to its body when it suspends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Out {
-    /// It waits for whatever wakes its process.
+    /// It waits for whatever wakes its process. If its process ends, it is unwound from here.
     Waits,
+    /// It waits likewise, but below frames that are not to be unwound. If its process ends, the
+    /// wait returns.
+    TryWaits,
     /// It has caught its unwinding too often.
     Stuck,
+    /// It has tried too often to wait below frames that are not to be unwound, after its process
+    /// was told to end. It is never resumed.
+    Abandoned,
+}
+
+/// What a body passes to its coroutine when it resumes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resume {
+    /// Something has woken its process.
+    Step,
+    /// Its process ends. Only a coroutine in [`Out::TryWaits`] is resumed like this.
+    End,
+}
+
+/// The reason why a coroutine cannot wait any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitRefusal {
+    Cancelled,
+    Terminated,
 }
 
 /// The root frame of a coroutine, on its stack.
@@ -39,7 +63,7 @@ pub(crate) enum Out {
 /// - `[frame]` `CURRENT` names the frame at the root of the coroutine's stack that the thread runs
 ///   on, and the step's task context. Both live as long as the step.
 pub(crate) struct Frame {
-    pub(crate) suspender: *const Suspender<'static, (), Out>,
+    pub(crate) suspender: *const Suspender<'static, Resume, Out>,
     pub(crate) slot: NonNull<Slot>,
     /// Number of `no_suspend` calls that it is in.
     pub(crate) quiet: Cell<u32>,
@@ -49,6 +73,10 @@ pub(crate) struct Frame {
     pub(crate) polls: Cell<bool>,
     /// Number of times it was unwound.
     pub(crate) unwound: Cell<u32>,
+    /// Number of waits that were refused.
+    refused: Cell<u32>,
+    /// `true` once its process ends and its frames go on.
+    ends: Cell<bool>,
     pub(crate) locals: RefCell<Vec<(usize, Rc<dyn Any>)>>,
     pub(crate) sleeper: OnceCell<Arc<Sleeper>>,
 }
@@ -143,7 +171,7 @@ impl Drop for Resuming {
 }
 
 impl Frame {
-    pub(crate) fn new(suspender: &Suspender<'_, (), Out>, slot: NonNull<Slot>) -> Self {
+    pub(crate) fn new(suspender: &Suspender<'_, Resume, Out>, slot: NonNull<Slot>) -> Self {
         Self {
             suspender: ptr::from_ref(suspender).cast(),
             slot,
@@ -151,6 +179,8 @@ impl Frame {
             shields: Cell::new(0),
             polls: Cell::new(false),
             unwound: Cell::new(0),
+            refused: Cell::new(0),
+            ends: Cell::new(false),
             locals: RefCell::new(Vec::new()),
             sleeper: OnceCell::new(),
         }
@@ -177,7 +207,7 @@ impl Frame {
     /// return between a suspension and the coroutine's own loop is a misprediction, and so is that
     /// of the switch itself (`co_yield_1`: 66 ns with two such returns, 33 without).
     #[inline(always)]
-    pub(crate) fn suspend(&self, out: Out) {
+    pub(crate) fn suspend(&self, out: Out) -> Resume {
         /// Makes the coroutine current again, whether it is resumed or unwound.
         struct Back<'a>(&'a Frame);
         impl Drop for Back<'_> {
@@ -187,7 +217,7 @@ impl Frame {
         }
         let _back = Back(self);
         // SAFETY: the suspender is in the frame below this one's root, which lives as long as this.
-        unsafe { &*self.suspender }.suspend(out);
+        unsafe { &*self.suspender }.suspend(out)
     }
 
     /// Returns `true` if the coroutine was unwound before and caught it.
@@ -219,7 +249,8 @@ impl Frame {
         self.unwound.set(unwound);
         if unwound > UNWINDINGS {
             // Its body resumes it only to unwind it, and gives that up, too.
-            return self.suspend(Out::Stuck);
+            self.suspend(Out::Stuck);
+            return;
         }
         resume_unwind(Box::new(Exiting(Exit::Shutdown)));
     }
@@ -237,6 +268,50 @@ impl Frame {
             }
             self.suspend(Out::Waits);
         }
+    }
+
+    /// Waits as [`wait`](Self::wait) does, but returns where that unwinds.
+    pub(crate) fn try_wait<F: Future>(
+        &self,
+        mut future: StdPin<&mut F>,
+    ) -> Result<F::Output, WaitRefusal> {
+        loop {
+            if let Poll::Ready(output) = self.poll(future.as_mut()) {
+                return Ok(output);
+            }
+            match self.wait_refusal() {
+                // The step may have spent its budget, so that the future was not asked.
+                Some(WaitRefusal::Cancelled) if budget::is_spent() => {}
+                Some(refusal) => return Err(self.refuse_wait(refusal)),
+                None => {}
+            }
+            if self.suspend(Out::TryWaits) == Resume::End {
+                self.ends.set(true);
+            }
+        }
+    }
+
+    fn wait_refusal(&self) -> Option<WaitRefusal> {
+        if self.ends.get() || self.slot().state.see().is_terminated() {
+            Some(WaitRefusal::Terminated)
+        } else if self.slot().state.is_cancelled() && self.shields.get() == 0 {
+            Some(WaitRefusal::Cancelled)
+        } else {
+            None
+        }
+    }
+
+    /// Counts a wait that is refused. Does not return if there were too many of them.
+    #[cold]
+    fn refuse_wait(&self, refusal: WaitRefusal) -> WaitRefusal {
+        let refused = self.refused.get() + 1;
+        self.refused.set(refused);
+        if refused > UNWINDINGS {
+            self.suspend(Out::Abandoned);
+            // Nothing resumes it, and its stack is not valid for anything else.
+            std::process::abort();
+        }
+        refusal
     }
 
     /// Not inlined: a coroutine that migrates must not keep an address of its former thread.

@@ -1,6 +1,7 @@
 //! What the coroutines of a scheduler take from it: stacks, and threads that help them.
 
 use std::mem;
+use std::panic::Location;
 use std::task::Waker;
 
 use procession_coroutine::Stacks;
@@ -8,6 +9,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
 
+use crate::Pid;
 use crate::coroutine::helpers::Helpers;
 use crate::process::unwind::guarded;
 
@@ -24,6 +26,20 @@ pub(crate) struct Supply {
     /// Coroutines that have begun, and stay nowhere.
     pub(crate) migrating: AtomicU32,
     pub(crate) helpers: Helpers,
+    /// Coroutines that could not be unwound.
+    stuck: Mutex<Vec<StuckCoroutine>>,
+}
+
+/// A coroutine whose stack is leaked, because it could not be unwound. Its process has ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StuckCoroutine {
+    /// The PID that it had.
+    pub pid: Pid,
+    /// Its label, if it had one.
+    pub label: Option<Box<str>>,
+    /// The place where it was spawned.
+    pub location: &'static Location<'static>,
 }
 
 impl Supply {
@@ -36,6 +52,7 @@ impl Supply {
             has_stack_waiters: AtomicBool::new(false),
             migrating: AtomicU32::new(0),
             helpers: Helpers::default(),
+            stuck: Mutex::default(),
         }
     }
 
@@ -70,6 +87,14 @@ impl Supply {
         for waiter in self.take_stack_waiters() {
             drop(guarded(|| waiter.wake()));
         }
+    }
+
+    pub(crate) fn note_stuck(&self, coroutine: StuckCoroutine) {
+        self.stuck.lock().push(coroutine);
+    }
+
+    pub(crate) fn stuck(&self) -> Vec<StuckCoroutine> {
+        self.stuck.lock().clone()
     }
 
     pub(crate) fn take_stack_waiters(&self) -> Vec<Waker> {

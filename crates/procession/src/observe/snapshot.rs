@@ -10,6 +10,7 @@ use std::time::Duration;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::Pid;
+use crate::coroutine::supply::StuckCoroutine;
 use crate::mailbox::bounded::MailboxSnapshot;
 use crate::process::slot::Slot;
 use crate::process::state::{ProcessState, Seen};
@@ -60,6 +61,9 @@ pub struct Snapshot {
     /// Number of slots that are never used again, because 2^31 references to their processes were
     /// made. Most likely the program leaks references ([`std::mem::forget`]).
     pub slots_lost: u32,
+    /// Coroutines whose stacks are leaked, because they [could not be
+    /// unwound](crate::coroutine#ends).
+    pub stuck_coroutines: Vec<StuckCoroutine>,
     /// `true` if the system has membarrier(2). Without it, some operations take one or two more
     /// atomic read-modify-writes, some nanoseconds each: handing over to a woken process, spawning,
     /// and releasing the lock of a channel, a semaphore or a worker's timers.
@@ -263,6 +267,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         stalls: shared.watchdog.counts(),
         blocking_sections: shared.stats.blocking_sections.load(Relaxed),
         slots_lost: shared.table().lost(),
+        stuck_coroutines: shared.coroutines.stuck(),
         membarrier: membarrier::are_there(),
     }
 }

@@ -35,6 +35,17 @@ const BATCH_MAX: usize = 256;
 /// The token of the bell, which no descriptor has.
 const BELL: u64 = u64::MAX;
 
+/// The changes of a descriptor that are events. Errors and hang-ups always are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interest(epoll::EventFlags);
+
+impl Interest {
+    pub(crate) const READ: Self =
+        Self(epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::PRI));
+    pub(crate) const WRITE: Self = Self(epoll::EventFlags::OUT);
+    pub(crate) const BOTH: Self = Self(Self::READ.0.union(Self::WRITE.0));
+}
+
 /// An epoll instance with its bell.
 pub(crate) struct Kernel {
     epoll: OwnedFd,
@@ -64,9 +75,9 @@ impl Kernel {
         &self,
         descriptor: BorrowedFd<'_>,
         token: DescriptorToken,
+        interest: Interest,
     ) -> io::Result<()> {
-        use epoll::EventFlags as Flags;
-        let flags = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::PRI | Flags::ET;
+        let flags = interest.0 | epoll::EventFlags::ET;
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token.raw()), flags)?)
     }
 
