@@ -10,11 +10,12 @@ use std::{fmt, ptr};
 use procession_coroutine::{Coroutine, Resumed, Stack, Suspender, UnwindError};
 
 use crate::Exit;
+use crate::coroutine::foreign;
 use crate::coroutine::frame::{Frame, NOTHING, Out, Resume, Resuming, set_current};
-use crate::coroutine::supply::StuckCoroutine;
 use crate::process::body::{Body, Step};
 use crate::process::outcome::{ByOutcome, Judge, Returns};
 use crate::process::slot::Slot;
+use crate::process::stuck::StuckCoroutine;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
@@ -188,8 +189,12 @@ where
                 unreachable!("only what is fresh begins")
             };
             let pin = NonNull::from(slot);
+            let pinned = self.pinned;
+            if pinned {
+                foreign::note_signal_mask();
+            }
             let entry = move |suspender: &Suspender<'_, Resume, Out>, _: Resume| {
-                let frame = Frame::new(suspender, pin);
+                let frame = Frame::new(suspender, pin, pinned);
                 frame.enter();
                 let _root = Root(&frame);
                 function()

@@ -18,7 +18,6 @@ use procession_sync::{Mutex, thread};
 use crate::Exit;
 use crate::process::exit::Exiting;
 use crate::process::slot::Slot;
-use crate::scheduler::budget;
 
 /// What a coroutine passes to its body when it suspends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +43,6 @@ pub(crate) enum Resume {
     End,
 }
 
-/// The reason why a coroutine cannot wait any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitRefusal {
-    Cancelled,
-    Terminated,
-}
-
 /// The root frame of a coroutine, on its stack.
 ///
 /// ## Invariants
@@ -65,6 +57,8 @@ pub(crate) enum WaitRefusal {
 pub(crate) struct Frame {
     pub(crate) suspender: *const Suspender<'static, Resume, Out>,
     pub(crate) slot: NonNull<Slot>,
+    /// `true` if it stays on the thread on which it began.
+    pub(crate) pinned: bool,
     /// Number of `no_suspend` calls that it is in.
     pub(crate) quiet: Cell<u32>,
     /// Number of `shield` calls that it is in.
@@ -74,9 +68,9 @@ pub(crate) struct Frame {
     /// Number of times it was unwound.
     pub(crate) unwound: Cell<u32>,
     /// Number of waits that were refused.
-    refused: Cell<u32>,
+    pub(crate) refused: Cell<u32>,
     /// `true` once its process ends and its frames go on.
-    ends: Cell<bool>,
+    pub(crate) ends: Cell<bool>,
     pub(crate) locals: RefCell<Vec<(usize, Rc<dyn Any>)>>,
     pub(crate) sleeper: OnceCell<Arc<Sleeper>>,
 }
@@ -171,10 +165,15 @@ impl Drop for Resuming {
 }
 
 impl Frame {
-    pub(crate) fn new(suspender: &Suspender<'_, Resume, Out>, slot: NonNull<Slot>) -> Self {
+    pub(crate) fn new(
+        suspender: &Suspender<'_, Resume, Out>,
+        slot: NonNull<Slot>,
+        pinned: bool,
+    ) -> Self {
         Self {
             suspender: ptr::from_ref(suspender).cast(),
             slot,
+            pinned,
             quiet: Cell::new(0),
             shields: Cell::new(0),
             polls: Cell::new(false),
@@ -268,50 +267,6 @@ impl Frame {
             }
             self.suspend(Out::Waits);
         }
-    }
-
-    /// Waits as [`wait`](Self::wait) does, but returns where that unwinds.
-    pub(crate) fn try_wait<F: Future>(
-        &self,
-        mut future: StdPin<&mut F>,
-    ) -> Result<F::Output, WaitRefusal> {
-        loop {
-            if let Poll::Ready(output) = self.poll(future.as_mut()) {
-                return Ok(output);
-            }
-            match self.wait_refusal() {
-                // The step may have spent its budget, so that the future was not asked.
-                Some(WaitRefusal::Cancelled) if budget::is_spent() => {}
-                Some(refusal) => return Err(self.refuse_wait(refusal)),
-                None => {}
-            }
-            if self.suspend(Out::TryWaits) == Resume::End {
-                self.ends.set(true);
-            }
-        }
-    }
-
-    fn wait_refusal(&self) -> Option<WaitRefusal> {
-        if self.ends.get() || self.slot().state.see().is_terminated() {
-            Some(WaitRefusal::Terminated)
-        } else if self.slot().state.is_cancelled() && self.shields.get() == 0 {
-            Some(WaitRefusal::Cancelled)
-        } else {
-            None
-        }
-    }
-
-    /// Counts a wait that is refused. Does not return if there were too many of them.
-    #[cold]
-    fn refuse_wait(&self, refusal: WaitRefusal) -> WaitRefusal {
-        let refused = self.refused.get() + 1;
-        self.refused.set(refused);
-        if refused > UNWINDINGS {
-            self.suspend(Out::Abandoned);
-            // Nothing resumes it, and its stack is not valid for anything else.
-            std::process::abort();
-        }
-        refusal
     }
 
     /// Not inlined: a coroutine that migrates must not keep an address of its former thread.

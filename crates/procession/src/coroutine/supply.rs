@@ -1,7 +1,6 @@
 //! What the coroutines of a scheduler take from it: stacks, and threads that help them.
 
 use std::mem;
-use std::panic::Location;
 use std::task::Waker;
 
 use procession_coroutine::Stacks;
@@ -9,8 +8,8 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
 
-use crate::Pid;
 use crate::coroutine::helpers::Helpers;
+use crate::process::stuck::StuckCoroutine;
 use crate::process::unwind::guarded;
 
 /// What the coroutines of a scheduler share.
@@ -28,18 +27,6 @@ pub(crate) struct Supply {
     pub(crate) helpers: Helpers,
     /// Coroutines that could not be unwound.
     stuck: Mutex<Vec<StuckCoroutine>>,
-}
-
-/// A coroutine whose stack is leaked, because it could not be unwound. Its process has ended.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct StuckCoroutine {
-    /// The PID that it had.
-    pub pid: Pid,
-    /// Its label, if it had one.
-    pub label: Option<Box<str>>,
-    /// The place where it was spawned.
-    pub location: &'static Location<'static>,
 }
 
 impl Supply {

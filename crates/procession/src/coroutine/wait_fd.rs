@@ -12,7 +12,6 @@
 //!   number is closed and used again during the wait, the end of the wait removes the registration
 //!   of the new file, and its waiter sleeps on.
 
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,13 +23,14 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::io::Errno;
 
-use crate::coroutine::frame::{Frame, WaitRefusal, suspendable};
+use crate::coroutine::frame::{Frame, suspendable};
+use crate::coroutine::try_wait::Interrupted;
 use crate::io::reactor::Registered;
 use crate::io::readiness::WaiterId;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
-use crate::sys::epoll::Interest as Watched;
+use crate::sys::epoll::EventMask;
 use crate::time::{Instant, sleep, sleep_until};
 
 /// The direction in which [`wait_fd`] waits for a descriptor.
@@ -57,76 +57,6 @@ pub enum FdWait {
 }
 
 impl crate::Outcome for FdWait {}
-
-/// The coroutine was told to end, and may not wait. The error of [`try_wait`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Interrupted {
-    /// The coroutine was cancelled.
-    Cancelled,
-    /// The coroutine was terminated.
-    Terminated,
-}
-
-impl fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cancelled => "the coroutine was cancelled and cannot wait",
-            Self::Terminated => "the coroutine was terminated and cannot wait",
-        })
-    }
-}
-
-impl std::error::Error for Interrupted {}
-
-/// Waits for a future, as [`wait`](super::wait) does, but never unwinds: if the coroutine is told
-/// to end, the wait returns an error. Use it below frames that cannot be unwound, such as those of
-/// C.
-///
-/// ```
-/// use procession::{Exit, coroutine};
-///
-/// # // SAFETY: the coroutine keeps the residual rule.
-/// let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
-/// let waits = scheduler.spawn_coroutine(|_: coroutine::Context<()>| {
-///     coroutine::try_wait(std::future::pending::<()>())
-/// })?;
-/// waits.cancel();
-/// assert_eq!(waits.join(), Ok(Err(coroutine::Interrupted::Cancelled)));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Blocking
-/// Blocks the thread where a coroutine [cannot be
-/// suspended](super#where-a-coroutine-cannot-be-suspended), and outside of coroutines. There, it
-/// always returns the output of the future.
-///
-/// # Cancellation
-/// The error drops the future. The caller must then return to the frames that can be unwound, or
-/// return from the coroutine: each later wait is refused, too. After a hundred refusals the
-/// coroutine counts as stuck. It is never resumed, its stack is leaked, and its process ends with
-/// [`Exit::Killed`](crate::Exit::Killed). [`Snapshot::stuck_coroutines`] lists it.
-///
-/// A coroutine that is terminated while it waits here goes on until it returns or waits again.
-/// Meanwhile it keeps its worker. Its process ends with [`Exit::Killed`](crate::Exit::Killed),
-/// whatever it returns.
-///
-/// [`Snapshot::stuck_coroutines`]: crate::snapshot::Snapshot::stuck_coroutines
-///
-/// # Panics
-/// Panics if the future panics, and like [`wait`](super::wait) where it blocks.
-pub fn try_wait<F: Future>(future: F) -> Result<F::Output, Interrupted> {
-    match suspendable() {
-        Some(frame) => try_wait_in(frame, future),
-        None => Ok(super::wait(future)),
-    }
-}
-
-fn try_wait_in<F: Future>(frame: &Frame, future: F) -> Result<F::Output, Interrupted> {
-    frame.try_wait(pin!(future)).map_err(|refusal| match refusal {
-        WaitRefusal::Cancelled => Interrupted::Cancelled,
-        WaitRefusal::Terminated => Interrupted::Terminated,
-    })
-}
 
 /// Waits until a descriptor is ready, or until `deadline`. Never unwinds.
 ///
@@ -169,7 +99,7 @@ fn try_wait_in<F: Future>(frame: &Frame, future: F) -> Result<F::Output, Interru
 /// 50 ms, until the descriptor is ready.
 ///
 /// # Cancellation
-/// Like [`try_wait`]: a wait that is refused returns [`FdWait::Cancelled`] or
+/// Like [`try_wait`](super::try_wait()): a wait that is refused returns [`FdWait::Cancelled`] or
 /// [`FdWait::Terminated`].
 ///
 /// If the scheduler has ended, returns [`FdWait::Terminated`].
@@ -179,13 +109,13 @@ pub fn wait_fd(fd: BorrowedFd<'_>, interest: Interest, deadline: Option<Instant>
     };
     let shared = frame.slot().shared().arc();
     let waited = match register(&shared, fd, interest) {
-        Registration::Waits(registered) => within(
+        WatchAttempt::Waits(registered) => within(
             frame,
             deadline,
             FdReady { registered: &registered, interest, waiter: Some(WaiterId::ANY) },
         ),
-        Registration::NotNeeded => return FdWait::Ready,
-        Registration::Refused => within(frame, deadline, ask_repeatedly(fd, interest)),
+        WatchAttempt::NotNeeded => return FdWait::Ready,
+        WatchAttempt::Refused => within(frame, deadline, ask_repeatedly(fd, interest)),
     };
     match waited {
         Ok(Some(Ok(()))) => FdWait::Ready,
@@ -201,21 +131,18 @@ fn within<T>(
     deadline: Option<Instant>,
     future: impl Future<Output = T>,
 ) -> Result<Option<T>, Interrupted> {
-    let Some(deadline) = deadline else { return try_wait_in(frame, future).map(Some) };
+    let Some(deadline) = deadline else { return frame.try_wait(pin!(future)).map(Some) };
     let mut future = pin!(future);
     let mut sleep = pin!(sleep_until(deadline));
-    try_wait_in(
-        frame,
-        std::future::poll_fn(|task| {
-            if let Poll::Ready(output) = future.as_mut().poll(task) {
-                return Poll::Ready(Some(output));
-            }
-            sleep.as_mut().poll(task).map(|()| None)
-        }),
-    )
+    frame.try_wait(pin!(std::future::poll_fn(|task| {
+        if let Poll::Ready(output) = future.as_mut().poll(task) {
+            return Poll::Ready(Some(output));
+        }
+        sleep.as_mut().poll(task).map(|()| None)
+    })))
 }
 
-enum Registration {
+enum WatchAttempt {
     Waits(Registered<OwnedFd>),
     /// The descriptor is always ready.
     NotNeeded,
@@ -223,19 +150,19 @@ enum Registration {
     Refused,
 }
 
-fn register(shared: &Arc<Shared>, fd: BorrowedFd<'_>, interest: Interest) -> Registration {
+fn register(shared: &Arc<Shared>, fd: BorrowedFd<'_>, interest: Interest) -> WatchAttempt {
     let watched = match interest {
-        Interest::Read => Watched::READ,
-        Interest::Write => Watched::WRITE,
+        Interest::Read => EventMask::READ,
+        Interest::Write => EventMask::WRITE,
     };
     let registered = rustix::io::fcntl_dupfd_cloexec(fd, 0)
         .map_err(io::Error::from)
         .and_then(|own| Registered::for_one_wait(Arc::clone(shared), own, watched));
     match registered {
-        Ok(registered) => Registration::Waits(registered),
+        Ok(registered) => WatchAttempt::Waits(registered),
         Err(error) => match Errno::from_io_error(&error) {
-            Some(Errno::PERM | Errno::BADF) => Registration::NotNeeded,
-            _ => Registration::Refused,
+            Some(Errno::PERM | Errno::BADF) => WatchAttempt::NotNeeded,
+            _ => WatchAttempt::Refused,
         },
     }
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::Pid;
-use crate::coroutine::supply::StuckCoroutine;
 use crate::mailbox::bounded::MailboxSnapshot;
 use crate::process::slot::Slot;
 use crate::process::state::{ProcessState, Seen};
+use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::Stats;

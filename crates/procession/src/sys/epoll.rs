@@ -37,9 +37,9 @@ const BELL: u64 = u64::MAX;
 
 /// The changes of a descriptor that are events. Errors and hang-ups always are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Interest(epoll::EventFlags);
+pub(crate) struct EventMask(epoll::EventFlags);
 
-impl Interest {
+impl EventMask {
     pub(crate) const READ: Self =
         Self(epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::PRI));
     pub(crate) const WRITE: Self = Self(epoll::EventFlags::OUT);
@@ -75,9 +75,9 @@ impl Kernel {
         &self,
         descriptor: BorrowedFd<'_>,
         token: DescriptorToken,
-        interest: Interest,
+        mask: EventMask,
     ) -> io::Result<()> {
-        let flags = interest.0 | epoll::EventFlags::ET;
+        let flags = mask.0 | epoll::EventFlags::ET;
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token.raw()), flags)?)
     }
 

@@ -31,7 +31,7 @@ const NEIGHBOURS: &[&[&str]] =
 /// only the public face imports `http`, `supervisor` or `pool`.
 const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
-    ("coroutine", "mailbox spawn process relations scheduler sys time variance"),
+    ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
     ("http", "net process scheduler spawn sync sys time"),
     ("io", "process scheduler sys"),
     ("machine", "mailbox process relations scheduler sys time util variance"),
@@ -279,6 +279,7 @@ const ISLANDS: &[&str] = &[
     "coroutine",
     "coroutine::blocking",
     "coroutine::body",
+    "coroutine::foreign",
     "coroutine::frame",
     "coroutine::migratable",
     "pool::scope",

@@ -21,7 +21,7 @@ fn pair() -> (UnixStream, UnixStream) {
 }
 
 /// A frame as of C: to unwind it aborts the program.
-extern "C" fn below_c(call: &mut dyn FnMut()) {
+extern "C" fn below_c<F: FnMut()>(call: &mut F) {
     call();
 }
 
