@@ -2,14 +2,19 @@
 
 use std::ffi::c_int;
 
+fn place() -> *mut c_int {
+    // SAFETY: it has no preconditions.
+    unsafe { libc::__errno_location() }
+}
+
 pub(crate) fn get() -> c_int {
     // SAFETY: the address is that of the thread's own number.
-    unsafe { *libc::__errno_location() }
+    unsafe { place().read() }
 }
 
 pub(crate) fn set(number: c_int) {
     // SAFETY: as in `get`.
-    unsafe { *libc::__errno_location() = number };
+    unsafe { place().write(number) }
 }
 
 /// Sets the number, and returns what a failed call returns.

@@ -117,6 +117,7 @@ real! {
     fn getaddrinfo(node: *const c_char, service: *const c_char, hints: *const addrinfo, found: *mut *mut addrinfo) -> c_int;
     fn gethostbyname_r(name: *const c_char, found: *mut hostent, buffer: *mut c_char, count: size_t, result: *mut *mut hostent, error: *mut c_int) -> c_int;
     fn gethostbyname2_r(name: *const c_char, family: c_int, found: *mut hostent, buffer: *mut c_char, count: size_t, result: *mut *mut hostent, error: *mut c_int) -> c_int;
+    #[expect(clippy::too_many_arguments, reason = "the C library's function has them")]
     fn gethostbyaddr_r(address: *const c_void, length: socklen_t, family: c_int, found: *mut hostent, buffer: *mut c_char, count: size_t, result: *mut *mut hostent, error: *mut c_int) -> c_int;
     fn gethostbyname(name: *const c_char) -> *mut hostent;
     fn gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent;

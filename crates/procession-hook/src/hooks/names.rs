@@ -100,8 +100,10 @@ fn look_up(question: impl FnOnce(Room) -> c_int) -> *mut hostent {
     let buffer = unsafe { (&raw mut (*host).buffer).cast::<c_char>() };
     let room = (found, buffer, 16 * 1024, &raw mut result, &raw mut error);
     on_helper(|| question(room));
+    // SAFETY: it has no preconditions.
+    let place = unsafe { __h_errno_location() };
     // SAFETY: it is this thread's own.
-    unsafe { *__h_errno_location() = error };
+    unsafe { place.write(error) };
     result
 }
 

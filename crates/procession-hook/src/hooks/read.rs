@@ -184,7 +184,9 @@ unsafe extern "C" fn recvmmsg(
     let mut received = 0;
     while received < count {
         // SAFETY: by the caller; the number is less than `count`.
-        let message = unsafe { &mut *messages.add(received as usize) };
+        let message = unsafe { messages.add(received as usize) };
+        // SAFETY: by the caller.
+        let message = unsafe { &mut *message };
         // Only the first may wait, if one is enough.
         let at_once = if received > 0 && flags & MSG_WAITFORONE != 0 { MSG_DONTWAIT } else { 0 };
         let flags = flags & !MSG_WAITFORONE | at_once;

@@ -219,7 +219,9 @@ unsafe extern "C" fn sendmmsg(
     }
     for sent in 0..count.min(libc::UIO_MAXIOV as c_uint) {
         // SAFETY: by the caller; the number is less than `count`.
-        let message = unsafe { &mut *messages.add(sent as usize) };
+        let message = unsafe { messages.add(sent as usize) };
+        // SAFETY: by the caller.
+        let message = unsafe { &mut *message };
         // SAFETY: by the caller.
         let length = unsafe { sendmsg(fd, &raw const message.msg_hdr, flags) };
         if length < 0 {

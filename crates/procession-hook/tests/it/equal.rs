@@ -8,8 +8,8 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::{
-    Answer, Ends, coroutine, flags, limit_waits, one_thread, pipe, poll, read, recv, send,
-    set_nonblocking, sockets, tcp, write,
+    Answer, Ends, coroutine, errno, flags, foreign_thread, limit_waits, one_thread, pipe, poll,
+    read, recv, send, set_nonblocking, sockets, tcp, write,
 };
 
 /// One call, or what another thread does while it waits.
@@ -111,7 +111,7 @@ fn run(kind: u8, steps: &[Step], later: &Sender<(c_int, Vec<u8>)>) -> Log {
     for step in steps {
         // A success leaves the number as it was.
         // SAFETY: it is this thread's own.
-        unsafe { *libc::__errno_location() = 77 };
+        unsafe { errno().write(77) };
         let (answer, bytes) = match step {
             Step::Read(size) => read(fd, *size),
             Step::Recv(size, flags) => recv(fd, *size, *flags),
@@ -160,7 +160,7 @@ fn run(kind: u8, steps: &[Step], later: &Sender<(c_int, Vec<u8>)>) -> Log {
             }
         };
         // SAFETY: it is this thread's own.
-        let number = unsafe { *libc::__errno_location() };
+        let number = unsafe { errno().read() };
         log.push((answer, bytes, number));
         log.push(((i64::from(flags(fd)), 0), Vec::new(), 0));
     }
@@ -170,7 +170,7 @@ fn run(kind: u8, steps: &[Step], later: &Sender<(c_int, Vec<u8>)>) -> Log {
 #[test]
 fn scripts_have_the_same_results_in_and_out_of_coroutines() {
     let (later, comes) = channel::<(c_int, Vec<u8>)>();
-    let other_end = std::thread::spawn(move || {
+    let other_end = foreign_thread(move || {
         for (fd, bytes) in comes {
             send(fd, &bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
         }

@@ -34,6 +34,20 @@ fn coroutine<T: Outcome + Send + 'static>(
     scheduler.spawn_coroutine(move |_: Context<()>| function()).expect("coroutines are enabled")
 }
 
+/// The place of the calling thread's error number.
+fn errno() -> *mut c_int {
+    // SAFETY: it has no preconditions.
+    unsafe { libc::__errno_location() }
+}
+
+/// Starts a thread that the runtime does not know.
+#[expect(clippy::disallowed_methods, reason = "as a library in C starts it")]
+fn foreign_thread<R: Send + 'static>(
+    function: impl FnOnce() -> R + Send + 'static,
+) -> std::thread::JoinHandle<R> {
+    std::thread::spawn(function)
+}
+
 fn soon<T>(from: &Receiver<T>) -> T {
     from.recv_timeout(Duration::from_secs(60)).expect("it comes")
 }
@@ -98,8 +112,10 @@ fn pipe() -> Ends {
 
 fn own([one, other]: [c_int; 2]) -> Ends {
     use std::os::fd::FromRawFd;
-    // SAFETY: they were just opened, and nothing else has them.
-    unsafe { (OwnedFd::from_raw_fd(one), OwnedFd::from_raw_fd(other)) }
+    // SAFETY: it was just opened, and nothing else has it.
+    let one = unsafe { OwnedFd::from_raw_fd(one) };
+    // SAFETY: as above.
+    (one, unsafe { OwnedFd::from_raw_fd(other) })
 }
 
 fn tcp() -> Ends {

@@ -10,8 +10,8 @@ use procession::time::Instant;
 use procession::{Scheduler, yield_now};
 
 use super::{
-    Ends, answer, coroutine, flags, one_thread, pipe, poll, read, recv, send, set_nonblocking,
-    several_threads, sockets, soon, tcp, told, write,
+    Ends, answer, coroutine, flags, foreign_thread, one_thread, pipe, poll, read, recv, send,
+    set_nonblocking, several_threads, sockets, soon, tcp, told, write,
 };
 
 /// Runs `waits` in a coroutine, and `wakes` in another process of the same thread, which begins
@@ -87,7 +87,7 @@ fn a_write_that_finds_no_room_writes_all_in_the_end() {
             move || (write(from.as_raw_fd(), &vec![7; size]), from),
             move || {
                 // On a thread of its own, so that the writer goes on meanwhile.
-                std::thread::spawn(move || {
+                foreign_thread(move || {
                     let mut total = 0;
                     while total < size {
                         let ((count, _), bytes) = read(to.as_raw_fd(), 100_000);
@@ -203,10 +203,12 @@ fn sleeps_are_sleeps_of_the_coroutine() {
                 let time = libc::timespec { tv_sec: 0, tv_nsec: 20_000_000 };
                 let begun = Instant::now();
                 let none = std::ptr::null_mut();
-                // SAFETY: the time is there.
                 let slept = match number % 3 {
+                    // SAFETY: the time is there.
                     0 => unsafe { libc::nanosleep(&raw const time, none) },
+                    // SAFETY: it has no preconditions.
                     1 => unsafe { libc::usleep(20_000) },
+                    // SAFETY: the time is there.
                     _ => unsafe {
                         libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &raw const time, none)
                     },
@@ -304,7 +306,9 @@ fn names_are_looked_up_beside_the_worker() {
                 let host = unsafe { gethostbyname(text.as_ptr()) };
                 procession::coroutine::sleep(Duration::from_millis(5));
                 // SAFETY: the answer is the coroutine's own.
-                let address = unsafe { *(*host).h_addr_list };
+                let list = unsafe { (*host).h_addr_list };
+                // SAFETY: the list has an address.
+                let address = unsafe { *list };
                 // SAFETY: it has four bytes.
                 unsafe { *address.cast::<[u8; 4]>() }
             })
