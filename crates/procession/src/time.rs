@@ -8,7 +8,7 @@ pub(crate) mod timers;
 
 use std::error::Error;
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::{Future, IntoFuture, poll_fn};
 use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
 use std::pin::Pin as StdPin;
@@ -26,7 +26,7 @@ use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::armed::{Armed, TimerPlace};
 use crate::time::timers::Timers;
-use crate::util::cost::{self, Access, Line, Operation};
+use crate::util::cost::{self, Access, Operation, SharedLine};
 use crate::util::exclusive::Exclusive;
 
 use self::last_try::LastTry;
@@ -126,7 +126,7 @@ impl<T> Error for TimerLimit<T> {}
 impl TimerPlace {
     fn meter_timers(self) {
         if let Self::Seat(seat) = self {
-            cost::touch(Line::Timers(seat.0), Access::Lock);
+            cost::touch(SharedLine::Timers(seat.0), Access::Lock);
         }
     }
 
@@ -622,7 +622,13 @@ impl Interval {
     /// # Cancellation
     /// If the future is dropped before it is complete, no tick is lost.
     pub async fn tick(&mut self) -> Instant {
-        self.sleep.as_mut().await;
+        poll_fn(|task| self.poll_tick(task)).await
+    }
+
+    pub(crate) fn poll_tick(&mut self, task: &mut TaskContext<'_>) -> Poll<Instant> {
+        if self.sleep.as_mut().poll(task).is_pending() {
+            return Poll::Pending;
+        }
         let due = self.sleep.deadline();
         let now = Instant::now();
         let next = match self.missed {
@@ -634,7 +640,7 @@ impl Interval {
             }
         };
         self.sleep.as_mut().reset(Instant(next));
-        due
+        Poll::Ready(due)
     }
 }
 

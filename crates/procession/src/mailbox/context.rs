@@ -62,6 +62,9 @@ pub struct Context<M: Send + 'static> {
     aside: Option<Box<Exclusive<Aside<M>>>>,
 }
 
+// No pointer refers into the context.
+impl<M: Send + 'static> Unpin for Context<M> {}
+
 impl<M: Send + 'static> Context<M> {
     pub(crate) fn new(slot: TypedPin<M>) -> Self {
         Self { slot, taken: Batch::new(), aside: None }
@@ -110,6 +113,15 @@ impl<M: Send + 'static> Context<M> {
     /// If the future is dropped before it is complete, it has taken no message.
     pub fn recv(&mut self) -> Recv<'_, M> {
         Recv { context: self, waits: false }
+    }
+
+    /// Polls like [`recv`](Self::recv). While it is pending, the mailbox stays armed.
+    #[cfg(feature = "stream")]
+    pub(crate) fn poll_recv(&mut self, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
+        let mut recv = self.recv();
+        let polled = StdPin::new(&mut recv).poll(task);
+        recv.waits = false;
+        polled
     }
 
     /// Receives the next message if it comes within `timeout`.

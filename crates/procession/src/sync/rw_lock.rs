@@ -1,4 +1,4 @@
-//! Locks: a value behind the permits of a semaphore.
+//! A reader-writer lock: a value behind the permits of a semaphore.
 //!
 //! ## Invariants
 //! - `[exclusive]` A guard that can write holds all permits of its lock. A guard that only reads
@@ -6,154 +6,17 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession_sync::cell::UnsafeCell;
 
-use super::Acquire;
-use super::batch_semaphore::BatchSemaphore;
-use crate::time;
+use crate::sync::batch_semaphore::BatchSemaphore;
+use crate::sync::semaphore::Acquire;
+use crate::time::{self, Elapsed};
 
 /// Maximum number of readers at a time, which is more than there can be processes.
 const READERS_MAX: usize = usize::MAX >> 3;
-
-/// A value that one process at a time may use.
-///
-/// The guard may be held across an `.await`. If the value is plain data and every critical section
-/// is short, the [`Mutex`](std::sync::Mutex) of std is cheaper. Waiters get the lock in the order
-/// in which they came. A panic does not poison the lock.
-///
-/// ```
-/// use std::sync::Arc;
-/// use procession::sync::Mutex;
-///
-/// procession::run(async {
-///     let sum = Arc::new(Mutex::new(0));
-///     let adders: Vec<_> = (1..=10)
-///         .map(|n| {
-///             let sum = sum.clone();
-///             procession::spawn(async move {
-///                 let mut sum = sum.lock().await;
-///                 // Other processes run here, and wait for the lock.
-///                 procession::yield_now().await;
-///                 *sum += n;
-///             })
-///         })
-///         .collect();
-///     for adder in adders {
-///         adder.await?;
-///     }
-///     assert_eq!(*sum.lock().await, 55);
-///     Ok::<(), procession::Exit>(())
-/// })?;
-/// # Ok::<(), procession::Exit>(())
-/// ```
-pub struct Mutex<T: ?Sized> {
-    semaphore: BatchSemaphore,
-    value: UnsafeCell<T>,
-}
-
-// SAFETY: [exclusive] one guard at a time reaches the value, on whichever thread, and `T` is
-// `Send`.
-unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
-// SAFETY: as above.
-unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
-
-impl<T> Mutex<T> {
-    /// Creates an unlocked mutex.
-    pub fn new(value: T) -> Self {
-        Self { semaphore: BatchSemaphore::new(1), value: UnsafeCell::new(value) }
-    }
-
-    /// Returns the value.
-    pub fn into_inner(self) -> T {
-        self.value.into_inner()
-    }
-}
-
-impl<T: ?Sized> Mutex<T> {
-    /// Locks the mutex, and waits while it is locked.
-    ///
-    /// A process that locks a mutex twice waits forever.
-    ///
-    /// # Cancellation
-    /// If the future is dropped before it completes, it has not locked the mutex, and the next
-    /// waiter gets its turn.
-    pub async fn lock(&self) -> MutexGuard<'_, T> {
-        Acquire::new(&self.semaphore, 1).await;
-        MutexGuard(self)
-    }
-
-    /// Locks the mutex without waiting. Returns `None` if it is locked or others wait for it.
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        crate::scheduler::budget::spend();
-        self.semaphore.try_acquire(1).then(|| MutexGuard(self))
-    }
-
-    /// Like [`lock`](Self::lock), but waits for at most `timeout`.
-    ///
-    /// # Errors
-    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
-    pub async fn lock_timeout(
-        &self,
-        timeout: Duration,
-    ) -> Result<MutexGuard<'_, T>, crate::time::Elapsed> {
-        time::timeout(timeout, self.lock()).await
-    }
-
-    /// Returns the value without locking, since `&mut` proves that no guard exists.
-    pub fn get_mut(&mut self) -> &mut T {
-        // SAFETY: [exclusive] `&mut self` proves that no guard exists.
-        self.value.with_mut(|value| unsafe { &mut *value })
-    }
-}
-
-impl<T: ?Sized> fmt::Debug for Mutex<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mutex(..)")
-    }
-}
-
-/// Access to the value of a [`Mutex`]. Dropping the guard unlocks the mutex.
-#[must_use = "dropping the guard unlocks"]
-pub struct MutexGuard<'a, T: ?Sized>(&'a Mutex<T>);
-
-// SAFETY: a shared guard gives only `&T`.
-unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
-
-impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    pub(super) fn mutex(&self) -> &'a Mutex<T> {
-        self.0
-    }
-}
-
-impl<T: ?Sized> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        // SAFETY: [exclusive] this guard holds the only permit.
-        self.0.value.with(|value| unsafe { &*value })
-    }
-}
-
-impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: [exclusive] this guard holds the only permit.
-        self.0.value.with_mut(|value| unsafe { &mut *value })
-    }
-}
-
-impl<T: ?Sized> Drop for MutexGuard<'_, T> {
-    fn drop(&mut self) {
-        self.0.semaphore.release(1).wake();
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
 
 /// A value that many processes may read at the same time, or one process may write.
 ///
@@ -234,6 +97,60 @@ impl<T: ?Sized> RwLock<T> {
         self.semaphore.try_acquire(READERS_MAX).then(|| RwLockWriteGuard(self))
     }
 
+    /// Like [`read`](Self::read), but waits for at most `timeout`.
+    ///
+    /// # Errors
+    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
+    pub async fn read_timeout(&self, timeout: Duration) -> Result<RwLockReadGuard<'_, T>, Elapsed> {
+        time::timeout(timeout, self.read()).await
+    }
+
+    /// Like [`write`](Self::write), but waits for at most `timeout`.
+    ///
+    /// # Errors
+    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
+    pub async fn write_timeout(
+        &self,
+        timeout: Duration,
+    ) -> Result<RwLockWriteGuard<'_, T>, Elapsed> {
+        time::timeout(timeout, self.write()).await
+    }
+
+    /// Locks for reading like [`read`](Self::read), and returns a guard that keeps the lock alive.
+    ///
+    /// # Cancellation
+    /// See [`read`](Self::read).
+    pub async fn read_owned(self: Arc<Self>) -> OwnedRwLockReadGuard<T> {
+        Acquire::new(&self.semaphore, 1).await;
+        OwnedRwLockReadGuard(self)
+    }
+
+    /// Locks for writing like [`write`](Self::write), and returns a guard that keeps the lock
+    /// alive.
+    ///
+    /// # Cancellation
+    /// See [`write`](Self::write).
+    pub async fn write_owned(self: Arc<Self>) -> OwnedRwLockWriteGuard<T> {
+        Acquire::new(&self.semaphore, READERS_MAX).await;
+        OwnedRwLockWriteGuard { lock: self, permits: READERS_MAX }
+    }
+
+    /// Locks for reading like [`try_read`](Self::try_read), and returns a guard that keeps the lock
+    /// alive.
+    pub fn try_read_owned(self: Arc<Self>) -> Option<OwnedRwLockReadGuard<T>> {
+        crate::scheduler::budget::spend();
+        self.semaphore.try_acquire(1).then(|| OwnedRwLockReadGuard(self))
+    }
+
+    /// Locks for writing like [`try_write`](Self::try_write), and returns a guard that keeps the
+    /// lock alive.
+    pub fn try_write_owned(self: Arc<Self>) -> Option<OwnedRwLockWriteGuard<T>> {
+        crate::scheduler::budget::spend();
+        self.semaphore
+            .try_acquire(READERS_MAX)
+            .then(|| OwnedRwLockWriteGuard { lock: self, permits: READERS_MAX })
+    }
+
     /// Returns the value without locking, since `&mut` proves that no guard exists.
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: [exclusive] `&mut self` proves that no guard exists.
@@ -283,6 +200,19 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     }
 }
 
+impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
+    /// Turns write access into read access, without a moment in which the lock is free. No writer
+    /// comes in between. Readers that wait are let in, up to the first writer that waits.
+    pub fn downgrade(self) -> RwLockReadGuard<'a, T> {
+        let lock = self.0;
+        // The reader takes over one of the permits of this guard.
+        std::mem::forget(self);
+        let guard = RwLockReadGuard(lock);
+        lock.semaphore.release(READERS_MAX - 1).wake();
+        guard
+    }
+}
+
 impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
     fn drop(&mut self) {
         self.0.semaphore.release(1).wake();
@@ -302,6 +232,91 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockReadGuard<'_, T> {
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockWriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// Read access to the value of an [`RwLock`], which the guard keeps alive. Made by
+/// [`RwLock::read_owned`]. Dropping the guard unlocks.
+#[must_use = "dropping the guard unlocks"]
+pub struct OwnedRwLockReadGuard<T: ?Sized>(Arc<RwLock<T>>);
+
+/// Write access to the value of an [`RwLock`], which the guard keeps alive. Made by
+/// [`RwLock::write_owned`]. Dropping the guard unlocks.
+///
+/// ```
+/// use std::sync::Arc;
+/// use procession::sync::RwLock;
+///
+/// procession::run(async {
+///     let names = Arc::new(RwLock::new(vec!["a"]));
+///     let mut writes = names.clone().write_owned().await;
+///     writes.push("b");
+///     let reads = writes.downgrade();
+///     assert_eq!((reads.len(), names.read().await.len()), (2, 2));
+///     assert!(names.try_write().is_none());
+/// });
+/// ```
+#[must_use = "dropping the guard unlocks"]
+pub struct OwnedRwLockWriteGuard<T: ?Sized> {
+    lock: Arc<RwLock<T>>,
+    /// The permits that the drop gives back: all of them, or all but one after a downgrade.
+    permits: usize,
+}
+
+impl<T: ?Sized> OwnedRwLockWriteGuard<T> {
+    /// Turns write access into read access; see [`RwLockWriteGuard::downgrade`].
+    pub fn downgrade(mut self) -> OwnedRwLockReadGuard<T> {
+        self.permits = READERS_MAX - 1;
+        OwnedRwLockReadGuard(Arc::clone(&self.lock))
+    }
+}
+
+impl<T: ?Sized> Deref for OwnedRwLockReadGuard<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: [exclusive] this guard holds a permit, so no guard writes.
+        self.0.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T: ?Sized> Deref for OwnedRwLockWriteGuard<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: [exclusive] this guard holds all permits.
+        self.lock.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T: ?Sized> DerefMut for OwnedRwLockWriteGuard<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: [exclusive] this guard holds all permits.
+        self.lock.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T: ?Sized> Drop for OwnedRwLockReadGuard<T> {
+    fn drop(&mut self) {
+        self.0.semaphore.release(1).wake();
+    }
+}
+
+impl<T: ?Sized> Drop for OwnedRwLockWriteGuard<T> {
+    fn drop(&mut self) {
+        self.lock.semaphore.release(self.permits).wake();
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedRwLockReadGuard<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedRwLockWriteGuard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
