@@ -99,7 +99,8 @@ export function makeList(container, caption, titles, { open, load }) {
   scroller.append(element("div", { role: "rowgroup" }, head), space);
   container.append(scroller);
   const lines = [];
-  let serial = 0;
+  let isLoading = false;
+  let isStale = false;
 
   function line(at) {
     while (lines.length <= at) {
@@ -114,13 +115,25 @@ export function makeList(container, caption, titles, { open, load }) {
     return lines[at];
   }
 
+  // One request at a time: the door serves few connections. What was scrolled to meanwhile comes next.
   async function update() {
-    const mine = ++serial;
+    isStale = true;
+    if (isLoading) return;
+    isLoading = true;
+    try {
+      while (isStale) {
+        isStale = false;
+        await refresh();
+      }
+    } finally {
+      isLoading = false;
+    }
+  }
+
+  async function refresh() {
     const first = Math.max(0, Math.floor(scroller.scrollTop / LINE) - 5);
     const count = Math.ceil(scroller.clientHeight / LINE) + 10;
     const part = await load(first, count);
-    // A later scroll has asked again.
-    if (mine !== serial) return;
     space.style.height = `${part.total * LINE}px`;
     scroller.setAttribute("aria-rowcount", String(part.total + 1));
     part.rows.forEach((row, at) => {
@@ -140,7 +153,7 @@ export function makeList(container, caption, titles, { open, load }) {
   scroller.addEventListener("scroll", () => {
     if (waits) return;
     waits = true;
-    requestAnimationFrame(() => { waits = false; update(); });
+    requestAnimationFrame(() => { waits = false; update().catch(() => {}); }); // The next look tells a failure.
   }, { passive: true });
   return { update };
 }
