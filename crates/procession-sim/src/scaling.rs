@@ -58,7 +58,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::Scheduler;
-use procession::sim::Line;
+use procession::sim::SharedLine;
 use procession_sync::Mutex;
 
 use self::engine::{Engine, Outcome};
@@ -320,7 +320,7 @@ pub fn compute(duration: Duration) {
 /// cache line of its own. Elsewhere, this is [`compute`].
 pub fn hold(lock: u32, duration: Duration) {
     match engine::current() {
-        Some(engine) => engine.hold(Line::Program(lock), picoseconds_of(duration)),
+        Some(engine) => engine.hold(SharedLine::Program(lock), picoseconds_of(duration)),
         None => spin(duration),
     }
 }

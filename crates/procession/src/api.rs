@@ -183,6 +183,24 @@ pub mod compat {
     pub use crate::bridge::{Compat, CompatError, compat};
 }
 
+pub mod look {
+    //! Looks at the processes of a running scheduler: which use the processor, which wait, where and
+    //! for what.
+    //!
+    //! [`Scheduler::look`](crate::Scheduler::look) answers a [`Query`] with a [`View`]. It visits
+    //! every process once and returns only the rows and groups that were asked for, so it is fit for
+    //! schedulers with millions of processes. Nothing needs to be enabled, and workers are not
+    //! stopped.
+
+    pub use crate::observe::look::detail::ProcessDetail;
+    pub use crate::observe::look::query::{GroupKey, ParseKeyError, Query, SortKey};
+    pub use crate::observe::look::view::{
+        MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View,
+    };
+    pub use crate::process::wait_reason::{WaitReason, Waiting};
+    pub use crate::relations::pid_list::PidList;
+}
+
 pub mod relay {
     //! Messages that leave their scheduler, and messages that no process receives.
     //!
@@ -208,6 +226,7 @@ pub mod snapshot {
         WaitingProcess, WorkerSnapshot,
     };
     pub use crate::process::state::ProcessState;
+    pub use crate::process::stuck::StuckCoroutine;
     pub use crate::process::wait_reason::Waiting;
     pub use crate::watchdog::state::{Stall, StallKind, StallSnapshot};
 }

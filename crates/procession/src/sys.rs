@@ -11,6 +11,11 @@ mod cycles;
 pub(crate) mod epoll;
 #[cfg_attr(
     not(feature = "sim"),
+    expect(dead_code, unreachable_pub, reason = "only a simulated system has one")
+)]
+pub(crate) mod network;
+#[cfg_attr(
+    not(feature = "sim"),
     expect(dead_code, unreachable_pub, reason = "only a simulated system uses all of it")
 )]
 pub(crate) mod os;
@@ -215,6 +220,9 @@ impl World {
 
     /// Opens what descriptors are registered with, and what reports their events.
     pub(crate) fn open_kernel(&self) -> io::Result<Kernel> {
+        if os::here().is_some_and(|os| os.fault(os::CallFault::Descriptor, 2) != 0) {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         Kernel::open()
     }
 

@@ -26,7 +26,7 @@ use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::armed::{Armed, TimerPlace};
 use crate::time::timers::Timers;
-use crate::util::cost::{self, Access, Line, Operation};
+use crate::util::cost::{self, Access, Operation, SharedLine};
 use crate::util::exclusive::Exclusive;
 
 use self::last_try::LastTry;
@@ -126,7 +126,7 @@ impl<T> Error for TimerLimit<T> {}
 impl TimerPlace {
     fn meter_timers(self) {
         if let Self::Seat(seat) = self {
-            cost::touch(Line::Timers(seat.0), Access::Lock);
+            cost::touch(SharedLine::Timers(seat.0), Access::Lock);
         }
     }
 

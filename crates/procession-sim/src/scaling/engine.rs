@@ -15,7 +15,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 use procession::sim::{
-    Access, Line, Operation, Os, SharedLocal, ThreadBody, WaitSource, bind_to_one_processor, enter,
+    Access, Operation, Os, SharedLine, SharedLocal, ThreadBody, WaitSource, bind_to_one_processor,
+    enter,
 };
 use procession_sync::thread::{self, JoinHandle};
 use procession_sync::{Condvar, Mutex, MutexGuard};
@@ -332,7 +333,7 @@ impl Engine {
     }
 
     /// Uses a line, in the order of the clocks.
-    pub(super) fn use_line(&self, line: Line, access: Access) {
+    pub(super) fn use_line(&self, line: SharedLine, access: Access) {
         let me = ME.get();
         if me == 0 {
             return;
@@ -350,7 +351,7 @@ impl Engine {
     }
 
     /// Holds a line of the program for a while.
-    pub(super) fn hold(&self, line: Line, picoseconds: u64) {
+    pub(super) fn hold(&self, line: SharedLine, picoseconds: u64) {
         self.use_line(line, Access::Lock);
         let mut state = self.state();
         let until = state.work(ME.get(), picoseconds);

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use procession::sim::{Access, Line};
+use procession::sim::{Access, SharedLine};
 
 use super::machine::{Machine, picoseconds};
 
@@ -54,7 +54,7 @@ pub(super) struct Spent {
 /// The lines of a run.
 pub(super) struct Lines {
     machine: Machine,
-    states: HashMap<Line, LineState>,
+    states: HashMap<SharedLine, LineState>,
     pub(super) spent: BTreeMap<&'static str, Spent>,
 }
 
@@ -73,7 +73,13 @@ impl Lines {
 
     /// Returns `true` if the access needs no other processor, and no other has wanted the line for
     /// a while.
-    pub(super) fn is_private(&self, line: Line, access: Access, processor: u32, now: u64) -> bool {
+    pub(super) fn is_private(
+        &self,
+        line: SharedLine,
+        access: Access,
+        processor: u32,
+        now: u64,
+    ) -> bool {
         self.states.get(&line).is_none_or(|state| {
             state.is_own(access, processor) && now > state.moved_at.saturating_add(WANTED)
         })
@@ -82,7 +88,7 @@ impl Lines {
     /// Uses a line at `now`.
     pub(super) fn touch(
         &mut self,
-        line: Line,
+        line: SharedLine,
         access: Access,
         processor: u32,
         now: u64,
@@ -130,7 +136,7 @@ impl Lines {
     }
 
     /// Keeps a line in use until then.
-    pub(super) fn keep(&mut self, line: Line, until: u64) {
+    pub(super) fn keep(&mut self, line: SharedLine, until: u64) {
         if let Some(state) = self.states.get_mut(&line) {
             state.free_at = state.free_at.max(until);
         }
@@ -168,20 +174,20 @@ impl LineState {
 }
 
 /// Returns the name of a kind of lines.
-fn kind(line: Line) -> &'static str {
+fn kind(line: SharedLine) -> &'static str {
     match line {
-        Line::Idle => "idle word",
-        Line::Global => "global queue",
-        Line::Overflow => "overflow queue",
-        Line::Slots => "free slots",
-        Line::Deque(_) => "deques",
-        Line::Woken(_) => "woken rings",
-        Line::Continued(_) => "continued rings",
-        Line::LifoSlot(_) => "LIFO slots",
-        Line::Timers(_) => "timers",
-        Line::Deadline(_) => "deadlines",
-        Line::Process(_) | Line::Birth(_) => "processes",
-        Line::Program(_) => "program",
+        SharedLine::Idle => "idle word",
+        SharedLine::Global => "global queue",
+        SharedLine::Overflow => "overflow queue",
+        SharedLine::Slots => "free slots",
+        SharedLine::Deque(_) => "deques",
+        SharedLine::Woken(_) => "woken rings",
+        SharedLine::Continued(_) => "continued rings",
+        SharedLine::LifoSlot(_) => "LIFO slots",
+        SharedLine::Timers(_) => "timers",
+        SharedLine::Deadline(_) => "deadlines",
+        SharedLine::Process(_) | SharedLine::Birth(_) => "processes",
+        SharedLine::Program(_) => "program",
         _ => "others",
     }
 }

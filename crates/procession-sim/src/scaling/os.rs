@@ -5,7 +5,8 @@ use std::sync::{Arc, Weak};
 
 use procession::Pid;
 use procession::sim::{
-    Access, Line, Meter, Operation, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource,
+    Access, Meter, Operation, Os, RunState, SharedLine, SharedLocal, Subject, ThreadBody,
+    WaitSource,
 };
 
 use super::engine::{Engine, ME, START, Status};
@@ -106,7 +107,7 @@ impl Meter for Engine {
         self.operate(operation);
     }
 
-    fn touch(&self, line: Line, access: Access) {
+    fn touch(&self, line: SharedLine, access: Access) {
         self.use_line(line, access);
     }
 }

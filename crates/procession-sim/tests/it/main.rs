@@ -5,6 +5,7 @@ mod exchange;
 mod faults;
 mod found;
 mod mutants;
+mod net;
 mod scaling;
 
 use std::time::Duration;

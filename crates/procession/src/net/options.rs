@@ -15,6 +15,7 @@ use rustix::net::{
 use super::accept::BACKLOG;
 use super::io::{Io, IoResult, Side};
 use super::resolve::Host;
+use super::simulated;
 use super::tcp::{TcpListener, TcpStream};
 use super::udp::UdpSocket;
 
@@ -120,6 +121,9 @@ impl SocketOptions {
     pub async fn listen(self, host: impl Into<Host>) -> io::Result<TcpListener> {
         let backlog = self.backlog.map_or(BACKLOG, |most| i32::try_from(most).unwrap_or(i32::MAX));
         let listening = |address: SocketAddr| {
+            if let Some(listening) = simulated::listen(address, backlog) {
+                return listening;
+            }
             let socket = self.bound(address, SocketType::STREAM, true)?;
             listen(&socket, backlog)?;
             Ok(socket)
@@ -152,7 +156,10 @@ impl SocketOptions {
     /// # Errors
     /// Returns the errors of [`UdpSocket::bind`], and the system's error if it refuses an option.
     pub async fn bind(self, host: impl Into<Host>) -> io::Result<UdpSocket> {
-        let bound = |address| self.bound(address, SocketType::DGRAM, false);
+        let bound = |address| match simulated::bind(address) {
+            Some(bound) => bound,
+            None => self.bound(address, SocketType::DGRAM, false),
+        };
         let socket = first_of(host.into().addresses().await?, bound)?;
         Io::new(StdUdpSocket::from(socket)).map(UdpSocket)
     }
@@ -196,19 +203,18 @@ impl SocketOptions {
     }
 
     async fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let socket = self.socket(address, SocketType::STREAM, false)?;
-        if let Some(local) = self.local {
-            bind(&socket, &local)?;
-        }
-        match connect(&socket, &address) {
-            // The kernel continues to connect after a signal, too.
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        // Registered only after `connect`, since the kernel reports a socket that is not connecting
-        // as closed.
-        let io = Io::new(StdTcpStream::from(socket))?;
+        let io = match simulated::connect(self.local, address) {
+            // Its events are those of the connection: it becomes writable once.
+            Some(socket) => Io::new(StdTcpStream::from(socket?))?,
+            None => self.begin_to_connect(address)?,
+        };
         let connected = |socket: &StdTcpStream| {
+            if let Some(connected) = simulated::is_connected(socket) {
+                return match connected? {
+                    true => Ok(IoResult::whole(())),
+                    false => Err(io::ErrorKind::WouldBlock.into()),
+                };
+            }
             if let Some(error) = socket.take_error()? {
                 return Err(error);
             }
@@ -221,6 +227,21 @@ impl SocketOptions {
         };
         io.run(Side::Write, connected).await?;
         Ok(TcpStream(io))
+    }
+
+    fn begin_to_connect(&self, address: SocketAddr) -> io::Result<Io<StdTcpStream>> {
+        let socket = self.socket(address, SocketType::STREAM, false)?;
+        if let Some(local) = self.local {
+            bind(&socket, &local)?;
+        }
+        match connect(&socket, &address) {
+            // The kernel continues to connect after a signal, too.
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Registered only after `connect`, since the kernel reports a socket that is not connecting
+        // as closed.
+        Io::new(StdTcpStream::from(socket))
     }
 }
 

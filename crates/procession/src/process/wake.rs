@@ -5,7 +5,7 @@ use crate::process::slot::{Ready, Slot};
 use crate::process::state::{Duty, State};
 use crate::scheduler::current;
 use crate::scheduler::current::Origin;
-use crate::util::cost::{self, Access, Line, Operation};
+use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// Wakes a process.
 #[inline]
@@ -40,7 +40,7 @@ fn bring(slot: &Slot, event: impl FnOnce(&State) -> Duty) {
     // worker can run it.
     let _stopped = slot.shared().stop_clock();
     cost::work(Operation::Wake);
-    cost::touch(Line::Process(slot.index()), Access::Exchange);
+    cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
     if event(&slot.state) == Duty::Enqueue {
         #[expect(
             unsafe_code,

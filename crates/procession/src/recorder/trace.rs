@@ -259,7 +259,13 @@ impl Scheduler {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn trace(&self, window: Duration) -> Result<Trace, TraceError> {
-        let shared = self.shared();
+        Trace::of_window(self.shared(), window)
+    }
+}
+
+impl Trace {
+    /// Blocks the thread, and records meanwhile. See [`Scheduler::trace`].
+    pub(crate) fn of_window(shared: &Shared, window: Duration) -> Result<Self, TraceError> {
         if window > WINDOW_MAX {
             return Err(TraceError::TooLong(window));
         }
@@ -267,7 +273,7 @@ impl Scheduler {
             return Err(TraceError::Off);
         }
         if shared.world.is_test() || shared.world.simulated().is_some() {
-            return Ok(self.dump());
+            return Ok(Self::of(shared));
         }
         let _section = Section::enter();
         let fine = FineWindow::begin(shared).ok_or(TraceError::Busy)?;
@@ -282,7 +288,7 @@ impl Scheduler {
             collector.collect();
         }
         drop(fine);
-        Ok(Trace { recording: collector.finish(), tracks: Vec::new() })
+        Ok(Self { recording: collector.finish(), tracks: Vec::new() })
     }
 }
 

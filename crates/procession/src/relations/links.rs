@@ -18,6 +18,7 @@ use crate::process::on_cancel::OnCancel;
 use crate::process::slot::Slot;
 use crate::relations::entries::{Entries, LinkId, Relations};
 use crate::relations::on_exit::{Left, OnExitHooks};
+use crate::relations::pid_list::PidList;
 use crate::relations::signal::{Down, ExitSignal, MonitorRef, Signal};
 use crate::scheduler::current;
 use crate::scheduler::reach::find;
@@ -193,6 +194,31 @@ pub(crate) fn name(slot: &Slot, name: &Arc<str>) -> Option<Left> {
 /// Returns the name of a process, if it has one.
 pub(crate) fn registered_name(slot: &Slot) -> Option<Arc<str>> {
     with_any(slot, |relations| relations.name.clone()).flatten()
+}
+
+/// The relations of a process, for people.
+#[derive(Default)]
+pub(crate) struct RelationsOverview {
+    pub(crate) links: PidList,
+    /// The processes that monitor this one.
+    pub(crate) monitors: PidList,
+    /// The processes that this one monitors.
+    pub(crate) monitored: PidList,
+    /// The processes in its scope.
+    pub(crate) scope: PidList,
+    pub(crate) supervisor: Option<Pid>,
+}
+
+/// Returns the relations of a process.
+pub(crate) fn overview(slot: &Slot) -> RelationsOverview {
+    with_any(slot, |relations| RelationsOverview {
+        links: PidList::of(relations.links.0.iter().map(|&(peer, _)| peer)),
+        monitors: PidList::of(relations.watchers.values().copied()),
+        monitored: PidList::of(relations.watched.values().copied()),
+        scope: PidList::of(relations.scope.iter().copied()),
+        supervisor: relations.supervisor,
+    })
+    .unwrap_or_default()
 }
 
 /// Removes the name of a process, if it is this one.

@@ -7,7 +7,7 @@ use procession_sync::atomic::fence;
 use crate::process::slot::Ready;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
-use crate::util::cost::{self, Access, Line};
+use crate::util::cost::{self, Access, SharedLine};
 
 impl Shared {
     /// Changes how many workers may run at once, and wakes some if anything is queued.
@@ -21,7 +21,7 @@ impl Shared {
     /// Wakes a worker for an entry that was just queued, unless one is searching.
     #[inline]
     pub(crate) fn announce(&self) {
-        cost::touch(Line::Idle, Access::Read);
+        cost::touch(SharedLine::Idle, Access::Read);
         if let Some(seat) = self.idle.claim_one() {
             self.wake_seat(seat);
         }
@@ -47,7 +47,7 @@ impl Shared {
     /// while a worker naps.
     #[inline]
     pub(crate) fn announce_only(&self) {
-        cost::touch(Line::Idle, Access::Read);
+        cost::touch(SharedLine::Idle, Access::Read);
         if let Some(seat) = self.idle.claim_one_unless_napping() {
             self.wake_seat(seat);
         }
@@ -57,7 +57,7 @@ impl Shared {
     /// miss a worker that parks at this moment.
     #[inline]
     pub(crate) fn announce_in_sight(&self) {
-        cost::touch(Line::Idle, Access::Read);
+        cost::touch(SharedLine::Idle, Access::Read);
         if let Some(seat) = self.idle.claim_one_in_sight() {
             self.wake_seat(seat);
         }

@@ -20,6 +20,7 @@ use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
 use crate::process::table::Table;
 use crate::recorder::state::{Recorder, WORDS_MAX};
+use crate::report::crash_report::CrashLog;
 use crate::report::exit_report::ExitReport;
 use crate::report::hooks::ReportHooks;
 use crate::report::supervisor_report::SupervisorReport;
@@ -88,6 +89,8 @@ pub struct Builder {
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) reports: ReportHooks,
+    #[cfg(feature = "observe")]
+    pub(crate) door: crate::door::settings::DoorChoice,
     pub(crate) recorder_events: usize,
     pub(crate) dump_directory: Option<PathBuf>,
     #[cfg(feature = "tokio")]
@@ -476,8 +479,8 @@ impl Builder {
     /// ([`Snapshot`](crate::observe::snapshot::Snapshot)).
     ///
     /// # Errors
-    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, or
-    /// tokio with a test clock.
+    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, tokio
+    /// with a test clock, or a door that cannot be opened.
     pub fn build(self) -> Result<Scheduler, BuildError> {
         let cpus = self.cpus.as_deref().map(allowed_cpus).transpose()?;
         let (width, max_threads) = self.threads(cpus.as_ref())?;
@@ -522,6 +525,9 @@ impl Builder {
                 dead_letters: self.dead_letters,
                 relay: self.relay,
                 reports: self.reports,
+                #[cfg(feature = "observe")]
+                door: procession_sync::Mutex::default(),
+                crashes: CrashLog::default(),
                 #[cfg(feature = "tokio")]
                 bridge,
             },
@@ -538,7 +544,10 @@ impl Builder {
         #[cfg(feature = "tokio")]
         threads.connect(&shared);
         crate::scheduler::reach::make_reachable(&shared);
-        Ok(Scheduler(Arc::new(Owner(shared))))
+        let scheduler = Scheduler(Arc::new(Owner(shared)));
+        #[cfg(feature = "observe")]
+        crate::door::open::open(scheduler.shared(), self.door).map_err(BuildError::Observe)?;
+        Ok(scheduler)
     }
 
     fn world(&self) -> World {

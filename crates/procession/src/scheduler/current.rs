@@ -33,7 +33,7 @@ use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
 use crate::scheduler::wait_cycle::RegisteredRoot;
-use crate::util::cost::{self, Access, Line, Operation};
+use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// The scheduler that the calling thread belongs to.
 pub(crate) enum Current {
@@ -446,7 +446,7 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
         let cache = shared.table().cache();
         if slots.len() >= cache {
             let mut half = slots.split_off(cache / 2);
-            cost::touch(Line::Slots, Access::Lock);
+            cost::touch(SharedLine::Slots, Access::Lock);
             half.push(slot);
             // The worker itself keeps the scheduler alive.
             drop(shared.table().return_free(&mut half, true));
@@ -586,7 +586,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
             local.push_woken(ready);
         }
         (None, None) => {
-            cost::touch(Line::Global, Access::Lock);
+            cost::touch(SharedLine::Global, Access::Lock);
             shared.queues.global.push(ready);
             shared.announce_from_outside();
         }

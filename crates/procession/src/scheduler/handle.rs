@@ -2,16 +2,22 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::machine::process::Process;
 use crate::mailbox::context::Context;
+use crate::observe::look::detail;
+use crate::observe::look::detail::ProcessDetail;
+use crate::observe::look::pass;
+use crate::observe::look::query::Query;
+use crate::observe::look::view::View;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::process::outcome::Returns;
 use crate::recorder::dump::DumpCause;
 use crate::recorder::state::WORDS_DEFAULT;
+use crate::report::crash_report::CrashReport;
 use crate::report::hooks::ReportHooks;
 use crate::scheduler::builder::{
     Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
@@ -37,6 +43,11 @@ const TERMINATION_MAX: u64 = 100_000_000;
 impl Drop for Owner {
     fn drop(&mut self) {
         let shared = &self.0;
+        #[cfg(feature = "observe")]
+        {
+            let door = shared.extensions.door.lock().take();
+            drop(door);
+        }
         shared.terminate_all(None);
         if shared.callers.drive && !shared.lifetime.has_ended() {
             // There may be no thread to end the processes. If one of them drops the handle and the
@@ -84,6 +95,8 @@ impl Scheduler {
             dead_letters: None,
             relay: None,
             reports: ReportHooks::default(),
+            #[cfg(feature = "observe")]
+            door: crate::door::settings::DoorChoice::ByVariable,
             recorder_events: WORDS_DEFAULT,
             dump_directory: None,
             #[cfg(feature = "tokio")]
@@ -299,6 +312,37 @@ impl Scheduler {
     /// Returns what all workers and processes are doing.
     pub fn snapshot(&self) -> Snapshot {
         snapshot::take(self.shared())
+    }
+
+    /// Returns the processes that `query` asks for.
+    ///
+    /// The cost grows with the number of processes, about 40 ns for each, and with the number of
+    /// rows. It needs nothing to be enabled, and does not stop the workers.
+    ///
+    /// # Blocking
+    /// Computes for as long as that takes: a million processes are 40 ms.
+    pub fn look(&self, query: &Query) -> View {
+        pass::look(self.shared(), query)
+    }
+
+    /// Returns one process in detail, or `None` if it does not exist in this scheduler.
+    pub fn detail(&self, pid: Pid) -> Option<ProcessDetail> {
+        detail::of(self.shared(), pid)
+    }
+
+    /// Returns the reports of the last 64 processes that failed, the oldest first.
+    ///
+    /// ```
+    /// use procession::{Exit, Scheduler};
+    ///
+    /// let scheduler = Scheduler::builder().on_exit(|_| {}).build()?;
+    /// let _ = scheduler.spawn(async { panic!("no disk") }).join();
+    /// let crashes = scheduler.crashes();
+    /// assert_eq!(crashes[0].exit.exit, Exit::Panicked("no disk".into()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn crashes(&self) -> Vec<Arc<CrashReport>> {
+        self.shared().extensions.crashes.all()
     }
 
     /// Returns what the watchdog has found so far. This is

@@ -8,15 +8,15 @@ use crate::scheduler::core::DEQUE;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::shared::Shared;
-use crate::util::cost::{Access, Line, is_metered, touch};
+use crate::util::cost::{Access, SharedLine, is_metered, touch};
 
 impl LocalWorker {
     /// A process is about to be pushed onto the deque.
     #[inline]
     pub(crate) fn meter_deque_push(&self) {
-        touch(Line::Deque(self.seat.0), Access::Write);
+        touch(SharedLine::Deque(self.seat.0), Access::Write);
         if is_metered() && self.core.deque.len() == DEQUE {
-            touch(Line::Overflow, Access::Lock);
+            touch(SharedLine::Overflow, Access::Lock);
         }
     }
 
@@ -24,7 +24,7 @@ impl LocalWorker {
     #[inline]
     pub(crate) fn meter_woken_push(&self) {
         if is_metered() {
-            meter_push(&self.core.woken, Line::Woken(self.seat.0), Line::Global);
+            meter_push(&self.core.woken, SharedLine::Woken(self.seat.0), SharedLine::Global);
         }
     }
 
@@ -32,7 +32,11 @@ impl LocalWorker {
     #[inline]
     pub(crate) fn meter_continued_push(&self) {
         if is_metered() {
-            meter_push(&self.core.continued, Line::Continued(self.seat.0), Line::Overflow);
+            meter_push(
+                &self.core.continued,
+                SharedLine::Continued(self.seat.0),
+                SharedLine::Overflow,
+            );
         }
     }
 
@@ -41,7 +45,7 @@ impl LocalWorker {
     pub(crate) fn meter_share(&self, behind: &Global<Ready>) {
         if is_metered() {
             let is_global = std::ptr::eq(behind, &raw const self.shared.queues.global);
-            let line = if is_global { Line::Global } else { Line::Overflow };
+            let line = if is_global { SharedLine::Global } else { SharedLine::Overflow };
             touch(line, if behind.is_empty() { Access::Read } else { Access::Lock });
         }
     }
@@ -54,10 +58,14 @@ impl Shared {
         if !is_metered() {
             return;
         }
-        touch(Line::Global, Access::Read);
-        touch(Line::Overflow, Access::Read);
+        touch(SharedLine::Global, Access::Read);
+        touch(SharedLine::Overflow, Access::Read);
         for (number, seat) in (0..).zip(self.all_seats()) {
-            for line in [Line::Deque(number), Line::Woken(number), Line::Continued(number)] {
+            for line in [
+                SharedLine::Deque(number),
+                SharedLine::Woken(number),
+                SharedLine::Continued(number),
+            ] {
                 touch(line, Access::Read);
             }
             if !seat.queues.are_empty() {
@@ -68,7 +76,7 @@ impl Shared {
 
     /// The worker is about to look at one word of each seat.
     #[inline]
-    pub(crate) fn meter_look_at_seats(&self, word: fn(u32) -> Line) {
+    pub(crate) fn meter_look_at_seats(&self, word: fn(u32) -> SharedLine) {
         if is_metered() {
             (0..).zip(self.all_seats()).for_each(|(number, _)| touch(word(number), Access::Read));
         }
@@ -77,14 +85,14 @@ impl Shared {
 
 /// The worker is about to pop from one of its queues.
 #[inline]
-pub(crate) fn meter_pop(queue: Line, is_empty: bool) {
+pub(crate) fn meter_pop(queue: SharedLine, is_empty: bool) {
     touch(queue, if is_empty { Access::Read } else { Access::Exchange });
 }
 
 /// A thief is about to look into a queue, and to claim what is there. While the meter is told,
 /// others may run, so it is told of the claim only if there is something.
 #[inline]
-pub(crate) fn meter_steal(queue: Line, is_empty: impl Fn() -> bool) {
+pub(crate) fn meter_steal(queue: SharedLine, is_empty: impl Fn() -> bool) {
     if is_metered() {
         touch(queue, Access::Read);
         if !is_empty() {
@@ -93,7 +101,11 @@ pub(crate) fn meter_steal(queue: Line, is_empty: impl Fn() -> bool) {
     }
 }
 
-fn meter_push<const CAPACITY: usize>(lane: &Lane<Ready, CAPACITY>, ring: Line, behind: Line) {
+fn meter_push<const CAPACITY: usize>(
+    lane: &Lane<Ready, CAPACITY>,
+    ring: SharedLine,
+    behind: SharedLine,
+) {
     if lane.overflows() || lane.room() == 0 {
         touch(behind, Access::Lock);
     } else {

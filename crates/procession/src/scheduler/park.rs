@@ -12,7 +12,7 @@ use crate::scheduler::local::Stay;
 use crate::scheduler::seat_id::NEVER;
 use crate::sys::epoll::Kernel;
 use crate::sys::nanoseconds;
-use crate::util::cost::{Access, Line, touch};
+use crate::util::cost::{Access, SharedLine, touch};
 
 /// The result of a thread's search for work, or of its wait.
 pub(crate) enum Parked {
@@ -49,7 +49,7 @@ impl LocalWorker {
     /// Returns the time until which to park at most because a running worker's LIFO slot is full
     /// and must be looked at again.
     fn lifo_slots_until(&self) -> u64 {
-        self.shared.meter_look_at_seats(Line::LifoSlot);
+        self.shared.meter_look_at_seats(SharedLine::LifoSlot);
         let full = self.shared.all_seats().any(|seat| !seat.next.look().is_null());
         if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
             self.parking.reset_timeout();
@@ -110,7 +110,7 @@ impl LocalWorker {
         let nap = self.nap();
         let mut napping = nap.map(|_| shared.idle.nap());
         self.tidy_up();
-        touch(Line::Idle, Access::Lock);
+        touch(SharedLine::Idle, Access::Lock);
         if shared.idle.announce(self.seat, self.search.is_on.replace(false)) {
             shared.wake_idle_waiters();
         }
@@ -121,7 +121,7 @@ impl LocalWorker {
         let not_before = self.firing.not_before();
         self.record_plain(WordKind::Park, 0);
         loop {
-            shared.meter_look_at_seats(Line::Deadline);
+            shared.meter_look_at_seats(SharedLine::Deadline);
             let deadline = shared.next_deadline();
             let now = shared.world.now();
             self.record_clock(now);
@@ -146,7 +146,7 @@ impl LocalWorker {
             if self.wait(keeps, look_again.min(retire_at)) {
                 break;
             }
-            touch(Line::Idle, Access::Lock);
+            touch(SharedLine::Idle, Access::Lock);
             if shared.idle.come(self.seat) {
                 // A waker claimed the seat.
                 self.search.is_on.set(true);
@@ -248,7 +248,7 @@ impl LocalWorker {
     /// Takes the announcement back, unless there is no permit. Returns `true` if this worker
     /// searches now.
     fn take_back(&self, force: bool) -> bool {
-        touch(Line::Idle, Access::Lock);
+        touch(SharedLine::Idle, Access::Lock);
         let searches = match self.shared.idle.take_back(self.seat, force) {
             // In the second case, the waker's token causes one spurious wake-up.
             TakenBack::Yes | TakenBack::ByWaker => true,

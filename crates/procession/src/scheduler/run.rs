@@ -20,14 +20,14 @@ use crate::report::{failure, panics};
 use crate::scheduler::current;
 use crate::scheduler::local::{BUDGET, LocalWorker};
 use crate::scheduler::shared::Shared;
-use crate::util::cost::{self, Access, Line, Operation};
+use crate::util::cost::{self, Access, Operation, SharedLine};
 
 impl LocalWorker {
     /// Runs one step of a process.
     pub(crate) fn run(&self, ready: Ready) {
         let slot = ready.slot();
         let seat = self.shared.seat(self.seat);
-        cost::touch(Line::Process(slot.index()), Access::Swap);
+        cost::touch(SharedLine::Process(slot.index()), Access::Swap);
         cost::work(Operation::Step(slot.index()));
         // Before the step begins: these wakers wake this process, which must not count as a new
         // wake-up.
@@ -68,7 +68,7 @@ impl LocalWorker {
         match step {
             Ok(Step::Waits(wait_phase)) if !self.step.yields.get() => {
                 self.step.process.set(None);
-                cost::touch(Line::Process(slot.index()), Access::Exchange);
+                cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
                 if slot.state.wait(wait_phase) == Duty::Enqueue {
                     self.push_continued(ready);
                 }
@@ -138,6 +138,7 @@ impl LocalWorker {
     /// Reports a process that fails, before anything else learns of its end.
     fn report(&self, ready: Ready, exit: &Exit) {
         let report = failure::of(ready.slot(), exit);
+        self.shared.extensions.crashes.keep(failure::kept(ready.slot(), &report));
         failure::tell(&self.shared, &report, || {
             #[cfg(feature = "tracing")]
             // SAFETY: [running] this worker took the entry.
@@ -163,8 +164,8 @@ impl LocalWorker {
 /// returns. The caller must then call `note_end`, which may run users' code, outside any step.
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
-    cost::touch(Line::Process(slot.index()), Access::Exchange);
-    cost::touch(Line::Birth(slot.index()), Access::Read);
+    cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
+    cost::touch(SharedLine::Birth(slot.index()), Access::Read);
     slot.drop_foreign_wakers();
     let counter = current::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());

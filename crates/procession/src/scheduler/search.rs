@@ -11,7 +11,7 @@ use crate::scheduler::meter::{meter_pop, meter_steal};
 use crate::scheduler::pace::NextTurn;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::worker::queue_share;
-use crate::util::cost::{self, Access, Line};
+use crate::util::cost::{self, Access, SharedLine};
 
 /// The maximum number of runs in a row from the LIFO slot while other local work waits. The number
 /// is tokio's.
@@ -70,7 +70,7 @@ impl LocalWorker {
             }
             NextTurn::Continued => self.pop_continued(),
             NextTurn::Spawned => {
-                meter_pop(Line::Deque(self.seat.0), core.deque.is_empty());
+                meter_pop(SharedLine::Deque(self.seat.0), core.deque.is_empty());
                 core.deque.pop_oldest()
             }
             NextTurn::Any => return None,
@@ -99,13 +99,13 @@ impl LocalWorker {
 
     #[inline]
     fn pop_deque(&self) -> Option<Ready> {
-        meter_pop(Line::Deque(self.seat.0), self.core.deque.is_empty());
+        meter_pop(SharedLine::Deque(self.seat.0), self.core.deque.is_empty());
         self.core.deque.pop()
     }
 
     #[inline]
     fn pop_woken(&self) -> Option<Ready> {
-        meter_pop(Line::Woken(self.seat.0), self.core.woken.is_empty());
+        meter_pop(SharedLine::Woken(self.seat.0), self.core.woken.is_empty());
         self.core.woken.pop()
     }
 
@@ -116,7 +116,7 @@ impl LocalWorker {
         if !core.bound_continued.borrow().is_empty() {
             return self.pop_continued_or_bound();
         }
-        meter_pop(Line::Continued(self.seat.0), core.continued.is_empty());
+        meter_pop(SharedLine::Continued(self.seat.0), core.continued.is_empty());
         let ready = core.continued.pop()?;
         core.rounds_taken.set(core.rounds_taken.get().wrapping_add(1));
         Some(ready)
@@ -185,7 +185,7 @@ impl LocalWorker {
 
     #[inline]
     fn take_next(&self) -> Option<Ready> {
-        cost::touch(Line::LifoSlot(self.seat.0), Access::Swap);
+        cost::touch(SharedLine::LifoSlot(self.seat.0), Access::Swap);
         Some(Ready::from_raw(self.shared.seat(self.seat).next.take()?))
     }
 
@@ -200,9 +200,9 @@ impl LocalWorker {
     /// of the rest is moved into the ring.
     fn pop_global(&self) -> Option<Ready> {
         let (core, shared) = (&self.core, &*self.shared);
-        cost::touch(Line::Global, Access::Read);
+        cost::touch(SharedLine::Global, Access::Read);
         self.pop_behind(&core.woken, &shared.queues.global).or_else(|| {
-            cost::touch(Line::Overflow, Access::Read);
+            cost::touch(SharedLine::Overflow, Access::Read);
             self.pop_behind(&core.continued, &shared.queues.overflow)
         })
     }
@@ -252,11 +252,11 @@ impl LocalWorker {
             return None;
         }
         if !self.search.is_on.get() {
-            cost::touch(Line::Idle, Access::Read);
+            cost::touch(SharedLine::Idle, Access::Read);
             if !shared.idle.start_searching() {
                 return None;
             }
-            cost::touch(Line::Idle, Access::Swap);
+            cost::touch(SharedLine::Idle, Access::Swap);
             self.search.is_on.set(true);
         }
         let stats = &shared.seat(self.seat).stats;
@@ -324,14 +324,14 @@ impl LocalWorker {
             *lost |= stolen.is_retry();
             stolen.success()
         };
-        meter_steal(Line::Woken(number), || queues.woken.is_empty());
+        meter_steal(SharedLine::Woken(number), || queues.woken.is_empty());
         let ready = taken(core.woken.steal_half(&queues.woken))
             .or_else(|| {
-                meter_steal(Line::Deque(number), || queues.deque.is_empty());
+                meter_steal(SharedLine::Deque(number), || queues.deque.is_empty());
                 taken(core.continued.steal_half(&queues.deque))
             })
             .or_else(|| {
-                meter_steal(Line::Continued(number), || queues.continued.is_empty());
+                meter_steal(SharedLine::Continued(number), || queues.continued.is_empty());
                 taken(core.continued.steal_half(&queues.continued))
             })?;
         if self.has_queued() {
@@ -345,8 +345,8 @@ impl LocalWorker {
     fn steal_late(&self, victim: SeatId) -> Option<Ready> {
         let shared = &*self.shared;
         let seat = shared.seat(victim);
-        cost::touch(Line::Deadline(victim.0), Access::Read);
-        cost::touch(Line::LifoSlot(victim.0), Access::Read);
+        cost::touch(SharedLine::Deadline(victim.0), Access::Read);
+        cost::touch(SharedLine::LifoSlot(victim.0), Access::Read);
         if self.fire(&seat.timers)
             && let Some(ready) = self.find_local()
         {

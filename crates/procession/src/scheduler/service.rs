@@ -14,7 +14,7 @@ use crate::scheduler::pace::{Look, SERVE_EVERY};
 use crate::scheduler::seat_id::SeatId;
 use crate::time::action::Action;
 use crate::time::timers::Timers;
-use crate::util::cost::Line;
+use crate::util::cost::SharedLine;
 
 /// One in `SHARE_EVERY` services with short steps takes a share of what has overflowed deques. The
 /// others take one process. Such processes are the roots of whole trees of processes, each of which
@@ -209,7 +209,7 @@ impl LocalWorker {
         let stats = &shared.seat(self.seat).stats;
         for _ in 0..count {
             let queue = &shared.seat(other).queues.continued;
-            meter_steal(Line::Continued(other.0), || queue.is_empty());
+            meter_steal(SharedLine::Continued(other.0), || queue.is_empty());
             let Some(ready) = queue.steal().success() else { return };
             stats.steals.add(1);
             shared.seat(other).stats.stolen.add_shared(1);
@@ -261,7 +261,7 @@ impl LocalWorker {
     fn fire_due_of_others(&self) -> bool {
         let shared = &*self.shared;
         let now = shared.world.now();
-        shared.meter_look_at_seats(Line::Deadline);
+        shared.meter_look_at_seats(SharedLine::Deadline);
         if shared.next_deadline() > now {
             return false;
         }

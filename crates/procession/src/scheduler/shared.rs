@@ -18,6 +18,7 @@ use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::recorder::state::Recorder;
 use crate::relations::name_table::Names;
+use crate::report::crash_report::CrashLog;
 use crate::report::hooks::ReportHooks;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
@@ -115,12 +116,17 @@ impl SharedQueues {
     }
 }
 
-/// The objects that the program passed to the builder of the scheduler.
+/// The objects that the program passed to the builder of the scheduler, and the kept reports.
 pub(crate) struct Extensions {
     pub(crate) handlers: Registry,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) reports: ReportHooks,
+    /// The door through which the scheduler is observed, while it has a handle.
+    #[cfg(feature = "observe")]
+    pub(crate) door: Mutex<Option<crate::door::opened::Opened>>,
+    /// The last reports of failed processes.
+    pub(crate) crashes: CrashLog,
     /// The tokio runtime that provides the context for everything here, if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) bridge: Option<Arc<crate::bridge::runtime::Bridge>>,

@@ -148,7 +148,7 @@ use crate::scheduler::park::Parked;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::sys::{LentThread, World, yield_thread};
-use crate::util::cost::{self, Access, Line, Operation};
+use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// A worker passes new coroutines to another if it has more than twice as many as the other, plus
 /// this number. An arbitrary choice: small enough not to matter, and larger than the usual
@@ -261,7 +261,7 @@ impl LocalWorker {
             self.unannounced.set(false);
             return self.shared.announce();
         }
-        cost::touch(Line::LifoSlot(self.seat.0), Access::Swap);
+        cost::touch(SharedLine::LifoSlot(self.seat.0), Access::Swap);
         if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
             let before = Ready::from_raw(before);
             self.record_wake(before.slot());
@@ -439,7 +439,7 @@ impl LocalWorker {
     #[inline]
     pub(crate) fn stop_searching(&self) {
         if self.search.is_on.take() {
-            cost::touch(Line::Idle, Access::Swap);
+            cost::touch(SharedLine::Idle, Access::Swap);
             if self.shared.idle.stop_searching() {
                 self.shared.announce();
             }
@@ -576,7 +576,7 @@ impl Core {
         let mut slots = self.slots.borrow_mut();
         if slots.is_empty() {
             let batch = (shared.table().cache() / 2).max(1);
-            cost::touch(Line::Slots, Access::Lock);
+            cost::touch(SharedLine::Slots, Access::Lock);
             shared.table().take_free(shared, batch, &mut slots);
         }
         let slot = slots.pop()?;

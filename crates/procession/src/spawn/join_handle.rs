@@ -19,7 +19,7 @@ use crate::scheduler::current;
 use crate::scheduler::settle::SettledReports;
 use crate::scheduler::shared::Shared;
 use crate::time;
-use crate::util::cost::{self, Access, Line, Operation};
+use crate::util::cost::{self, Access, Operation, SharedLine};
 use crate::variance::Typed;
 use crate::{Exit, Pid};
 
@@ -178,8 +178,8 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
             return Poll::Ready(Err(Exit::Refused));
         };
         cost::work(Operation::Join);
-        cost::touch(Line::Process(owner.slot().index()), Access::Exchange);
-        cost::touch(Line::Birth(owner.slot().index()), Access::Write);
+        cost::touch(SharedLine::Process(owner.slot().index()), Access::Exchange);
+        cost::touch(SharedLine::Birth(owner.slot().index()), Access::Write);
         if !owner.slot().state.see().is_complete() && !owner.leave_waiter(task.waker()) {
             current::note_waiting(Waiting::PROCESS);
             return Poll::Pending;

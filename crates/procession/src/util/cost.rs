@@ -35,7 +35,7 @@ pub enum Operation {
 /// another. Numbers are those of seats, or of the slots of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Line {
+pub enum SharedLine {
     /// The idle word, and the seats behind its lock.
     Idle,
     /// The global queue.
@@ -86,7 +86,7 @@ pub trait Meter: Send + Sync {
     fn work(&self, operation: Operation);
 
     /// The calling thread is about to use a line.
-    fn touch(&self, line: Line, access: Access);
+    fn touch(&self, line: SharedLine, access: Access);
 }
 
 #[cfg(feature = "sim")]
@@ -97,7 +97,7 @@ mod metered {
     use std::cell::{Cell, RefCell};
     use std::sync::Arc;
 
-    use super::{Access, Line, Meter, Operation};
+    use super::{Access, Meter, Operation, SharedLine};
 
     thread_local! {
         static IS_METERED: Cell<bool> = const { Cell::new(false) };
@@ -123,7 +123,7 @@ mod metered {
     }
 
     #[inline(always)]
-    pub(crate) fn touch(line: Line, access: Access) {
+    pub(crate) fn touch(line: SharedLine, access: Access) {
         if is_metered() {
             with_meter(|meter| meter.touch(line, access));
         }
@@ -155,4 +155,4 @@ pub(crate) fn work(_: Operation) {}
 /// Tells the meter of the calling thread, if it has one, of an access that is about to happen.
 #[cfg(not(feature = "sim"))]
 #[inline(always)]
-pub(crate) fn touch(_: Line, _: Access) {}
+pub(crate) fn touch(_: SharedLine, _: Access) {}

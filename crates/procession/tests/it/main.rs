@@ -19,6 +19,8 @@ mod cancel;
 mod channels;
 mod contracts;
 mod coroutines;
+#[cfg(feature = "observe")]
+mod door;
 mod ends;
 mod fairness;
 mod here;

@@ -12,7 +12,7 @@ use crate::process::unwind::drop_guarded;
 use crate::relations::links;
 use crate::relations::signal::Signal;
 use crate::scheduler::current;
-use crate::util::cost::{self, Access, Line, Operation};
+use crate::util::cost::{self, Access, Operation, SharedLine};
 
 impl<M: Send + 'static> Context<M> {
     #[cold]
@@ -143,7 +143,7 @@ impl<M: Send + 'static> Context<M> {
     /// has been terminated.
     #[inline]
     pub(super) fn take_batch(&self, queue: &EventQueue<M, System>) -> Option<Batch<M, System>> {
-        cost::touch(Line::Process(self.slot.index()), Access::Swap);
+        cost::touch(SharedLine::Process(self.slot.index()), Access::Swap);
         let (more, terminated) = self.slot.state.take_for_step(|| queue.take());
         if more.len() == 0 {
             return None;
