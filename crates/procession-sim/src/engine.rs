@@ -11,6 +11,7 @@
 //! There the engine asks each scheduler for a broken law. A lost wake-up costs only time in most
 //! cases, since some thread comes to the work later, so the end of the run would be too late.
 
+mod bounds;
 mod os;
 mod quiet;
 mod setup;
@@ -19,6 +20,7 @@ mod threads;
 mod turn;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -31,6 +33,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::thread::JoinHandle;
 use procession_sync::{Condvar, Mutex, MutexGuard};
 
+use self::bounds::Bounds;
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
 use self::threads::Leftover;
@@ -116,6 +119,8 @@ struct Virtual {
     source: Option<Arc<dyn WaitSource>>,
     /// Processor time in nanoseconds.
     used: u64,
+    /// When the thread passed its turn on although it could run. `None` while it runs, or waits.
+    left_at: Option<u64>,
     turn: Arc<Turn>,
     handle: Option<JoinHandle<()>>,
     /// A thread that ended when it passed the turn to this one.
@@ -140,6 +145,11 @@ struct State {
     panicking: Vec<Pid>,
     panics_fail: bool,
     story: Story,
+    bounds: Bounds,
+    /// The time at which the running thread passed its last point.
+    point_at: u64,
+    /// The monitors that have told of an end.
+    told: BTreeSet<u64>,
 }
 
 /// The simulated system of one run.
@@ -196,6 +206,9 @@ impl Engine {
                 panicking: Vec::new(),
                 panics_fail,
                 story,
+                bounds: Bounds::default(),
+                point_at: START,
+                told: BTreeSet::new(),
             }),
             panics: Mutex::new(Vec::new()),
             setup,
@@ -232,6 +245,9 @@ impl Engine {
                 state = self.state();
             }
             state.poll_sources(self.time());
+            let length = self.time() - state.point_at;
+            state.bounds.note_step(length);
+            state.point_at = self.time();
             let ready = state.ready(me, why, self.time());
             if !ready.is_empty() {
                 return self.switch(state, me, why, &ready);
@@ -266,6 +282,15 @@ impl Engine {
             });
         }
         state.in_a_row = if next == me { state.in_a_row + 1 } else { 0 };
+        let now = self.time();
+        if next != me {
+            if let Some(since) = state.threads[next].ready_since() {
+                state.bounds.note_delay(now.saturating_sub(since));
+            }
+            state.threads[me].left_at = (state.threads[me].status == Status::Ready).then_some(now);
+            state.threads[next].left_at = None;
+        }
+        state.point_at = now;
         state.threads[next].status = Status::Ready;
         state.story.running = Some(next);
         let hash = self.time();
@@ -344,7 +369,10 @@ impl Engine {
         }
         let now = self.time();
         let until = now.saturating_add(for_ns);
-        self.state().threads[me as usize - 1].status = Status::Held { until, since: now, how };
+        let mut state = self.state();
+        state.threads[me as usize - 1].status = Status::Held { until, since: now, how };
+        state.bounds.note_step(for_ns);
+        drop(state);
         self.pass(me, Why::Wait);
         if how == Held::Computes {
             self.state().threads[me as usize - 1].used += for_ns;

@@ -140,7 +140,7 @@ pub use api::*;
 #[doc(hidden)]
 pub mod sim {
     pub use crate::sys::os::{
-        EnteredSystem, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource, enter,
+        Demand, EnteredSystem, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource, enter,
     };
 
     /// Binds the calling thread to the processor that it runs on. Threads that it starts from now

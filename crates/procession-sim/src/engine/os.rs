@@ -11,6 +11,7 @@ use super::{
     BUDGET_MAX, DELAYS, Engine, GRAIN, Held, ME, READ, READ_LONG, READS_MAX, Status, Why, duration,
 };
 use crate::faults::Fault;
+use crate::story::Kind;
 
 impl Os for Engine {
     fn now(&self) -> u64 {
@@ -99,6 +100,7 @@ impl Os for Engine {
                     subject.process_of(worker).map(|process| format!(" after a step of {process}"));
             }
         }
+        self.check_bounds();
         self.stall(me);
         self.pass(me, Why::Point);
         let mut state = self.state();
@@ -156,5 +158,17 @@ impl Os for Engine {
 
     fn built(&self, subject: Weak<dyn Subject>) {
         self.state().subjects.push(subject);
+    }
+
+    fn broken(&self, law: &str) {
+        self.fail(Kind::Law, law.to_owned());
+    }
+
+    fn tell(&self, monitor: u64) -> bool {
+        self.state().told.insert(monitor)
+    }
+
+    fn has_told(&self, monitor: u64) -> bool {
+        self.state().told.contains(&monitor)
     }
 }

@@ -51,6 +51,7 @@ impl Engine {
             has_token: false,
             source: None,
             used: 0,
+            left_at: Some(self.time()),
             turn,
             handle: Some(handle),
             ended: None,

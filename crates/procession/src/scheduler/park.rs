@@ -5,6 +5,8 @@ use std::sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::io::poller::Batch;
+use crate::scheduler::driver::Kept;
+use crate::scheduler::idle::mutation;
 use crate::scheduler::idle::parking::TakenBack;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::local::Stay;
@@ -103,6 +105,9 @@ impl LocalWorker {
     pub(crate) fn park(&self, stay: &Stay<'_>) -> Parked {
         let shared = &*self.shared;
         let seat = shared.seat(self.seat);
+        // In a simulated system, another thread may run between the last look of the search and the
+        // announcement, and below between `Earliest` and `Keep`.
+        shared.world.point();
         seat.stats.parks.add(1);
         let nap = self.nap();
         let mut napping = nap.map(|_| shared.idle.nap());
@@ -118,6 +123,7 @@ impl LocalWorker {
         loop {
             let deadline = shared.next_deadline();
             let due = deadline <= shared.world.now();
+            shared.world.point();
             if self.recheck(stay, due) {
                 break;
             }
@@ -131,10 +137,14 @@ impl LocalWorker {
             if due && shared.resign_keeping(self.seat) {
                 continue;
             }
-            let keeps = if due { None } else { shared.keep_time(self.seat, deadline) };
-            // A worker that relies on this driver for the deadline finds it as late as the system
-            // might have been.
-            let keeps = keeps.map(|until| until.max(not_before));
+            let kept = if due { Kept::ByAnother } else { shared.keep_time(self.seat, deadline) };
+            let keeps = match kept {
+                // A worker that relies on this driver for the deadline finds it as late as the
+                // system might have been.
+                Kept::Until(until) => Some(until.max(not_before)),
+                Kept::ByAnother | Kept::ByNudged(_) => None,
+                Kept::Again => continue,
+            };
             if self.wait(keeps, look_again.min(retire_at)) {
                 break;
             }
@@ -185,8 +195,11 @@ impl LocalWorker {
     /// `Recheck` and `TakeBack`. Returns `true` if this worker is no longer parked.
     fn recheck(&self, stay: &Stay<'_>, due: bool) -> bool {
         let has_bound = !self.shared.seat(self.seat).bound.is_empty() || self.has_bound();
+        let has_bound = has_bound && mutation::BUILT != mutation::BOUND_WITHOUT_RECHECK;
         let must_run = has_bound || self.is_over(stay);
-        (due || self.shared.has_queued() || must_run) && self.take_back(must_run)
+        let has_queued =
+            self.shared.has_queued() && mutation::BUILT != mutation::PARK_WITHOUT_RECHECK;
+        (due || has_queued || must_run) && self.take_back(must_run)
             || matches!(stay, Stay::Idle) && self.poll_while_parked()
     }
 

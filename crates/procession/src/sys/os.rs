@@ -92,12 +92,36 @@ pub trait Os: Send + Sync + fmt::Debug {
 
     /// A scheduler was built on a thread of this system.
     fn built(&self, subject: Weak<dyn Subject>);
+
+    /// The runtime has broken a law.
+    fn broken(&self, law: &str);
+
+    /// A process is told of an end by the monitor with this number. Returns `false` if that monitor
+    /// has told it before.
+    fn tell(&self, monitor: u64) -> bool;
+
+    /// Returns `true` if the monitor with this number has told its process of an end.
+    fn has_told(&self, monitor: u64) -> bool;
 }
 
 /// Something that a thread waits for in the kernel.
 pub trait WaitSource: Send + Sync {
     /// Returns `true` if there is an event.
     fn is_ready(&self) -> bool;
+}
+
+/// What waits for the workers of a scheduler.
+#[derive(Debug, Default)]
+pub struct Demand {
+    /// The processes that are ready, not bound to a worker and not in a step, with the number of
+    /// their steps.
+    pub ready: Vec<(Pid, u32)>,
+    /// The earliest deadline of a timer, or `u64::MAX`.
+    pub deadline: u64,
+    /// If descriptors have events, the number of polls of the kernel so far.
+    pub events: Option<u64>,
+    /// `true` if a worker can come for all this, or another one in its place.
+    pub can_be_met: bool,
 }
 
 /// A scheduler, as its simulated system looks at it. Nothing here waits.
@@ -108,6 +132,12 @@ pub trait Subject: Send + Sync {
     /// Returns the law that the scheduler breaks, if any, at a moment when all of its threads wait
     /// and none of them is about to run.
     fn broken_law(&self) -> Option<String>;
+
+    /// Returns the law that the scheduler has broken, if any, once all of its threads have ended.
+    fn broken_law_of_the_end(&self) -> Option<String>;
+
+    /// Returns what waits for the workers of the scheduler, and for nothing else.
+    fn demand(&self) -> Demand;
 
     /// Describes the process that the worker runs, or ran last if it is alive.
     fn process_of(&self, worker: u32) -> Option<String>;
