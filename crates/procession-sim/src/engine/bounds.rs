@@ -77,6 +77,8 @@ pub(super) struct Bounds {
     most_ready: u64,
     /// The number of steps that have stalled.
     stalls: u64,
+    /// How many of them stall now.
+    stalled: u64,
     /// By the number of the scheduler.
     seen: Vec<BTreeMap<Waiter, Since>>,
 }
@@ -105,7 +107,7 @@ impl Bounds {
     /// Returns how long a waiter may wait that was first seen then.
     fn limit(&self, since: Since, slack: u64) -> u64 {
         let steps = (self.most_ready + 2) * self.longest_step + MS;
-        let stalls = self.stalls - since.stalls + 1;
+        let stalls = self.stalls - since.stalls;
         2 * steps + 4 * self.longest_delay + stalls * RESCUE + slack
     }
 
@@ -121,7 +123,8 @@ impl Bounds {
             demand.ready.iter().map(|&(pid, steps)| Waiter::Process(pid, steps)).collect();
         waiters.extend((demand.deadline <= now).then_some(Waiter::Timer(demand.deadline)));
         waiters.extend(demand.events.map(Waiter::Events));
-        let first = Since { time: now, stalls: self.stalls };
+        // The steps that stall now count, too.
+        let first = Since { time: now, stalls: self.stalls - self.stalled };
         let before = std::mem::take(&mut self.seen[number]);
         let since = |waiter| before.get(waiter).copied().unwrap_or(first);
         let seen: BTreeMap<_, _> = waiters.iter().map(|waiter| (*waiter, since(waiter))).collect();
@@ -139,9 +142,9 @@ impl State {
     /// Returns `true` if the law does not hold at this moment.
     fn suspends_bounds(&self) -> bool {
         let late = [Fault::Stall, Fault::LateWake, Fault::ClockLeap];
-        let computes = |status| matches!(status, Status::Held { how: Held::Computes, .. });
-        // Only so many computing workers are replaced, and none that the system does not run.
-        let computing = self.threads.iter().filter(|thread| computes(thread.status)).count();
+        // Only so many computing workers are replaced.
+        let computes = |thread: &&Virtual| thread.stalls() == Some(Held::Computes);
+        let computing = self.threads.iter().filter(computes).count();
         self.is_over
             || self.has_faults && late.into_iter().any(|fault| self.setup.faults.contains(fault))
             || computing >= self.setup.workers
@@ -150,6 +153,8 @@ impl State {
     /// Looks at the demands of all schedulers. Returns the law that is broken, if any.
     fn broken_bound(&mut self, demands: &[Option<Demand>], now: u64) -> Option<String> {
         self.note_delays(now);
+        self.bounds.stalled =
+            self.threads.iter().filter(|thread| thread.stalls().is_some()).count() as u64;
         let slack = if self.setup.faults.contains(Fault::CoarseClock) { 2 * GRAIN } else { 0 };
         demands
             .iter()
@@ -200,6 +205,14 @@ impl Engine {
 }
 
 impl Virtual {
+    /// Returns why the thread is held up, if that is for so long that its step stalls.
+    fn stalls(&self) -> Option<Held> {
+        match self.status {
+            Status::Held { until, since, how } if until - since >= STALL => Some(how),
+            _ => None,
+        }
+    }
+
     /// Returns the time since which the thread can run, in the past or to come, unless it runs.
     pub(super) fn ready_since(&self) -> Option<u64> {
         match self.status {

@@ -12,15 +12,15 @@ use procession_sim::{Check, Sim, Strategy};
 
 use crate::counters;
 use history::{
-    affinity, bystander, chain, hand_over, jobs, mixture, monitors, order, quiet_timers, shares,
-    slow_reads,
+    affinity, bystander, chain, hand_over, jobs, mixture, monitors, one_permit, order, overtakes,
+    quiet_timers, shares, slow_reads,
 };
 use workloads::{bells, descriptor, descriptor_from_outside, sleepers, stalls, timers_of_blocked};
 
-/// Two workloads, one after the other.
+/// Three workloads, one after the other.
 async fn all(sim: Sim) {
-    for _ in 0..2 {
-        match sim.choose(0..18) {
+    for _ in 0..3 {
+        match sim.choose(0..20) {
             0 => {
                 let sum = counters(&sim, 4, 12).await;
                 sim.always("each message is counted once", sum == 48);
@@ -41,6 +41,8 @@ async fn all(sim: Sim) {
             14 => monitors(&sim).await,
             15 => order(&sim).await,
             16 => shares(&sim).await,
+            17 => overtakes(&sim).await,
+            18 => one_permit(&sim).await,
             _ => bystander(&sim).await,
         }
     }

@@ -73,7 +73,8 @@ pub(crate) mod mutation {
     pub(crate) const STEAL_WITHOUT_FENCE: u8 = 4;
     /// No thief takes the entry. No model plants this: it breaks a bound, and not the protocol.
     pub(crate) const NEVER_STOLEN: u8 = 5;
-    /// A chain of wake-ups has no end (`scheduler/search.rs`). No model plants this, either.
+    /// A chain of wake-ups has no end, and each of its steps a full budget (`scheduler/search.rs`).
+    /// No model plants this, either.
     pub(crate) const CHAIN_WITHOUT_END: u8 = 6;
 }
 

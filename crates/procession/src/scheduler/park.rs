@@ -106,7 +106,7 @@ impl LocalWorker {
         let shared = &*self.shared;
         let seat = shared.seat(self.seat);
         // In a simulated system, another thread may run between the last look of the search and the
-        // announcement, and below between `Earliest` and `Keep`.
+        // announcement, and below between `Earliest` and `Keep` or `Resign`.
         shared.world.point();
         seat.stats.parks.add(1);
         let nap = self.nap();
@@ -131,6 +131,9 @@ impl LocalWorker {
                 None => {}
                 Some(Parked::Woken) => break,
                 Some(over) => return over,
+            }
+            if due {
+                shared.world.point();
             }
             // A timer is due, but this worker has no permit. The workers that are awake come to it,
             // and when one of them parks it becomes the driver, since this one does not.

@@ -36,7 +36,8 @@ impl LocalWorker {
                 // A chain that makes no other process wait has a full budget for each step.
                 // Otherwise its processes would yield for no other process, and another worker
                 // would be woken for them: `pingpong` took twice as long on two workers.
-                self.step.inherits.set(!is_alone);
+                let is_planted = mutation::BUILT == mutation::CHAIN_WITHOUT_END;
+                self.step.inherits.set(!is_alone && !is_planted);
                 self.announce_queued();
                 return Some(next);
             }

@@ -372,3 +372,58 @@ pub(super) async fn bystander(sim: &Sim) {
     });
     hog.await.expect("it ends");
 }
+
+/// A worker fires the timer of another, which comes late, and then sets a later one itself.
+pub(super) async fn overtakes(sim: &Sim) {
+    for _ in 0..5 {
+        let sleeper = sim.spawn(procession::sleep(MILLISECOND));
+        let (own, steps, length) = (sim.clone(), sim.choose(3..7), sim.choose(1..4));
+        let other = sim.spawn(async move {
+            for _ in 0..steps {
+                own.compute(length as u32 * 150 * MICROSECOND);
+                procession::yield_now().await;
+            }
+            procession::sleep(2 * MILLISECOND).await;
+        });
+        other.await.expect("it ends");
+        sleeper.await.expect("it ends");
+    }
+}
+
+/// Computes without a point, so that no other thread runs.
+fn spin(length: Duration) {
+    let until = Instant::now() + length;
+    while Instant::now() < until {}
+}
+
+/// Two threads for one permit: one of them wakes for a deadline while the other runs.
+pub(super) async fn one_permit(sim: &Sim) {
+    let scheduler = Scheduler::builder().worker_threads(1).max_threads(3).build();
+    // The system may refuse the thread.
+    let Ok(scheduler) = scheduler else { return };
+    let sleeper = scheduler.spawn(async {
+        for _ in 0..10 {
+            procession::sleep(MILLISECOND).await;
+            procession::yield_now().await;
+            procession::yield_now().await;
+        }
+    });
+    let own = sim.clone();
+    let hog = scheduler.spawn(async move {
+        for _ in 0..10 {
+            // Meanwhile the other thread parks until the next deadline.
+            procession::blocking(|| own.block(200 * MICROSECOND));
+            let length = own.choose(1..5) as u32 * 300 * MICROSECOND;
+            if own.choose(0..2) == 0 {
+                own.compute(length);
+            } else {
+                spin(length);
+            }
+            procession::yield_now().await;
+            procession::sleep(own.choose(1..5) as u32 * 300 * MICROSECOND).await;
+        }
+    });
+    sleeper.await.expect("it ends");
+    hog.await.expect("it ends");
+    scheduler.shutdown(Duration::from_secs(60)).await;
+}
