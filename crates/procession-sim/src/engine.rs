@@ -18,9 +18,10 @@ mod setup;
 mod state;
 mod threads;
 mod turn;
+mod wait;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -36,8 +37,10 @@ use procession_sync::{Condvar, Mutex, MutexGuard};
 use self::bounds::Bounds;
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
+pub(crate) use self::threads::Enlisted;
 use self::threads::Leftover;
 use self::turn::Turn;
+pub(crate) use self::wait::{notify, wait_until};
 use crate::chance::Chance;
 use crate::faults::Fault;
 use crate::story::{Failure, Kind, Story};
@@ -150,6 +153,8 @@ struct State {
     point_at: u64,
     /// The monitors that have told of an end.
     told: BTreeSet<u64>,
+    /// The threads of the program that wait for other threads of it.
+    waiting: Vec<u32>,
 }
 
 /// The simulated system of one run.
@@ -162,7 +167,8 @@ pub(crate) struct Engine {
     /// The last panic of each kind, until a point takes note of it: the hook must not wait.
     panics: Mutex<Vec<(String, String)>>,
     setup: Setup,
-    local: Mutex<Option<SharedLocal>>,
+    /// The values that live as long as the program, by name.
+    locals: Mutex<BTreeMap<&'static str, SharedLocal>>,
     left: Mutex<Option<Leftover>>,
     stopped: Condvar,
 }
@@ -209,10 +215,11 @@ impl Engine {
                 bounds: Bounds::default(),
                 point_at: START,
                 told: BTreeSet::new(),
+                waiting: Vec::new(),
             }),
             panics: Mutex::new(Vec::new()),
             setup,
-            local: Mutex::new(None),
+            locals: Mutex::default(),
             left: Mutex::new(None),
             stopped: Condvar::new(),
         })
@@ -464,10 +471,10 @@ impl Engine {
         drop(wakers);
     }
 
-    /// Drops the value that the program keeps in its system.
-    pub(crate) fn drop_local(&self) {
-        let local = self.local.lock().take();
-        drop(local);
+    /// Drops the values that the program keeps in its system.
+    pub(crate) fn drop_locals(&self) {
+        let locals = std::mem::take(&mut *self.locals.lock());
+        drop(locals);
     }
 
     /// Returns the failure, the decisions and the story.

@@ -5,6 +5,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::observe::snapshot::{self, label};
 use crate::process::slot::{Pin, Slot};
 use crate::process::state::ProcessState;
+use crate::process::typed::COROUTINE;
 use crate::relations::links;
 use crate::scheduler::reach::find;
 use crate::scheduler::seat::Seat;
@@ -124,10 +125,13 @@ impl Subject for Shared {
             .map(|seat| (seat.running.load(Relaxed), seat.in_section.load(Relaxed)))
             .collect();
         let stalled = in_steps.iter().filter(|(_, in_section)| !in_section).count();
-        let has_relief = self.watchdog.is_running() && in_steps.len() < self.seats.len();
+        // A thread is left that could come.
+        let has_seat = in_steps.len() < self.seats.len();
         let is_waiting = |slot: &Pin| {
+            // A coroutine that has not begun may wait for a stack.
             slot.state.see().phase() == ProcessState::Ready
                 && slot.bound_to().is_none()
+                && slot.kind().name != COROUTINE
                 && !in_steps.iter().any(|&(running, _)| running == slot.index() + 1)
         };
         let kernel = self.poller.kernel().filter(|kernel| kernel.is_ready());
@@ -142,7 +146,8 @@ impl Subject for Shared {
             can_be_met: !self.lifetime.has_ended()
                 && !self.callers.drive
                 && !self.awaits_threads()
-                && (stalled < self.seats.first() as usize || has_relief),
+                && has_seat
+                && (stalled < self.seats.first() as usize || self.watchdog.is_running()),
         }
     }
 

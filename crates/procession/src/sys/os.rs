@@ -86,9 +86,9 @@ pub trait Os: Send + Sync + fmt::Debug {
     /// Returns `true` if the system has membarrier(2).
     fn has_membarrier(&self) -> bool;
 
-    /// Returns the value of this system, which the first call makes. It is dropped on a thread of
-    /// the system when its program ends.
-    fn local(&self, make: &dyn Fn() -> SharedLocal) -> SharedLocal;
+    /// Returns the value of this system that has this name, which the first call makes. It is
+    /// dropped on a thread of the system when its program ends.
+    fn local(&self, name: &'static str, make: &dyn Fn() -> SharedLocal) -> SharedLocal;
 
     /// A scheduler was built on a thread of this system.
     fn built(&self, subject: Weak<dyn Subject>);
@@ -114,7 +114,7 @@ pub trait WaitSource: Send + Sync {
 #[derive(Debug, Default)]
 pub struct Demand {
     /// The processes that are ready, not bound to a worker and not in a step, with the number of
-    /// their steps.
+    /// their steps. Coroutines are left out, since they may wait for a stack.
     pub ready: Vec<(Pid, u32)>,
     /// The earliest deadline of a timer, or `u64::MAX`.
     pub deadline: u64,
