@@ -7,14 +7,15 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::Builder;
+use procession::snapshot::Snapshot;
+use procession::{Builder, Scheduler};
 
 use crate::Sim;
 use crate::chance::{Chance, Strategy};
 use crate::engine::duration;
 use crate::explore::{Finding, explore};
 use crate::faults::Faults;
-use crate::program::{Rules, Run, Seen, block_on, run};
+use crate::program::{Inspect, Program, Rules, Run, Seen, block_on, run};
 use crate::shrink::{Shrunk, shrink};
 use crate::story::{Kind, Story};
 use crate::tape::Tape;
@@ -56,6 +57,7 @@ pub struct Check {
     panics_fail: bool,
     replay: Option<String>,
     configure: Arc<dyn Fn(Builder) -> Builder + Send + Sync>,
+    inspect: Arc<Inspect>,
 }
 
 impl fmt::Debug for Check {
@@ -104,6 +106,7 @@ impl Check {
             panics_fail: true,
             replay: None,
             configure: Arc::new(|builder| builder),
+            inspect: Arc::new(|_, _| {}),
         }
     }
 
@@ -194,6 +197,22 @@ impl Check {
         self
     }
 
+    /// Looks at the snapshot of the program's scheduler after each run, once the scheduler is shut
+    /// down. A law that is broken there, or a panic, is a failure of the run.
+    ///
+    /// ```
+    /// use procession_sim::Check;
+    ///
+    /// let check = Check::new().seeds(0..10).inspect(|sim, snapshot| {
+    ///     sim.always("the process is counted", snapshot.spawned == 1);
+    /// });
+    /// check.run(|sim| async move { sim.spawn(async {}).await.unwrap() });
+    /// ```
+    pub fn inspect(mut self, look: impl Fn(&Sim, &Snapshot) + Send + Sync + 'static) -> Self {
+        self.inspect = Arc::new(look);
+        self
+    }
+
     /// Runs the program with each seed, on a scheduler of its own.
     ///
     /// The environment variable `PROCESSION_SIM` replays one run instead. A report names its value.
@@ -221,9 +240,44 @@ impl Check {
         F: Fn(Sim) -> P + Send + Sync + 'static,
         P: Future<Output = ()> + 'static,
     {
+        let program = move |sim: Sim, scheduler: &Scheduler| block_on(sim, scheduler, &program);
+        self.try_program(Program::OnScheduler(Arc::new(program)))
+    }
+
+    /// Runs a program that builds its schedulers itself, like the main function of a program, with
+    /// each seed. What [`scheduler`](Self::scheduler) and [`workers`](Self::workers) say does not
+    /// count, except that the simulated machine has as many processors as there would be workers.
+    ///
+    /// The thread that runs it is one of the simulation. More of them are started with
+    /// [`thread`](crate::thread).
+    ///
+    /// ```
+    /// use procession_sim::{Check, mpsc, thread};
+    ///
+    /// let outcome = Check::new().seeds(0..10).run_threads(|_| {
+    ///     let (sender, receiver) = mpsc::channel();
+    ///     let other = thread::spawn(move || procession::run(async move { sender.send(1) }));
+    ///     assert_eq!(receiver.recv(), Ok(1));
+    ///     assert!(other.join().is_ok());
+    /// });
+    /// assert_eq!(outcome.seeds, 10);
+    /// ```
+    ///
+    /// # Panics
+    /// Like [`run`](Self::run).
+    #[expect(clippy::panic, reason = "this is how a test fails")]
+    pub fn run_threads(self, program: impl Fn(Sim) + Send + Sync + 'static) -> Outcome {
+        match self.try_program(Program::Alone(Arc::new(program))) {
+            Ok(outcome) => outcome,
+            Err(report) => panic!("{report}"),
+        }
+    }
+
+    fn try_program(self, program: Program) -> Result<Outcome, String> {
         let rules = Rules {
-            program: Arc::new(move |sim, scheduler| block_on(sim, scheduler, &program)),
+            program,
             configure: Arc::clone(&self.configure),
+            inspect: Arc::clone(&self.inspect),
             workers: (*self.workers.start(), *self.workers.end()),
             faults: self.faults,
             panics_fail: self.panics_fail,

@@ -11,15 +11,17 @@
 //! There the engine asks each scheduler for a broken law. A lost wake-up costs only time in most
 //! cases, since some thread comes to the work later, so the end of the run would be too late.
 
+mod bounds;
 mod network;
 mod os;
 mod quiet;
 mod setup;
 mod state;
 mod threads;
+mod wait;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -32,9 +34,12 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::thread::JoinHandle;
 use procession_sync::{Condvar, Mutex, MutexGuard};
 
+use self::bounds::Bounds;
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
+pub(crate) use self::threads::Enlisted;
 use self::threads::Leftover;
+pub(crate) use self::wait::{notify, wait_until};
 use crate::chance::Chance;
 use crate::faults::{Fault, Faults};
 use crate::net::Net;
@@ -120,6 +125,8 @@ struct Virtual {
     source: Option<Arc<dyn WaitSource>>,
     /// Processor time in nanoseconds.
     used: u64,
+    /// When the thread passed its turn on although it could run. `None` while it runs, or waits.
+    left_at: Option<u64>,
     turn: Arc<Turn>,
     handle: Option<JoinHandle<()>>,
     /// A thread that ended when it passed the turn to this one.
@@ -151,6 +158,13 @@ struct State {
     net: Option<Net>,
     /// Threads that are to be preempted after their next steps, by name.
     to_stall: Vec<(String, u64)>,
+    bounds: Bounds,
+    /// The time at which the running thread passed its last point.
+    point_at: u64,
+    /// The monitors that have told of an end.
+    told: BTreeSet<u64>,
+    /// The threads of the program that wait for other threads of it.
+    waiting: Vec<u32>,
 }
 
 /// The simulated system of one run.
@@ -163,8 +177,8 @@ pub(crate) struct Engine {
     /// The last panic of each kind, until a point takes note of it: the hook must not wait.
     panics: Mutex<Vec<(String, String)>>,
     setup: Setup,
-    /// The values that programs keep, by the start of the host.
-    locals: Mutex<BTreeMap<usize, SharedLocal>>,
+    /// The values that live as long as the program, by the start of the host and by name.
+    locals: Mutex<BTreeMap<(usize, &'static str), SharedLocal>>,
     left: Mutex<Option<Leftover>>,
     stopped: Condvar,
 }
@@ -212,10 +226,14 @@ impl Engine {
                 call_faults: None,
                 net: None,
                 to_stall: Vec::new(),
+                bounds: Bounds::default(),
+                point_at: START,
+                told: BTreeSet::new(),
+                waiting: Vec::new(),
             }),
             panics: Mutex::new(Vec::new()),
             setup,
-            locals: Mutex::new(BTreeMap::new()),
+            locals: Mutex::default(),
             left: Mutex::new(None),
             stopped: Condvar::new(),
         })
@@ -249,6 +267,9 @@ impl Engine {
             }
             state.pump(self.time());
             state.poll_sources(self.time());
+            let length = self.time() - state.point_at;
+            state.bounds.note_step(length);
+            state.point_at = self.time();
             let ready = state.ready(me, why, self.time());
             if !ready.is_empty() {
                 return self.switch(state, me, why, &ready);
@@ -283,6 +304,15 @@ impl Engine {
             });
         }
         state.in_a_row = if next == me { state.in_a_row + 1 } else { 0 };
+        let now = self.time();
+        if next != me {
+            if let Some(since) = state.threads[next].ready_since() {
+                state.bounds.note_delay(now.saturating_sub(since));
+            }
+            state.threads[me].left_at = (state.threads[me].status == Status::Ready).then_some(now);
+            state.threads[next].left_at = None;
+        }
+        state.point_at = now;
         state.threads[next].status = Status::Ready;
         state.story.running = Some(next);
         let hash = self.time();
@@ -361,7 +391,10 @@ impl Engine {
         }
         let now = self.time();
         let until = now.saturating_add(for_ns);
-        self.state().threads[me as usize - 1].status = Status::Held { until, since: now, how };
+        let mut state = self.state();
+        state.threads[me as usize - 1].status = Status::Held { until, since: now, how };
+        state.bounds.note_step(for_ns);
+        drop(state);
         self.pass(me, Why::Wait);
         if how == Held::Computes {
             self.state().threads[me as usize - 1].used += for_ns;
@@ -462,10 +495,12 @@ impl Engine {
         drop(wakers);
     }
 
-    /// Drops the value that the program of a host keeps in its system.
-    pub(crate) fn drop_local(&self, home: usize) {
-        let local = self.locals.lock().remove(&home);
-        drop(local);
+    /// Drops the values that the program of a host keeps in its system.
+    pub(crate) fn drop_locals(&self, home: usize) {
+        let mut locals = self.locals.lock();
+        let dropped: Vec<_> = locals.extract_if(.., |place, _| place.0 == home).collect();
+        drop(locals);
+        drop(dropped);
     }
 
     /// Returns the failure, the decisions and the story.

@@ -58,8 +58,8 @@
 //! is the one that ships.
 //!
 //! # What is not
-//! - Threads that the program starts by itself, with `std::thread`, and runtimes beside this one.
-//!   The simulation does not wait for what they do.
+//! - Threads that the program starts with `std::thread`, and runtimes beside this one. The
+//!   simulation does not wait for what they do. [`thread`] and [`mpsc`] are simulated.
 //! - `std::thread::sleep`, locks of `std` that are held over an `await`, and everything else that
 //!   waits in the real system. [`Sim::block`] stands for such a wait.
 //! - `std::time::Instant`. Use `procession::time::Instant`.
@@ -71,7 +71,11 @@
 //! These are checked without being asked. At each moment at which all threads wait:
 //! - no worker is parked while a process is ready that it could run;
 //! - a thread wakes for each timer within 1 ms of virtual time;
-//! - the watchdog does not sleep while a worker is awake.
+//! - the watchdog does not sleep while a worker is awake;
+//! - each process that is ready has one queue entry, and monitors have told of ends.
+//!
+//! At these moments, and once in a millisecond of virtual time:
+//! - what waits for a worker, and for nothing else, has one in time.
 //!
 //! And at the end of each run, when its scheduler has shut down:
 //! - every process has ended, and no queue or timer holds anything.
@@ -86,12 +90,14 @@ mod chance;
 mod engine;
 mod explore;
 mod faults;
+pub mod mpsc;
 mod net;
 mod program;
 pub mod scaling;
 mod shrink;
 mod story;
 mod tape;
+pub mod thread;
 mod turn;
 
 use std::fmt;

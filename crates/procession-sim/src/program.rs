@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use procession::Builder;
 use procession::Scheduler;
+use procession::snapshot::Snapshot;
 use procession_sync::Mutex;
 
 use crate::chance::Chance;
@@ -47,14 +48,24 @@ impl Seen {
     }
 }
 
-/// Starts the program's future on a scheduler, and waits for it.
-pub(crate) type Program = dyn Fn(Sim, &Scheduler) + Send + Sync;
+/// A program.
+#[derive(Clone)]
+pub(crate) enum Program {
+    /// Starts its future on a scheduler, and waits for it.
+    OnScheduler(Arc<dyn Fn(Sim, &Scheduler) + Send + Sync>),
+    /// Builds its schedulers itself, if it needs any.
+    Alone(Arc<dyn Fn(Sim) + Send + Sync>),
+}
 /// Changes the builder of the program's scheduler.
 pub(crate) type Configure = dyn Fn(Builder) -> Builder + Send + Sync;
 
+/// Looks at the program's scheduler at the end of a run.
+pub(crate) type Inspect = dyn Fn(&Sim, &Snapshot) + Send + Sync;
+
 /// What all runs of a check have in common.
 pub(crate) struct Rules {
-    pub(crate) program: Arc<Program>,
+    pub(crate) inspect: Arc<Inspect>,
+    pub(crate) program: Program,
     pub(crate) configure: Arc<Configure>,
     /// The least and the greatest number of workers.
     pub(crate) workers: (usize, usize),
@@ -83,13 +94,16 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     listen_to_panics();
     let mut setup = Setup::draw(&mut chance, rules.workers, rules.faults);
     let engine = Engine::new(chance, setup, rules.panics_fail, story);
-    let program = Arc::clone(&rules.program);
+    let (program, inspect) = (rules.program.clone(), Arc::clone(&rules.inspect));
     let sim = Sim {
         engine: Arc::clone(&engine),
         seen: Arc::clone(&rules.seen),
         configure: Arc::clone(&rules.configure),
     };
-    let main = move || drive(&sim, &*program);
+    let main = move || match program {
+        Program::OnScheduler(program) => drive(&sim, &*program, &*inspect),
+        Program::Alone(program) => drive_alone(&sim, &*program),
+    };
     let left = engine.run(Box::new(main), rules.timeout);
     setup.faults = engine.classes();
     let (failure, chance, story) = engine.outcome();
@@ -109,14 +123,26 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     }
 }
 
+/// The main function of the first virtual thread, for a program that builds its schedulers itself.
+fn drive_alone(sim: &Sim, program: &(dyn Fn(Sim) + Send + Sync)) {
+    let engine = &sim.engine;
+    engine.set_faults(true);
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| program(sim.clone()))) {
+        engine.fail_by_panic(message(&*panic));
+    }
+    engine.finish();
+    engine.drop_locals(PROGRAM);
+}
+
 /// The main function of the first virtual thread.
-fn drive(sim: &Sim, program: &Program) {
+fn drive(sim: &Sim, program: &(dyn Fn(Sim, &Scheduler) + Send + Sync), inspect: &Inspect) {
     let engine = &sim.engine;
     match catch_unwind(AssertUnwindSafe(|| build(sim, "sim"))) {
         Ok(Ok(scheduler)) => {
             catch(engine, || program(sim.clone(), &scheduler));
             engine.finish();
-            end(engine, &scheduler);
+            let snapshot = end(engine, &scheduler);
+            catch(engine, || inspect(sim, &snapshot));
         }
         Ok(Err(error)) => {
             let text = format!("the scheduler cannot be built: {error}");
@@ -124,7 +150,7 @@ fn drive(sim: &Sim, program: &Program) {
         }
         Err(panic) => engine.fail_by_panic(message(&*panic)),
     }
-    engine.drop_local(PROGRAM);
+    engine.drop_locals(PROGRAM);
 }
 
 /// Builds a scheduler for the program of a host.
@@ -145,8 +171,8 @@ pub(crate) fn catch<R>(engine: &Engine, part: impl FnOnce() -> R) -> Option<R> {
     ran.map_err(|panic| engine.fail_by_panic(message(&*panic))).ok()
 }
 
-/// Shuts the scheduler down, and checks the laws of the end.
-pub(crate) fn end(engine: &Engine, scheduler: &Scheduler) {
+/// Shuts the scheduler down, and checks the laws of the end. Returns its last state.
+pub(crate) fn end(engine: &Engine, scheduler: &Scheduler) -> Snapshot {
     let unfinished = scheduler.block_on(scheduler.shutdown(SHUTDOWN));
     let snapshot = scheduler.snapshot();
     let queued: usize =
@@ -159,12 +185,21 @@ pub(crate) fn end(engine: &Engine, scheduler: &Scheduler) {
         Some("a queue is not empty at the end".to_owned())
     } else if snapshot.slots_lost > 0 {
         Some("a slot is lost".to_owned())
+    } else if snapshot.timers.armed
+        != snapshot.timers.fired + snapshot.timers.cancelled + snapshot.timers.pending
+    {
+        Some(format!("timers are lost: {:?}", snapshot.timers))
+    } else if snapshot.messages_sent < snapshot.messages_received + snapshot.messages_discarded {
+        let (received, discarded) = (snapshot.messages_received, snapshot.messages_discarded);
+        let sent = snapshot.messages_sent;
+        Some(format!("{sent} messages were sent, {received} received and {discarded} discarded"))
     } else {
         None
     };
     if let Some(law) = broken {
         engine.fail_by_program(Kind::Law, law);
     }
+    snapshot
 }
 
 /// Waits for the program's future, unless the run fails before.

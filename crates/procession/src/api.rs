@@ -238,7 +238,7 @@ pub mod snapshot {
 /// assert_eq!(procession::run(async { 1 + 1 }), 2);
 /// ```
 pub fn run<F: Future>(future: F) -> F::Output {
-    Scheduler::global().block_on(future)
+    Scheduler::default_here().block_on(future)
 }
 
 /// Starts a process that runs `future`, on the scheduler of the calling process or thread, or else

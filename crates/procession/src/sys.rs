@@ -358,6 +358,13 @@ pub(crate) fn yield_thread() {
     }
 }
 
+/// Another thread may run here, in a simulated system. The caller holds no lock.
+pub(crate) fn point() {
+    if let Some(os) = os::here() {
+        os.point();
+    }
+}
+
 impl World {
     /// Another thread may run here, in a simulated system. The caller holds no lock.
     #[inline]

@@ -102,6 +102,7 @@ use crate::process::unwind::guarded;
 use crate::recorder::dump::DumpCause;
 use crate::recorder::record::Marks;
 use crate::scheduler::current::{Current, Entered};
+use crate::scheduler::idle::mutation;
 use crate::scheduler::seat::Seat;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
@@ -329,7 +330,7 @@ impl Watch {
         let late = shared.idle.write_off(now);
         if late > 0 {
             shared.watchdog.count_late(late);
-            if shared.has_queued() {
+            if mutation::BUILT != mutation::WRITE_OFF_WITHOUT_RECHECK && shared.has_queued() {
                 shared.announce();
             }
         }

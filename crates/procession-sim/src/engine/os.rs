@@ -13,6 +13,7 @@ use super::{
     BUDGET_MAX, DELAYS, Engine, GRAIN, Held, ME, READ, READ_LONG, READS_MAX, Status, Why, duration,
 };
 use crate::faults::Fault;
+use crate::story::Kind;
 
 impl Os for Engine {
     fn now(&self) -> u64 {
@@ -101,6 +102,7 @@ impl Os for Engine {
                     subject.process_of(worker).map(|process| format!(" after a step of {process}"));
             }
         }
+        self.check_bounds();
         self.stall(me);
         self.pass(me, Why::Point);
         let mut state = self.state();
@@ -147,14 +149,14 @@ impl Os for Engine {
         !self.setup.faults.contains(Fault::NoMembarrier)
     }
 
-    fn local(&self, make: &dyn Fn() -> SharedLocal) -> SharedLocal {
-        let home = self.home();
-        if let Some(local) = self.locals.lock().get(&home) {
+    fn local(&self, name: &'static str, make: &dyn Fn() -> SharedLocal) -> SharedLocal {
+        let place = (self.home(), name);
+        if let Some(local) = self.locals.lock().get(&place) {
             return Arc::clone(local);
         }
         // Outside of the lock: it may read the clock.
         let made = make();
-        Arc::clone(self.locals.lock().entry(home).or_insert(made))
+        Arc::clone(self.locals.lock().entry(place).or_insert(made))
     }
 
     fn built(&self, subject: Weak<dyn Subject>) {
@@ -170,5 +172,17 @@ impl Os for Engine {
 
     fn network(&self) -> Option<&dyn Network> {
         Some(self)
+    }
+
+    fn broken(&self, law: &str) {
+        self.fail(Kind::Law, law.to_owned());
+    }
+
+    fn tell(&self, monitor: u64) -> bool {
+        self.state().told.insert(monitor)
+    }
+
+    fn has_told(&self, monitor: u64) -> bool {
+        self.state().told.contains(&monitor)
     }
 }

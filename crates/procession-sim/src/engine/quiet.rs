@@ -24,7 +24,10 @@ impl Engine {
             let subjects = state.subjects.clone();
             drop(state);
             if let Some(law) = subjects.iter().find_map(|one| one.upgrade()?.broken_law()) {
-                return self.fail(Kind::Law, law);
+                return self.fail_quietly(law);
+            }
+            if let Some(law) = self.broken_bound() {
+                return self.fail_quietly(law);
             }
             if !settling.is_empty() {
                 for (flag, waker) in settling {
@@ -43,7 +46,7 @@ impl Engine {
             let slack = TIMER_SLACK + if self.is_coarse() { 2 * GRAIN } else { 0 };
             if due != NEVER && until > due.max(now).saturating_add(slack) {
                 drop(state);
-                return self.fail(Kind::Law, "a timer is due, and no thread wakes for it".into());
+                return self.fail_quietly("a timer is due, and no thread wakes for it".into());
             }
         }
         let mut until = state.earliest();
@@ -51,6 +54,11 @@ impl Engine {
             let left = state.alive();
             if state.is_over || left == 0 {
                 drop(state);
+                if left == 0
+                    && let Some(law) = self.broken_law_of_the_end()
+                {
+                    self.fail(Kind::Law, law);
+                }
                 self.stop(left);
                 return Quiet::Stopped;
             }
@@ -79,6 +87,24 @@ impl Engine {
         // Relaxed: the turn orders it.
         self.now.fetch_max(until, Relaxed);
         Quiet::GoesOn
+    }
+
+    /// Notes that a law of the scheduler is broken, and what each thread does.
+    fn fail_quietly(&self, law: String) -> Quiet {
+        let mut state = self.state();
+        let now = self.time();
+        if state.story.is_told() {
+            let threads = state.threads.iter().filter_map(|thread| thread.describe(now)).collect();
+            state.story.waiting = threads;
+        }
+        drop(state);
+        self.fail(Kind::Law, law)
+    }
+
+    /// Returns the law of the end that is broken, if any, once all threads have ended.
+    fn broken_law_of_the_end(&self) -> Option<String> {
+        let subjects = self.state().subjects.clone();
+        subjects.iter().find_map(|one| one.upgrade()?.broken_law_of_the_end())
     }
 
     /// Notes a failure, and lets the program end.

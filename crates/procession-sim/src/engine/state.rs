@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use super::{DELAYS, Held, NEVER, SLICE, State, Status, Why};
+use super::{DELAYS, Held, NEVER, SLICE, State, Status, Virtual, Why, duration};
 use crate::faults::Fault;
 use crate::net::Net;
 use crate::story::{Failure, Kind};
@@ -86,5 +86,27 @@ impl State {
         self.is_over = true;
         self.failure.get_or_insert(Failure { kind, text, after });
         self.root.take()
+    }
+}
+
+impl Virtual {
+    /// Describes what the thread does, unless it has ended.
+    pub(super) fn describe(&self, now: u64) -> Option<String> {
+        let name = &self.name;
+        let left = |until: u64| duration(until.saturating_sub(now));
+        Some(match self.status {
+            Status::Ended => return None,
+            Status::Ready => format!("{name} can run"),
+            Status::Parked { until: NEVER, .. } => format!("{name} is parked"),
+            Status::Parked { until, .. } => format!("{name} is parked for {}", left(until)),
+            Status::Held { until, how, .. } => {
+                let held = match how {
+                    Held::Preempted => "is preempted",
+                    Held::Blocks => "blocks",
+                    Held::Computes => "computes",
+                };
+                format!("{name} {held} for {}", left(until))
+            }
+        })
     }
 }

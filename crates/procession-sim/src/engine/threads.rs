@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::sim::{Os, ThreadBody, bind_to_one_processor, enter};
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::thread;
+use procession_sync::thread::{self, Thread};
 
 use super::{ENGINE, Engine, ME, Status, Virtual, Why};
 use crate::turn::Turn;
@@ -21,30 +21,37 @@ pub(crate) struct Leftover {
 impl Engine {
     /// Starts a virtual thread of a host. It runs when it gets a turn.
     pub(crate) fn launch_on(&self, home: usize, name: String, body: ThreadBody) -> io::Result<()> {
+        let enlisted = self.enlist_on(home, name.clone());
+        let number = enlisted.number;
+        let own = enlisted.clone();
+        // Panics end here, as in a detached thread. The hook has noted them.
+        let run = move || drop(own.run(body));
+        #[expect(clippy::disallowed_methods, reason = "this is the home of virtual threads")]
+        let started = thread::Builder::new().name(name).spawn(run);
+        match started {
+            Ok(handle) => {
+                enlisted.started(handle.thread().clone());
+                self.state().threads[number as usize - 1].handle = Some(handle);
+                Ok(())
+            }
+            Err(error) => {
+                self.state().threads[number as usize - 1].status = Status::Ended;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a virtual thread for a thread that the caller is about to start. It gets no turn until
+    /// the caller passes on its own.
+    pub(crate) fn enlist(&self, name: String) -> Enlisted {
+        self.enlist_on(self.home(), name)
+    }
+
+    fn enlist_on(&self, home: usize, name: String) -> Enlisted {
         let turn = Arc::new(Turn::default());
         let engine = self.me.upgrade().expect("the caller holds it");
         let mut state = self.state();
         let number = state.threads.len() as u32 + 1;
-        let own = Arc::clone(&turn);
-        let run = move || {
-            if number == 1 {
-                // One thread runs at a time, and to wake a thread on another processor takes longer
-                // than most steps. If the system refuses, the run is only slower.
-                let _ = bind_to_one_processor();
-            }
-            own.take();
-            ME.set(number);
-            ENGINE.set(Some(Arc::clone(&engine)));
-            let entered = enter(Arc::clone(&engine) as Arc<dyn Os>);
-            // Panics end here, as in a detached thread. The hook has noted them.
-            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)));
-            drop(entered);
-            ENGINE.set(None);
-            engine.end_thread(number);
-        };
-        #[expect(clippy::disallowed_methods, reason = "this is the home of virtual threads")]
-        let handle = thread::Builder::new().name(name.clone()).spawn(run)?;
-        let _ = turn.thread.set(handle.thread().clone());
         state.threads.push(Virtual {
             name,
             home,
@@ -52,11 +59,12 @@ impl Engine {
             has_token: false,
             source: None,
             used: 0,
-            turn,
-            handle: Some(handle),
+            left_at: Some(self.time()),
+            turn: Arc::clone(&turn),
+            handle: None,
             ended: None,
         });
-        Ok(())
+        Enlisted { engine, number, turn }
     }
 
     /// Runs `main` as the first virtual thread, and waits until all have ended or cannot go on.
@@ -100,5 +108,39 @@ impl Engine {
     fn end_thread(&self, number: u32) {
         self.state().threads[number as usize - 1].status = Status::Ended;
         self.pass(number, Why::End);
+    }
+}
+
+/// A virtual thread, and the thread of the system that is to carry it.
+#[derive(Clone, Debug)]
+pub(crate) struct Enlisted {
+    engine: Arc<Engine>,
+    number: u32,
+    turn: Arc<Turn>,
+}
+
+impl Enlisted {
+    /// Notes the thread that carries the virtual one.
+    pub(crate) fn started(&self, thread: Thread) {
+        let _ = self.turn.thread.set(thread);
+    }
+
+    /// Runs `body` as the virtual thread, on the calling thread.
+    pub(crate) fn run<R>(self, body: impl FnOnce() -> R) -> std::thread::Result<R> {
+        let Self { engine, number, turn } = self;
+        if number == 1 {
+            // One thread runs at a time, and to wake a thread on another processor takes longer
+            // than most steps. If the system refuses, the run is only slower.
+            let _ = bind_to_one_processor();
+        }
+        turn.take();
+        ME.set(number);
+        ENGINE.set(Some(Arc::clone(&engine)));
+        let entered = enter(Arc::clone(&engine) as Arc<dyn Os>);
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        drop(entered);
+        ENGINE.set(None);
+        engine.end_thread(number);
+        result
     }
 }

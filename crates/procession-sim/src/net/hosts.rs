@@ -294,11 +294,11 @@ fn run(sim: &Sim, home: usize, name: &str, program: &HostProgram) {
     if is_killed {
         procession::sim::terminate_all(&scheduler);
     }
-    program::end(engine, &scheduler);
+    drop(program::end(engine, &scheduler));
     drop(scheduler);
     let root = engine.net(|net, _| net.homes[home].root.take());
     drop(root);
-    engine.drop_local(home);
+    engine.drop_locals(home);
 }
 
 /// Builds the scheduler of a host, as soon as the system has a thread for it.

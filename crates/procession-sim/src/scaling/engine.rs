@@ -9,7 +9,7 @@
 //! What it does there may be seen that much too early.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -112,7 +112,7 @@ pub(super) struct Engine {
     pub(super) workers: usize,
     pub(super) seed: u64,
     state: Mutex<State>,
-    pub(super) local: Mutex<Option<SharedLocal>>,
+    pub(super) locals: Mutex<BTreeMap<&'static str, SharedLocal>>,
     stopped: Condvar,
 }
 
@@ -139,7 +139,7 @@ impl Engine {
                 is_over: false,
                 outcome: None,
             }),
-            local: Mutex::new(None),
+            locals: Mutex::default(),
             stopped: Condvar::new(),
         })
     }
@@ -280,7 +280,7 @@ impl Engine {
     /// The program has ended. What is left may get stuck.
     pub(super) fn finish(&self) {
         self.state().is_over = true;
-        let local = self.local.lock().take();
+        let local = std::mem::take(&mut *self.locals.lock());
         drop(local);
     }
 

@@ -86,13 +86,13 @@ impl Os for Engine {
         true
     }
 
-    fn local(&self, make: &dyn Fn() -> SharedLocal) -> SharedLocal {
-        if let Some(local) = &*self.local.lock() {
+    fn local(&self, name: &'static str, make: &dyn Fn() -> SharedLocal) -> SharedLocal {
+        if let Some(local) = self.locals.lock().get(name) {
             return Arc::clone(local);
         }
         // Outside of the lock: it may read the clock.
         let made = make();
-        Arc::clone(self.local.lock().get_or_insert(made))
+        Arc::clone(self.locals.lock().entry(name).or_insert(made))
     }
 
     fn built(&self, _: Weak<dyn Subject>) {}

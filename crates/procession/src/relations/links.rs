@@ -61,8 +61,29 @@ fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool {
 }
 
 fn tell(slot: &Slot, signal: Signal) {
+    #[cfg(feature = "sim")]
+    note_told(slot, &signal);
     // Ignored: an ended process receives nothing.
     slot.push_system(Entry::new(System::Signal(signal)));
+}
+
+/// Lets a simulated system check that a monitor tells its process of one end.
+#[cfg(feature = "sim")]
+fn note_told(slot: &Slot, signal: &Signal) {
+    if let (Some(os), Signal::Down(down)) = (slot.shared().world.simulated(), signal)
+        && !os.tell(down.monitor.number())
+    {
+        os.broken("a monitor tells its process of two ends");
+    }
+}
+
+/// Returns the processes that this one monitors and whose down it has not received.
+#[cfg(feature = "sim")]
+pub(crate) fn watched(slot: &Slot) -> Vec<(MonitorRef, Pid)> {
+    let watched = |relations: &mut Relations| {
+        relations.watched.iter().map(|(&monitor, &target)| (monitor, target)).collect()
+    };
+    with_any(slot, watched).unwrap_or_default()
 }
 
 /// Links `own` and another process, until either ends or unlinks. Does nothing if they are linked.

@@ -5,6 +5,7 @@ use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::fence;
 
 use crate::process::slot::Ready;
+use crate::scheduler::idle::mutation;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::util::cost::{self, Access, SharedLine};
@@ -96,7 +97,9 @@ impl Shared {
     /// found.
     pub(crate) fn give_permit_back(&self, seat: SeatId) {
         let nobody_awake = self.idle.give_back(seat);
-        self.recheck(nobody_awake);
+        if mutation::BUILT != mutation::GIVE_BACK_WITHOUT_RECHECK {
+            self.recheck(nobody_awake);
+        }
     }
 
     /// Queues a process that only the worker in `seat` can run, and wakes that worker.

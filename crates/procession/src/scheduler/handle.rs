@@ -109,16 +109,41 @@ impl Scheduler {
     /// ([`Builder::callers_drive`]).
     pub fn global() -> &'static Self {
         static GLOBAL: OnceLock<Scheduler> = OnceLock::new();
-        GLOBAL.get_or_init(|| {
-            let builder = Self::builder();
-            #[cfg(feature = "tokio")]
-            let builder = builder.tokio();
-            let driven = |_| Self::builder().callers_drive().build();
-            builder
-                .build()
-                .or_else(driven)
-                .expect("the defaults are in range, and this is one of the first schedulers")
-        })
+        #[cfg(feature = "sim")]
+        if let Some(own) = Self::simulated_default() {
+            // It lives as long as its program, which the reference may outlive.
+            return Box::leak(Box::new(own));
+        }
+        GLOBAL.get_or_init(Self::build_default)
+    }
+
+    /// Returns a handle of the default scheduler.
+    pub(crate) fn default_here() -> Self {
+        #[cfg(feature = "sim")]
+        if let Some(own) = Self::simulated_default() {
+            return own;
+        }
+        Self::global().clone()
+    }
+
+    fn build_default() -> Self {
+        let builder = Self::builder();
+        #[cfg(feature = "tokio")]
+        let builder = builder.tokio();
+        let driven = |_| Self::builder().callers_drive().build();
+        builder
+            .build()
+            .or_else(driven)
+            .expect("the defaults are in range, and this is one of the first schedulers")
+    }
+
+    /// Returns the default scheduler of the simulated program that the calling thread runs in, if
+    /// it runs in one.
+    #[cfg(feature = "sim")]
+    fn simulated_default() -> Option<Self> {
+        let own = crate::sys::os::here()?
+            .local("scheduler", &|| std::sync::Arc::new(Self::build_default()));
+        Some(Self::clone(own.downcast_ref().expect("the value of this name is a scheduler")))
     }
 
     /// Returns the id of the scheduler, which is the first number in the PIDs of its processes.

@@ -6,6 +6,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::io::poller::Batch;
 use crate::recorder::word::WordKind;
+use crate::scheduler::driver::Kept;
+use crate::scheduler::idle::mutation;
 use crate::scheduler::idle::parking::TakenBack;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::local::Stay;
@@ -106,6 +108,9 @@ impl LocalWorker {
     pub(crate) fn park(&self, stay: &Stay<'_>) -> Parked {
         let shared = &*self.shared;
         let seat = shared.seat(self.seat);
+        // In a simulated system, another thread may run between the last look of the search and the
+        // announcement, and below between `Earliest` and `Keep` or `Resign`.
+        shared.world.point();
         seat.stats.parks.add(1);
         let nap = self.nap();
         let mut napping = nap.map(|_| shared.idle.nap());
@@ -126,6 +131,7 @@ impl LocalWorker {
             let now = shared.world.now();
             self.record_clock(now);
             let due = deadline <= now;
+            shared.world.point();
             if self.recheck(stay, due) {
                 break;
             }
@@ -134,15 +140,22 @@ impl LocalWorker {
                 Some(Parked::Woken) => break,
                 Some(over) => return over,
             }
+            if due {
+                shared.world.point();
+            }
             // A timer is due, but this worker has no permit. The workers that are awake come to it,
             // and when one of them parks it becomes the driver, since this one does not.
             if due && shared.resign_keeping(self.seat) {
                 continue;
             }
-            let keeps = if due { None } else { shared.keep_time(self.seat, deadline) };
-            // A worker that relies on this driver for the deadline finds it as late as the system
-            // might have been.
-            let keeps = keeps.map(|until| until.max(not_before));
+            let kept = if due { Kept::ByAnother } else { shared.keep_time(self.seat, deadline) };
+            let keeps = match kept {
+                // A worker that relies on this driver for the deadline finds it as late as the
+                // system might have been.
+                Kept::Until(until) => Some(until.max(not_before)),
+                Kept::ByAnother | Kept::ByNudged(_) => None,
+                Kept::Again => continue,
+            };
             if self.wait(keeps, look_again.min(retire_at)) {
                 break;
             }
@@ -197,8 +210,11 @@ impl LocalWorker {
     fn recheck(&self, stay: &Stay<'_>, due: bool) -> bool {
         self.shared.meter_look_at_queues();
         let has_bound = !self.shared.seat(self.seat).bound.is_empty() || self.has_bound();
+        let has_bound = has_bound && mutation::BUILT != mutation::BOUND_WITHOUT_RECHECK;
         let must_run = has_bound || self.is_over(stay);
-        (due || self.shared.has_queued() || must_run) && self.take_back(must_run)
+        let has_queued =
+            self.shared.has_queued() && mutation::BUILT != mutation::PARK_WITHOUT_RECHECK;
+        (due || has_queued || must_run) && self.take_back(must_run)
             || matches!(stay, Stay::Idle) && self.poll_while_parked()
     }
 

@@ -6,6 +6,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::process::slot::Ready;
 use crate::recorder::word::WordKind;
 use crate::scheduler::lane::Lane;
+use crate::scheduler::lifo_slot::mutation;
 use crate::scheduler::local::{LocalWorker, NEXT_AGE, ROUNDS, SeenNext};
 use crate::scheduler::meter::{meter_pop, meter_steal};
 use crate::scheduler::pace::NextTurn;
@@ -23,6 +24,9 @@ const NEXT_IN_A_ROW_SLOW: u32 = 1;
 impl LocalWorker {
     /// Returns the maximum length of a chain of wake-ups while other local work waits.
     pub(crate) fn chain_max(&self) -> u32 {
+        if mutation::BUILT == mutation::CHAIN_WITHOUT_END {
+            return u32::MAX;
+        }
         if self.core.pace.is_slow() { NEXT_IN_A_ROW_SLOW } else { NEXT_IN_A_ROW }
     }
 
@@ -35,7 +39,8 @@ impl LocalWorker {
                 // A chain that makes no other process wait has a full budget for each step.
                 // Otherwise its processes would yield for no other process, and another worker
                 // would be woken for them: `pingpong` took twice as long on two workers.
-                self.step.inherits.set(!is_alone);
+                let is_planted = mutation::BUILT == mutation::CHAIN_WITHOUT_END;
+                self.step.inherits.set(!is_alone && !is_planted);
                 self.step.kind.set(WordKind::NextStep);
                 self.announce_queued();
                 return Some(next);

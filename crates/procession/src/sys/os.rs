@@ -101,9 +101,9 @@ pub trait Os: Send + Sync + fmt::Debug {
     /// Returns `true` if the system has membarrier(2).
     fn has_membarrier(&self) -> bool;
 
-    /// Returns the value of this system, which the first call makes. It is dropped on a thread of
-    /// the system when its program ends.
-    fn local(&self, make: &dyn Fn() -> SharedLocal) -> SharedLocal;
+    /// Returns the value of this system that has this name, which the first call makes. It is
+    /// dropped on a thread of the system when its program ends.
+    fn local(&self, name: &'static str, make: &dyn Fn() -> SharedLocal) -> SharedLocal;
 
     /// A scheduler was built on a thread of this system.
     fn built(&self, subject: Weak<dyn Subject>);
@@ -122,12 +122,40 @@ pub trait Os: Send + Sync + fmt::Debug {
     fn meter(&self) -> Option<Arc<dyn Meter>> {
         None
     }
+
+    /// The runtime has broken a law.
+    fn broken(&self, _law: &str) {}
+
+    /// A process is told of an end by the monitor with this number. Returns `false` if that monitor
+    /// has told it before.
+    fn tell(&self, _monitor: u64) -> bool {
+        true
+    }
+
+    /// Returns `true` if the monitor with this number has told its process of an end.
+    fn has_told(&self, _monitor: u64) -> bool {
+        true
+    }
 }
 
 /// Something that a thread waits for in the kernel.
 pub trait WaitSource: Send + Sync {
     /// Returns `true` if there is an event.
     fn is_ready(&self) -> bool;
+}
+
+/// What waits for the workers of a scheduler.
+#[derive(Debug, Default)]
+pub struct Demand {
+    /// The processes that are ready, not bound to a worker and not in a step, with the number of
+    /// their steps. Coroutines are left out, since they may wait for a stack.
+    pub ready: Vec<(Pid, u32)>,
+    /// The earliest deadline of a timer, or `u64::MAX`.
+    pub deadline: u64,
+    /// If descriptors have events, the number of polls of the kernel so far.
+    pub events: Option<u64>,
+    /// `true` if a worker can come for all this, or another one in its place.
+    pub can_be_met: bool,
 }
 
 /// A scheduler, as its simulated system looks at it. Nothing here waits.
@@ -138,6 +166,12 @@ pub trait Subject: Send + Sync {
     /// Returns the law that the scheduler breaks, if any, at a moment when all of its threads wait
     /// and none of them is about to run.
     fn broken_law(&self) -> Option<String>;
+
+    /// Returns the law that the scheduler has broken, if any, once all of its threads have ended.
+    fn broken_law_of_the_end(&self) -> Option<String>;
+
+    /// Returns what waits for the workers of the scheduler, and for nothing else.
+    fn demand(&self) -> Demand;
 
     /// Describes the process that the worker runs, or ran last if it is alive.
     fn process_of(&self, worker: u32) -> Option<String>;

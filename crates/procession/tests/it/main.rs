@@ -9,6 +9,13 @@
     reason = "tables of cases, and cases that are about just these types"
 )]
 
+/// Threads and channels of std. `crates/procession-sim/tests/simulated`, which includes these
+/// modules, has simulated ones.
+mod home {
+    pub(crate) use std::sync::mpsc;
+    pub(crate) use std::thread;
+}
+
 mod basics;
 mod beam;
 mod blocked;

@@ -3,12 +3,11 @@
 //! Method: signals belong to a whole program, so each test runs once more in a child process, which
 //! signals itself or is signalled by the test through pipes.
 
+use crate::home::{mpsc, thread};
 use std::env;
 use std::future::pending;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitCode, Stdio, Termination};
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use futures_lite::future::poll_once;

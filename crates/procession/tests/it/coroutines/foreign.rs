@@ -1,10 +1,10 @@
 //! Waits for descriptors below frames that cannot be unwound.
 
+use crate::home::mpsc;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::Exit;
