@@ -162,11 +162,10 @@ impl Screen {
                 self.process = row.and_then(|row| row["pid"].as_str()).map(str::to_owned);
                 return KeyEffect::Look;
             }
-            KeyCode::Esc => {
-                if self.process.take().is_none() && !self.search.is_empty() {
-                    self.search.clear();
-                    return KeyEffect::Look;
-                }
+            KeyCode::Esc if self.process.is_some() => self.process = None,
+            KeyCode::Esc if !self.search.is_empty() => {
+                self.search.clear();
+                return KeyEffect::Look;
             }
             _ => {}
         }
