@@ -226,6 +226,7 @@ pub mod snapshot {
         WaitingProcess, WorkerSnapshot,
     };
     pub use crate::process::state::ProcessState;
+    pub use crate::process::stuck::StuckCoroutine;
     pub use crate::process::wait_reason::Waiting;
     pub use crate::watchdog::state::{Stall, StallKind, StallSnapshot};
 }

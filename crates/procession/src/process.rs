@@ -20,6 +20,7 @@ pub(crate) mod refcount;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod slot;
 pub(crate) mod state;
+pub(crate) mod stuck;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod table;
 #[expect(unsafe_code, reason = "a slot has no type parameter")]

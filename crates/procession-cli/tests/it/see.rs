@@ -120,7 +120,8 @@ fn one_look_is_json_for_programs_and_text_for_people() {
 fn trees_crashes_and_events_are_shown() {
     let scene = Scene::new(|observe| observe);
     let panics = async { std::panic::resume_unwind(Box::new("no disk")) };
-    scene.scheduler.spawn::<_>(async { panics.await }).join().map(|()| ()).expect_err("it panics");
+    let ended: Result<(), _> = scene.scheduler.spawn(panics).join();
+    ended.expect_err("it panics");
     assert_eq!(scene.run(&["tree", "bank"]), (0, "no supervisors\n".into(), String::new()));
     let (code, out, _) = scene.run(&["crashes", "bank"]);
     assert!(code == 0 && out.contains("no disk"), "{out}");
@@ -242,7 +243,8 @@ fn top_runs_on_a_terminal_that_changes_its_size() {
     let mut terminal = File::from(master);
     let mut reader = terminal.try_clone().expect("there are descriptors");
     let (sends, chunks) = mpsc::channel();
-    thread::spawn(move || {
+    #[expect(clippy::disallowed_methods, reason = "no scheduler takes part")]
+    let reads = thread::Builder::new().spawn(move || {
         let mut buffer = [0; 4096];
         // The terminal fails once the command has closed it.
         while let Ok(count @ 1..) = reader.read(&mut buffer) {
@@ -251,6 +253,7 @@ fn top_runs_on_a_terminal_that_changes_its_size() {
             }
         }
     });
+    reads.expect("the system has threads");
     let mut seen = String::new();
     await_text(&chunks, &mut seen, "teller");
     assert!(!seen.contains("GROWTH"), "a narrow screen leaves columns out");

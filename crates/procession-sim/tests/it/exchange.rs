@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use procession::sync::broadcast::{self, RecvError};
 use procession::sync::{Notify, oneshot, watch};
@@ -18,7 +19,9 @@ async fn perhaps<F: Future>(sim: &Sim, future: F) -> Option<F::Output> {
         if let Poll::Ready(output) = polled {
             return Some(output);
         }
-        procession::yield_now().await;
+        // A sleep, since a process that only yields keeps the others from running in some
+        // strategies.
+        procession::sleep(Duration::from_micros(sim.choose(1..100))).await;
     }
     None
 }
@@ -80,7 +83,7 @@ async fn messages(sim: &Sim) {
         sender.send(message).expect("there are receivers");
         sets.send_replace(message);
         if sim.choose(0..2) == 0 {
-            procession::yield_now().await;
+            procession::sleep(Duration::from_micros(30)).await;
         }
     }
     drop((sender, sets));

@@ -13,6 +13,7 @@ use crate::Pid;
 use crate::mailbox::bounded::MailboxSnapshot;
 use crate::process::slot::Slot;
 use crate::process::state::{ProcessState, Seen};
+use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::Waiting;
 use crate::recorder::state::RecorderSnapshot;
 use crate::scheduler::shared::Shared;
@@ -63,6 +64,9 @@ pub struct Snapshot {
     /// Number of slots that are never used again, because 2^31 references to their processes were
     /// made. Most likely the program leaks references ([`std::mem::forget`]).
     pub slots_lost: u32,
+    /// Coroutines whose stacks are leaked, because they [could not be
+    /// unwound](crate::coroutine#ends).
+    pub stuck_coroutines: Vec<StuckCoroutine>,
     /// `true` if the system has membarrier(2). Without it, some operations take one or two more
     /// atomic read-modify-writes, some nanoseconds each: handing over to a woken process, spawning,
     /// and releasing the lock of a channel, a semaphore or a worker's timers.
@@ -280,6 +284,7 @@ fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) 
         blocking_sections: shared.stats.blocking_sections.load(Relaxed),
         recorder: shared.recorder.snapshot(),
         slots_lost: shared.table().lost(),
+        stuck_coroutines: shared.coroutines.stuck(),
         membarrier: membarrier::are_there(),
     }
 }

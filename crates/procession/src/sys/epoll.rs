@@ -37,6 +37,17 @@ const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// The token of the bell, which no descriptor has.
 const BELL: u64 = u64::MAX;
 
+/// The changes of a descriptor that are events. Errors and hang-ups always are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventMask(epoll::EventFlags);
+
+impl EventMask {
+    pub(crate) const READ: Self =
+        Self(epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::PRI));
+    pub(crate) const WRITE: Self = Self(epoll::EventFlags::OUT);
+    pub(crate) const BOTH: Self = Self(Self::READ.0.union(Self::WRITE.0));
+}
+
 /// An epoll instance with its bell.
 pub(crate) struct Kernel {
     epoll: OwnedFd,
@@ -66,9 +77,9 @@ impl Kernel {
         &self,
         descriptor: BorrowedFd<'_>,
         token: DescriptorToken,
+        mask: EventMask,
     ) -> io::Result<()> {
-        use epoll::EventFlags as Flags;
-        let flags = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::PRI | Flags::ET;
+        let flags = mask.0 | epoll::EventFlags::ET;
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token.raw()), flags)?)
     }
 

@@ -3,6 +3,7 @@
 mod callers;
 mod crash;
 mod endings;
+mod foreign;
 mod placement;
 mod poll;
 mod sockets;

@@ -30,7 +30,7 @@ const NEIGHBOURS: &[&[&str]] = &[&["net::options", "net::tcp", "net::udp"]];
 /// only the public face imports `http`, `stream`, `supervisor` or `pool`.
 const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
-    ("coroutine", "mailbox spawn process relations scheduler sys time variance"),
+    ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
     ("door", "net observe process recorder relations report scheduler sys time"),
     ("http", "net process scheduler spawn sync sys time"),
     ("io", "process scheduler sys"),
@@ -287,6 +287,7 @@ const ISLANDS: &[&str] = &[
     "coroutine",
     "coroutine::blocking",
     "coroutine::body",
+    "coroutine::foreign",
     "coroutine::frame",
     "coroutine::migratable",
     "pool::scope",

@@ -5,8 +5,9 @@
 //! processes, prints a link for a browser, and serves until its input ends:
 //!
 //! ```sh
-//! cargo run --example 15_observed --features observe -- 1000
+//! cargo run --example 16_observed --features observe -- 1000
 //! ```
+#![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::error::Error;
 use std::io::{Read, Write};
