@@ -9,9 +9,8 @@ use procession::coroutine::Wait;
 use procession::sync::broadcast::{self, RecvError, SendError, TryRecvError};
 use procession::{sleep, spawn, timeout};
 use procession_sync::Mutex;
-use procession_sync::thread;
 
-use super::probe::probe;
+use super::probe::{plain_thread, probe};
 use crate::scene::{driven, panic_quietly, threaded};
 
 #[test]
@@ -261,8 +260,8 @@ fn all_receivers_get_the_same_order_under_threads() {
         }
     };
     let receivers: Vec<_> = (0..3).map(|_| scheduler.spawn(receive(sender.subscribe()))).collect();
-    let plain = thread::spawn(move || receive(receiver).wait());
-    let sends = thread::spawn(move || {
+    let plain = plain_thread(move || receive(receiver).wait());
+    let sends = plain_thread(move || {
         for message in 0..MESSAGES {
             sender.send(message).expect("there are receivers");
         }

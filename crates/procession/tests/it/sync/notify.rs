@@ -10,7 +10,7 @@ use procession::time::Instant;
 use procession::{sleep, spawn, timeout};
 use procession_sync::thread;
 
-use super::probe::probe;
+use super::probe::{plain_thread, probe};
 use crate::scene::{driven, threaded};
 
 #[test]
@@ -164,7 +164,7 @@ fn processes_coroutines_and_threads_wait() {
         let notify = notify.clone();
         async move { notify.notified().await }
     });
-    let plain = thread::spawn({
+    let plain = plain_thread({
         let notify = notify.clone();
         move || notify.notified().wait()
     });

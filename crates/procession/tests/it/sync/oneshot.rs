@@ -9,9 +9,8 @@ use std::time::Duration;
 use procession::coroutine::Wait;
 use procession::sync::oneshot::{self, RecvError, TryRecvError};
 use procession::{sleep, spawn, timeout};
-use procession_sync::thread;
 
-use super::probe::probe;
+use super::probe::{plain_thread, probe};
 use crate::scene::{driven, threaded};
 
 #[test]
@@ -150,7 +149,7 @@ fn threads_and_processes_exchange_values() {
         let (to_process, at_process) = oneshot::channel();
         let (to_thread, at_thread) = oneshot::channel();
         let process = scheduler.spawn(async move { to_thread.send(at_process.await) });
-        let plain = thread::spawn(move || to_process.send(number));
+        let plain = plain_thread(move || to_process.send(number));
         assert_eq!(at_thread.wait(), Ok(Ok(number)));
         plain.join().expect("it does not panic").expect("the process waits");
         process.join().expect("it does not panic").expect("this thread waits");
@@ -161,7 +160,7 @@ fn threads_and_processes_exchange_values() {
 #[test]
 fn a_poll_after_each_wake_up_is_enough() {
     let (sender, mut receiver) = oneshot::channel();
-    let sends = thread::spawn(move || sender.send(1));
+    let sends = plain_thread(move || sender.send(1));
     let received = procession::coroutine::wait(std::future::poll_fn(|task| {
         match Pin::new(&mut receiver).poll(task) {
             Poll::Ready(received) => Poll::Ready(received),

@@ -1,4 +1,4 @@
-//! A task of a test, which is polled by hand and counts its wake-ups.
+//! A task of a test, which is polled by hand and counts its wake-ups; and plain threads.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,6 +7,7 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
+use procession_sync::thread;
 
 #[derive(Default)]
 struct WakeCount(AtomicUsize);
@@ -15,6 +16,14 @@ impl Wake for WakeCount {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, SeqCst);
     }
+}
+
+/// Starts a plain thread, which waits like any other waiter.
+#[expect(clippy::disallowed_methods, reason = "plain threads are what is tested")]
+pub(crate) fn plain_thread<T: Send + 'static>(
+    run: impl FnOnce() -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
+    thread::spawn(run)
 }
 
 /// A future with a waker that counts.

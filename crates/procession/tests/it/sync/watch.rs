@@ -8,9 +8,8 @@ use procession::coroutine::Wait;
 use procession::sync::watch::{self, RecvError, SendError};
 use procession::time::Instant;
 use procession::{sleep, spawn, timeout};
-use procession_sync::thread;
 
-use super::probe::probe;
+use super::probe::{plain_thread, probe};
 use crate::scene::{driven, panic_quietly, threaded};
 
 #[test]
@@ -219,10 +218,10 @@ fn every_receiver_sees_the_last_value_under_threads() {
         .collect();
     let mut own = receiver;
     let plain =
-        thread::spawn(move || *own.wait_for(|value| *value >= 5_000).wait().expect("it comes"));
+        plain_thread(move || *own.wait_for(|value| *value >= 5_000).wait().expect("it comes"));
     let senders = [sender.clone(), sender];
     let senders = senders.map(|sender| {
-        thread::spawn(move || (0..5_000).for_each(|_| sender.send_modify(|value| *value += 1)))
+        plain_thread(move || (0..5_000).for_each(|_| sender.send_modify(|value| *value += 1)))
     });
     for sender in senders {
         sender.join().expect("it does not panic");
