@@ -48,11 +48,14 @@ impl Seen {
     }
 }
 
+/// A program that runs on a scheduler of its check.
+pub(crate) type ScheduledProgram = dyn Fn(Sim, &Scheduler) + Send + Sync;
+
 /// A program.
 #[derive(Clone)]
 pub(crate) enum Program {
     /// Starts its future on a scheduler, and waits for it.
-    OnScheduler(Arc<dyn Fn(Sim, &Scheduler) + Send + Sync>),
+    OnScheduler(Arc<ScheduledProgram>),
     /// Builds its schedulers itself, if it needs any.
     Alone(Arc<dyn Fn(Sim) + Send + Sync>),
 }
@@ -135,7 +138,7 @@ fn drive_alone(sim: &Sim, program: &(dyn Fn(Sim) + Send + Sync)) {
 }
 
 /// The main function of the first virtual thread.
-fn drive(sim: &Sim, program: &(dyn Fn(Sim, &Scheduler) + Send + Sync), inspect: &Inspect) {
+fn drive(sim: &Sim, program: &ScheduledProgram, inspect: &Inspect) {
     let engine = &sim.engine;
     match catch_unwind(AssertUnwindSafe(|| build(sim, "sim"))) {
         Ok(Ok(scheduler)) => {
