@@ -11,7 +11,7 @@ mod cycles;
 pub(crate) mod epoll;
 #[cfg_attr(
     not(feature = "sim"),
-    expect(dead_code, unreachable_pub, reason = "only a simulated system has one")
+    expect(unreachable_pub, reason = "only a simulated system has one")
 )]
 pub(crate) mod network;
 #[cfg_attr(
