@@ -11,6 +11,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
+use std::panic::Location;
 use std::pin::Pin as StdPin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
@@ -229,6 +230,7 @@ pub(crate) fn arm(
 /// assert_eq!(slept, Duration::from_secs(3600)); // On the test clock, at once.
 /// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
+#[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
     match current::here() {
         Some(here) => {
@@ -240,11 +242,13 @@ pub fn sleep(duration: Duration) -> Sleep {
 }
 
 /// Waits until `deadline`. Completes at the first poll if that moment has passed.
+#[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::new(deadline.0, Since::Zero)
 }
 
 /// Waits until a moment on the clock of `shared`.
+#[track_caller]
 pub(crate) fn sleep_on(shared: Arc<Shared>, deadline: u64) -> Sleep {
     let mut sleep = Sleep::new(deadline, Since::Zero);
     (sleep.whose, sleep.on) = (Some(Whose::Scheduler(shared)), true);
@@ -265,13 +269,15 @@ pub struct Sleep {
     is_late: bool,
     /// The constructor set the scheduler, which stays: its clock counts, whichever scheduler polls.
     on: bool,
+    /// The place of the call.
+    place: &'static Location<'static>,
     /// Present if `armed` is.
     whose: Option<Whose>,
     armed: Option<ArmedSleep>,
 }
 
-// At most one cache line of each sleeping process.
-const _: () = assert!(size_of::<Sleep>() <= 64);
+// Each sleeping process has one.
+const _: () = assert!(size_of::<Sleep>() <= 72);
 
 /// The origin of a sleep's deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -318,8 +324,10 @@ fn identity(waker: &Waker) -> (usize, usize) {
 }
 
 impl Sleep {
+    #[track_caller]
     fn new(deadline: u64, since: Since) -> Self {
-        Self { deadline, since, is_late: false, on: false, whose: None, armed: None }
+        let place = Location::caller();
+        Self { deadline, since, is_late: false, on: false, place, whose: None, armed: None }
     }
 
     /// Returns the deadline. If the time counts from the first poll, returns the deadline of a
@@ -408,7 +416,7 @@ impl Sleep {
                 sleep.disarm();
                 return Poll::Ready(());
             }
-            current::note_waiting(Waiting::TIMER);
+            current::note_waiting_at(Waiting::TIMER, sleep.place);
             if pending && armed.waker == waker {
                 return Poll::Pending;
             }
@@ -430,7 +438,7 @@ impl Sleep {
             sleep.forget();
             return Poll::Ready(());
         }
-        current::note_waiting(Waiting::TIMER);
+        current::note_waiting_at(Waiting::TIMER, sleep.place);
         let another = waker::for_timer(&shared, task.waker());
         let timer = arm(&shared, deadline, None, Action::Wake(another)).or_else(|action| {
             shared.clock.wait_for_timer(task.waker().clone());
@@ -527,6 +535,7 @@ pub(crate) fn poll_within<'a, R>(
 ///     assert_eq!(timeout(Duration::from_millis(1), never).await, Err(Elapsed));
 /// });
 /// ```
+#[track_caller]
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
     Timeout { sleep: sleep(duration), future: future.into_future() }
 }
@@ -580,6 +589,7 @@ pub enum MissedTickBehavior {
 /// });
 /// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
+#[track_caller]
 pub fn interval(period: Duration) -> Interval {
     let period = nanoseconds(period).max(1);
     Interval {
@@ -609,20 +619,23 @@ impl Interval {
     ///
     /// # Cancellation
     /// If the future is dropped before it is complete, no tick is lost.
-    pub async fn tick(&mut self) -> Instant {
-        self.sleep.as_mut().await;
-        let due = self.sleep.deadline();
-        let now = Instant::now();
-        let next = match self.missed {
-            MissedTickBehavior::Burst => due.0.saturating_add(self.period),
-            MissedTickBehavior::Delay => now.0.saturating_add(self.period),
-            MissedTickBehavior::Skip => {
-                let periods = now.0.saturating_sub(due.0) / self.period + 1;
-                due.0.saturating_add(self.period.saturating_mul(periods))
-            }
-        };
-        self.sleep.as_mut().reset(Instant(next));
-        due
+    #[track_caller]
+    pub fn tick(&mut self) -> impl Future<Output = Instant> {
+        crate::scheduler::placed::placed(async move {
+            self.sleep.as_mut().await;
+            let due = self.sleep.deadline();
+            let now = Instant::now();
+            let next = match self.missed {
+                MissedTickBehavior::Burst => due.0.saturating_add(self.period),
+                MissedTickBehavior::Delay => now.0.saturating_add(self.period),
+                MissedTickBehavior::Skip => {
+                    let periods = now.0.saturating_sub(due.0) / self.period + 1;
+                    due.0.saturating_add(self.period.saturating_mul(periods))
+                }
+            };
+            self.sleep.as_mut().reset(Instant(next));
+            due
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 #[expect(unsafe_code, reason = "the value is in a cell")]
 pub(crate) mod biased_lock;
+pub(crate) mod column;
 #[expect(unsafe_code, reason = "access to the value is exclusive or asks for Sync")]
 pub(crate) mod exclusive;
 pub(crate) mod membarrier;

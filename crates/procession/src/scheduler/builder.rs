@@ -21,6 +21,7 @@ use crate::process::table::Table;
 use crate::report::crash_report::CrashLog;
 use crate::report::exit_report::ExitReport;
 use crate::report::hooks::ReportHooks;
+use crate::report::supervision::SupervisionLog;
 use crate::report::supervisor_report::SupervisorReport;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
@@ -498,6 +499,7 @@ impl Builder {
                 relay: self.relay,
                 reports: self.reports,
                 crashes: CrashLog::default(),
+                supervision: SupervisionLog::default(),
                 #[cfg(feature = "tokio")]
                 bridge,
             },

@@ -176,36 +176,39 @@ impl Signal {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no signal is lost.
-    pub async fn recv(&mut self) -> Option<()> {
-        let Self { relay, kind, seen } = self;
-        let mut listener = BellListener::new(&relay.bells[kind.0 as usize]);
-        poll_fn(|task: &mut TaskContext<'_>| {
-            if !budget::charge(task) {
-                return Poll::Pending;
-            }
-            loop {
-                if listener.listens() {
-                    if listener.poll(task).is_pending() {
-                        return Poll::Pending;
-                    }
-                    listener.done();
+    #[track_caller]
+    pub fn recv(&mut self) -> impl Future<Output = Option<()>> {
+        crate::scheduler::placed::placed(async move {
+            let Self { relay, kind, seen } = self;
+            let mut listener = BellListener::new(&relay.bells[kind.0 as usize]);
+            poll_fn(|task: &mut TaskContext<'_>| {
+                if !budget::charge(task) {
+                    return Poll::Pending;
                 }
-                let mut news = None;
-                // If it listens, the bell may have rung again by now, so it looks once more.
-                let listens = listener.listen(task, |heard| {
-                    if heard.count != *seen {
-                        *seen = heard.count;
-                        news = Some(());
-                        return false;
+                loop {
+                    if listener.listens() {
+                        if listener.poll(task).is_pending() {
+                            return Poll::Pending;
+                        }
+                        listener.done();
                     }
-                    !heard.closed
-                });
-                if !listens {
-                    return Poll::Ready(news);
+                    let mut news = None;
+                    // If it listens, the bell may have rung again by now, so it looks once more.
+                    let listens = listener.listen(task, |heard| {
+                        if heard.count != *seen {
+                            *seen = heard.count;
+                            news = Some(());
+                            return false;
+                        }
+                        !heard.closed
+                    });
+                    if !listens {
+                        return Poll::Ready(news);
+                    }
                 }
-            }
+            })
+            .await
         })
-        .await
     }
 }
 

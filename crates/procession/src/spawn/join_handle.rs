@@ -177,7 +177,9 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
             return Poll::Ready(Err(Exit::Refused));
         };
         if !owner.slot().state.see().is_complete() && !owner.leave_waiter(task.waker()) {
-            current::note_waiting(Waiting::PROCESS);
+            let slot = owner.slot();
+            current::note_waiting_for(Waiting::PROCESS, current::target_of(slot));
+            current::note_place(slot.location());
             return Poll::Pending;
         }
         let mut result: Option<Result<T, Exit>> = None;
@@ -281,7 +283,7 @@ impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
 }
 
 impl<M, T> Deref for Child<M, T> {
-    type Target = Address<M>;
+    type WaitTarget = Address<M>;
 
     fn deref(&self) -> &Address<M> {
         &self.address

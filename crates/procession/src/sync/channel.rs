@@ -32,6 +32,7 @@
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -185,8 +186,9 @@ impl<T> Sender<T> {
     /// # Cancellation
     /// If the future is dropped before it completes, nothing is sent, and the message is dropped
     /// with the future. [`Sending::take_back`] returns the message instead.
+    #[track_caller]
     pub fn send(&self, message: T) -> Sending<'_, T> {
-        Sending { channel: &self.0, message: Some(message), place: None }
+        Sending { channel: &self.0, message: Some(message), place: None, call: Location::caller() }
     }
 
     /// Sends a message without waiting.
@@ -210,18 +212,21 @@ impl<T> Sender<T> {
     /// # Errors
     /// Returns [`SendTimeoutError`] with the message if the timeout elapses first or the channel is
     /// closed.
-    pub async fn send_timeout(
+    #[track_caller]
+    pub fn send_timeout(
         &self,
         message: T,
         timeout: Duration,
-    ) -> Result<(), SendTimeoutError<T>> {
-        let mut sending = self.send(message);
-        match time::timeout(timeout, &mut sending).await {
-            Ok(sent) => sent.map_err(|error| SendTimeoutError::Closed(error.0)),
-            Err(_) => sending
-                .take_back()
-                .map_or(Ok(()), |message| Err(SendTimeoutError::Elapsed(message))),
-        }
+    ) -> impl Future<Output = Result<(), SendTimeoutError<T>>> {
+        crate::scheduler::placed::placed(async move {
+            let mut sending = self.send(message);
+            match time::timeout(timeout, &mut sending).await {
+                Ok(sent) => sent.map_err(|error| SendTimeoutError::Closed(error.0)),
+                Err(_) => sending
+                    .take_back()
+                    .map_or(Ok(()), |message| Err(SendTimeoutError::Elapsed(message))),
+            }
+        })
     }
 
     /// Closes the channel for all senders and receivers. From now on sending fails. The messages in
@@ -262,8 +267,9 @@ impl<T> Receiver<T> {
     /// # Cancellation
     /// If the future is dropped before it completes, no message is lost. A message that was already
     /// handed to it goes to the next waiting receiver, or back to the front of the channel.
+    #[track_caller]
     pub fn recv(&self) -> Receiving<'_, T> {
-        Receiving { channel: &self.0, place: None, done: false }
+        Receiving { channel: &self.0, place: None, done: false, call: Location::caller() }
     }
 
     /// Receives the oldest message without waiting.
@@ -287,6 +293,7 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
+    #[track_caller]
     pub fn recv_timeout(&self, timeout: Duration) -> Timeout<Receiving<'_, T>> {
         time::timeout(timeout, self.recv())
     }
@@ -346,6 +353,8 @@ pub struct Sending<'a, T> {
     /// The message, until it is sent or its sender waits in the channel.
     message: Option<T>,
     place: Option<Place>,
+    /// The place of the call.
+    call: &'static Location<'static>,
 }
 
 // No pointer refers into the future.
@@ -389,7 +398,7 @@ impl<T> Future for Sending<'_, T> {
         } else if let Some(went) = core.look_sender(&mut send.place, &mut another) {
             return Poll::Ready(went.map_err(SendError));
         }
-        current::note_waiting(Waiting::CHANNEL);
+        current::note_waiting_at(Waiting::CHANNEL, send.call);
         Poll::Pending
     }
 }
@@ -412,6 +421,8 @@ pub struct Receiving<'a, T> {
     channel: &'a Channel<T>,
     place: Option<Place>,
     done: bool,
+    /// The place of the call.
+    call: &'static Location<'static>,
 }
 
 impl<T> Unpin for Receiving<'_, T> {}
@@ -451,7 +462,7 @@ impl<T> Future for Receiving<'_, T> {
                 Poll::Ready(message)
             }
             None => {
-                current::note_waiting(Waiting::CHANNEL);
+                current::note_waiting_at(Waiting::CHANNEL, receive.call);
                 Poll::Pending
             }
         }

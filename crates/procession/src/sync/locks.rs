@@ -5,6 +5,7 @@
 //!   holds one of them. While a writing guard exists, no other guard does.
 
 use std::fmt;
+use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use procession_sync::cell::UnsafeCell;
 
 use super::Acquire;
 use super::batch_semaphore::BatchSemaphore;
+use crate::process::target::LastTarget;
+use crate::scheduler::current;
 use crate::time;
 
 /// Maximum number of readers at a time, which is more than there can be processes.
@@ -50,6 +53,8 @@ const READERS_MAX: usize = usize::MAX >> 3;
 /// ```
 pub struct Mutex<T: ?Sized> {
     semaphore: BatchSemaphore,
+    /// The last process that came to the lock, for those that come behind it.
+    last: LastTarget,
     value: UnsafeCell<T>,
 }
 
@@ -62,7 +67,11 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 impl<T> Mutex<T> {
     /// Creates an unlocked mutex.
     pub fn new(value: T) -> Self {
-        Self { semaphore: BatchSemaphore::new(1), value: UnsafeCell::new(value) }
+        Self {
+            semaphore: BatchSemaphore::new(1),
+            last: LastTarget::default(),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Returns the value.
@@ -79,26 +88,34 @@ impl<T: ?Sized> Mutex<T> {
     /// # Cancellation
     /// If the future is dropped before it completes, it has not locked the mutex, and the next
     /// waiter gets its turn.
-    pub async fn lock(&self) -> MutexGuard<'_, T> {
-        Acquire::new(&self.semaphore, 1).await;
-        MutexGuard(self)
+    #[track_caller]
+    pub fn lock(&self) -> impl Future<Output = MutexGuard<'_, T>> {
+        crate::scheduler::placed::placed(async move {
+            let ahead = self.last.replace(current::as_target());
+            Acquire::new(&self.semaphore, 1).behind(ahead).await;
+            MutexGuard(self)
+        })
     }
 
     /// Locks the mutex without waiting. Returns `None` if it is locked or others wait for it.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         crate::scheduler::budget::spend();
-        self.semaphore.try_acquire(1).then(|| MutexGuard(self))
+        self.semaphore.try_acquire(1).then(|| {
+            self.last.replace(current::as_target());
+            MutexGuard(self)
+        })
     }
 
     /// Like [`lock`](Self::lock), but waits for at most `timeout`.
     ///
     /// # Errors
     /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
-    pub async fn lock_timeout(
+    #[track_caller]
+    pub fn lock_timeout(
         &self,
         timeout: Duration,
-    ) -> Result<MutexGuard<'_, T>, crate::time::Elapsed> {
-        time::timeout(timeout, self.lock()).await
+    ) -> impl Future<Output = Result<MutexGuard<'_, T>, crate::time::Elapsed>> {
+        crate::scheduler::placed::placed(async move { time::timeout(timeout, self.lock()).await })
     }
 
     /// Returns the value without locking, since `&mut` proves that no guard exists.
@@ -128,7 +145,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
 }
 
 impl<T: ?Sized> Deref for MutexGuard<'_, T> {
-    type Target = T;
+    type WaitTarget = T;
 
     fn deref(&self) -> &T {
         // SAFETY: [exclusive] this guard holds the only permit.
@@ -205,9 +222,12 @@ impl<T: ?Sized> RwLock<T> {
     /// # Cancellation
     /// If the future is dropped before it completes, it has not locked, and the next waiter gets
     /// its turn.
-    pub async fn read(&self) -> RwLockReadGuard<'_, T> {
-        Acquire::new(&self.semaphore, 1).await;
-        RwLockReadGuard(self)
+    #[track_caller]
+    pub fn read(&self) -> impl Future<Output = RwLockReadGuard<'_, T>> {
+        crate::scheduler::placed::placed(async move {
+            Acquire::new(&self.semaphore, 1).await;
+            RwLockReadGuard(self)
+        })
     }
 
     /// Locks for writing, and waits while there is any other guard.
@@ -215,9 +235,12 @@ impl<T: ?Sized> RwLock<T> {
     /// # Cancellation
     /// If the future is dropped before it completes, it has not locked, and the next waiter gets
     /// its turn.
-    pub async fn write(&self) -> RwLockWriteGuard<'_, T> {
-        Acquire::new(&self.semaphore, READERS_MAX).await;
-        RwLockWriteGuard(self)
+    #[track_caller]
+    pub fn write(&self) -> impl Future<Output = RwLockWriteGuard<'_, T>> {
+        crate::scheduler::placed::placed(async move {
+            Acquire::new(&self.semaphore, READERS_MAX).await;
+            RwLockWriteGuard(self)
+        })
     }
 
     /// Locks for reading without waiting. Returns `None` if a writer holds the lock or others wait
@@ -259,7 +282,7 @@ pub struct RwLockWriteGuard<'a, T: ?Sized>(&'a RwLock<T>);
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 
 impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
+    type WaitTarget = T;
 
     fn deref(&self) -> &T {
         // SAFETY: [exclusive] this guard holds a permit, so no guard writes.
@@ -268,7 +291,7 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
 }
 
 impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
+    type WaitTarget = T;
 
     fn deref(&self) -> &T {
         // SAFETY: [exclusive] this guard holds all permits.

@@ -35,6 +35,7 @@ mod http;
 mod idle;
 mod key_value;
 mod layers;
+mod look;
 mod machines;
 mod messages;
 mod net;
