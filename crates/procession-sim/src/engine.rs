@@ -11,14 +11,15 @@
 //! There the engine asks each scheduler for a broken law. A lost wake-up costs only time in most
 //! cases, since some thread comes to the work later, so the end of the run would be too late.
 
+mod network;
 mod os;
 mod quiet;
 mod setup;
 mod state;
 mod threads;
-mod turn;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -34,15 +35,16 @@ use procession_sync::{Condvar, Mutex, MutexGuard};
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
 use self::threads::Leftover;
-use self::turn::Turn;
 use crate::chance::Chance;
-use crate::faults::Fault;
+use crate::faults::{Fault, Faults};
+use crate::net::Net;
 use crate::story::{Failure, Kind, Story};
+use crate::turn::Turn;
 
-const NEVER: u64 = u64::MAX;
-const US: u64 = 1000;
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1_000_000_000;
+pub(crate) const NEVER: u64 = u64::MAX;
+pub(crate) const US: u64 = 1000;
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1_000_000_000;
 
 /// The clock at the start of a run. It is not 0, since the machine has run for a while.
 pub(crate) const START: u64 = 1000 * SECOND;
@@ -111,6 +113,8 @@ pub(crate) enum Held {
 
 struct Virtual {
     name: String,
+    /// The start of a host that the thread belongs to.
+    home: usize,
     status: Status,
     has_token: bool,
     source: Option<Arc<dyn WaitSource>>,
@@ -136,10 +140,17 @@ struct State {
     root: Option<Waker>,
     settling: Vec<(Arc<AtomicBool>, Waker)>,
     subjects: Vec<Weak<dyn Subject>>,
+    /// The starts of hosts that the schedulers belong to.
+    homes: Vec<usize>,
     /// The processes of which the next step panics.
     panicking: Vec<Pid>,
     panics_fail: bool,
     story: Story,
+    /// The classes of faults of calls that exist, once they are drawn.
+    call_faults: Option<Faults>,
+    net: Option<Net>,
+    /// Threads that are to be preempted after their next steps, by name.
+    to_stall: Vec<(String, u64)>,
 }
 
 /// The simulated system of one run.
@@ -152,7 +163,8 @@ pub(crate) struct Engine {
     /// The last panic of each kind, until a point takes note of it: the hook must not wait.
     panics: Mutex<Vec<(String, String)>>,
     setup: Setup,
-    local: Mutex<Option<SharedLocal>>,
+    /// The values that programs keep, by the start of the host.
+    locals: Mutex<BTreeMap<usize, SharedLocal>>,
     left: Mutex<Option<Leftover>>,
     stopped: Condvar,
 }
@@ -193,13 +205,17 @@ impl Engine {
                 root: None,
                 settling: Vec::new(),
                 subjects: Vec::new(),
+                homes: Vec::new(),
                 panicking: Vec::new(),
                 panics_fail,
                 story,
+                call_faults: None,
+                net: None,
+                to_stall: Vec::new(),
             }),
             panics: Mutex::new(Vec::new()),
             setup,
-            local: Mutex::new(None),
+            locals: Mutex::new(BTreeMap::new()),
             left: Mutex::new(None),
             stopped: Condvar::new(),
         })
@@ -231,6 +247,7 @@ impl Engine {
                 waker.into_iter().for_each(Waker::wake);
                 state = self.state();
             }
+            state.pump(self.time());
             state.poll_sources(self.time());
             let ready = state.ready(me, why, self.time());
             if !ready.is_empty() {
@@ -354,7 +371,8 @@ impl Engine {
     /// Draws whether the calling thread is preempted for long.
     fn stall(&self, me: u32) {
         let mut state = self.state();
-        let Some(stall) = state.fault(Fault::Stall, &STALLS) else { return };
+        let wanted = state.take_stall(me as usize - 1);
+        let Some(stall) = wanted.or_else(|| state.fault(Fault::Stall, &STALLS)) else { return };
         let (now, place) = (self.time(), state.story.place.clone());
         let name = state.threads[me as usize - 1].name.clone();
         state.story.tell(now, || {
@@ -362,6 +380,10 @@ impl Engine {
         });
         drop(state);
         self.hold(stall, Held::Preempted);
+    }
+
+    pub(crate) fn setup(&self) -> Setup {
+        self.setup
     }
 
     pub(crate) fn points(&self) -> u64 {
@@ -390,6 +412,9 @@ impl Engine {
         let mut state = self.state();
         state.has_faults = on && !state.is_over;
         if !on {
+            if let Some(net) = &mut state.net {
+                net.heal(now);
+            }
             for thread in &mut state.threads {
                 match &mut thread.status {
                     Status::Held { until, how: Held::Preempted, .. }
@@ -428,6 +453,7 @@ impl Engine {
     pub(crate) fn finish(&self) {
         self.note_panics();
         self.set_faults(false);
+        self.stop_hosts();
         let mut state = self.state();
         state.is_over = true;
         // The wakers keep their scheduler, whose world keeps this engine.
@@ -436,9 +462,9 @@ impl Engine {
         drop(wakers);
     }
 
-    /// Drops the value that the program keeps in its system.
-    pub(crate) fn drop_local(&self) {
-        let local = self.local.lock().take();
+    /// Drops the value that the program of a host keeps in its system.
+    pub(crate) fn drop_local(&self, home: usize) {
+        let local = self.locals.lock().remove(&home);
         drop(local);
     }
 
@@ -446,7 +472,12 @@ impl Engine {
     pub(crate) fn outcome(&self) -> (Option<Failure>, Chance, Story) {
         let mut state = self.state();
         let chance = std::mem::replace(&mut state.chance, Chance::replayed(Default::default()));
-        (state.failure.take(), chance, std::mem::take(&mut state.story))
+        let (failure, story) = (state.failure.take(), std::mem::take(&mut state.story));
+        // The programs of hosts may keep this engine.
+        let net = state.net.take();
+        drop(state);
+        drop(net);
+        (failure, chance, story)
     }
 
     /// Returns the virtual nanoseconds since the start.

@@ -16,6 +16,7 @@ use procession_sync::Mutex;
 use crate::chance::Chance;
 use crate::engine::{self, Engine, Setup};
 use crate::faults::Faults;
+use crate::net::PROGRAM;
 use crate::story::{Failure, Kind, Story};
 use crate::tape::Tape;
 use crate::{Sim, place};
@@ -80,12 +81,17 @@ pub(crate) struct Run {
 /// Runs a program once.
 pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     listen_to_panics();
-    let setup = Setup::draw(&mut chance, rules.workers, rules.faults);
+    let mut setup = Setup::draw(&mut chance, rules.workers, rules.faults);
     let engine = Engine::new(chance, setup, rules.panics_fail, story);
-    let (program, configure) = (Arc::clone(&rules.program), Arc::clone(&rules.configure));
-    let sim = Sim { engine: Arc::clone(&engine), seen: Arc::clone(&rules.seen) };
-    let main = move || drive(&sim, setup, &*program, &*configure);
+    let program = Arc::clone(&rules.program);
+    let sim = Sim {
+        engine: Arc::clone(&engine),
+        seen: Arc::clone(&rules.seen),
+        configure: Arc::clone(&rules.configure),
+    };
+    let main = move || drive(&sim, &*program);
     let left = engine.run(Box::new(main), rules.timeout);
+    setup.faults = engine.classes();
     let (failure, chance, story) = engine.outcome();
     let stuck = left.as_ref().err().map(|thread| Failure {
         kind: Kind::Stuck,
@@ -104,20 +110,11 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
 }
 
 /// The main function of the first virtual thread.
-fn drive(sim: &Sim, setup: Setup, program: &Program, configure: &Configure) {
+fn drive(sim: &Sim, program: &Program) {
     let engine = &sim.engine;
-    let builder = Scheduler::builder()
-        .worker_threads(setup.workers)
-        .max_threads(setup.threads)
-        .max_processes(LIMIT)
-        .max_timers(LIMIT)
-        .name("sim");
-    match catch_unwind(AssertUnwindSafe(|| configure(builder).build())) {
+    match catch_unwind(AssertUnwindSafe(|| build(sim, "sim"))) {
         Ok(Ok(scheduler)) => {
-            let ran = catch_unwind(AssertUnwindSafe(|| program(sim.clone(), &scheduler)));
-            if let Err(panic) = ran {
-                engine.fail_by_panic(message(&*panic));
-            }
+            catch(engine, || program(sim.clone(), &scheduler));
             engine.finish();
             end(engine, &scheduler);
         }
@@ -127,11 +124,29 @@ fn drive(sim: &Sim, setup: Setup, program: &Program, configure: &Configure) {
         }
         Err(panic) => engine.fail_by_panic(message(&*panic)),
     }
-    engine.drop_local();
+    engine.drop_local(PROGRAM);
+}
+
+/// Builds a scheduler for the program of a host.
+pub(crate) fn build(sim: &Sim, name: &str) -> Result<Scheduler, procession::scheduler::BuildError> {
+    let setup = sim.engine.setup();
+    let builder = Scheduler::builder()
+        .worker_threads(setup.workers)
+        .max_threads(setup.threads)
+        .max_processes(LIMIT)
+        .max_timers(LIMIT)
+        .name(name);
+    (sim.configure)(builder).build()
+}
+
+/// Runs a part of a program. A panic is a failure of the run.
+pub(crate) fn catch<R>(engine: &Engine, part: impl FnOnce() -> R) -> Option<R> {
+    let ran = catch_unwind(AssertUnwindSafe(part));
+    ran.map_err(|panic| engine.fail_by_panic(message(&*panic))).ok()
 }
 
 /// Shuts the scheduler down, and checks the laws of the end.
-fn end(engine: &Engine, scheduler: &Scheduler) {
+pub(crate) fn end(engine: &Engine, scheduler: &Scheduler) {
     let unfinished = scheduler.block_on(scheduler.shutdown(SHUTDOWN));
     let snapshot = scheduler.snapshot();
     let queued: usize =

@@ -18,8 +18,8 @@
 //! primitives in place and make every model vacuous. The canaries in the model files detect that.
 //!
 //! This crate contains almost no logic. Most of it is aliases. [`cell::UnsafeCell`] gives std's
-//! cell the interface of loom's, [`Mutex`] and [`Condvar`] know no poison, [`lock_with_backoff`] is
-//! a plain lock under loom, and `explore` runs a model.
+//! cell the interface of loom's, [`Mutex`], [`RwLock`] and [`Condvar`] know no poison,
+//! [`lock_with_backoff`] is a plain lock under loom, and `explore` runs a model.
 #![forbid(unsafe_code)]
 
 #[cfg(all(procession_loom, not(feature = "__loom")))]
@@ -95,11 +95,14 @@ pub fn lock_with_backoff<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod mutex;
 pub use mutex::{Condvar, Mutex};
 
+mod rw_lock;
+pub use rw_lock::RwLock;
+
 #[cfg(procession_loom)]
-pub use loom::sync::{Arc, MutexGuard};
-/// Shared ownership, and the guard of a locked [`Mutex`].
+pub use loom::sync::{Arc, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+/// Shared ownership, and the guards of a locked [`Mutex`] or [`RwLock`].
 #[cfg(not(procession_loom))]
-pub use std::sync::{Arc, MutexGuard};
+pub use std::sync::{Arc, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 /// Runs a model in every interleaving with at most `LOOM_MAX_PREEMPTIONS` preemptions. The default
 /// is two.

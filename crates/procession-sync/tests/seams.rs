@@ -13,7 +13,14 @@ const SEAMS: [(&str, &[&str]); 10] = [
     ("std::sync::Mutex", &[]),
     ("std::sync::Condvar", &[]),
     ("std::sync::RwLock", &[]),
-    ("loom::sync", &["procession-sync/src/lib.rs", "procession-sync/src/mutex.rs"]),
+    (
+        "loom::sync",
+        &[
+            "procession-sync/src/lib.rs",
+            "procession-sync/src/mutex.rs",
+            "procession-sync/src/rw_lock.rs",
+        ],
+    ),
     ("loom::cell", &["procession-sync/src/lib.rs"]),
     ("loom::thread", &["procession-sync/src/lib.rs"]),
     ("loom::model", &["procession-sync/src/lib.rs"]),

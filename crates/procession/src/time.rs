@@ -8,7 +8,7 @@ pub(crate) mod timers;
 
 use std::error::Error;
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::{Future, IntoFuture, poll_fn};
 use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
 use std::panic::Location;
@@ -27,6 +27,7 @@ use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::armed::{Armed, TimerPlace};
 use crate::time::timers::Timers;
+use crate::util::cost::{self, Access, Operation, SharedLine};
 use crate::util::exclusive::Exclusive;
 
 use self::last_try::LastTry;
@@ -124,6 +125,12 @@ impl<T> fmt::Display for TimerLimit<T> {
 impl<T> Error for TimerLimit<T> {}
 
 impl TimerPlace {
+    fn meter_timers(self) {
+        if let Self::Seat(seat) = self {
+            cost::touch(SharedLine::Timers(seat.0), Access::Lock);
+        }
+    }
+
     fn timers(self, shared: &Shared) -> &Timers<Action> {
         match self {
             Self::Seat(seat) => &shared.seat(seat).timers,
@@ -163,6 +170,8 @@ impl Armed {
 
     /// Removes the timer. Returns its action if the removal prevented the next firing.
     pub(crate) fn delete(self, shared: &Shared) -> Option<Action> {
+        cost::work(Operation::Disarm);
+        self.place.meter_timers();
         let action = self.timers(shared).delete(self.id);
         shared.clock.note_timer_room();
         action
@@ -170,6 +179,7 @@ impl Armed {
 
     /// Sets another deadline. Returns `true` if the timer was pending.
     fn reset(self, shared: &Shared, when: u64) -> bool {
+        self.place.meter_timers();
         let reset = self.timers(shared).reset(self.id, when);
         // This thread may be the last at the slot of a timer that was deleted meanwhile.
         shared.clock.note_timer_room();
@@ -201,6 +211,8 @@ pub(crate) fn arm(
             None => TimerPlace::Outside,
         }
     });
+    cost::work(Operation::Arm);
+    place.meter_timers();
     match place.timers(shared).add(when, period, action) {
         Ok(armed) => {
             place.note_earliest(shared, armed.earliest, when);
@@ -621,21 +633,25 @@ impl Interval {
     /// If the future is dropped before it is complete, no tick is lost.
     #[track_caller]
     pub fn tick(&mut self) -> impl Future<Output = Instant> {
-        crate::scheduler::placed::placed(async move {
-            self.sleep.as_mut().await;
-            let due = self.sleep.deadline();
-            let now = Instant::now();
-            let next = match self.missed {
-                MissedTickBehavior::Burst => due.0.saturating_add(self.period),
-                MissedTickBehavior::Delay => now.0.saturating_add(self.period),
-                MissedTickBehavior::Skip => {
-                    let periods = now.0.saturating_sub(due.0) / self.period + 1;
-                    due.0.saturating_add(self.period.saturating_mul(periods))
-                }
-            };
-            self.sleep.as_mut().reset(Instant(next));
-            due
-        })
+        crate::scheduler::placed::placed(async move { poll_fn(|task| self.poll_tick(task)).await })
+    }
+
+    pub(crate) fn poll_tick(&mut self, task: &mut TaskContext<'_>) -> Poll<Instant> {
+        if self.sleep.as_mut().poll(task).is_pending() {
+            return Poll::Pending;
+        }
+        let due = self.sleep.deadline();
+        let now = Instant::now();
+        let next = match self.missed {
+            MissedTickBehavior::Burst => due.0.saturating_add(self.period),
+            MissedTickBehavior::Delay => now.0.saturating_add(self.period),
+            MissedTickBehavior::Skip => {
+                let periods = now.0.saturating_sub(due.0) / self.period + 1;
+                due.0.saturating_add(self.period.saturating_mul(periods))
+            }
+        };
+        self.sleep.as_mut().reset(Instant(next));
+        Poll::Ready(due)
     }
 }
 

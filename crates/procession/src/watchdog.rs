@@ -104,6 +104,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::io::poller::Batch;
 use crate::process::slot::Ready;
 use crate::process::unwind::guarded;
+use crate::recorder::dump::DumpCause;
+use crate::recorder::record::Marks;
 use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::seat::Seat;
 use crate::scheduler::seat_id::{NEVER, SeatId};
@@ -240,6 +242,7 @@ struct Watch {
     cursor: u32,
     /// The second in which reports were made, and their number.
     reports: (u64, u32),
+    marks: Marks,
 }
 
 /// How long the watchdog sleeps.
@@ -260,8 +263,10 @@ struct FoundStall {
 
 impl Watch {
     fn new(shared: Arc<Shared>) -> Self {
+        let marks = Marks::new(&shared);
         Self {
             shared,
+            marks,
             looks: Vec::new(),
             quiet: 0,
             waited: false,
@@ -337,6 +342,7 @@ impl Watch {
         let shared = Arc::clone(&self.shared);
         count(&shared.watchdog.counts.looks);
         shared.clock.beacon.set(now);
+        self.marks.mark(&shared, now);
         self.sample(now);
         let late = shared.idle.write_off(now);
         if late > 0 {
@@ -532,6 +538,9 @@ impl Watch {
             StallKind::Blocked => &counts.blocked,
             StallKind::Computing => &counts.computing,
         });
+        let running = shared.seat(found.seat).running.load(Relaxed);
+        self.marks.stall(found.seat, running.saturating_sub(1));
+        shared.request_dump(DumpCause::Stall);
         let observer = shared.watchdog.options.on_stall.as_ref();
         if observer.is_none() && !is_traced() {
             return;

@@ -4,7 +4,9 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use procession::Pid;
-use procession::sim::{Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource};
+use procession::sim::{
+    CallFault, Network, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource,
+};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::{
@@ -37,7 +39,7 @@ impl Os for Engine {
             return Err(io::Error::from_raw_os_error(11));
         }
         drop(state);
-        self.launch(name, body)
+        self.launch_on(self.home(), name, body)
     }
 
     fn park(&self, deadline: u64) {
@@ -146,15 +148,27 @@ impl Os for Engine {
     }
 
     fn local(&self, make: &dyn Fn() -> SharedLocal) -> SharedLocal {
-        if let Some(local) = &*self.local.lock() {
+        let home = self.home();
+        if let Some(local) = self.locals.lock().get(&home) {
             return Arc::clone(local);
         }
         // Outside of the lock: it may read the clock.
         let made = make();
-        Arc::clone(self.local.lock().get_or_insert(made))
+        Arc::clone(self.locals.lock().entry(home).or_insert(made))
     }
 
     fn built(&self, subject: Weak<dyn Subject>) {
-        self.state().subjects.push(subject);
+        let home = self.home();
+        let mut state = self.state();
+        state.subjects.push(subject);
+        state.homes.push(home);
+    }
+
+    fn fault(&self, fault: CallFault, count: u32) -> u32 {
+        self.call_fault(fault, count)
+    }
+
+    fn network(&self) -> Option<&dyn Network> {
+        Some(self)
     }
 }

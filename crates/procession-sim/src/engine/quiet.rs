@@ -1,6 +1,5 @@
 //! Quiet points, and failures.
 
-use std::sync::Weak;
 use std::task::Waker;
 
 use procession_sync::MutexGuard;
@@ -56,9 +55,18 @@ impl Engine {
                 return Quiet::Stopped;
             }
             let subjects = state.subjects.clone();
+            let names = state.names_of_hosts();
+            let mut cuts = state.net.as_ref().map_or_else(Vec::new, |net| net.describe_cuts(now));
             drop(state);
-            let waiting: Vec<_> =
-                subjects.iter().filter_map(Weak::upgrade).flat_map(|one| one.waiting()).collect();
+            let mut waiting = Vec::new();
+            for (subject, name) in subjects.iter().zip(names) {
+                let processes = subject.upgrade().map(|one| one.waiting()).unwrap_or_default();
+                waiting.extend(processes.into_iter().map(|process| match &name {
+                    Some(name) => format!("on {name}: {process}"),
+                    None => process,
+                }));
+            }
+            waiting.append(&mut cuts);
             let text = "all processes wait, and nothing is due".to_owned();
             self.state().story.waiting = waiting;
             return self.fail(Kind::Deadlock, text);

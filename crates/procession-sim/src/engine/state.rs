@@ -2,8 +2,9 @@
 
 use std::task::Waker;
 
-use super::{Held, NEVER, SLICE, State, Status, Why};
+use super::{DELAYS, Held, NEVER, SLICE, State, Status, Why};
 use crate::faults::Fault;
+use crate::net::Net;
 use crate::story::{Failure, Kind};
 
 impl State {
@@ -22,13 +23,17 @@ impl State {
 
     /// Ends the waits of threads whose sources have events.
     pub(super) fn poll_sources(&mut self, now: u64) {
-        for thread in &mut self.threads {
-            if let (Status::Parked { until, .. }, Some(source)) =
-                (&mut thread.status, &thread.source)
-                && *until > now
-                && source.is_ready()
-            {
-                *until = now;
+        for at in 0..self.threads.len() {
+            let thread = &self.threads[at];
+            let (Status::Parked { until, is_woken: false }, Some(source)) =
+                (thread.status, &thread.source)
+            else {
+                continue;
+            };
+            if until > now && source.is_ready() {
+                let late = self.call_fault(Fault::Events, &DELAYS).unwrap_or(0);
+                let until = until.min(now.saturating_add(late));
+                self.threads[at].status = Status::Parked { until, is_woken: late > 0 };
             }
         }
     }
@@ -57,7 +62,8 @@ impl State {
             Status::Parked { until, .. } | Status::Held { until, .. } => until,
             Status::Ready | Status::Ended => NEVER,
         });
-        times.min().unwrap_or(NEVER)
+        let network = self.net.as_ref().map_or(NEVER, Net::next_due);
+        times.chain([network]).min().unwrap_or(NEVER)
     }
 
     /// Returns `true` if a thread was woken and has not come, or is preempted.

@@ -8,8 +8,8 @@ use procession::sim::{Os, ThreadBody, bind_to_one_processor, enter};
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::thread;
 
-use super::turn::Turn;
 use super::{ENGINE, Engine, ME, Status, Virtual, Why};
+use crate::turn::Turn;
 
 /// What is left of a run when its engine stops.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +19,8 @@ pub(crate) struct Leftover {
 }
 
 impl Engine {
-    /// Starts a virtual thread. It runs when it gets a turn.
-    pub(super) fn launch(&self, name: String, body: ThreadBody) -> io::Result<()> {
+    /// Starts a virtual thread of a host. It runs when it gets a turn.
+    pub(crate) fn launch_on(&self, home: usize, name: String, body: ThreadBody) -> io::Result<()> {
         let turn = Arc::new(Turn::default());
         let engine = self.me.upgrade().expect("the caller holds it");
         let mut state = self.state();
@@ -47,6 +47,7 @@ impl Engine {
         let _ = turn.thread.set(handle.thread().clone());
         state.threads.push(Virtual {
             name,
+            home,
             status: Status::Ready,
             has_token: false,
             source: None,
@@ -63,7 +64,7 @@ impl Engine {
     /// # Errors
     /// The name of the running thread, if no point was passed for `timeout`.
     pub(crate) fn run(&self, main: ThreadBody, timeout: Duration) -> Result<Leftover, String> {
-        self.launch("main".into(), main).map_err(|error| format!("main: {error}"))?;
+        self.launch_on(0, "main".into(), main).map_err(|error| format!("main: {error}"))?;
         let turn = Arc::clone(&self.state().threads[0].turn);
         turn.give();
         let mut seen = u64::MAX;

@@ -1,9 +1,12 @@
 //! The simulation, from the outside.
 
 mod determinism;
+mod exchange;
 mod faults;
 mod found;
 mod mutants;
+mod net;
+mod scaling;
 
 use std::time::Duration;
 

@@ -325,6 +325,7 @@ struct PendingCall<'a, M: Send + 'static, T> {
 impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
     fn new(address: &'a Address<M>, message: impl FnOnce(Reply<T>) -> M) -> Self {
         let (reply, caller) = pair();
+        current::record_call(address.pid());
         let send = Some(address.send_wait(message(reply)));
         Self { send, caller, callee: address.slot(), answer: None }
     }
@@ -394,6 +395,7 @@ impl<M: Send + 'static> Address<M> {
         crate::scheduler::placed::placed(async move {
             let (reply, caller) = pair();
             let message = message(reply);
+            current::record_call(self.pid());
             let replied = async {
                 self.send_wait(message).await.map_err(CallError::Refused)?;
                 caller.replied(Waiting::REPLY, self.slot()).await.ok_or(CallError::NoReply)

@@ -64,6 +64,9 @@ pub struct Context<M: Send + 'static> {
     aside: Option<Box<Exclusive<Aside<M>>>>,
 }
 
+// No pointer refers into the context.
+impl<M: Send + 'static> Unpin for Context<M> {}
+
 impl<M: Send + 'static> Context<M> {
     pub(crate) fn new(slot: TypedPin<M>) -> Self {
         Self { slot, taken: Batch::new(), aside: None }
@@ -116,6 +119,15 @@ impl<M: Send + 'static> Context<M> {
         // Noted now and not when it waits, which saves the future a field and the wait a load.
         self.slot.note_place(Location::caller());
         Recv { context: self, waits: false }
+    }
+
+    /// Polls like [`recv`](Self::recv). While it is pending, the mailbox stays armed.
+    #[cfg(feature = "stream")]
+    pub(crate) fn poll_recv(&mut self, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
+        let mut recv = self.recv();
+        let polled = StdPin::new(&mut recv).poll(task);
+        recv.waits = false;
+        polled
     }
 
     /// Receives the next message if it comes within `timeout`.

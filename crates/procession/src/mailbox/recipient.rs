@@ -12,6 +12,7 @@ use crate::mailbox::address::Address;
 use crate::mailbox::call::{CallError, pair};
 use crate::mailbox::reply::Reply;
 use crate::mailbox::send_error::{SendCause, SendError};
+use crate::scheduler::current;
 
 /// An address that accepts messages of type `N`, and hides what the process receives.
 ///
@@ -152,6 +153,7 @@ impl<N: Send + 'static> Recipient<N> {
     ) -> impl Future<Output = Result<T, CallError<N>>> {
         crate::scheduler::placed::placed(async move {
             let (reply, caller) = pair();
+            current::record_call(self.pid());
             self.send(message(reply)).map_err(CallError::Refused)?;
             caller.replied_within(timeout).await
         })

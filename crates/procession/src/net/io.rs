@@ -15,6 +15,7 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::simulated;
 use crate::io::reactor::Registered;
 use crate::io::readiness::{Direction, SeenReadiness, WaiterId};
 use crate::process::wait_reason::Waiting;
@@ -199,6 +200,9 @@ impl<T: AsFd> Io<T> {
         if !seen.is_ready() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        if let Some(error) = simulated::error(self.get(), side == Side::Read) {
+            return Err(error);
+        }
         self.call(direction, seen, call)
     }
 
@@ -240,7 +244,12 @@ impl<T: AsFd> Io<T> {
         for _ in 0..TRIES {
             let seen = direction.see();
             if seen.is_ready() || is_last_try() {
-                match self.call(direction, seen, &mut *call) {
+                let refused = simulated::error_of_wait(self.get(), side == Side::Read);
+                let called = match refused {
+                    Some(error) => Err(error),
+                    None => self.call(direction, seen, &mut *call),
+                };
+                match called {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     result => return Poll::Ready(result),

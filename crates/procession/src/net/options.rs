@@ -16,6 +16,7 @@ use rustix::net::{
 use super::accept::BACKLOG;
 use super::io::{Io, IoResult, Side};
 use super::resolve::Host;
+use super::simulated;
 use super::tcp::{TcpListener, TcpStream};
 use super::udp::UdpSocket;
 
@@ -124,6 +125,9 @@ impl SocketOptions {
             let backlog =
                 self.backlog.map_or(BACKLOG, |most| i32::try_from(most).unwrap_or(i32::MAX));
             let listening = |address: SocketAddr| {
+                if let Some(listening) = simulated::listen(address, backlog) {
+                    return listening;
+                }
                 let socket = self.bound(address, SocketType::STREAM, true)?;
                 listen(&socket, backlog)?;
                 Ok(socket)
@@ -162,7 +166,10 @@ impl SocketOptions {
     #[track_caller]
     pub fn bind(self, host: impl Into<Host>) -> impl Future<Output = io::Result<UdpSocket>> {
         crate::scheduler::placed::placed(async move {
-            let bound = |address| self.bound(address, SocketType::DGRAM, false);
+            let bound = |address| match simulated::bind(address) {
+                Some(bound) => bound,
+                None => self.bound(address, SocketType::DGRAM, false),
+            };
             let socket = first_of(host.into().addresses().await?, bound)?;
             Io::new(StdUdpSocket::from(socket)).map(UdpSocket)
         })
@@ -207,19 +214,18 @@ impl SocketOptions {
     }
 
     async fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let socket = self.socket(address, SocketType::STREAM, false)?;
-        if let Some(local) = self.local {
-            bind(&socket, &local)?;
-        }
-        match connect(&socket, &address) {
-            // The kernel continues to connect after a signal, too.
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        // Registered only after `connect`, since the kernel reports a socket that is not connecting
-        // as closed.
-        let io = Io::new(StdTcpStream::from(socket))?;
+        let io = match simulated::connect(self.local, address) {
+            // Its events are those of the connection: it becomes writable once.
+            Some(socket) => Io::new(StdTcpStream::from(socket?))?,
+            None => self.begin_to_connect(address)?,
+        };
         let connected = |socket: &StdTcpStream| {
+            if let Some(connected) = simulated::is_connected(socket) {
+                return match connected? {
+                    true => Ok(IoResult::whole(())),
+                    false => Err(io::ErrorKind::WouldBlock.into()),
+                };
+            }
             if let Some(error) = socket.take_error()? {
                 return Err(error);
             }
@@ -232,6 +238,21 @@ impl SocketOptions {
         };
         io.run(Side::Write, connected).await?;
         Ok(TcpStream(io))
+    }
+
+    fn begin_to_connect(&self, address: SocketAddr) -> io::Result<Io<StdTcpStream>> {
+        let socket = self.socket(address, SocketType::STREAM, false)?;
+        if let Some(local) = self.local {
+            bind(&socket, &local)?;
+        }
+        match connect(&socket, &address) {
+            // The kernel continues to connect after a signal, too.
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Registered only after `connect`, since the kernel reports a socket that is not connecting
+        // as closed.
+        Io::new(StdTcpStream::from(socket))
     }
 }
 

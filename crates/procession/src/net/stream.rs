@@ -9,6 +9,7 @@ use rustix::net::RecvFlags;
 
 use super::io::{Io, IoResult, Side, StreamSocket};
 use super::parts::{read_parts, write_parts};
+use super::simulated;
 
 fn read_from<T: StreamSocket>(mut from: &T, buffer: &mut [u8]) -> io::Result<IoResult<usize>>
 where
@@ -21,6 +22,7 @@ fn write_to<T: StreamSocket>(mut to: &T, bytes: &[u8]) -> io::Result<IoResult<us
 where
     for<'a> &'a T: Write,
 {
+    let bytes = simulated::shorten(bytes);
     Ok(IoResult::part::<T>(to.write(bytes)?, bytes.len()))
 }
 

@@ -10,6 +10,7 @@ use super::io::{Io, IoResult, Side};
 use super::options::{SocketOptions, waiting_methods};
 use super::parts::{receive_parts, send_parts, send_parts_to};
 use super::resolve::Host;
+use super::simulated;
 use super::stream::std_conversions;
 
 /// A socket for UDP datagrams.
@@ -58,7 +59,10 @@ impl UdpSocket {
     pub fn connect(&self, host: impl Into<Host>) -> impl Future<Output = io::Result<()>> {
         crate::scheduler::placed::placed(async move {
             let addresses = host.into().addresses().await?;
-            self.0.get().connect(&*addresses)
+            match simulated::connect_datagrams(self.0.get(), addresses[0]) {
+                Some(connected) => connected,
+                None => self.0.get().connect(&*addresses),
+            }
         })
     }
 
@@ -70,7 +74,7 @@ impl UdpSocket {
     #[track_caller]
     pub fn send(&self, bytes: &[u8]) -> impl Future<Output = io::Result<usize>> {
         crate::scheduler::placed::placed(async move {
-            self.0.run(Side::Write, |io| io.send(bytes).map(IoResult::whole)).await
+            self.0.run(Side::Write, |io| send(io, bytes)).await
         })
     }
 
@@ -88,7 +92,7 @@ impl UdpSocket {
         crate::scheduler::placed::placed(async move {
             let addresses = host.into().addresses().await?;
             let address = addresses[0];
-            self.0.run(Side::Write, |io| io.send_to(bytes, address).map(IoResult::whole)).await
+            self.0.run(Side::Write, |io| send_to(io, bytes, address)).await
         })
     }
 
@@ -99,7 +103,11 @@ impl UdpSocket {
     #[track_caller]
     pub fn send_vectored(&self, parts: &[IoSlice<'_>]) -> impl Future<Output = io::Result<usize>> {
         crate::scheduler::placed::placed(async move {
-            self.0.run(Side::Write, |io| send_parts(io, parts).map(IoResult::whole)).await
+            let call = |io: &StdUdpSocket| {
+                let sent = simulated::send(io, parts, None);
+                sent.unwrap_or_else(|| send_parts(io, parts)).map(IoResult::whole)
+            };
+            self.0.run(Side::Write, call).await
         })
     }
 
@@ -117,9 +125,11 @@ impl UdpSocket {
         crate::scheduler::placed::placed(async move {
             let addresses = host.into().addresses().await?;
             let address = addresses[0];
-            self.0
-                .run(Side::Write, |io| send_parts_to(io, parts, &address).map(IoResult::whole))
-                .await
+            let call = |io: &StdUdpSocket| {
+                let sent = simulated::send(io, parts, Some(address));
+                sent.unwrap_or_else(|| send_parts_to(io, parts, &address)).map(IoResult::whole)
+            };
+            self.0.run(Side::Write, call).await
         })
     }
 
@@ -132,7 +142,7 @@ impl UdpSocket {
     #[track_caller]
     pub fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
         crate::scheduler::placed::placed(async move {
-            self.0.run(Side::Read, |io| io.recv(buffer).map(IoResult::whole)).await
+            self.0.run(Side::Read, |io| receive(io, buffer)).await
         })
     }
 
@@ -146,7 +156,7 @@ impl UdpSocket {
         buffer: &mut [u8],
     ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> {
         crate::scheduler::placed::placed(async move {
-            self.0.run(Side::Read, |io| io.recv_from(buffer).map(IoResult::whole)).await
+            self.0.run(Side::Read, |io| receive_from(io, buffer)).await
         })
     }
 
@@ -161,6 +171,9 @@ impl UdpSocket {
     ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> {
         crate::scheduler::placed::placed(async move {
             let call = |io: &StdUdpSocket| {
+                if let Some(received) = simulated::receive(io, buffers, false) {
+                    return received.map(IoResult::whole);
+                }
                 let (count, address) = receive_parts(io, buffers)?;
                 let address = address.ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
                 Ok(IoResult::whole((count, address.try_into()?)))
@@ -179,11 +192,13 @@ impl UdpSocket {
         buffers: &mut [IoSliceMut<'_>],
     ) -> impl Future<Output = io::Result<usize>> {
         crate::scheduler::placed::placed(async move {
-            self.0
-                .run(Side::Read, |io| {
-                    receive_parts(io, buffers).map(|(count, _)| IoResult::whole(count))
-                })
-                .await
+            let call = |io: &StdUdpSocket| {
+                if let Some(received) = simulated::receive(io, buffers, false) {
+                    return received.map(|(count, _)| IoResult::whole(count));
+                }
+                receive_parts(io, buffers).map(|(count, _)| IoResult::whole(count))
+            };
+            self.0.run(Side::Read, call).await
         })
     }
 
@@ -194,7 +209,11 @@ impl UdpSocket {
     #[track_caller]
     pub fn peek(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
         crate::scheduler::placed::placed(async move {
-            self.0.run(Side::Read, |io| io.peek(buffer).map(IoResult::whole)).await
+            let call = |io: &StdUdpSocket| match peek_simulated(io, buffer) {
+                Some(peeked) => peeked.map(|(count, _)| IoResult::whole(count)),
+                None => io.peek(buffer).map(IoResult::whole),
+            };
+            self.0.run(Side::Read, call).await
         })
     }
 
@@ -208,7 +227,11 @@ impl UdpSocket {
         buffer: &mut [u8],
     ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> {
         crate::scheduler::placed::placed(async move {
-            self.0.run(Side::Read, |io| io.peek_from(buffer).map(IoResult::whole)).await
+            let call = |io: &StdUdpSocket| match peek_simulated(io, buffer) {
+                Some(peeked) => peeked.map(IoResult::whole),
+                None => io.peek_from(buffer).map(IoResult::whole),
+            };
+            self.0.run(Side::Read, call).await
         })
     }
 
@@ -218,7 +241,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// datagram.
     pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.try_once(Side::Read, |io| io.recv(buffer).map(IoResult::whole))
+        self.0.try_once(Side::Read, |io| receive(io, buffer))
     }
 
     /// Like [`send`](Self::send), but without waiting.
@@ -227,7 +250,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// room.
     pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_once(Side::Write, |io| io.send(bytes).map(IoResult::whole))
+        self.0.try_once(Side::Write, |io| send(io, bytes))
     }
 
     /// Like [`recv_from`](Self::recv_from), but without waiting.
@@ -236,7 +259,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// datagram.
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0.try_once(Side::Read, |io| io.recv_from(buffer).map(IoResult::whole))
+        self.0.try_once(Side::Read, |io| receive_from(io, buffer))
     }
 
     /// Like [`send_to`](Self::send_to), but without waiting.
@@ -245,7 +268,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// room.
     pub fn try_send_to(&self, bytes: &[u8], address: SocketAddr) -> io::Result<usize> {
-        self.0.try_once(Side::Write, |io| io.send_to(bytes, address).map(IoResult::whole))
+        self.0.try_once(Side::Write, |io| send_to(io, bytes, address))
     }
 
     /// Returns the address of this socket.
@@ -253,7 +276,8 @@ impl UdpSocket {
     /// # Errors
     /// Returns the system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.get().local_addr()
+        let socket = self.0.get();
+        simulated::local_addr(socket).unwrap_or_else(|| socket.local_addr())
     }
 
     /// Returns the address that this socket is connected to.
@@ -261,7 +285,8 @@ impl UdpSocket {
     /// # Errors
     /// Returns the system's error, for example if the socket is not connected.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.0.get().peer_addr()
+        let socket = self.0.get();
+        simulated::peer_addr(socket).unwrap_or_else(|| socket.peer_addr())
     }
 
     /// Returns `true` if the socket may send to broadcast addresses (`SO_BROADCAST`).
@@ -434,3 +459,31 @@ impl UdpSocket {
 }
 
 waiting_methods!(UdpSocket);
+
+fn send(io: &StdUdpSocket, bytes: &[u8]) -> io::Result<IoResult<usize>> {
+    let sent = simulated::send(io, &[IoSlice::new(bytes)], None);
+    sent.unwrap_or_else(|| io.send(bytes)).map(IoResult::whole)
+}
+
+fn send_to(io: &StdUdpSocket, bytes: &[u8], to: SocketAddr) -> io::Result<IoResult<usize>> {
+    let sent = simulated::send(io, &[IoSlice::new(bytes)], Some(to));
+    sent.unwrap_or_else(|| io.send_to(bytes, to)).map(IoResult::whole)
+}
+
+fn receive(io: &StdUdpSocket, buffer: &mut [u8]) -> io::Result<IoResult<usize>> {
+    match simulated::receive(io, &mut [IoSliceMut::new(buffer)], false) {
+        Some(received) => received.map(|(count, _)| IoResult::whole(count)),
+        None => io.recv(buffer).map(IoResult::whole),
+    }
+}
+
+fn receive_from(io: &StdUdpSocket, buffer: &mut [u8]) -> io::Result<IoResult<(usize, SocketAddr)>> {
+    match simulated::receive(io, &mut [IoSliceMut::new(buffer)], false) {
+        Some(received) => received.map(IoResult::whole),
+        None => io.recv_from(buffer).map(IoResult::whole),
+    }
+}
+
+fn peek_simulated(io: &StdUdpSocket, buffer: &mut [u8]) -> Option<io::Result<(usize, SocketAddr)>> {
+    simulated::receive(io, &mut [IoSliceMut::new(buffer)], true)
+}

@@ -14,6 +14,7 @@ use crate::mailbox::bounded::MailboxSnapshot;
 use crate::process::slot::Slot;
 use crate::process::state::{ProcessState, Seen};
 use crate::process::wait_reason::Waiting;
+use crate::recorder::state::RecorderSnapshot;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::Stats;
 use crate::util::membarrier;
@@ -57,6 +58,8 @@ pub struct Snapshot {
     pub stalls: StallSnapshot,
     /// Number of blocking sections that workers have entered.
     pub blocking_sections: u64,
+    /// The figures of the [flight recorder](crate::recorder).
+    pub recorder: RecorderSnapshot,
     /// Number of slots that are never used again, because 2^31 references to their processes were
     /// made. Most likely the program leaks references ([`std::mem::forget`]).
     pub slots_lost: u32,
@@ -237,18 +240,31 @@ pub(crate) fn state(slot: &Slot, seen: Seen, in_steps: &[u32]) -> ProcessState {
 }
 
 pub(crate) fn take(shared: &Shared) -> Snapshot {
+    take_with(shared, || {
+        let in_steps = in_steps(shared);
+        each(shared, |slot, seen| {
+            // A complete process without a handle is forgotten, even if there are addresses of it.
+            (!seen.is_complete() || seen.has_handle())
+                .then(|| process(slot, state(slot, seen, &in_steps)))
+        })
+    })
+}
+
+/// Takes a snapshot in which the list of processes is empty. Its cost does not grow with their
+/// number.
+#[cfg(feature = "observe")]
+pub(crate) fn take_without_processes(shared: &Shared) -> Snapshot {
+    take_with(shared, Vec::new)
+}
+
+fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) -> Snapshot {
     let total = |count: fn(&Stats) -> &crate::scheduler::stats::Count| shared.totals(count);
     // In this order, so that no difference comes out too small.
     let refused = total(|stats| &stats.refused);
     let ended = total(|stats| &stats.ended).saturating_sub(refused);
-    let in_steps = in_steps(shared);
     Snapshot {
         workers: workers(shared),
-        processes: each(shared, |slot, seen| {
-            // A complete process without a handle is forgotten, even if there are addresses of it.
-            (!seen.is_complete() || seen.has_handle())
-                .then(|| process(slot, state(slot, seen, &in_steps)))
-        }),
+        processes: processes(),
         global_queue: shared.queues.len(),
         ended,
         spawned: total(|stats| &stats.spawned).saturating_sub(refused),
@@ -262,6 +278,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         threads_refused: shared.threads.refused(),
         stalls: shared.watchdog.counts(),
         blocking_sections: shared.stats.blocking_sections.load(Relaxed),
+        recorder: shared.recorder.snapshot(),
         slots_lost: shared.table().lost(),
         membarrier: membarrier::are_there(),
     }

@@ -18,6 +18,7 @@ use crate::process::state::Seen;
 use crate::process::typed::{TypedKind, TypedPin};
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::waker;
+use crate::util::cost::{self, Access, Operation, SharedLine};
 use crate::variance::Typed;
 
 /// The contents of a slot at the start of a process.
@@ -37,6 +38,9 @@ pub(crate) fn occupy<M: Send + 'static>(
 ) -> Newborn<M> {
     // SAFETY: [type-stable]
     let fields = unsafe { slot.as_ref() };
+    cost::work(Operation::Spawn);
+    cost::touch(SharedLine::Process(fields.index()), Access::Write);
+    cost::touch(SharedLine::Birth(fields.index()), Access::Write);
     fields.state.renew();
     fields.steps.store(0, Relaxed);
     fields.received.store(0, Relaxed);

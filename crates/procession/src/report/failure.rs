@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::observe::snapshot::label;
 use crate::process::slot::Slot;
 use crate::process::unwind::guarded;
+use crate::recorder::dump::DumpCause;
 use crate::relations::links;
 use crate::relations::pid_list::LISTED_MAX;
 use crate::report::crash_report::{CrashReport, PART_MAX, SupervisorAnswer, cut, cut_exit};
@@ -122,6 +123,9 @@ pub(crate) fn tell_supervisor(
     };
     if let Some((process, answer)) = process.zip(answer) {
         shared.extensions.crashes.answer(process, answer);
+    }
+    if matches!(event, SupervisorEvent::GaveUp { .. }) {
+        shared.request_dump(DumpCause::GaveUp);
     }
     let report = SupervisorReport {
         supervisor: slot.pid(),

@@ -26,6 +26,7 @@ use crate::process::slot::{Parent, Pin, Ready, Slot};
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::recorder::word::WordKind;
 use crate::scheduler::entries;
 use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::local::LocalWorker;
@@ -34,6 +35,7 @@ use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
 use crate::scheduler::wait_cycle::RegisteredRoot;
+use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// The scheduler that the calling thread belongs to.
 pub(crate) enum Current {
@@ -102,7 +104,7 @@ impl Hold {
 }
 
 impl Deref for Hold {
-    type WaitTarget = Arc<Shared>;
+    type Target = Arc<Shared>;
 
     #[inline]
     fn deref(&self) -> &Arc<Shared> {
@@ -446,6 +448,7 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
         let cache = shared.table().cache();
         if slots.len() >= cache {
             let mut half = slots.split_off(cache / 2);
+            cost::touch(SharedLine::Slots, Access::Lock);
             half.push(slot);
             // The worker itself keeps the scheduler alive.
             drop(shared.table().return_free(&mut half, true));
@@ -481,6 +484,15 @@ pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
             local.filter(|local| Arc::ptr_eq(&local.shared, shared))?.current_as_parent()
         }),
     }
+}
+
+/// Records that the running process calls another one.
+pub(crate) fn record_call(callee: Pid) {
+    with_local(|local| {
+        if let Some(local) = local.filter(|local| local.step.is_any()) {
+            local.record_call(callee);
+        }
+    });
 }
 
 /// Calls `with` with the process that this thread runs, if there is one.
@@ -578,7 +590,11 @@ pub(crate) enum Origin {
 #[inline]
 pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
     match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
-        Some(local) => local.push_newborn(ready),
+        Some(local) => {
+            cost::work(Operation::Ready(ready.slot().index()));
+            local.record_spawn(ready.slot());
+            local.push_newborn(ready);
+        }
         None => enqueue(ready, Origin::Spawned),
     }
 }
@@ -589,10 +605,18 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let slot = ready.slot();
     let shared = slot.shared();
     let bound = slot.bound_to();
-    with_local(|local| match (bound, local.filter(|local| std::ptr::eq(&*local.shared, shared))) {
-        (Some(seat), Some(local)) => local.push_bound(seat, ready),
+    cost::work(Operation::Ready(slot.index()));
+    let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
+    with_local(|local| match (bound, local.filter(is_of)) {
+        (Some(seat), Some(local)) => {
+            local.record_bound(origin, slot);
+            local.push_bound(seat, ready);
+        }
         (Some(seat), None) => shared.enqueue_bound(seat, ready),
-        (None, Some(local)) if origin == Origin::Spawned => local.push_newborn(ready),
+        (None, Some(local)) if origin == Origin::Spawned => {
+            local.record_spawn(slot);
+            local.push_newborn(ready);
+        }
         (None, Some(local)) if local.step.is_any() => local.set_next(ready),
         // Woken between two steps of this worker, by timers, in the order of their deadlines. The
         // worker is about to look for work, and announces then if there is more than it runs
@@ -604,10 +628,12 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         // only those that are displaced from the LIFO slot (`population_1k` took 3.4 times as long,
         // since half of them run on the other processor).
         (None, Some(local)) => {
+            local.record_ready(WordKind::Rouse, slot);
             ready.prefetch();
             local.push_woken(ready);
         }
         (None, None) => {
+            cost::touch(SharedLine::Global, Access::Lock);
             shared.queues.global.push(ready);
             shared.announce_from_outside();
         }
@@ -615,6 +641,17 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
 }
 
 impl LocalWorker {
+    /// Records that a bound process is made ready.
+    #[cold]
+    fn record_bound(&self, origin: Origin, slot: &Slot) {
+        let kind = match origin {
+            Origin::Spawned => WordKind::Spawn,
+            Origin::Woken if self.step.is_any() => WordKind::Wake,
+            Origin::Woken => WordKind::Rouse,
+        };
+        self.record_ready(kind, slot);
+    }
+
     /// Returns the running process, as the parent of a new one.
     #[inline]
     pub(crate) fn current_as_parent(&self) -> Option<Parent> {

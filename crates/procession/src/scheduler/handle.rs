@@ -17,6 +17,8 @@ use crate::observe::look::view::View;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::process::outcome::Returns;
+use crate::recorder::dump::DumpCause;
+use crate::recorder::state::WORDS_DEFAULT;
 use crate::report::crash_report::CrashReport;
 use crate::report::hooks::ReportHooks;
 use crate::scheduler::builder::{
@@ -43,6 +45,11 @@ const TERMINATION_MAX: u64 = 100_000_000;
 impl Drop for Owner {
     fn drop(&mut self) {
         let shared = &self.0;
+        #[cfg(feature = "observe")]
+        {
+            let door = shared.extensions.door.lock().take();
+            drop(door);
+        }
         shared.terminate_all(None);
         if shared.callers.drive && !shared.lifetime.has_ended() {
             // There may be no thread to end the processes. If one of them drops the handle and the
@@ -90,6 +97,10 @@ impl Scheduler {
             dead_letters: None,
             relay: None,
             reports: ReportHooks::default(),
+            #[cfg(feature = "observe")]
+            door: crate::door::settings::DoorChoice::ByVariable,
+            recorder_events: WORDS_DEFAULT,
+            dump_directory: None,
             #[cfg(feature = "tokio")]
             tokio: crate::bridge::runtime::RuntimeChoice::None,
         }
@@ -382,8 +393,13 @@ impl Scheduler {
         let kept_back = (deadline / 10).min(TERMINATION_MAX);
         shared.cancel_all(caller);
         shared.wait_for_ends(left, now.saturating_add(deadline - kept_back)).await;
+        if shared.alive() > left {
+            // Before the processes are gone.
+            shared.request_dump(DumpCause::Shutdown);
+        }
         shared.terminate_all(caller);
         shared.wait_for_ends(left, now.saturating_add(deadline)).await;
+        shared.settle_dump(now.saturating_add(deadline));
         shared.settle_reports(now.saturating_add(deadline));
         if shared.alive() <= left { Vec::new() } else { snapshot::unfinished(shared, caller) }
     }

@@ -16,6 +16,7 @@ use crate::mailbox::parcel::Relay;
 use crate::process::slot::Ready;
 use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
+use crate::recorder::state::Recorder;
 use crate::relations::name_table::Names;
 use crate::report::crash_report::CrashLog;
 use crate::report::hooks::ReportHooks;
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) coroutines: Supply,
     pub(crate) threads: ThreadSupply,
     pub(crate) watchdog: Watchdog,
+    pub(crate) recorder: Recorder,
     pub(crate) extensions: Extensions,
     pub(crate) stats: SharedStats,
 }
@@ -132,6 +134,9 @@ pub(crate) struct Extensions {
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) reports: ReportHooks,
+    /// The door through which the scheduler is observed, while it has a handle.
+    #[cfg(feature = "observe")]
+    pub(crate) door: Mutex<Option<crate::door::opened::Opened>>,
     /// The last reports of failed processes.
     pub(crate) crashes: CrashLog,
     /// The last exits of supervised children.

@@ -19,6 +19,7 @@ use crate::scheduler::current;
 use crate::scheduler::settle::SettledReports;
 use crate::scheduler::shared::Shared;
 use crate::time;
+use crate::util::cost::{self, Access, Operation, SharedLine};
 use crate::variance::Typed;
 use crate::{Exit, Pid};
 
@@ -176,6 +177,9 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
             self.state = Joined::Taken(Pid::NOBODY);
             return Poll::Ready(Err(Exit::Refused));
         };
+        cost::work(Operation::Join);
+        cost::touch(SharedLine::Process(owner.slot().index()), Access::Exchange);
+        cost::touch(SharedLine::Birth(owner.slot().index()), Access::Write);
         if !owner.slot().state.see().is_complete() && !owner.leave_waiter(task.waker()) {
             let slot = owner.slot();
             current::note_waiting_for(Waiting::PROCESS, current::target_of(slot));
@@ -283,7 +287,7 @@ impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
 }
 
 impl<M, T> Deref for Child<M, T> {
-    type WaitTarget = Address<M>;
+    type Target = Address<M>;
 
     fn deref(&self) -> &Address<M> {
         &self.address

@@ -26,11 +26,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use rustix::io::Errno;
 
 use crate::io::readiness::{DescriptorToken, ReadyEvent};
-use crate::sys::os::WaitSource;
+use crate::sys::os::{self, CallFault, Os, WaitSource};
 
 /// Maximum number of events per call. Further events come with the next call. A FIFO ring has room
 /// for as many processes.
 const BATCH_MAX: usize = 256;
+
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The token of the bell, which no descriptor has.
 const BELL: u64 = u64::MAX;
@@ -91,7 +93,9 @@ impl Kernel {
         timeout: Option<Duration>,
         events: &mut Vec<ReadyEvent>,
     ) -> io::Result<()> {
-        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if let Some(os) = os::here() {
+            return self.poll_simulated(&*os, events);
+        }
         let waits = timeout != Some(Duration::ZERO);
         let at_once = match timeout {
             None => None,
@@ -122,13 +126,40 @@ impl Kernel {
         }
         Ok(())
     }
+
+    /// Polls without waiting, on a thread of a simulated system, which draws what goes wrong. Such
+    /// a thread waits in its system.
+    #[cold]
+    fn poll_simulated(&self, os: &dyn Os, events: &mut Vec<ReadyEvent>) -> io::Result<()> {
+        if os.fault(CallFault::Interrupted, 2) != 0 {
+            return Ok(());
+        }
+        let how = os.fault(CallFault::Events, 5);
+        let mut buffer = [const { MaybeUninit::uninit() }; BATCH_MAX];
+        // One event at a time: the others come later.
+        let room = if how == 1 { &mut buffer[..1] } else { &mut buffer[..] };
+        let (happened, _) = epoll::wait(&self.epoll, room, Some(&AT_ONCE))?;
+        let first = events.len();
+        events.extend(happened.iter().filter_map(translate));
+        match how {
+            2 => events[first..].reverse(),
+            // Each event comes twice.
+            3 => events.extend_from_within(first..),
+            // The other direction is reported, too, although it may not be ready.
+            4 => events[first..].iter_mut().for_each(|event| {
+                (event.read, event.write) = (true, true);
+            }),
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 impl WaitSource for Kernel {
     fn is_ready(&self) -> bool {
         let fds = &mut [PollFd::from_borrowed_fd(self.epoll.as_fd(), PollFlags::IN)];
         // A wait on what cannot be asked ends, and fails.
-        poll(fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+        poll(fds, Some(&AT_ONCE)) != Ok(0)
     }
 }
 

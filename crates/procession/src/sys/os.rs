@@ -14,6 +14,8 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::Pid;
+pub use crate::sys::network::{DatagramAddress, Network};
+use crate::util::cost::Meter;
 
 /// A value that lives as long as a simulated program.
 pub type SharedLocal = Arc<dyn Any + Send + Sync>;
@@ -30,6 +32,19 @@ pub enum RunState {
     Runs,
     /// The thread is stopped or traced.
     Stopped,
+}
+
+/// A fault in a call that the runtime makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallFault {
+    /// A signal interrupts the call.
+    Interrupted,
+    /// The kernel reports events in another way than usual.
+    Events,
+    /// A write takes only a part of the bytes.
+    ShortWrite,
+    /// There is no descriptor left.
+    Descriptor,
 }
 
 /// A simulated operating system. Its threads take turns: one runs at a time.
@@ -92,6 +107,21 @@ pub trait Os: Send + Sync + fmt::Debug {
 
     /// A scheduler was built on a thread of this system.
     fn built(&self, subject: Weak<dyn Subject>);
+
+    /// Returns 0, or a number below `count` if a fault happens in a call.
+    fn fault(&self, _fault: CallFault, _count: u32) -> u32 {
+        0
+    }
+
+    /// Returns the network between the hosts of this system, unless it is the real one.
+    fn network(&self) -> Option<&dyn Network> {
+        None
+    }
+
+    /// Returns the meter that learns of the operations of this system's threads.
+    fn meter(&self) -> Option<Arc<dyn Meter>> {
+        None
+    }
 }
 
 /// Something that a thread waits for in the kernel.
@@ -128,7 +158,7 @@ mod simulated {
     use std::sync::Arc;
 
     use super::Os;
-    use crate::util::membarrier;
+    use crate::util::{cost, membarrier};
 
     thread_local! {
         static HERE: RefCell<Option<Arc<dyn Os>>> = const { RefCell::new(None) };
@@ -143,6 +173,7 @@ mod simulated {
     /// Makes the calling thread one of a simulated system, until the result is dropped.
     pub fn enter(os: Arc<dyn Os>) -> EnteredSystem {
         let before = membarrier::simulate(Some(os.has_membarrier()));
+        cost::set(os.meter());
         EnteredSystem(HERE.replace(Some(os)), before)
     }
 
@@ -159,6 +190,7 @@ mod simulated {
     impl Drop for EnteredSystem {
         fn drop(&mut self) {
             membarrier::simulate(self.1);
+            cost::set(self.0.as_ref().and_then(|os| os.meter()));
             drop(HERE.replace(self.0.take()));
         }
     }

@@ -112,7 +112,7 @@ fn others_run_at_full_width_beside_up_to_twice_as_many_that_block() {
             blocked.release();
             meet(&scheduler, width);
         }
-        assert_eq!(scheduler.snapshot().blocking_sections, (1..=2 * width as u64).sum());
+        assert_eq!(scheduler.snapshot().blocking_sections, (1..=2 * width as u64).sum::<u64>());
     }
 }
 

@@ -19,6 +19,8 @@ mod cancel;
 mod channels;
 mod contracts;
 mod coroutines;
+#[cfg(feature = "observe")]
+mod door;
 mod ends;
 mod fairness;
 mod here;
@@ -44,6 +46,7 @@ mod outcomes;
 mod panics;
 mod pool;
 mod promises;
+mod recorder;
 mod refusals;
 mod reports;
 mod scene;

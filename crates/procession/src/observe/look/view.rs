@@ -166,8 +166,10 @@ pub struct ProcessGroup {
     pub waiting: Option<Waiting>,
     /// Number of processes.
     pub processes: u64,
+    /// Sum of the numbers of samples.
+    pub samples: u64,
     /// Sum of the processor time, by samples.
-    pub samples: Duration,
+    pub time: Duration,
     /// Sum of the steps.
     pub steps: u64,
     /// Sum of the messages that wait.

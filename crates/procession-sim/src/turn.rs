@@ -8,13 +8,13 @@ use procession_sync::thread::{self, Thread};
 
 /// The turn of one virtual thread.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     is_given: AtomicBool,
-    pub(super) thread: OnceLock<Thread>,
+    pub(crate) thread: OnceLock<Thread>,
 }
 
 impl Turn {
-    pub(super) fn give(&self) {
+    pub(crate) fn give(&self) {
         // Ordering: Release pairs with the Acquire in `take`; makes all that happened in earlier
         // turns visible.
         self.is_given.store(true, Release);
@@ -23,7 +23,7 @@ impl Turn {
         }
     }
 
-    pub(super) fn take(&self) {
+    pub(crate) fn take(&self) {
         while !self.is_given.swap(false, Acquire) {
             thread::park();
         }
