@@ -146,6 +146,7 @@ pub(crate) mod entry {
         ///
         /// # Cancellation
         /// A coroutine that is cancelled or terminated while it waits unwinds from here.
+        #[track_caller]
         fn wait(self) -> Self::Output {
             crate::coroutine::wait(self)
         }
@@ -184,16 +185,17 @@ pub mod compat {
 }
 
 pub mod look {
-    //! Looks at the processes of a running scheduler: which use the processor, which wait, where and
-    //! for what.
+    //! Looks at the processes of a running scheduler: which use the processor, which wait, where
+    //! and for what.
     //!
     //! [`Scheduler::look`](crate::Scheduler::look) answers a [`Query`] with a [`View`]. It visits
-    //! every process once and returns only the rows and groups that were asked for, so it is fit for
-    //! schedulers with millions of processes. Nothing needs to be enabled, and workers are not
+    //! every process once and returns only the rows and groups that were asked for, so it is fit
+    //! for schedulers with millions of processes. Nothing needs to be enabled, and workers are not
     //! stopped.
 
     pub use crate::observe::look::detail::ProcessDetail;
     pub use crate::observe::look::query::{GroupKey, ParseKeyError, Query, SortKey};
+    pub use crate::observe::look::tree::{SupervisedRow, SupervisorRow};
     pub use crate::observe::look::view::{
         MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View,
     };

@@ -108,13 +108,19 @@ impl Condvar {
     /// # Cancellation
     /// If the future is dropped before it completes, the mutex stays unlocked. A notification that
     /// it has received goes to the next waiter that was waiting when the notification was given.
-    pub async fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        let mutex = guard.mutex();
-        let mut listener = BellListener::new(&self.0);
-        Self::wait_unlocked(&mut listener, guard).await;
-        let guard = mutex.lock().await;
-        listener.done();
-        guard
+    #[track_caller]
+    pub fn wait<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+    ) -> impl Future<Output = MutexGuard<'a, T>> {
+        crate::scheduler::placed::placed(async move {
+            let mutex = guard.mutex();
+            let mut listener = BellListener::new(&self.0);
+            Self::wait_unlocked(&mut listener, guard).await;
+            let guard = mutex.lock().await;
+            listener.done();
+            guard
+        })
     }
 
     async fn wait_unlocked<T: ?Sized>(listener: &mut BellListener<'_>, guard: MutexGuard<'_, T>) {
@@ -137,33 +143,39 @@ impl Condvar {
     /// # Cancellation
     /// If the future is dropped before it completes, the mutex stays unlocked; see
     /// [`wait`](Self::wait).
-    pub async fn wait_while<'a, T: ?Sized>(
+    #[track_caller]
+    pub fn wait_while<'a, T: ?Sized>(
         &self,
         mut guard: MutexGuard<'a, T>,
         mut unwanted: impl FnMut(&mut T) -> bool,
-    ) -> MutexGuard<'a, T> {
-        while unwanted(&mut guard) {
-            guard = self.wait(guard).await;
-        }
-        guard
+    ) -> impl Future<Output = MutexGuard<'a, T>> {
+        crate::scheduler::placed::placed(async move {
+            while unwanted(&mut guard) {
+                guard = self.wait(guard).await;
+            }
+            guard
+        })
     }
 
     /// Like [`wait`](Self::wait), but waits for at most `timeout`. Returns the guard, and `true` if
     /// a notification came in time. Locking the mutex again is not part of the timeout.
-    pub async fn wait_timeout<'a, T: ?Sized>(
+    #[track_caller]
+    pub fn wait_timeout<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
         timeout: Duration,
-    ) -> (MutexGuard<'a, T>, bool) {
-        let mutex = guard.mutex();
-        let mut listener = BellListener::new(&self.0);
-        // Ignored: a notification may come between the end of the timeout and `leave`, and it
-        // counts.
-        let _ = time::timeout(timeout, Self::wait_unlocked(&mut listener, guard)).await;
-        let notified = listener.leave();
-        let guard = mutex.lock().await;
-        listener.done();
-        (guard, notified)
+    ) -> impl Future<Output = (MutexGuard<'a, T>, bool)> {
+        crate::scheduler::placed::placed(async move {
+            let mutex = guard.mutex();
+            let mut listener = BellListener::new(&self.0);
+            // Ignored: a notification may come between the end of the timeout and `leave`, and it
+            // counts.
+            let _ = time::timeout(timeout, Self::wait_unlocked(&mut listener, guard)).await;
+            let notified = listener.leave();
+            let guard = mutex.lock().await;
+            listener.done();
+            (guard, notified)
+        })
     }
 
     /// Wakes the waiter that has waited longest, if there is one.
@@ -223,18 +235,21 @@ impl<T> OnceCell<T> {
     /// # Cancellation
     /// If the caller that creates the value is dropped or panics, the next waiting caller creates
     /// it with its own future.
-    pub async fn get_or_init(&self, make: impl Future<Output = T>) -> &T {
-        if let Some(value) = self.value.get() {
-            return value;
-        }
-        let turn = self.turn.acquire(1).await;
-        if let Some(value) = self.value.get() {
-            return value;
-        }
-        let value = make.await;
-        let value = self.value.get_or_init(|| value);
-        drop(turn);
-        value
+    #[track_caller]
+    pub fn get_or_init(&self, make: impl Future<Output = T>) -> impl Future<Output = &T> {
+        crate::scheduler::placed::placed(async move {
+            if let Some(value) = self.value.get() {
+                return value;
+            }
+            let turn = self.turn.acquire(1).await;
+            if let Some(value) = self.value.get() {
+                return value;
+            }
+            let value = make.await;
+            let value = self.value.get_or_init(|| value);
+            drop(turn);
+            value
+        })
     }
 }
 
@@ -291,17 +306,20 @@ impl WaitGroup {
 
     /// Waits until no job is left. Returns at once if there is none. A job that begins after the
     /// last one was done does not prolong the wait.
-    pub async fn wait(&self) {
-        let mut listener = BellListener::new(&*self.0);
-        poll_fn(|task| {
-            if !crate::scheduler::budget::charge(task) {
-                return Poll::Pending;
-            }
-            let is_over = !listener.listens()
-                && (self.jobs() == 0 || !listener.listen(task, |&mut jobs| jobs > 0));
-            if is_over { Poll::Ready(()) } else { listener.poll(task) }
+    #[track_caller]
+    pub fn wait(&self) -> impl Future<Output = ()> {
+        crate::scheduler::placed::placed(async move {
+            let mut listener = BellListener::new(&*self.0);
+            poll_fn(|task| {
+                if !crate::scheduler::budget::charge(task) {
+                    return Poll::Pending;
+                }
+                let is_over = !listener.listens()
+                    && (self.jobs() == 0 || !listener.listen(task, |&mut jobs| jobs > 0));
+                if is_over { Poll::Ready(()) } else { listener.poll(task) }
+            })
+            .await;
         })
-        .await;
     }
 }
 
@@ -372,18 +390,22 @@ impl Barrier {
     ///
     /// # Cancellation
     /// If the future is dropped before all callers have arrived, its arrival no longer counts.
-    pub async fn wait(&self) -> bool {
-        let mut visitor = Visitor { size: self.size, listener: BellListener::new(&self.arrived) };
-        poll_fn(|task| {
-            if !crate::scheduler::budget::charge(task) {
-                return Poll::Pending;
-            }
-            if !visitor.listener.listens() && visitor.arrive(task) {
-                return Poll::Ready(true);
-            }
-            visitor.listener.poll(task).map(|()| false)
+    #[track_caller]
+    pub fn wait(&self) -> impl Future<Output = bool> {
+        crate::scheduler::placed::placed(async move {
+            let mut visitor =
+                Visitor { size: self.size, listener: BellListener::new(&self.arrived) };
+            poll_fn(|task| {
+                if !crate::scheduler::budget::charge(task) {
+                    return Poll::Pending;
+                }
+                if !visitor.listener.listens() && visitor.arrive(task) {
+                    return Poll::Ready(true);
+                }
+                visitor.listener.poll(task).map(|()| false)
+            })
+            .await
         })
-        .await
     }
 }
 

@@ -11,6 +11,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
+use std::panic::Location;
 use std::pin::Pin as StdPin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
@@ -241,6 +242,7 @@ pub(crate) fn arm(
 /// assert_eq!(slept, Duration::from_secs(3600)); // On the test clock, at once.
 /// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
+#[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
     match current::here() {
         Some(here) => {
@@ -252,11 +254,13 @@ pub fn sleep(duration: Duration) -> Sleep {
 }
 
 /// Waits until `deadline`. Completes at the first poll if that moment has passed.
+#[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::new(deadline.0, Since::Zero)
 }
 
 /// Waits until a moment on the clock of `shared`.
+#[track_caller]
 pub(crate) fn sleep_on(shared: Arc<Shared>, deadline: u64) -> Sleep {
     let mut sleep = Sleep::new(deadline, Since::Zero);
     (sleep.whose, sleep.on) = (Some(Whose::Scheduler(shared)), true);
@@ -277,13 +281,15 @@ pub struct Sleep {
     is_late: bool,
     /// The constructor set the scheduler, which stays: its clock counts, whichever scheduler polls.
     on: bool,
+    /// The place of the call.
+    place: &'static Location<'static>,
     /// Present if `armed` is.
     whose: Option<Whose>,
     armed: Option<ArmedSleep>,
 }
 
-// At most one cache line of each sleeping process.
-const _: () = assert!(size_of::<Sleep>() <= 64);
+// Each sleeping process has one.
+const _: () = assert!(size_of::<Sleep>() <= 72);
 
 /// The origin of a sleep's deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -330,8 +336,10 @@ fn identity(waker: &Waker) -> (usize, usize) {
 }
 
 impl Sleep {
+    #[track_caller]
     fn new(deadline: u64, since: Since) -> Self {
-        Self { deadline, since, is_late: false, on: false, whose: None, armed: None }
+        let place = Location::caller();
+        Self { deadline, since, is_late: false, on: false, place, whose: None, armed: None }
     }
 
     /// Returns the deadline. If the time counts from the first poll, returns the deadline of a
@@ -420,7 +428,7 @@ impl Sleep {
                 sleep.disarm();
                 return Poll::Ready(());
             }
-            current::note_waiting(Waiting::TIMER);
+            current::note_waiting_at(Waiting::TIMER, sleep.place);
             if pending && armed.waker == waker {
                 return Poll::Pending;
             }
@@ -442,7 +450,7 @@ impl Sleep {
             sleep.forget();
             return Poll::Ready(());
         }
-        current::note_waiting(Waiting::TIMER);
+        current::note_waiting_at(Waiting::TIMER, sleep.place);
         let another = waker::for_timer(&shared, task.waker());
         let timer = arm(&shared, deadline, None, Action::Wake(another)).or_else(|action| {
             shared.clock.wait_for_timer(task.waker().clone());
@@ -539,6 +547,7 @@ pub(crate) fn poll_within<'a, R>(
 ///     assert_eq!(timeout(Duration::from_millis(1), never).await, Err(Elapsed));
 /// });
 /// ```
+#[track_caller]
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
     Timeout { sleep: sleep(duration), future: future.into_future() }
 }
@@ -592,6 +601,7 @@ pub enum MissedTickBehavior {
 /// });
 /// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
+#[track_caller]
 pub fn interval(period: Duration) -> Interval {
     let period = nanoseconds(period).max(1);
     Interval {
@@ -621,8 +631,9 @@ impl Interval {
     ///
     /// # Cancellation
     /// If the future is dropped before it is complete, no tick is lost.
-    pub async fn tick(&mut self) -> Instant {
-        poll_fn(|task| self.poll_tick(task)).await
+    #[track_caller]
+    pub fn tick(&mut self) -> impl Future<Output = Instant> {
+        crate::scheduler::placed::placed(async move { poll_fn(|task| self.poll_tick(task)).await })
     }
 
     pub(crate) fn poll_tick(&mut self, task: &mut TaskContext<'_>) -> Poll<Instant> {

@@ -2,6 +2,7 @@
 
 #[expect(unsafe_code, reason = "the value is in a cell")]
 pub(crate) mod biased_lock;
+pub(crate) mod column;
 #[cfg_attr(
     not(feature = "sim"),
     expect(dead_code, unreachable_pub, reason = "only a simulated system uses all of it")

@@ -28,6 +28,7 @@ use crate::scheduler::{block_on, current};
 ///
 /// # Panics
 /// Panics if the function panics, with the same payload.
+#[track_caller]
 pub fn blocking<F, R>(function: F) -> Result<R, F>
 where
     F: FnOnce() -> R + Send,

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
-use std::panic::resume_unwind;
+use std::panic::{Location, resume_unwind};
 use std::pin::Pin as StdPin;
 use std::ptr;
 use std::ptr::NonNull;
@@ -255,7 +255,9 @@ impl Frame {
     }
 
     #[inline]
+    #[track_caller]
     pub(crate) fn wait<F: Future>(&self, mut future: StdPin<&mut F>) -> F::Output {
+        let place = Location::caller();
         loop {
             if let Poll::Ready(output) = self.poll(future.as_mut()) {
                 return output;
@@ -265,6 +267,7 @@ impl Frame {
             {
                 return output;
             }
+            self.slot().note_place(place);
             self.suspend(Out::Waits);
         }
     }

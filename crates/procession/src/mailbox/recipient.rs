@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::future::Future;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,15 +145,18 @@ impl<N: Send + 'static> Recipient<N> {
     ///
     /// # Cancellation
     /// See [`Address::call`].
-    pub async fn call<T: Send + 'static>(
+    #[track_caller]
+    pub fn call<T: Send + 'static>(
         &self,
         message: impl FnOnce(Reply<T>) -> N,
         timeout: Duration,
-    ) -> Result<T, CallError<N>> {
-        let (reply, caller) = pair();
-        current::record_call(self.pid());
-        self.send(message(reply)).map_err(CallError::Refused)?;
-        caller.replied_within(timeout).await
+    ) -> impl Future<Output = Result<T, CallError<N>>> {
+        crate::scheduler::placed::placed(async move {
+            let (reply, caller) = pair();
+            current::record_call(self.pid());
+            self.send(message(reply)).map_err(CallError::Refused)?;
+            caller.replied_within(timeout).await
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! TCP sockets.
 
+use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream};
 use std::sync::Arc;
@@ -52,8 +53,9 @@ impl TcpListener {
     /// # Errors
     /// Returns the system's error for the last address, or the error of
     /// [resolving](Host::addresses) the host.
-    pub async fn bind(host: impl Into<Host>) -> io::Result<Self> {
-        SocketOptions::new().listen(host).await
+    #[track_caller]
+    pub fn bind(host: impl Into<Host>) -> impl Future<Output = io::Result<Self>> {
+        crate::scheduler::placed::placed(async move { SocketOptions::new().listen(host).await })
     }
 
     /// Waits for the next connection, and returns it with the address of its peer.
@@ -71,14 +73,17 @@ impl TcpListener {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no connection is lost.
-    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (socket, address) = accept(&self.0).await?;
-        let socket = StdTcpStream::from(socket);
-        let address = match address {
-            Some(address) => address,
-            None => socket.peer_addr()?,
-        };
-        Ok((TcpStream(Io::on(self.0.shared(), socket)?), address))
+    #[track_caller]
+    pub fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> {
+        crate::scheduler::placed::placed(async move {
+            let (socket, address) = accept(&self.0).await?;
+            let socket = StdTcpStream::from(socket);
+            let address = match address {
+                Some(address) => address,
+                None => socket.peer_addr()?,
+            };
+            Ok((TcpStream(Io::on(self.0.shared(), socket)?), address))
+        })
     }
 
     /// Returns the address at which the socket listens.
@@ -160,8 +165,9 @@ impl TcpStream {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, the connection attempt is abandoned.
-    pub async fn connect(host: impl Into<Host>) -> io::Result<Self> {
-        SocketOptions::new().connect(host).await
+    #[track_caller]
+    pub fn connect(host: impl Into<Host>) -> impl Future<Output = io::Result<Self>> {
+        crate::scheduler::placed::placed(async move { SocketOptions::new().connect(host).await })
     }
 
     /// Like [`connect`](Self::connect), with a limit of `timeout`. The limit includes the time to
@@ -170,13 +176,19 @@ impl TcpStream {
     /// # Errors
     /// Returns the errors of [`connect`](Self::connect), or [`TimedOut`](io::ErrorKind::TimedOut)
     /// if the timeout elapses.
-    pub async fn connect_timeout(host: impl Into<Host>, timeout: Duration) -> io::Result<Self> {
-        match time::timeout(timeout, Self::connect(host)).await {
-            Ok(connected) => connected,
-            Err(_) => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "not connected within the timeout"))
+    #[track_caller]
+    pub fn connect_timeout(
+        host: impl Into<Host>,
+        timeout: Duration,
+    ) -> impl Future<Output = io::Result<Self>> {
+        crate::scheduler::placed::placed(async move {
+            match time::timeout(timeout, Self::connect(host)).await {
+                Ok(connected) => connected,
+                Err(_) => {
+                    Err(io::Error::new(io::ErrorKind::TimedOut, "not connected within the timeout"))
+                }
             }
-        }
+        })
     }
 
     /// Returns the local address of the connection.

@@ -6,4 +6,5 @@ pub(crate) mod groups;
 pub(crate) mod pass;
 pub(crate) mod query;
 pub(crate) mod rows;
+pub(crate) mod tree;
 pub(crate) mod view;

@@ -46,6 +46,7 @@ pub(crate) fn occupy<M: Send + 'static>(
     fields.received.store(0, Relaxed);
     fields.high_water.store(0, Relaxed);
     fields.clear_waiting();
+    fields.forget_place();
     let bound = birth.extra.as_ref().map_or(0, |extra| {
         // WIDTH_MAX is far below HAS_BEGUN.
         let worker = extra.affinity.map_or(0, |seat| seat as u16 + 1);

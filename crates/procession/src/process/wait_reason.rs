@@ -132,6 +132,10 @@ impl Waiting {
     pub(crate) const JOB: Self = Self(1 << 14);
     pub(crate) const STACK: Self = Self(1 << 15);
 
+    /// The reasons for which a process waits for another one that may be known.
+    pub(crate) const FOR_ANOTHER: Self =
+        Self(Self::PROCESS.0 | Self::REPLY.0 | Self::LOCK.0 | Self::ROOM.0);
+
     const NAMES: [(Self, &str); 14] = [
         (Self::JOB, "pool"),
         (Self::MESSAGE, "message"),
@@ -159,6 +163,16 @@ impl Waiting {
 
     pub(crate) fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// Returns the reasons with those that end a wait in vain.
+    pub(crate) fn or_end(self) -> Self {
+        Self(self.0 | Self::TIMER.0 | Self::CANCEL.0)
+    }
+
+    /// Returns `true` if all reasons are among these.
+    pub(crate) fn only(self, these: Self) -> bool {
+        self.0 & !these.0 == 0
     }
 
     pub(crate) fn wait_phase(self) -> WaitPhase {

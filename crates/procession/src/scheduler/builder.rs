@@ -23,6 +23,7 @@ use crate::recorder::state::{Recorder, WORDS_MAX};
 use crate::report::crash_report::CrashLog;
 use crate::report::exit_report::ExitReport;
 use crate::report::hooks::ReportHooks;
+use crate::report::supervision::SupervisionLog;
 use crate::report::supervisor_report::SupervisorReport;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
@@ -528,6 +529,7 @@ impl Builder {
                 #[cfg(feature = "observe")]
                 door: procession_sync::Mutex::default(),
                 crashes: CrashLog::default(),
+                supervision: SupervisionLog::default(),
                 #[cfg(feature = "tokio")]
                 bridge,
             },

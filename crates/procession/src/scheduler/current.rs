@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::panic::Location;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::machine::value::CommandResult;
 use crate::mailbox::parcel::Relay;
 use crate::process::slot;
 use crate::process::slot::{Parent, Pin, Ready, Slot};
+use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::recorder::word::WordKind;
@@ -493,14 +495,59 @@ pub(crate) fn record_call(callee: Pid) {
     });
 }
 
-/// Adds to the reasons for which the running process waits.
-pub(crate) fn note_waiting(waiting: Waiting) {
+/// Calls `with` with the process that this thread runs, if there is one.
+fn with_current(with: impl FnOnce(&Slot)) {
     with_local(|local| {
         if let Some(slot) = local.and_then(|local| local.step.process.get()) {
             // SAFETY: [running] a process in its step has its life pin.
-            unsafe { slot.as_ref() }.note_waiting(waiting);
+            with(unsafe { slot.as_ref() });
         }
     });
+}
+
+/// Adds to the reasons for which the running process waits.
+pub(crate) fn note_waiting(waiting: Waiting) {
+    with_current(|slot| {
+        if slot.waiting() == Waiting::default() {
+            // That of an earlier step.
+            slot.forget_place();
+        }
+        slot.note_waiting(waiting);
+    });
+}
+
+/// Adds to the reasons for which the running process waits, and sets the place where it does.
+pub(crate) fn note_waiting_at(waiting: Waiting, place: &'static Location<'static>) {
+    with_current(|slot| {
+        slot.note_waiting(waiting);
+        slot.note_place(place);
+    });
+}
+
+/// Adds one of [`Waiting::FOR_ANOTHER`] to the reasons for which the running process waits, and
+/// sets the process that it waits for, if that is known.
+pub(crate) fn note_waiting_for(waiting: Waiting, target: WaitTarget) {
+    note_waiting(waiting);
+    with_current(|slot| slot.note_target(target));
+}
+
+/// Returns a process as one that the running process waits for: unknown, if it belongs to another
+/// scheduler.
+pub(crate) fn target_of(slot: &Slot) -> WaitTarget {
+    let is_near = scheduler_of_process() == Some(slot.shared().id());
+    if is_near { slot.as_target() } else { WaitTarget::UNKNOWN }
+}
+
+/// Sets the place where the running process waits.
+pub(crate) fn note_place(place: &'static Location<'static>) {
+    with_current(|slot| slot.note_place(place));
+}
+
+/// Returns the running process as one that others wait for.
+pub(crate) fn as_target() -> WaitTarget {
+    let mut own = WaitTarget::UNKNOWN;
+    with_current(|slot| own = slot.as_target());
+    own
 }
 
 /// Returns the number of this thread. No other thread ever has the same number.

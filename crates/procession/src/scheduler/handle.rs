@@ -11,6 +11,8 @@ use crate::observe::look::detail;
 use crate::observe::look::detail::ProcessDetail;
 use crate::observe::look::pass;
 use crate::observe::look::query::Query;
+use crate::observe::look::tree;
+use crate::observe::look::tree::SupervisorRow;
 use crate::observe::look::view::View;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
@@ -353,6 +355,14 @@ impl Scheduler {
     /// Returns one process in detail, or `None` if it does not exist in this scheduler.
     pub fn detail(&self, pid: Pid) -> Option<ProcessDetail> {
         detail::of(self.shared(), pid)
+    }
+
+    /// Returns the supervisors that have children, with their children, by PID.
+    ///
+    /// It asks no supervisor, and so answers even if none runs. A child has its last 8 ends: those
+    /// that the supervisor did not ask for.
+    pub fn supervision(&self) -> Vec<SupervisorRow> {
+        tree::supervision(self.shared())
     }
 
     /// Returns the reports of the last 64 processes that failed, the oldest first.

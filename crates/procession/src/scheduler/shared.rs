@@ -20,6 +20,7 @@ use crate::recorder::state::Recorder;
 use crate::relations::name_table::Names;
 use crate::report::crash_report::CrashLog;
 use crate::report::hooks::ReportHooks;
+use crate::report::supervision::SupervisionLog;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
@@ -29,6 +30,7 @@ use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::threads::state::ThreadSupply;
 use crate::sys::World;
+use crate::util::column::Column;
 use crate::watchdog::state::Watchdog;
 
 /// The state that the workers of a scheduler share with all threads that know one of its processes.
@@ -68,11 +70,21 @@ pub(crate) struct ProcessIndex {
     /// Wakers of combinators inside processes, by slot, to be woken at the beginning of the next
     /// step. Few processes leave any.
     foreign: Mutex<BTreeMap<u32, Vec<Waker>>>,
+    /// The [`WaitTarget`](crate::process::target::WaitTarget)s of waiting processes.
+    pub(crate) targets: Column,
+    /// Since when processes wait (`watchdog/wait_stamps.rs`).
+    pub(crate) stamps: Column,
 }
 
 impl ProcessIndex {
     pub(crate) fn new(table: Table) -> Self {
-        Self { table, names: Names::default(), foreign: Mutex::default() }
+        Self {
+            table,
+            names: Names::default(),
+            foreign: Mutex::default(),
+            targets: Column::default(),
+            stamps: Column::default(),
+        }
     }
 
     pub(crate) fn leave_foreign(&self, slot: u32, waker: Waker) {
@@ -127,6 +139,8 @@ pub(crate) struct Extensions {
     pub(crate) door: Mutex<Option<crate::door::opened::Opened>>,
     /// The last reports of failed processes.
     pub(crate) crashes: CrashLog,
+    /// The last exits of supervised children.
+    pub(crate) supervision: SupervisionLog,
     /// The tokio runtime that provides the context for everything here, if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) bridge: Option<Arc<crate::bridge::runtime::Bridge>>,

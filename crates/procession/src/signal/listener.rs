@@ -178,9 +178,12 @@ impl Signal {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no signal is lost.
-    pub async fn recv(&mut self) -> Option<()> {
-        let hearing = Hearing(self);
-        poll_fn(|task| hearing.0.poll_recv(task)).await
+    #[track_caller]
+    pub fn recv(&mut self) -> impl Future<Output = Option<()>> {
+        crate::scheduler::placed::placed(async move {
+            let hearing = Hearing(self);
+            poll_fn(|task| hearing.0.poll_recv(task)).await
+        })
     }
 
     pub(crate) fn poll_recv(&mut self, task: &mut TaskContext<'_>) -> Poll<Option<()>> {

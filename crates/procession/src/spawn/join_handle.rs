@@ -181,7 +181,9 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
         cost::touch(SharedLine::Process(owner.slot().index()), Access::Exchange);
         cost::touch(SharedLine::Birth(owner.slot().index()), Access::Write);
         if !owner.slot().state.see().is_complete() && !owner.leave_waiter(task.waker()) {
-            current::note_waiting(Waiting::PROCESS);
+            let slot = owner.slot();
+            current::note_waiting_for(Waiting::PROCESS, current::target_of(slot));
+            current::note_place(slot.location());
             return Poll::Pending;
         }
         let mut result: Option<Result<T, Exit>> = None;

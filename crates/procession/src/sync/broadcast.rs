@@ -116,15 +116,18 @@ impl<T> Sender<T> {
     ///
     /// # Cancellation
     /// If the future is dropped, the wait ends without an effect.
-    pub async fn closed(&self) {
-        let mut wait = BellWait::new(&self.0.left);
-        poll_fn(|task| {
-            if !crate::scheduler::budget::charge(task) {
-                return Poll::Pending;
-            }
-            wait.poll(task, |()| (self.receiver_count() == 0).then_some(()))
+    #[track_caller]
+    pub fn closed(&self) -> impl Future<Output = ()> {
+        crate::scheduler::placed::placed(async move {
+            let mut wait = BellWait::new(&self.0.left);
+            poll_fn(|task| {
+                if !crate::scheduler::budget::charge(task) {
+                    return Poll::Pending;
+                }
+                wait.poll(task, |()| (self.receiver_count() == 0).then_some(()))
+            })
+            .await;
         })
-        .await;
     }
 
     /// Returns the number of messages in the channel: those that some receiver has not received.

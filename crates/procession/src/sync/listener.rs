@@ -2,6 +2,7 @@
 
 use std::task::{Context as TaskContext, Poll};
 
+use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -55,7 +56,7 @@ impl<'a, S> BellListener<'a, S> {
             self.notice = self.bell.look(&mut self.place, &mut Another::of(task.waker()));
         }
         if self.notice.is_none() {
-            current::note_waiting(Waiting::LOCK);
+            current::note_waiting_for(Waiting::LOCK, WaitTarget::UNKNOWN);
             return Poll::Pending;
         }
         Poll::Ready(())

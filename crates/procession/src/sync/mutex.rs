@@ -5,12 +5,15 @@
 //!   does.
 
 use std::fmt;
+use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use procession_sync::cell::UnsafeCell;
 
+use crate::process::target::LastTarget;
+use crate::scheduler::current;
 use crate::sync::batch_semaphore::BatchSemaphore;
 use crate::sync::semaphore::Acquire;
 use crate::time::{self, Elapsed};
@@ -48,6 +51,8 @@ use crate::time::{self, Elapsed};
 /// ```
 pub struct Mutex<T: ?Sized> {
     semaphore: BatchSemaphore,
+    /// The last process that came to the lock, for those that come behind it.
+    last: LastTarget,
     value: UnsafeCell<T>,
 }
 
@@ -60,7 +65,11 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 impl<T> Mutex<T> {
     /// Creates an unlocked mutex.
     pub fn new(value: T) -> Self {
-        Self { semaphore: BatchSemaphore::new(1), value: UnsafeCell::new(value) }
+        Self {
+            semaphore: BatchSemaphore::new(1),
+            last: LastTarget::default(),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Returns the value.
@@ -77,23 +86,40 @@ impl<T: ?Sized> Mutex<T> {
     /// # Cancellation
     /// If the future is dropped before it completes, it has not locked the mutex, and the next
     /// waiter gets its turn.
-    pub async fn lock(&self) -> MutexGuard<'_, T> {
-        Acquire::new(&self.semaphore, 1).await;
-        MutexGuard(self)
+    #[track_caller]
+    pub fn lock(&self) -> impl Future<Output = MutexGuard<'_, T>> {
+        crate::scheduler::placed::placed(async move {
+            let ahead = self.last.replace(current::as_target());
+            Acquire::new(&self.semaphore, 1).behind(ahead).await;
+            MutexGuard(self)
+        })
+    }
+
+    /// Locks the mutex without waiting. Returns `true` if it was free.
+    fn try_take(&self) -> bool {
+        let is_free = self.semaphore.try_acquire(1);
+        if is_free {
+            self.last.replace(current::as_target());
+        }
+        is_free
     }
 
     /// Locks the mutex without waiting. Returns `None` if it is locked or others wait for it.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         crate::scheduler::budget::spend();
-        self.semaphore.try_acquire(1).then(|| MutexGuard(self))
+        self.try_take().then(|| MutexGuard(self))
     }
 
     /// Like [`lock`](Self::lock), but waits for at most `timeout`.
     ///
     /// # Errors
     /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
-    pub async fn lock_timeout(&self, timeout: Duration) -> Result<MutexGuard<'_, T>, Elapsed> {
-        time::timeout(timeout, self.lock()).await
+    #[track_caller]
+    pub fn lock_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<MutexGuard<'_, T>, Elapsed>> {
+        crate::scheduler::placed::placed(async move { time::timeout(timeout, self.lock()).await })
     }
 
     /// Locks the mutex like [`lock`](Self::lock), and returns a guard that keeps the mutex alive.
@@ -101,27 +127,34 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Cancellation
     /// See [`lock`](Self::lock).
-    pub async fn lock_owned(self: Arc<Self>) -> OwnedMutexGuard<T> {
-        Acquire::new(&self.semaphore, 1).await;
-        OwnedMutexGuard(self)
+    #[track_caller]
+    pub fn lock_owned(self: Arc<Self>) -> impl Future<Output = OwnedMutexGuard<T>> {
+        crate::scheduler::placed::placed(async move {
+            let ahead = self.last.replace(current::as_target());
+            Acquire::new(&self.semaphore, 1).behind(ahead).await;
+            OwnedMutexGuard(self)
+        })
     }
 
     /// Locks the mutex like [`try_lock`](Self::try_lock), and returns a guard that keeps the mutex
     /// alive.
     pub fn try_lock_owned(self: Arc<Self>) -> Option<OwnedMutexGuard<T>> {
         crate::scheduler::budget::spend();
-        self.semaphore.try_acquire(1).then(|| OwnedMutexGuard(self))
+        self.try_take().then(|| OwnedMutexGuard(self))
     }
 
     /// Like [`lock_owned`](Self::lock_owned), but waits for at most `timeout`.
     ///
     /// # Errors
     /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
-    pub async fn lock_owned_timeout(
+    #[track_caller]
+    pub fn lock_owned_timeout(
         self: Arc<Self>,
         timeout: Duration,
-    ) -> Result<OwnedMutexGuard<T>, Elapsed> {
-        time::timeout(timeout, self.lock_owned()).await
+    ) -> impl Future<Output = Result<OwnedMutexGuard<T>, Elapsed>> {
+        crate::scheduler::placed::placed(
+            async move { time::timeout(timeout, self.lock_owned()).await },
+        )
     }
 
     /// Returns the value without locking, since `&mut` proves that no guard exists.

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
+use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -144,7 +145,7 @@ impl NotifyWait {
         if self.is_notified {
             return Poll::Ready(());
         }
-        current::note_waiting(Waiting::LOCK);
+        current::note_waiting_for(Waiting::LOCK, WaitTarget::UNKNOWN);
         Poll::Pending
     }
 

@@ -132,9 +132,12 @@ impl<T> Sender<T> {
     ///
     /// # Cancellation
     /// If the future is dropped, the wait ends without an effect.
-    pub async fn closed(&mut self) {
-        let mut wait = ClosedWait { core: self.core(), waits: false };
-        poll_fn(|task| wait.poll(task)).await;
+    #[track_caller]
+    pub fn closed(&mut self) -> impl Future<Output = ()> {
+        crate::scheduler::placed::placed(async move {
+            let mut wait = ClosedWait { core: self.core(), waits: false };
+            poll_fn(|task| wait.poll(task)).await;
+        })
     }
 
     /// Returns `true` if the receiver was dropped or has closed the channel.

@@ -5,6 +5,7 @@
 //!   holds one of them. While a writing guard exists, no other guard does.
 
 use std::fmt;
+use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,9 +69,12 @@ impl<T: ?Sized> RwLock<T> {
     /// # Cancellation
     /// If the future is dropped before it completes, it has not locked, and the next waiter gets
     /// its turn.
-    pub async fn read(&self) -> RwLockReadGuard<'_, T> {
-        Acquire::new(&self.semaphore, 1).await;
-        RwLockReadGuard(self)
+    #[track_caller]
+    pub fn read(&self) -> impl Future<Output = RwLockReadGuard<'_, T>> {
+        crate::scheduler::placed::placed(async move {
+            Acquire::new(&self.semaphore, 1).await;
+            RwLockReadGuard(self)
+        })
     }
 
     /// Locks for writing, and waits while there is any other guard.
@@ -78,9 +82,12 @@ impl<T: ?Sized> RwLock<T> {
     /// # Cancellation
     /// If the future is dropped before it completes, it has not locked, and the next waiter gets
     /// its turn.
-    pub async fn write(&self) -> RwLockWriteGuard<'_, T> {
-        Acquire::new(&self.semaphore, READERS_MAX).await;
-        RwLockWriteGuard(self)
+    #[track_caller]
+    pub fn write(&self) -> impl Future<Output = RwLockWriteGuard<'_, T>> {
+        crate::scheduler::placed::placed(async move {
+            Acquire::new(&self.semaphore, READERS_MAX).await;
+            RwLockWriteGuard(self)
+        })
     }
 
     /// Locks for reading without waiting. Returns `None` if a writer holds the lock or others wait
@@ -101,28 +108,36 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
-    pub async fn read_timeout(&self, timeout: Duration) -> Result<RwLockReadGuard<'_, T>, Elapsed> {
-        time::timeout(timeout, self.read()).await
+    #[track_caller]
+    pub fn read_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<RwLockReadGuard<'_, T>, Elapsed>> {
+        crate::scheduler::placed::placed(async move { time::timeout(timeout, self.read()).await })
     }
 
     /// Like [`write`](Self::write), but waits for at most `timeout`.
     ///
     /// # Errors
     /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
-    pub async fn write_timeout(
+    #[track_caller]
+    pub fn write_timeout(
         &self,
         timeout: Duration,
-    ) -> Result<RwLockWriteGuard<'_, T>, Elapsed> {
-        time::timeout(timeout, self.write()).await
+    ) -> impl Future<Output = Result<RwLockWriteGuard<'_, T>, Elapsed>> {
+        crate::scheduler::placed::placed(async move { time::timeout(timeout, self.write()).await })
     }
 
     /// Locks for reading like [`read`](Self::read), and returns a guard that keeps the lock alive.
     ///
     /// # Cancellation
     /// See [`read`](Self::read).
-    pub async fn read_owned(self: Arc<Self>) -> OwnedRwLockReadGuard<T> {
-        Acquire::new(&self.semaphore, 1).await;
-        OwnedRwLockReadGuard(self)
+    #[track_caller]
+    pub fn read_owned(self: Arc<Self>) -> impl Future<Output = OwnedRwLockReadGuard<T>> {
+        crate::scheduler::placed::placed(async move {
+            Acquire::new(&self.semaphore, 1).await;
+            OwnedRwLockReadGuard(self)
+        })
     }
 
     /// Locks for writing like [`write`](Self::write), and returns a guard that keeps the lock
@@ -130,9 +145,12 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Cancellation
     /// See [`write`](Self::write).
-    pub async fn write_owned(self: Arc<Self>) -> OwnedRwLockWriteGuard<T> {
-        Acquire::new(&self.semaphore, READERS_MAX).await;
-        OwnedRwLockWriteGuard { lock: self, permits: READERS_MAX }
+    #[track_caller]
+    pub fn write_owned(self: Arc<Self>) -> impl Future<Output = OwnedRwLockWriteGuard<T>> {
+        crate::scheduler::placed::placed(async move {
+            Acquire::new(&self.semaphore, READERS_MAX).await;
+            OwnedRwLockWriteGuard { lock: self, permits: READERS_MAX }
+        })
     }
 
     /// Locks for reading like [`try_read`](Self::try_read), and returns a guard that keeps the lock

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -20,11 +21,18 @@ pub(super) struct Acquire<'a> {
     semaphore: &'a BatchSemaphore,
     wanted: usize,
     place: Option<Place>,
+    /// The process that holds what is wanted, or waits for it just before this one.
+    ahead: WaitTarget,
 }
 
 impl<'a> Acquire<'a> {
     pub(super) fn new(semaphore: &'a BatchSemaphore, wanted: usize) -> Self {
-        Self { semaphore, wanted, place: None }
+        Self { semaphore, wanted, place: None, ahead: WaitTarget::UNKNOWN }
+    }
+
+    pub(super) fn behind(mut self, ahead: WaitTarget) -> Self {
+        self.ahead = ahead;
+        self
     }
 }
 
@@ -48,7 +56,7 @@ impl Future for Acquire<'_> {
                 Entry::Waits(place) => self.place = Some(place),
             }
         }
-        current::note_waiting(Waiting::LOCK);
+        current::note_waiting_for(Waiting::LOCK, self.ahead);
         Poll::Pending
     }
 }
@@ -97,8 +105,11 @@ impl Semaphore {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, it has taken no permits.
-    pub async fn acquire(&self, permits: usize) -> Option<Permits<'_>> {
-        Acquire::new(&self.0, permits).await.then(|| Permits { semaphore: self, permits })
+    #[track_caller]
+    pub fn acquire(&self, permits: usize) -> impl Future<Output = Option<Permits<'_>>> {
+        crate::scheduler::placed::placed(async move {
+            Acquire::new(&self.0, permits).await.then(|| Permits { semaphore: self, permits })
+        })
     }
 
     /// Takes permits without waiting. Returns `None` if too few are free, if others wait for
@@ -112,12 +123,15 @@ impl Semaphore {
     ///
     /// # Errors
     /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
-    pub async fn acquire_timeout(
+    #[track_caller]
+    pub fn acquire_timeout(
         &self,
         permits: usize,
         timeout: Duration,
-    ) -> Result<Option<Permits<'_>>, crate::time::Elapsed> {
-        time::timeout(timeout, self.acquire(permits)).await
+    ) -> impl Future<Output = Result<Option<Permits<'_>>, crate::time::Elapsed>> {
+        crate::scheduler::placed::placed(async move {
+            time::timeout(timeout, self.acquire(permits)).await
+        })
     }
 
     /// Takes permits like [`acquire`](Self::acquire), and returns permits that keep the semaphore
@@ -125,9 +139,15 @@ impl Semaphore {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, it has taken no permits.
-    pub async fn acquire_owned(self: Arc<Self>, permits: usize) -> Option<OwnedPermits> {
-        let is_granted = Acquire::new(&self.0, permits).await;
-        is_granted.then(|| OwnedPermits { semaphore: self, permits })
+    #[track_caller]
+    pub fn acquire_owned(
+        self: Arc<Self>,
+        permits: usize,
+    ) -> impl Future<Output = Option<OwnedPermits>> {
+        crate::scheduler::placed::placed(async move {
+            let is_granted = Acquire::new(&self.0, permits).await;
+            is_granted.then(|| OwnedPermits { semaphore: self, permits })
+        })
     }
 
     /// Takes permits like [`try_acquire`](Self::try_acquire), and returns permits that keep the
@@ -142,12 +162,15 @@ impl Semaphore {
     ///
     /// # Errors
     /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
-    pub async fn acquire_owned_timeout(
+    #[track_caller]
+    pub fn acquire_owned_timeout(
         self: Arc<Self>,
         permits: usize,
         timeout: Duration,
-    ) -> Result<Option<OwnedPermits>, crate::time::Elapsed> {
-        time::timeout(timeout, self.acquire_owned(permits)).await
+    ) -> impl Future<Output = Result<Option<OwnedPermits>, crate::time::Elapsed>> {
+        crate::scheduler::placed::placed(async move {
+            time::timeout(timeout, self.acquire_owned(permits)).await
+        })
     }
 
     /// Adds permits. At most `usize::MAX / 8` permits are free at a time; the rest is dropped.

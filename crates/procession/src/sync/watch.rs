@@ -32,6 +32,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::future::Future;
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -178,15 +179,18 @@ impl<T> Sender<T> {
     ///
     /// # Cancellation
     /// If the future is dropped, the wait ends without an effect.
-    pub async fn closed(&self) {
-        let mut wait = BellWait::new(&self.watched.receivers);
-        poll_fn(|task| {
-            if !crate::scheduler::budget::charge(task) {
-                return Poll::Pending;
-            }
-            wait.poll(task, |&mut receivers| (receivers == 0).then_some(()))
+    #[track_caller]
+    pub fn closed(&self) -> impl Future<Output = ()> {
+        crate::scheduler::placed::placed(async move {
+            let mut wait = BellWait::new(&self.watched.receivers);
+            poll_fn(|task| {
+                if !crate::scheduler::budget::charge(task) {
+                    return Poll::Pending;
+                }
+                wait.poll(task, |&mut receivers| (receivers == 0).then_some(()))
+            })
+            .await;
         })
-        .await;
     }
 
     /// Returns `true` if there is no receiver.
@@ -302,8 +306,9 @@ impl<T> Receiver<T> {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, nothing is marked.
-    pub async fn changed(&mut self) -> Result<(), RecvError> {
-        self.change_wait().changed().await
+    #[track_caller]
+    pub fn changed(&mut self) -> impl Future<Output = Result<(), RecvError>> {
+        crate::scheduler::placed::placed(async move { self.change_wait().changed().await })
     }
 
     fn change_wait(&mut self) -> ChangeWait<'_, T> {
@@ -341,24 +346,27 @@ impl<T> Receiver<T> {
     ///
     /// # Panics
     /// Panics if `wanted` panics. The watch stays usable.
-    pub async fn wait_for(
+    #[track_caller]
+    pub fn wait_for(
         &mut self,
         mut wanted: impl FnMut(&T) -> bool,
-    ) -> Result<Ref<'_, T>, RecvError> {
-        let Self { watched, seen, place } = self;
-        loop {
-            {
-                let (value, version) = watched.borrow(*seen);
-                *seen = version;
-                if wanted(&value) {
-                    return Ok(value);
+    ) -> impl Future<Output = Result<Ref<'_, T>, RecvError>> {
+        crate::scheduler::placed::placed(async move {
+            let Self { watched, seen, place } = self;
+            loop {
+                {
+                    let (value, version) = watched.borrow(*seen);
+                    *seen = version;
+                    if wanted(&value) {
+                        return Ok(value);
+                    }
                 }
+                // Marked as seen by the borrow, which tells that the value is new.
+                let mut unmarked = *seen;
+                let seen = &mut unmarked;
+                ChangeWait { watched, seen, place, is_pending: false }.changed().await?;
             }
-            // Marked as seen by the borrow, which tells that the value is new.
-            let mut unmarked = *seen;
-            let seen = &mut unmarked;
-            ChangeWait { watched, seen, place, is_pending: false }.changed().await?;
-        }
+        })
     }
 
     /// Polls like [`changed`](Self::changed). While it is pending, this receiver stays enlisted.

@@ -44,6 +44,7 @@ mod http;
 mod idle;
 mod key_value;
 mod layers;
+mod look;
 mod machines;
 mod messages;
 mod net;

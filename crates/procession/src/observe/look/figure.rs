@@ -7,6 +7,7 @@ use crate::observe::look::query::SortKey;
 use crate::observe::look::view::MemoryUse;
 use crate::process::state::ProcessState;
 use crate::process::wait_reason::Waiting;
+use crate::watchdog::samples::SampleSum;
 
 /// The figures of one process that a look reads in its pass.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +20,7 @@ pub(crate) struct ProcessFigures {
     pub(crate) mailbox: u32,
     pub(crate) growth: i64,
     pub(crate) steps: u32,
-    pub(crate) samples: u64,
+    pub(crate) samples: SampleSum,
     pub(crate) memory: MemoryUse,
     pub(crate) at_least: Duration,
 }
@@ -29,7 +30,7 @@ impl ProcessFigures {
     pub(crate) fn rank(&self, key: SortKey) -> i64 {
         let whole = |figure: u64| i64::try_from(figure).unwrap_or(i64::MAX);
         match key {
-            SortKey::Samples => whole(self.samples),
+            SortKey::Samples => whole(self.samples.time),
             SortKey::Steps => self.steps.into(),
             SortKey::Mailbox => self.mailbox.into(),
             SortKey::Growth => self.growth,

@@ -52,7 +52,8 @@ impl Groups {
         };
         let group = &mut self.groups[number];
         group.processes += 1;
-        group.samples += figure.samples;
+        group.samples += figure.samples.count;
+        group.time += Duration::from_nanos(figure.samples.time);
         group.steps += u64::from(figure.steps);
         group.mailbox += u64::from(figure.mailbox);
         group.growth += figure.growth;
@@ -96,6 +97,7 @@ impl Groups {
             waiting: figure.waiting.filter(|_| self.key == GroupKey::Waiting),
             processes: 0,
             samples: 0,
+            time: Duration::ZERO,
             steps: 0,
             mailbox: 0,
             growth: 0,
@@ -127,6 +129,7 @@ fn joined(mut groups: Vec<ProcessGroup>) -> Vec<ProcessGroup> {
         if is_same {
             one.processes += other.processes;
             one.samples += other.samples;
+            one.time += other.time;
             one.steps += other.steps;
             one.mailbox += other.mailbox;
             one.growth += other.growth;
@@ -142,12 +145,13 @@ impl ProcessGroup {
     /// Returns the figure that groups are sorted by.
     fn rank(&self, key: SortKey) -> i64 {
         let whole = |figure: u64| i64::try_from(figure).unwrap_or(i64::MAX);
+        let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         match key {
-            SortKey::Samples => whole(self.samples),
+            SortKey::Samples => nanoseconds(self.time),
             SortKey::Steps => whole(self.steps),
             SortKey::Mailbox => whole(self.mailbox),
             SortKey::Growth => self.growth,
-            SortKey::WaitAge => i64::try_from(self.oldest_wait.as_nanos()).unwrap_or(i64::MAX),
+            SortKey::WaitAge => nanoseconds(self.oldest_wait),
             SortKey::Memory => whole(self.memory),
         }
     }

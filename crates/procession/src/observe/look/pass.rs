@@ -17,20 +17,24 @@ use crate::observe::look::view::{Baseline, Figures, MemoryUse, ProcessKey, Proce
 use crate::observe::snapshot::{in_steps, state};
 use crate::process::slot::Slot;
 use crate::process::state::ProcessState;
+use crate::process::typed::COROUTINE;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
+use crate::sys::nanoseconds;
 use crate::time::Instant;
+use crate::watchdog::samples::SampleSum;
 
 /// The number of mailboxes that a look keeps for later differences. If more mailboxes hold
 /// messages, the longest are kept.
 const MAILBOXES_KEPT: usize = 4096;
 
 /// Figures by process, read in the order of the processes.
-struct InOrder<'a>(&'a [(ProcessKey, u64)]);
+struct InOrder<'a, T>(&'a [(ProcessKey, T)]);
 
-impl InOrder<'_> {
-    /// Returns the figure of a process that comes after all that were asked for before, or 0 if
-    /// there is none.
-    fn get(&mut self, key: ProcessKey) -> u64 {
+impl<T: Copy + Default> InOrder<'_, T> {
+    /// Returns the figure of a process that comes after all that were asked for before, or zero
+    /// if there is none.
+    fn get(&mut self, key: ProcessKey) -> T {
         while let Some((&(first, figure), rest)) = self.0.split_first() {
             if first > key {
                 break;
@@ -40,7 +44,7 @@ impl InOrder<'_> {
                 return figure;
             }
         }
-        0
+        T::default()
     }
 }
 
@@ -62,8 +66,8 @@ impl LongestMailboxes {
         self.0.push(Reverse((length, key)));
     }
 
-    fn into_figures(self) -> Figures {
-        let mut figures: Figures =
+    fn into_figures(self) -> Figures<u64> {
+        let mut figures: Figures<u64> =
             self.0.into_iter().map(|Reverse((length, key))| (key, u64::from(length))).collect();
         figures.sort_unstable();
         figures
@@ -97,38 +101,39 @@ impl Top {
 /// The figures of a process that its slot does not hold.
 #[derive(Clone, Copy, Default)]
 struct KnownBefore {
-    samples: u64,
-    samples_before: u64,
+    samples: SampleSum,
+    samples_before: SampleSum,
     mailbox_before: u64,
 }
 
 /// What a look knows before it visits a process.
-struct LookVisitor<'a> {
+struct LookScan<'a> {
+    shared: &'a Shared,
+    now: u64,
     in_steps: Vec<u32>,
     before: Option<&'a Baseline>,
 }
 
 /// Answers a query.
 pub(crate) fn look(shared: &Shared, query: &Query) -> View {
-    let at = Instant::from_nanoseconds(shared.world.now());
     let since = query.since.as_ref();
-    let visitor =
-        LookVisitor { in_steps: in_steps(shared), before: since.map(|(_, before)| &**before) };
+    let scan = LookScan::new(shared, since.map(|(_, before)| &**before));
+    let at = Instant::from_nanoseconds(scan.now);
     let mut baseline = baseline(shared);
     let mut view = View {
         at: Some(at),
         window: since.and_then(|(before, _)| Some(at.saturating_duration_since((*before)?))),
-        looks: baseline.looks - visitor.before.map_or(0, |before| before.looks.min(baseline.looks)),
+        looks: baseline.looks - scan.before.map_or(0, |before| before.looks.min(baseline.looks)),
         ..View::default()
     };
-    let keys = pass(shared, query, &visitor, &mut view, &mut baseline);
+    let keys = pass(shared, query, &scan, &mut view, &mut baseline);
+    let sampled = (scan.sampled(view.window, &baseline), view.looks);
     for (index, generation) in keys {
         // It may have ended since.
         if let Some(slot) = shared.table().pin(index, generation)
-            && let Some(figure) =
-                visitor.figure(&slot, visitor.known(&baseline, (index, generation)))
+            && let Some(figure) = scan.figure(&slot, scan.known(&baseline, (index, generation)))
         {
-            view.rows.push(ProcessRow::new(&slot, &figure, view.looks, visitor.before));
+            view.rows.push(ProcessRow::new(&slot, &figure, sampled, scan.before));
         }
     }
     baseline.keep_rows(&view.rows);
@@ -138,28 +143,30 @@ pub(crate) fn look(shared: &Shared, query: &Query) -> View {
 
 /// Returns the row of a pinned process, unless it has ended and is forgotten.
 pub(crate) fn row(shared: &Shared, slot: &Slot) -> Option<ProcessRow> {
-    let visitor = LookVisitor { in_steps: in_steps(shared), before: None };
+    let scan = LookScan::new(shared, None);
     let baseline = baseline(shared);
     let key = (slot.index(), slot.pins.generation());
-    let figure = visitor.figure(slot, visitor.known(&baseline, key))?;
-    Some(ProcessRow::new(slot, &figure, baseline.looks, None))
+    let figure = scan.figure(slot, scan.known(&baseline, key))?;
+    let sampled = (scan.sampled(None, &baseline), baseline.looks);
+    Some(ProcessRow::new(slot, &figure, sampled, None))
 }
 
 /// Returns a baseline with what the watchdog has counted.
 fn baseline(shared: &Shared) -> Baseline {
-    Baseline { looks: shared.watchdog.counts().looks, ..Baseline::default() }
+    let (samples, began) = shared.watchdog.samples.all();
+    Baseline { looks: shared.watchdog.counts().looks, began, samples, ..Baseline::default() }
 }
 
 /// Visits all processes, and returns the best candidates for the rows.
 fn pass(
     shared: &Shared,
     query: &Query,
-    visitor: &LookVisitor<'_>,
+    scan: &LookScan<'_>,
     view: &mut View,
     baseline: &mut Baseline,
 ) -> impl Iterator<Item = ProcessKey> + use<> {
     let nothing = Baseline::default();
-    let before = visitor.before.unwrap_or(&nothing);
+    let before = scan.before.unwrap_or(&nothing);
     let mut samples = InOrder(&baseline.samples);
     let mut samples_before = InOrder(&before.samples);
     let mut mailboxes_before = InOrder(&before.mailboxes);
@@ -174,7 +181,7 @@ fn pass(
             samples_before: samples_before.get(key),
             mailbox_before: mailboxes_before.get(key),
         };
-        let Some(figure) = visitor.figure(&slot, known) else { continue };
+        let Some(figure) = scan.figure(&slot, known) else { continue };
         view.processes += 1;
         mailboxes.meet(key, figure.mailbox);
         if !matches(&query.filter, &slot, &figure) {
@@ -193,7 +200,19 @@ fn pass(
     top.into_keys()
 }
 
-impl LookVisitor<'_> {
+impl<'a> LookScan<'a> {
+    fn new(shared: &'a Shared, before: Option<&'a Baseline>) -> Self {
+        Self { shared, now: shared.world.now(), in_steps: in_steps(shared), before }
+    }
+
+    /// Returns the nanoseconds in which the samples were taken.
+    fn sampled(&self, window: Option<Duration>, baseline: &Baseline) -> u64 {
+        match window {
+            Some(window) => nanoseconds(window),
+            None => baseline.began.map_or(0, |began| self.now.saturating_sub(began)),
+        }
+    }
+
     /// Returns the figures of a process, unless it has ended and is forgotten.
     fn figure(&self, slot: &Slot, known: KnownBefore) -> Option<ProcessFigures> {
         let seen = slot.state.see();
@@ -210,26 +229,41 @@ impl LookVisitor<'_> {
         Some(ProcessFigures {
             state,
             waiting: waits.then(|| slot.waiting().shown()),
-            waited_at: None,
+            waited_at: if waits { waited_at(slot) } else { None },
             mailbox,
             growth: i64::from(mailbox).saturating_sub_unsigned(known.mailbox_before),
             steps: slot.steps(),
-            samples: known.samples.saturating_sub(known.samples_before),
-            memory: MemoryUse::default(),
-            at_least: Duration::ZERO,
+            samples: known.samples.since(known.samples_before),
+            memory: self.memory(slot, mailbox),
+            at_least: Duration::from_nanos(self.shared.stamp(slot, self.now).unwrap_or(0)),
         })
     }
 
-    fn known(&self, baseline: &Baseline, key: ProcessKey) -> KnownBefore {
-        let before = |figures: fn(&Baseline) -> &Figures| {
-            self.before.map_or(0, |before| find(figures(before), key))
-        };
-        KnownBefore {
-            samples: find(&baseline.samples, key),
-            samples_before: before(|before| &before.samples),
-            mailbox_before: before(|before| &before.mailboxes),
+    fn memory(&self, slot: &Slot, mailbox: u32) -> MemoryUse {
+        MemoryUse {
+            body: slot.body_bytes(),
+            mailbox: mailbox as usize * slot.kind().message_bytes,
+            stack: if slot.has_begun() { self.shared.coroutines.stack_bytes } else { 0 },
         }
     }
+
+    fn known(&self, baseline: &Baseline, key: ProcessKey) -> KnownBefore {
+        KnownBefore {
+            samples: find(&baseline.samples, key),
+            samples_before: self
+                .before
+                .map(|before| find(&before.samples, key))
+                .unwrap_or_default(),
+            mailbox_before: self.before.map_or(0, |before| find(&before.mailboxes, key)),
+        }
+    }
+}
+
+/// Returns the place where a process waits. If nothing of the runtime is waited for, the place is
+/// that of an earlier wait, unless the process is a coroutine, which notes each.
+fn waited_at(slot: &Slot) -> Option<&'static Location<'static>> {
+    let is_noted = slot.waiting().shown() != Waiting::default() || slot.kind().name == COROUTINE;
+    slot.waited_at().filter(|_| is_noted)
 }
 
 fn matches(filter: &Filter, slot: &Slot, figure: &ProcessFigures) -> bool {

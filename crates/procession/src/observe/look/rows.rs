@@ -1,33 +1,37 @@
 //! The rows of a view.
 
+use std::time::Duration;
+
 use crate::observe::look::figure::ProcessFigures;
 use crate::observe::look::view::{
     Baseline, Figures, ProcessKey, ProcessRow, ProcessWait, Samples, View,
 };
-use crate::observe::snapshot::label;
 use crate::process::slot::Slot;
+use crate::sys::nanoseconds;
+use crate::watchdog::samples::SampleSum;
 
 /// The number of characters of a label that a row shows.
 const LABEL_MAX: usize = 120;
 
-/// Returns the figure of a process, or 0 if there is none.
-pub(crate) fn find(figures: &Figures, key: ProcessKey) -> u64 {
-    figures.binary_search_by_key(&key, |&(key, _)| key).map_or(0, |at| figures[at].1)
+/// Returns the figure of a process, or zero if there is none.
+pub(crate) fn find<T: Copy + Default>(figures: &Figures<T>, key: ProcessKey) -> T {
+    let at = figures.binary_search_by_key(&key, |&(key, _)| key);
+    at.map(|at| figures[at].1).unwrap_or_default()
 }
 
 impl Samples {
-    /// Returns the share of a process that `count` of `looks` found running, with its error by the
-    /// binomial distribution.
-    pub(crate) fn new(count: u64, looks: u64) -> Self {
-        if looks == 0 {
-            return Self { count, ..Self::default() };
+    /// Returns the processor time of a process in `of` nanoseconds, in which there were `looks`.
+    fn new(sum: SampleSum, (of, looks): (u64, u64)) -> Self {
+        let time = Duration::from_nanos(sum.time);
+        if of == 0 || looks == 0 {
+            return Self { count: sum.count, time, ..Self::default() };
         }
-        let share = count as f64 / looks as f64;
+        let share = sum.time as f64 / of as f64;
         let within = share.min(1.0);
-        let error = (within * (1.0 - within) / looks as f64).sqrt();
-        // A count of 0 or of all looks does not mean that there is no error: this is the share that
-        // one look stands for.
-        Self { count, share, error: error.max(1.0 / looks as f64) }
+        let looks = looks as f64;
+        // Binomial. If no or each look found it, this is the share that one look stands for.
+        let error = (within * (1.0 - within) / looks).sqrt().max(1.0 / looks);
+        Self { count: sum.count, time, share, error }
     }
 }
 
@@ -36,7 +40,7 @@ impl ProcessRow {
     pub(crate) fn new(
         slot: &Slot,
         figure: &ProcessFigures,
-        looks: u64,
+        sampled: (u64, u64),
         before: Option<&Baseline>,
     ) -> Self {
         let key = (slot.index(), slot.pins.generation());
@@ -45,16 +49,16 @@ impl ProcessRow {
         Self {
             pid: slot.pid(),
             parent: slot.parent(),
-            label: label(slot).map(|label| cut(&label)),
+            label: short_label(slot),
             place: slot.location(),
             kind: slot.kind().name,
             state: figure.state,
             wait: figure.waiting.map(|reasons| ProcessWait {
                 reasons,
                 place: figure.waited_at,
-                target: None,
+                target: slot.target(),
                 at_least: figure.at_least,
-                in_cycle: false,
+                in_cycle: waits_for_itself(slot),
             }),
             mailbox: figure.mailbox,
             growth: if before.is_some() { figure.growth } else { 0 },
@@ -66,14 +70,34 @@ impl ProcessRow {
             received_in_window: row_before.map(|(before, _)| received.wrapping_sub(before)),
             steps: figure.steps,
             steps_in_window: row_before.map(|(_, before)| figure.steps.wrapping_sub(before)),
-            samples: Samples::new(figure.samples, looks),
+            samples: Samples::new(figure.samples, sampled),
             memory: figure.memory,
         }
     }
 }
 
-fn cut(label: &str) -> String {
-    label.chars().take(LABEL_MAX).collect()
+/// The number of processes that the search for a cycle follows.
+const CYCLE_MAX: usize = 1000;
+
+/// Returns `true` if a process waits for another one, that for a third, and so on, until one waits
+/// for the first, and none of them has another way to go on than a timeout or a cancel.
+fn waits_for_itself(first: &Slot) -> bool {
+    let table = first.shared().table();
+    let mut at = first.stuck_behind();
+    for _ in 0..CYCLE_MAX {
+        let Some(pid) = at else { return false };
+        if pid == first.pid() {
+            return true;
+        }
+        at = table.pin(pid.slot(), pid.generation()).and_then(|slot| slot.stuck_behind());
+    }
+    false
+}
+
+/// Returns the label of a process, cut.
+pub(crate) fn short_label(slot: &Slot) -> Option<String> {
+    let label = slot.extra()?.label.as_deref()?;
+    Some(label.chars().take(LABEL_MAX).collect())
 }
 
 impl Baseline {
@@ -111,11 +135,11 @@ impl View {
         view.looks = self.baseline.looks.saturating_sub(before.looks);
         view.window =
             self.at.zip(earlier.at).map(|(at, before)| at.saturating_duration_since(before));
+        let sampled = view.window.map_or(0, nanoseconds);
         for row in &mut view.rows {
             let key = key_of(row);
-            let samples = find(&self.baseline.samples, key);
-            let samples = samples.saturating_sub(find(&before.samples, key));
-            row.samples = Samples::new(samples, view.looks);
+            let samples = find(&self.baseline.samples, key).since(find(&before.samples, key));
+            row.samples = Samples::new(samples, (sampled, view.looks));
             let mailbox = find(&before.mailboxes, key);
             row.growth = i64::from(row.mailbox).saturating_sub_unsigned(mailbox);
             let known = before.row(key);

@@ -8,6 +8,7 @@ use crate::Pid;
 use crate::process::state::ProcessState;
 use crate::process::wait_reason::Waiting;
 use crate::time::Instant;
+use crate::watchdog::samples::SampleSum;
 
 /// The answer to a [`Query`](super::query::Query).
 ///
@@ -24,7 +25,7 @@ pub struct View {
     /// Number of processes that the query is about.
     pub matched: u64,
     /// Number of times that the watchdog has looked at the workers: since the scheduler was built,
-    /// or in the window. This is the number of samples of a worker that computed all the time.
+    /// or in the window.
     pub looks: u64,
     /// The processes, in the order of the query's key.
     pub rows: Vec<ProcessRow>,
@@ -40,10 +41,12 @@ pub struct View {
 pub(crate) struct Baseline {
     /// The number of looks of the watchdog.
     pub(crate) looks: u64,
+    /// When the first of them was.
+    pub(crate) began: Option<u64>,
     /// The samples, by process.
-    pub(crate) samples: Figures,
+    pub(crate) samples: Figures<SampleSum>,
     /// The longest mailboxes, by process.
-    pub(crate) mailboxes: Figures,
+    pub(crate) mailboxes: Figures<u64>,
     /// Received messages and steps of the rows, by process.
     pub(crate) rows: Vec<(ProcessKey, (u32, u32))>,
 }
@@ -52,7 +55,7 @@ pub(crate) struct Baseline {
 pub(crate) type ProcessKey = (u32, u32);
 
 /// A figure of each of some processes, sorted by process.
-pub(crate) type Figures = Vec<(ProcessKey, u64)>;
+pub(crate) type Figures<T> = Vec<(ProcessKey, T)>;
 
 /// A process, as a look finds it.
 #[derive(Clone, Debug)]
@@ -94,14 +97,20 @@ pub struct ProcessRow {
     pub memory: MemoryUse,
 }
 
-/// The processor time of a process, by samples: how often a look of the watchdog found a worker in
-/// a step of it.
+/// The processor time of a process, by samples: each look of the watchdog that finds a worker in a
+/// step of it counts for the time since the look before.
+///
+/// Blocking sections do not count. Without a watchdog, there are no samples: on a test clock, and
+/// if [`Builder::watchdog`](crate::Builder::watchdog) is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Samples {
     /// Number of looks that found it running.
     pub count: u64,
-    /// The share of one processor that it used, as a fraction of the looks.
+    /// The processor time that these looks stand for.
+    pub time: Duration,
+    /// The share of one processor that it used: a fraction of the window, or of the time since the
+    /// first look.
     pub share: f64,
     /// The standard error of the share.
     pub error: f64,
@@ -157,8 +166,10 @@ pub struct ProcessGroup {
     pub waiting: Option<Waiting>,
     /// Number of processes.
     pub processes: u64,
-    /// Sum of the samples.
+    /// Sum of the numbers of samples.
     pub samples: u64,
+    /// Sum of the processor time, by samples.
+    pub time: Duration,
     /// Sum of the steps.
     pub steps: u64,
     /// Sum of the messages that wait.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -77,8 +78,9 @@ impl<T> Receiver<T> {
     /// # Cancellation
     /// If the future is dropped before it completes, no message is lost. A message that was already
     /// handed to it goes to the next waiting receiver, or back to the front of the channel.
+    #[track_caller]
     pub fn recv(&self) -> Receiving<'_, T> {
-        Receiving { channel: &self.0, place: None, done: false }
+        Receiving { channel: &self.0, place: None, done: false, call: Location::caller() }
     }
 
     /// Receives the oldest message without waiting.
@@ -119,6 +121,7 @@ impl<T> Receiver<T> {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no message is lost, and `buffer` is as it was.
+    #[track_caller]
     pub fn recv_many<'a>(&'a self, buffer: &'a mut Vec<T>, limit: usize) -> ReceivingMany<'a, T> {
         ReceivingMany { receiving: self.recv(), buffer, limit }
     }
@@ -127,6 +130,7 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
+    #[track_caller]
     pub fn recv_timeout(&self, timeout: Duration) -> Timeout<Receiving<'_, T>> {
         time::timeout(timeout, self.recv())
     }
@@ -168,6 +172,8 @@ pub struct Receiving<'a, T> {
     channel: &'a Channel<T>,
     place: Option<Place>,
     done: bool,
+    /// The place of the call.
+    call: &'static Location<'static>,
 }
 
 impl<T> Unpin for Receiving<'_, T> {}
@@ -178,8 +184,12 @@ impl<T> Future for Receiving<'_, T> {
     /// # Panics
     /// Never panics. If the future is polled again after completion, it returns `None`.
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<T>> {
-        let Self { channel, place, done } = self.get_mut();
-        poll_recv(channel, place, done, task)
+        let Self { channel, place, done, call } = self.get_mut();
+        let polled = poll_recv(channel, place, done, task);
+        if polled.is_pending() {
+            current::note_place(call);
+        }
+        polled
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -76,8 +77,10 @@ impl<T> Sender<T> {
     /// # Cancellation
     /// If the future is dropped before it completes, nothing is sent, and the message is dropped
     /// with the future. [`Sending::take_back`] returns the message instead.
+    #[track_caller]
     pub fn send(&self, message: T) -> Sending<'_, T> {
-        Sending { channel: &self.0, message: Some(message), place: None }
+        let call = Location::caller();
+        Sending { channel: &self.0, message: Some(message), place: None, call }
     }
 
     /// Sends a message without waiting.
@@ -101,18 +104,21 @@ impl<T> Sender<T> {
     /// # Errors
     /// Returns [`SendTimeoutError`] with the message if the timeout elapses first or the channel is
     /// closed.
-    pub async fn send_timeout(
+    #[track_caller]
+    pub fn send_timeout(
         &self,
         message: T,
         timeout: Duration,
-    ) -> Result<(), SendTimeoutError<T>> {
-        let mut sending = self.send(message);
-        match time::timeout(timeout, &mut sending).await {
-            Ok(sent) => sent.map_err(|error| SendTimeoutError::Closed(error.0)),
-            Err(_) => sending
-                .take_back()
-                .map_or(Ok(()), |message| Err(SendTimeoutError::Elapsed(message))),
-        }
+    ) -> impl Future<Output = Result<(), SendTimeoutError<T>>> {
+        crate::scheduler::placed::placed(async move {
+            let mut sending = self.send(message);
+            match time::timeout(timeout, &mut sending).await {
+                Ok(sent) => sent.map_err(|error| SendTimeoutError::Closed(error.0)),
+                Err(_) => sending
+                    .take_back()
+                    .map_or(Ok(()), |message| Err(SendTimeoutError::Elapsed(message))),
+            }
+        })
     }
 
     /// Waits for room for one message, and reserves it. The message is then sent with
@@ -141,10 +147,13 @@ impl<T> Sender<T> {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, it has reserved nothing.
-    pub async fn reserve(&self) -> Result<Permit<'_, T>, SendError<()>> {
-        let mut reserving = Reserving { channel: &self.0, place: None };
-        poll_fn(|task| reserving.poll(task)).await?;
-        Ok(Permit { channel: &self.0 })
+    #[track_caller]
+    pub fn reserve(&self) -> impl Future<Output = Result<Permit<'_, T>, SendError<()>>> {
+        crate::scheduler::placed::placed(async move {
+            let mut reserving = Reserving { channel: &self.0, place: None };
+            poll_fn(|task| reserving.poll(task)).await?;
+            Ok(Permit { channel: &self.0 })
+        })
     }
 
     /// Reserves room for one message without waiting; see [`reserve`](Self::reserve).
@@ -221,6 +230,8 @@ pub struct Sending<'a, T> {
     /// The message, until it is sent or its sender waits in the channel.
     message: Option<T>,
     place: Option<Place>,
+    /// The place of the call.
+    call: &'static Location<'static>,
 }
 
 // No pointer refers into the future.
@@ -244,8 +255,12 @@ impl<T> Future for Sending<'_, T> {
     /// # Panics
     /// Never panics. If the future is polled again after completion, it stays pending forever.
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        let Self { channel, message, place } = self.get_mut();
-        poll_send(channel, message, place, task)
+        let Self { channel, message, place, call } = self.get_mut();
+        let polled = poll_send(channel, message, place, task);
+        if polled.is_pending() {
+            current::note_place(call);
+        }
+        polled
     }
 }
 
