@@ -8,7 +8,6 @@ mod workloads;
 
 use std::time::Duration;
 
-use procession::snapshot::{Snapshot, WorkerSnapshot};
 use procession_sim::{Check, Sim, Strategy};
 
 use crate::counters;
@@ -49,28 +48,6 @@ async fn all(sim: Sim) {
     }
 }
 
-/// Notes what the campaign should meet: each way in which the scheduler helps itself.
-fn note(sim: &Sim, snapshot: &Snapshot) {
-    let stalls = snapshot.stalls;
-    let any = |count: fn(&WorkerSnapshot) -> u64| snapshot.workers.iter().any(|one| count(one) > 0);
-    sim.sometimes("a worker steals", any(|worker| worker.steals));
-    sim.sometimes("a worker searches", any(|worker| worker.searches));
-    sim.sometimes("a step blocks without a word", stalls.blocked > 0);
-    sim.sometimes("a step computes for long", stalls.computing > 0);
-    sim.sometimes("a stalled worker is replaced", stalls.replaced > 0);
-    sim.sometimes("the LIFO slot of a stalled worker is emptied", stalls.lifo_slots > 0);
-    sim.sometimes("a woken worker comes late", stalls.late > 0);
-    sim.sometimes("the system refuses a thread", snapshot.threads_refused > 0);
-    let first = snapshot.workers.len() as u32;
-    sim.sometimes("a thread starts beside the first ones", snapshot.threads_started > first);
-    sim.sometimes("a blocking section is entered", snapshot.blocking_sections > 0);
-    sim.sometimes("a timer is cancelled", snapshot.timers.cancelled > 0);
-    sim.sometimes("a descriptor has an event", snapshot.descriptors.events > 0);
-    sim.sometimes("the system has no membarrier(2)", !snapshot.membarrier);
-    sim.sometimes("messages are left in a mailbox", snapshot.messages_discarded > 0);
-    sim.sometimes("a process panics", snapshot.panicked > 0);
-}
-
 /// Reads a number from the environment.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -89,7 +66,7 @@ fn check(strategies: u32) -> Check {
             .seeds(first..first + number("SIM_SEEDS").unwrap_or(60))
             .time_limit(Duration::MAX),
     };
-    check.inspect(note).jobs(std::thread::available_parallelism().map_or(1, usize::from))
+    check.jobs(std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 #[test]
