@@ -79,6 +79,16 @@ fn a_sender_learns_of_the_close() {
 }
 
 #[test]
+fn a_sender_learns_of_a_close_while_the_receiver_lives() {
+    let (mut sender, mut receiver) = oneshot::channel::<u32>();
+    let mut closed = probe(sender.closed());
+    assert!(closed.is_pending());
+    receiver.close();
+    assert!(closed.is_woken());
+    closed.output();
+}
+
+#[test]
 fn each_side_wakes_the_last_waker_and_drops_the_others() {
     let (mut sender, mut receiver) = oneshot::channel::<u32>();
     let (mut first, mut second) = (probe(std::future::pending::<()>()), probe(async {}));

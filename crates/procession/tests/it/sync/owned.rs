@@ -98,6 +98,15 @@ fn a_downgrade_lets_readers_in_and_no_writer() {
 }
 
 #[test]
+fn a_downgraded_writer_keeps_writers_out() {
+    let lock = RwLock::new(0);
+    let reads = lock.try_write().expect("it is free").downgrade();
+    assert!(lock.try_write().is_none() && lock.try_read().is_some());
+    drop(reads);
+    assert!(lock.try_write().is_some());
+}
+
+#[test]
 fn an_owned_downgrade_keeps_one_permit() {
     let lock = Arc::new(RwLock::new(0));
     let mut writes = lock.clone().try_write_owned().expect("it is free");
