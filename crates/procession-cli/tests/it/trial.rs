@@ -79,7 +79,8 @@ fn a_trial_goes_through_all_stages_keeps_its_promises_and_answers_others_meanwhi
     ];
     let (told, ledger) = text.split_once("The ledger:\n").expect("there is a ledger");
     // The lines behind the head of the table.
-    let lines: Vec<&str> = told.lines().filter(|line| line.len() > 90).skip(1).collect();
+    let table = told.lines().skip_while(|line| !line.contains("requests/s")).skip(1);
+    let lines: Vec<&str> = table.filter(|line| line.len() > 90).collect();
     assert_eq!(lines.len(), stages.len(), "{text}");
     for (line, stage) in lines.iter().zip(stages) {
         let figures: Vec<f64> =
