@@ -23,12 +23,12 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // SAFETY: the coroutines keep the residual rule.
-//! let scheduler = unsafe { procession::Scheduler::builder().worker_threads(1).enable_coroutines() }.build()?;
+//! let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
 //! let (here, there) = UnixStream::pair()?;
 //! let reads = scheduler.spawn_coroutine(move |_: procession::coroutine::Context<()>| {
 //!     client(here.as_raw_fd())
 //! })?;
-//! // There is one worker, and it is not blocked.
+//! // The worker is not blocked meanwhile.
 //! scheduler.spawn(async move { std::io::Write::write_all(&mut &there, b"!") }).join()??;
 //! assert_eq!(reads.join()?, b'!');
 //! # Ok(())
@@ -88,9 +88,10 @@
 //! - A lock that is held across such a call is held while other coroutines run on the same thread.
 //!   `docs/HOOKS.md` shows what goes wrong with recursive locks, with OpenSSL's queue of errors and
 //!   with `static` buffers. Wrap such calls in
-//!   [`coroutine::blocking`](procession::coroutine::blocking()), which runs them on a helper thread.
-//! - A stack that is too small overflows. The report names the coroutine and the size. `getaddrinfo`
-//!   runs on a helper thread and needs none.
+//!   [`coroutine::blocking`](procession::coroutine::blocking()), which runs them on a helper
+//!   thread.
+//! - A stack that is too small overflows. The report names the coroutine and the size.
+//!   `getaddrinfo` runs on a helper thread and needs none.
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")))]
 compile_error!(

@@ -55,7 +55,7 @@ pub(crate) struct Chance {
     rarity: u32,
     given: Option<Tape>,
     pub(crate) tape: Tape,
-    /// A digest of all decisions, with who decided what among how many.
+    /// A digest of all decisions, with the purpose, the choice and the number of each.
     pub(crate) hash: u64,
     /// The thread that was chosen last, and for how many points in a row.
     chosen: Option<u32>,

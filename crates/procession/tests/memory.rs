@@ -33,8 +33,8 @@ static ALLOCATOR: Counting = Counting;
 
 const PROCESSES: usize = 50_000;
 
-/// The size of a slot and of its place in the list of free slots. A slot takes a third cache line in
-/// a build with debug assertions.
+/// The size of a slot and of its place in the list of free slots. A build with debug assertions
+/// adds a cache line.
 const SLOT_BYTES_MAX: usize = if cfg!(debug_assertions) { 192 } else { 128 } + 32;
 
 /// One process monitors all others, kills them at once, and receives each down.

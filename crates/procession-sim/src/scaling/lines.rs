@@ -2,8 +2,8 @@
 //!
 //! A processor that reads a line without a copy fetches it from the processor that wrote it last. A
 //! processor that writes a line while another one has a copy fetches it, too, and takes the copies
-//! away from all others. The line then *moves*, and who else wants it waits until it has come. So a
-//! line that all processors write moves once for each write, however many there are.
+//! away from all others. The line then *moves*, and another one that wants it waits until it has
+//! come. So a line that all processors write moves once for each write, however many there are.
 //!
 //! The request for a line travels for half of that time. Until it arrives, the processor that has
 //! the line goes on with it.
