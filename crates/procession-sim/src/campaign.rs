@@ -14,7 +14,7 @@ use crate::chance::{Chance, Strategy};
 use crate::engine::duration;
 use crate::explore::{Finding, explore};
 use crate::faults::Faults;
-use crate::program::{Rules, Run, Seen, block_on, run};
+use crate::program::{Body, Configure, Rules, Run, Seen, block_on, drive, run};
 use crate::shrink::{Shrunk, shrink};
 use crate::story::{Kind, Story};
 use crate::tape::Tape;
@@ -55,7 +55,9 @@ pub struct Check {
     step_limit: Duration,
     panics_fail: bool,
     replay: Option<String>,
-    configure: Arc<dyn Fn(Builder) -> Builder + Send + Sync>,
+    #[cfg(procession_sim)]
+    pub(crate) at_atomics: bool,
+    pub(crate) configure: Arc<Configure>,
 }
 
 impl fmt::Debug for Check {
@@ -103,6 +105,8 @@ impl Check {
             step_limit: Duration::from_secs(10),
             panics_fail: true,
             replay: None,
+            #[cfg(procession_sim)]
+            at_atomics: false,
             configure: Arc::new(|builder| builder),
         }
     }
@@ -221,18 +225,29 @@ impl Check {
         F: Fn(Sim) -> P + Send + Sync + 'static,
         P: Future<Output = ()> + 'static,
     {
-        let rules = Rules {
-            program: Arc::new(move |sim, scheduler| block_on(sim, scheduler, &program)),
-            configure: Arc::clone(&self.configure),
+        let configure = Arc::clone(&self.configure);
+        let program = move |sim: Sim, scheduler: &_| block_on(sim, scheduler, &program);
+        let body = move |sim: &Sim, setup| drive(sim, setup, &program, &*configure);
+        self.run_by(&self.rules(Arc::new(body)))
+    }
+
+    pub(crate) fn rules(&self, body: Arc<Body>) -> Rules {
+        Rules {
+            body,
             workers: (*self.workers.start(), *self.workers.end()),
             faults: self.faults,
             panics_fail: self.panics_fail,
             timeout: self.step_limit,
             seen: Arc::new(Seen::default()),
-        };
+            #[cfg(procession_sim)]
+            at_atomics: self.at_atomics,
+        }
+    }
+
+    pub(crate) fn run_by(&self, rules: &Rules) -> Result<Outcome, String> {
         match self.replay.clone().or_else(|| std::env::var(REPLAY).ok()) {
-            Some(text) => replay(&rules, &text),
-            None => self.explore(&rules),
+            Some(text) => replay(rules, &text),
+            None => self.explore(rules),
         }
     }
 
@@ -320,14 +335,14 @@ fn report(rules: &Rules, seed: u64, ran: Run) -> String {
     text
 }
 
-fn headline(ran: &Run) -> String {
+pub(crate) fn headline(ran: &Run) -> String {
     ran.failure.as_ref().map_or_else(String::new, |failure| {
         format!("{}, after {} of virtual time", failure.describe(), duration(failure.after))
     })
 }
 
 /// Adds the story of a run.
-fn tell(text: &mut String, ran: &Run) {
+pub(crate) fn tell(text: &mut String, ran: &Run) {
     let faults: Vec<_> = ran.setup.faults.iter().map(|fault| format!("{fault:?}")).collect();
     let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
     let _ = writeln!(text, "workers: {}; classes of faults: {faults}", ran.setup.workers);

@@ -1,5 +1,8 @@
 //! Decisions: drawn by a strategy, or taken from a tape.
 
+#[cfg(procession_sim)]
+pub(crate) mod fine;
+
 use fastrand::Rng;
 
 use crate::tape::Tape;
@@ -57,6 +60,8 @@ pub(crate) struct Chance {
     pub(crate) hash: u64,
     /// Points in a row of one thread.
     in_a_row: u32,
+    #[cfg(procession_sim)]
+    pub(crate) fine: fine::Fine,
 }
 
 impl Chance {
@@ -97,6 +102,8 @@ impl Chance {
             tape: Tape::default(),
             hash: 0xcbf2_9ce4_8422_2325,
             in_a_row: 0,
+            #[cfg(procession_sim)]
+            fine: fine::Fine::new(&mut rng),
         }
     }
 
@@ -112,6 +119,8 @@ impl Chance {
         };
         let value = if value < count { value } else { 0 };
         self.tape.0.push(value);
+        #[cfg(procession_sim)]
+        self.fine.note(count);
         self.digest(u64::from(value) << 32 | u64::from(count));
         value
     }

@@ -11,6 +11,8 @@
 //! There the engine asks each scheduler for a broken law. A lost wake-up costs only time in most
 //! cases, since some thread comes to the work later, so the end of the run would be too late.
 
+#[cfg(procession_sim)]
+mod operations;
 mod os;
 mod quiet;
 mod setup;
@@ -25,11 +27,11 @@ use std::task::Waker;
 
 use procession::Pid;
 use procession::sim::{SharedLocal, Subject, WaitSource};
-use procession_sync::atomic::AtomicBool;
-use procession_sync::atomic::AtomicU64;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::host::atomic::AtomicBool;
+use procession_sync::host::atomic::AtomicU64;
+use procession_sync::host::atomic::Ordering::Relaxed;
+use procession_sync::host::{Condvar, Mutex, MutexGuard};
 use procession_sync::thread::JoinHandle;
-use procession_sync::{Condvar, Mutex, MutexGuard};
 
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
@@ -120,6 +122,9 @@ struct Virtual {
     handle: Option<JoinHandle<()>>,
     /// A thread that ended when it passed the turn to this one.
     ended: Option<JoinHandle<()>>,
+    /// The address of the lock or condition variable that the thread waits for.
+    #[cfg(procession_sim)]
+    blocked_on: Option<usize>,
 }
 
 struct State {
@@ -155,6 +160,8 @@ pub(crate) struct Engine {
     local: Mutex<Option<SharedLocal>>,
     left: Mutex<Option<Leftover>>,
     stopped: Condvar,
+    #[cfg(procession_sim)]
+    operations: operations::Operations,
 }
 
 impl fmt::Debug for Engine {
@@ -170,9 +177,28 @@ enum Why {
     Point,
     /// It can go on, but waits for others.
     Pause,
+    /// It could go on, and is preempted.
+    #[cfg(procession_sim)]
+    Preempt,
     /// It waits.
     Wait,
     End,
+}
+
+impl Why {
+    /// Returns `true` if another thread is to run although this one could go on.
+    fn preempts(self) -> bool {
+        #[cfg(procession_sim)]
+        return self == Self::Preempt;
+        #[cfg(not(procession_sim))]
+        false
+    }
+
+    /// Returns `true` if the engine may wake a process. If operations are points, a lock that this
+    /// takes can be held by another thread, and a thread that has begun to wait cannot wait again.
+    fn can_call(self) -> bool {
+        cfg!(not(procession_sim)) || !matches!(self, Self::Wait | Self::End)
+    }
 }
 
 impl Engine {
@@ -202,6 +228,8 @@ impl Engine {
             local: Mutex::new(None),
             left: Mutex::new(None),
             stopped: Condvar::new(),
+            #[cfg(procession_sim)]
+            operations: Default::default(),
         })
     }
 
@@ -215,31 +243,48 @@ impl Engine {
         // Relaxed: the monitor only looks whether it grows.
         self.points.fetch_add(1, Relaxed);
         self.reads.store(0, Relaxed);
-        self.note_panics();
+        if why.can_call() {
+            self.note_panics();
+            self.note_livelock();
+        }
+        #[cfg(procession_sim)]
+        let _muted = procession_sync::simulated::mute();
+        #[cfg(procession_sim)]
+        self.end_turn(&mut self.state(), me, why);
         loop {
             let mut state = self.state();
-            if self.points.load(Relaxed) > POINTS_MAX {
-                if self.points.load(Relaxed) > 2 * POINTS_MAX {
-                    let left = state.alive();
-                    drop(state);
-                    self.stop(left);
-                    return self.rest(me, why);
-                }
-                let text = format!("no end after {POINTS_MAX} points");
-                let waker = state.fail(Kind::Livelock, text, self.elapsed());
+            if self.points.load(Relaxed) > 2 * POINTS_MAX {
+                let left = state.alive();
                 drop(state);
-                waker.into_iter().for_each(Waker::wake);
-                state = self.state();
+                self.stop(left);
+                return self.rest(me, why);
             }
-            state.poll_sources(self.time());
+            if state.poll_sources(self.time()) {
+                // The kernel orders what was stored before an event.
+                #[cfg(procession_sim)]
+                self.settle_memory();
+            }
             let ready = state.ready(me, why, self.time());
             if !ready.is_empty() {
                 return self.switch(state, me, why, &ready);
+            }
+            #[cfg(procession_sim)]
+            {
+                drop(state);
+                self.note_panics();
+                state = self.state();
             }
             match self.go_on_quietly(state) {
                 Quiet::GoesOn => {}
                 Quiet::Stopped => return self.rest(me, why),
             }
+        }
+    }
+
+    /// Ends a program that does not end.
+    fn note_livelock(&self) {
+        if self.points.load(Relaxed) > POINTS_MAX {
+            self.fail(Kind::Livelock, format!("no end after {POINTS_MAX} points"));
         }
     }
 
@@ -253,11 +298,10 @@ impl Engine {
 
     /// Gives the turn to one of the threads that are ready.
     fn switch(&self, mut state: MutexGuard<'_, State>, me: usize, why: Why, ready: &[u32]) {
-        let pauses = why == Why::Pause;
-        let chosen = if state.is_over { 0 } else { state.chance.next(ready, pauses) };
+        let chosen = if state.is_over { 0 } else { state.choose_next(why, ready) };
         let next = ready[chosen as usize] as usize;
-        if chosen != 0 {
-            let (now, is_preempted) = (self.time(), ready[0] as usize == me);
+        if chosen != 0 || why.preempts() && next != me {
+            let (now, is_preempted) = (self.time(), why.preempts() || ready[0] as usize == me);
             let (from, to) = (state.threads[me].name.clone(), state.threads[next].name.clone());
             let place = state.story.place.take();
             state.story.tell(now, || match is_preempted {
@@ -271,8 +315,12 @@ impl Engine {
         let hash = self.time();
         state.chance.digest(hash ^ (next as u64) << 56);
         if next == me {
+            #[cfg(procession_sim)]
+            self.begin_turn(&mut state);
             return;
         }
+        #[cfg(procession_sim)]
+        self.keep_stores(&mut state, me);
         if why == Why::End {
             state.threads[next].ended = state.threads[me].handle.take();
         }
@@ -284,7 +332,11 @@ impl Engine {
             return;
         }
         own.take();
-        let ended = self.state().threads[me].ended.take();
+        let mut state = self.state();
+        #[cfg(procession_sim)]
+        self.begin_turn(&mut state);
+        let ended = state.threads[me].ended.take();
+        drop(state);
         if let Some(ended) = ended {
             // Its thread-locals are destroyed before anything else runs.
             drop(ended.join());
@@ -388,6 +440,12 @@ impl Engine {
     pub(crate) fn set_faults(&self, on: bool) {
         let now = self.time();
         let mut state = self.state();
+        #[cfg(procession_sim)]
+        if on && !state.chance.fine.is_open {
+            self.end_turn(&mut state, ME.get() as usize - 1, Why::Point);
+            state.chance.fine.is_open = self.setup.at_atomics;
+            self.begin_turn(&mut state);
+        }
         state.has_faults = on && !state.is_over;
         if !on {
             for thread in &mut state.threads {
@@ -429,6 +487,8 @@ impl Engine {
         self.note_panics();
         self.set_faults(false);
         let mut state = self.state();
+        #[cfg(procession_sim)]
+        self.end_turn(&mut state, ME.get() as usize - 1, Why::Wait);
         state.is_over = true;
         // The wakers keep their scheduler, whose world keeps this engine.
         let wakers = (state.root.take(), std::mem::take(&mut state.settling));

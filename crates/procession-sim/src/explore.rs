@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use procession_sync::Mutex;
+use procession_sync::host::Mutex;
 
 use crate::campaign::Outcome;
 use crate::chance::{Chance, Strategy};

@@ -71,11 +71,15 @@
 //! - every process has ended, and no queue or timer holds anything.
 #![forbid(unsafe_code)]
 
+#[cfg(procession_sim)]
+mod atomics;
 mod campaign;
 mod chance;
 mod engine;
 mod explore;
 mod faults;
+#[cfg(procession_sim)]
+mod memory;
 mod program;
 mod shrink;
 mod story;
@@ -90,13 +94,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use procession::Pid;
-use procession_sync::atomic::AtomicBool;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::host::atomic::AtomicBool;
+use procession_sync::host::atomic::Ordering::Relaxed;
 
 use engine::{Engine, Held};
 use program::Seen;
 use story::Kind;
 
+#[cfg(procession_sim)]
+pub use atomics::{Bound, Searched, Threads};
 pub use campaign::{Check, Outcome};
 pub use chance::Strategy;
 pub use faults::{Fault, Faults};

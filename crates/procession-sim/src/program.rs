@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use procession::Builder;
 use procession::Scheduler;
-use procession_sync::Mutex;
+use procession_sync::host::Mutex;
 
 use crate::chance::Chance;
 use crate::engine::{self, Engine, Setup};
@@ -50,11 +50,12 @@ impl Seen {
 pub(crate) type Program = dyn Fn(Sim, &Scheduler) + Send + Sync;
 /// Changes the builder of the program's scheduler.
 pub(crate) type Configure = dyn Fn(Builder) -> Builder + Send + Sync;
+/// What the first virtual thread does.
+pub(crate) type Body = dyn Fn(&Sim, Setup) + Send + Sync;
 
 /// What all runs of a check have in common.
 pub(crate) struct Rules {
-    pub(crate) program: Arc<Program>,
-    pub(crate) configure: Arc<Configure>,
+    pub(crate) body: Arc<Body>,
     /// The least and the greatest number of workers.
     pub(crate) workers: (usize, usize),
     pub(crate) faults: Faults,
@@ -62,6 +63,9 @@ pub(crate) struct Rules {
     /// The real time without a point after which a step counts as endless.
     pub(crate) timeout: Duration,
     pub(crate) seen: Arc<Seen>,
+    /// Set if each operation of an atomic is a point.
+    #[cfg(procession_sim)]
+    pub(crate) at_atomics: bool,
 }
 
 /// The result of a run.
@@ -75,16 +79,29 @@ pub(crate) struct Run {
     pub(crate) points: u64,
     /// Threads that can never go on, and stay.
     pub(crate) lost_threads: usize,
+    /// What its decisions chose from, if that was asked for.
+    #[cfg(procession_sim)]
+    pub(crate) choices: Vec<crate::chance::fine::Choice>,
 }
+
+/// Held by a run in which a thread may lose its turn while it has a lock. Two such runs at a time
+/// would meet in the locks of statics.
+#[cfg(procession_sim)]
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Runs a program once.
 pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     listen_to_panics();
+    #[cfg(procession_sim)]
+    let _alone = rules.at_atomics.then(|| ALONE.lock());
+    #[cfg(not(procession_sim))]
     let setup = Setup::draw(&mut chance, rules.workers, rules.faults);
+    #[cfg(procession_sim)]
+    let setup = Setup::draw(&mut chance, rules.workers, rules.faults).at_atomics(rules.at_atomics);
     let engine = Engine::new(chance, setup, rules.panics_fail, story);
-    let (program, configure) = (Arc::clone(&rules.program), Arc::clone(&rules.configure));
+    let body = Arc::clone(&rules.body);
     let sim = Sim { engine: Arc::clone(&engine), seen: Arc::clone(&rules.seen) };
-    let main = move || drive(&sim, setup, &*program, &*configure);
+    let main = move || body(&sim, setup);
     let left = engine.run(Box::new(main), rules.timeout);
     let (failure, chance, story) = engine.outcome();
     let stuck = left.as_ref().err().map(|thread| Failure {
@@ -100,11 +117,13 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
         story,
         points: engine.points(),
         lost_threads: left.map_or(1, |left| left.threads),
+        #[cfg(procession_sim)]
+        choices: chance.fine.log.unwrap_or_default(),
     }
 }
 
-/// The main function of the first virtual thread.
-fn drive(sim: &Sim, setup: Setup, program: &Program, configure: &Configure) {
+/// Runs a program on a scheduler, on the first virtual thread.
+pub(crate) fn drive(sim: &Sim, setup: Setup, program: &Program, configure: &Configure) {
     let engine = &sim.engine;
     let builder = Scheduler::builder()
         .worker_threads(setup.workers)

@@ -12,6 +12,9 @@ pub(crate) struct Setup {
     pub(crate) faults: Faults,
     pub(super) step_ns: u64,
     pub(super) draws_budgets: bool,
+    /// Set if each operation of an atomic is a point.
+    #[cfg(procession_sim)]
+    pub(crate) at_atomics: bool,
 }
 
 impl Setup {
@@ -23,6 +26,20 @@ impl Setup {
         let draws_budgets = chance.setup(2) == 1;
         let faults =
             allowed.iter().filter(|_| chance.setup(2) == 1).fold(Faults::none(), Faults::with);
-        Self { workers, threads, faults, step_ns, draws_budgets }
+        Self {
+            workers,
+            threads,
+            faults,
+            step_ns,
+            draws_budgets,
+            #[cfg(procession_sim)]
+            at_atomics: false,
+        }
+    }
+
+    /// Sets whether each operation of an atomic is a point.
+    #[cfg(procession_sim)]
+    pub(crate) fn at_atomics(self, at_atomics: bool) -> Self {
+        Self { at_atomics, ..self }
     }
 }

@@ -20,8 +20,9 @@ impl State {
         (value > 0).then(|| values[value])
     }
 
-    /// Ends the waits of threads whose sources have events.
-    pub(super) fn poll_sources(&mut self, now: u64) {
+    /// Ends the waits of threads whose sources have events. Returns `true` if there is one.
+    pub(super) fn poll_sources(&mut self, now: u64) -> bool {
+        let mut is_any = false;
         for thread in &mut self.threads {
             if let (Status::Parked { until, .. }, Some(source)) =
                 (&mut thread.status, &thread.source)
@@ -29,8 +30,19 @@ impl State {
                 && source.is_ready()
             {
                 *until = now;
+                is_any = true;
             }
         }
+        is_any
+    }
+
+    /// Chooses one of the threads that can run.
+    pub(super) fn choose_next(&mut self, why: Why, ready: &[u32]) -> u32 {
+        #[cfg(procession_sim)]
+        if why == Why::Preempt {
+            return self.chance.instead(ready);
+        }
+        self.chance.next(ready, why == Why::Pause)
     }
 
     /// Returns the threads that can run, the usual choice first.

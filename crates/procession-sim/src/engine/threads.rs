@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::sim::{Os, ThreadBody, bind_to_one_processor, enter};
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::host::atomic::Ordering::Relaxed;
 use procession_sync::thread;
 
 use super::turn::Turn;
@@ -36,8 +36,19 @@ impl Engine {
             ME.set(number);
             ENGINE.set(Some(Arc::clone(&engine)));
             let entered = enter(Arc::clone(&engine) as Arc<dyn Os>);
+            #[cfg(procession_sim)]
+            let watched = {
+                engine.begin_first_turn();
+                engine.watch_operations()
+            };
             // Panics end here, as in a detached thread. The hook has noted them.
             drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)));
+            #[cfg(procession_sim)]
+            {
+                // Another thread may run before the last stores are visible.
+                procession_sync::simulated::fence();
+                drop(watched);
+            }
             drop(entered);
             ENGINE.set(None);
             engine.end_thread(number);
@@ -54,6 +65,8 @@ impl Engine {
             turn,
             handle: Some(handle),
             ended: None,
+            #[cfg(procession_sim)]
+            blocked_on: None,
         });
         Ok(())
     }
@@ -98,6 +111,8 @@ impl Engine {
 
     fn end_thread(&self, number: u32) {
         self.state().threads[number as usize - 1].status = Status::Ended;
+        #[cfg(procession_sim)]
+        self.unblock_joining();
         self.pass(number, Why::End);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use procession_sync::atomic::AtomicBool;
-use procession_sync::atomic::Ordering::{Acquire, Release};
+use procession_sync::host::atomic::AtomicBool;
+use procession_sync::host::atomic::Ordering::{Acquire, Release};
 use procession_sync::thread::{self, Thread};
 
 /// The turn of one virtual thread.

@@ -174,6 +174,8 @@ fn check(strategies: u32) -> Check {
             .seeds(first..first + number("SIM_SEEDS").unwrap_or(60))
             .time_limit(Duration::MAX),
     };
+    #[cfg(procession_sim)]
+    let check = check.at_atomics();
     check.jobs(std::thread::available_parallelism().map_or(1, usize::from))
 }
 

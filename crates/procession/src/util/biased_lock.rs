@@ -80,10 +80,15 @@ pub(crate) mod mutation {
 
 /// Number of spin-loop hints in the first and in the last back-off from a held lock. The number
 /// doubles each time. The values are those of `lock_with_backoff`, for which they were measured.
-#[cfg(not(procession_loom))]
+#[cfg(not(any(procession_loom, procession_sim)))]
 const FIRST: u32 = 16;
-#[cfg(not(procession_loom))]
+#[cfg(not(any(procession_loom, procession_sim)))]
 const LAST: u32 = 256;
+/// In a simulation, each hint lets other threads run.
+#[cfg(procession_sim)]
+const FIRST: u32 = 1;
+#[cfg(procession_sim)]
+const LAST: u32 = 1;
 
 /// A place where threads wait for locks.
 #[derive(Debug)]
@@ -222,7 +227,13 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
         drop(guard);
     }
 
-    #[cfg(not(procession_loom))]
+    /// In a simulation, nothing may depend on an address.
+    #[cfg(procession_sim)]
+    fn bucket(&self) -> &'static Bucket {
+        &BUCKETS[0]
+    }
+
+    #[cfg(not(any(procession_loom, procession_sim)))]
     fn bucket(&self) -> &'static Bucket {
         // Multiplied, so that addresses at equal distances get different buckets (Knuth, The Art of
         // Computer Programming, 6.4).

@@ -1,0 +1,5 @@
+//! Checks in which each operation of an atomic is a point (*level 2*).
+
+mod bounded;
+mod litmus;
+mod races;
