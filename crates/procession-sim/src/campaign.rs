@@ -89,6 +89,9 @@ pub struct Outcome {
     /// A digest of the decisions of all runs. It is the same each time that the same program runs
     /// with the same seeds.
     pub hash: u64,
+    /// What happened between points.
+    #[cfg(procession_sim)]
+    pub counts: crate::OperationCounts,
 }
 
 impl Check {
@@ -276,7 +279,13 @@ fn replay(rules: &Rules, text: &str) -> Result<Outcome, String> {
     let tape = Tape::decode(text.trim())
         .ok_or_else(|| format!("{REPLAY} holds no tape of this version: {text}"))?;
     let ran = run(rules, Chance::replayed(tape.clone()), Story::told());
-    let outcome = Outcome { seeds: 1, points: ran.points, hash: ran.hash };
+    let outcome = Outcome {
+        seeds: 1,
+        points: ran.points,
+        hash: ran.hash,
+        #[cfg(procession_sim)]
+        counts: ran.counts,
+    };
     if ran.failure.is_none() {
         return Ok(outcome);
     }

@@ -33,6 +33,8 @@ use procession_sync::host::atomic::Ordering::Relaxed;
 use procession_sync::host::{Condvar, Mutex, MutexGuard};
 use procession_sync::thread::JoinHandle;
 
+#[cfg(procession_sim)]
+pub use self::operations::OperationCounts;
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
 use self::threads::Leftover;

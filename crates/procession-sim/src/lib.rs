@@ -105,6 +105,8 @@ use story::Kind;
 pub use atomics::{Bound, Searched, Threads};
 pub use campaign::{Check, Outcome};
 pub use chance::Strategy;
+#[cfg(procession_sim)]
+pub use engine::OperationCounts;
 pub use faults::{Fault, Faults};
 
 /// The example in the README is a test.

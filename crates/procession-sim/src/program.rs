@@ -82,6 +82,8 @@ pub(crate) struct Run {
     /// What its decisions chose from, if that was asked for.
     #[cfg(procession_sim)]
     pub(crate) choices: Vec<crate::chance::fine::Choice>,
+    #[cfg(procession_sim)]
+    pub(crate) counts: crate::OperationCounts,
 }
 
 /// Held by a run in which a thread may lose its turn while it has a lock. Two such runs at a time
@@ -119,6 +121,8 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
         lost_threads: left.map_or(1, |left| left.threads),
         #[cfg(procession_sim)]
         choices: chance.fine.log.unwrap_or_default(),
+        #[cfg(procession_sim)]
+        counts: engine.operation_counts(),
     }
 }
 

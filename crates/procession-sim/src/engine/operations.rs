@@ -48,6 +48,28 @@ pub(super) struct Operations {
     /// The threads that have locks, by the address of the lock.
     holders: Mutex<BTreeMap<usize, usize>>,
     accesses: Mutex<Vec<CellAccess>>,
+    /// What has happened in the run.
+    counts: Mutex<OperationCounts>,
+}
+
+/// Counts of what happens between points.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OperationCounts {
+    /// Operations of atomics, locks, cells and fences.
+    pub operations: u64,
+    /// Preemptions before an operation.
+    pub preemptions: u64,
+    /// Stores that were not visible when their thread lost its turn.
+    pub delayed_stores: u64,
+}
+
+impl std::ops::AddAssign for OperationCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.preemptions += other.preemptions;
+        self.delayed_stores += other.delayed_stores;
+    }
 }
 
 /// What a thread waits for that waits for the end of others. No object has this address.
@@ -71,6 +93,9 @@ impl Engine {
         let (gap, done) =
             (self.operations.gap.load(Relaxed), self.operations.done.swap(0, Relaxed));
         state.chance.end_turn(gap, done);
+        let mut counts = self.operations.counts.lock();
+        counts.operations += u64::from(done);
+        counts.preemptions += u64::from(why == Why::Preempt);
         if matches!(why, Why::Wait | Why::End) {
             self.operations.memory.lock().drain(me);
         }
@@ -93,6 +118,7 @@ impl Engine {
         let stores = memory.stores(me);
         let kept = if state.is_over || stores == 0 { 0 } else { state.chance.keep(stores) };
         memory.reveal(me, stores - kept);
+        self.operations.counts.lock().delayed_stores += u64::from(kept);
         if kept > 0 {
             let (now, name) = (self.time(), state.threads[me].name.clone());
             state.story.tell(now, || format!("the last {kept} stores of {name} are not visible"));
@@ -124,6 +150,10 @@ impl Engine {
                 state.story.tell(now, || format!("{revealed} stores of {name} become visible"));
             }
         }
+    }
+
+    pub(crate) fn operation_counts(&self) -> OperationCounts {
+        *self.operations.counts.lock()
     }
 
     /// Waits until all other threads have ended.

@@ -3,3 +3,4 @@
 mod bounded;
 mod litmus;
 mod races;
+mod whole;

@@ -86,6 +86,8 @@ use procession_sync::{Arc, Mutex};
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("readiness", SOUND);
     /// `Use` ignores events that came since `See`.
     pub(crate) const USE_ANY: u8 = 1;
     /// No `LookAgain` after `Leave`.
@@ -140,7 +142,7 @@ struct DirectionWaiters {
 
 /// One direction of a descriptor: reading or writing.
 #[derive(Debug)]
-pub(crate) struct Direction<const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct Direction<const MUTATION: u8 = { mutation::BUILT }> {
     word: AtomicU64,
     waiters: Mutex<DirectionWaiters>,
 }
@@ -301,7 +303,7 @@ pub(crate) struct ReadyEvent {
 
 /// A registered descriptor.
 #[derive(Debug)]
-pub(crate) struct Source<const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct Source<const MUTATION: u8 = { mutation::BUILT }> {
     pub(crate) token: DescriptorToken,
     pub(crate) read: Direction<MUTATION>,
     pub(crate) write: Direction<MUTATION>,
@@ -322,7 +324,7 @@ struct DescriptorTable<const MUTATION: u8> {
 
 /// The registered descriptors of a scheduler.
 #[derive(Debug)]
-pub(crate) struct Sources<const MUTATION: u8 = { mutation::SOUND }>(
+pub(crate) struct Sources<const MUTATION: u8 = { mutation::BUILT }>(
     Mutex<DescriptorTable<MUTATION>>,
 );
 

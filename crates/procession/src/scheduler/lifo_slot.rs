@@ -61,6 +61,8 @@ use crate::util::membarrier;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("lifo", SOUND);
     /// `steal` compares, then stores.
     pub(crate) const STEAL_WITHOUT_CAS: u8 = 1;
     /// `set` does not release where it swaps.
@@ -73,7 +75,7 @@ pub(crate) mod mutation {
 
 /// The words of the protocol.
 #[derive(Debug)]
-pub(crate) struct LifoSlot<T, const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct LifoSlot<T, const MUTATION: u8 = { mutation::BUILT }> {
     entry: AtomicPtr<T>,
     at_it: AtomicBool,
     raids: AtomicU32,

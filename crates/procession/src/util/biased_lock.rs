@@ -68,6 +68,8 @@ use crate::util::membarrier;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("lock", SOUND);
     /// No light fence in `Free`.
     pub(crate) const FREE_WITHOUT_FENCE: u8 = 1;
     /// No heavy fence in `Wait`.
@@ -110,7 +112,7 @@ const _: () = assert!(std::mem::offset_of!(Lock<u64>, held) == 0);
 
 /// A value that one thread at a time may touch.
 #[repr(C)]
-pub(crate) struct Lock<T, const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct Lock<T, const MUTATION: u8 = { mutation::BUILT }> {
     held: AtomicBool,
     has_fences: bool,
     waiting: AtomicBool,
@@ -256,7 +258,7 @@ impl<T, const MUTATION: u8> fmt::Debug for Lock<T, MUTATION> {
 
 /// Access to the value. Dropping the guard releases the lock.
 #[must_use]
-pub(crate) struct Guard<'a, T, const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct Guard<'a, T, const MUTATION: u8 = { mutation::BUILT }> {
     lock: &'a Lock<T, MUTATION>,
     value: PhantomData<&'a mut T>,
 }

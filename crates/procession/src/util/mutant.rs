@@ -12,7 +12,7 @@ pub(crate) const fn planted(protocol: &str, sound: u8) -> u8 {
         return sound;
     };
     let mutant = mutant.as_bytes();
-    if mutant.len() != protocol.len() + 2 || mutant[protocol.len()] != b':' {
+    if mutant.len() <= protocol.len() + 1 || mutant[protocol.len()] != b':' {
         return sound;
     }
     let mut at = 0;
@@ -22,7 +22,12 @@ pub(crate) const fn planted(protocol: &str, sound: u8) -> u8 {
         }
         at += 1;
     }
-    mutant[at + 1] - b'0'
+    let (mut number, mut at) = (0, at + 1);
+    while at < mutant.len() {
+        number = number * 10 + (mutant[at] - b'0');
+        at += 1;
+    }
+    number
 }
 
 /// Returns `sound`: nothing is planted.
