@@ -4,3 +4,4 @@ mod bounded;
 mod litmus;
 mod races;
 mod whole;
+pub(crate) mod workloads;

@@ -141,7 +141,7 @@ async fn descriptor(sim: &Sim) {
     theirs.read_exact(&mut byte).expect("it was written");
 }
 
-async fn all(sim: Sim) {
+pub(crate) async fn all(sim: Sim) {
     match sim.choose(0..7) {
         0 => {
             let sum = counters(&sim, 4, 12).await;
@@ -184,6 +184,8 @@ fn the_scheduler_keeps_its_laws() {
     let strategies =
         [Strategy::Portfolio, Strategy::Random, Strategy::Priorities, Strategy::Uniform];
     let mut found = String::new();
+    #[cfg(procession_sim)]
+    let all = crate::atomics::workloads::all;
     for strategy in strategies {
         match check(strategies.len() as u32).strategy(strategy).try_run(all) {
             #[expect(clippy::print_stdout, reason = "the check of the project reads it")]
