@@ -38,7 +38,7 @@ pub use self::operations::OperationCounts;
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
 use self::threads::Leftover;
-use self::turn::Turn;
+use self::turn::{Turn, Why};
 use crate::chance::Chance;
 use crate::faults::Fault;
 use crate::story::{Failure, Kind, Story};
@@ -172,37 +172,6 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Why a thread passes a point.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
-    /// It can go on.
-    Point,
-    /// It can go on, but waits for others.
-    Pause,
-    /// It could go on, and is preempted.
-    #[cfg(procession_sim)]
-    Preempt,
-    /// It waits.
-    Wait,
-    End,
-}
-
-impl Why {
-    /// Returns `true` if another thread is to run although this one could go on.
-    fn preempts(self) -> bool {
-        #[cfg(procession_sim)]
-        return self == Self::Preempt;
-        #[cfg(not(procession_sim))]
-        false
-    }
-
-    /// Returns `true` if the engine may wake a process. If operations are points, a lock that this
-    /// takes can be held by another thread, and a thread that has begun to wait cannot wait again.
-    fn can_call(self) -> bool {
-        cfg!(not(procession_sim)) || !matches!(self, Self::Wait | Self::End)
-    }
-}
-
 impl Engine {
     pub(crate) fn new(chance: Chance, setup: Setup, panics_fail: bool, story: Story) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
@@ -267,6 +236,8 @@ impl Engine {
                 self.settle_memory();
             }
             let ready = state.ready(me, why, self.time());
+            #[cfg(procession_sim)]
+            let ready = self.ready_instead(&state, me, why, ready);
             if !ready.is_empty() {
                 return self.switch(state, me, why, &ready);
             }

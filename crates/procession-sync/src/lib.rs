@@ -17,9 +17,10 @@
 //! dependent crate are built, `cfg(test)` is off for this crate, so such a test would leave std's
 //! primitives in place and make every model vacuous. The canaries in the model files detect that.
 //!
-//! Under the private cfg `procession_sim` they are those of the module `simulated`, and each of their
-//! operations is a place where a simulation of the whole scheduler can let another thread run. On
-//! threads outside of a simulation they behave as std's. The simulation itself uses [`host`].
+//! Under the private cfg `procession_sim` they are those of the module `simulated`, and each of
+//! their operations is a place where a simulation of the whole scheduler can let another thread
+//! run. On threads outside of a simulation they behave as std's. The simulation itself uses
+//! [`host`].
 //!
 //! This crate contains almost no logic. Most of it is aliases. [`cell::UnsafeCell`] gives std's
 //! cell the interface of loom's, [`Mutex`] and [`Condvar`] know no poison, [`lock_with_backoff`] is

@@ -72,6 +72,10 @@ impl std::ops::AddAssign for OperationCounts {
     }
 }
 
+/// The longest time in nanoseconds for which a thread is preempted while no other can run. Within
+/// it, workers that nap wake.
+const PREEMPTED_MAX: u64 = 200 * super::US;
+
 /// What a thread waits for that waits for the end of others. No object has this address.
 const JOIN: usize = 0;
 
@@ -123,6 +127,25 @@ impl Engine {
             let (now, name) = (self.time(), state.threads[me].name.clone());
             state.story.tell(now, || format!("the last {kept} stores of {name} are not visible"));
         }
+    }
+
+    /// Returns the threads that can run, of which `ready` can run now. If the one that is preempted
+    /// is the only one, time passes until another can, unless that is too far away.
+    pub(super) fn ready_instead(
+        &self,
+        state: &State,
+        me: usize,
+        why: Why,
+        ready: Vec<u32>,
+    ) -> Vec<u32> {
+        let (now, until) = (self.time(), state.earliest());
+        let is_alone = why == Why::Preempt && ready.len() == 1 && !state.is_over;
+        if !is_alone || until <= now || until > now + PREEMPTED_MAX {
+            return ready;
+        }
+        // Relaxed: the turn orders it.
+        self.now.store(until, Relaxed);
+        state.ready(me, why, until)
     }
 
     /// All stores become visible: time passes, or the kernel has told another thread.

@@ -13,7 +13,8 @@
 //! therefore does not reveal a proof that relies on an order between two light fences, or a missing
 //! Release beside one. The modules that use these fences (`util/biased_lock.rs`,
 //! `scheduler/lifo_slot.rs`, `scheduler/shutdown.rs`) state under *Checked by* that their proofs
-//! set a light fence against heavy ones only, and name what their models cannot see.
+//! set a light fence against heavy ones only, and name what their models cannot see. Under the cfg
+//! `procession_sim` both fences are what they are on the real machine.
 
 #[cfg(all(feature = "sim", not(procession_loom)))]
 pub(crate) use real::simulate;

@@ -17,10 +17,12 @@ async fn hand_overs(sim: &Sim) {
         .map(|_| {
             let own = sim.clone();
             sim.spawn(async move {
-                for round in 0..6 {
+                for round in 0..10 {
                     procession::yield_now().await;
-                    let children = [(); 2].map(|()| procession::spawn(async {}));
-                    own.block(Duration::from_micros(100 * (round % 3)));
+                    // Each but the last one makes room for the next.
+                    let children: Vec<_> =
+                        (0..2 + 2 * (round % 2)).map(|_| procession::spawn(async {})).collect();
+                    own.block(Duration::from_micros(300));
                     for child in children {
                         child.await.expect("it ends");
                     }
