@@ -7,6 +7,8 @@ mod pool;
 mod rt;
 
 // The very files of the command, so that both do and count the same.
+#[path = "../../../crates/procession-cli/src/bench/exchange.rs"]
+mod exchange;
 #[path = "../../../crates/procession-cli/src/bench/fairness.rs"]
 mod fairness;
 #[path = "../../../crates/procession-cli/src/bench/latch.rs"]
@@ -133,6 +135,22 @@ impl Peer for Runtime {
             run: |_, scale| {
                 meter::in_fresh_program(&memory::arguments_for("--population-here", scale))
             },
+        },
+        Workload {
+            definition: &workload::NOTIFY,
+            run: |runtime, scale| inside(runtime, exchange::notify(scale)),
+        },
+        Workload {
+            definition: &workload::ONESHOT,
+            run: |runtime, scale| inside(runtime, exchange::oneshots(scale)),
+        },
+        Workload {
+            definition: &workload::WATCH,
+            run: |runtime, scale| inside(runtime, exchange::watch(scale)),
+        },
+        Workload {
+            definition: &workload::BROADCAST,
+            run: |runtime, scale| inside(runtime, exchange::broadcast(scale)),
         },
         Workload {
             definition: &workload::POOL,

@@ -14,6 +14,7 @@ pub(crate) use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 pub(crate) use tokio::runtime::Runtime;
 pub(crate) use tokio::spawn;
+pub(crate) use tokio::sync::{Notify, broadcast, oneshot, watch};
 pub(crate) use tokio::task::{JoinHandle, block_in_place as blocking, unconstrained, yield_now};
 pub(crate) use tokio::time::{Instant, Sleep, sleep};
 use tokio::time::{Interval, MissedTickBehavior};

@@ -4,6 +4,7 @@
 //! same. What these files need of a runtime is in `rt.rs`, of which each peer has its own.
 
 mod coroutines;
+mod exchange;
 mod fairness;
 mod latch;
 mod latency;
@@ -124,6 +125,22 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload {
         definition: &workload::POPULATION,
         run: |_, scale| meter::in_fresh_program(&memory::arguments_for("--population-here", scale)),
+    },
+    Workload {
+        definition: &workload::NOTIFY,
+        run: |scheduler, scale| inside(scheduler, exchange::notify(scale)),
+    },
+    Workload {
+        definition: &workload::ONESHOT,
+        run: |scheduler, scale| inside(scheduler, exchange::oneshots(scale)),
+    },
+    Workload {
+        definition: &workload::WATCH,
+        run: |scheduler, scale| inside(scheduler, exchange::watch(scale)),
+    },
+    Workload {
+        definition: &workload::BROADCAST,
+        run: |scheduler, scale| inside(scheduler, exchange::broadcast(scale)),
     },
     Workload { definition: &workload::POOL, run: pool::few },
     Workload { definition: &workload::POOL_MANY, run: pool::many },

@@ -1,13 +1,17 @@
 //! The command line: one table of flags, which the parser and the help are both derived from.
 
+mod help;
+
 use std::ffi::{OsStr, OsString};
-use std::fmt::{self, Write};
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use lexopt::Arg;
 
 use crate::bench::{BenchArgs, Here, ROUNDS_MAX, Scale, WORKLOADS};
 use crate::program::RunArgs;
+use crate::see::{SeeArgs, Verb};
 use crate::trial::{SECONDS_MAX, TrialArgs};
 
 /// The parsed command line. Nothing but the arguments was looked at.
@@ -18,6 +22,7 @@ pub(crate) enum LowArgs {
     Trial(TrialArgs),
     Run(RunArgs),
     Bench(BenchArgs),
+    See(SeeArgs),
     /// A measurement in a fresh program that a workload starts. Not in the help.
     BenchHere(Here, Scale),
 }
@@ -27,15 +32,23 @@ enum Command {
     Trial,
     Run,
     Bench,
+    See(Verb),
 }
+
+const TOP: Command = Command::See(Verb::Top);
+const PS: Command = Command::See(Verb::Ps);
+const TREE: Command = Command::See(Verb::Tree);
+const CRASHES: Command = Command::See(Verb::Crashes);
+const DUMP: Command = Command::See(Verb::Dump);
+const KILL: Command = Command::See(Verb::Kill);
 
 struct Flag {
     long: &'static str,
     short: Option<char>,
     /// Empty for a flag that is not in the help.
     help: &'static str,
-    /// The command of the flag. `None` if all commands have it.
-    of: Option<Command>,
+    /// The commands that have the flag. Empty if all have it.
+    of: &'static [Command],
     takes: Takes,
 }
 
@@ -50,7 +63,7 @@ const FLAGS: &[Flag] = &[
         long: "listen",
         short: None,
         help: "serve at ADDR, a host and a port (127.0.0.1:0, any free port)",
-        of: Some(Command::Trial),
+        of: &[Command::Trial],
         takes: Takes::Value("ADDR", |parsed, value| {
             parsed.trial.listen =
                 value.to_str().ok_or_else(|| UsageError::Listen(lossy(value)))?.to_owned();
@@ -61,7 +74,7 @@ const FLAGS: &[Flag] = &[
         long: "seconds",
         short: None,
         help: "take about N seconds for all stages together (20)",
-        of: Some(Command::Trial),
+        of: &[Command::Trial],
         takes: Takes::Value("N", |parsed, value| {
             parsed.trial.seconds = seconds("--seconds", value)?;
             Ok(())
@@ -71,7 +84,7 @@ const FLAGS: &[Flag] = &[
         long: "deadline",
         short: None,
         help: "allow N seconds for a shutdown (5)",
-        of: Some(Command::Trial),
+        of: &[Command::Trial],
         takes: Takes::Value("N", |parsed, value| {
             parsed.trial.deadline = Duration::from_secs(seconds("--deadline", value)?);
             Ok(())
@@ -81,7 +94,7 @@ const FLAGS: &[Flag] = &[
         long: "deadline",
         short: None,
         help: "allow N seconds for a shutdown (5)",
-        of: Some(Command::Run),
+        of: &[Command::Run],
         takes: Takes::Value("N", |parsed, value| {
             parsed.run.deadline = Duration::from_secs(seconds("--deadline", value)?);
             Ok(())
@@ -91,79 +104,164 @@ const FLAGS: &[Flag] = &[
         long: "stats",
         short: None,
         help: "print the busiest processes to standard error each second, and at the end; in place on a terminal",
-        of: Some(Command::Run),
+        of: &[Command::Run],
         takes: Takes::Nothing(|parsed| parsed.run.stats = true),
     },
     Flag {
         long: "rounds",
         short: None,
         help: "measure each workload N times (5)",
-        of: Some(Command::Bench),
+        of: &[Command::Bench],
         takes: Takes::Value("N", set_rounds),
     },
     Flag {
         long: "json",
         short: None,
         help: "print an object for each figure: workload, runtime, value (the median), unit",
-        of: Some(Command::Bench),
+        of: &[Command::Bench],
         takes: Takes::Nothing(|parsed| parsed.bench.json = true),
     },
     Flag {
         long: "tiny",
         short: None,
         help: "do a hundredth of the work, to see that everything runs",
-        of: Some(Command::Bench),
+        of: &[Command::Bench],
         takes: Takes::Nothing(|parsed| parsed.bench.scale = Scale::Tiny),
+    },
+    Flag {
+        long: "json",
+        short: None,
+        help: "print the answer of the program as JSON",
+        of: &[TOP, PS, TREE, CRASHES],
+        takes: Takes::Nothing(|parsed| parsed.see.json = true),
+    },
+    Flag {
+        long: "once",
+        short: None,
+        help: "print one look and end, also on a terminal",
+        of: &[TOP],
+        takes: Takes::Nothing(|parsed| parsed.see.once = true),
+    },
+    Flag {
+        long: "sort",
+        short: None,
+        help: "sort by KEY: samples, steps, mailbox, growth, age, memory (samples)",
+        of: &[TOP, PS],
+        takes: Takes::Value("KEY", |parsed, value| {
+            parsed.see.sort = key("--sort", value)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "group",
+        short: None,
+        help: "group by KEY: place, state, waiting",
+        of: &[TOP, PS],
+        takes: Takes::Value("KEY", |parsed, value| {
+            parsed.see.group = Some(key("--group", value)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "top",
+        short: None,
+        help: "show at most N processes, up to 1000 (50)",
+        of: &[TOP, PS],
+        takes: Takes::Value("N", |parsed, value| {
+            parsed.see.top = key("--top", value)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "filter",
+        short: None,
+        help: "show only processes with such a pid, state, waiting, kind, label or place",
+        of: &[TOP, PS],
+        takes: Takes::Value("N=V", |parsed, value| {
+            let pair = value.to_str().and_then(|text| text.split_once('='));
+            let (name, value) = pair.ok_or_else(|| UsageError::Key("--filter", lossy(value)))?;
+            parsed.see.filters.push((name.to_owned(), value.to_owned()));
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "seconds",
+        short: None,
+        help: "record the next N seconds, 1 to 10, instead of taking the latest events",
+        of: &[DUMP],
+        takes: Takes::Value("N", |parsed, value| {
+            parsed.see.seconds = Some(key("--seconds", value)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "cancel",
+        short: None,
+        help: "ask the process to end, and do not terminate it",
+        of: &[KILL],
+        takes: Takes::Nothing(|parsed| parsed.see.cancel = true),
     },
     Flag {
         long: "idle-memory-here",
         short: None,
         help: "",
-        of: Some(Command::Bench),
+        of: &[Command::Bench],
         takes: Takes::Nothing(|parsed| parsed.here = Some(Here::IdleMemory)),
     },
     Flag {
         long: "downs-here",
         short: None,
         help: "",
-        of: Some(Command::Bench),
+        of: &[Command::Bench],
         takes: Takes::Nothing(|parsed| parsed.here = Some(Here::Downs)),
     },
     Flag {
         long: "population-here",
         short: None,
         help: "",
-        of: Some(Command::Bench),
+        of: &[Command::Bench],
         takes: Takes::Nothing(|parsed| parsed.here = Some(Here::Population)),
     },
     Flag {
         long: "coroutine-memory-here",
         short: None,
         help: "",
-        of: Some(Command::Bench),
+        of: &[Command::Bench],
         takes: Takes::Nothing(|parsed| parsed.here = Some(Here::CoroutineMemory)),
     },
     Flag {
         long: "help",
         short: Some('h'),
         help: "show this help, or that of the command before it",
-        of: None,
+        of: &[],
         takes: Takes::Nothing(|parsed| parsed.help = true),
     },
     Flag {
         long: "version",
         short: Some('V'),
         help: "show the version",
-        of: None,
+        of: &[],
         takes: Takes::Nothing(|parsed| parsed.version = true),
     },
 ];
 
-const COMMANDS: [(&str, Command, &str); 3] = [
+const COMMANDS: [(&str, Command, &str); 9] = [
     ("trial", Command::Trial, "run a service while everything goes wrong, and judge it"),
     ("run", Command::Run, "run a program of processes in Lua"),
     ("bench", Command::Bench, "measure the runtime on this machine"),
+    ("top", TOP, "show what a running program does, again and again"),
+    ("ps", PS, "list the processes of a running program"),
+    ("tree", TREE, "show the supervision tree of a running program"),
+    ("crashes", CRASHES, "list the processes that failed, and why"),
+    ("dump", DUMP, "write the latest events of a running program to a file"),
+    ("kill", KILL, "end a process of a running program, if the program allows it"),
 ];
+
+/// Parses the value of an option of which the message of its type says all.
+fn key<T: FromStr>(flag: &'static str, value: &OsStr) -> Result<T, UsageError> {
+    let parsed = value.to_str().and_then(|text| text.parse().ok());
+    parsed.ok_or_else(|| UsageError::Key(flag, lossy(value)))
+}
 
 fn seconds(flag: &'static str, value: &OsStr) -> Result<u64, UsageError> {
     let seconds = value
@@ -186,10 +284,13 @@ fn set_rounds(parsed: &mut Parsed, value: &OsStr) -> Result<(), UsageError> {
 struct Parsed {
     command: Option<Command>,
     /// The options that belong to one command. With another command they are refused.
-    used: Vec<(&'static str, Command)>,
+    used: Vec<&'static Flag>,
     trial: TrialArgs,
     run: RunArgs,
     bench: BenchArgs,
+    see: SeeArgs,
+    /// The words after a command that looks into a program.
+    words: Vec<String>,
     help: bool,
     version: bool,
     here: Option<Here>,
@@ -211,19 +312,27 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
         }
     }
     match mistake {
-        _ if parsed.help => return Ok(LowArgs::Help(help(parsed.command))),
+        _ if parsed.help => return Ok(LowArgs::Help(help::help(parsed.command))),
         _ if parsed.version => return Ok(LowArgs::Version),
         Some(mistake) => return Err(mistake),
         None => {}
     }
     let command = parsed.command.ok_or(UsageError::NoCommand)?;
-    if let Some((flag, _)) = parsed.used.iter().find(|(_, of)| *of != command) {
-        return Err(UsageError::OtherCommand(flag));
+    let is_other = |flag: &&&Flag| !flag.of.is_empty() && !flag.of.contains(&command);
+    if let Some(flag) = parsed.used.iter().find(is_other) {
+        return Err(UsageError::OtherCommand(flag.long));
     }
     Ok(match command {
         Command::Trial => LowArgs::Trial(parsed.trial),
         Command::Run if parsed.run.program.is_none() => return Err(UsageError::NoProgram),
         Command::Run => LowArgs::Run(parsed.run),
+        Command::See(verb) => {
+            let missing = parsed.words.len() < verb.words_min();
+            if missing {
+                return Err(UsageError::Missing(verb));
+            }
+            LowArgs::See(SeeArgs { verb, words: parsed.words, ..parsed.see })
+        }
         Command::Bench => match parsed.here {
             Some(here) => LowArgs::BenchHere(here, parsed.bench.scale),
             None => LowArgs::Bench(parsed.bench),
@@ -250,7 +359,9 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
         Some(Arg::Value(word)) => return parsed.take_word(&lossy(&word)).map(|()| true),
         Some(Arg::Long(name)) => {
             let fits = |flag: &&Flag| {
-                flag.long == name && flag.of.is_none_or(|of| parsed.command == Some(of))
+                flag.long == name
+                    && (flag.of.is_empty()
+                        || parsed.command.is_some_and(|command| flag.of.contains(&command)))
             };
             // An option of another command is recognised here and refused later.
             let any = || FLAGS.iter().find(|flag| flag.long == name);
@@ -261,7 +372,7 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
         }
     };
     let flag = flag.ok_or(UsageError::UnknownFlag(written))?;
-    parsed.used.extend(flag.of.map(|of| (flag.long, of)));
+    parsed.used.push(flag);
     match &flag.takes {
         Takes::Nothing(set) => set(parsed),
         Takes::Value(_, set) => set(parsed, &parser.value()?)?,
@@ -284,7 +395,12 @@ impl Parsed {
                     .workloads
                     .push(workload.ok_or_else(|| UsageError::UnknownWorkload(word.to_owned()))?);
             }
-            Some(Command::Trial | Command::Run) => return Err(UsageError::Word(word.to_owned())),
+            Some(Command::See(verb)) if self.words.len() <= verb.words_min() => {
+                self.words.push(word.to_owned());
+            }
+            Some(Command::Trial | Command::Run | Command::See(_)) => {
+                return Err(UsageError::Word(word.to_owned()));
+            }
         }
         Ok(())
     }
@@ -306,6 +422,10 @@ pub(crate) enum UsageError {
     /// Holds the option and its value.
     Seconds(&'static str, String),
     Listen(String),
+    /// Holds the option and its value.
+    Key(&'static str, String),
+    /// A word is missing.
+    Missing(Verb),
     /// An option of another command.
     OtherCommand(&'static str),
     /// A word where none is expected.
@@ -349,6 +469,12 @@ impl fmt::Display for UsageError {
             Self::Listen(value) => {
                 write!(f, "invalid address '{value}': it must be a host and a port")
             }
+            Self::Key(flag, value) => {
+                write!(f, "invalid value '{value}' of option '{flag}': see --help")
+            }
+            Self::Missing(verb) => {
+                write!(f, "too few words: it is {}{}; see --help", verb.name(), verb.words())
+            }
             Self::OtherCommand(flag) => {
                 write!(f, "the option '--{flag}' belongs to another command: see --help")
             }
@@ -356,95 +482,6 @@ impl fmt::Display for UsageError {
             Self::Value(error) => error.fmt(f),
         }
     }
-}
-
-const ABOUT: &str = "\
-Procession runs processes (small, isolated, addressable state machines inside one
-program, not operating-system processes) on a work-stealing scheduler.
-
-Usage: procession COMMAND [OPTION]...
-
-Commands:
-";
-
-const ABOUT_TRIAL: &str = "\
-Runs a real HTTP service while everything goes wrong that can go wrong in programs: a
-million idle processes, twice as many blocked threads as CPUs, endless computations,
-panics, slow clients, and a shutdown under load. Clients in this program, on their own
-scheduler, send requests over TCP all the time. You can send requests with curl, too.
-
-Each stage prints one line: requests per second, latencies, the threads of this program,
-and how often the watchdog replaced a stalled worker (rescues). At the end, the sums of the
-ledger must agree, and no request may be lost.
-
-The first SIGINT or SIGTERM shuts the service down in order. The second ends the program
-immediately.
-
-Usage: procession trial [OPTION]...
-";
-
-const ABOUT_RUN: &str = "\
-Runs a program in Lua: calls its function main as a process, with the words after the
-program as arguments, and ends when that process ends. docs/LUA.md lists the functions that
-programs may call, and programs/ has examples.
-
-The first SIGINT or SIGTERM shuts the program down in order. The second ends it
-immediately.
-
-Usage: procession run [OPTION]... PROGRAM.lua [ARGUMENT]...
-";
-
-const ABOUT_BENCH: &str = "\
-Measures the runtime on this machine, with two workers if there are two CPUs. Each
-workload runs once to warm up and then in rounds, and its result is checked each time.
-Prints the median of each figure, and its range. Less is better.
-
-Usage: procession bench [OPTION]... [WORKLOAD]...
-
-Workloads (all are run if none is named):
-";
-
-const EXIT_CODES: &str = "
-Exit codes:
-  0    success, also if the reader of the output went away, or if one signal asked for the
-       end
-  1    a promise was broken, a program failed, a workload gave a wrong result, something
-       could not run, or the output was not written
-  2    the command line is invalid
-  130  a second SIGINT ended the program immediately
-  143  a second SIGTERM ended the program immediately
-";
-
-fn help(of: Option<Command>) -> String {
-    let mut text = String::from(match of {
-        None => ABOUT,
-        Some(Command::Trial) => ABOUT_TRIAL,
-        Some(Command::Run) => ABOUT_RUN,
-        Some(Command::Bench) => ABOUT_BENCH,
-    });
-    match of {
-        None => COMMANDS.iter().for_each(|(name, _, what)| row(&mut text, name, what)),
-        Some(Command::Trial | Command::Run) => {}
-        Some(Command::Bench) => {
-            WORKLOADS.iter().for_each(|workload| {
-                row(&mut text, workload.definition.name, workload.definition.what)
-            });
-        }
-    }
-    text.push_str("\nOptions:\n");
-    for flag in
-        FLAGS.iter().filter(|flag| !flag.help.is_empty() && (flag.of.is_none() || flag.of == of))
-    {
-        let short = flag.short.map_or(String::from("    "), |short| format!("-{short}, "));
-        let value =
-            if let Takes::Value(name, _) = flag.takes { format!(" {name}") } else { String::new() };
-        row(&mut text, &format!("{short}--{}{value}", flag.long), flag.help);
-    }
-    text + EXIT_CODES
-}
-
-fn row(text: &mut String, left: &str, right: &str) {
-    writeln!(text, "  {left:<18} {right}").expect("a string has room");
 }
 
 #[cfg(test)]

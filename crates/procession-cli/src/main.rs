@@ -18,6 +18,7 @@ mod program;
 #[cfg(not(procession_loom))]
 mod run;
 #[cfg(not(procession_loom))]
+mod see;
 #[cfg(not(procession_loom))]
 mod trial;
 

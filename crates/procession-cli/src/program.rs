@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal as _};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use procession::door::Observe;
 use procession::scheduler::BuildError;
 use procession::signal::{EndRequest, end_request};
 use procession::snapshot::{ProcessSnapshot, Snapshot};
@@ -14,6 +15,7 @@ use procession::{Exit, Pid, Scheduler, Select, SpawnOptions};
 use procession_lua::{Output, Program, Value};
 
 use crate::run::Failure;
+use crate::see::own;
 
 /// The time between two tables of statistics.
 const TABLE_EVERY: Duration = Duration::from_secs(1);
@@ -81,8 +83,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         .output(out.clone(), err.clone());
     let end = end_request().map_err(RunError::Signals)?;
     // The program reports its failures itself, among what it prints.
-    let builder = Scheduler::builder().on_exit(|_| {});
-    let scheduler = builder.build().map_err(RunError::Scheduler)?;
+    let builder = || Scheduler::builder().on_exit(|_| {});
+    let scheduler = own::build(builder, Observe::default()).map_err(RunError::Scheduler)?;
     let ended = scheduler.block_on(async {
         let result = run_program(args, &program, &scheduler, &end, &err).await;
         // One deadline covers the shutdown and the output together.

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use crate::bench::{self, Failed};
 use crate::flags::{LowArgs, UsageError};
 use crate::program::{self, RunError};
+use crate::see::{self, SeeError};
 use crate::trial::{self, TrialError};
 
 pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
@@ -15,6 +16,7 @@ pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
         LowArgs::Run(args) => program::run(&args)?,
         LowArgs::Trial(args) => trial::run(&args, out)?,
         LowArgs::Bench(args) => bench::run(&args, out)?,
+        LowArgs::See(args) => see::run(&args, out)?,
         LowArgs::BenchHere(here, scale) => bench::here(here, scale, out)?,
     }
     out.flush()?;
@@ -29,6 +31,7 @@ pub(crate) enum Failure {
     Bench(&'static str, Failed),
     Trial(TrialError),
     Run(RunError),
+    See(SeeError),
     Output(io::Error),
     /// The failure was reported already.
     Told,
@@ -43,7 +46,12 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
-            Self::Bench(..) | Self::Trial(_) | Self::Run(_) | Self::Output(_) | Self::Told => 1,
+            Self::Bench(..)
+            | Self::Trial(_)
+            | Self::Run(_)
+            | Self::See(_)
+            | Self::Output(_)
+            | Self::Told => 1,
         }
     }
 }
@@ -73,6 +81,7 @@ impl fmt::Display for Failure {
             Self::Bench(workload, failed) => write!(f, "cannot measure {workload}: {failed}"),
             Self::Trial(error) => error.fmt(f),
             Self::Run(error) => error.fmt(f),
+            Self::See(error) => error.fmt(f),
             Self::Output(error) => write!(f, "cannot write to standard output: {error}"),
             Self::Told => Ok(()),
         }

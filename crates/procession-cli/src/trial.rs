@@ -39,8 +39,9 @@ const DEADLINE_SECONDS: u64 = 5;
 /// Number of clients, if there are descriptors for them.
 const CONNECTIONS: u64 = 50;
 /// Number of descriptors for everything except connections: standard streams, those of the
-/// schedulers, the listener, a pipe, and files that are read meanwhile.
-const DESCRIPTORS_KEPT: u64 = 24;
+/// schedulers, the listener, a pipe, the door and its connections, and files that are read
+/// meanwhile.
+const DESCRIPTORS_KEPT: u64 = 44;
 /// Each client and each slow client has one descriptor at either end.
 const DESCRIPTORS_EACH: u64 = 4;
 /// Number of threads beyond those that the stages may block.
@@ -202,8 +203,13 @@ impl Trial {
         )?;
         writeln!(
             out,
-            "{width} workers; {connections} clients in this program, on a scheduler of their own.\n"
+            "{width} workers; {connections} clients in this program, on a scheduler of their own."
         )?;
+        let link = self.service.scheduler.door().and_then(|door| door.link().ok().flatten());
+        if let Some(link) = link {
+            writeln!(out, "Look into it at {link} (once), or by procession top.")?;
+        }
+        writeln!(out)?;
         let [rate, p50, p99, longest, threads, rescues] =
             ["requests/s", "p50 ms", "p99 ms", "longest", "threads", "rescues"];
         writeln!(out, "{:<46}{rate:>10}{p50:>8}{p99:>8}{longest:>9}{threads:>9}{rescues:>9}", "")?;

@@ -44,6 +44,10 @@ mod scheduler {
     pub(crate) mod shutdown;
     pub(crate) mod wait_cycle;
 }
+#[path = "../../procession/src/recorder"]
+mod recorder {
+    pub(crate) mod ring;
+}
 #[path = "../../procession/src/watchdog"]
 mod watchdog {
     pub(crate) mod park;
@@ -60,12 +64,28 @@ mod io {
 mod sync {
     pub(crate) mod batch_semaphore;
     pub(crate) mod bell;
+    #[path = "broadcast"]
+    pub(crate) mod broadcast {
+        pub(crate) mod core;
+    }
     #[path = "channel"]
     pub(crate) mod channel {
         pub(crate) mod core;
     }
+    #[path = "notify"]
+    pub(crate) mod notify {
+        pub(crate) mod core;
+    }
+    #[path = "oneshot"]
+    pub(crate) mod oneshot {
+        pub(crate) mod core;
+    }
     pub(crate) mod token_tree;
     pub(crate) mod wait_list;
+    #[path = "watch"]
+    pub(crate) mod watch {
+        pub(crate) mod core;
+    }
 }
 #[path = "../../procession/src/signal"]
 mod signal {

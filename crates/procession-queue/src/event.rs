@@ -275,6 +275,8 @@ pub enum Pushed {
 pub(crate) struct Stack<M, S, const MUTATION: u8> {
     newest: AtomicUsize,
     carried: AtomicU32,
+    /// The alignment of the other words leaves this one over. The queue does not touch it.
+    owned: AtomicU32,
     items: PhantomData<InAndOut<Event<M, S>>>,
 }
 
@@ -300,6 +302,7 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
         Self {
             newest: AtomicUsize::new(word),
             carried: AtomicU32::new(carried),
+            owned: AtomicU32::new(0),
             items: PhantomData,
         }
     }
@@ -555,6 +558,22 @@ impl<M, S> EventQueue<M, S> {
     /// If the queue is closed, the entry is returned in [`Closed`].
     pub fn push_system(&self, entry: Entry<S>) -> Result<Pushed, Closed<Entry<S>>> {
         self.0.push_system(entry)
+    }
+
+    /// Returns a number that [`set_owned`](Self::set_owned) has stored, or 0.
+    ///
+    /// The number has no meaning for the queue. It lies in bytes that the alignment of the queue
+    /// leaves over, so that an owner with many queues can store it at no cost.
+    pub fn owned(&self) -> u32 {
+        // Relaxed: the number stands for itself.
+        self.0.owned.load(Relaxed)
+    }
+
+    /// Stores a number for the owner of the queue.
+    #[inline]
+    pub fn set_owned(&self, number: u32) {
+        // Relaxed: as in `owned`.
+        self.0.owned.store(number, Relaxed);
     }
 
     /// Takes everything that is queued, oldest first.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use procession::sim::Os;
 
-use crate::campaign::{Check, tell};
+use crate::campaign::{Check, on_scheduler, tell};
 use crate::chance::Chance;
 use crate::chance::fine::{Choice, FIXED};
-use crate::program::{Rules, Run, block_on, drive, run};
+use crate::program::{Program, Rules, Run, run};
 use crate::story::Story;
 use crate::tape::Tape;
 use crate::{Outcome, Sim};
@@ -77,8 +77,7 @@ impl Check {
     where
         F: Fn(&Threads<'_>) + Send + Sync + 'static,
     {
-        let rules = self.rules(Arc::new(move |sim, _| run_threads(sim, &program)));
-        self.run_by(&rules)
+        self.run_by(&self.rules(of_threads(program)))
     }
 
     /// Runs a program of threads, without a scheduler, in all schedules of the bound.
@@ -89,7 +88,7 @@ impl Check {
     where
         F: Fn(&Threads<'_>) + Send + Sync + 'static,
     {
-        search(&self.rules(Arc::new(move |sim, _| run_threads(sim, &program))), bound)
+        search(&self.rules(of_threads(program)), bound)
     }
 
     /// Runs a program on a scheduler in all schedules of the bound, with the smallest number of
@@ -102,19 +101,16 @@ impl Check {
         F: Fn(Sim) -> P + Send + Sync + 'static,
         P: Future<Output = ()> + 'static,
     {
-        let configure = Arc::clone(&self.configure);
-        let program = move |sim: Sim, scheduler: &_| block_on(sim, scheduler, &program);
-        let body = move |sim: &Sim, setup| drive(sim, setup, &program, &*configure);
-        search(&self.rules(Arc::new(body)), bound)
+        search(&self.rules(on_scheduler(program)), bound)
     }
 }
 
-/// The main function of the first virtual thread.
-fn run_threads(sim: &Sim, program: &dyn Fn(&Threads<'_>)) {
-    sim.engine.set_faults(true);
-    program(&Threads(sim));
-    sim.engine.join_all();
-    sim.engine.finish();
+/// Returns the program that ends when all its threads have ended.
+fn of_threads(program: impl Fn(&Threads<'_>) + Send + Sync + 'static) -> Program {
+    Program::Alone(Arc::new(move |sim: Sim| {
+        program(&Threads(&sim));
+        sim.engine.join_all();
+    }))
 }
 
 /// Runs all schedules, depth first on the tape: the last decision that can be raised is raised, and

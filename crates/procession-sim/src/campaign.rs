@@ -7,14 +7,15 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::Builder;
+use procession::snapshot::Snapshot;
+use procession::{Builder, Scheduler};
 
 use crate::Sim;
 use crate::chance::{Chance, Strategy};
 use crate::engine::duration;
 use crate::explore::{Finding, explore};
 use crate::faults::Faults;
-use crate::program::{Body, Configure, Rules, Run, Seen, block_on, drive, run};
+use crate::program::{Configure, Inspect, Program, Rules, Run, Seen, block_on, run};
 use crate::shrink::{Shrunk, shrink};
 use crate::story::{Kind, Story};
 use crate::tape::Tape;
@@ -57,7 +58,8 @@ pub struct Check {
     replay: Option<String>,
     #[cfg(procession_sim)]
     pub(crate) at_atomics: bool,
-    pub(crate) configure: Arc<Configure>,
+    configure: Arc<Configure>,
+    inspect: Arc<Inspect>,
 }
 
 impl fmt::Debug for Check {
@@ -111,6 +113,7 @@ impl Check {
             #[cfg(procession_sim)]
             at_atomics: false,
             configure: Arc::new(|builder| builder),
+            inspect: Arc::new(|_, _| {}),
         }
     }
 
@@ -201,6 +204,22 @@ impl Check {
         self
     }
 
+    /// Looks at the snapshot of the program's scheduler after each run, once the scheduler is shut
+    /// down. A law that is broken there, or a panic, is a failure of the run.
+    ///
+    /// ```
+    /// use procession_sim::Check;
+    ///
+    /// let check = Check::new().seeds(0..10).inspect(|sim, snapshot| {
+    ///     sim.always("the process is counted", snapshot.spawned == 1);
+    /// });
+    /// check.run(|sim| async move { sim.spawn(async {}).await.unwrap() });
+    /// ```
+    pub fn inspect(mut self, look: impl Fn(&Sim, &Snapshot) + Send + Sync + 'static) -> Self {
+        self.inspect = Arc::new(look);
+        self
+    }
+
     /// Runs the program with each seed, on a scheduler of its own.
     ///
     /// The environment variable `PROCESSION_SIM` replays one run instead. A report names its value.
@@ -228,15 +247,47 @@ impl Check {
         F: Fn(Sim) -> P + Send + Sync + 'static,
         P: Future<Output = ()> + 'static,
     {
-        let configure = Arc::clone(&self.configure);
-        let program = move |sim: Sim, scheduler: &_| block_on(sim, scheduler, &program);
-        let body = move |sim: &Sim, setup| drive(sim, setup, &program, &*configure);
-        self.run_by(&self.rules(Arc::new(body)))
+        self.try_program(on_scheduler(program))
     }
 
-    pub(crate) fn rules(&self, body: Arc<Body>) -> Rules {
+    /// Runs a program that builds its schedulers itself, like the main function of a program, with
+    /// each seed. What [`scheduler`](Self::scheduler) and [`workers`](Self::workers) say does not
+    /// count, except that the simulated machine has as many processors as there would be workers.
+    ///
+    /// The thread that runs it is one of the simulation. More of them are started with
+    /// [`thread`](crate::thread).
+    ///
+    /// ```
+    /// use procession_sim::{Check, mpsc, thread};
+    ///
+    /// let outcome = Check::new().seeds(0..10).run_threads(|_| {
+    ///     let (sender, receiver) = mpsc::channel();
+    ///     let other = thread::spawn(move || procession::run(async move { sender.send(1) }));
+    ///     assert_eq!(receiver.recv(), Ok(1));
+    ///     assert!(other.join().is_ok());
+    /// });
+    /// assert_eq!(outcome.seeds, 10);
+    /// ```
+    ///
+    /// # Panics
+    /// Like [`run`](Self::run).
+    #[expect(clippy::panic, reason = "this is how a test fails")]
+    pub fn run_threads(self, program: impl Fn(Sim) + Send + Sync + 'static) -> Outcome {
+        match self.try_program(Program::Alone(Arc::new(program))) {
+            Ok(outcome) => outcome,
+            Err(report) => panic!("{report}"),
+        }
+    }
+
+    fn try_program(self, program: Program) -> Result<Outcome, String> {
+        self.run_by(&self.rules(program))
+    }
+
+    pub(crate) fn rules(&self, program: Program) -> Rules {
         Rules {
-            body,
+            program,
+            configure: Arc::clone(&self.configure),
+            inspect: Arc::clone(&self.inspect),
             workers: (*self.workers.start(), *self.workers.end()),
             faults: self.faults,
             panics_fail: self.panics_fail,
@@ -272,6 +323,16 @@ impl Check {
             (Ok(outcome), None) => Ok(outcome),
         }
     }
+}
+
+/// Returns the program that starts a future on the scheduler of its check, and waits for it.
+pub(crate) fn on_scheduler<F, P>(program: F) -> Program
+where
+    F: Fn(Sim) -> P + Send + Sync + 'static,
+    P: Future<Output = ()> + 'static,
+{
+    let program = move |sim: Sim, scheduler: &Scheduler| block_on(sim, scheduler, &program);
+    Program::OnScheduler(Arc::new(program))
 }
 
 /// Runs one tape.

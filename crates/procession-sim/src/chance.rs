@@ -52,13 +52,16 @@ pub(crate) struct Chance {
     schedule: Rng,
     faults: Rng,
     user: Rng,
+    /// Faults of calls and of the network.
+    io: Rng,
     /// One in so many chances is a fault.
     rarity: u32,
     given: Option<Tape>,
     pub(crate) tape: Tape,
     /// A digest of all decisions, with who decided what among how many.
     pub(crate) hash: u64,
-    /// Points in a row of one thread.
+    /// The thread that was chosen last, and for how many points in a row.
+    chosen: Option<u32>,
     in_a_row: u32,
     #[cfg(procession_sim)]
     pub(crate) fine: fine::Fine,
@@ -98,9 +101,11 @@ impl Chance {
             faults: rng.fork(),
             user: rng.fork(),
             rarity: [8, 40, 200][rng.usize(0..3)],
+            io: rng.fork(),
             given,
             tape: Tape::default(),
             hash: 0xcbf2_9ce4_8422_2325,
+            chosen: None,
             in_a_row: 0,
             #[cfg(procession_sim)]
             fine: fine::Fine::new(&mut rng),
@@ -133,6 +138,21 @@ impl Chance {
     /// Draws a number below `count` for the set-up of a run.
     pub(crate) fn setup(&mut self, count: u32) -> u32 {
         self.decide(count, |this| this.faults.u32(0..count))
+    }
+
+    /// Draws 0 or 1 for the set-up of calls and of the network.
+    pub(crate) fn io_setup(&mut self) -> bool {
+        self.decide(2, |this| u32::from(this.io.bool())) == 1
+    }
+
+    /// Draws 0, and now and then another number below `count`, for a call or the network.
+    pub(crate) fn io_fault(&mut self, count: u32) -> u32 {
+        self.decide(
+            count,
+            |this| {
+                if this.io.u32(0..this.rarity) == 0 { this.io.u32(1..count) } else { 0 }
+            },
+        )
     }
 
     /// Draws a number below `count` for the program.
@@ -169,40 +189,35 @@ impl Chance {
             }
             Plan::Uniform => this.schedule.u32(0..ready.len() as u32),
             Plan::Priorities(priorities) => {
-                let best = priorities.best(
-                    ready,
-                    pauses,
-                    self_counts(&mut this.in_a_row),
-                    &mut this.schedule,
-                );
-                if best != 0 {
-                    this.in_a_row = 0;
-                }
+                let long = this.chosen.filter(|_| this.in_a_row > FAIR_AFTER);
+                let best = priorities.best(ready, pauses, long, &mut this.schedule);
+                let chosen = Some(ready[best as usize]);
+                this.in_a_row = if this.chosen == chosen { this.in_a_row + 1 } else { 0 };
+                this.chosen = chosen;
                 best
             }
         })
     }
 }
 
-/// Counts, and returns `true` if a thread ran for so long that it has to make room.
-fn self_counts(in_a_row: &mut u32) -> bool {
-    *in_a_row += 1;
-    *in_a_row > FAIR_AFTER
-}
-
 impl Priorities {
-    fn best(&mut self, ready: &[u32], pauses: bool, is_long: bool, rng: &mut Rng) -> u32 {
+    /// Chooses a thread. `long` is one that has run for so long that it has to make room.
+    fn best(&mut self, ready: &[u32], pauses: bool, long: Option<u32>, rng: &mut Rng) -> u32 {
         self.points += 1;
         let most = ready.iter().max().map_or(0, |&thread| thread as usize + 1);
         while self.of.len() < most {
             self.of.push(rng.u64(0..1 << 40));
         }
         let (changes, points) = (&self.changes, self.points);
-        if pauses || is_long || changes.contains(&points) {
-            self.lowest += 1;
+        let lowered = match long.filter(|long| ready.contains(long)) {
             // A thread that pauses is the last one.
-            let at = if pauses { ready.len() - 1 } else { 0 };
-            self.of[ready[at] as usize] = self.lowest;
+            _ if pauses => ready.last().copied(),
+            None => changes.contains(&points).then(|| ready[0]),
+            long => long,
+        };
+        if let Some(lowered) = lowered {
+            self.lowest += 1;
+            self.of[lowered as usize] = self.lowest;
         }
         let best = (0..ready.len()).min_by_key(|&at| self.of[ready[at] as usize]);
         best.unwrap_or(0) as u32

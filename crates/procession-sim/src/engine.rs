@@ -11,6 +11,8 @@
 //! There the engine asks each scheduler for a broken law. A lost wake-up costs only time in most
 //! cases, since some thread comes to the work later, so the end of the run would be too late.
 
+mod bounds;
+mod network;
 #[cfg(procession_sim)]
 mod operations;
 mod os;
@@ -18,9 +20,10 @@ mod quiet;
 mod setup;
 mod state;
 mod threads;
-mod turn;
+mod wait;
 
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -33,20 +36,24 @@ use procession_sync::host::atomic::Ordering::Relaxed;
 use procession_sync::host::{Condvar, Mutex, MutexGuard};
 use procession_sync::thread::JoinHandle;
 
+use self::bounds::Bounds;
 #[cfg(procession_sim)]
 pub use self::operations::OperationCounts;
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
+pub(crate) use self::threads::Enlisted;
 use self::threads::Leftover;
-use self::turn::{Turn, Why};
+pub(crate) use self::wait::{notify, publish, wait_until};
 use crate::chance::Chance;
-use crate::faults::Fault;
+use crate::faults::{Fault, Faults};
+use crate::net::Net;
 use crate::story::{Failure, Kind, Story};
+use crate::turn::{Turn, Why};
 
-const NEVER: u64 = u64::MAX;
-const US: u64 = 1000;
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1_000_000_000;
+pub(crate) const NEVER: u64 = u64::MAX;
+pub(crate) const US: u64 = 1000;
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1_000_000_000;
 
 /// The clock at the start of a run. It is not 0, since the machine has run for a while.
 pub(crate) const START: u64 = 1000 * SECOND;
@@ -115,11 +122,15 @@ pub(crate) enum Held {
 
 struct Virtual {
     name: String,
+    /// The start of a host that the thread belongs to.
+    home: usize,
     status: Status,
     has_token: bool,
     source: Option<Arc<dyn WaitSource>>,
     /// Processor time in nanoseconds.
     used: u64,
+    /// When the thread passed its turn on although it could run. `None` while it runs, or waits.
+    left_at: Option<u64>,
     turn: Arc<Turn>,
     handle: Option<JoinHandle<()>>,
     /// A thread that ended when it passed the turn to this one.
@@ -143,10 +154,24 @@ struct State {
     root: Option<Waker>,
     settling: Vec<(Arc<AtomicBool>, Waker)>,
     subjects: Vec<Weak<dyn Subject>>,
+    /// The starts of hosts that the schedulers belong to.
+    homes: Vec<usize>,
     /// The processes of which the next step panics.
     panicking: Vec<Pid>,
     panics_fail: bool,
     story: Story,
+    /// The classes of faults of calls that exist, once they are drawn.
+    call_faults: Option<Faults>,
+    net: Option<Net>,
+    /// Threads that are to be preempted after their next steps, by name.
+    to_stall: Vec<(String, u64)>,
+    bounds: Bounds,
+    /// The time at which the running thread passed its last point.
+    point_at: u64,
+    /// The monitors that have told of an end.
+    told: BTreeSet<u64>,
+    /// The threads of the program that wait for other threads of it.
+    waiting: Vec<u32>,
 }
 
 /// The simulated system of one run.
@@ -159,7 +184,8 @@ pub(crate) struct Engine {
     /// The last panic of each kind, until a point takes note of it: the hook must not wait.
     panics: Mutex<Vec<(String, String)>>,
     setup: Setup,
-    local: Mutex<Option<SharedLocal>>,
+    /// The values that live as long as the program, by the start of the host and by name.
+    locals: Mutex<BTreeMap<(usize, &'static str), SharedLocal>>,
     left: Mutex<Option<Leftover>>,
     stopped: Condvar,
     #[cfg(procession_sim)]
@@ -190,13 +216,21 @@ impl Engine {
                 root: None,
                 settling: Vec::new(),
                 subjects: Vec::new(),
+                homes: Vec::new(),
                 panicking: Vec::new(),
                 panics_fail,
                 story,
+                call_faults: None,
+                net: None,
+                to_stall: Vec::new(),
+                bounds: Bounds::default(),
+                point_at: START,
+                told: BTreeSet::new(),
+                waiting: Vec::new(),
             }),
             panics: Mutex::new(Vec::new()),
             setup,
-            local: Mutex::new(None),
+            locals: Mutex::default(),
             left: Mutex::new(None),
             stopped: Condvar::new(),
             #[cfg(procession_sim)]
@@ -230,11 +264,15 @@ impl Engine {
                 self.stop(left);
                 return self.rest(me, why);
             }
+            state.pump(self.time());
             if state.poll_sources(self.time()) {
                 // The kernel orders what was stored before an event.
                 #[cfg(procession_sim)]
                 self.settle_memory();
             }
+            let length = self.time() - state.point_at;
+            state.bounds.note_step(length);
+            state.point_at = self.time();
             let ready = state.ready(me, why, self.time());
             #[cfg(procession_sim)]
             let ready = self.ready_instead(&state, me, why, ready);
@@ -283,6 +321,15 @@ impl Engine {
             });
         }
         state.in_a_row = if next == me { state.in_a_row + 1 } else { 0 };
+        let now = self.time();
+        if next != me {
+            if let Some(since) = state.threads[next].ready_since() {
+                state.bounds.note_delay(now.saturating_sub(since));
+            }
+            state.threads[me].left_at = (state.threads[me].status == Status::Ready).then_some(now);
+            state.threads[next].left_at = None;
+        }
+        state.point_at = now;
         state.threads[next].status = Status::Ready;
         state.story.running = Some(next);
         let hash = self.time();
@@ -369,7 +416,10 @@ impl Engine {
         }
         let now = self.time();
         let until = now.saturating_add(for_ns);
-        self.state().threads[me as usize - 1].status = Status::Held { until, since: now, how };
+        let mut state = self.state();
+        state.threads[me as usize - 1].status = Status::Held { until, since: now, how };
+        state.bounds.note_step(for_ns);
+        drop(state);
         self.pass(me, Why::Wait);
         if how == Held::Computes {
             self.state().threads[me as usize - 1].used += for_ns;
@@ -379,7 +429,8 @@ impl Engine {
     /// Draws whether the calling thread is preempted for long.
     fn stall(&self, me: u32) {
         let mut state = self.state();
-        let Some(stall) = state.fault(Fault::Stall, &STALLS) else { return };
+        let wanted = state.take_stall(me as usize - 1);
+        let Some(stall) = wanted.or_else(|| state.fault(Fault::Stall, &STALLS)) else { return };
         let (now, place) = (self.time(), state.story.place.clone());
         let name = state.threads[me as usize - 1].name.clone();
         state.story.tell(now, || {
@@ -387,6 +438,10 @@ impl Engine {
         });
         drop(state);
         self.hold(stall, Held::Preempted);
+    }
+
+    pub(crate) fn setup(&self) -> Setup {
+        self.setup
     }
 
     pub(crate) fn points(&self) -> u64 {
@@ -421,6 +476,9 @@ impl Engine {
         }
         state.has_faults = on && !state.is_over;
         if !on {
+            if let Some(net) = &mut state.net {
+                net.heal(now);
+            }
             for thread in &mut state.threads {
                 match &mut thread.status {
                     Status::Held { until, how: Held::Preempted, .. }
@@ -459,6 +517,7 @@ impl Engine {
     pub(crate) fn finish(&self) {
         self.note_panics();
         self.set_faults(false);
+        self.stop_hosts();
         let mut state = self.state();
         #[cfg(procession_sim)]
         self.end_turn(&mut state, ME.get() as usize - 1, Why::Wait);
@@ -469,17 +528,24 @@ impl Engine {
         drop(wakers);
     }
 
-    /// Drops the value that the program keeps in its system.
-    pub(crate) fn drop_local(&self) {
-        let local = self.local.lock().take();
-        drop(local);
+    /// Drops the values that the program of a host keeps in its system.
+    pub(crate) fn drop_locals(&self, home: usize) {
+        let mut locals = self.locals.lock();
+        let dropped: Vec<_> = locals.extract_if(.., |place, _| place.0 == home).collect();
+        drop(locals);
+        drop(dropped);
     }
 
     /// Returns the failure, the decisions and the story.
     pub(crate) fn outcome(&self) -> (Option<Failure>, Chance, Story) {
         let mut state = self.state();
         let chance = std::mem::replace(&mut state.chance, Chance::replayed(Default::default()));
-        (state.failure.take(), chance, std::mem::take(&mut state.story))
+        let (failure, story) = (state.failure.take(), std::mem::take(&mut state.story));
+        // The programs of hosts may keep this engine.
+        let net = state.net.take();
+        drop(state);
+        drop(net);
+        (failure, chance, story)
     }
 
     /// Returns the virtual nanoseconds since the start.

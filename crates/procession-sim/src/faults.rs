@@ -18,9 +18,33 @@ pub enum Fault {
     CoarseClock,
     /// The system has no membarrier(2).
     NoMembarrier,
+    /// A signal interrupts a call on a socket, or a wait for events.
+    Interrupted,
+    /// Events of descriptors come late, one at a time, in another order, twice, or for a direction
+    /// that is not ready.
+    Events,
+    /// A write to a stream takes only a part of the bytes.
+    ShortWrite,
+    /// The bytes of a connection arrive 1, 2, 7 or 100 at a time.
+    SmallReads,
+    /// What is sent between hosts, and the lookup of a name, take up to 5 s longer.
+    SlowNetwork,
+    /// A connection is reset.
+    Reset,
+    /// A request to connect is refused.
+    Refused,
+    /// A request to connect gets no answer.
+    NoAnswer,
+    /// The way between two hosts is cut for 1 ms to 10 s, in one direction or in both.
+    Partition,
+    /// A datagram is lost, or comes twice. With [`SlowNetwork`](Self::SlowNetwork), datagrams
+    /// overtake each other.
+    Datagrams,
+    /// The system has no descriptor left for a socket.
+    NoDescriptor,
 }
 
-const ALL: [Fault; 7] = [
+const ALL: [Fault; 18] = [
     Fault::Stall,
     Fault::LateWake,
     Fault::EarlyWake,
@@ -28,11 +52,30 @@ const ALL: [Fault; 7] = [
     Fault::ClockLeap,
     Fault::CoarseClock,
     Fault::NoMembarrier,
+    Fault::Interrupted,
+    Fault::Events,
+    Fault::ShortWrite,
+    Fault::SmallReads,
+    Fault::SlowNetwork,
+    Fault::Reset,
+    Fault::Refused,
+    Fault::NoAnswer,
+    Fault::Partition,
+    Fault::Datagrams,
+    Fault::NoDescriptor,
 ];
+
+impl Fault {
+    /// Returns `true` for a fault of a call or of the network. A run draws which of these exist
+    /// when it makes the first such call.
+    pub(crate) fn is_of_calls(self) -> bool {
+        self as u32 >= Self::Interrupted as u32
+    }
+}
 
 /// A set of classes of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Faults(u16);
+pub struct Faults(u32);
 
 impl Faults {
     /// Returns the set of all classes.
@@ -48,18 +91,23 @@ impl Faults {
     /// Returns this set with a class.
     #[must_use]
     pub const fn with(self, fault: Fault) -> Self {
-        Self(self.0 | 1 << fault as u16)
+        Self(self.0 | 1 << fault as u32)
     }
 
     /// Returns this set without a class.
     #[must_use]
     pub const fn without(self, fault: Fault) -> Self {
-        Self(self.0 & !(1 << fault as u16))
+        Self(self.0 & !(1 << fault as u32))
     }
 
     /// Returns `true` if the class is in the set.
     pub const fn contains(self, fault: Fault) -> bool {
-        self.0 & 1 << fault as u16 != 0
+        self.0 & 1 << fault as u32 != 0
+    }
+
+    /// Returns the classes that are in one of two sets.
+    pub(crate) const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// Returns the classes in the set.

@@ -40,9 +40,9 @@
 //!
 //! # What is simulated
 //! The scheduler is the one that ships, with several workers, its watchdog and its bounds in time.
-//! What lies below it is simulated: the clock, threads and their waits, the state of threads, and
-//! membarrier(2). This holds for every scheduler that is built in the program, for `spawn_blocking`
-//! and for pools of threads.
+//! What lies below it is simulated: the clock, threads and their waits, the state of threads,
+//! membarrier(2), and the network. This holds for every scheduler that is built in the program, for
+//! `spawn_blocking` and for pools of threads.
 //!
 //! Threads take turns: one runs at a time. Another one may run where a thread parks or spins,
 //! between two steps of processes, and at both ends of a blocking section. Inside a step nothing
@@ -51,13 +51,19 @@
 //! Time is virtual. It moves by a little at each step, and jumps when all threads wait. A program
 //! that sleeps for a week takes no longer than its steps.
 //!
+//! # Hosts
+//! [`Sim::host`] adds a host, with a program, a scheduler, a name and an address of its own.
+//! Sockets of TCP and UDP connect the hosts over a network that is slow, cut, or resets
+//! connections. Programs [crash](Sim::crash) and [restart](Sim::restart). The code of the sockets
+//! is the one that ships.
+//!
 //! # What is not
-//! - Threads that the program starts by itself, with `std::thread`, and runtimes beside this one.
-//!   The simulation does not wait for what they do.
+//! - Threads that the program starts with `std::thread`, and runtimes beside this one. The
+//!   simulation does not wait for what they do. [`thread`] and [`mpsc`] are simulated.
 //! - `std::thread::sleep`, locks of `std` that are held over an `await`, and everything else that
 //!   waits in the real system. [`Sim::block`] stands for such a wait.
 //! - `std::time::Instant`. Use `procession::time::Instant`.
-//! - Sockets work, but they are those of the real system, and their faults are not simulated.
+//! - Unix sockets and other descriptors, which are those of the real system.
 //! - `HashMap` and `rand` draw from the real system, so a run that depends on them cannot be
 //!   replayed. [`Check::run`] finds that: it runs some seeds twice.
 //!
@@ -65,10 +71,18 @@
 //! These are checked without being asked. At each moment at which all threads wait:
 //! - no worker is parked while a process is ready that it could run;
 //! - a thread wakes for each timer within 1 ms of virtual time;
-//! - the watchdog does not sleep while a worker is awake.
+//! - the watchdog does not sleep while a worker is awake;
+//! - each process that is ready has one queue entry, and monitors have told of ends.
+//!
+//! At these moments, and once in a millisecond of virtual time:
+//! - what waits for a worker, and for nothing else, has one in time.
 //!
 //! And at the end of each run, when its scheduler has shut down:
 //! - every process has ended, and no queue or timer holds anything.
+//!
+//! # Time
+//! The simulation looks for wrong behaviour. [`scaling`] predicts the time that a program takes on
+//! machines with more processors.
 #![forbid(unsafe_code)]
 
 #[cfg(procession_sim)]
@@ -80,10 +94,15 @@ mod explore;
 mod faults;
 #[cfg(procession_sim)]
 mod memory;
+pub mod mpsc;
+mod net;
 mod program;
+pub mod scaling;
 mod shrink;
 mod story;
 mod tape;
+pub mod thread;
+mod turn;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -98,7 +117,7 @@ use procession_sync::host::atomic::AtomicBool;
 use procession_sync::host::atomic::Ordering::Relaxed;
 
 use engine::{Engine, Held};
-use program::Seen;
+use program::{Configure, Seen};
 use story::Kind;
 
 #[cfg(procession_sim)]
@@ -131,6 +150,7 @@ where
 pub struct Sim {
     engine: Arc<Engine>,
     seen: Arc<Seen>,
+    configure: Arc<Configure>,
 }
 
 impl fmt::Debug for Sim {
@@ -199,9 +219,9 @@ impl Sim {
         self.engine.hold(nanoseconds(duration), Held::Computes);
     }
 
-    /// Ends the faults, for good: threads that are preempted go on, and from now on the system does
-    /// what is asked of it in time. What the program promises in the absence of faults can be asked
-    /// for after this.
+    /// Ends the faults, for good: threads that are preempted go on, cuts of the network are mended,
+    /// and from now on the system does what is asked of it in time. What the program promises in
+    /// the absence of faults can be asked for after this. Hosts that do not run stay so.
     pub fn heal(&self) {
         self.engine.set_faults(false);
         self.engine.note(|| "the faults end".to_owned());

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use procession::Builder;
 use procession::Scheduler;
+use procession::snapshot::Snapshot;
 use procession_sync::host::Mutex;
 
 use crate::chance::Chance;
 use crate::engine::{self, Engine, Setup};
 use crate::faults::Faults;
+use crate::net::PROGRAM;
 use crate::story::{Failure, Kind, Story};
 use crate::tape::Tape;
 use crate::{Sim, place};
@@ -46,16 +48,28 @@ impl Seen {
     }
 }
 
-/// Starts the program's future on a scheduler, and waits for it.
-pub(crate) type Program = dyn Fn(Sim, &Scheduler) + Send + Sync;
+/// A program that runs on a scheduler of its check.
+pub(crate) type ScheduledProgram = dyn Fn(Sim, &Scheduler) + Send + Sync;
+
+/// A program.
+#[derive(Clone)]
+pub(crate) enum Program {
+    /// Starts its future on a scheduler, and waits for it.
+    OnScheduler(Arc<ScheduledProgram>),
+    /// Builds its schedulers itself, if it needs any.
+    Alone(Arc<dyn Fn(Sim) + Send + Sync>),
+}
 /// Changes the builder of the program's scheduler.
 pub(crate) type Configure = dyn Fn(Builder) -> Builder + Send + Sync;
-/// What the first virtual thread does.
-pub(crate) type Body = dyn Fn(&Sim, Setup) + Send + Sync;
+
+/// Looks at the program's scheduler at the end of a run.
+pub(crate) type Inspect = dyn Fn(&Sim, &Snapshot) + Send + Sync;
 
 /// What all runs of a check have in common.
 pub(crate) struct Rules {
-    pub(crate) body: Arc<Body>,
+    pub(crate) inspect: Arc<Inspect>,
+    pub(crate) program: Program,
+    pub(crate) configure: Arc<Configure>,
     /// The least and the greatest number of workers.
     pub(crate) workers: (usize, usize),
     pub(crate) faults: Faults,
@@ -96,15 +110,24 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     listen_to_panics();
     #[cfg(procession_sim)]
     let _alone = rules.at_atomics.then(|| ALONE.lock());
-    #[cfg(not(procession_sim))]
-    let setup = Setup::draw(&mut chance, rules.workers, rules.faults);
+    let mut setup = Setup::draw(&mut chance, rules.workers, rules.faults);
     #[cfg(procession_sim)]
-    let setup = Setup::draw(&mut chance, rules.workers, rules.faults).at_atomics(rules.at_atomics);
+    {
+        setup = setup.at_atomics(rules.at_atomics);
+    }
     let engine = Engine::new(chance, setup, rules.panics_fail, story);
-    let body = Arc::clone(&rules.body);
-    let sim = Sim { engine: Arc::clone(&engine), seen: Arc::clone(&rules.seen) };
-    let main = move || body(&sim, setup);
+    let (program, inspect) = (rules.program.clone(), Arc::clone(&rules.inspect));
+    let sim = Sim {
+        engine: Arc::clone(&engine),
+        seen: Arc::clone(&rules.seen),
+        configure: Arc::clone(&rules.configure),
+    };
+    let main = move || match program {
+        Program::OnScheduler(program) => drive(&sim, &*program, &*inspect),
+        Program::Alone(program) => drive_alone(&sim, &*program),
+    };
     let left = engine.run(Box::new(main), rules.timeout);
+    setup.faults = engine.classes();
     let (failure, chance, story) = engine.outcome();
     let stuck = left.as_ref().err().map(|thread| Failure {
         kind: Kind::Stuck,
@@ -126,23 +149,26 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     }
 }
 
-/// Runs a program on a scheduler, on the first virtual thread.
-pub(crate) fn drive(sim: &Sim, setup: Setup, program: &Program, configure: &Configure) {
+/// The main function of the first virtual thread, for a program that builds its schedulers itself.
+fn drive_alone(sim: &Sim, program: &(dyn Fn(Sim) + Send + Sync)) {
     let engine = &sim.engine;
-    let builder = Scheduler::builder()
-        .worker_threads(setup.workers)
-        .max_threads(setup.threads)
-        .max_processes(LIMIT)
-        .max_timers(LIMIT)
-        .name("sim");
-    match catch_unwind(AssertUnwindSafe(|| configure(builder).build())) {
+    engine.set_faults(true);
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| program(sim.clone()))) {
+        engine.fail_by_panic(message(&*panic));
+    }
+    engine.finish();
+    engine.drop_locals(PROGRAM);
+}
+
+/// The main function of the first virtual thread.
+fn drive(sim: &Sim, program: &ScheduledProgram, inspect: &Inspect) {
+    let engine = &sim.engine;
+    match catch_unwind(AssertUnwindSafe(|| build(sim, "sim"))) {
         Ok(Ok(scheduler)) => {
-            let ran = catch_unwind(AssertUnwindSafe(|| program(sim.clone(), &scheduler)));
-            if let Err(panic) = ran {
-                engine.fail_by_panic(message(&*panic));
-            }
+            catch(engine, || program(sim.clone(), &scheduler));
             engine.finish();
-            end(engine, &scheduler);
+            let snapshot = end(engine, &scheduler);
+            catch(engine, || inspect(sim, &snapshot));
         }
         Ok(Err(error)) => {
             let text = format!("the scheduler cannot be built: {error}");
@@ -150,11 +176,29 @@ pub(crate) fn drive(sim: &Sim, setup: Setup, program: &Program, configure: &Conf
         }
         Err(panic) => engine.fail_by_panic(message(&*panic)),
     }
-    engine.drop_local();
+    engine.drop_locals(PROGRAM);
 }
 
-/// Shuts the scheduler down, and checks the laws of the end.
-fn end(engine: &Engine, scheduler: &Scheduler) {
+/// Builds a scheduler for the program of a host.
+pub(crate) fn build(sim: &Sim, name: &str) -> Result<Scheduler, procession::scheduler::BuildError> {
+    let setup = sim.engine.setup();
+    let builder = Scheduler::builder()
+        .worker_threads(setup.workers)
+        .max_threads(setup.threads)
+        .max_processes(LIMIT)
+        .max_timers(LIMIT)
+        .name(name);
+    (sim.configure)(builder).build()
+}
+
+/// Runs a part of a program. A panic is a failure of the run.
+pub(crate) fn catch<R>(engine: &Engine, part: impl FnOnce() -> R) -> Option<R> {
+    let ran = catch_unwind(AssertUnwindSafe(part));
+    ran.map_err(|panic| engine.fail_by_panic(message(&*panic))).ok()
+}
+
+/// Shuts the scheduler down, and checks the laws of the end. Returns its last state.
+pub(crate) fn end(engine: &Engine, scheduler: &Scheduler) -> Snapshot {
     let unfinished = scheduler.block_on(scheduler.shutdown(SHUTDOWN));
     let snapshot = scheduler.snapshot();
     let queued: usize =
@@ -167,12 +211,21 @@ fn end(engine: &Engine, scheduler: &Scheduler) {
         Some("a queue is not empty at the end".to_owned())
     } else if snapshot.slots_lost > 0 {
         Some("a slot is lost".to_owned())
+    } else if snapshot.timers.armed
+        != snapshot.timers.fired + snapshot.timers.cancelled + snapshot.timers.pending
+    {
+        Some(format!("timers are lost: {:?}", snapshot.timers))
+    } else if snapshot.messages_sent < snapshot.messages_received + snapshot.messages_discarded {
+        let (received, discarded) = (snapshot.messages_received, snapshot.messages_discarded);
+        let sent = snapshot.messages_sent;
+        Some(format!("{sent} messages were sent, {received} received and {discarded} discarded"))
     } else {
         None
     };
     if let Some(law) = broken {
         engine.fail_by_program(Kind::Law, law);
     }
+    snapshot
 }
 
 /// Waits for the program's future, unless the run fails before.

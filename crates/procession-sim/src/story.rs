@@ -54,7 +54,8 @@ pub(crate) struct Story {
     pub(crate) place: Option<String>,
     /// The thread that has the turn, by index.
     pub(crate) running: Option<usize>,
-    /// The processes that waited when the program was deadlocked.
+    /// The processes that waited when the program was deadlocked, or the threads when a law was
+    /// broken.
     pub(crate) waiting: Vec<String>,
 }
 

@@ -23,8 +23,8 @@
 //! [`host`].
 //!
 //! This crate contains almost no logic. Most of it is aliases. [`cell::UnsafeCell`] gives std's
-//! cell the interface of loom's, [`Mutex`] and [`Condvar`] know no poison, [`lock_with_backoff`] is
-//! a plain lock under loom, and `explore` runs a model.
+//! cell the interface of loom's, [`Mutex`], [`RwLock`] and [`Condvar`] know no poison,
+//! [`lock_with_backoff`] is a plain lock under loom, and `explore` runs a model.
 #![forbid(unsafe_code)]
 
 #[cfg(all(procession_loom, not(feature = "__loom")))]
@@ -133,14 +133,17 @@ pub use mutex::{Condvar, Mutex};
 #[cfg(procession_sim)]
 pub use simulated::mutex::{Condvar, Mutex, MutexGuard};
 
+mod rw_lock;
+pub use rw_lock::RwLock;
+
 #[cfg(procession_loom)]
-pub use loom::sync::{Arc, MutexGuard};
-/// Shared ownership.
-#[cfg(not(procession_loom))]
-pub use std::sync::Arc;
+pub use loom::sync::{Arc, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 /// The guard of a locked [`Mutex`].
 #[cfg(not(any(procession_loom, procession_sim)))]
 pub use std::sync::MutexGuard;
+/// Shared ownership, and the guards of a locked [`RwLock`].
+#[cfg(not(procession_loom))]
+pub use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 /// Runs a model in every interleaving with at most `LOOM_MAX_PREEMPTIONS` preemptions. The default
 /// is two.

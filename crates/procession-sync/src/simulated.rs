@@ -175,6 +175,19 @@ fn point() {
     }
 }
 
+/// Waits for a lock of std that the machine does not know: lets others run until it is free. What
+/// its last holder has stored is visible then, and so is everything else.
+#[track_caller]
+pub(crate) fn wait_until(mut is_free: impl FnMut() -> bool) {
+    if !has_points() || !heavy_fence() {
+        return;
+    }
+    while !is_free() {
+        machine(|machine| machine.pause());
+    }
+    machine(|machine| machine.heavy_fence());
+}
+
 /// The hint of a spinning thread.
 pub fn spin_loop() {
     if !has_points() || machine(|machine| machine.pause()).is_none() {

@@ -146,6 +146,7 @@ pub(crate) mod entry {
         ///
         /// # Cancellation
         /// A coroutine that is cancelled or terminated while it waits unwinds from here.
+        #[track_caller]
         fn wait(self) -> Self::Output {
             crate::coroutine::wait(self)
         }
@@ -183,6 +184,25 @@ pub mod compat {
     pub use crate::bridge::{Compat, CompatError, compat};
 }
 
+pub mod look {
+    //! Looks at the processes of a running scheduler: which use the processor, which wait, where
+    //! and for what.
+    //!
+    //! [`Scheduler::look`](crate::Scheduler::look) answers a [`Query`] with a [`View`]. It visits
+    //! every process once and returns only the rows and groups that were asked for, so it is fit
+    //! for schedulers with millions of processes. Nothing needs to be enabled, and workers are not
+    //! stopped.
+
+    pub use crate::observe::look::detail::ProcessDetail;
+    pub use crate::observe::look::query::{GroupKey, ParseKeyError, Query, SortKey};
+    pub use crate::observe::look::tree::{SupervisedRow, SupervisorRow};
+    pub use crate::observe::look::view::{
+        MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View,
+    };
+    pub use crate::process::wait_reason::{WaitReason, Waiting};
+    pub use crate::relations::pid_list::PidList;
+}
+
 pub mod relay {
     //! Messages that leave their scheduler, and messages that no process receives.
     //!
@@ -208,6 +228,7 @@ pub mod snapshot {
         WaitingProcess, WorkerSnapshot,
     };
     pub use crate::process::state::ProcessState;
+    pub use crate::process::stuck::StuckCoroutine;
     pub use crate::process::wait_reason::Waiting;
     pub use crate::watchdog::state::{Stall, StallKind, StallSnapshot};
 }
@@ -219,7 +240,7 @@ pub mod snapshot {
 /// assert_eq!(procession::run(async { 1 + 1 }), 2);
 /// ```
 pub fn run<F: Future>(future: F) -> F::Output {
-    Scheduler::global().block_on(future)
+    Scheduler::default_here().block_on(future)
 }
 
 /// Starts a process that runs `future`, on the scheduler of the calling process or thread, or else

@@ -68,7 +68,8 @@
 //! | it is cancelled | [`recv`](Context::recv) returns `None` once the mailbox is empty, and [`cancelled`](crate::cancelled()) resolves. If it waits for anything else, now or later, its stack is unwound, on its worker: [`Exit::Shutdown`](crate::Exit::Shutdown). Inside [`shield`] it is not unwound |
 //! | it is cancelled, and was spawned with [`OnCancel::Drop`](crate::OnCancel::Drop) | as if terminated, with [`Exit::Shutdown`](crate::Exit::Shutdown) |
 //! | it is terminated, also by the deadline of a shutdown or because its scheduler was dropped | its stack is unwound, on its worker, whatever it waits for except [`blocking`]: [`Exit::Killed`](crate::Exit::Killed) |
-//! | it is cancelled or terminated below a frame that cannot be unwound, such as one of C | the program aborts: keep such frames in [`no_suspend`] |
+//! | it is cancelled or terminated while it waits in [`try_wait`](try_wait()) or [`wait_fd`](wait_fd()), below a frame that cannot be unwound, such as one of C | the wait returns, and so does each later one, up to a hundred times. Then its stack is leaked: [`Exit::Killed`](crate::Exit::Killed) |
+//! | it is cancelled or terminated while it waits for anything else below such a frame | the program aborts: keep such frames in [`no_suspend`] |
 //! | the thread ends on which it began, one that [drives](crate::Builder::callers_drive) its scheduler | its stack is unwound on that thread, as if terminated: [`Exit::ThreadEnded`](crate::Exit::ThreadEnded) |
 //! | it catches the unwinding and waits again | it is unwound again, up to a hundred times. Then its stack is leaked, and its worker's thread never ends: [`Exit::Killed`](crate::Exit::Killed) |
 //! | it is terminated in a program that aborts on panics | its stack is leaked in the same way |
@@ -99,6 +100,8 @@ pub(crate) mod blocking;
 pub(crate) mod body;
 pub(crate) mod context;
 mod count;
+#[expect(unsafe_code, reason = "the signal mask has no safe interface")]
+mod foreign;
 #[expect(unsafe_code, reason = "the frame lies on the stack of the coroutine")]
 pub(crate) mod frame;
 pub(crate) mod helpers;
@@ -106,12 +109,18 @@ pub(crate) mod local;
 mod migratable;
 pub(crate) mod supply;
 pub(crate) mod suspend;
+mod try_wait;
+mod wait_fd;
 
 pub use crate::api::entry::{Wait, spawn_coroutine};
 pub use blocking::blocking;
 pub use context::Context;
+#[doc(hidden)]
+pub use foreign::may_suspend_foreign;
 pub use local::Local;
 pub use suspend::{NoCoroutine, Token, suspend, token};
+pub use try_wait::{Interrupted, try_wait};
+pub use wait_fd::{FdWait, Interest, wait_fd};
 
 use std::any::Any;
 use std::future::Future;
@@ -141,6 +150,7 @@ use crate::sys::yield_thread;
 /// A cancelled coroutine unwinds from here if the future is not complete. A terminated coroutine
 /// unwinds from here, too. Unwinding drops the future.
 #[inline]
+#[track_caller]
 pub fn wait<F: Future>(future: F) -> F::Output {
     // Pinned first: the future is then made in the place where it is polled, and not copied
     // (`co_channel_1`: 77 ns instead of 96). Where the thread blocks, it is dropped after the
@@ -170,6 +180,7 @@ pub fn may_suspend() -> bool {
 }
 
 /// Waits for `duration`. Blocks, panics and unwinds as [`wait`] does.
+#[track_caller]
 pub fn sleep(duration: Duration) {
     wait(crate::sleep(duration));
 }

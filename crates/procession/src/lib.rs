@@ -72,7 +72,9 @@
 //! | `http2` | HTTP/2 for the server, and for the client if it is there. Implies `serve` |
 //! | `tls` | TLS by rustls for the server, and for the client if it is there. The program chooses the cryptography of rustls. Implies `serve` |
 //! | `client` | `http::Connector` for the client of hyper-util. Implies `hyper` |
+//! | `observe` | `door` and `Builder::observe`: an HTTP server at a Unix socket, through which the command `procession top`, a browser or a scraper of metrics looks into the program |
 //! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal` |
+//! | `stream` | `stream`: the traits `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime |
 //! | `tokio` | crates that need tokio run unchanged in processes: `Builder::tokio`, and `compat` for single futures. The default scheduler is connected to tokio. Implies `tokio-io` |
 //! | `tracing` | a span for each process, and an event for each failure, each stall and what supervisors do |
@@ -99,6 +101,8 @@ compile_error!("procession supports Linux only; x86-64 is what its tests run on"
 mod bridge;
 #[expect(unsafe_code, reason = "coroutines run on stacks of their own")]
 pub mod coroutine;
+#[cfg(feature = "observe")]
+pub mod door;
 #[cfg(feature = "hyper")]
 pub mod http;
 mod io;
@@ -108,12 +112,15 @@ pub mod net;
 mod observe;
 pub mod pool;
 pub mod process;
+pub mod recorder;
 pub mod relations;
 pub mod report;
 pub mod scheduler;
 #[cfg(feature = "signal")]
 pub mod signal;
 mod spawn;
+#[cfg(feature = "stream")]
+pub mod stream;
 pub mod supervisor;
 pub mod sync;
 mod sys;
@@ -140,8 +147,10 @@ pub use api::*;
 #[doc(hidden)]
 pub mod sim {
     pub use crate::sys::os::{
-        EnteredSystem, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource, enter,
+        CallFault, DatagramAddress, Demand, EnteredSystem, Network, Os, RunState, SharedLocal,
+        Subject, ThreadBody, WaitSource, enter,
     };
+    pub use crate::util::cost::{Access, Meter, Operation, SharedLine};
 
     /// Binds the calling thread to the processor that it runs on. Threads that it starts from now
     /// on are bound to the same one.
@@ -157,6 +166,12 @@ pub mod sim {
         crate::scheduler::reach::find(pid)
             .map(|slot| crate::process::wake::terminate(&slot))
             .is_some()
+    }
+
+    /// Ends all processes of a scheduler between two steps, for good. From now on, each process
+    /// that is spawned there ends, too.
+    pub fn terminate_all(scheduler: &crate::Scheduler) {
+        scheduler.shared().terminate_all(None);
     }
 
     /// Names a process. Its scheduler is left out: the number of a scheduler differs between two

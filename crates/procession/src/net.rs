@@ -50,6 +50,7 @@ mod options;
 mod parts;
 mod resolve;
 mod several;
+mod simulated;
 mod stream;
 mod tcp;
 mod traits;

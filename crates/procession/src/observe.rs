@@ -1,5 +1,8 @@
-//! Observation of a running scheduler: snapshots and tracing.
+//! Observation of a running scheduler: looks, snapshots and tracing.
 
+#[cfg(feature = "observe")]
+pub(crate) mod census;
+pub(crate) mod look;
 pub(crate) mod snapshot;
 #[cfg(feature = "sim")]
 mod subject;

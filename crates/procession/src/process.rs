@@ -20,8 +20,10 @@ pub(crate) mod refcount;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod slot;
 pub(crate) mod state;
+pub(crate) mod stuck;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod table;
+pub(crate) mod target;
 #[expect(unsafe_code, reason = "a slot has no type parameter")]
 pub(crate) mod typed;
 pub(crate) mod unwind;

@@ -43,6 +43,11 @@
 //! for at most 100 ms. If standard error takes nothing for so long, they do not wait again until it
 //! does.
 //!
+//! # What is kept
+//!
+//! A scheduler keeps the last 64 reports of failed processes, whether or not a hook receives them:
+//! [`Scheduler::crashes`] returns them as [`CrashReport`]s. Each has at most 8 KiB.
+//!
 //! # Where a panic happened
 //!
 //! Only a panic hook learns that. By default, std's hook prints the place as usual, without the
@@ -57,17 +62,22 @@
 //! [`Exit::Killed`]: crate::Exit::Killed
 //! [`JoinHandle::join`]: crate::JoinHandle::join
 //! [`Scheduler::block_on`]: crate::Scheduler::block_on
+//! [`Scheduler::crashes`]: crate::Scheduler::crashes
 //! [`Scheduler::shutdown`]: crate::Scheduler::shutdown
 //! [`WhenFull::Kill`]: crate::mailbox::WhenFull::Kill
 
+pub(crate) mod crash_report;
 pub(crate) mod exit_report;
 pub(crate) mod failure;
 pub(crate) mod hooks;
 pub(crate) mod panics;
+pub(crate) mod supervision;
 pub(crate) mod supervisor_report;
 pub(crate) mod text;
 pub(crate) mod writer;
 
+pub use self::crash_report::{CrashReport, SupervisorAnswer};
 pub use self::exit_report::ExitReport;
 pub use self::panics::install_panic_hook;
+pub use self::supervision::ChildExit;
 pub use self::supervisor_report::{ChildFailure, SupervisorEvent, SupervisorReport};

@@ -21,10 +21,12 @@ pub(crate) mod idle;
 pub(crate) mod lane;
 pub(crate) mod lifo_slot;
 pub(crate) mod local;
+mod meter;
 pub(crate) mod origin;
 pub(crate) mod owner;
 pub(crate) mod pace;
 mod park;
+pub(crate) mod placed;
 pub(crate) mod reach;
 pub(crate) mod root;
 #[expect(unsafe_code, reason = "a worker runs bodies, which the state protocol hands to it")]

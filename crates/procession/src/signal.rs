@@ -3,7 +3,8 @@
 //! [`signal`] listens to a signal, [`ctrl_c`] and [`terminate`] wait for one, and
 //! [`Scheduler::run_until_signal`](crate::Scheduler::run_until_signal) is the `main` of a service.
 //! All of them work in processes, in coroutines and, with [`Wait`](crate::coroutine::Wait), on
-//! plain threads.
+//! plain threads. [`Scheduler::dump_on_signal`](crate::Scheduler::dump_on_signal) writes the flight
+//! recorder to a file at each signal.
 //!
 //! ```
 //! use procession::signal::{SignalKind, signal};
@@ -34,6 +35,7 @@
 //! - After a `fork` without an `exec`, the child has no such thread. Its signals are heard by the
 //!   parent, so the child must reset them.
 
+mod dump;
 mod inbox;
 mod listener;
 #[expect(unsafe_code, reason = "a handler may run at any moment")]

@@ -1,5 +1,12 @@
-//! Synchronisation between processes: locks, semaphores, conditions, barriers and
-//! [channels](channel).
+//! Synchronisation between processes: locks, semaphores, conditions, barriers and channels.
+//!
+//! | channel | each message goes to |
+//! |---|---|
+//! | [`channel`] | one of several receivers |
+//! | [`oneshot`] | one receiver, once |
+//! | [`broadcast`] | all receivers |
+//! | [`watch`] | all receivers, which see the last one only |
+//! | [`Notify`] | one waiter or all, without a value |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -28,200 +35,41 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use crate::process::unwind::drop_guarded;
-use crate::process::wait_reason::Waiting;
-use crate::scheduler::current;
-use crate::sync::wait_list::{Another, Place, ServedWaiters, wake};
+use crate::sync::wait_list::{ServedWaiters, wake};
 use crate::time;
 
 pub(crate) mod batch_semaphore;
 pub(crate) mod bell;
+pub mod broadcast;
 pub(crate) mod cancellation;
 pub mod channel;
 pub(crate) mod listener;
+#[expect(unsafe_code, reason = "the guard that holds the permit has the value")]
+mod mutex;
+mod notify;
+pub mod oneshot;
 #[expect(unsafe_code, reason = "the guard that holds the permits has the value")]
-mod locks;
+mod rw_lock;
 pub(crate) mod select;
+mod semaphore;
 pub(crate) mod token_tree;
 pub(crate) mod wait_list;
+pub mod watch;
 
-use self::batch_semaphore::{BatchSemaphore, Entry, PERMITS_MAX};
 use self::bell::{Bell, Ringing};
 pub use self::cancellation::{CancellationToken, DropGuard};
 use self::listener::BellListener;
-pub use self::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-/// The future of an acquisition. Returns `false` if the semaphore is closed.
-#[derive(Debug)]
-struct Acquire<'a> {
-    semaphore: &'a BatchSemaphore,
-    wanted: usize,
-    place: Option<Place>,
-}
-
-impl<'a> Acquire<'a> {
-    fn new(semaphore: &'a BatchSemaphore, wanted: usize) -> Self {
-        Self { semaphore, wanted, place: None }
-    }
-}
-
-impl Future for Acquire<'_> {
-    type Output = bool;
-
-    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<bool> {
-        if !crate::scheduler::budget::charge(task) {
-            return Poll::Pending;
-        }
-        let semaphore = self.semaphore;
-        let mut another = Another::of(task.waker());
-        if self.place.is_some() {
-            if let Some(granted) = semaphore.look(&mut self.place, &mut another) {
-                return Poll::Ready(granted);
-            }
-        } else {
-            match semaphore.acquire_or_wait(self.wanted, &mut another) {
-                Entry::Granted => return Poll::Ready(true),
-                Entry::Closed => return Poll::Ready(false),
-                Entry::Waits(place) => self.place = Some(place),
-            }
-        }
-        current::note_waiting(Waiting::LOCK);
-        Poll::Pending
-    }
-}
-
-impl Drop for Acquire<'_> {
-    fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            let (own, woken) = self.semaphore.cancel(place);
-            drop_guarded(own);
-            woken.wake();
-        }
-    }
-}
-
-/// A counting semaphore: a number of permits that callers take and give back.
-///
-/// Waiters get their permits in the order in which they came. A waiter that wants many permits
-/// makes the waiters behind it wait, even if there are enough permits for those.
-///
-/// ```
-/// use procession::sync::Semaphore;
-///
-/// procession::run(async {
-///     let connections = Semaphore::new(2);
-///     let both = connections.acquire(2).await.expect("the semaphore is not closed");
-///     assert!(connections.try_acquire(1).is_none());
-///     drop(both);
-///     assert_eq!(connections.available_permits(), 2);
-///     assert!(connections.try_acquire(1).is_some());
-/// });
-/// ```
-pub struct Semaphore(BatchSemaphore);
-
-impl Semaphore {
-    /// Creates a semaphore with the given number of permits, at most `usize::MAX / 8`. A larger
-    /// number counts as that.
-    pub fn new(permits: usize) -> Self {
-        Self(BatchSemaphore::new(permits.min(PERMITS_MAX)))
-    }
-
-    /// Waits until `permits` permits are free, and takes them. Returns `None` if the semaphore is
-    /// or becomes closed.
-    ///
-    /// Permits are granted in the order of the calls, so a later caller waits even if it wants
-    /// fewer permits. A call for more permits than there will ever be waits forever.
-    ///
-    /// # Cancellation
-    /// If the future is dropped before it completes, it has taken no permits.
-    pub async fn acquire(&self, permits: usize) -> Option<Permits<'_>> {
-        Acquire::new(&self.0, permits).await.then(|| Permits { semaphore: self, permits })
-    }
-
-    /// Takes permits without waiting. Returns `None` if too few are free, if others wait for
-    /// permits, or if the semaphore is closed.
-    pub fn try_acquire(&self, permits: usize) -> Option<Permits<'_>> {
-        crate::scheduler::budget::spend();
-        self.0.try_acquire(permits).then(|| Permits { semaphore: self, permits })
-    }
-
-    /// Like [`acquire`](Self::acquire), but waits for at most `timeout`.
-    ///
-    /// # Errors
-    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
-    pub async fn acquire_timeout(
-        &self,
-        permits: usize,
-        timeout: Duration,
-    ) -> Result<Option<Permits<'_>>, crate::time::Elapsed> {
-        time::timeout(timeout, self.acquire(permits)).await
-    }
-
-    /// Adds permits. At most `usize::MAX / 8` permits are free at a time; the rest is dropped.
-    pub fn add_permits(&self, permits: usize) {
-        self.0.release(permits).wake();
-    }
-
-    /// Returns the number of free permits.
-    pub fn available_permits(&self) -> usize {
-        self.0.free()
-    }
-
-    /// Closes the semaphore. From now on no permits are granted, neither to waiters nor to later
-    /// callers. Permits that are already taken stay valid.
-    pub fn close(&self) {
-        self.0.close().wake();
-    }
-
-    /// Returns `true` if the semaphore is closed.
-    pub fn is_closed(&self) -> bool {
-        self.0.is_closed()
-    }
-}
-
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore").field("available", &self.available_permits()).finish()
-    }
-}
-
-/// Permits of a [`Semaphore`]. Dropping this value gives them back.
-#[must_use = "dropped permits are given back"]
-pub struct Permits<'a> {
-    semaphore: &'a Semaphore,
-    permits: usize,
-}
-
-impl Permits<'_> {
-    /// Returns the number of permits.
-    pub fn count(&self) -> usize {
-        self.permits
-    }
-
-    /// Removes the permits from the semaphore for good.
-    pub fn forget(mut self) {
-        self.permits = 0;
-    }
-}
-
-impl Drop for Permits<'_> {
-    fn drop(&mut self) {
-        if self.permits > 0 {
-            self.semaphore.0.release(self.permits).wake();
-        }
-    }
-}
-
-impl fmt::Debug for Permits<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Permits").field(&self.permits).finish()
-    }
-}
+pub use self::mutex::{Mutex, MutexGuard, OwnedMutexGuard};
+pub use self::notify::{Notified, Notify, OwnedNotified};
+pub use self::rw_lock::{
+    OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+pub use self::semaphore::{OwnedPermits, Permits, Semaphore};
 
 /// A condition variable: waits until a value in a [`Mutex`] changes.
 ///
@@ -260,13 +108,19 @@ impl Condvar {
     /// # Cancellation
     /// If the future is dropped before it completes, the mutex stays unlocked. A notification that
     /// it has received goes to the next waiter that was waiting when the notification was given.
-    pub async fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        let mutex = guard.mutex();
-        let mut listener = BellListener::new(&self.0);
-        Self::wait_unlocked(&mut listener, guard).await;
-        let guard = mutex.lock().await;
-        listener.done();
-        guard
+    #[track_caller]
+    pub fn wait<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+    ) -> impl Future<Output = MutexGuard<'a, T>> {
+        crate::scheduler::placed::placed(async move {
+            let mutex = guard.mutex();
+            let mut listener = BellListener::new(&self.0);
+            Self::wait_unlocked(&mut listener, guard).await;
+            let guard = mutex.lock().await;
+            listener.done();
+            guard
+        })
     }
 
     async fn wait_unlocked<T: ?Sized>(listener: &mut BellListener<'_>, guard: MutexGuard<'_, T>) {
@@ -289,33 +143,39 @@ impl Condvar {
     /// # Cancellation
     /// If the future is dropped before it completes, the mutex stays unlocked; see
     /// [`wait`](Self::wait).
-    pub async fn wait_while<'a, T: ?Sized>(
+    #[track_caller]
+    pub fn wait_while<'a, T: ?Sized>(
         &self,
         mut guard: MutexGuard<'a, T>,
         mut unwanted: impl FnMut(&mut T) -> bool,
-    ) -> MutexGuard<'a, T> {
-        while unwanted(&mut guard) {
-            guard = self.wait(guard).await;
-        }
-        guard
+    ) -> impl Future<Output = MutexGuard<'a, T>> {
+        crate::scheduler::placed::placed(async move {
+            while unwanted(&mut guard) {
+                guard = self.wait(guard).await;
+            }
+            guard
+        })
     }
 
     /// Like [`wait`](Self::wait), but waits for at most `timeout`. Returns the guard, and `true` if
     /// a notification came in time. Locking the mutex again is not part of the timeout.
-    pub async fn wait_timeout<'a, T: ?Sized>(
+    #[track_caller]
+    pub fn wait_timeout<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
         timeout: Duration,
-    ) -> (MutexGuard<'a, T>, bool) {
-        let mutex = guard.mutex();
-        let mut listener = BellListener::new(&self.0);
-        // Ignored: a notification may come between the end of the timeout and `leave`, and it
-        // counts.
-        let _ = time::timeout(timeout, Self::wait_unlocked(&mut listener, guard)).await;
-        let notified = listener.leave();
-        let guard = mutex.lock().await;
-        listener.done();
-        (guard, notified)
+    ) -> impl Future<Output = (MutexGuard<'a, T>, bool)> {
+        crate::scheduler::placed::placed(async move {
+            let mutex = guard.mutex();
+            let mut listener = BellListener::new(&self.0);
+            // Ignored: a notification may come between the end of the timeout and `leave`, and it
+            // counts.
+            let _ = time::timeout(timeout, Self::wait_unlocked(&mut listener, guard)).await;
+            let notified = listener.leave();
+            let guard = mutex.lock().await;
+            listener.done();
+            (guard, notified)
+        })
     }
 
     /// Wakes the waiter that has waited longest, if there is one.
@@ -375,18 +235,21 @@ impl<T> OnceCell<T> {
     /// # Cancellation
     /// If the caller that creates the value is dropped or panics, the next waiting caller creates
     /// it with its own future.
-    pub async fn get_or_init(&self, make: impl Future<Output = T>) -> &T {
-        if let Some(value) = self.value.get() {
-            return value;
-        }
-        let turn = self.turn.acquire(1).await;
-        if let Some(value) = self.value.get() {
-            return value;
-        }
-        let value = make.await;
-        let value = self.value.get_or_init(|| value);
-        drop(turn);
-        value
+    #[track_caller]
+    pub fn get_or_init(&self, make: impl Future<Output = T>) -> impl Future<Output = &T> {
+        crate::scheduler::placed::placed(async move {
+            if let Some(value) = self.value.get() {
+                return value;
+            }
+            let turn = self.turn.acquire(1).await;
+            if let Some(value) = self.value.get() {
+                return value;
+            }
+            let value = make.await;
+            let value = self.value.get_or_init(|| value);
+            drop(turn);
+            value
+        })
     }
 }
 
@@ -443,17 +306,20 @@ impl WaitGroup {
 
     /// Waits until no job is left. Returns at once if there is none. A job that begins after the
     /// last one was done does not prolong the wait.
-    pub async fn wait(&self) {
-        let mut listener = BellListener::new(&*self.0);
-        poll_fn(|task| {
-            if !crate::scheduler::budget::charge(task) {
-                return Poll::Pending;
-            }
-            let is_over = !listener.listens()
-                && (self.jobs() == 0 || !listener.listen(task, |&mut jobs| jobs > 0));
-            if is_over { Poll::Ready(()) } else { listener.poll(task) }
+    #[track_caller]
+    pub fn wait(&self) -> impl Future<Output = ()> {
+        crate::scheduler::placed::placed(async move {
+            let mut listener = BellListener::new(&*self.0);
+            poll_fn(|task| {
+                if !crate::scheduler::budget::charge(task) {
+                    return Poll::Pending;
+                }
+                let is_over = !listener.listens()
+                    && (self.jobs() == 0 || !listener.listen(task, |&mut jobs| jobs > 0));
+                if is_over { Poll::Ready(()) } else { listener.poll(task) }
+            })
+            .await;
         })
-        .await;
     }
 }
 
@@ -524,18 +390,22 @@ impl Barrier {
     ///
     /// # Cancellation
     /// If the future is dropped before all callers have arrived, its arrival no longer counts.
-    pub async fn wait(&self) -> bool {
-        let mut visitor = Visitor { size: self.size, listener: BellListener::new(&self.arrived) };
-        poll_fn(|task| {
-            if !crate::scheduler::budget::charge(task) {
-                return Poll::Pending;
-            }
-            if !visitor.listener.listens() && visitor.arrive(task) {
-                return Poll::Ready(true);
-            }
-            visitor.listener.poll(task).map(|()| false)
+    #[track_caller]
+    pub fn wait(&self) -> impl Future<Output = bool> {
+        crate::scheduler::placed::placed(async move {
+            let mut visitor =
+                Visitor { size: self.size, listener: BellListener::new(&self.arrived) };
+            poll_fn(|task| {
+                if !crate::scheduler::budget::charge(task) {
+                    return Poll::Pending;
+                }
+                if !visitor.listener.listens() && visitor.arrive(task) {
+                    return Poll::Ready(true);
+                }
+                visitor.listener.poll(task).map(|()| false)
+            })
+            .await
         })
-        .await
     }
 }
 

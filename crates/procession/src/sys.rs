@@ -6,7 +6,14 @@
 //! the system below the scheduler is an [`Os`] of the program, and the scheduler does what it does
 //! on the real one. In all modes, every random choice is drawn from the seed.
 
+#[expect(unsafe_code, reason = "an instruction that no safe interface offers")]
+mod cycles;
 pub(crate) mod epoll;
+#[cfg_attr(
+    not(feature = "sim"),
+    expect(unreachable_pub, reason = "only a simulated system has one")
+)]
+pub(crate) mod network;
 #[cfg_attr(
     not(feature = "sim"),
     expect(dead_code, unreachable_pub, reason = "only a simulated system uses all of it")
@@ -29,9 +36,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 #[cfg(feature = "hyper")]
 use std::sync::OnceLock;
-use std::time::Duration;
 #[cfg(feature = "hyper")]
 use std::time::Instant as RealInstant;
+use std::time::{Duration, SystemTime};
 
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -168,6 +175,25 @@ impl World {
         monotonic()
     }
 
+    /// Returns the counter of the processor, if it is a clock: on the real clock, and where it runs
+    /// at one rate.
+    #[inline]
+    pub(crate) fn cycles(&self) -> Option<u64> {
+        (matches!(self.clock, WorldClock::Real) && cycles::is_invariant()).then(cycles::now)
+    }
+
+    /// Returns the time of the day, for the names of files.
+    pub(crate) fn wall_clock() -> SystemTime {
+        #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
+        SystemTime::now()
+    }
+
+    /// Lets the calling thread rest for this many nanoseconds, whatever happens meanwhile.
+    pub(crate) fn rest(&self, nanoseconds: u64) {
+        #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
+        std::thread::sleep(Duration::from_nanos(nanoseconds));
+    }
+
     /// Moves the test clock forward. It never moves back, and never reaches `NEVER`.
     pub(crate) fn advance_to(&self, now: u64) {
         if let WorldClock::Test(clock) = &self.clock {
@@ -194,6 +220,9 @@ impl World {
 
     /// Opens what descriptors are registered with, and what reports their events.
     pub(crate) fn open_kernel(&self) -> io::Result<Kernel> {
+        if os::here().is_some_and(|os| os.fault(os::CallFault::Descriptor, 2) != 0) {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         Kernel::open()
     }
 
@@ -326,6 +355,13 @@ pub(crate) fn yield_thread() {
     match os::here() {
         Some(os) => os.pause(),
         None => thread::yield_now(),
+    }
+}
+
+/// Another thread may run here, in a simulated system. The caller holds no lock.
+pub(crate) fn point() {
+    if let Some(os) = os::here() {
+        os.point();
     }
 }
 

@@ -8,9 +8,10 @@ pub(crate) mod timers;
 
 use std::error::Error;
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::{Future, IntoFuture, poll_fn};
 use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
+use std::panic::Location;
 use std::pin::Pin as StdPin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
@@ -26,6 +27,7 @@ use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::armed::{Armed, TimerPlace};
 use crate::time::timers::Timers;
+use crate::util::cost::{self, Access, Operation, SharedLine};
 use crate::util::exclusive::Exclusive;
 
 use self::last_try::LastTry;
@@ -123,6 +125,12 @@ impl<T> fmt::Display for TimerLimit<T> {
 impl<T> Error for TimerLimit<T> {}
 
 impl TimerPlace {
+    fn meter_timers(self) {
+        if let Self::Seat(seat) = self {
+            cost::touch(SharedLine::Timers(seat.0), Access::Lock);
+        }
+    }
+
     fn timers(self, shared: &Shared) -> &Timers<Action> {
         match self {
             Self::Seat(seat) => &shared.seat(seat).timers,
@@ -162,6 +170,8 @@ impl Armed {
 
     /// Removes the timer. Returns its action if the removal prevented the next firing.
     pub(crate) fn delete(self, shared: &Shared) -> Option<Action> {
+        cost::work(Operation::Disarm);
+        self.place.meter_timers();
         let action = self.timers(shared).delete(self.id);
         shared.clock.note_timer_room();
         action
@@ -169,6 +179,7 @@ impl Armed {
 
     /// Sets another deadline. Returns `true` if the timer was pending.
     fn reset(self, shared: &Shared, when: u64) -> bool {
+        self.place.meter_timers();
         let reset = self.timers(shared).reset(self.id, when);
         // This thread may be the last at the slot of a timer that was deleted meanwhile.
         shared.clock.note_timer_room();
@@ -200,6 +211,8 @@ pub(crate) fn arm(
             None => TimerPlace::Outside,
         }
     });
+    cost::work(Operation::Arm);
+    place.meter_timers();
     match place.timers(shared).add(when, period, action) {
         Ok(armed) => {
             place.note_earliest(shared, armed.earliest, when);
@@ -229,6 +242,7 @@ pub(crate) fn arm(
 /// assert_eq!(slept, Duration::from_secs(3600)); // On the test clock, at once.
 /// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
+#[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
     match current::here() {
         Some(here) => {
@@ -240,11 +254,13 @@ pub fn sleep(duration: Duration) -> Sleep {
 }
 
 /// Waits until `deadline`. Completes at the first poll if that moment has passed.
+#[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::new(deadline.0, Since::Zero)
 }
 
 /// Waits until a moment on the clock of `shared`.
+#[track_caller]
 pub(crate) fn sleep_on(shared: Arc<Shared>, deadline: u64) -> Sleep {
     let mut sleep = Sleep::new(deadline, Since::Zero);
     (sleep.whose, sleep.on) = (Some(Whose::Scheduler(shared)), true);
@@ -265,13 +281,15 @@ pub struct Sleep {
     is_late: bool,
     /// The constructor set the scheduler, which stays: its clock counts, whichever scheduler polls.
     on: bool,
+    /// The place of the call.
+    place: &'static Location<'static>,
     /// Present if `armed` is.
     whose: Option<Whose>,
     armed: Option<ArmedSleep>,
 }
 
-// At most one cache line of each sleeping process.
-const _: () = assert!(size_of::<Sleep>() <= 64);
+// Each sleeping process has one.
+const _: () = assert!(size_of::<Sleep>() <= 72);
 
 /// The origin of a sleep's deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -318,8 +336,10 @@ fn identity(waker: &Waker) -> (usize, usize) {
 }
 
 impl Sleep {
+    #[track_caller]
     fn new(deadline: u64, since: Since) -> Self {
-        Self { deadline, since, is_late: false, on: false, whose: None, armed: None }
+        let place = Location::caller();
+        Self { deadline, since, is_late: false, on: false, place, whose: None, armed: None }
     }
 
     /// Returns the deadline. If the time counts from the first poll, returns the deadline of a
@@ -408,7 +428,7 @@ impl Sleep {
                 sleep.disarm();
                 return Poll::Ready(());
             }
-            current::note_waiting(Waiting::TIMER);
+            current::note_waiting_at(Waiting::TIMER, sleep.place);
             if pending && armed.waker == waker {
                 return Poll::Pending;
             }
@@ -430,7 +450,7 @@ impl Sleep {
             sleep.forget();
             return Poll::Ready(());
         }
-        current::note_waiting(Waiting::TIMER);
+        current::note_waiting_at(Waiting::TIMER, sleep.place);
         let another = waker::for_timer(&shared, task.waker());
         let timer = arm(&shared, deadline, None, Action::Wake(another)).or_else(|action| {
             shared.clock.wait_for_timer(task.waker().clone());
@@ -527,6 +547,7 @@ pub(crate) fn poll_within<'a, R>(
 ///     assert_eq!(timeout(Duration::from_millis(1), never).await, Err(Elapsed));
 /// });
 /// ```
+#[track_caller]
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
     Timeout { sleep: sleep(duration), future: future.into_future() }
 }
@@ -580,6 +601,7 @@ pub enum MissedTickBehavior {
 /// });
 /// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
+#[track_caller]
 pub fn interval(period: Duration) -> Interval {
     let period = nanoseconds(period).max(1);
     Interval {
@@ -609,8 +631,15 @@ impl Interval {
     ///
     /// # Cancellation
     /// If the future is dropped before it is complete, no tick is lost.
-    pub async fn tick(&mut self) -> Instant {
-        self.sleep.as_mut().await;
+    #[track_caller]
+    pub fn tick(&mut self) -> impl Future<Output = Instant> {
+        crate::scheduler::placed::placed(async move { poll_fn(|task| self.poll_tick(task)).await })
+    }
+
+    pub(crate) fn poll_tick(&mut self, task: &mut TaskContext<'_>) -> Poll<Instant> {
+        if self.sleep.as_mut().poll(task).is_pending() {
+            return Poll::Pending;
+        }
         let due = self.sleep.deadline();
         let now = Instant::now();
         let next = match self.missed {
@@ -622,7 +651,7 @@ impl Interval {
             }
         };
         self.sleep.as_mut().reset(Instant(next));
-        due
+        Poll::Ready(due)
     }
 }
 

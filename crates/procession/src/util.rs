@@ -2,6 +2,12 @@
 
 #[expect(unsafe_code, reason = "the value is in a cell")]
 pub(crate) mod biased_lock;
+pub(crate) mod column;
+#[cfg_attr(
+    not(feature = "sim"),
+    expect(dead_code, unreachable_pub, reason = "only a simulated system uses all of it")
+)]
+pub(crate) mod cost;
 #[expect(unsafe_code, reason = "access to the value is exclusive or asks for Sync")]
 pub(crate) mod exclusive;
 pub(crate) mod membarrier;

@@ -35,6 +35,9 @@
 //!   workers merely have no time, the watchdog itself fires due timers and polls for descriptors.
 //!   While all threads block, this is all there is to do: it sleeps until the next deadline, or for
 //!   10 ms at most if there are descriptors.
+//! - `Sample`, at each look: give the processes that run the time since the look before
+//!   (`watchdog/samples.rs`), and stamp some of those that wait (`watchdog/wait_stamps.rs`). For
+//!   people only.
 //! - `WriteOff`, at each look: stop relying on workers that were woken and have not come
 //!   (`scheduler/idle.rs`). `Rescue` takes their permits, too, once they are late by `stall_after`.
 //! - `Nudge`, if a seat is spare and work waits at this look and at the one before: wake one
@@ -88,7 +91,9 @@
 //! the LIFO slots, and of `watchdog/park.rs`.
 
 pub(crate) mod park;
+pub(crate) mod samples;
 pub(crate) mod state;
+pub(crate) mod wait_stamps;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,12 +104,16 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::io::poller::Batch;
 use crate::process::slot::Ready;
 use crate::process::unwind::guarded;
+use crate::recorder::dump::DumpCause;
+use crate::recorder::record::Marks;
 use crate::scheduler::current::{Current, Entered};
+use crate::scheduler::idle::mutation;
 use crate::scheduler::seat::Seat;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sys::{RunState, ThreadFile, nanoseconds};
 use crate::watchdog::state::{Stall, StallKind, Watchdog};
+use crate::watchdog::wait_stamps::{VISITS, VISITS_QUIET};
 
 /// Nanoseconds between two looks while a worker runs: a quarter of the default `stall_after`, so
 /// that a stall is noticed at most a quarter late.
@@ -226,8 +235,15 @@ struct Watch {
     /// The number of polls for descriptors, and when it last changed.
     polls: (u64, u64),
     batch: Batch,
+    /// When the last samples were taken, or `NEVER` if that does not count.
+    sampled: u64,
+    /// The processes that run, while samples are taken.
+    running: Vec<(u32, u32)>,
+    /// The next slot to be stamped.
+    cursor: u32,
     /// The second in which reports were made, and their number.
     reports: (u64, u32),
+    marks: Marks,
 }
 
 /// How long the watchdog sleeps.
@@ -248,14 +264,19 @@ struct FoundStall {
 
 impl Watch {
     fn new(shared: Arc<Shared>) -> Self {
+        let marks = Marks::new(&shared);
         Self {
             shared,
+            marks,
             looks: Vec::new(),
             quiet: 0,
             waited: false,
             due_since: NEVER,
             polls: NO_POLLS,
             batch: Batch::default(),
+            sampled: NEVER,
+            running: Vec::new(),
+            cursor: 0,
             reports: (0, 0),
         }
     }
@@ -278,6 +299,7 @@ impl Watch {
             world.park(&watchdog.parker, pause.until);
             if pause.parks && watchdog.park.end() {
                 self.quiet = 0;
+                self.sampled = NEVER;
             }
             if pause.until == NEVER || world.now() > pause.until + OVERSLEPT {
                 self.forget();
@@ -313,6 +335,7 @@ impl Watch {
         self.waited = false;
         self.due_since = NEVER;
         self.polls = NO_POLLS;
+        self.sampled = NEVER;
     }
 
     /// `Look`, and what follows from it. Returns `true` if there was nothing to do.
@@ -320,10 +343,12 @@ impl Watch {
         let shared = Arc::clone(&self.shared);
         count(&shared.watchdog.counts.looks);
         shared.clock.beacon.set(now);
+        self.marks.mark(&shared, now);
+        self.sample(now);
         let late = shared.idle.write_off(now);
         if late > 0 {
             shared.watchdog.count_late(late);
-            if shared.has_queued() {
+            if mutation::BUILT != mutation::WRITE_OFF_WITHOUT_RECHECK && shared.has_queued() {
                 shared.announce();
             }
         }
@@ -358,6 +383,29 @@ impl Watch {
         // A step that lasts may become a stall. If all lasting steps are known stalls, no other
         // worker can stall.
         is_quiet(&shared) && self.looks.iter().all(|look| look.since == now || look.found.is_some())
+    }
+
+    /// `Sample`.
+    fn sample(&mut self, now: u64) {
+        let shared = &*self.shared;
+        let passed = if self.sampled == NEVER { LOOK_EVERY } else { now - self.sampled };
+        self.sampled = now;
+        self.running.clear();
+        for seat in shared.all_seats() {
+            let step = seat.step.load(Relaxed);
+            let slot = seat.running.load(Relaxed).checked_sub(1);
+            if step % 2 == 1
+                && !seat.in_section.load(Relaxed)
+                && let Some(slot) = slot.and_then(|index| shared.table().slot(index))
+            {
+                let process = (slot.index(), slot.pins.generation());
+                // If the step has ended meanwhile, the slot may hold another process.
+                self.running.extend((seat.step.load(Relaxed) == step).then_some(process));
+            }
+        }
+        shared.watchdog.samples.add(now, passed.min(OVERSLEPT), &self.running);
+        let visits = if self.quiet > 0 { VISITS_QUIET } else { VISITS };
+        self.cursor = shared.stamp_some(self.cursor, visits, now);
     }
 
     /// Compares each seat with the last look.
@@ -491,6 +539,9 @@ impl Watch {
             StallKind::Blocked => &counts.blocked,
             StallKind::Computing => &counts.computing,
         });
+        let running = shared.seat(found.seat).running.load(Relaxed);
+        self.marks.stall(found.seat, running.saturating_sub(1));
+        shared.request_dump(DumpCause::Stall);
         let observer = shared.watchdog.options.on_stall.as_ref();
         if observer.is_none() && !is_traced() {
             return;

@@ -11,6 +11,7 @@ pub(super) use std::future::Future;
 pub(super) use std::time::Duration;
 
 pub(super) use procession::net::{TcpListener, TcpStream};
+pub(super) use procession::sync::{Notify, broadcast, oneshot, watch};
 pub(super) use procession::time::{Instant, Sleep};
 pub(super) use procession::{
     JoinHandle, Scheduler as Runtime, blocking, interval as ticks, sleep, spawn, yield_now,

@@ -1,11 +1,14 @@
 //! The definitions of the workloads, the same for all runtimes.
 
 // By path: the peers in `bench/` include this file by its path, too.
+#[path = "workload/exchange.rs"]
+mod exchange;
 #[path = "workload/measure.rs"]
 mod measure;
 
 use std::time::Duration;
 
+pub(crate) use self::exchange::*;
 pub(crate) use self::measure::*;
 
 /// The description of a workload.

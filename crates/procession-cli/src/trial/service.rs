@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
+use procession::door::Observe;
 use procession::net::{TcpListener, TcpStream};
 use procession::relations::{Named, whereis};
 use procession::report::ExitReport;
@@ -25,6 +26,7 @@ use std::task::Poll;
 
 use super::TrialError;
 use super::faults;
+use crate::see::own;
 
 /// The request that the clients send, and the one that was not foreseen.
 pub(super) const WORK: &str = "/work";
@@ -79,8 +81,11 @@ impl Service {
         max_threads: usize,
         timeout: Duration,
     ) -> Result<Self, TrialError> {
-        let builder = Scheduler::builder().name("service").max_threads(max_threads);
-        let scheduler = builder.on_exit(report_unexpected).build();
+        let builder = || {
+            let builder = Scheduler::builder().name("service").max_threads(max_threads);
+            builder.on_exit(report_unexpected)
+        };
+        let scheduler = own::build(builder, Observe::default().tcp(0));
         let scheduler =
             scheduler.map_err(|cause| TrialError::runtime("start a scheduler", cause))?;
         let cannot_bind = |cause| TrialError::System { act: format!("listen on {listen}"), cause };

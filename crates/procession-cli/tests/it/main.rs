@@ -3,6 +3,7 @@
 #![cfg(not(procession_loom))]
 
 mod programs;
+mod see;
 mod trial;
 
 use std::collections::BTreeSet;
@@ -69,11 +70,11 @@ fn version() {
 fn mistakes_are_told_before_anything_runs() {
     check(
         "",
-        "procession: no command given: the commands are trial, run, bench; see --help\nexit code: 2\n",
+        "procession: no command given: the commands are trial, run, bench, top, ps, tree, crashes, dump, kill; see --help\nexit code: 2\n",
     );
     check(
         "bunch",
-        "procession: unknown command 'bunch': the commands are trial, run, bench\nexit code: 2\n",
+        "procession: unknown command 'bunch': the commands are trial, run, bench, top, ps, tree, crashes, dump, kill\nexit code: 2\n",
     );
     check("run --stats", "procession: no program given: see run --help\nexit code: 2\n");
     check(
@@ -96,7 +97,8 @@ fn mistakes_are_told_before_anything_runs() {
         "procession: unknown workload 'foo': the workloads are spawn, skynet, pingpong, ring, fanin, yield, step, \
          step_yield, idle_mem, downs, timers_cancel, timers_fire, sleep_50us, timer_behind_hog, echo, http, \
          timers_reset, rescue, mixed, unwatched, idle_wakes, tick_beside_steps, shares, \
-         idle_after, wake, load, population, pool, pool_many, pool_large, \
+         idle_after, wake, load, population, notify, oneshot, watch, broadcast, pool, \
+         pool_many, pool_large, \
          pool_large_many, pool_co, pool_threads, \
          pool_trickle, objects, co_switch, co_yield, co_channel, co_apart, co_spawn, co_alive, \
          co_skew\nexit code: 2\n",
@@ -247,6 +249,11 @@ fn every_workload_runs_and_prints_its_figures_as_json() {
         ("population_1m", "ns"),
         ("population_10m", "ns"),
         ("population_left", "bytes"),
+        ("notify", "ns"),
+        ("oneshot", "ns"),
+        ("oneshot_spawn", "ns"),
+        ("watch", "ns"),
+        ("broadcast", "ns"),
         ("pool", "ms"),
         ("pool_cpu", "ms"),
         ("pool_peak", "MiB"),

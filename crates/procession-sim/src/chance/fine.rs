@@ -92,7 +92,7 @@ impl Chance {
     /// and not among the choices.
     pub(crate) fn instead(&mut self, ready: &[u32]) -> u32 {
         self.decide(ready.len() as u32 - 1, |this| match &mut this.plan {
-            Plan::Priorities(priorities) => priorities.best(ready, true, false, &mut this.fine.rng),
+            Plan::Priorities(priorities) => priorities.best(ready, true, None, &mut this.fine.rng),
             Plan::Random(_) | Plan::Uniform => this.fine.rng.u32(0..ready.len() as u32 - 1),
         })
     }

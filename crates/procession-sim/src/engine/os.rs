@@ -4,13 +4,16 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use procession::Pid;
-use procession::sim::{Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource};
+use procession::sim::{
+    CallFault, Network, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource,
+};
 use procession_sync::host::atomic::Ordering::Relaxed;
 
 use super::{
     BUDGET_MAX, DELAYS, Engine, GRAIN, Held, ME, READ, READ_LONG, READS_MAX, Status, Why, duration,
 };
 use crate::faults::Fault;
+use crate::story::Kind;
 
 impl Os for Engine {
     fn now(&self) -> u64 {
@@ -39,7 +42,7 @@ impl Os for Engine {
             return Err(io::Error::from_raw_os_error(11));
         }
         drop(state);
-        self.launch(name, body)
+        self.launch_on(self.home(), name, body)
     }
 
     fn park(&self, deadline: u64) {
@@ -105,6 +108,7 @@ impl Os for Engine {
                     subject.process_of(worker).map(|process| format!(" after a step of {process}"));
             }
         }
+        self.check_bounds();
         self.stall(me);
         self.pass(me, Why::Point);
         let mut state = self.state();
@@ -151,16 +155,40 @@ impl Os for Engine {
         !self.setup.faults.contains(Fault::NoMembarrier)
     }
 
-    fn local(&self, make: &dyn Fn() -> SharedLocal) -> SharedLocal {
-        if let Some(local) = &*self.local.lock() {
+    fn local(&self, name: &'static str, make: &dyn Fn() -> SharedLocal) -> SharedLocal {
+        let place = (self.home(), name);
+        if let Some(local) = self.locals.lock().get(&place) {
             return Arc::clone(local);
         }
         // Outside of the lock: it may read the clock.
         let made = make();
-        Arc::clone(self.local.lock().get_or_insert(made))
+        Arc::clone(self.locals.lock().entry(place).or_insert(made))
     }
 
     fn built(&self, subject: Weak<dyn Subject>) {
-        self.state().subjects.push(subject);
+        let home = self.home();
+        let mut state = self.state();
+        state.subjects.push(subject);
+        state.homes.push(home);
+    }
+
+    fn fault(&self, fault: CallFault, count: u32) -> u32 {
+        self.call_fault(fault, count)
+    }
+
+    fn network(&self) -> Option<&dyn Network> {
+        Some(self)
+    }
+
+    fn broken(&self, law: &str) {
+        self.fail(Kind::Law, law.to_owned());
+    }
+
+    fn tell(&self, monitor: u64) -> bool {
+        self.state().told.insert(monitor)
+    }
+
+    fn has_told(&self, monitor: u64) -> bool {
+        self.state().told.contains(&monitor)
     }
 }

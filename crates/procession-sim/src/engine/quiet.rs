@@ -1,6 +1,5 @@
 //! Quiet points, and failures.
 
-use std::sync::Weak;
 use std::task::Waker;
 
 use procession_sync::host::MutexGuard;
@@ -27,7 +26,10 @@ impl Engine {
             let subjects = state.subjects.clone();
             drop(state);
             if let Some(law) = subjects.iter().find_map(|one| one.upgrade()?.broken_law()) {
-                return self.fail(Kind::Law, law);
+                return self.fail_quietly(law);
+            }
+            if let Some(law) = self.broken_bound() {
+                return self.fail_quietly(law);
             }
             if !settling.is_empty() {
                 for (flag, waker) in settling {
@@ -46,7 +48,7 @@ impl Engine {
             let slack = TIMER_SLACK + if self.is_coarse() { 2 * GRAIN } else { 0 };
             if due != NEVER && until > due.max(now).saturating_add(slack) {
                 drop(state);
-                return self.fail(Kind::Law, "a timer is due, and no thread wakes for it".into());
+                return self.fail_quietly("a timer is due, and no thread wakes for it".into());
             }
         }
         let mut until = state.earliest();
@@ -54,13 +56,27 @@ impl Engine {
             let left = state.alive();
             if state.is_over || left == 0 {
                 drop(state);
+                if left == 0
+                    && let Some(law) = self.broken_law_of_the_end()
+                {
+                    self.fail(Kind::Law, law);
+                }
                 self.stop(left);
                 return Quiet::Stopped;
             }
             let subjects = state.subjects.clone();
+            let names = state.names_of_hosts();
+            let mut cuts = state.net.as_ref().map_or_else(Vec::new, |net| net.describe_cuts(now));
             drop(state);
-            let waiting: Vec<_> =
-                subjects.iter().filter_map(Weak::upgrade).flat_map(|one| one.waiting()).collect();
+            let mut waiting = Vec::new();
+            for (subject, name) in subjects.iter().zip(names) {
+                let processes = subject.upgrade().map(|one| one.waiting()).unwrap_or_default();
+                waiting.extend(processes.into_iter().map(|process| match &name {
+                    Some(name) => format!("on {name}: {process}"),
+                    None => process,
+                }));
+            }
+            waiting.append(&mut cuts);
             let text = "all processes wait, and nothing is due".to_owned();
             self.state().story.waiting = waiting;
             return self.fail(Kind::Deadlock, text);
@@ -73,6 +89,24 @@ impl Engine {
         // Relaxed: the turn orders it.
         self.now.fetch_max(until, Relaxed);
         Quiet::GoesOn
+    }
+
+    /// Notes that a law of the scheduler is broken, and what each thread does.
+    fn fail_quietly(&self, law: String) -> Quiet {
+        let mut state = self.state();
+        let now = self.time();
+        if state.story.is_told() {
+            let threads = state.threads.iter().filter_map(|thread| thread.describe(now)).collect();
+            state.story.waiting = threads;
+        }
+        drop(state);
+        self.fail(Kind::Law, law)
+    }
+
+    /// Returns the law of the end that is broken, if any, once all threads have ended.
+    fn broken_law_of_the_end(&self) -> Option<String> {
+        let subjects = self.state().subjects.clone();
+        subjects.iter().find_map(|one| one.upgrade()?.broken_law_of_the_end())
     }
 
     /// Notes a failure, and lets the program end.

@@ -9,7 +9,10 @@ use crate::faults::Faults;
 pub(crate) struct Setup {
     pub(crate) workers: usize,
     pub(crate) threads: usize,
+    /// The classes of faults that exist in the run.
     pub(crate) faults: Faults,
+    /// The classes that the check allows.
+    pub(crate) allowed: Faults,
     pub(super) step_ns: u64,
     pub(super) draws_budgets: bool,
     /// Set if each operation of an atomic is a point.
@@ -24,12 +27,15 @@ impl Setup {
         let threads = workers + [4, 1, 0, 16][chance.setup(4) as usize];
         let step_ns = STEPS[chance.setup(STEPS.len() as u32) as usize];
         let draws_budgets = chance.setup(2) == 1;
-        let faults =
-            allowed.iter().filter(|_| chance.setup(2) == 1).fold(Faults::none(), Faults::with);
+        let faults = allowed
+            .iter()
+            .filter(|fault| !fault.is_of_calls() && chance.setup(2) == 1)
+            .fold(Faults::none(), Faults::with);
         Self {
             workers,
             threads,
             faults,
+            allowed,
             step_ns,
             draws_budgets,
             #[cfg(procession_sim)]

@@ -2,8 +2,9 @@
 
 use std::task::Waker;
 
-use super::{Held, NEVER, SLICE, State, Status, Why};
+use super::{DELAYS, Held, NEVER, SLICE, State, Status, Virtual, Why, duration};
 use crate::faults::Fault;
+use crate::net::Net;
 use crate::story::{Failure, Kind};
 
 impl State {
@@ -23,13 +24,17 @@ impl State {
     /// Ends the waits of threads whose sources have events. Returns `true` if there is one.
     pub(super) fn poll_sources(&mut self, now: u64) -> bool {
         let mut is_any = false;
-        for thread in &mut self.threads {
-            if let (Status::Parked { until, .. }, Some(source)) =
-                (&mut thread.status, &thread.source)
-                && *until > now
-                && source.is_ready()
-            {
-                *until = now;
+        for at in 0..self.threads.len() {
+            let thread = &self.threads[at];
+            let (Status::Parked { until, is_woken: false }, Some(source)) =
+                (thread.status, &thread.source)
+            else {
+                continue;
+            };
+            if until > now && source.is_ready() {
+                let late = self.call_fault(Fault::Events, &DELAYS).unwrap_or(0);
+                let until = until.min(now.saturating_add(late));
+                self.threads[at].status = Status::Parked { until, is_woken: late > 0 };
                 is_any = true;
             }
         }
@@ -69,7 +74,8 @@ impl State {
             Status::Parked { until, .. } | Status::Held { until, .. } => until,
             Status::Ready | Status::Ended => NEVER,
         });
-        times.min().unwrap_or(NEVER)
+        let network = self.net.as_ref().map_or(NEVER, Net::next_due);
+        times.chain([network]).min().unwrap_or(NEVER)
     }
 
     /// Returns `true` if a thread was woken and has not come, or is preempted.
@@ -92,5 +98,27 @@ impl State {
         self.is_over = true;
         self.failure.get_or_insert(Failure { kind, text, after });
         self.root.take()
+    }
+}
+
+impl Virtual {
+    /// Describes what the thread does, unless it has ended.
+    pub(super) fn describe(&self, now: u64) -> Option<String> {
+        let name = &self.name;
+        let left = |until: u64| duration(until.saturating_sub(now));
+        Some(match self.status {
+            Status::Ended => return None,
+            Status::Ready => format!("{name} can run"),
+            Status::Parked { until: NEVER, .. } => format!("{name} is parked"),
+            Status::Parked { until, .. } => format!("{name} is parked for {}", left(until)),
+            Status::Held { until, how, .. } => {
+                let held = match how {
+                    Held::Preempted => "is preempted",
+                    Held::Blocks => "blocks",
+                    Held::Computes => "computes",
+                };
+                format!("{name} {held} for {}", left(until))
+            }
+        })
     }
 }

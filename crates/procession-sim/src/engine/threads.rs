@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use procession::sim::{Os, ThreadBody, bind_to_one_processor, enter};
 use procession_sync::host::atomic::Ordering::Relaxed;
-use procession_sync::thread;
+use procession_sync::thread::{self, Thread};
 
-use super::turn::Turn;
 use super::{ENGINE, Engine, ME, Status, Virtual, Why};
+use crate::turn::Turn;
 
 /// What is left of a run when its engine stops.
 #[derive(Clone, Copy, Debug)]
@@ -19,56 +19,54 @@ pub(crate) struct Leftover {
 }
 
 impl Engine {
-    /// Starts a virtual thread. It runs when it gets a turn.
-    pub(super) fn launch(&self, name: String, body: ThreadBody) -> io::Result<()> {
+    /// Starts a virtual thread of a host. It runs when it gets a turn.
+    pub(crate) fn launch_on(&self, home: usize, name: String, body: ThreadBody) -> io::Result<()> {
+        let enlisted = self.enlist_on(home, name.clone());
+        let number = enlisted.number;
+        let own = enlisted.clone();
+        // Panics end here, as in a detached thread. The hook has noted them.
+        let run = move || drop(own.run(body, || {}));
+        #[expect(clippy::disallowed_methods, reason = "this is the home of virtual threads")]
+        let started = thread::Builder::new().name(name).spawn(run);
+        match started {
+            Ok(handle) => {
+                enlisted.started(handle.thread().clone());
+                self.state().threads[number as usize - 1].handle = Some(handle);
+                Ok(())
+            }
+            Err(error) => {
+                self.state().threads[number as usize - 1].status = Status::Ended;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a virtual thread for a thread that the caller is about to start. It gets no turn until
+    /// the caller passes on its own.
+    pub(crate) fn enlist(&self, name: String) -> Enlisted {
+        self.enlist_on(self.home(), name)
+    }
+
+    fn enlist_on(&self, home: usize, name: String) -> Enlisted {
         let turn = Arc::new(Turn::default());
         let engine = self.me.upgrade().expect("the caller holds it");
         let mut state = self.state();
         let number = state.threads.len() as u32 + 1;
-        let own = Arc::clone(&turn);
-        let run = move || {
-            if number == 1 {
-                // One thread runs at a time, and to wake a thread on another processor takes longer
-                // than most steps. If the system refuses, the run is only slower.
-                let _ = bind_to_one_processor();
-            }
-            own.take();
-            ME.set(number);
-            ENGINE.set(Some(Arc::clone(&engine)));
-            let entered = enter(Arc::clone(&engine) as Arc<dyn Os>);
-            #[cfg(procession_sim)]
-            let watched = {
-                engine.begin_first_turn();
-                engine.watch_operations()
-            };
-            // Panics end here, as in a detached thread. The hook has noted them.
-            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)));
-            #[cfg(procession_sim)]
-            {
-                // Another thread may run before the last stores are visible.
-                procession_sync::simulated::fence();
-                drop(watched);
-            }
-            drop(entered);
-            ENGINE.set(None);
-            engine.end_thread(number);
-        };
-        #[expect(clippy::disallowed_methods, reason = "this is the home of virtual threads")]
-        let handle = thread::Builder::new().name(name.clone()).spawn(run)?;
-        let _ = turn.thread.set(handle.thread().clone());
         state.threads.push(Virtual {
             name,
+            home,
             status: Status::Ready,
             has_token: false,
             source: None,
             used: 0,
-            turn,
-            handle: Some(handle),
+            left_at: Some(self.time()),
+            turn: Arc::clone(&turn),
+            handle: None,
             ended: None,
             #[cfg(procession_sim)]
             blocked_on: None,
         });
-        Ok(())
+        Enlisted { engine, number, turn }
     }
 
     /// Runs `main` as the first virtual thread, and waits until all have ended or cannot go on.
@@ -76,7 +74,7 @@ impl Engine {
     /// # Errors
     /// The name of the running thread, if no point was passed for `timeout`.
     pub(crate) fn run(&self, main: ThreadBody, timeout: Duration) -> Result<Leftover, String> {
-        self.launch("main".into(), main).map_err(|error| format!("main: {error}"))?;
+        self.launch_on(0, "main".into(), main).map_err(|error| format!("main: {error}"))?;
         let turn = Arc::clone(&self.state().threads[0].turn);
         turn.give();
         let mut seen = u64::MAX;
@@ -114,5 +112,56 @@ impl Engine {
         #[cfg(procession_sim)]
         self.unblock_joining();
         self.pass(number, Why::End);
+    }
+}
+
+/// A virtual thread, and the thread of the system that is to carry it.
+#[derive(Clone, Debug)]
+pub(crate) struct Enlisted {
+    engine: Arc<Engine>,
+    number: u32,
+    turn: Arc<Turn>,
+}
+
+impl Enlisted {
+    /// Notes the thread that carries the virtual one.
+    pub(crate) fn started(&self, thread: Thread) {
+        let _ = self.turn.thread.set(thread);
+    }
+
+    /// Runs `body` as the virtual thread, on the calling thread. No other thread runs between
+    /// `at_end`, which must not panic, and the end of the virtual thread.
+    pub(crate) fn run<R>(
+        self,
+        body: impl FnOnce() -> R,
+        at_end: impl FnOnce(),
+    ) -> std::thread::Result<R> {
+        let Self { engine, number, turn } = self;
+        if number == 1 {
+            // One thread runs at a time, and to wake a thread on another processor takes longer
+            // than most steps. If the system refuses, the run is only slower.
+            let _ = bind_to_one_processor();
+        }
+        turn.take();
+        ME.set(number);
+        ENGINE.set(Some(Arc::clone(&engine)));
+        let entered = enter(Arc::clone(&engine) as Arc<dyn Os>);
+        #[cfg(procession_sim)]
+        let watched = {
+            engine.begin_first_turn();
+            engine.watch_operations()
+        };
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        #[cfg(procession_sim)]
+        {
+            // Another thread may run before the last stores are visible.
+            procession_sync::simulated::fence();
+            drop(watched);
+        }
+        at_end();
+        drop(entered);
+        ENGINE.set(None);
+        engine.end_thread(number);
+        result
     }
 }

@@ -3,9 +3,12 @@
 #[cfg(procession_sim)]
 mod atomics;
 mod determinism;
+mod exchange;
 mod faults;
 mod found;
 mod mutants;
+mod net;
+mod scaling;
 
 use std::time::Duration;
 

@@ -19,7 +19,8 @@ use crate::scheduler::{block_on, current};
 /// its worker runs other processes.
 ///
 /// The function may borrow from the coroutine's stack, so nothing unwinds the coroutine meanwhile.
-/// A cancel, and even a terminate, waits until the function has returned. Where the coroutine
+/// A cancel, and even a terminate, has no effect until the function has returned: the coroutine
+/// then ends where it next waits. Where the coroutine
 /// cannot be suspended, and outside of coroutines, the function is called on this thread.
 ///
 /// # Errors
@@ -27,6 +28,7 @@ use crate::scheduler::{block_on, current};
 ///
 /// # Panics
 /// Panics if the function panics, with the same payload.
+#[track_caller]
 pub fn blocking<F, R>(function: F) -> Result<R, F>
 where
     F: FnOnce() -> R + Send,
@@ -50,7 +52,9 @@ where
     }
     let until = Until(&job, shared);
     let _shield = Counted::up(&frame.shields);
-    frame.wait(pin!(std::future::poll_fn(|task: &mut TaskContext<'_>| job.poll(task))));
+    let done = std::future::poll_fn(|task: &mut TaskContext<'_>| job.poll(task));
+    // If the coroutine is terminated, `Until` waits. What waits next is unwound.
+    let _ = frame.try_wait(pin!(done));
     drop(until);
     match job.change(|loan| loan.result.take()).expect("it was run") {
         Ok(result) => Ok(result),
@@ -110,8 +114,8 @@ where
     }
 }
 
-/// Waits on drop until the function was run. If the coroutine is unwound meanwhile, because it is
-/// terminated, this blocks its thread until then.
+/// Waits on drop until the function was run. If the coroutine is terminated meanwhile, this blocks
+/// its thread until then.
 struct Until<'a, F: FnOnce() -> R + Send, R: Send>(&'a Lent<F, R>, &'a Shared);
 
 impl<F: FnOnce() -> R + Send, R: Send> Drop for Until<'_, F, R> {

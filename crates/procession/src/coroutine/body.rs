@@ -10,11 +10,13 @@ use std::{fmt, ptr};
 use procession_coroutine::{Coroutine, Resumed, Stack, Suspender, UnwindError};
 
 use crate::Exit;
-use crate::coroutine::frame::{Frame, NOTHING, Out, Resuming, set_current};
+use crate::coroutine::foreign;
+use crate::coroutine::frame::{Frame, NOTHING, Out, Resume, Resuming, set_current};
 use crate::process::body::{Body, Step};
 use crate::process::outcome::{ByOutcome, Judge, Returns};
 use crate::process::slot::Slot;
-use crate::process::unwind::drop_guarded;
+use crate::process::stuck::StuckCoroutine;
+use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
@@ -56,6 +58,8 @@ pub(crate) struct CoBody<F, T: 'static> {
     seat: Option<SeatId>,
     /// Number of times it was put off.
     put_off: u8,
+    /// The way in which it was last suspended.
+    out: Out,
 }
 
 /// Maximum number of times that a new coroutine is put off in favour of workers with less to do. It
@@ -65,7 +69,7 @@ const PUT_OFF_MAX: u8 = 16;
 
 enum CoroutineStage<F, T: 'static> {
     Fresh(F),
-    Runs(Coroutine<(), Out, T>),
+    Runs(Coroutine<Resume, Out, T>),
     Ended(Result<T, Exit>),
     Taken,
 }
@@ -84,6 +88,20 @@ unsafe fn tell(slot: *const (), to: &mut dyn fmt::Write) -> fmt::Result {
     match slot.extra().and_then(|extra| extra.label.as_deref()) {
         Some(label) => write!(to, " {label:?}"),
         None => Ok(()),
+    }
+}
+
+/// Resumes a coroutine whose frames are not to be unwound, although its process ends: its wait
+/// returns. Returns the way in which it is suspended again, if it has not ended.
+fn go_on_to_end<T>(coroutine: &mut Coroutine<Resume, Out, T>) -> Out {
+    match guarded(|| coroutine.resume(Resume::End)) {
+        Ok(Resumed::Suspended(out)) => out,
+        Ok(Resumed::Returned(value)) => {
+            drop_guarded(value);
+            Out::Waits
+        }
+        // The first exit stands.
+        Err(_panicked) => Out::Waits,
     }
 }
 
@@ -133,6 +151,7 @@ where
             thread: 0,
             seat: None,
             put_off: 0,
+            out: Out::Waits,
         }
     }
 
@@ -170,8 +189,12 @@ where
                 unreachable!("only what is fresh begins")
             };
             let pin = NonNull::from(slot);
-            let entry = move |suspender: &Suspender<'_, (), Out>, ()| {
-                let frame = Frame::new(suspender, pin);
+            let pinned = self.pinned;
+            if pinned {
+                foreign::note_signal_mask();
+            }
+            let entry = move |suspender: &Suspender<'_, Resume, Out>, _: Resume| {
+                let frame = Frame::new(suspender, pin, pinned);
                 frame.enter();
                 let _root = Root(&frame);
                 function()
@@ -237,7 +260,14 @@ where
                 });
                 slot.shared().coroutines.note_stack_room();
             }
-            Err(stuck) => stuck.leak(),
+            Err(stuck) => {
+                slot.shared().coroutines.note_stuck(StuckCoroutine {
+                    pid: slot.pid(),
+                    label: slot.extra().and_then(|extra| extra.label.clone()),
+                    location: slot.location(),
+                });
+                stuck.leak();
+            }
         }
         slot.shared().uncount_coroutine(seat);
     }
@@ -277,13 +307,18 @@ where
             return Step::Ended(None);
         };
         let resuming = Resuming::begin(task);
-        let resumed = coroutine.resume(());
+        let resumed = coroutine.resume(Resume::Step);
         drop(resuming);
         match resumed {
-            Resumed::Suspended(Out::Waits) => Step::Waits(slot.waiting().wait_phase()),
-            Resumed::Suspended(Out::Stuck) => {
-                self.end(slot, Exit::Killed);
-                Step::ended(Exit::Killed)
+            Resumed::Suspended(out) => {
+                self.out = out;
+                match out {
+                    Out::Waits | Out::TryWaits => Step::Waits(slot.waiting().wait_phase()),
+                    Out::Stuck | Out::Abandoned => {
+                        self.end(slot, Exit::Killed);
+                        Step::ended(Exit::Killed)
+                    }
+                }
             }
             Resumed::Returned(value) => {
                 self.finish(slot, Ok(value));
@@ -306,7 +341,11 @@ where
             let waker = waker::borrowed(slot);
             let mut task = TaskContext::from_waker(&waker);
             let resuming = Resuming::begin(&mut task);
-            let unwound = coroutine.unwind();
+            if self.out == Out::TryWaits {
+                self.out = go_on_to_end(coroutine);
+            }
+            // The frames of one that is abandoned must not be unwound.
+            let unwound = if self.out == Out::Abandoned { Ok(()) } else { coroutine.unwind() };
             drop(resuming);
             if let Err(UnwindError::Panicked(payload)) = unwound {
                 // The first exit stands.

@@ -30,6 +30,7 @@ impl<M: Send + 'static> Context<M> {
     /// Receives the oldest message. Returns `None` only if the coroutine was cancelled and its
     /// mailbox is empty.
     #[inline]
+    #[track_caller]
     pub fn recv(&mut self) -> Option<M> {
         wait(self.0.recv())
     }
@@ -38,22 +39,26 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Errors
     /// [`Elapsed`] if none came.
+    #[track_caller]
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<M>, Elapsed> {
         wait(self.0.recv_timeout(timeout))
     }
 
     /// Receives the next event. See [`Context::recv_event`](crate::Context::recv_event).
+    #[track_caller]
     pub fn recv_event(&mut self) -> Option<Event<M>> {
         wait(self.0.recv_event())
     }
 
     /// Receives the first message that matches. See
     /// [`Context::recv_matching`](crate::Context::recv_matching).
+    #[track_caller]
     pub fn recv_matching(&mut self, wanted: impl FnMut(&M) -> bool) -> Option<M> {
         wait(self.0.recv_matching(wanted))
     }
 
     /// Waits for the down of a monitor. See [`Context::down`](crate::Context::down).
+    #[track_caller]
     pub fn down(&mut self, monitor: MonitorRef) -> Option<Down> {
         wait(self.0.down(monitor))
     }
@@ -63,6 +68,7 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Errors
     /// Like [`Address::call`].
+    #[track_caller]
     pub fn call<N, T>(
         &self,
         address: &Address<N>,
@@ -77,6 +83,7 @@ impl<M: Send + 'static> Context<M> {
     }
 
     /// Waits for `duration`. See [`sleep`].
+    #[track_caller]
     pub fn sleep(&self, duration: Duration) {
         sleep(duration);
     }
@@ -89,6 +96,7 @@ impl<M: Send + 'static> Context<M> {
 
     /// Waits for a future. See [`wait`].
     #[inline]
+    #[track_caller]
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
         wait(future)
     }

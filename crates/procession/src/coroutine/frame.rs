@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
-use std::panic::resume_unwind;
+use std::panic::{Location, resume_unwind};
 use std::pin::Pin as StdPin;
 use std::ptr;
 use std::ptr::NonNull;
@@ -20,11 +20,27 @@ use crate::process::exit::Exiting;
 use crate::process::slot::Slot;
 
 /// What a coroutine passes to its body when it suspends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Out {
-    /// It waits for whatever wakes its process.
+    /// It waits for whatever wakes its process. If its process ends, it is unwound from here.
     Waits,
+    /// It waits likewise, but below frames that are not to be unwound. If its process ends, the
+    /// wait returns.
+    TryWaits,
     /// It has caught its unwinding too often.
     Stuck,
+    /// It has tried too often to wait below frames that are not to be unwound, after its process
+    /// was told to end. It is never resumed.
+    Abandoned,
+}
+
+/// What a body passes to its coroutine when it resumes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resume {
+    /// Something has woken its process.
+    Step,
+    /// Its process ends. Only a coroutine in [`Out::TryWaits`] is resumed like this.
+    End,
 }
 
 /// The root frame of a coroutine, on its stack.
@@ -39,8 +55,10 @@ pub(crate) enum Out {
 /// - `[frame]` `CURRENT` names the frame at the root of the coroutine's stack that the thread runs
 ///   on, and the step's task context. Both live as long as the step.
 pub(crate) struct Frame {
-    pub(crate) suspender: *const Suspender<'static, (), Out>,
+    pub(crate) suspender: *const Suspender<'static, Resume, Out>,
     pub(crate) slot: NonNull<Slot>,
+    /// `true` if it stays on the thread on which it began.
+    pub(crate) pinned: bool,
     /// Number of `no_suspend` calls that it is in.
     pub(crate) quiet: Cell<u32>,
     /// Number of `shield` calls that it is in.
@@ -49,6 +67,10 @@ pub(crate) struct Frame {
     pub(crate) polls: Cell<bool>,
     /// Number of times it was unwound.
     pub(crate) unwound: Cell<u32>,
+    /// Number of waits that were refused.
+    pub(crate) refused: Cell<u32>,
+    /// `true` once its process ends and its frames go on.
+    pub(crate) ends: Cell<bool>,
     pub(crate) locals: RefCell<Vec<(usize, Rc<dyn Any>)>>,
     pub(crate) sleeper: OnceCell<Arc<Sleeper>>,
 }
@@ -143,14 +165,21 @@ impl Drop for Resuming {
 }
 
 impl Frame {
-    pub(crate) fn new(suspender: &Suspender<'_, (), Out>, slot: NonNull<Slot>) -> Self {
+    pub(crate) fn new(
+        suspender: &Suspender<'_, Resume, Out>,
+        slot: NonNull<Slot>,
+        pinned: bool,
+    ) -> Self {
         Self {
             suspender: ptr::from_ref(suspender).cast(),
             slot,
+            pinned,
             quiet: Cell::new(0),
             shields: Cell::new(0),
             polls: Cell::new(false),
             unwound: Cell::new(0),
+            refused: Cell::new(0),
+            ends: Cell::new(false),
             locals: RefCell::new(Vec::new()),
             sleeper: OnceCell::new(),
         }
@@ -177,7 +206,7 @@ impl Frame {
     /// return between a suspension and the coroutine's own loop is a misprediction, and so is that
     /// of the switch itself (`co_yield_1`: 66 ns with two such returns, 33 without).
     #[inline(always)]
-    pub(crate) fn suspend(&self, out: Out) {
+    pub(crate) fn suspend(&self, out: Out) -> Resume {
         /// Makes the coroutine current again, whether it is resumed or unwound.
         struct Back<'a>(&'a Frame);
         impl Drop for Back<'_> {
@@ -187,7 +216,7 @@ impl Frame {
         }
         let _back = Back(self);
         // SAFETY: the suspender is in the frame below this one's root, which lives as long as this.
-        unsafe { &*self.suspender }.suspend(out);
+        unsafe { &*self.suspender }.suspend(out)
     }
 
     /// Returns `true` if the coroutine was unwound before and caught it.
@@ -219,13 +248,16 @@ impl Frame {
         self.unwound.set(unwound);
         if unwound > UNWINDINGS {
             // Its body resumes it only to unwind it, and gives that up, too.
-            return self.suspend(Out::Stuck);
+            self.suspend(Out::Stuck);
+            return;
         }
         resume_unwind(Box::new(Exiting(Exit::Shutdown)));
     }
 
     #[inline]
+    #[track_caller]
     pub(crate) fn wait<F: Future>(&self, mut future: StdPin<&mut F>) -> F::Output {
+        let place = Location::caller();
         loop {
             if let Poll::Ready(output) = self.poll(future.as_mut()) {
                 return output;
@@ -235,6 +267,7 @@ impl Frame {
             {
                 return output;
             }
+            self.slot().note_place(place);
             self.suspend(Out::Waits);
         }
     }

@@ -9,6 +9,7 @@ use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::coroutine::helpers::Helpers;
+use crate::process::stuck::StuckCoroutine;
 use crate::process::unwind::guarded;
 
 /// What the coroutines of a scheduler share.
@@ -24,6 +25,8 @@ pub(crate) struct Supply {
     /// Coroutines that have begun, and stay nowhere.
     pub(crate) migrating: AtomicU32,
     pub(crate) helpers: Helpers,
+    /// Coroutines that could not be unwound.
+    stuck: Mutex<Vec<StuckCoroutine>>,
 }
 
 impl Supply {
@@ -36,6 +39,7 @@ impl Supply {
             has_stack_waiters: AtomicBool::new(false),
             migrating: AtomicU32::new(0),
             helpers: Helpers::default(),
+            stuck: Mutex::default(),
         }
     }
 
@@ -70,6 +74,14 @@ impl Supply {
         for waiter in self.take_stack_waiters() {
             drop(guarded(|| waiter.wake()));
         }
+    }
+
+    pub(crate) fn note_stuck(&self, coroutine: StuckCoroutine) {
+        self.stuck.lock().push(coroutine);
+    }
+
+    pub(crate) fn stuck(&self) -> Vec<StuckCoroutine> {
+        self.stuck.lock().clone()
     }
 
     pub(crate) fn take_stack_waiters(&self) -> Vec<Waker> {

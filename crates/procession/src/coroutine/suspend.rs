@@ -80,6 +80,7 @@ pub fn token() -> Result<Token, NoCoroutine> {
 /// assert_eq!(woken, Ok(Ok((true, false))));
 /// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
+#[track_caller]
 pub fn suspend(timeout: Option<Duration>) -> Result<bool, NoCoroutine> {
     let Token { sleeper, number } = token()?;
     /// Ends the suspension in every case, so that its tokens are stale.

@@ -24,7 +24,7 @@ use crate::io::readiness::{Direction, Source, WaiterId, WakerLeft};
 use crate::process::unwind::guarded;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
-use crate::sys::epoll::Kernel;
+use crate::sys::epoll::{EventMask, Kernel};
 
 impl Poller {
     /// Returns the kernel's queue of events, and `true` if this call opened it.
@@ -137,12 +137,30 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for Registered<T> {
 impl<T: AsFd> Registered<T> {
     /// Registers a descriptor, which must be in non-blocking mode already.
     pub(crate) fn new(shared: Arc<Shared>, io: T) -> io::Result<Self> {
-        let (kernel, first) = shared.poller.open(&shared.world)?;
-        if first {
-            shared.settle_debt(shared.clock.driver.descriptors_opened());
-        }
         let source = shared.poller.sources.add();
-        if let Err(error) = kernel.register(io.as_fd(), source.token) {
+        Self::with(shared, source, io, EventMask::BOTH)
+    }
+
+    /// Registers a descriptor for one wait in one direction. The direction is taken not to be
+    /// ready, and the kernel reports at once if it is. No call is made through this registration,
+    /// so the descriptor may be in any mode.
+    pub(crate) fn for_one_wait(shared: Arc<Shared>, io: T, mask: EventMask) -> io::Result<Self> {
+        let source = shared.poller.sources.add();
+        for direction in [&source.read, &source.write] {
+            // No event can come before the registration.
+            direction.use_up(direction.see());
+        }
+        Self::with(shared, source, io, mask)
+    }
+
+    fn with(shared: Arc<Shared>, source: Arc<Source>, io: T, mask: EventMask) -> io::Result<Self> {
+        let registered = shared.poller.open(&shared.world).and_then(|(kernel, first)| {
+            if first {
+                shared.settle_debt(shared.clock.driver.descriptors_opened());
+            }
+            kernel.register(io.as_fd(), source.token, mask)
+        });
+        if let Err(error) = registered {
             shared.poller.sources.remove(source.token);
             return Err(error);
         }

@@ -86,7 +86,7 @@ use procession_sync::{Arc, Mutex};
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// What is built: sound, unless the build is a mutant.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("readiness", SOUND);
     /// `Use` ignores events that came since `See`.
     pub(crate) const USE_ANY: u8 = 1;

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,8 +193,9 @@ struct BlockingCall(Box<dyn FnOnce() -> Value + Send>);
 ///
 /// # Cancellation
 /// Dropping the future does not stop the command. Its result is dropped.
-pub async fn command(id: CommandId, input: impl Any + Send) -> CommandResult {
-    command_of(id, Box::new(input)).await
+#[track_caller]
+pub fn command(id: CommandId, input: impl Any + Send) -> impl Future<Output = CommandResult> {
+    crate::scheduler::placed::placed(async move { command_of(id, Box::new(input)).await })
 }
 
 async fn command_of(id: CommandId, input: Value) -> CommandResult {
@@ -206,7 +208,7 @@ async fn command_of(id: CommandId, input: Value) -> CommandResult {
     let (reply, caller) = call::pair();
     let completion = Completion::new(Target::Caller { shared: Arc::clone(&shared), reply });
     shared.handlers().serve(id, input, completion);
-    caller.replied(Waiting::COMPLETION).await.unwrap_or(Err(CommandError::Dropped))
+    caller.replied(Waiting::COMPLETION, None).await.unwrap_or(Err(CommandError::Dropped))
 }
 
 impl<F: Fn(Value, Completion) + Send + Sync + 'static> Handler for F {
@@ -253,8 +255,11 @@ pub(crate) fn serve_blocking(input: Value, completion: Completion) {
 ///
 /// # Cancellation
 /// See [`command`].
-pub async fn perform<C: Command>(command: C) -> Result<C::Output, CommandError> {
-    C::output(command_of(C::ID, command.into_input()).await)
+#[track_caller]
+pub fn perform<C: Command>(command: C) -> impl Future<Output = Result<C::Output, CommandError>> {
+    crate::scheduler::placed::placed(async move {
+        C::output(command_of(C::ID, command.into_input()).await)
+    })
 }
 
 fn duration_of(input: Value) -> Result<Duration, CommandError> {

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::future::Future;
 use std::hash::{Hash, Hasher};
+use std::panic::Location;
 use std::pin::Pin as StdPin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -16,7 +17,7 @@ use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::deliver::{deliver_made, push_message};
 use crate::mailbox::parcel::Parcel;
 use crate::mailbox::send_error::{SendCause, SendError, SendErrorKind};
-use crate::process::slot::{BoundedMailbox, Mailbox, Pin, Refused};
+use crate::process::slot::{BoundedMailbox, Mailbox, Pin, Refused, Slot};
 use crate::process::typed::TypedPin;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
@@ -187,8 +188,10 @@ impl<M: Send + 'static> Address<M> {
     ///
     /// # Cancellation
     /// Dropping the future takes the message back, unless the mailbox has accepted it just before.
+    #[track_caller]
     pub fn send_wait(&self, message: M) -> SendWait<'_, M> {
-        SendWait { address: self, message: Some(message), number: None }
+        let place = Location::caller();
+        SendWait { address: self, message: Some(message), number: None, place }
     }
 
     /// Sends a message like [`send_wait`](Self::send_wait), for plain threads.
@@ -218,6 +221,11 @@ impl<M: Send + 'static> Address<M> {
             Err(Refused::Ended(())) => refused(SendErrorKind::Ended),
             Err(Refused::Full(())) => refused(SendErrorKind::Full),
         }
+    }
+
+    /// Returns the slot of the process, unless the process was refused.
+    pub(crate) fn slot(&self) -> Option<&Slot> {
+        self.slot.as_deref().map(|slot| &**slot)
     }
 
     /// Returns the slot and the mailbox, if that is bounded.
@@ -290,11 +298,18 @@ pub struct SendWait<'a, M: Send + 'static> {
     message: Option<M>,
     /// The number of the sender in the queue, while it waits.
     number: Option<u64>,
+    /// The place of the call.
+    place: &'static Location<'static>,
 }
 
 impl<M: Send + 'static> Unpin for SendWait<'_, M> {}
 
 impl<M: Send + 'static> SendWait<'_, M> {
+    fn note_waiting(&self, slot: &Pin) {
+        current::note_waiting_for(Waiting::ROOM, current::target_of(slot));
+        current::note_place(self.place);
+    }
+
     /// Returns `true` if the message waits for room.
     pub(crate) fn stands(&self) -> bool {
         self.number.is_some()
@@ -327,7 +342,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
             }
             return match standing {
                 Standing::Waits => {
-                    current::note_waiting(Waiting::ROOM);
+                    wait.note_waiting(slot);
                     Poll::Pending
                 }
                 Standing::Taken => Poll::Ready(Ok(())),
@@ -349,7 +364,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
             Stood::Closed(message) => Poll::Ready(Err(SendError::ended(message, slot.pid()))),
             Stood::Waits(number) => {
                 wait.number = Some(number);
-                current::note_waiting(Waiting::ROOM);
+                wait.note_waiting(slot);
                 Poll::Pending
             }
         }

@@ -13,6 +13,8 @@ use crate::mailbox::address::{Address, SendWait, send};
 use crate::mailbox::answer::{Answer, CallLooked};
 use crate::mailbox::reply::Reply;
 use crate::mailbox::send_error::{SendCause, SendError};
+use crate::process::slot::Slot;
+use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -202,20 +204,23 @@ impl<T> Drop for Caller<T> {
 /// })?;
 /// # Ok::<(), procession::CallError<Reply<u32>>>(())
 /// ```
-pub async fn call<M: Send + 'static, T: Send + 'static>(
+#[track_caller]
+pub fn call<M: Send + 'static, T: Send + 'static>(
     pid: Pid,
     message: impl FnOnce(Reply<T>) -> M,
     timeout: Duration,
-) -> Result<T, CallError<M>> {
-    if current::relay_to(pid).is_none() {
-        return match Address::of(pid) {
-            Ok(address) => address.call(message, timeout).await,
-            Err(cause) => Err(refused(message, cause)),
-        };
-    }
-    let (reply, caller) = pair();
-    send(pid, message(reply)).map_err(CallError::Refused)?;
-    caller.replied_within(timeout).await
+) -> impl Future<Output = Result<T, CallError<M>>> {
+    crate::scheduler::placed::placed(async move {
+        if current::relay_to(pid).is_none() {
+            return match Address::of(pid) {
+                Ok(address) => address.call(message, timeout).await,
+                Err(cause) => Err(refused(message, cause)),
+            };
+        }
+        let (reply, caller) = pair();
+        send(pid, message(reply)).map_err(CallError::Refused)?;
+        caller.replied_within(timeout).await
+    })
 }
 
 /// Returns the error of a call without a process to send to. It holds the message.
@@ -226,12 +231,12 @@ pub(crate) fn refused<M, T>(message: impl FnOnce(Reply<T>) -> M, cause: SendCaus
 impl<T> Caller<T> {
     /// Waits for the reply to an accepted message, for at most `timeout`.
     pub(crate) async fn replied_within<M>(&self, timeout: Duration) -> Result<T, CallError<M>> {
-        let replied = time::timeout(timeout, self.replied(Waiting::REPLY)).await;
+        let replied = time::timeout(timeout, self.replied(Waiting::REPLY, None)).await;
         replied.map_or(Err(CallError::Elapsed), |reply| reply.ok_or(CallError::NoReply))
     }
 
     /// Waits for the reply. Returns `None` if the right to reply was dropped.
-    pub(crate) async fn replied(&self, waiting: Waiting) -> Option<T> {
+    pub(crate) async fn replied(&self, waiting: Waiting, callee: Option<&Slot>) -> Option<T> {
         poll_fn(|task| {
             if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
@@ -239,7 +244,13 @@ impl<T> Caller<T> {
             match self.0.look(task.waker().clone()) {
                 CallLooked::Waits(before) => {
                     drop_guarded(before);
-                    current::note_waiting(waiting);
+                    match waiting {
+                        Waiting::REPLY => {
+                            let target = callee.map_or(WaitTarget::UNKNOWN, current::target_of);
+                            current::note_waiting_for(waiting, target);
+                        }
+                        other => current::note_waiting(other),
+                    }
                     Poll::Pending
                 }
                 CallLooked::Replied(value) => Poll::Ready(Some(value)),
@@ -276,27 +287,30 @@ impl<T> Caller<T> {
 ///     assert_eq!(answers.into_iter().flatten().sum::<u32>(), 6);
 /// });
 /// ```
-pub async fn call_all<M: Send + 'static, T: Send + 'static>(
+#[track_caller]
+pub fn call_all<M: Send + 'static, T: Send + 'static>(
     addresses: &[Address<M>],
     message: impl Fn(Reply<T>) -> M,
     timeout: Duration,
-) -> Vec<Result<T, CallError<M>>> {
-    let mut calls: Vec<_> =
-        addresses.iter().map(|address| PendingCall::new(address, &message)).collect();
-    let all = async {
-        // One after the other, so that all are reached even if the budget of a step ends before.
-        // Each message is sent or queued before any reply is awaited, so no full mailbox delays the
-        // others.
-        for call in &mut calls {
-            call.begin().await;
-        }
-        for call in &mut calls {
-            call.end().await;
-        }
-    };
-    // Ignored: the replies that came in time are kept.
-    let _elapsed = time::timeout(timeout, all).await;
-    calls.into_iter().map(PendingCall::answer).collect()
+) -> impl Future<Output = Vec<Result<T, CallError<M>>>> {
+    crate::scheduler::placed::placed(async move {
+        let mut calls: Vec<_> =
+            addresses.iter().map(|address| PendingCall::new(address, &message)).collect();
+        let all = async {
+            // One after the other, so that all are reached even if the budget of a step ends
+            // before. Each message is sent or queued before any reply is awaited, so no full
+            // mailbox delays the others.
+            for call in &mut calls {
+                call.begin().await;
+            }
+            for call in &mut calls {
+                call.end().await;
+            }
+        };
+        // Ignored: the replies that came in time are kept.
+        let _elapsed = time::timeout(timeout, all).await;
+        calls.into_iter().map(PendingCall::answer).collect()
+    })
 }
 
 /// One of several calls.
@@ -304,13 +318,16 @@ struct PendingCall<'a, M: Send + 'static, T> {
     /// Until the message is accepted or refused.
     send: Option<SendWait<'a, M>>,
     caller: Caller<T>,
+    callee: Option<&'a Slot>,
     answer: Option<Result<T, CallError<M>>>,
 }
 
 impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
     fn new(address: &'a Address<M>, message: impl FnOnce(Reply<T>) -> M) -> Self {
         let (reply, caller) = pair();
-        Self { send: Some(address.send_wait(message(reply))), caller, answer: None }
+        current::record_call(address.pid());
+        let send = Some(address.send_wait(message(reply)));
+        Self { send, caller, callee: address.slot(), answer: None }
     }
 
     /// Sends the message, or queues it for room.
@@ -327,7 +344,9 @@ impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
     async fn end(&mut self) {
         poll_fn(|task| self.poll_send(task)).await;
         if self.answer.is_none() {
-            self.answer = Some(self.caller.replied(Waiting::REPLY).await.ok_or(CallError::NoReply));
+            self.answer = Some(
+                self.caller.replied(Waiting::REPLY, self.callee).await.ok_or(CallError::NoReply),
+            );
         }
     }
 
@@ -367,17 +386,21 @@ impl<M: Send + 'static> Address<M> {
     /// # Cancellation
     /// If the future is dropped, the message may or may not have been sent. A later reply is
     /// discarded, and never comes into a mailbox.
-    pub async fn call<T: Send + 'static>(
+    #[track_caller]
+    pub fn call<T: Send + 'static>(
         &self,
         message: impl FnOnce(Reply<T>) -> M,
         timeout: Duration,
-    ) -> Result<T, CallError<M>> {
-        let (reply, caller) = pair();
-        let message = message(reply);
-        let replied = async {
-            self.send_wait(message).await.map_err(CallError::Refused)?;
-            caller.replied(Waiting::REPLY).await.ok_or(CallError::NoReply)
-        };
-        time::timeout(timeout, replied).await.unwrap_or(Err(CallError::Elapsed))
+    ) -> impl Future<Output = Result<T, CallError<M>>> {
+        crate::scheduler::placed::placed(async move {
+            let (reply, caller) = pair();
+            let message = message(reply);
+            current::record_call(self.pid());
+            let replied = async {
+                self.send_wait(message).await.map_err(CallError::Refused)?;
+                caller.replied(Waiting::REPLY, self.slot()).await.ok_or(CallError::NoReply)
+            };
+            time::timeout(timeout, replied).await.unwrap_or(Err(CallError::Elapsed))
+        })
     }
 }

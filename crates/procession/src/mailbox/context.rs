@@ -6,6 +6,7 @@ mod take;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::panic::Location;
 use std::pin::Pin as StdPin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
@@ -23,6 +24,7 @@ use crate::process::typed::TypedPin;
 use crate::process::wait_reason::Waiting;
 use crate::relations::links;
 use crate::relations::signal::{Down, MonitorRef, Signal};
+use crate::scheduler::placed::placed;
 use crate::time::Timeout;
 use crate::util::exclusive::Exclusive;
 
@@ -61,6 +63,9 @@ pub struct Context<M: Send + 'static> {
     /// have any, and each process pays for the field.
     aside: Option<Box<Exclusive<Aside<M>>>>,
 }
+
+// No pointer refers into the context.
+impl<M: Send + 'static> Unpin for Context<M> {}
 
 impl<M: Send + 'static> Context<M> {
     pub(crate) fn new(slot: TypedPin<M>) -> Self {
@@ -108,14 +113,28 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Cancellation
     /// If the future is dropped before it is complete, it has taken no message.
+    #[inline]
+    #[track_caller]
     pub fn recv(&mut self) -> Recv<'_, M> {
+        // Noted now and not when it waits, which saves the future a field and the wait a load.
+        self.slot.note_place(Location::caller());
         Recv { context: self, waits: false }
+    }
+
+    /// Polls like [`recv`](Self::recv). While it is pending, the mailbox stays armed.
+    #[cfg(feature = "stream")]
+    pub(crate) fn poll_recv(&mut self, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
+        let mut recv = self.recv();
+        let polled = StdPin::new(&mut recv).poll(task);
+        recv.waits = false;
+        polled
     }
 
     /// Receives the next message if it comes within `timeout`.
     ///
     /// # Errors
     /// [`Elapsed`](crate::time::Elapsed) if none came.
+    #[track_caller]
     pub fn recv_timeout(&mut self, timeout: Duration) -> Timeout<Recv<'_, M>> {
         crate::time::timeout(timeout, self.recv())
     }
@@ -125,14 +144,16 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Cancellation
     /// If the future is dropped before it is complete, it has taken nothing.
-    pub async fn recv_event(&mut self) -> Option<Event<M>> {
-        self.recv().first(false, Self::take_any).await
+    #[track_caller]
+    pub fn recv_event(&mut self) -> impl Future<Output = Option<Event<M>>> {
+        self.recv().first(false, Self::take_any)
     }
 
     /// Receives the next event, as [`recv_event`](Self::recv_event) does, but a cancel does not end
     /// the wait. For processes that continue after they were cancelled.
-    pub(crate) async fn recv_event_to_the_end(&mut self) -> Option<Event<M>> {
-        self.recv().first(true, Self::take_any).await
+    #[track_caller]
+    pub(crate) fn recv_event_to_the_end(&mut self) -> impl Future<Output = Option<Event<M>>> {
+        self.recv().first(true, Self::take_any)
     }
 
     /// Receives the answer of one monitor, and leaves all other events. Returns `None` only after
@@ -145,7 +166,12 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Cancellation
     /// If the future is dropped before it is complete, it has taken nothing.
-    pub async fn down(&mut self, monitor: MonitorRef) -> Option<Down> {
+    #[track_caller]
+    pub fn down(&mut self, monitor: MonitorRef) -> impl Future<Output = Option<Down>> {
+        placed(self.recv_down(monitor))
+    }
+
+    async fn recv_down(&mut self, monitor: MonitorRef) -> Option<Down> {
         self.pass_mark();
         let is_it =
             |signal: &Signal| matches!(signal, Signal::Down(down) if down.monitor == monitor);
@@ -178,7 +204,15 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Cancellation
     /// If the future is dropped before it is complete, it has taken no message.
-    pub async fn recv_matching(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<M> {
+    #[track_caller]
+    pub fn recv_matching(
+        &mut self,
+        wanted: impl FnMut(&M) -> bool,
+    ) -> impl Future<Output = Option<M>> {
+        placed(self.recv_wanted(wanted))
+    }
+
+    async fn recv_wanted(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<M> {
         self.pass_mark();
         if let Some(aside) = self.aside()
             && let Some(place) = aside.messages.iter().position(|(_, message)| wanted(message))
@@ -291,14 +325,17 @@ impl<M: Send + 'static> Context<M> {
     /// # Panics
     /// If it has to wait outside its own process. This process's cancel cannot wake another
     /// process; that one can [monitor](Self::monitor) this process instead.
-    pub async fn cancelled(&self) {
-        poll_fn(|task| {
-            if !crate::scheduler::budget::charge(task) {
-                return Poll::Pending;
-            }
-            poll_cancelled(&self.slot, task)
+    #[track_caller]
+    pub fn cancelled(&self) -> impl Future<Output = ()> {
+        crate::scheduler::placed::placed(async move {
+            poll_fn(|task| {
+                if !crate::scheduler::budget::charge(task) {
+                    return Poll::Pending;
+                }
+                poll_cancelled(&self.slot, task)
+            })
+            .await;
         })
-        .await;
     }
 
     /// Ends the wait for messages: no message wakes the process any more.

@@ -14,6 +14,7 @@ use crate::process::slot::{BoundedMailbox, Mailbox, Refused, Slot};
 use crate::process::unwind::guarded;
 use crate::relations::links;
 use crate::scheduler::current;
+use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// Wakes the senders that waited for room. Waking runs user code.
 pub(crate) fn wake_all(wakers: Vec<Waker>) {
@@ -29,6 +30,8 @@ pub(crate) fn push_message<M: Send + 'static>(
     mailbox: Mailbox<'_, M>,
     message: M,
 ) -> Result<(), Refused<M>> {
+    cost::work(Operation::Send);
+    cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
     match mailbox {
         Mailbox::Unbounded(queue) => match queue.push(message) {
             Ok(Pushed::Wake) => {

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::future::Future;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use crate::mailbox::address::Address;
 use crate::mailbox::call::{CallError, pair};
 use crate::mailbox::reply::Reply;
 use crate::mailbox::send_error::{SendCause, SendError};
+use crate::scheduler::current;
 
 /// An address that accepts messages of type `N`, and hides what the process receives.
 ///
@@ -143,14 +145,18 @@ impl<N: Send + 'static> Recipient<N> {
     ///
     /// # Cancellation
     /// See [`Address::call`].
-    pub async fn call<T: Send + 'static>(
+    #[track_caller]
+    pub fn call<T: Send + 'static>(
         &self,
         message: impl FnOnce(Reply<T>) -> N,
         timeout: Duration,
-    ) -> Result<T, CallError<N>> {
-        let (reply, caller) = pair();
-        self.send(message(reply)).map_err(CallError::Refused)?;
-        caller.replied_within(timeout).await
+    ) -> impl Future<Output = Result<T, CallError<N>>> {
+        crate::scheduler::placed::placed(async move {
+            let (reply, caller) = pair();
+            current::record_call(self.pid());
+            self.send(message(reply)).map_err(CallError::Refused)?;
+            caller.replied_within(timeout).await
+        })
     }
 }
 

@@ -14,6 +14,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use std::task::Poll;
 
 use procession_sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
-use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
+use rustix::net::{SocketFlags, acceptfrom_with};
 
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -29,6 +30,7 @@ use crate::scheduler::shared::Shared;
 use crate::time::sleep_on;
 
 use super::io::{Io, IoResult, Side};
+use super::simulated;
 
 /// Longest time until a listener tries again. Fifty attempts per second cost less than a thousandth
 /// of a CPU.
@@ -64,13 +66,16 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Returns the next connection, in non-blocking mode, and the address of its peer.
-pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<SocketAddrAny>)> {
+/// Returns the next connection, in non-blocking mode, and the address of its peer if that is one of
+/// the Internet.
+pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
     let call = |listener: &T| {
-        Ok(IoResult::whole(acceptfrom_with(
-            listener,
-            SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
-        )?))
+        if let Some(accepted) = simulated::accept(listener) {
+            return accepted.map(|(socket, peer)| IoResult::whole((socket, Some(peer))));
+        }
+        let (socket, peer) =
+            acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+        Ok(IoResult::whole((socket, peer.and_then(|peer| SocketAddr::try_from(peer).ok()))))
     };
     loop {
         match io.run_within(Side::Read, None, call).await {

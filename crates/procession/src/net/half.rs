@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::future::Future;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Deref;
@@ -109,11 +110,12 @@ impl<S: Deref> ReadHalf<S> {
     ///
     /// # Errors
     /// Returns the errors of the stream's `read`.
-    pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>
+    #[track_caller]
+    pub fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>>
     where
         S::Target: Splits,
     {
-        self.0.read_some(buffer).await
+        crate::scheduler::placed::placed(async move { self.0.read_some(buffer).await })
     }
 }
 
@@ -127,11 +129,12 @@ impl<S: Deref> WriteHalf<S> {
     ///
     /// # Errors
     /// Returns the errors of the stream's `write`.
-    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize>
+    #[track_caller]
+    pub fn write(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<usize>>
     where
         S::Target: Splits,
     {
-        self.0.write_some(bytes).await
+        crate::scheduler::placed::placed(async move { self.0.write_some(bytes).await })
     }
 
     /// Writes all of `bytes`.
@@ -141,26 +144,32 @@ impl<S: Deref> WriteHalf<S> {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, a part of `bytes` may have been written.
-    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()>
+    #[track_caller]
+    pub fn write_all(&mut self, mut bytes: &[u8]) -> impl Future<Output = io::Result<()>>
     where
         S::Target: Splits,
     {
-        while !bytes.is_empty() {
-            let count = self.write(bytes).await?;
-            bytes = &bytes[count..];
-        }
-        Ok(())
+        crate::scheduler::placed::placed(async move {
+            while !bytes.is_empty() {
+                let count = self.write(bytes).await?;
+                bytes = &bytes[count..];
+            }
+            Ok(())
+        })
     }
 
     /// Shuts down the write direction, so that the peer reads the end of the stream.
     ///
     /// # Errors
     /// Returns the system's error. A stream that is no longer connected is not an error.
-    pub async fn shutdown(&mut self) -> io::Result<()>
+    #[track_caller]
+    pub fn shutdown(&mut self) -> impl Future<Output = io::Result<()>>
     where
         for<'a> &'a S::Target: AsyncWrite + Unpin,
     {
-        poll_fn(|task| Pin::new(&mut &*self.0).poll_close(task)).await
+        crate::scheduler::placed::placed(async move {
+            poll_fn(|task| Pin::new(&mut &*self.0).poll_close(task)).await
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The base of all sockets: try first, then wait, within a timeout.
 
 use std::fmt;
+use std::future::Future;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,6 +15,7 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::simulated;
 use crate::io::reactor::Registered;
 use crate::io::readiness::{Direction, SeenReadiness, WaiterId};
 use crate::process::wait_reason::Waiting;
@@ -198,6 +200,9 @@ impl<T: AsFd> Io<T> {
         if !seen.is_ready() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        if let Some(error) = simulated::error(self.get(), side == Side::Read) {
+            return Err(error);
+        }
         self.call(direction, seen, call)
     }
 
@@ -239,7 +244,12 @@ impl<T: AsFd> Io<T> {
         for _ in 0..TRIES {
             let seen = direction.see();
             if seen.is_ready() || is_last_try() {
-                match self.call(direction, seen, &mut *call) {
+                let refused = simulated::error_of_wait(self.get(), side == Side::Read);
+                let called = match refused {
+                    Some(error) => Err(error),
+                    None => self.call(direction, seen, &mut *call),
+                };
+                match called {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     result => return Poll::Ready(result),
@@ -439,16 +449,28 @@ impl<T: AsFd> Readiness<T> {
     ///
     /// # Errors
     /// Returns the errors of `call`, and an error if the scheduler has ended.
-    pub async fn read_with<R>(&self, mut call: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
-        self.0.run(Side::Read, |io| call(io).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn read_with<R>(
+        &self,
+        mut call: impl FnMut(&T) -> io::Result<R>,
+    ) -> impl Future<Output = io::Result<R>> {
+        crate::scheduler::placed::placed(async move {
+            self.0.run(Side::Read, |io| call(io).map(IoResult::whole)).await
+        })
     }
 
     /// Like [`read_with`](Self::read_with), but waits for the descriptor to become writable.
     ///
     /// # Errors
     /// Returns the same errors as [`read_with`](Self::read_with).
-    pub async fn write_with<R>(&self, mut call: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
-        self.0.run(Side::Write, |io| call(io).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn write_with<R>(
+        &self,
+        mut call: impl FnMut(&T) -> io::Result<R>,
+    ) -> impl Future<Output = io::Result<R>> {
+        crate::scheduler::placed::placed(async move {
+            self.0.run(Side::Write, |io| call(io).map(IoResult::whole)).await
+        })
     }
 
     /// Calls `call` once, without waiting.
@@ -476,16 +498,18 @@ impl<T: AsFd> Readiness<T> {
     ///
     /// # Errors
     /// Returns an error if the scheduler has ended.
-    pub async fn readable(&self) -> io::Result<()> {
-        self.0.ready(Side::Read).await
+    #[track_caller]
+    pub fn readable(&self) -> impl Future<Output = io::Result<()>> {
+        crate::scheduler::placed::placed(async move { self.0.ready(Side::Read).await })
     }
 
     /// The counterpart of [`readable`](Self::readable) for writing.
     ///
     /// # Errors
     /// Returns an error if the scheduler has ended.
-    pub async fn writable(&self) -> io::Result<()> {
-        self.0.ready(Side::Write).await
+    #[track_caller]
+    pub fn writable(&self) -> impl Future<Output = io::Result<()>> {
+        crate::scheduler::placed::placed(async move { self.0.ready(Side::Write).await })
     }
 }
 

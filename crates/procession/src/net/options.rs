@@ -1,6 +1,7 @@
 //! Options that most kinds of sockets share, and options that a socket needs before it has an
 //! address.
 
+use std::future::Future;
 use std::io;
 use std::net::{
     SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream, UdpSocket as StdUdpSocket,
@@ -15,6 +16,7 @@ use rustix::net::{
 use super::accept::BACKLOG;
 use super::io::{Io, IoResult, Side};
 use super::resolve::Host;
+use super::simulated;
 use super::tcp::{TcpListener, TcpStream};
 use super::udp::UdpSocket;
 
@@ -117,15 +119,22 @@ impl SocketOptions {
     ///
     /// # Errors
     /// Returns the errors of [`TcpListener::bind`], and the system's error if it refuses an option.
-    pub async fn listen(self, host: impl Into<Host>) -> io::Result<TcpListener> {
-        let backlog = self.backlog.map_or(BACKLOG, |most| i32::try_from(most).unwrap_or(i32::MAX));
-        let listening = |address: SocketAddr| {
-            let socket = self.bound(address, SocketType::STREAM, true)?;
-            listen(&socket, backlog)?;
-            Ok(socket)
-        };
-        let socket = first_of(host.into().addresses().await?, listening)?;
-        Io::new(StdTcpListener::from(socket)).map(TcpListener)
+    #[track_caller]
+    pub fn listen(self, host: impl Into<Host>) -> impl Future<Output = io::Result<TcpListener>> {
+        crate::scheduler::placed::placed(async move {
+            let backlog =
+                self.backlog.map_or(BACKLOG, |most| i32::try_from(most).unwrap_or(i32::MAX));
+            let listening = |address: SocketAddr| {
+                if let Some(listening) = simulated::listen(address, backlog) {
+                    return listening;
+                }
+                let socket = self.bound(address, SocketType::STREAM, true)?;
+                listen(&socket, backlog)?;
+                Ok(socket)
+            };
+            let socket = first_of(host.into().addresses().await?, listening)?;
+            Io::new(StdTcpListener::from(socket)).map(TcpListener)
+        })
     }
 
     /// Connects to `host`; see [`TcpStream::connect`].
@@ -136,25 +145,34 @@ impl SocketOptions {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, the connection attempt is abandoned.
-    pub async fn connect(self, host: impl Into<Host>) -> io::Result<TcpStream> {
-        let mut last = None;
-        for address in host.into().addresses().await? {
-            match self.connect_to(address).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = Some(error),
+    #[track_caller]
+    pub fn connect(self, host: impl Into<Host>) -> impl Future<Output = io::Result<TcpStream>> {
+        crate::scheduler::placed::placed(async move {
+            let mut last = None;
+            for address in host.into().addresses().await? {
+                match self.connect_to(address).await {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => last = Some(error),
+                }
             }
-        }
-        Err(last.expect("a host has at least one address"))
+            Err(last.expect("a host has at least one address"))
+        })
     }
 
     /// Creates a UDP socket at `host`; see [`UdpSocket::bind`].
     ///
     /// # Errors
     /// Returns the errors of [`UdpSocket::bind`], and the system's error if it refuses an option.
-    pub async fn bind(self, host: impl Into<Host>) -> io::Result<UdpSocket> {
-        let bound = |address| self.bound(address, SocketType::DGRAM, false);
-        let socket = first_of(host.into().addresses().await?, bound)?;
-        Io::new(StdUdpSocket::from(socket)).map(UdpSocket)
+    #[track_caller]
+    pub fn bind(self, host: impl Into<Host>) -> impl Future<Output = io::Result<UdpSocket>> {
+        crate::scheduler::placed::placed(async move {
+            let bound = |address| match simulated::bind(address) {
+                Some(bound) => bound,
+                None => self.bound(address, SocketType::DGRAM, false),
+            };
+            let socket = first_of(host.into().addresses().await?, bound)?;
+            Io::new(StdUdpSocket::from(socket)).map(UdpSocket)
+        })
     }
 
     /// Creates a socket with these options, in non-blocking mode.
@@ -196,19 +214,18 @@ impl SocketOptions {
     }
 
     async fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let socket = self.socket(address, SocketType::STREAM, false)?;
-        if let Some(local) = self.local {
-            bind(&socket, &local)?;
-        }
-        match connect(&socket, &address) {
-            // The kernel continues to connect after a signal, too.
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        // Registered only after `connect`, since the kernel reports a socket that is not connecting
-        // as closed.
-        let io = Io::new(StdTcpStream::from(socket))?;
+        let io = match simulated::connect(self.local, address) {
+            // Its events are those of the connection: it becomes writable once.
+            Some(socket) => Io::new(StdTcpStream::from(socket?))?,
+            None => self.begin_to_connect(address)?,
+        };
         let connected = |socket: &StdTcpStream| {
+            if let Some(connected) = simulated::is_connected(socket) {
+                return match connected? {
+                    true => Ok(IoResult::whole(())),
+                    false => Err(io::ErrorKind::WouldBlock.into()),
+                };
+            }
             if let Some(error) = socket.take_error()? {
                 return Err(error);
             }
@@ -221,6 +238,21 @@ impl SocketOptions {
         };
         io.run(Side::Write, connected).await?;
         Ok(TcpStream(io))
+    }
+
+    fn begin_to_connect(&self, address: SocketAddr) -> io::Result<Io<StdTcpStream>> {
+        let socket = self.socket(address, SocketType::STREAM, false)?;
+        if let Some(local) = self.local {
+            bind(&socket, &local)?;
+        }
+        match connect(&socket, &address) {
+            // The kernel continues to connect after a signal, too.
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Registered only after `connect`, since the kernel reports a socket that is not connecting
+        // as closed.
+        Io::new(StdTcpStream::from(socket))
     }
 }
 
@@ -279,8 +311,9 @@ macro_rules! waiting_methods {
             ///
             /// # Errors
             /// Returns an error if the scheduler has ended.
-            pub async fn readable(&self) -> std::io::Result<()> {
-                self.0.ready(Side::Read).await
+            #[track_caller]
+            pub fn readable(&self) -> impl Future<Output = std::io::Result<()>> {
+                crate::scheduler::placed::placed(async move { self.0.ready(Side::Read).await })
             }
 
             /// Waits until a write without waiting is worth trying. The wait may end although there
@@ -288,8 +321,9 @@ macro_rules! waiting_methods {
             ///
             /// # Errors
             /// Returns an error if the scheduler has ended.
-            pub async fn writable(&self) -> std::io::Result<()> {
-                self.0.ready(Side::Write).await
+            #[track_caller]
+            pub fn writable(&self) -> impl Future<Output = std::io::Result<()>> {
+                crate::scheduler::placed::placed(async move { self.0.ready(Side::Write).await })
             }
 
             /// Returns the read timeout, or `None` if reads wait without a limit. Default: `None`.

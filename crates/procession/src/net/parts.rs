@@ -10,6 +10,7 @@ use rustix::net::{
 };
 
 use super::io::{IoResult, StreamSocket};
+use super::simulated;
 
 /// Buffers of at most this total size are copied into one before a stream writes them. One `send`
 /// then costs 0.1 us less than `sendmsg` and 0.25 us less than `writev`; the copy costs a tenth of
@@ -25,6 +26,9 @@ pub(super) fn write_parts<T: StreamSocket>(
     parts: &[IoSlice<'_>],
 ) -> io::Result<IoResult<usize>> {
     let parts = &parts[..parts.len().min(PARTS_MAX)];
+    if let Some(part) = simulated::short_part(parts) {
+        return Ok(IoResult::whole(send(stream, part, SendFlags::NOSIGNAL)?));
+    }
     let length = parts.iter().map(|part| part.len()).sum();
     let count = match parts {
         _ if length == 0 => 0,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
 
+use super::simulated;
 use crate::pool::spawn_blocking;
 
 /// The target of a bind or a connect: one address, several addresses, or a host name that is
@@ -149,6 +150,9 @@ impl From<&[SocketAddr]> for Host {
 }
 
 async fn look_up(name: String) -> io::Result<Vec<SocketAddr>> {
-    let looked_up = spawn_blocking(move || name.to_socket_addrs().map(Iterator::collect));
+    let looked_up = spawn_blocking(move || match simulated::resolve(&name) {
+        Some(looked_up) => looked_up,
+        None => name.to_socket_addrs().map(Iterator::collect),
+    });
     looked_up.await.map_err(io::Error::other)?
 }

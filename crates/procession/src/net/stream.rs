@@ -9,6 +9,7 @@ use rustix::net::RecvFlags;
 
 use super::io::{Io, IoResult, Side, StreamSocket};
 use super::parts::{read_parts, write_parts};
+use super::simulated;
 
 fn read_from<T: StreamSocket>(mut from: &T, buffer: &mut [u8]) -> io::Result<IoResult<usize>>
 where
@@ -21,6 +22,7 @@ fn write_to<T: StreamSocket>(mut to: &T, bytes: &[u8]) -> io::Result<IoResult<us
 where
     for<'a> &'a T: Write,
 {
+    let bytes = simulated::shorten(bytes);
     Ok(IoResult::part::<T>(to.write(bytes)?, bytes.len()))
 }
 
@@ -179,19 +181,21 @@ macro_rules! stream_methods {
             /// # Errors
             /// Returns the system's error, or [`TimedOut`](std::io::ErrorKind::TimedOut) if the
             /// read timeout elapses.
-            pub async fn read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
-                self.0.read(buffer).await
+            #[track_caller]
+            pub fn read(&self, buffer: &mut [u8]) -> impl Future<Output = std::io::Result<usize>> {
+                crate::scheduler::placed::placed(async move { self.0.read(buffer).await })
             }
 
             /// Like [`read`](Self::read), but fills several buffers, one after the other.
             ///
             /// # Errors
             /// Returns the same errors as [`read`](Self::read).
-            pub async fn read_vectored(
+            #[track_caller]
+            pub fn read_vectored(
                 &self,
                 buffers: &mut [std::io::IoSliceMut<'_>],
-            ) -> std::io::Result<usize> {
-                self.0.read_vectored(buffers).await
+            ) -> impl Future<Output = std::io::Result<usize>> {
+                crate::scheduler::placed::placed(async move { self.0.read_vectored(buffers).await })
             }
 
             /// Reads until `buffer` is full. The read timeout applies to each part that arrives,
@@ -203,8 +207,12 @@ macro_rules! stream_methods {
             ///
             /// # Cancellation
             /// If the future is dropped before it completes, the data it has read so far is lost.
-            pub async fn read_exact(&self, buffer: &mut [u8]) -> std::io::Result<()> {
-                self.0.read_exact(buffer).await
+            #[track_caller]
+            pub fn read_exact(
+                &self,
+                buffer: &mut [u8],
+            ) -> impl Future<Output = std::io::Result<()>> {
+                crate::scheduler::placed::placed(async move { self.0.read_exact(buffer).await })
             }
 
             /// Reads available data into `buffer` without removing it, so that the next read
@@ -212,8 +220,9 @@ macro_rules! stream_methods {
             ///
             /// # Errors
             /// Returns the same errors as [`read`](Self::read).
-            pub async fn peek(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
-                self.0.peek(buffer).await
+            #[track_caller]
+            pub fn peek(&self, buffer: &mut [u8]) -> impl Future<Output = std::io::Result<usize>> {
+                crate::scheduler::placed::placed(async move { self.0.peek(buffer).await })
             }
 
             /// Writes a part of `bytes`, and returns the number of bytes written. Waits if there is
@@ -222,19 +231,21 @@ macro_rules! stream_methods {
             /// # Errors
             /// Returns the system's error, or [`TimedOut`](std::io::ErrorKind::TimedOut) if the
             /// write timeout elapses.
-            pub async fn write(&self, bytes: &[u8]) -> std::io::Result<usize> {
-                self.0.write(bytes).await
+            #[track_caller]
+            pub fn write(&self, bytes: &[u8]) -> impl Future<Output = std::io::Result<usize>> {
+                crate::scheduler::placed::placed(async move { self.0.write(bytes).await })
             }
 
             /// Like [`write`](Self::write), but writes several buffers, one after the other.
             ///
             /// # Errors
             /// Returns the same errors as [`write`](Self::write).
-            pub async fn write_vectored(
+            #[track_caller]
+            pub fn write_vectored(
                 &self,
                 parts: &[std::io::IoSlice<'_>],
-            ) -> std::io::Result<usize> {
-                self.0.write_vectored(parts).await
+            ) -> impl Future<Output = std::io::Result<usize>> {
+                crate::scheduler::placed::placed(async move { self.0.write_vectored(parts).await })
             }
 
             /// Writes all of `bytes`. The write timeout applies to each part that is written, not
@@ -246,8 +257,9 @@ macro_rules! stream_methods {
             /// # Cancellation
             /// If the future is dropped before it completes, a part of `bytes` may have been
             /// written.
-            pub async fn write_all(&self, bytes: &[u8]) -> std::io::Result<()> {
-                self.0.write_all(bytes).await
+            #[track_caller]
+            pub fn write_all(&self, bytes: &[u8]) -> impl Future<Output = std::io::Result<()>> {
+                crate::scheduler::placed::placed(async move { self.0.write_all(bytes).await })
             }
 
             /// Like [`read`](Self::read), but without waiting.

@@ -1,5 +1,6 @@
 //! TCP sockets.
 
+use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use super::half::{ReadHalf, WriteHalf};
 use super::io::{Io, Side};
 use super::options::{SocketOptions, socket_methods};
 use super::resolve::Host;
+use super::simulated::{self, OptionSocket};
 use super::stream::{std_conversions, stream_methods};
 use crate::time;
 
@@ -51,8 +53,9 @@ impl TcpListener {
     /// # Errors
     /// Returns the system's error for the last address, or the error of
     /// [resolving](Host::addresses) the host.
-    pub async fn bind(host: impl Into<Host>) -> io::Result<Self> {
-        SocketOptions::new().listen(host).await
+    #[track_caller]
+    pub fn bind(host: impl Into<Host>) -> impl Future<Output = io::Result<Self>> {
+        crate::scheduler::placed::placed(async move { SocketOptions::new().listen(host).await })
     }
 
     /// Waits for the next connection, and returns it with the address of its peer.
@@ -70,14 +73,17 @@ impl TcpListener {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no connection is lost.
-    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (socket, address) = accept(&self.0).await?;
-        let socket = StdTcpStream::from(socket);
-        let address = match address.and_then(|address| SocketAddr::try_from(address).ok()) {
-            Some(address) => address,
-            None => socket.peer_addr()?,
-        };
-        Ok((TcpStream(Io::on(self.0.shared(), socket)?), address))
+    #[track_caller]
+    pub fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> {
+        crate::scheduler::placed::placed(async move {
+            let (socket, address) = accept(&self.0).await?;
+            let socket = StdTcpStream::from(socket);
+            let address = match address {
+                Some(address) => address,
+                None => socket.peer_addr()?,
+            };
+            Ok((TcpStream(Io::on(self.0.shared(), socket)?), address))
+        })
     }
 
     /// Returns the address at which the socket listens.
@@ -85,7 +91,8 @@ impl TcpListener {
     /// # Errors
     /// Returns the system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.get().local_addr()
+        let socket = self.0.get();
+        simulated::local_addr(socket).unwrap_or_else(|| socket.local_addr())
     }
 
     /// Returns the maximum number of hops for packets of accepted connections (`IP_TTL`).
@@ -143,6 +150,12 @@ stream_methods!(TcpStream, StdTcpStream);
 std_conversions!(TcpStream, StdTcpStream);
 
 impl TcpStream {
+    /// Returns the socket that holds the options.
+    #[inline]
+    fn options(&self) -> OptionSocket<'_> {
+        OptionSocket::of(self.0.get())
+    }
+
     /// Connects to `host`. If the host has several addresses, tries one after the other until a
     /// connection succeeds. Use [`SocketOptions::connect`] to set options first.
     ///
@@ -152,8 +165,9 @@ impl TcpStream {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, the connection attempt is abandoned.
-    pub async fn connect(host: impl Into<Host>) -> io::Result<Self> {
-        SocketOptions::new().connect(host).await
+    #[track_caller]
+    pub fn connect(host: impl Into<Host>) -> impl Future<Output = io::Result<Self>> {
+        crate::scheduler::placed::placed(async move { SocketOptions::new().connect(host).await })
     }
 
     /// Like [`connect`](Self::connect), with a limit of `timeout`. The limit includes the time to
@@ -162,13 +176,19 @@ impl TcpStream {
     /// # Errors
     /// Returns the errors of [`connect`](Self::connect), or [`TimedOut`](io::ErrorKind::TimedOut)
     /// if the timeout elapses.
-    pub async fn connect_timeout(host: impl Into<Host>, timeout: Duration) -> io::Result<Self> {
-        match time::timeout(timeout, Self::connect(host)).await {
-            Ok(connected) => connected,
-            Err(_) => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "not connected within the timeout"))
+    #[track_caller]
+    pub fn connect_timeout(
+        host: impl Into<Host>,
+        timeout: Duration,
+    ) -> impl Future<Output = io::Result<Self>> {
+        crate::scheduler::placed::placed(async move {
+            match time::timeout(timeout, Self::connect(host)).await {
+                Ok(connected) => connected,
+                Err(_) => {
+                    Err(io::Error::new(io::ErrorKind::TimedOut, "not connected within the timeout"))
+                }
             }
-        }
+        })
     }
 
     /// Returns the local address of the connection.
@@ -176,7 +196,8 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.get().local_addr()
+        let socket = self.0.get();
+        simulated::local_addr(socket).unwrap_or_else(|| socket.local_addr())
     }
 
     /// Returns the address of the peer.
@@ -184,7 +205,8 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error, for example if the stream is no longer connected.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.0.get().peer_addr()
+        let socket = self.0.get();
+        simulated::peer_addr(socket).unwrap_or_else(|| socket.peer_addr())
     }
 
     /// Returns `true` if data is sent at once, and not held back to be sent together with more
@@ -193,7 +215,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn nodelay(&self) -> io::Result<bool> {
-        self.0.get().nodelay()
+        self.options().nodelay()
     }
 
     /// Sets whether data is sent at once; see [`nodelay`](Self::nodelay). Default: `false`.
@@ -201,7 +223,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.0.get().set_nodelay(nodelay)
+        self.options().set_nodelay(nodelay)
     }
 
     /// Returns the maximum number of hops for packets (`IP_TTL`).
@@ -209,7 +231,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.get().ttl()
+        self.options().ttl()
     }
 
     /// Sets the maximum number of hops; see [`ttl`](Self::ttl).
@@ -217,7 +239,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn set_ttl(&self, hops: u32) -> io::Result<()> {
-        self.0.get().set_ttl(hops)
+        self.options().set_ttl(hops)
     }
 
     /// Returns how long the connection is idle before the system probes whether the peer is still
@@ -226,7 +248,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn keepalive(&self) -> io::Result<Option<Duration>> {
-        let socket = self.0.get();
+        let socket = &*self.options();
         Ok(if sockopt::socket_keepalive(socket)? {
             Some(sockopt::tcp_keepidle(socket)?)
         } else {
@@ -240,7 +262,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn set_keepalive(&self, idle: Option<Duration>) -> io::Result<()> {
-        let socket = self.0.get();
+        let socket = &*self.options();
         if let Some(idle) = idle {
             sockopt::set_tcp_keepidle(socket, idle)?;
         }
@@ -254,7 +276,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn keepalive_probes(&self) -> io::Result<(Duration, u32)> {
-        let socket = self.0.get();
+        let socket = &*self.options();
         Ok((sockopt::tcp_keepintvl(socket)?, sockopt::tcp_keepcnt(socket)?))
     }
 
@@ -265,7 +287,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error. It accepts neither zero nor large values.
     pub fn set_keepalive_probes(&self, interval: Duration, count: u32) -> io::Result<()> {
-        let socket = self.0.get();
+        let socket = &*self.options();
         sockopt::set_tcp_keepintvl(socket, interval)?;
         Ok(sockopt::set_tcp_keepcnt(socket, count)?)
     }
@@ -279,7 +301,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn user_timeout(&self) -> io::Result<Option<Duration>> {
-        let timeout_ms = sockopt::tcp_user_timeout(self.0.get())?;
+        let timeout_ms = sockopt::tcp_user_timeout(&*self.options())?;
         Ok((timeout_ms > 0).then(|| Duration::from_millis(timeout_ms.into())))
     }
 
@@ -299,7 +321,7 @@ impl TcpStream {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };
-        Ok(sockopt::set_tcp_user_timeout(self.0.get(), timeout_ms)?)
+        Ok(sockopt::set_tcp_user_timeout(&*self.options(), timeout_ms)?)
     }
 
     /// Returns `true` if received data is acknowledged at once, and not together with the next data
@@ -308,7 +330,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn quick_ack(&self) -> io::Result<bool> {
-        Ok(sockopt::tcp_quickack(self.0.get())?)
+        Ok(sockopt::tcp_quickack(&*self.options())?)
     }
 
     /// Sets for the moment whether received data is acknowledged at once; see
@@ -317,7 +339,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn set_quick_ack(&self, quick: bool) -> io::Result<()> {
-        Ok(sockopt::set_tcp_quickack(self.0.get(), quick)?)
+        Ok(sockopt::set_tcp_quickack(&*self.options(), quick)?)
     }
 
     /// Returns what happens to unsent data when the socket is closed (`SO_LINGER`).
@@ -329,7 +351,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
-        Ok(sockopt::socket_linger(self.0.get())?)
+        Ok(sockopt::socket_linger(&*self.options())?)
     }
 
     /// Sets what happens to unsent data when the socket is closed; see [`linger`](Self::linger).
@@ -341,6 +363,6 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        Ok(sockopt::set_socket_linger(self.0.get(), linger)?)
+        Ok(sockopt::set_socket_linger(&*self.options(), linger)?)
     }
 }

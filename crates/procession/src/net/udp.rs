@@ -1,5 +1,6 @@
 //! UDP sockets.
 
+use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdpSocket};
 
@@ -9,6 +10,7 @@ use super::io::{Io, IoResult, Side};
 use super::options::{SocketOptions, waiting_methods};
 use super::parts::{receive_parts, send_parts, send_parts_to};
 use super::resolve::Host;
+use super::simulated;
 use super::stream::std_conversions;
 
 /// A socket for UDP datagrams.
@@ -41,8 +43,9 @@ impl UdpSocket {
     /// # Errors
     /// Returns the system's error for the last address, or the error of
     /// [resolving](Host::addresses) the host.
-    pub async fn bind(host: impl Into<Host>) -> io::Result<Self> {
-        SocketOptions::new().bind(host).await
+    #[track_caller]
+    pub fn bind(host: impl Into<Host>) -> impl Future<Output = io::Result<Self>> {
+        crate::scheduler::placed::placed(async move { SocketOptions::new().bind(host).await })
     }
 
     /// Connects the socket to `host`. From then on [`send`](Self::send) sends to that address, and
@@ -52,9 +55,15 @@ impl UdpSocket {
     /// # Errors
     /// Returns the system's error for the last address, or the error of
     /// [resolving](Host::addresses) the host.
-    pub async fn connect(&self, host: impl Into<Host>) -> io::Result<()> {
-        let addresses = host.into().addresses().await?;
-        self.0.get().connect(&*addresses)
+    #[track_caller]
+    pub fn connect(&self, host: impl Into<Host>) -> impl Future<Output = io::Result<()>> {
+        crate::scheduler::placed::placed(async move {
+            let addresses = host.into().addresses().await?;
+            match simulated::connect_datagrams(self.0.get(), addresses[0]) {
+                Some(connected) => connected,
+                None => self.0.get().connect(&*addresses),
+            }
+        })
     }
 
     /// Sends a datagram to the address that the socket is connected to, and returns its length.
@@ -62,8 +71,11 @@ impl UdpSocket {
     /// # Errors
     /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the write timeout
     /// elapses. The error may belong to an earlier datagram that found no receiver.
-    pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.run(Side::Write, |io| io.send(bytes).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn send(&self, bytes: &[u8]) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            self.0.run(Side::Write, |io| send(io, bytes)).await
+        })
     }
 
     /// Sends a datagram to the first address of `host`, and returns its length.
@@ -71,18 +83,32 @@ impl UdpSocket {
     /// # Errors
     /// Returns the errors of [`send`](Self::send), or the error of [resolving](Host::addresses) the
     /// host.
-    pub async fn send_to(&self, bytes: &[u8], host: impl Into<Host>) -> io::Result<usize> {
-        let addresses = host.into().addresses().await?;
-        let address = addresses[0];
-        self.0.run(Side::Write, |io| io.send_to(bytes, address).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn send_to(
+        &self,
+        bytes: &[u8],
+        host: impl Into<Host>,
+    ) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            let addresses = host.into().addresses().await?;
+            let address = addresses[0];
+            self.0.run(Side::Write, |io| send_to(io, bytes, address)).await
+        })
     }
 
     /// Like [`send`](Self::send), but makes one datagram of several buffers, one after the other.
     ///
     /// # Errors
     /// Returns the errors of [`send`](Self::send). The system takes at most 1024 buffers.
-    pub async fn send_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.run(Side::Write, |io| send_parts(io, parts).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn send_vectored(&self, parts: &[IoSlice<'_>]) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            let call = |io: &StdUdpSocket| {
+                let sent = simulated::send(io, parts, None);
+                sent.unwrap_or_else(|| send_parts(io, parts)).map(IoResult::whole)
+            };
+            self.0.run(Side::Write, call).await
+        })
     }
 
     /// Like [`send_to`](Self::send_to), but makes one datagram of several buffers, one after the
@@ -90,14 +116,21 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the errors of [`send_to`](Self::send_to). The system takes at most 1024 buffers.
-    pub async fn send_vectored_to(
+    #[track_caller]
+    pub fn send_vectored_to(
         &self,
         parts: &[IoSlice<'_>],
         host: impl Into<Host>,
-    ) -> io::Result<usize> {
-        let addresses = host.into().addresses().await?;
-        let address = addresses[0];
-        self.0.run(Side::Write, |io| send_parts_to(io, parts, &address).map(IoResult::whole)).await
+    ) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            let addresses = host.into().addresses().await?;
+            let address = addresses[0];
+            let call = |io: &StdUdpSocket| {
+                let sent = simulated::send(io, parts, Some(address));
+                sent.unwrap_or_else(|| send_parts_to(io, parts, &address)).map(IoResult::whole)
+            };
+            self.0.run(Side::Write, call).await
+        })
     }
 
     /// Receives a datagram into `buffer`, and returns the number of bytes. The part that does not
@@ -106,60 +139,100 @@ impl UdpSocket {
     /// # Errors
     /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the read timeout
     /// elapses. The error may belong to a datagram that was sent before.
-    pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.run(Side::Read, |io| io.recv(buffer).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            self.0.run(Side::Read, |io| receive(io, buffer)).await
+        })
     }
 
     /// Like [`recv`](Self::recv), but also returns the address of the sender.
     ///
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
-    pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0.run(Side::Read, |io| io.recv_from(buffer).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn recv_from(
+        &self,
+        buffer: &mut [u8],
+    ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> {
+        crate::scheduler::placed::placed(async move {
+            self.0.run(Side::Read, |io| receive_from(io, buffer)).await
+        })
     }
 
     /// Like [`recv_from`](Self::recv_from), but fills several buffers, one after the other.
     ///
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
-    pub async fn recv_vectored_from(
+    #[track_caller]
+    pub fn recv_vectored_from(
         &self,
         buffers: &mut [IoSliceMut<'_>],
-    ) -> io::Result<(usize, SocketAddr)> {
-        let call = |io: &StdUdpSocket| {
-            let (count, address) = receive_parts(io, buffers)?;
-            let address = address.ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
-            Ok(IoResult::whole((count, address.try_into()?)))
-        };
-        self.0.run(Side::Read, call).await
+    ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> {
+        crate::scheduler::placed::placed(async move {
+            let call = |io: &StdUdpSocket| {
+                if let Some(received) = simulated::receive(io, buffers, false) {
+                    return received.map(IoResult::whole);
+                }
+                let (count, address) = receive_parts(io, buffers)?;
+                let address = address.ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
+                Ok(IoResult::whole((count, address.try_into()?)))
+            };
+            self.0.run(Side::Read, call).await
+        })
     }
 
     /// Like [`recv`](Self::recv), but fills several buffers, one after the other.
     ///
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
-    pub async fn recv_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.0
-            .run(Side::Read, |io| {
+    #[track_caller]
+    pub fn recv_vectored(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            let call = |io: &StdUdpSocket| {
+                if let Some(received) = simulated::receive(io, buffers, false) {
+                    return received.map(|(count, _)| IoResult::whole(count));
+                }
                 receive_parts(io, buffers).map(|(count, _)| IoResult::whole(count))
-            })
-            .await
+            };
+            self.0.run(Side::Read, call).await
+        })
     }
 
     /// Like [`recv`](Self::recv), but leaves the datagram in the queue.
     ///
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
-    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.run(Side::Read, |io| io.peek(buffer).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn peek(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            let call = |io: &StdUdpSocket| match peek_simulated(io, buffer) {
+                Some(peeked) => peeked.map(|(count, _)| IoResult::whole(count)),
+                None => io.peek(buffer).map(IoResult::whole),
+            };
+            self.0.run(Side::Read, call).await
+        })
     }
 
     /// Like [`recv_from`](Self::recv_from), but leaves the datagram in the queue.
     ///
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
-    pub async fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0.run(Side::Read, |io| io.peek_from(buffer).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn peek_from(
+        &self,
+        buffer: &mut [u8],
+    ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> {
+        crate::scheduler::placed::placed(async move {
+            let call = |io: &StdUdpSocket| match peek_simulated(io, buffer) {
+                Some(peeked) => peeked.map(IoResult::whole),
+                None => io.peek_from(buffer).map(IoResult::whole),
+            };
+            self.0.run(Side::Read, call).await
+        })
     }
 
     /// Like [`recv`](Self::recv), but without waiting.
@@ -168,7 +241,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// datagram.
     pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.try_once(Side::Read, |io| io.recv(buffer).map(IoResult::whole))
+        self.0.try_once(Side::Read, |io| receive(io, buffer))
     }
 
     /// Like [`send`](Self::send), but without waiting.
@@ -177,7 +250,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// room.
     pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_once(Side::Write, |io| io.send(bytes).map(IoResult::whole))
+        self.0.try_once(Side::Write, |io| send(io, bytes))
     }
 
     /// Like [`recv_from`](Self::recv_from), but without waiting.
@@ -186,7 +259,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// datagram.
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0.try_once(Side::Read, |io| io.recv_from(buffer).map(IoResult::whole))
+        self.0.try_once(Side::Read, |io| receive_from(io, buffer))
     }
 
     /// Like [`send_to`](Self::send_to), but without waiting.
@@ -195,7 +268,7 @@ impl UdpSocket {
     /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
     /// room.
     pub fn try_send_to(&self, bytes: &[u8], address: SocketAddr) -> io::Result<usize> {
-        self.0.try_once(Side::Write, |io| io.send_to(bytes, address).map(IoResult::whole))
+        self.0.try_once(Side::Write, |io| send_to(io, bytes, address))
     }
 
     /// Returns the address of this socket.
@@ -203,7 +276,8 @@ impl UdpSocket {
     /// # Errors
     /// Returns the system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.get().local_addr()
+        let socket = self.0.get();
+        simulated::local_addr(socket).unwrap_or_else(|| socket.local_addr())
     }
 
     /// Returns the address that this socket is connected to.
@@ -211,7 +285,8 @@ impl UdpSocket {
     /// # Errors
     /// Returns the system's error, for example if the socket is not connected.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.0.get().peer_addr()
+        let socket = self.0.get();
+        simulated::peer_addr(socket).unwrap_or_else(|| socket.peer_addr())
     }
 
     /// Returns `true` if the socket may send to broadcast addresses (`SO_BROADCAST`).
@@ -384,3 +459,31 @@ impl UdpSocket {
 }
 
 waiting_methods!(UdpSocket);
+
+fn send(io: &StdUdpSocket, bytes: &[u8]) -> io::Result<IoResult<usize>> {
+    let sent = simulated::send(io, &[IoSlice::new(bytes)], None);
+    sent.unwrap_or_else(|| io.send(bytes)).map(IoResult::whole)
+}
+
+fn send_to(io: &StdUdpSocket, bytes: &[u8], to: SocketAddr) -> io::Result<IoResult<usize>> {
+    let sent = simulated::send(io, &[IoSlice::new(bytes)], Some(to));
+    sent.unwrap_or_else(|| io.send_to(bytes, to)).map(IoResult::whole)
+}
+
+fn receive(io: &StdUdpSocket, buffer: &mut [u8]) -> io::Result<IoResult<usize>> {
+    match simulated::receive(io, &mut [IoSliceMut::new(buffer)], false) {
+        Some(received) => received.map(|(count, _)| IoResult::whole(count)),
+        None => io.recv(buffer).map(IoResult::whole),
+    }
+}
+
+fn receive_from(io: &StdUdpSocket, buffer: &mut [u8]) -> io::Result<IoResult<(usize, SocketAddr)>> {
+    match simulated::receive(io, &mut [IoSliceMut::new(buffer)], false) {
+        Some(received) => received.map(IoResult::whole),
+        None => io.recv_from(buffer).map(IoResult::whole),
+    }
+}
+
+fn peek_simulated(io: &StdUdpSocket, buffer: &mut [u8]) -> Option<io::Result<(usize, SocketAddr)>> {
+    simulated::receive(io, &mut [IoSliceMut::new(buffer)], true)
+}

@@ -1,6 +1,7 @@
 //! Unix domain sockets: sockets within one machine, which paths name.
 
 use std::ffi::OsStr;
+use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt;
@@ -84,11 +85,14 @@ impl UnixListener {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no connection is lost.
-    pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
-        let (socket, _) = accept(&self.0).await?;
-        let socket = StdUnixStream::from(socket);
-        let address = socket.peer_addr()?;
-        Ok((UnixStream(Io::on(self.0.shared(), socket)?), address))
+    #[track_caller]
+    pub fn accept(&self) -> impl Future<Output = io::Result<(UnixStream, SocketAddr)>> {
+        crate::scheduler::placed::placed(async move {
+            let (socket, _) = accept(&self.0).await?;
+            let socket = StdUnixStream::from(socket);
+            let address = socket.peer_addr()?;
+            Ok((UnixStream(Io::on(self.0.shared(), socket)?), address))
+        })
     }
 
     /// Returns the address at which the socket listens.
@@ -136,16 +140,20 @@ impl UnixStream {
     ///
     /// # Errors
     /// Returns the system's error.
-    pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::connect_to(SocketAddrUnix::new(path.as_ref())?).await
+    #[track_caller]
+    pub fn connect(path: impl AsRef<Path>) -> impl Future<Output = io::Result<Self>> {
+        crate::scheduler::placed::placed(async move {
+            Self::connect_to(SocketAddrUnix::new(path.as_ref())?).await
+        })
     }
 
     /// Like [`connect`](Self::connect), but to an address, which may be abstract.
     ///
     /// # Errors
     /// Returns the same errors as [`connect`](Self::connect).
-    pub async fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
-        Self::connect_to(to_system(address)?).await
+    #[track_caller]
+    pub fn connect_addr(address: &SocketAddr) -> impl Future<Output = io::Result<Self>> {
+        crate::scheduler::placed::placed(async move { Self::connect_to(to_system(address)?).await })
     }
 
     async fn connect_to(address: SocketAddrUnix) -> io::Result<Self> {
@@ -263,16 +271,22 @@ impl UnixDatagram {
     /// # Errors
     /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the write timeout
     /// elapses.
-    pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.run(Side::Write, |io| io.send(bytes).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn send(&self, bytes: &[u8]) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            self.0.run(Side::Write, |io| io.send(bytes).map(IoResult::whole)).await
+        })
     }
 
     /// Like [`send`](Self::send), but makes one datagram of several buffers, one after the other.
     ///
     /// # Errors
     /// Returns the errors of [`send`](Self::send). The system takes at most 1024 buffers.
-    pub async fn send_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.run(Side::Write, |io| send_parts(io, parts).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn send_vectored(&self, parts: &[IoSlice<'_>]) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            self.0.run(Side::Write, |io| send_parts(io, parts).map(IoResult::whole)).await
+        })
     }
 
     /// Sends a datagram to a path, and returns its length. While the receiver's queue is full,
@@ -280,16 +294,30 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns the same errors as [`send`](Self::send).
-    pub async fn send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
-        self.send_parts_to(&[IoSlice::new(bytes)], SocketAddrUnix::new(path.as_ref())?).await
+    #[track_caller]
+    pub fn send_to(
+        &self,
+        bytes: &[u8],
+        path: impl AsRef<Path>,
+    ) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            self.send_parts_to(&[IoSlice::new(bytes)], SocketAddrUnix::new(path.as_ref())?).await
+        })
     }
 
     /// Like [`send_to`](Self::send_to), but to an address, which may be abstract.
     ///
     /// # Errors
     /// Returns the same errors as [`send`](Self::send).
-    pub async fn send_to_addr(&self, bytes: &[u8], address: &SocketAddr) -> io::Result<usize> {
-        self.send_parts_to(&[IoSlice::new(bytes)], to_system(address)?).await
+    #[track_caller]
+    pub fn send_to_addr(
+        &self,
+        bytes: &[u8],
+        address: &SocketAddr,
+    ) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            self.send_parts_to(&[IoSlice::new(bytes)], to_system(address)?).await
+        })
     }
 
     /// Like [`send_to`](Self::send_to), but makes one datagram of several buffers, one after the
@@ -297,12 +325,15 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns the same errors as [`send_vectored`](Self::send_vectored).
-    pub async fn send_vectored_to(
+    #[track_caller]
+    pub fn send_vectored_to(
         &self,
         parts: &[IoSlice<'_>],
         path: impl AsRef<Path>,
-    ) -> io::Result<usize> {
-        self.send_parts_to(parts, SocketAddrUnix::new(path.as_ref())?).await
+    ) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            self.send_parts_to(parts, SocketAddrUnix::new(path.as_ref())?).await
+        })
     }
 
     async fn send_parts_to(
@@ -336,50 +367,75 @@ impl UnixDatagram {
     /// # Errors
     /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the read timeout
     /// elapses.
-    pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.run(Side::Read, |io| io.recv(buffer).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            self.0.run(Side::Read, |io| io.recv(buffer).map(IoResult::whole)).await
+        })
     }
 
     /// Like [`recv`](Self::recv), but also returns the address of the sender.
     ///
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
-    pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0.run(Side::Read, |io| io.recv_from(buffer).map(IoResult::whole)).await
+    #[track_caller]
+    pub fn recv_from(
+        &self,
+        buffer: &mut [u8],
+    ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> {
+        crate::scheduler::placed::placed(async move {
+            self.0.run(Side::Read, |io| io.recv_from(buffer).map(IoResult::whole)).await
+        })
     }
 
     /// Like [`recv`](Self::recv), but fills several buffers, one after the other.
     ///
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
-    pub async fn recv_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.0
-            .run(Side::Read, |io| {
-                receive_parts(io, buffers).map(|(count, _)| IoResult::whole(count))
-            })
-            .await
+    #[track_caller]
+    pub fn recv_vectored(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            self.0
+                .run(Side::Read, |io| {
+                    receive_parts(io, buffers).map(|(count, _)| IoResult::whole(count))
+                })
+                .await
+        })
     }
 
     /// Like [`recv`](Self::recv), but leaves the datagram in the queue.
     ///
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
-    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let call =
-            |io: &StdUnixDatagram| Ok(IoResult::whole(recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
-        self.0.run(Side::Read, call).await
+    #[track_caller]
+    pub fn peek(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+        crate::scheduler::placed::placed(async move {
+            let call = |io: &StdUnixDatagram| {
+                Ok(IoResult::whole(recv(io, &mut *buffer, RecvFlags::PEEK)?.0))
+            };
+            self.0.run(Side::Read, call).await
+        })
     }
 
     /// Like [`recv_from`](Self::recv_from), but leaves the datagram in the queue.
     ///
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
-    pub async fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let call = |io: &StdUnixDatagram| {
-            let (count, _, address) = recvfrom(io, &mut *buffer, RecvFlags::PEEK)?;
-            Ok(IoResult::whole((count, from_system(address)?)))
-        };
-        self.0.run(Side::Read, call).await
+    #[track_caller]
+    pub fn peek_from(
+        &self,
+        buffer: &mut [u8],
+    ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> {
+        crate::scheduler::placed::placed(async move {
+            let call = |io: &StdUnixDatagram| {
+                let (count, _, address) = recvfrom(io, &mut *buffer, RecvFlags::PEEK)?;
+                Ok(IoResult::whole((count, from_system(address)?)))
+            };
+            self.0.run(Side::Read, call).await
+        })
     }
 
     /// Like [`recv_from`](Self::recv_from), but without waiting.

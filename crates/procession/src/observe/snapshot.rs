@@ -13,7 +13,9 @@ use crate::Pid;
 use crate::mailbox::bounded::MailboxSnapshot;
 use crate::process::slot::Slot;
 use crate::process::state::{ProcessState, Seen};
+use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::Waiting;
+use crate::recorder::state::RecorderSnapshot;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::Stats;
 use crate::util::membarrier;
@@ -57,9 +59,14 @@ pub struct Snapshot {
     pub stalls: StallSnapshot,
     /// Number of blocking sections that workers have entered.
     pub blocking_sections: u64,
+    /// The figures of the [flight recorder](crate::recorder).
+    pub recorder: RecorderSnapshot,
     /// Number of slots that are never used again, because 2^31 references to their processes were
     /// made. Most likely the program leaks references ([`std::mem::forget`]).
     pub slots_lost: u32,
+    /// Coroutines whose stacks are leaked, because they [could not be
+    /// unwound](crate::coroutine#ends).
+    pub stuck_coroutines: Vec<StuckCoroutine>,
     /// `true` if the system has membarrier(2). Without it, some operations take one or two more
     /// atomic read-modify-writes, some nanoseconds each: handing over to a woken process, spawning,
     /// and releasing the lock of a channel, a semaphore or a worker's timers.
@@ -223,13 +230,13 @@ pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<Unfinished
 
 /// Returns the slots of the processes that are in a step, as far as the slots still hold them when
 /// they are read.
-fn in_steps(shared: &Shared) -> Vec<u32> {
+pub(crate) fn in_steps(shared: &Shared) -> Vec<u32> {
     // Ordering: Acquire pairs with the Release of `LocalWorker::run`.
     let seats = shared.all_seats().filter(|seat| seat.step.load(Acquire) % 2 == 1);
     seats.filter_map(|seat| seat.running.load(Relaxed).checked_sub(1)).collect()
 }
 
-fn state(slot: &Slot, seen: Seen, in_steps: &[u32]) -> ProcessState {
+pub(crate) fn state(slot: &Slot, seen: Seen, in_steps: &[u32]) -> ProcessState {
     match seen.phase() {
         ProcessState::Ready if in_steps.contains(&slot.index()) => ProcessState::Running,
         phase => phase,
@@ -237,18 +244,31 @@ fn state(slot: &Slot, seen: Seen, in_steps: &[u32]) -> ProcessState {
 }
 
 pub(crate) fn take(shared: &Shared) -> Snapshot {
+    take_with(shared, || {
+        let in_steps = in_steps(shared);
+        each(shared, |slot, seen| {
+            // A complete process without a handle is forgotten, even if there are addresses of it.
+            (!seen.is_complete() || seen.has_handle())
+                .then(|| process(slot, state(slot, seen, &in_steps)))
+        })
+    })
+}
+
+/// Takes a snapshot in which the list of processes is empty. Its cost does not grow with their
+/// number.
+#[cfg(feature = "observe")]
+pub(crate) fn take_without_processes(shared: &Shared) -> Snapshot {
+    take_with(shared, Vec::new)
+}
+
+fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) -> Snapshot {
     let total = |count: fn(&Stats) -> &crate::scheduler::stats::Count| shared.totals(count);
     // In this order, so that no difference comes out too small.
     let refused = total(|stats| &stats.refused);
     let ended = total(|stats| &stats.ended).saturating_sub(refused);
-    let in_steps = in_steps(shared);
     Snapshot {
         workers: workers(shared),
-        processes: each(shared, |slot, seen| {
-            // A complete process without a handle is forgotten, even if there are addresses of it.
-            (!seen.is_complete() || seen.has_handle())
-                .then(|| process(slot, state(slot, seen, &in_steps)))
-        }),
+        processes: processes(),
         global_queue: shared.queues.len(),
         ended,
         spawned: total(|stats| &stats.spawned).saturating_sub(refused),
@@ -262,7 +282,9 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         threads_refused: shared.threads.refused(),
         stalls: shared.watchdog.counts(),
         blocking_sections: shared.stats.blocking_sections.load(Relaxed),
+        recorder: shared.recorder.snapshot(),
         slots_lost: shared.table().lost(),
+        stuck_coroutines: shared.coroutines.stuck(),
         membarrier: membarrier::are_there(),
     }
 }

@@ -3,11 +3,15 @@
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::observe::snapshot::{self, label};
-use crate::process::slot::Slot;
+use crate::process::slot::{Pin, Slot};
+use crate::process::state::ProcessState;
+use crate::process::typed::COROUTINE;
+use crate::relations::links;
+use crate::scheduler::reach::find;
 use crate::scheduler::seat::Seat;
 use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
-use crate::sys::os::Subject;
+use crate::sys::os::{Demand, Subject, WaitSource};
 
 /// The number of looks within which the watchdog starts threads again once the system may give
 /// some.
@@ -31,6 +35,41 @@ impl Shared {
     /// Returns `true` if a worker is in a step, so that its thread can wait in code of the user.
     fn is_any_in_step(&self) -> bool {
         self.all_seats().any(|seat| seat.step.load(Relaxed) % 2 == 1)
+    }
+}
+
+/// The laws of processes.
+impl Shared {
+    /// Returns the processes that exist.
+    fn existing(&self) -> impl Iterator<Item = Pin> {
+        (0..self.table().made()).filter_map(|index| self.table().pin_any(index))
+    }
+
+    /// Returns `true` if each process that is ready has one queue entry, while no worker runs.
+    /// Those that are bound to a worker are left out, since only that worker sees all their
+    /// entries.
+    fn have_ready_processes_one_entry(&self) -> bool {
+        let is_queued = |slot: &Pin| {
+            slot.state.see().phase() == ProcessState::Ready && slot.bound_to().is_none()
+        };
+        let ready = self.existing().filter(is_queued).count();
+        let lifo_slots = self.all_seats().filter(|seat| !seat.next.look().is_null()).count();
+        let queued: usize = self.all_seats().map(|seat| seat.queues.len()).sum();
+        ready == lifo_slots + queued + self.queues.len()
+    }
+
+    /// Returns the law of monitors that is broken, if any: whose process has ended, has told.
+    fn broken_monitor(&self) -> Option<String> {
+        let os = self.world.simulated()?;
+        self.existing().find_map(|slot| {
+            let silent = links::watched(&slot).into_iter().find(|&(monitor, target)| {
+                let is_alive = find(target).is_some_and(|slot| !slot.state.see().is_complete());
+                !is_alive && !os.has_told(monitor.number())
+            });
+            let (_, target) = silent?;
+            let (own, target) = (described(&slot), crate::sim::name(target));
+            Some(format!("{target} has ended, and its monitor has not told {own}"))
+        })
     }
 }
 
@@ -67,7 +106,49 @@ impl Subject for Shared {
         if spare > 0 && self.has_queued() && !may_wait {
             return Some("a process could be stolen, and no worker comes for it".into());
         }
-        None
+        if is_parked && !self.have_ready_processes_one_entry() {
+            return Some("a process that is ready has not exactly one queue entry".into());
+        }
+        if is_parked { self.broken_monitor() } else { None }
+    }
+
+    fn broken_law_of_the_end(&self) -> Option<String> {
+        let (searching, awake, _) = self.idle.counts();
+        (searching > 0 || awake > 0)
+            .then(|| "all threads have ended, and a worker counts as awake".into())
+    }
+
+    fn demand(&self) -> Demand {
+        let in_steps: Vec<_> = self
+            .all_seats()
+            .filter(|seat| seat.step.load(Relaxed) % 2 == 1)
+            .map(|seat| (seat.running.load(Relaxed), seat.in_section.load(Relaxed)))
+            .collect();
+        let stalled = in_steps.iter().filter(|(_, in_section)| !in_section).count();
+        // A thread is left that could come.
+        let has_seat = in_steps.len() < self.seats.len();
+        let is_waiting = |slot: &Pin| {
+            // A coroutine that has not begun may wait for a stack.
+            slot.state.see().phase() == ProcessState::Ready
+                && slot.bound_to().is_none()
+                && slot.kind().name != COROUTINE
+                && !in_steps.iter().any(|&(running, _)| running == slot.index() + 1)
+        };
+        let kernel = self.poller.kernel().filter(|kernel| kernel.is_ready());
+        Demand {
+            ready: self
+                .existing()
+                .filter(is_waiting)
+                .map(|slot| (slot.pid(), slot.steps()))
+                .collect(),
+            deadline: self.next_deadline(),
+            events: kernel.map(|_| self.poller.counts().1),
+            can_be_met: !self.lifetime.has_ended()
+                && !self.callers.drive
+                && !self.awaits_threads()
+                && has_seat
+                && (stalled < self.seats.first() as usize || self.watchdog.is_running()),
+        }
     }
 
     fn process_of(&self, worker: u32) -> Option<String> {

@@ -189,15 +189,18 @@ impl AsyncPool {
     ///
     /// # Cancellation
     /// If it is dropped while it waits, it leaves the wait list and drops the future.
-    pub async fn execute<F>(&self, future: F) -> Result<(), SubmitError<F>>
+    #[track_caller]
+    pub fn execute<F>(&self, future: F) -> impl Future<Output = Result<(), SubmitError<F>>>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.inner()
-            .put_async(prepared(future, None), self.0.policy(), into_job)
-            .await
-            .map(drop)
-            .map_err(refused)
+        crate::scheduler::placed::placed(async move {
+            self.inner()
+                .put_async(prepared(future, None), self.0.policy(), into_job)
+                .await
+                .map(drop)
+                .map_err(refused)
+        })
     }
 
     /// Runs a future, and returns a handle to the result. If the pool is full, does what
@@ -208,12 +211,18 @@ impl AsyncPool {
     ///
     /// # Cancellation
     /// Like [`execute`](Self::execute).
-    pub async fn submit<F>(&self, future: F) -> Result<JobHandle<F::Output>, SubmitError<F>>
+    #[track_caller]
+    pub fn submit<F>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<JobHandle<F::Output>, SubmitError<F>>>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.put_with_handle(future, self.0.policy()).await
+        crate::scheduler::placed::placed(async move {
+            self.put_with_handle(future, self.0.policy()).await
+        })
     }
 
     /// Runs a future, and returns a handle to the result. If the pool is full, waits for a place,
@@ -224,16 +233,19 @@ impl AsyncPool {
     ///
     /// # Cancellation
     /// Like [`execute`](Self::execute).
-    pub async fn submit_timeout<F>(
+    #[track_caller]
+    pub fn submit_timeout<F>(
         &self,
         future: F,
         timeout: Duration,
-    ) -> Result<JobHandle<F::Output>, SubmitError<F>>
+    ) -> impl Future<Output = Result<JobHandle<F::Output>, SubmitError<F>>>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.put_with_handle(future, FullPolicy::Wait(Some(timeout))).await
+        crate::scheduler::placed::placed(async move {
+            self.put_with_handle(future, FullPolicy::Wait(Some(timeout))).await
+        })
     }
 
     /// Runs a future without a handle, if the pool is not full.

@@ -1,5 +1,6 @@
 //! Pools of coroutines.
 
+use std::future::Future;
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -210,15 +211,18 @@ impl CoPool {
     ///
     /// # Cancellation
     /// If it is dropped while it waits, it leaves the wait list and drops the closure.
-    pub async fn execute<F: FnOnce() + Send + 'static>(
+    #[track_caller]
+    pub fn execute<F: FnOnce() + Send + 'static>(
         &self,
         closure: F,
-    ) -> Result<(), SubmitError<F>> {
-        self.inner()
-            .put_async(boxed(closure, None), self.0.policy(), into_job)
-            .await
-            .map(drop)
-            .map_err(refused)
+    ) -> impl Future<Output = Result<(), SubmitError<F>>> {
+        crate::scheduler::placed::placed(async move {
+            self.inner()
+                .put_async(boxed(closure, None), self.0.policy(), into_job)
+                .await
+                .map(drop)
+                .map_err(refused)
+        })
     }
 
     /// Runs a closure, and returns a handle to the result. If the pool is full, does what
@@ -229,12 +233,18 @@ impl CoPool {
     ///
     /// # Cancellation
     /// Like [`execute`](Self::execute).
-    pub async fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
+    #[track_caller]
+    pub fn submit<F, T>(
+        &self,
+        closure: F,
+    ) -> impl Future<Output = Result<JobHandle<T>, SubmitError<F>>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.put_with_handle(closure, self.0.policy()).await
+        crate::scheduler::placed::placed(async move {
+            self.put_with_handle(closure, self.0.policy()).await
+        })
     }
 
     /// Runs a closure, and returns a handle to the result. If the pool is full, waits for a place,
@@ -245,16 +255,19 @@ impl CoPool {
     ///
     /// # Cancellation
     /// Like [`execute`](Self::execute).
-    pub async fn submit_timeout<F, T>(
+    #[track_caller]
+    pub fn submit_timeout<F, T>(
         &self,
         closure: F,
         timeout: Duration,
-    ) -> Result<JobHandle<T>, SubmitError<F>>
+    ) -> impl Future<Output = Result<JobHandle<T>, SubmitError<F>>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.put_with_handle(closure, FullPolicy::Wait(Some(timeout))).await
+        crate::scheduler::placed::placed(async move {
+            self.put_with_handle(closure, FullPolicy::Wait(Some(timeout))).await
+        })
     }
 
     /// Runs a closure without a handle, if the pool is not full.

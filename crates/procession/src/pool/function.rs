@@ -347,10 +347,13 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     ///
     /// # Cancellation
     /// If it is dropped while it waits, it leaves the wait list and drops the argument.
-    pub async fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
-        let put =
-            self.inner().put_async(async_detached_call(argument), self.0.policy(), |call| call);
-        put.await.map(drop).map_err(refused)
+    #[track_caller]
+    pub fn execute(&self, argument: A) -> impl Future<Output = Result<(), SubmitError<A>>> {
+        crate::scheduler::placed::placed(async move {
+            let put =
+                self.inner().put_async(async_detached_call(argument), self.0.policy(), |call| call);
+            put.await.map(drop).map_err(refused)
+        })
     }
 
     /// Calls the function, and returns a handle to its result. See
@@ -361,8 +364,14 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     ///
     /// # Cancellation
     /// Like [`execute`](Self::execute).
-    pub async fn submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
-        self.put_with_handle(argument, self.0.policy()).await
+    #[track_caller]
+    pub fn submit(
+        &self,
+        argument: A,
+    ) -> impl Future<Output = Result<JobHandle<T>, SubmitError<A>>> {
+        crate::scheduler::placed::placed(async move {
+            self.put_with_handle(argument, self.0.policy()).await
+        })
     }
 
     /// Calls the function, and returns a handle to its result. If the pool is full, waits for a
@@ -373,12 +382,15 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     ///
     /// # Cancellation
     /// Like [`execute`](Self::execute).
-    pub async fn submit_timeout(
+    #[track_caller]
+    pub fn submit_timeout(
         &self,
         argument: A,
         timeout: Duration,
-    ) -> Result<JobHandle<T>, SubmitError<A>> {
-        self.put_with_handle(argument, FullPolicy::Wait(Some(timeout))).await
+    ) -> impl Future<Output = Result<JobHandle<T>, SubmitError<A>>> {
+        crate::scheduler::placed::placed(async move {
+            self.put_with_handle(argument, FullPolicy::Wait(Some(timeout))).await
+        })
     }
 
     /// Calls the function, and drops its result, if the pool is not full.

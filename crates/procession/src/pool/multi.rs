@@ -177,11 +177,14 @@ impl<P: Pooling> MultiPool<P> {
     ///
     /// # Errors
     /// The [`WaitError`] of the first member that is open, or has the caller as a job.
-    pub async fn ended(&self) -> Result<(), WaitError> {
-        for member in &*self.members {
-            member.inner().drained().await?;
-        }
-        Ok(())
+    #[track_caller]
+    pub fn ended(&self) -> impl Future<Output = Result<(), WaitError>> {
+        crate::scheduler::placed::placed(async move {
+            for member in &*self.members {
+                member.inner().drained().await?;
+            }
+            Ok(())
+        })
     }
 
     /// Opens all members again. If one has not ended, the members before it stay open.
@@ -323,17 +326,20 @@ impl MultiPool<AsyncPool> {
     ///
     /// # Errors
     /// [`SubmitError`], which holds the future.
-    pub async fn execute<F: Future<Output = ()> + Send + 'static>(
+    #[track_caller]
+    pub fn execute<F: Future<Output = ()> + Send + 'static>(
         &self,
         future: F,
-    ) -> Result<(), SubmitError<F>> {
-        match self.offer(future, AsyncPool::try_execute) {
-            Ok(()) => Ok(()),
-            Err(left) => {
-                let (chosen, future) = self.insist(left)?;
-                chosen.execute(future).await
+    ) -> impl Future<Output = Result<(), SubmitError<F>>> {
+        crate::scheduler::placed::placed(async move {
+            match self.offer(future, AsyncPool::try_execute) {
+                Ok(()) => Ok(()),
+                Err(left) => {
+                    let (chosen, future) = self.insist(left)?;
+                    chosen.execute(future).await
+                }
             }
-        }
+        })
     }
 
     /// Runs a future in one of the members, and returns a handle to the result. See
@@ -341,18 +347,24 @@ impl MultiPool<AsyncPool> {
     ///
     /// # Errors
     /// [`SubmitError`], which holds the future.
-    pub async fn submit<F>(&self, future: F) -> Result<JobHandle<F::Output>, SubmitError<F>>
+    #[track_caller]
+    pub fn submit<F>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<JobHandle<F::Output>, SubmitError<F>>>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        match self.offer(future, AsyncPool::try_submit) {
-            Ok(handle) => Ok(handle),
-            Err(left) => {
-                let (chosen, future) = self.insist(left)?;
-                chosen.submit(future).await
+        crate::scheduler::placed::placed(async move {
+            match self.offer(future, AsyncPool::try_submit) {
+                Ok(handle) => Ok(handle),
+                Err(left) => {
+                    let (chosen, future) = self.insist(left)?;
+                    chosen.submit(future).await
+                }
             }
-        }
+        })
     }
 }
 
@@ -361,17 +373,20 @@ impl MultiPool<CoPool> {
     ///
     /// # Errors
     /// [`SubmitError`], which holds the closure.
-    pub async fn execute<F: FnOnce() + Send + 'static>(
+    #[track_caller]
+    pub fn execute<F: FnOnce() + Send + 'static>(
         &self,
         closure: F,
-    ) -> Result<(), SubmitError<F>> {
-        match self.offer(closure, CoPool::try_execute) {
-            Ok(()) => Ok(()),
-            Err(left) => {
-                let (chosen, closure) = self.insist(left)?;
-                chosen.execute(closure).await
+    ) -> impl Future<Output = Result<(), SubmitError<F>>> {
+        crate::scheduler::placed::placed(async move {
+            match self.offer(closure, CoPool::try_execute) {
+                Ok(()) => Ok(()),
+                Err(left) => {
+                    let (chosen, closure) = self.insist(left)?;
+                    chosen.execute(closure).await
+                }
             }
-        }
+        })
     }
 
     /// Runs a closure in one of the members, and returns a handle to the result. See
@@ -379,18 +394,24 @@ impl MultiPool<CoPool> {
     ///
     /// # Errors
     /// [`SubmitError`], which holds the closure.
-    pub async fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
+    #[track_caller]
+    pub fn submit<F, T>(
+        &self,
+        closure: F,
+    ) -> impl Future<Output = Result<JobHandle<T>, SubmitError<F>>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        match self.offer(closure, CoPool::try_submit) {
-            Ok(handle) => Ok(handle),
-            Err(left) => {
-                let (chosen, closure) = self.insist(left)?;
-                chosen.submit(closure).await
+        crate::scheduler::placed::placed(async move {
+            match self.offer(closure, CoPool::try_submit) {
+                Ok(handle) => Ok(handle),
+                Err(left) => {
+                    let (chosen, closure) = self.insist(left)?;
+                    chosen.submit(closure).await
+                }
             }
-        }
+        })
     }
 }
 
@@ -399,14 +420,17 @@ impl<A: Send + 'static, T: Send + 'static> MultiPool<AsyncFnPool<A, T>> {
     ///
     /// # Errors
     /// [`SubmitError`], which holds the argument.
-    pub async fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
-        match self.offer(argument, AsyncFnPool::try_execute) {
-            Ok(()) => Ok(()),
-            Err(left) => {
-                let (chosen, argument) = self.insist(left)?;
-                chosen.execute(argument).await
+    #[track_caller]
+    pub fn execute(&self, argument: A) -> impl Future<Output = Result<(), SubmitError<A>>> {
+        crate::scheduler::placed::placed(async move {
+            match self.offer(argument, AsyncFnPool::try_execute) {
+                Ok(()) => Ok(()),
+                Err(left) => {
+                    let (chosen, argument) = self.insist(left)?;
+                    chosen.execute(argument).await
+                }
             }
-        }
+        })
     }
 
     /// Calls the function in one of the members, and returns a handle to the result. See
@@ -414,14 +438,20 @@ impl<A: Send + 'static, T: Send + 'static> MultiPool<AsyncFnPool<A, T>> {
     ///
     /// # Errors
     /// [`SubmitError`], which holds the argument.
-    pub async fn submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
-        match self.offer(argument, AsyncFnPool::try_submit) {
-            Ok(handle) => Ok(handle),
-            Err(left) => {
-                let (chosen, argument) = self.insist(left)?;
-                chosen.submit(argument).await
+    #[track_caller]
+    pub fn submit(
+        &self,
+        argument: A,
+    ) -> impl Future<Output = Result<JobHandle<T>, SubmitError<A>>> {
+        crate::scheduler::placed::placed(async move {
+            match self.offer(argument, AsyncFnPool::try_submit) {
+                Ok(handle) => Ok(handle),
+                Err(left) => {
+                    let (chosen, argument) = self.insist(left)?;
+                    chosen.submit(argument).await
+                }
             }
-        }
+        })
     }
 }
 

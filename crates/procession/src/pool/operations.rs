@@ -155,16 +155,22 @@ macro_rules! operations {
             /// # Errors
             /// [`WaitError`](crate::pool::WaitError): the pool is open, or the caller is one of its
             /// jobs.
-            pub async fn ended(&self) -> Result<(), $crate::pool::error::WaitError> {
-                self.0.inner().drained().await
+            #[track_caller]
+            pub fn ended(
+                &self,
+            ) -> impl Future<Output = Result<(), $crate::pool::error::WaitError>> {
+                $crate::scheduler::placed::placed(async move { self.0.inner().drained().await })
             }
 
             /// Waits until no job is queued and none runs, whether the pool is open or closed.
             ///
             /// # Errors
             /// [`WaitError`](crate::pool::WaitError): the caller is one of its jobs.
-            pub async fn idle(&self) -> Result<(), $crate::pool::error::WaitError> {
-                self.0.inner().idle().await
+            #[track_caller]
+            pub fn idle(
+                &self,
+            ) -> impl Future<Output = Result<(), $crate::pool::error::WaitError>> {
+                $crate::scheduler::placed::placed(async move { self.0.inner().idle().await })
             }
 
             /// Opens a closed pool again, once its last worker has left. Places that were reserved

@@ -351,6 +351,6 @@ fn blocking_pool() -> Pool {
 /// Returns the pool of the simulated program that the calling thread runs in, if it runs in one.
 #[cfg(feature = "sim")]
 fn simulated_pool() -> Option<Arc<Pool>> {
-    let pool = crate::sys::os::here()?.local(&|| Arc::new(blocking_pool()));
-    Some(pool.downcast().expect("the value of a simulated system is this pool"))
+    let pool = crate::sys::os::here()?.local("pool", &|| Arc::new(blocking_pool()));
+    Some(pool.downcast().expect("the value of this name is a pool"))
 }

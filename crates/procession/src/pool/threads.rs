@@ -12,6 +12,7 @@ use super::state::outcome::{Ended, Expired, Next};
 use super::state::seat::{Order, PoolSeat};
 use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
+use crate::sys;
 
 /// The function by which workers run a job.
 type Run<J> = Box<dyn Fn(&Inner<J>, J) -> Ended + Send + Sync>;
@@ -75,6 +76,7 @@ impl<J: Send + 'static> Inner<J> {
             let until = *deadline
                 .get_or_insert_with(|| world().now_here().saturating_add(self.keep_alive()));
             if until != NEVER && world().now_here() >= until {
+                sys::point();
                 match self.expire(seat) {
                     Expired::Leave => return Order::Leave,
                     Expired::Kept => deadline = Some(NEVER),

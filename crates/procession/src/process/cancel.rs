@@ -48,18 +48,21 @@ pub(crate) fn poll_cancelled(slot: &Slot, task: &TaskContext<'_>) -> Poll<()> {
 ///
 /// # Panics
 /// Panics if it has to wait in another process than the one in which it was first polled.
-pub async fn cancelled() {
-    let mut own: Option<Pid> = None;
-    poll_fn(|task| {
-        if !budget::charge(task) {
-            return Poll::Pending;
-        }
-        let Some(slot) = current::current() else { return Poll::Pending };
-        let pid = slot.pid();
-        assert_eq!(*own.get_or_insert(pid), pid, "a process waits for its own cancel only");
-        poll_cancelled(&slot, task)
+#[track_caller]
+pub fn cancelled() -> impl Future<Output = ()> {
+    crate::scheduler::placed::placed(async move {
+        let mut own: Option<Pid> = None;
+        poll_fn(|task| {
+            if !budget::charge(task) {
+                return Poll::Pending;
+            }
+            let Some(slot) = current::current() else { return Poll::Pending };
+            let pid = slot.pid();
+            assert_eq!(*own.get_or_insert(pid), pid, "a process waits for its own cancel only");
+            poll_cancelled(&slot, task)
+        })
+        .await;
     })
-    .await;
 }
 
 /// Runs `future` until the running process is asked to end. Returns its output, or `None` if the
@@ -94,12 +97,15 @@ pub async fn cancelled() {
 ///
 /// # Panics
 /// Panics as [`cancelled`] and `future` do.
-pub async fn until_cancelled<F: Future>(future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut cancelled = pin!(cancelled());
-    poll_fn(|task| match cancelled.as_mut().poll(task) {
-        Poll::Ready(()) => Poll::Ready(None),
-        Poll::Pending => future.as_mut().poll(task).map(Some),
+#[track_caller]
+pub fn until_cancelled<F: Future>(future: F) -> impl Future<Output = Option<F::Output>> {
+    crate::scheduler::placed::placed(async move {
+        let mut future = pin!(future);
+        let mut cancelled = pin!(cancelled());
+        poll_fn(|task| match cancelled.as_mut().poll(task) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => future.as_mut().poll(task).map(Some),
+        })
+        .await
     })
-    .await
 }

@@ -20,6 +20,7 @@ impl Kind {
     ) -> Self {
         Self {
             name,
+            message_bytes: size_of::<M>(),
             on_cancel,
             other,
             message: TypeId::of::<M>,

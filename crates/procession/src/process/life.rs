@@ -18,6 +18,7 @@ use crate::process::state::Seen;
 use crate::process::typed::{TypedKind, TypedPin};
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::waker;
+use crate::util::cost::{self, Access, Operation, SharedLine};
 use crate::variance::Typed;
 
 /// The contents of a slot at the start of a process.
@@ -37,11 +38,15 @@ pub(crate) fn occupy<M: Send + 'static>(
 ) -> Newborn<M> {
     // SAFETY: [type-stable]
     let fields = unsafe { slot.as_ref() };
+    cost::work(Operation::Spawn);
+    cost::touch(SharedLine::Process(fields.index()), Access::Write);
+    cost::touch(SharedLine::Birth(fields.index()), Access::Write);
     fields.state.renew();
     fields.steps.store(0, Relaxed);
     fields.received.store(0, Relaxed);
     fields.high_water.store(0, Relaxed);
     fields.clear_waiting();
+    fields.forget_place();
     let bound = birth.extra.as_ref().map_or(0, |extra| {
         // WIDTH_MAX is far below HAS_BEGUN.
         let worker = extra.affinity.map_or(0, |seat| seat as u16 + 1);

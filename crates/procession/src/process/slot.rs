@@ -28,6 +28,7 @@
 //!   process is `COMPLETE`, it is touched by the one that the state protocol names: the worker if
 //!   the handle was gone, else the handle. The holder of the entry of a ready process may read
 //!   where the body is.
+//! - `[place]` `waited_at` is null or was made from a `&'static Location`.
 //! - `[typed]` the mailbox holds messages of type `M`, where `M` is the message type that `kind`
 //!   names.
 //!
@@ -54,8 +55,9 @@ use crate::process::body::{Body, System};
 use crate::process::join_waker::JoinWaker;
 use crate::process::on_cancel::OnCancel;
 use crate::process::refcount::PinCount;
-use crate::process::state::State;
+use crate::process::state::{ProcessState, State};
 use crate::process::table::Free;
+use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::relations::entries::Relations;
 use crate::relations::on_exit::OnExitHooks;
@@ -67,6 +69,8 @@ use crate::util::prefetch::prefetch;
 pub(crate) struct Kind {
     /// The name of the kind, for people.
     pub(crate) name: &'static str,
+    /// The size of a message in bytes.
+    pub(crate) message_bytes: usize,
     pub(crate) on_cancel: OnCancel,
     /// Returns the same kind with the other effect of a cancel.
     pub(crate) other: fn() -> &'static Kind,
@@ -155,7 +159,8 @@ pub(crate) type Parent = (u32, NonZeroU32);
 
 // Two cache lines: the first is written by senders and workers for each message and step; the
 // second only by the process, or seldom. Measured in `bench idle_mem`.
-const _: () = assert!(size_of::<Slot>() <= 128);
+// A build with debug assertions adds a flag to the state word, and a third line.
+const _: () = assert!(size_of::<Slot>() <= 128 || cfg!(debug_assertions));
 // The field that the process writes for each message is not on the line that senders write for each
 // message (`bench fanin`: 49 ns instead of 34).
 #[cfg(target_pointer_width = "64")]
@@ -172,7 +177,7 @@ const HAS_BEGUN: u16 = 1 << 14;
 const ROUND: u64 = 1 << 32;
 
 /// A control block.
-// Sixteen fields, flat, so that their order is their place on the two cache lines.
+// Seventeen fields, flat, so that their order is their place on the two cache lines.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     pub(crate) pins: PinCount,
@@ -202,6 +207,8 @@ pub(crate) struct Slot {
     pub(crate) extra: AtomicPtr<Extra>,
     /// The waker of the handle.
     pub(crate) waiter: JoinWaker,
+    /// Where the process waits, if that is known: a `&'static Location`. Written by the process.
+    waited_at: AtomicPtr<Location<'static>>,
 }
 
 // SAFETY: [pinned], [running] and [typed] define which thread may touch which field when; bodies,
@@ -230,6 +237,7 @@ impl Slot {
             location: UnsafeCell::new(Location::caller()),
             extra: AtomicPtr::new(ptr::null_mut()),
             waiter: JoinWaker::empty(),
+            waited_at: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -319,6 +327,12 @@ impl Slot {
         self.bind(seat);
         // Relaxed, and no read-modify-write: as in `bind`.
         self.bound.store(self.bound.load(Relaxed) | HAS_BEGUN, Relaxed);
+    }
+
+    /// Returns `true` if the process is a coroutine that has begun and stays on its worker.
+    pub(crate) fn has_begun(&self) -> bool {
+        // Relaxed: for people only.
+        self.bound.load(Relaxed) & HAS_BEGUN != 0
     }
 
     /// Returns `true` if the process is a coroutine that has begun on this worker. Exact only for
@@ -433,6 +447,71 @@ impl Slot {
     #[inline]
     pub(crate) fn note_waiting(&self, waiting: Waiting) {
         self.waiting.store(self.waiting.load(Relaxed) | waiting.bits(), Relaxed);
+    }
+
+    /// Sets the place where the process waits. Only the process itself calls this.
+    #[inline]
+    pub(crate) fn note_place(&self, place: &'static Location<'static>) {
+        // Relaxed: the place is constant data.
+        self.waited_at.store(ptr::from_ref(place).cast_mut(), Relaxed);
+    }
+
+    /// Forgets the place where the process waited. Only the process itself calls this, and the
+    /// thread that occupies the slot.
+    #[inline]
+    pub(crate) fn forget_place(&self) {
+        self.waited_at.store(ptr::null_mut(), Relaxed);
+    }
+
+    /// Returns the place where the process waits, if it is known.
+    pub(crate) fn waited_at(&self) -> Option<&'static Location<'static>> {
+        let place = NonNull::new(self.waited_at.load(Relaxed))?;
+        // SAFETY: [place] it is a `&'static Location`.
+        Some(unsafe { place.as_ref() })
+    }
+
+    /// Returns this process as one that others wait for.
+    pub(crate) fn as_target(&self) -> WaitTarget {
+        WaitTarget::new(self.index, self.pins.generation())
+    }
+
+    /// Sets the process that this one waits for. Only the process itself calls this.
+    pub(crate) fn note_target(&self, target: WaitTarget) {
+        let shared = self.shared();
+        shared.processes.targets.set(self.index, shared.table().limit(), target.bits());
+    }
+
+    /// Returns the process that this one waits for, if it waits for one that is known.
+    pub(crate) fn target(&self) -> Option<Pid> {
+        if !self.waiting().has(Waiting::FOR_ANOTHER) {
+            return None;
+        }
+        let shared = self.shared();
+        let (slot, generation) =
+            WaitTarget::from_bits(shared.processes.targets.get(self.index)).slot()?;
+        Some(Pid::local(shared.id(), slot, generation.get()))
+    }
+
+    /// Returns the process that this one waits for, if it waits and only for that, a timeout or a
+    /// cancel.
+    pub(crate) fn stuck_behind(&self) -> Option<Pid> {
+        let is_stuck = self.state.see().phase() == ProcessState::Blocked
+            && self.waiting().shown().only(Waiting::FOR_ANOTHER.or_end());
+        self.target().filter(|_| is_stuck)
+    }
+
+    /// Sets the number of bytes of the body.
+    #[inline]
+    pub(crate) fn set_body_bytes(&self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        // SAFETY: [pinned]
+        self.mailbox.with(|mailbox| unsafe { &*mailbox }.set_owned(bytes));
+    }
+
+    /// Returns the number of bytes of the body.
+    pub(crate) fn body_bytes(&self) -> usize {
+        // SAFETY: [pinned]
+        self.mailbox.with(|mailbox| unsafe { &*mailbox }.owned() as usize)
     }
 
     /// Removes a wait reason of this step. Only the process itself calls this.

@@ -75,6 +75,8 @@
 //! read-modify-write read a value that a store has overwritten, and then takes it for the later of
 //! the two. `tests::every_event_in_every_phase` walks through the table.
 
+use std::fmt;
+
 #[cfg(all(debug_assertions, not(procession_loom)))]
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::AtomicU32;
@@ -154,6 +156,29 @@ pub enum ProcessState {
     Idle,
     /// Ended, while its handle has not taken the result.
     Complete,
+}
+
+impl ProcessState {
+    /// All states.
+    pub const ALL: [Self; 5] =
+        [Self::Ready, Self::Running, Self::Blocked, Self::Idle, Self::Complete];
+
+    /// Returns the name of the state.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Blocked => "blocked",
+            Self::Idle => "idle",
+            Self::Complete => "complete",
+        }
+    }
+}
+
+impl fmt::Display for ProcessState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// A value of the word.

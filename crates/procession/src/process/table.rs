@@ -60,6 +60,11 @@ impl Table {
         self.cache
     }
 
+    /// Returns the maximum number of slots.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
     fn free<R>(&self, change: impl FnOnce(&mut Free) -> R) -> R {
         change(&mut self.free.lock())
     }

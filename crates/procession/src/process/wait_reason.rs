@@ -4,6 +4,110 @@ use std::fmt;
 
 use crate::process::state::WaitPhase;
 
+/// One reason for which a process waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// A message.
+    Message,
+    /// A timer.
+    Timer,
+    /// The end of a process.
+    Process,
+    /// The reply to a call.
+    Reply,
+    /// The completion of a command.
+    Completion,
+    /// A cancel.
+    Cancel,
+    /// A message, or room for one, in a channel.
+    Channel,
+    /// A lock, a permit or a condition.
+    Lock,
+    /// A wake token, of a suspended coroutine.
+    Token,
+    /// Room in a mailbox.
+    Room,
+    /// A readable descriptor.
+    Readable,
+    /// A writable descriptor.
+    Writable,
+    /// A pool.
+    Pool,
+    /// A stack for a coroutine.
+    Stack,
+    /// A waker that does not belong to the runtime, and nothing else.
+    Waker,
+}
+
+impl WaitReason {
+    /// All reasons.
+    pub const ALL: [Self; 15] = [
+        Self::Message,
+        Self::Timer,
+        Self::Process,
+        Self::Reply,
+        Self::Completion,
+        Self::Cancel,
+        Self::Channel,
+        Self::Lock,
+        Self::Token,
+        Self::Room,
+        Self::Readable,
+        Self::Writable,
+        Self::Pool,
+        Self::Stack,
+        Self::Waker,
+    ];
+
+    /// Returns the name of the reason, which [`FromStr`](std::str::FromStr) reads.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Message => "message",
+            Self::Timer => "timer",
+            Self::Process => "process",
+            Self::Reply => "reply",
+            Self::Completion => "completion",
+            Self::Cancel => "cancel",
+            Self::Channel => "channel",
+            Self::Lock => "lock",
+            Self::Token => "token",
+            Self::Room => "room",
+            Self::Readable => "readable",
+            Self::Writable => "writable",
+            Self::Pool => "pool",
+            Self::Stack => "stack",
+            Self::Waker => "waker",
+        }
+    }
+
+    fn flag(self) -> Waiting {
+        match self {
+            Self::Message => Waiting::MESSAGE,
+            Self::Timer => Waiting::TIMER,
+            Self::Process => Waiting::PROCESS,
+            Self::Reply => Waiting::REPLY,
+            Self::Completion => Waiting::COMPLETION,
+            Self::Cancel => Waiting::CANCEL,
+            Self::Channel => Waiting::CHANNEL,
+            Self::Lock => Waiting::LOCK,
+            Self::Token => Waiting::TOKEN,
+            Self::Room => Waiting::ROOM,
+            Self::Readable => Waiting::READABLE,
+            Self::Writable => Waiting::WRITABLE,
+            Self::Pool => Waiting::JOB,
+            Self::Stack => Waiting::STACK,
+            Self::Waker => Waiting(0),
+        }
+    }
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// The reasons for which a process waits. There may be several at once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Waiting(u16);
@@ -27,6 +131,10 @@ impl Waiting {
     pub(crate) const WRITABLE: Self = Self(1 << 13);
     pub(crate) const JOB: Self = Self(1 << 14);
     pub(crate) const STACK: Self = Self(1 << 15);
+
+    /// The reasons for which a process waits for another one that may be known.
+    pub(crate) const FOR_ANOTHER: Self =
+        Self(Self::PROCESS.0 | Self::REPLY.0 | Self::LOCK.0 | Self::ROOM.0);
 
     const NAMES: [(Self, &str); 14] = [
         (Self::JOB, "pool"),
@@ -57,8 +165,37 @@ impl Waiting {
         self.0 & other.0 != 0
     }
 
+    /// Returns the reasons with those that end a wait in vain.
+    pub(crate) fn or_end(self) -> Self {
+        Self(self.0 | Self::TIMER.0 | Self::CANCEL.0)
+    }
+
+    /// Returns `true` if all reasons are among these.
+    pub(crate) fn only(self, these: Self) -> bool {
+        self.0 & !these.0 == 0
+    }
+
     pub(crate) fn wait_phase(self) -> WaitPhase {
         if self.has(Self::MESSAGE) { WaitPhase::Idle } else { WaitPhase::Blocked }
+    }
+
+    /// Returns `true` if the process waits for this, perhaps among others. A process that waits for
+    /// nothing of the runtime waits for a [`Waker`](WaitReason::Waker).
+    pub fn contains(self, reason: WaitReason) -> bool {
+        match reason {
+            WaitReason::Waker => self.shown() == Self(0),
+            other => self.has(other.flag()),
+        }
+    }
+
+    /// Returns the reasons, at least one.
+    pub fn reasons(self) -> impl Iterator<Item = WaitReason> {
+        WaitReason::ALL.into_iter().filter(move |&reason| self.contains(reason))
+    }
+
+    /// Returns the reasons without the flags that are not shown.
+    pub(crate) fn shown(self) -> Self {
+        Self(self.0 & !(Self::DROP.0 | Self::FOREIGN.0))
     }
 
     /// Returns `true` if the process waits for messages.

@@ -5,6 +5,7 @@ use crate::process::slot::{Ready, Slot};
 use crate::process::state::{Duty, State};
 use crate::scheduler::current;
 use crate::scheduler::current::Origin;
+use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// Wakes a process.
 #[inline]
@@ -38,6 +39,8 @@ fn bring(slot: &Slot, event: impl FnOnce(&State) -> Duty) {
     // Stopped before the process is seen as ready. Otherwise the test clock could move on while no
     // worker can run it.
     let _stopped = slot.shared().stop_clock();
+    cost::work(Operation::Wake);
+    cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
     if event(&slot.state) == Duty::Enqueue {
         #[expect(
             unsafe_code,

@@ -18,6 +18,7 @@ use crate::process::on_cancel::OnCancel;
 use crate::process::slot::Slot;
 use crate::relations::entries::{Entries, LinkId, Relations};
 use crate::relations::on_exit::{Left, OnExitHooks};
+use crate::relations::pid_list::PidList;
 use crate::relations::signal::{Down, ExitSignal, MonitorRef, Signal};
 use crate::scheduler::current;
 use crate::scheduler::reach::find;
@@ -60,8 +61,29 @@ fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool {
 }
 
 fn tell(slot: &Slot, signal: Signal) {
+    #[cfg(feature = "sim")]
+    note_told(slot, &signal);
     // Ignored: an ended process receives nothing.
     slot.push_system(Entry::new(System::Signal(signal)));
+}
+
+/// Lets a simulated system check that a monitor tells its process of one end.
+#[cfg(feature = "sim")]
+fn note_told(slot: &Slot, signal: &Signal) {
+    if let (Some(os), Signal::Down(down)) = (slot.shared().world.simulated(), signal)
+        && !os.tell(down.monitor.number())
+    {
+        os.broken("a monitor tells its process of two ends");
+    }
+}
+
+/// Returns the processes that this one monitors and whose down it has not received.
+#[cfg(feature = "sim")]
+pub(crate) fn watched(slot: &Slot) -> Vec<(MonitorRef, Pid)> {
+    let watched = |relations: &mut Relations| {
+        relations.watched.iter().map(|(&monitor, &target)| (monitor, target)).collect()
+    };
+    with_any(slot, watched).unwrap_or_default()
 }
 
 /// Links `own` and another process, until either ends or unlinks. Does nothing if they are linked.
@@ -193,6 +215,31 @@ pub(crate) fn name(slot: &Slot, name: &Arc<str>) -> Option<Left> {
 /// Returns the name of a process, if it has one.
 pub(crate) fn registered_name(slot: &Slot) -> Option<Arc<str>> {
     with_any(slot, |relations| relations.name.clone()).flatten()
+}
+
+/// The relations of a process, for people.
+#[derive(Default)]
+pub(crate) struct RelationsOverview {
+    pub(crate) links: PidList,
+    /// The processes that monitor this one.
+    pub(crate) monitors: PidList,
+    /// The processes that this one monitors.
+    pub(crate) monitored: PidList,
+    /// The processes in its scope.
+    pub(crate) scope: PidList,
+    pub(crate) supervisor: Option<Pid>,
+}
+
+/// Returns the relations of a process.
+pub(crate) fn overview(slot: &Slot) -> RelationsOverview {
+    with_any(slot, |relations| RelationsOverview {
+        links: PidList::of(relations.links.0.iter().map(|&(peer, _)| peer)),
+        monitors: PidList::of(relations.watchers.values().copied()),
+        monitored: PidList::of(relations.watched.values().copied()),
+        scope: PidList::of(relations.scope.iter().copied()),
+        supervisor: relations.supervisor,
+    })
+    .unwrap_or_default()
 }
 
 /// Removes the name of a process, if it is this one.

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -286,15 +287,18 @@ impl<M: Send + 'static> Named<M> {
     ///
     /// # Cancellation
     /// See [`Address::call`].
-    pub async fn call<T: Send + 'static>(
+    #[track_caller]
+    pub fn call<T: Send + 'static>(
         &self,
         message: impl FnOnce(Reply<T>) -> M,
         timeout: Duration,
-    ) -> Result<T, CallError<M>> {
-        match self.address() {
-            Ok(address) => address.call(message, timeout).await,
-            Err(cause) => Err(refused(message, cause)),
-        }
+    ) -> impl Future<Output = Result<T, CallError<M>>> {
+        crate::scheduler::placed::placed(async move {
+            match self.address() {
+                Ok(address) => address.call(message, timeout).await,
+                Err(cause) => Err(refused(message, cause)),
+            }
+        })
     }
 }
 

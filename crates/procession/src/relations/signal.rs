@@ -17,6 +17,12 @@ impl MonitorRef {
         // Relaxed: the numbers only have to differ.
         Self(LAST.fetch_add(1, Relaxed) + 1)
     }
+
+    /// Returns a number that no other monitor of the program has.
+    #[cfg(feature = "sim")]
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
 }
 
 impl fmt::Debug for MonitorRef {

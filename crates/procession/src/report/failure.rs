@@ -7,13 +7,17 @@ use std::sync::Arc;
 use crate::observe::snapshot::label;
 use crate::process::slot::Slot;
 use crate::process::unwind::guarded;
+use crate::recorder::dump::DumpCause;
 use crate::relations::links;
+use crate::relations::pid_list::LISTED_MAX;
+use crate::report::crash_report::{CrashReport, PART_MAX, SupervisorAnswer, cut, cut_exit};
 use crate::report::exit_report::ExitReport;
 use crate::report::panics;
 use crate::report::supervisor_report::{SupervisorEvent, SupervisorReport};
 use crate::report::text::EndedText;
 use crate::report::writer;
 use crate::scheduler::shared::Shared;
+use crate::time::Instant;
 use crate::{Exit, Pid};
 
 /// Returns `true` if a process that ends itself with this exit has failed.
@@ -35,6 +39,51 @@ pub(crate) fn of(slot: &Slot, exit: &Exit) -> ExitReport {
         scheduler: slot.shared().name().to_owned(),
         steps: slot.steps(),
         received: slot.received(),
+    }
+}
+
+/// Returns the report that the scheduler keeps.
+pub(crate) fn kept(slot: &Slot, report: &ExitReport) -> CrashReport {
+    let shared = slot.shared();
+    let brief = |text: &str| cut(text, PART_MAX).to_owned();
+    let relations = links::overview(slot);
+    let mut ancestors = Vec::new();
+    let mut parent = slot.parent_in_table();
+    while let Some((index, generation)) = parent
+        && ancestors.len() < LISTED_MAX
+        && let Some(slot) = shared.table().pin(index, generation.get())
+    {
+        ancestors.push(slot.pid());
+        parent = slot.parent_in_table();
+    }
+    CrashReport {
+        number: 0,
+        exit: ExitReport {
+            label: report.label.as_deref().map(brief),
+            name: report.name.as_deref().map(|name| cut(name, PART_MAX).into()),
+            exit: cut_exit(&report.exit),
+            panicked_at: report.panicked_at.as_deref().map(brief),
+            scheduler: brief(&report.scheduler),
+            ..report.clone()
+        },
+        waiting: match slot.bounded() {
+            None => slot.mailbox_length(),
+            Some((length, ..)) => length,
+        },
+        message: (slot.kind().message_name)(),
+        ancestors,
+        links: relations.links,
+        monitors: relations.monitors,
+        supervisor: relations.supervisor,
+        answer: None,
+        at: shared.world.now(),
+    }
+}
+
+impl CrashReport {
+    /// Returns when it failed, on the clock of the scheduler.
+    pub fn at(&self) -> Instant {
+        Instant::from_nanoseconds(self.at)
     }
 }
 
@@ -61,6 +110,23 @@ pub(crate) fn tell_supervisor(
     event: SupervisorEvent,
 ) {
     let shared = slot.shared();
+    let answer = match &event {
+        SupervisorEvent::Restarts { restart, intensity, wait, .. } => {
+            Some(SupervisorAnswer::Restarts {
+                restart: *restart,
+                intensity: *intensity,
+                wait: *wait,
+            })
+        }
+        SupervisorEvent::GaveUp { .. } => Some(SupervisorAnswer::GaveUp),
+        SupervisorEvent::NotStarted { .. } | SupervisorEvent::StoppedLate { .. } => None,
+    };
+    if let Some((process, answer)) = process.zip(answer) {
+        shared.extensions.crashes.answer(process, answer);
+    }
+    if matches!(event, SupervisorEvent::GaveUp { .. }) {
+        shared.request_dump(DumpCause::GaveUp);
+    }
     let report = SupervisorReport {
         supervisor: slot.pid(),
         label: label(slot),

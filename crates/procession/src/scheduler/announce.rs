@@ -5,8 +5,10 @@ use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::fence;
 
 use crate::process::slot::Ready;
+use crate::scheduler::idle::mutation;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
+use crate::util::cost::{self, Access, SharedLine};
 
 impl Shared {
     /// Changes how many workers may run at once, and wakes some if anything is queued.
@@ -20,6 +22,7 @@ impl Shared {
     /// Wakes a worker for an entry that was just queued, unless one is searching.
     #[inline]
     pub(crate) fn announce(&self) {
+        cost::touch(SharedLine::Idle, Access::Read);
         if let Some(seat) = self.idle.claim_one() {
             self.wake_seat(seat);
         }
@@ -45,6 +48,7 @@ impl Shared {
     /// while a worker naps.
     #[inline]
     pub(crate) fn announce_only(&self) {
+        cost::touch(SharedLine::Idle, Access::Read);
         if let Some(seat) = self.idle.claim_one_unless_napping() {
             self.wake_seat(seat);
         }
@@ -54,6 +58,7 @@ impl Shared {
     /// miss a worker that parks at this moment.
     #[inline]
     pub(crate) fn announce_in_sight(&self) {
+        cost::touch(SharedLine::Idle, Access::Read);
         if let Some(seat) = self.idle.claim_one_in_sight() {
             self.wake_seat(seat);
         }
@@ -74,6 +79,7 @@ impl Shared {
     /// behind. Also looks after the next deadline and the descriptors if no worker is awake
     /// (`nobody_awake`).
     pub(crate) fn recheck(&self, nobody_awake: bool) {
+        self.meter_look_at_queues();
         if self.has_queued() {
             return self.announce();
         }
@@ -91,7 +97,9 @@ impl Shared {
     /// found.
     pub(crate) fn give_permit_back(&self, seat: SeatId) {
         let nobody_awake = self.idle.give_back(seat);
-        self.recheck(nobody_awake);
+        if mutation::BUILT != mutation::GIVE_BACK_WITHOUT_RECHECK {
+            self.recheck(nobody_awake);
+        }
     }
 
     /// Queues a process that only the worker in `seat` can run, and wakes that worker.

@@ -1,6 +1,7 @@
 //! The builder of a scheduler.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,11 @@ use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
 use crate::process::table::Table;
+use crate::recorder::state::{Recorder, WORDS_MAX};
+use crate::report::crash_report::CrashLog;
 use crate::report::exit_report::ExitReport;
 use crate::report::hooks::ReportHooks;
+use crate::report::supervision::SupervisionLog;
 use crate::report::supervisor_report::SupervisorReport;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
@@ -86,6 +90,10 @@ pub struct Builder {
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) reports: ReportHooks,
+    #[cfg(feature = "observe")]
+    pub(crate) door: crate::door::settings::DoorChoice,
+    pub(crate) recorder_events: usize,
+    pub(crate) dump_directory: Option<PathBuf>,
     #[cfg(feature = "tokio")]
     pub(crate) tokio: crate::bridge::runtime::RuntimeChoice,
 }
@@ -444,6 +452,27 @@ impl Builder {
         self
     }
 
+    /// Sets how many events the [flight recorder](crate::recorder) keeps of each worker, up to
+    /// 2^24, or 0 for no recorder. Default: 65536.
+    ///
+    /// Each event takes 8 bytes. The number is rounded up to a power of two, and to 256. The rings
+    /// of threads that take over from blocked ones are a sixteenth of the size.
+    pub fn recorder_events(mut self, events: usize) -> Self {
+        self.recorder_events = events;
+        self
+    }
+
+    /// Sets the directory to which the [flight recorder](crate::recorder#files) is written when
+    /// something has gone wrong. Default: none, and no file is written.
+    ///
+    /// The directory is made when the first file is written, with the rights of the user alone. An
+    /// error is reported on standard error and counted
+    /// ([`RecorderSnapshot`](crate::recorder::RecorderSnapshot)).
+    pub fn dump_directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.dump_directory = Some(path.into());
+        self
+    }
+
     /// Builds the scheduler and, unless its callers drive it, starts its first thread.
     ///
     /// Further threads start when there is work for them. If the system refuses one, the scheduler
@@ -451,8 +480,8 @@ impl Builder {
     /// ([`Snapshot`](crate::observe::snapshot::Snapshot)).
     ///
     /// # Errors
-    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, or
-    /// tokio with a test clock.
+    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, tokio
+    /// with a test clock, or a door that cannot be opened.
     pub fn build(self) -> Result<Scheduler, BuildError> {
         let cpus = self.cpus.as_deref().map(allowed_cpus).transpose()?;
         let (width, max_threads) = self.threads(cpus.as_ref())?;
@@ -491,11 +520,16 @@ impl Builder {
                 max_computing: self.max_computing.unwrap_or(2 * width),
                 on_stall: self.on_stall,
             }),
+            recorder: Recorder::new(self.recorder_events, self.dump_directory),
             extensions: Extensions {
                 handlers,
                 dead_letters: self.dead_letters,
                 relay: self.relay,
                 reports: self.reports,
+                #[cfg(feature = "observe")]
+                door: procession_sync::Mutex::default(),
+                crashes: CrashLog::default(),
+                supervision: SupervisionLog::default(),
                 #[cfg(feature = "tokio")]
                 bridge,
             },
@@ -512,7 +546,10 @@ impl Builder {
         #[cfg(feature = "tokio")]
         threads.connect(&shared);
         crate::scheduler::reach::make_reachable(&shared);
-        Ok(Scheduler(Arc::new(Owner(shared))))
+        let scheduler = Scheduler(Arc::new(Owner(shared)));
+        #[cfg(feature = "observe")]
+        crate::door::open::open(scheduler.shared(), self.door).map_err(BuildError::Observe)?;
+        Ok(scheduler)
     }
 
     fn world(&self) -> World {
@@ -543,6 +580,7 @@ impl Builder {
         if self.name.contains('\0') {
             return Err(BuildError::Name(self.name.clone()));
         }
+        OutOfRange::check("recorder_events", self.recorder_events, 0, WORDS_MAX)?;
         OutOfRange::check("max_stacks", self.stacks, 1, 1 << 30)?;
         Ok(())
     }

@@ -62,17 +62,13 @@ impl Shared {
         }
     }
 
-    /// `Keep`, by a worker that found `earliest` to be the next deadline. Returns the time until
-    /// which the worker parks if it becomes the driver.
-    pub(crate) fn keep_time(&self, seat: SeatId, earliest: u64) -> Option<u64> {
-        match self.clock.driver.keep(seat, earliest) {
-            Kept::Until(deadline) => Some(deadline),
-            Kept::ByAnother => None,
-            Kept::ByNudged(driver) => {
-                self.seat(driver).parker.unpark();
-                None
-            }
+    /// `Keep`, by a worker that found `earliest` to be the next deadline.
+    pub(crate) fn keep_time(&self, seat: SeatId, earliest: u64) -> Kept {
+        let kept = self.clock.driver.keep(seat, earliest);
+        if let Kept::ByNudged(driver) = kept {
+            self.seat(driver).parker.unpark();
         }
+        kept
     }
 
     pub(crate) fn leave_keeping(&self, seat: SeatId) {

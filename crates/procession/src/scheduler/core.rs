@@ -9,6 +9,7 @@ use procession_queue::{deque, fifo};
 
 use crate::process::slot::{Ready, Slot};
 use crate::process::table::CACHE;
+use crate::recorder::places::PlaceCache;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::pace::{OwedTurns, Pace};
 
@@ -17,6 +18,8 @@ use crate::scheduler::pace::{OwedTurns, Pace};
 /// soon.
 const CONTINUED: usize = 1024;
 const WOKEN: usize = 256;
+/// Capacity of the deque.
+pub(crate) const DEQUE: usize = 256;
 
 /// The maximum number of free stacks that a worker keeps. A worker never keeps more than its part
 /// of a sixteenth of the limit, so that a coroutine that finds no stack can wait for one to come
@@ -25,7 +28,7 @@ pub(crate) const STACKS_CACHED: usize = 64;
 
 /// The private state of a worker. It stays in the seat while no thread works there.
 pub(crate) struct Core {
-    pub(crate) deque: deque::Owner<Ready>,
+    pub(crate) deque: deque::Owner<Ready, DEQUE>,
     /// The woken ring, in front of the global queue.
     pub(crate) woken: Lane<Ready, WOKEN>,
     /// The continued ring, in front of the overflow queue.
@@ -53,6 +56,8 @@ pub(crate) struct Core {
     pub(crate) begun: Cell<u32>,
     /// Free stacks, so that most coroutines take no lock.
     pub(crate) stacks: RefCell<Option<StackCache>>,
+    /// The places of the processes that ended here last, for the recorder.
+    pub(crate) places: PlaceCache,
 }
 
 // SAFETY: the cached slots are free, [free] only the core's owner touches them; all else is Send.
@@ -78,6 +83,7 @@ impl Core {
             bound_continued: RefCell::new(VecDeque::new()),
             begun: Cell::new(0),
             stacks: RefCell::new(None),
+            places: PlaceCache::default(),
         };
         (core, Queues { deque: deque_stealer, woken: woken_stealer, continued: continued_stealer })
     }
@@ -86,7 +92,7 @@ impl Core {
 /// The queues of a worker, as thieves see them.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    pub(crate) deque: deque::Stealer<Ready>,
+    pub(crate) deque: deque::Stealer<Ready, DEQUE>,
     pub(crate) woken: fifo::Stealer<Ready, WOKEN>,
     pub(crate) continued: fifo::Stealer<Ready, CONTINUED>,
 }

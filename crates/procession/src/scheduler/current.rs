@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::panic::Location;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,8 +23,10 @@ use crate::machine::value::CommandResult;
 use crate::mailbox::parcel::Relay;
 use crate::process::slot;
 use crate::process::slot::{Parent, Pin, Ready, Slot};
+use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::recorder::word::WordKind;
 use crate::scheduler::entries;
 use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::local::LocalWorker;
@@ -32,6 +35,7 @@ use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
 use crate::scheduler::wait_cycle::RegisteredRoot;
+use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// The scheduler that the calling thread belongs to.
 pub(crate) enum Current {
@@ -444,6 +448,7 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
         let cache = shared.table().cache();
         if slots.len() >= cache {
             let mut half = slots.split_off(cache / 2);
+            cost::touch(SharedLine::Slots, Access::Lock);
             half.push(slot);
             // The worker itself keeps the scheduler alive.
             drop(shared.table().return_free(&mut half, true));
@@ -481,14 +486,68 @@ pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
     }
 }
 
-/// Adds to the reasons for which the running process waits.
-pub(crate) fn note_waiting(waiting: Waiting) {
+/// Records that the running process calls another one.
+pub(crate) fn record_call(callee: Pid) {
+    with_local(|local| {
+        if let Some(local) = local.filter(|local| local.step.is_any()) {
+            local.record_call(callee);
+        }
+    });
+}
+
+/// Calls `with` with the process that this thread runs, if there is one.
+fn with_current(with: impl FnOnce(&Slot)) {
     with_local(|local| {
         if let Some(slot) = local.and_then(|local| local.step.process.get()) {
             // SAFETY: [running] a process in its step has its life pin.
-            unsafe { slot.as_ref() }.note_waiting(waiting);
+            with(unsafe { slot.as_ref() });
         }
     });
+}
+
+/// Adds to the reasons for which the running process waits.
+pub(crate) fn note_waiting(waiting: Waiting) {
+    with_current(|slot| {
+        if slot.waiting() == Waiting::default() {
+            // That of an earlier step.
+            slot.forget_place();
+        }
+        slot.note_waiting(waiting);
+    });
+}
+
+/// Adds to the reasons for which the running process waits, and sets the place where it does.
+pub(crate) fn note_waiting_at(waiting: Waiting, place: &'static Location<'static>) {
+    with_current(|slot| {
+        slot.note_waiting(waiting);
+        slot.note_place(place);
+    });
+}
+
+/// Adds one of [`Waiting::FOR_ANOTHER`] to the reasons for which the running process waits, and
+/// sets the process that it waits for, if that is known.
+pub(crate) fn note_waiting_for(waiting: Waiting, target: WaitTarget) {
+    note_waiting(waiting);
+    with_current(|slot| slot.note_target(target));
+}
+
+/// Returns a process as one that the running process waits for: unknown, if it belongs to another
+/// scheduler.
+pub(crate) fn target_of(slot: &Slot) -> WaitTarget {
+    let is_near = scheduler_of_process() == Some(slot.shared().id());
+    if is_near { slot.as_target() } else { WaitTarget::UNKNOWN }
+}
+
+/// Sets the place where the running process waits.
+pub(crate) fn note_place(place: &'static Location<'static>) {
+    with_current(|slot| slot.note_place(place));
+}
+
+/// Returns the running process as one that others wait for.
+pub(crate) fn as_target() -> WaitTarget {
+    let mut own = WaitTarget::UNKNOWN;
+    with_current(|slot| own = slot.as_target());
+    own
 }
 
 /// Returns the number of this thread. No other thread ever has the same number.
@@ -531,7 +590,11 @@ pub(crate) enum Origin {
 #[inline]
 pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
     match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
-        Some(local) => local.push_newborn(ready),
+        Some(local) => {
+            cost::work(Operation::Ready(ready.slot().index()));
+            local.record_spawn(ready.slot());
+            local.push_newborn(ready);
+        }
         None => enqueue(ready, Origin::Spawned),
     }
 }
@@ -542,10 +605,18 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let slot = ready.slot();
     let shared = slot.shared();
     let bound = slot.bound_to();
-    with_local(|local| match (bound, local.filter(|local| std::ptr::eq(&*local.shared, shared))) {
-        (Some(seat), Some(local)) => local.push_bound(seat, ready),
+    cost::work(Operation::Ready(slot.index()));
+    let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
+    with_local(|local| match (bound, local.filter(is_of)) {
+        (Some(seat), Some(local)) => {
+            local.record_bound(origin, slot);
+            local.push_bound(seat, ready);
+        }
         (Some(seat), None) => shared.enqueue_bound(seat, ready),
-        (None, Some(local)) if origin == Origin::Spawned => local.push_newborn(ready),
+        (None, Some(local)) if origin == Origin::Spawned => {
+            local.record_spawn(slot);
+            local.push_newborn(ready);
+        }
         (None, Some(local)) if local.step.is_any() => local.set_next(ready),
         // Woken between two steps of this worker, by timers, in the order of their deadlines. The
         // worker is about to look for work, and announces then if there is more than it runs
@@ -557,10 +628,12 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         // only those that are displaced from the LIFO slot (`population_1k` took 3.4 times as long,
         // since half of them run on the other processor).
         (None, Some(local)) => {
+            local.record_ready(WordKind::Rouse, slot);
             ready.prefetch();
             local.push_woken(ready);
         }
         (None, None) => {
+            cost::touch(SharedLine::Global, Access::Lock);
             shared.queues.global.push(ready);
             shared.announce_from_outside();
         }
@@ -568,6 +641,17 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
 }
 
 impl LocalWorker {
+    /// Records that a bound process is made ready.
+    #[cold]
+    fn record_bound(&self, origin: Origin, slot: &Slot) {
+        let kind = match origin {
+            Origin::Spawned => WordKind::Spawn,
+            Origin::Woken if self.step.is_any() => WordKind::Wake,
+            Origin::Woken => WordKind::Rouse,
+        };
+        self.record_ready(kind, slot);
+    }
+
     /// Returns the running process, as the parent of a new one.
     #[inline]
     pub(crate) fn current_as_parent(&self) -> Option<Parent> {

@@ -23,6 +23,9 @@
 //!   until a later deadline, it nudges that one, which wakes and starts again at `Earliest`. Then
 //!   it parks: the driver until its deadline, any other worker until it is woken. A worker that
 //!   stops parking gives the driver role up.
+//! - Driver that wakes and stays parked: `Earliest` · `KeepOn` under the lock. If the deadline is
+//!   later than the one until which it was the driver, it gives the role up, and starts again at
+//!   `Earliest`.
 //! - Driver that wakes for a timer that is due, but gets no permit (`scheduler/idle.rs`): `Resign`
 //!   give the driver role up · start again at `Earliest`. A worker in the same situation that is
 //!   not the driver parks, because others are awake: they fire the timers of seats without a permit
@@ -47,6 +50,12 @@
 //! - If it took the lock before K, the driver role was free. The setter then became the driver
 //!   itself, so K did not find the role free; or it woke a worker to park again, which takes the
 //!   lock after K.
+//!
+//! *A driver that keeps on.* A worker that parks may rely on a driver whose deadline has passed,
+//! since that driver is about to look. If the driver has looked already, it has not seen the timer
+//! of that worker. With the later deadline of `KeepOn` it would break the promise. So it gives the
+//! role up first. A worker that took the lock before that has set its timer before, so the second
+//! `Earliest` sees it. A worker that takes the lock afterwards finds no driver to rely on.
 //!
 //! *A worker that blocks* instead of parking does the same by `Attend`, unless another worker is
 //! awake, which parks or blocks later. So does a worker that leaves with its thread and gives the
@@ -81,6 +90,7 @@
 //!
 //! ## Checked by
 //! `models::park_against_an_earlier_timer`, `models::canary_without_nudge`,
+//! `models::keep_on_against_park`, `models::canary_keep_on`,
 //! `models::park_against_the_first_descriptor`, `models::canary_open_quietly`,
 //! `models::resign_against_park`, `models::canary_driving_without_permit`,
 //! `models::canary_resign_blindly`, `models::block_against_park`,
@@ -111,6 +121,10 @@ pub(crate) mod mutation {
     pub(crate) const CONTENT_WITH_ANY_DRIVER: u8 = 5;
     /// No `SetFence`.
     pub(crate) const SET_WITHOUT_FENCE: u8 = 6;
+    /// A thread that is not a worker and sets a timer does not look at the driver.
+    pub(crate) const SET_QUIETLY: u8 = 7;
+    /// A driver that finds a later deadline does not look again.
+    pub(crate) const KEEP_ON: u8 = 8;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +149,9 @@ pub(crate) enum Kept {
     ByAnother,
     /// Until it is woken, after it has nudged the driver in this seat.
     ByNudged(SeatId),
+    /// Not yet. It was the driver until an earlier deadline, and has given the role up: others may
+    /// have relied on it for a timer that it has not seen. It reads the next deadline again.
+    Again,
 }
 
 /// The duty of a thread that set a timer, or made the first descriptor known.
@@ -168,6 +185,10 @@ impl<const MUTATION: u8> Driver<MUTATION> {
                 } else {
                     Kept::ByAnother
                 }
+            }
+            Some(own) if own.until < earliest && MUTATION != mutation::KEEP_ON => {
+                state.role = None;
+                Kept::Again
             }
             _ if earliest == NEVER && !state.has_descriptors => {
                 state.role = None;
@@ -237,6 +258,9 @@ impl<const MUTATION: u8> Driver<MUTATION> {
 
     /// Notes that a thread that is not a worker has set a timer for `when`.
     pub(crate) fn timer_set(&self, when: u64) -> Owed {
+        if MUTATION == mutation::SET_QUIETLY {
+            return Owed::Nothing;
+        }
         self.change(|state| match state.role {
             Some(driver) if driver.until <= when => Owed::Nothing,
             Some(driver) => Owed::Nudge(driver.seat),
@@ -318,7 +342,10 @@ mod models {
                 let permits = shared.2.fetch_add(0, AcqRel);
                 let earliest = shared.1.load(Relaxed);
                 match (earliest == 5, permits) {
-                    (false, _) => break shared.0.keep(SeatId(0), earliest) == Kept::Until(20),
+                    (false, _) => match shared.0.keep(SeatId(0), earliest) {
+                        Kept::Again => {}
+                        kept => break kept == Kept::Until(20),
+                    },
                     (true, 1) => break true,
                     (true, _) if shared.0.resign(SeatId(0)) => {}
                     (true, _) => break false,
@@ -328,6 +355,46 @@ mod models {
             let kept = attends || second == Kept::Until(20);
             assert!(kept, "nobody wakes for the timer that was set last: {second:?}");
         });
+    }
+
+    /// A driver wakes after 5, and another worker has fired that timer. Now the other sets a timer
+    /// of 20, and parks.
+    fn keep_on<const MUTATION: u8>() {
+        explore(|| {
+            let shared = Arc::new((Driver::<MUTATION>::none(), AtomicU64::new(5)));
+            assert_eq!(shared.0.keep(SeatId(0), 5), Kept::Until(5));
+            shared.1.store(NEVER, Relaxed);
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    // Relaxed: the lock orders it, as for a heap's `next`.
+                    shared.1.store(20, Relaxed);
+                    shared.0.keep(SeatId(1), 20)
+                })
+            };
+            let first = loop {
+                match shared.0.keep(SeatId(0), shared.1.load(Relaxed)) {
+                    Kept::Again => {}
+                    kept => break kept,
+                }
+            };
+            let second = other.join().expect("the other does not panic");
+            let kept = first == Kept::Until(20)
+                || second == Kept::Until(20)
+                || second == Kept::ByNudged(SeatId(0));
+            assert!(kept, "nobody wakes for the later timer: {first:?}, {second:?}");
+        });
+    }
+
+    #[test]
+    fn keep_on_against_park() {
+        keep_on::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody wakes for the later timer")]
+    fn canary_keep_on() {
+        keep_on::<{ mutation::KEEP_ON }>();
     }
 
     /// Two workers are awake. One sets a timer of 5, and blocks. The other parks and sees a

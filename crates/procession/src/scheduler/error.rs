@@ -29,6 +29,9 @@ pub enum BuildError {
     TokioWithTestClock,
     /// The system refused the first thread, or a thread of the tokio runtime.
     Thread(io::Error),
+    /// The door that the builder asks for cannot be opened.
+    #[cfg(feature = "observe")]
+    Observe(crate::door::settings::ObserveError),
     /// All 2^32 scheduler ids are used up.
     Exhausted,
 }
@@ -53,6 +56,8 @@ impl fmt::Display for BuildError {
                  for it",
             ),
             Self::Thread(_) => f.write_str("the system refused its first thread"),
+            #[cfg(feature = "observe")]
+            Self::Observe(error) => error.fmt(f),
             Self::Exhausted => f.write_str("all 2^32 numbers are used up"),
         }
     }
@@ -63,6 +68,8 @@ impl Error for BuildError {
         match self {
             Self::Thread(error) | Self::Cpus(error) => Some(error),
             Self::Stacks(error) => Some(&**error),
+            #[cfg(feature = "observe")]
+            Self::Observe(error) => error.source(),
             _ => None,
         }
     }

@@ -2,14 +2,24 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::machine::process::Process;
 use crate::mailbox::context::Context;
+use crate::observe::look::detail;
+use crate::observe::look::detail::ProcessDetail;
+use crate::observe::look::pass;
+use crate::observe::look::query::Query;
+use crate::observe::look::tree;
+use crate::observe::look::tree::SupervisorRow;
+use crate::observe::look::view::View;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::process::outcome::Returns;
+use crate::recorder::dump::DumpCause;
+use crate::recorder::state::WORDS_DEFAULT;
+use crate::report::crash_report::CrashReport;
 use crate::report::hooks::ReportHooks;
 use crate::scheduler::builder::{
     Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
@@ -35,6 +45,11 @@ const TERMINATION_MAX: u64 = 100_000_000;
 impl Drop for Owner {
     fn drop(&mut self) {
         let shared = &self.0;
+        #[cfg(feature = "observe")]
+        {
+            let door = shared.extensions.door.lock().take();
+            drop(door);
+        }
         shared.terminate_all(None);
         if shared.callers.drive && !shared.lifetime.has_ended() {
             // There may be no thread to end the processes. If one of them drops the handle and the
@@ -82,6 +97,10 @@ impl Scheduler {
             dead_letters: None,
             relay: None,
             reports: ReportHooks::default(),
+            #[cfg(feature = "observe")]
+            door: crate::door::settings::DoorChoice::ByVariable,
+            recorder_events: WORDS_DEFAULT,
+            dump_directory: None,
             #[cfg(feature = "tokio")]
             tokio: crate::bridge::runtime::RuntimeChoice::None,
         }
@@ -92,16 +111,41 @@ impl Scheduler {
     /// ([`Builder::callers_drive`]).
     pub fn global() -> &'static Self {
         static GLOBAL: OnceLock<Scheduler> = OnceLock::new();
-        GLOBAL.get_or_init(|| {
-            let builder = Self::builder();
-            #[cfg(feature = "tokio")]
-            let builder = builder.tokio();
-            let driven = |_| Self::builder().callers_drive().build();
-            builder
-                .build()
-                .or_else(driven)
-                .expect("the defaults are in range, and this is one of the first schedulers")
-        })
+        #[cfg(feature = "sim")]
+        if let Some(own) = Self::simulated_default() {
+            // It lives as long as its program, which the reference may outlive.
+            return Box::leak(Box::new(own));
+        }
+        GLOBAL.get_or_init(Self::build_default)
+    }
+
+    /// Returns a handle of the default scheduler.
+    pub(crate) fn default_here() -> Self {
+        #[cfg(feature = "sim")]
+        if let Some(own) = Self::simulated_default() {
+            return own;
+        }
+        Self::global().clone()
+    }
+
+    fn build_default() -> Self {
+        let builder = Self::builder();
+        #[cfg(feature = "tokio")]
+        let builder = builder.tokio();
+        let driven = |_| Self::builder().callers_drive().build();
+        builder
+            .build()
+            .or_else(driven)
+            .expect("the defaults are in range, and this is one of the first schedulers")
+    }
+
+    /// Returns the default scheduler of the simulated program that the calling thread runs in, if
+    /// it runs in one.
+    #[cfg(feature = "sim")]
+    fn simulated_default() -> Option<Self> {
+        let own = crate::sys::os::here()?
+            .local("scheduler", &|| std::sync::Arc::new(Self::build_default()));
+        Some(Self::clone(own.downcast_ref().expect("the value of this name is a scheduler")))
     }
 
     /// Returns the id of the scheduler, which is the first number in the PIDs of its processes.
@@ -297,6 +341,45 @@ impl Scheduler {
         snapshot::take(self.shared())
     }
 
+    /// Returns the processes that `query` asks for.
+    ///
+    /// The cost grows with the number of processes, about 40 ns for each, and with the number of
+    /// rows. It needs nothing to be enabled, and does not stop the workers.
+    ///
+    /// # Blocking
+    /// Computes for as long as that takes: a million processes are 40 ms.
+    pub fn look(&self, query: &Query) -> View {
+        pass::look(self.shared(), query)
+    }
+
+    /// Returns one process in detail, or `None` if it does not exist in this scheduler.
+    pub fn detail(&self, pid: Pid) -> Option<ProcessDetail> {
+        detail::of(self.shared(), pid)
+    }
+
+    /// Returns the supervisors that have children, with their children, by PID.
+    ///
+    /// It asks no supervisor, and so answers even if none runs. A child has its last 8 ends: those
+    /// that the supervisor did not ask for.
+    pub fn supervision(&self) -> Vec<SupervisorRow> {
+        tree::supervision(self.shared())
+    }
+
+    /// Returns the reports of the last 64 processes that failed, the oldest first.
+    ///
+    /// ```
+    /// use procession::{Exit, Scheduler};
+    ///
+    /// let scheduler = Scheduler::builder().on_exit(|_| {}).build()?;
+    /// let _ = scheduler.spawn(async { panic!("no disk") }).join();
+    /// let crashes = scheduler.crashes();
+    /// assert_eq!(crashes[0].exit.exit, Exit::Panicked("no disk".into()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn crashes(&self) -> Vec<Arc<CrashReport>> {
+        self.shared().extensions.crashes.all()
+    }
+
     /// Returns what the watchdog has found so far. This is
     /// [`Snapshot::stalls`](crate::observe::snapshot::Snapshot::stalls) alone, at a cost that does
     /// not grow with the number of processes.
@@ -335,8 +418,13 @@ impl Scheduler {
         let kept_back = (deadline / 10).min(TERMINATION_MAX);
         shared.cancel_all(caller);
         shared.wait_for_ends(left, now.saturating_add(deadline - kept_back)).await;
+        if shared.alive() > left {
+            // Before the processes are gone.
+            shared.request_dump(DumpCause::Shutdown);
+        }
         shared.terminate_all(caller);
         shared.wait_for_ends(left, now.saturating_add(deadline)).await;
+        shared.settle_dump(now.saturating_add(deadline));
         shared.settle_reports(now.saturating_add(deadline));
         if shared.alive() <= left { Vec::new() } else { snapshot::unfinished(shared, caller) }
     }

@@ -227,6 +227,19 @@ pub(crate) mod mutation {
     pub(crate) const WRITE_OFF_WITHOUT_FENCE: u8 = 5;
     /// A late worker that comes is not counted again.
     pub(crate) const COME_UNCOUNTED: u8 = 6;
+    /// `Recheck` of a worker that parks does not look into the queues. The models plant this and
+    /// the next three in their own code.
+    pub(crate) const PARK_WITHOUT_RECHECK: u8 = 7;
+    /// No `Recheck` after `GiveBack`.
+    pub(crate) const GIVE_BACK_WITHOUT_RECHECK: u8 = 8;
+    /// The watchdog does not look into the queues after `WriteOff`.
+    pub(crate) const WRITE_OFF_WITHOUT_RECHECK: u8 = 9;
+    /// `Recheck` of a worker that parks does not look for processes that are bound to it.
+    pub(crate) const BOUND_WITHOUT_RECHECK: u8 = 10;
+    /// A seat for which no thread can be started stays counted as searching.
+    pub(crate) const DECLINE_COUNTED: u8 = 11;
+    /// A thread that could not start another wakes no parked worker in its place.
+    pub(crate) const DECLINE_ALONE: u8 = 12;
 }
 
 /// The permits and the seats of a scheduler: the word, and what lies under the lock.

@@ -61,7 +61,7 @@ use crate::util::membarrier;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// What is built: sound, unless the build is a mutant.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("lifo", SOUND);
     /// `steal` compares, then stores.
     pub(crate) const STEAL_WITHOUT_CAS: u8 = 1;
@@ -71,6 +71,11 @@ pub(crate) mod mutation {
     pub(crate) const STEAL_BESIDE_OWNER: u8 = 3;
     /// `steal` passes no fence.
     pub(crate) const STEAL_WITHOUT_FENCE: u8 = 4;
+    /// No thief takes the entry. No model plants this: it breaks a bound, and not the protocol.
+    pub(crate) const NEVER_STOLEN: u8 = 5;
+    /// A chain of wake-ups has no end, and each of its steps a full budget (`scheduler/search.rs`).
+    /// No model plants this, either.
+    pub(crate) const CHAIN_WITHOUT_END: u8 = 6;
 }
 
 /// The words of the protocol.
@@ -151,6 +156,9 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
     /// Thief: takes the entry if it is still `seen`, unless the owner is at it.
     pub(crate) fn steal(&self, seen: *mut T) -> Option<NonNull<T>> {
         let seen = NonNull::new(seen)?;
+        if MUTATION == mutation::NEVER_STOLEN {
+            return None;
+        }
         if !self.has_fences {
             return self.claim(seen);
         }

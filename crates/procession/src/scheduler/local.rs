@@ -7,6 +7,8 @@ use std::sync::Arc;
 use crate::io::poller::Batch;
 use crate::machine::value::CommandResult;
 use crate::process::slot::{Ready, Slot};
+use crate::recorder::ring::EventRing;
+use crate::recorder::word::WordKind;
 use crate::scheduler::core::Core;
 use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::seat_id::SeatId;
@@ -41,6 +43,8 @@ pub(crate) struct LocalWorker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seat: SeatId,
     pub(crate) core: Core,
+    /// The seat's ring of events, which this thread writes.
+    pub(crate) ring: Arc<EventRing>,
     pub(crate) step: CurrentStep,
     pub(crate) bound: BoundTurns,
     pub(crate) search: Search,
@@ -58,10 +62,14 @@ pub(crate) struct LocalWorker {
 
 impl LocalWorker {
     pub(crate) fn new(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool) -> Self {
+        let is_extra = seat.0 >= shared.seats.first();
+        let place = &shared.seat(seat).ring;
+        let ring = shared.recorder.ring(place, is_extra, || shared.world.now());
         Self {
             shared,
             seat,
             core,
+            ring,
             step: CurrentStep::none(),
             bound: BoundTurns::default(),
             search: Search {
@@ -98,6 +106,9 @@ pub(crate) struct CurrentStep {
     /// Set if the process to run came from the LIFO slot and continues with the budget of its
     /// waker.
     pub(crate) inherits: Cell<bool>,
+    /// The kind of event that the step is: `Step`, or `NextStep` if the process came from the LIFO
+    /// slot, into which the step before has put it.
+    pub(crate) kind: Cell<WordKind>,
     /// The process for which commands are being served.
     pub(crate) serving: Cell<Option<NonNull<Slot>>>,
     /// The result of one of these commands; `None` if none are served.
@@ -112,6 +123,7 @@ impl CurrentStep {
             yields: Cell::new(false),
             chain: Cell::new(0),
             inherits: Cell::new(false),
+            kind: Cell::new(WordKind::Step),
             serving: Cell::new(None),
             served: RefCell::new(None),
         }

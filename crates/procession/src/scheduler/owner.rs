@@ -41,7 +41,7 @@ pub(crate) fn here() -> Hold {
 #[cold]
 #[inline(never)]
 fn elsewhere() -> Hold {
-    current::here().unwrap_or_else(|| Hold::Shared(Arc::clone(Scheduler::global().shared())))
+    current::here().unwrap_or_else(|| Hold::Shared(Arc::clone(Scheduler::default_here().shared())))
 }
 
 /// Returns the location of the caller.

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::io::poller::Batch;
+use crate::recorder::word::WordKind;
+use crate::scheduler::driver::Kept;
+use crate::scheduler::idle::mutation;
 use crate::scheduler::idle::parking::TakenBack;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::local::Stay;
 use crate::scheduler::seat_id::NEVER;
 use crate::sys::epoll::Kernel;
 use crate::sys::nanoseconds;
+use crate::util::cost::{Access, SharedLine, touch};
 
 /// The result of a thread's search for work, or of its wait.
 pub(crate) enum Parked {
@@ -47,6 +51,7 @@ impl LocalWorker {
     /// Returns the time until which to park at most because a running worker's LIFO slot is full
     /// and must be looked at again.
     fn lifo_slots_until(&self) -> u64 {
+        self.shared.meter_look_at_seats(SharedLine::LifoSlot);
         let full = self.shared.all_seats().any(|seat| !seat.next.look().is_null());
         if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
             self.parking.reset_timeout();
@@ -103,10 +108,14 @@ impl LocalWorker {
     pub(crate) fn park(&self, stay: &Stay<'_>) -> Parked {
         let shared = &*self.shared;
         let seat = shared.seat(self.seat);
+        // In a simulated system, another thread may run between the last look of the search and the
+        // announcement, and below between `Earliest` and `Keep` or `Resign`.
+        shared.world.point();
         seat.stats.parks.add(1);
         let nap = self.nap();
         let mut napping = nap.map(|_| shared.idle.nap());
         self.tidy_up();
+        touch(SharedLine::Idle, Access::Lock);
         if shared.idle.announce(self.seat, self.search.is_on.replace(false)) {
             shared.wake_idle_waiters();
         }
@@ -115,9 +124,14 @@ impl LocalWorker {
         let mut look_again = nap_until.min(self.lifo_slots_until());
         let mut retire_at = self.retire_at(stay);
         let not_before = self.firing.not_before();
+        self.record_plain(WordKind::Park, 0);
         loop {
+            shared.meter_look_at_seats(SharedLine::Deadline);
             let deadline = shared.next_deadline();
-            let due = deadline <= shared.world.now();
+            let now = shared.world.now();
+            self.record_clock(now);
+            let due = deadline <= now;
+            shared.world.point();
             if self.recheck(stay, due) {
                 break;
             }
@@ -126,18 +140,26 @@ impl LocalWorker {
                 Some(Parked::Woken) => break,
                 Some(over) => return over,
             }
+            if due {
+                shared.world.point();
+            }
             // A timer is due, but this worker has no permit. The workers that are awake come to it,
             // and when one of them parks it becomes the driver, since this one does not.
             if due && shared.resign_keeping(self.seat) {
                 continue;
             }
-            let keeps = if due { None } else { shared.keep_time(self.seat, deadline) };
-            // A worker that relies on this driver for the deadline finds it as late as the system
-            // might have been.
-            let keeps = keeps.map(|until| until.max(not_before));
+            let kept = if due { Kept::ByAnother } else { shared.keep_time(self.seat, deadline) };
+            let keeps = match kept {
+                // A worker that relies on this driver for the deadline finds it as late as the
+                // system might have been.
+                Kept::Until(until) => Some(until.max(not_before)),
+                Kept::ByAnother | Kept::ByNudged(_) => None,
+                Kept::Again => continue,
+            };
             if self.wait(keeps, look_again.min(retire_at)) {
                 break;
             }
+            touch(SharedLine::Idle, Access::Lock);
             if shared.idle.come(self.seat) {
                 // A waker claimed the seat.
                 self.search.is_on.set(true);
@@ -163,6 +185,8 @@ impl LocalWorker {
             }
         }
         drop(napping);
+        self.record_plain(WordKind::Unpark, 0);
+        self.record_clock(shared.world.now());
         self.core.pace.resume();
         shared.leave_keeping(self.seat);
         shared.rouse_watchdog();
@@ -184,9 +208,13 @@ impl LocalWorker {
 
     /// `Recheck` and `TakeBack`. Returns `true` if this worker is no longer parked.
     fn recheck(&self, stay: &Stay<'_>, due: bool) -> bool {
+        self.shared.meter_look_at_queues();
         let has_bound = !self.shared.seat(self.seat).bound.is_empty() || self.has_bound();
+        let has_bound = has_bound && mutation::BUILT != mutation::BOUND_WITHOUT_RECHECK;
         let must_run = has_bound || self.is_over(stay);
-        (due || self.shared.has_queued() || must_run) && self.take_back(must_run)
+        let has_queued =
+            self.shared.has_queued() && mutation::BUILT != mutation::PARK_WITHOUT_RECHECK;
+        (due || has_queued || must_run) && self.take_back(must_run)
             || matches!(stay, Stay::Idle) && self.poll_while_parked()
     }
 
@@ -236,6 +264,7 @@ impl LocalWorker {
     /// Takes the announcement back, unless there is no permit. Returns `true` if this worker
     /// searches now.
     fn take_back(&self, force: bool) -> bool {
+        touch(SharedLine::Idle, Access::Lock);
         let searches = match self.shared.idle.take_back(self.seat, force) {
             // In the second case, the waker's token causes one spurious wake-up.
             TakenBack::Yes | TakenBack::ByWaker => true,

@@ -20,12 +20,15 @@ use crate::report::{failure, panics};
 use crate::scheduler::current;
 use crate::scheduler::local::{BUDGET, LocalWorker};
 use crate::scheduler::shared::Shared;
+use crate::util::cost::{self, Access, Operation, SharedLine};
 
 impl LocalWorker {
     /// Runs one step of a process.
     pub(crate) fn run(&self, ready: Ready) {
         let slot = ready.slot();
         let seat = self.shared.seat(self.seat);
+        cost::touch(SharedLine::Process(slot.index()), Access::Swap);
+        cost::work(Operation::Step(slot.index()));
         // Before the step begins: these wakers wake this process, which must not count as a new
         // wake-up.
         for waker in slot.take_foreign_wakers() {
@@ -37,7 +40,9 @@ impl LocalWorker {
         // Ordering: Release pairs with the Acquire of `in_steps`: a thread that finds the step
         // finds its process.
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Release);
-        slot.steps.store(slot.steps.load(Relaxed).wrapping_add(1), Relaxed);
+        let number = slot.steps.load(Relaxed).wrapping_add(1);
+        slot.steps.store(number, Relaxed);
+        self.record_step(slot, number);
         if !self.step.inherits.take() {
             self.step.budget.set(BUDGET);
         }
@@ -63,6 +68,7 @@ impl LocalWorker {
         match step {
             Ok(Step::Waits(wait_phase)) if !self.step.yields.get() => {
                 self.step.process.set(None);
+                cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
                 if slot.state.wait(wait_phase) == Duty::Enqueue {
                     self.push_continued(ready);
                 }
@@ -72,7 +78,10 @@ impl LocalWorker {
                 slot.state.yield_step();
                 self.push_continued(ready);
             }
-            Ok(Step::Ended(None)) => self.end(ready, &Exit::Normal),
+            Ok(Step::Ended(None)) => {
+                self.record_end(slot, false);
+                self.end(ready, &Exit::Normal);
+            }
             Ok(Step::Ended(Some(exit))) => self.end_with(ready, &exit),
             Err(exit) => self.end_early(ready, seen, &exit),
         }
@@ -99,6 +108,7 @@ impl LocalWorker {
         unsafe {
             ready.slot().with_body(|body| trace::close(body.as_deref_mut()));
         }
+        self.record_end(ready.slot(), failure::is_failure(exit));
         self.end(ready, exit);
     }
 
@@ -121,12 +131,14 @@ impl LocalWorker {
         if ended.is_err() {
             panics::tell_caught(slot);
         }
+        self.record_end(slot, failure::is_failure(exit));
         self.end(ready, exit);
     }
 
     /// Reports a process that fails, before anything else learns of its end.
     fn report(&self, ready: Ready, exit: &Exit) {
         let report = failure::of(ready.slot(), exit);
+        self.shared.extensions.crashes.keep(failure::kept(ready.slot(), &report));
         failure::tell(&self.shared, &report, || {
             #[cfg(feature = "tracing")]
             // SAFETY: [running] this worker took the entry.
@@ -152,6 +164,8 @@ impl LocalWorker {
 /// returns. The caller must then call `note_end`, which may run users' code, outside any step.
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
+    cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
+    cost::touch(SharedLine::Birth(slot.index()), Access::Read);
     slot.drop_foreign_wakers();
     let counter = current::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());

@@ -4,11 +4,15 @@ use procession_queue::{Global, Steal};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Ready;
+use crate::recorder::word::WordKind;
 use crate::scheduler::lane::Lane;
+use crate::scheduler::lifo_slot::mutation;
 use crate::scheduler::local::{LocalWorker, NEXT_AGE, ROUNDS, SeenNext};
+use crate::scheduler::meter::{meter_pop, meter_steal};
 use crate::scheduler::pace::NextTurn;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::worker::queue_share;
+use crate::util::cost::{self, Access, SharedLine};
 
 /// The maximum number of runs in a row from the LIFO slot while other local work waits. The number
 /// is tokio's.
@@ -20,6 +24,9 @@ const NEXT_IN_A_ROW_SLOW: u32 = 1;
 impl LocalWorker {
     /// Returns the maximum length of a chain of wake-ups while other local work waits.
     pub(crate) fn chain_max(&self) -> u32 {
+        if mutation::BUILT == mutation::CHAIN_WITHOUT_END {
+            return u32::MAX;
+        }
         if self.core.pace.is_slow() { NEXT_IN_A_ROW_SLOW } else { NEXT_IN_A_ROW }
     }
 
@@ -32,22 +39,25 @@ impl LocalWorker {
                 // A chain that makes no other process wait has a full budget for each step.
                 // Otherwise its processes would yield for no other process, and another worker
                 // would be woken for them: `pingpong` took twice as long on two workers.
-                self.step.inherits.set(!is_alone);
+                let is_planted = mutation::BUILT == mutation::CHAIN_WITHOUT_END;
+                self.step.inherits.set(!is_alone && !is_planted);
+                self.step.kind.set(WordKind::NextStep);
                 self.announce_queued();
                 return Some(next);
             }
             // Its turns in a row are used up.
+            self.record_wake(next.slot());
             self.push_continued(next);
         }
         self.step.chain.set(0);
+        self.step.kind.set(WordKind::Step);
         let owed = if self.core.owed.is_any() { self.find_owed() } else { None };
-        let found = owed.or_else(|| self.find_woken_bound()).or_else(|| self.core.deque.pop());
+        let found = owed.or_else(|| self.find_woken_bound()).or_else(|| self.pop_deque());
         if found.is_some() {
             self.announce_queued();
             return found;
         }
-        let found =
-            self.core.woken.pop().or_else(|| self.pop_continued()).or_else(|| self.pop_bound());
+        let found = self.pop_woken().or_else(|| self.pop_continued()).or_else(|| self.pop_bound());
         if self.unannounced.take() && self.has_queued() {
             self.shared.announce_in_sight();
         }
@@ -61,10 +71,13 @@ impl LocalWorker {
         let found = match turn {
             // Bound and other woken processes alternate in these turns.
             NextTurn::Woken => {
-                self.find_woken_bound().or_else(|| core.woken.pop()).or_else(|| self.pop_bound())
+                self.find_woken_bound().or_else(|| self.pop_woken()).or_else(|| self.pop_bound())
             }
             NextTurn::Continued => self.pop_continued(),
-            NextTurn::Spawned => core.deque.pop_oldest(),
+            NextTurn::Spawned => {
+                meter_pop(SharedLine::Deque(self.seat.0), core.deque.is_empty());
+                core.deque.pop_oldest()
+            }
             NextTurn::Any => return None,
         };
         if found.is_none() {
@@ -89,6 +102,18 @@ impl LocalWorker {
         if bound_turn { self.pop_bound() } else { None }
     }
 
+    #[inline]
+    fn pop_deque(&self) -> Option<Ready> {
+        meter_pop(SharedLine::Deque(self.seat.0), self.core.deque.is_empty());
+        self.core.deque.pop()
+    }
+
+    #[inline]
+    fn pop_woken(&self) -> Option<Ready> {
+        meter_pop(SharedLine::Woken(self.seat.0), self.core.woken.is_empty());
+        self.core.woken.pop()
+    }
+
     /// Takes the oldest continued process.
     #[inline]
     fn pop_continued(&self) -> Option<Ready> {
@@ -96,6 +121,7 @@ impl LocalWorker {
         if !core.bound_continued.borrow().is_empty() {
             return self.pop_continued_or_bound();
         }
+        meter_pop(SharedLine::Continued(self.seat.0), core.continued.is_empty());
         let ready = core.continued.pop()?;
         core.rounds_taken.set(core.rounds_taken.get().wrapping_add(1));
         Some(ready)
@@ -164,11 +190,13 @@ impl LocalWorker {
 
     #[inline]
     fn take_next(&self) -> Option<Ready> {
+        cost::touch(SharedLine::LifoSlot(self.seat.0), Access::Swap);
         Some(Ready::from_raw(self.shared.seat(self.seat).next.take()?))
     }
 
     /// Looks at the global queue, timers, descriptors and other workers.
     pub(crate) fn find_shared(&self) -> Option<Ready> {
+        self.record_plain(WordKind::Search, 0);
         let come_up = || if self.fire_due() | self.poll() { self.find_local() } else { None };
         self.pop_global().or_else(come_up).or_else(|| self.search())
     }
@@ -177,8 +205,11 @@ impl LocalWorker {
     /// of the rest is moved into the ring.
     fn pop_global(&self) -> Option<Ready> {
         let (core, shared) = (&self.core, &*self.shared);
-        self.pop_behind(&core.woken, &shared.queues.global)
-            .or_else(|| self.pop_behind(&core.continued, &shared.queues.overflow))
+        cost::touch(SharedLine::Global, Access::Read);
+        self.pop_behind(&core.woken, &shared.queues.global).or_else(|| {
+            cost::touch(SharedLine::Overflow, Access::Read);
+            self.pop_behind(&core.continued, &shared.queues.overflow)
+        })
     }
 
     #[inline]
@@ -208,6 +239,7 @@ impl LocalWorker {
         most: usize,
         first: Option<&mut Option<Ready>>,
     ) -> usize {
+        self.meter_share(behind);
         let share = behind.pop_share(self.shared.width(), most);
         if self.shared.queues.shuffled {
             let mut batch: Vec<Ready> = share.collect();
@@ -225,9 +257,11 @@ impl LocalWorker {
             return None;
         }
         if !self.search.is_on.get() {
+            cost::touch(SharedLine::Idle, Access::Read);
             if !shared.idle.start_searching() {
                 return None;
             }
+            cost::touch(SharedLine::Idle, Access::Swap);
             self.search.is_on.set(true);
         }
         let stats = &shared.seat(self.seat).stats;
@@ -241,7 +275,8 @@ impl LocalWorker {
                     None if last => self.steal_late(victim),
                     found => found,
                 };
-                if found.is_some() {
+                if let Some(first) = &found {
+                    self.record_steal(victim, first.slot());
                     self.search.rounds.set(ROUNDS);
                     stats.steals.add(1);
                     shared.seat(victim).stats.stolen.add_shared(1);
@@ -286,6 +321,7 @@ impl LocalWorker {
     }
 
     fn steal(&self, victim: SeatId, lost: &mut bool) -> Option<Ready> {
+        let number = victim.0;
         let victim = self.shared.seat(victim);
         // Two loads show that a queue is empty, without a read-modify-write.
         let (core, queues) = (&self.core, &victim.queues);
@@ -293,9 +329,16 @@ impl LocalWorker {
             *lost |= stolen.is_retry();
             stolen.success()
         };
+        meter_steal(SharedLine::Woken(number), || queues.woken.is_empty());
         let ready = taken(core.woken.steal_half(&queues.woken))
-            .or_else(|| taken(core.continued.steal_half(&queues.deque)))
-            .or_else(|| taken(core.continued.steal_half(&queues.continued)))?;
+            .or_else(|| {
+                meter_steal(SharedLine::Deque(number), || queues.deque.is_empty());
+                taken(core.continued.steal_half(&queues.deque))
+            })
+            .or_else(|| {
+                meter_steal(SharedLine::Continued(number), || queues.continued.is_empty());
+                taken(core.continued.steal_half(&queues.continued))
+            })?;
         if self.has_queued() {
             self.shared.announce();
         }
@@ -307,6 +350,8 @@ impl LocalWorker {
     fn steal_late(&self, victim: SeatId) -> Option<Ready> {
         let shared = &*self.shared;
         let seat = shared.seat(victim);
+        cost::touch(SharedLine::Deadline(victim.0), Access::Read);
+        cost::touch(SharedLine::LifoSlot(victim.0), Access::Read);
         if self.fire(&seat.timers)
             && let Some(ready) = self.find_local()
         {

@@ -7,6 +7,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::process::slot::{Ready, Slot};
+use crate::recorder::state::RingPlace;
 use crate::scheduler::core::{Core, Queues};
 use crate::scheduler::lifo_slot::LifoSlot;
 use crate::scheduler::root::BlockOnFuture;
@@ -38,6 +39,8 @@ pub(crate) struct Seat {
     pub(crate) thread_file: Mutex<Option<ThreadFile>>,
     pub(crate) parker: Parker,
     pub(crate) stats: Stats,
+    /// The events of the threads that have sat here, once one has.
+    pub(crate) ring: RingPlace,
     /// The block-on future that the thread waits for, if any (`scheduler/wait_cycle.rs`).
     pub(crate) waits_for: Mutex<Option<Arc<BlockOnFuture>>>,
     /// The number of coroutines that have begun here, and so stay here.
@@ -61,6 +64,7 @@ impl Seat {
             thread_file: Mutex::new(None),
             parker: Parker::default(),
             stats: Stats::default(),
+            ring: RingPlace::new(),
             waits_for: Mutex::new(None),
             coroutines: AtomicU32::new(0),
             core: Mutex::new(Some(core)),

@@ -6,12 +6,15 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::io::poller::Batch;
 use crate::process::slot::Ready;
+use crate::recorder::word::WordKind;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::LocalWorker;
+use crate::scheduler::meter::meter_steal;
 use crate::scheduler::pace::{Look, SERVE_EVERY};
 use crate::scheduler::seat_id::SeatId;
 use crate::time::action::Action;
 use crate::time::timers::Timers;
+use crate::util::cost::SharedLine;
 
 /// One in `SHARE_EVERY` services with short steps takes a share of what has overflowed deques. The
 /// others take one process. Such processes are the roots of whole trees of processes, each of which
@@ -70,6 +73,9 @@ impl LocalWorker {
     fn serve(&self, look: Look) {
         let core = &self.core;
         let now = look.now.or_else(|| self.time_for_others());
+        if let Some(now) = now {
+            self.record_clock(now);
+        }
         // Processes in these queues are older than those that come now.
         self.serve_global(look.dispatches as usize);
         self.serve_overflow(look.dispatches as usize);
@@ -111,6 +117,7 @@ impl LocalWorker {
     /// steal.
     fn take_left_behind(&self) {
         let shared = &*self.shared;
+        shared.meter_look_at_queues();
         let is_filled = |seat: &SeatId| !shared.seat(*seat).queues.are_empty();
         let mut filled = self.others(shared.idle.reach()).filter(is_filled).peekable();
         if filled.peek().is_none() {
@@ -201,9 +208,12 @@ impl LocalWorker {
         let count = surplus(own, queued(&other), in_step);
         let stats = &shared.seat(self.seat).stats;
         for _ in 0..count {
-            let Some(ready) = shared.seat(other).queues.continued.steal().success() else { return };
+            let queue = &shared.seat(other).queues.continued;
+            meter_steal(SharedLine::Continued(other.0), || queue.is_empty());
+            let Some(ready) = queue.steal().success() else { return };
             stats.steals.add(1);
             shared.seat(other).stats.stolen.add_shared(1);
+            self.record_steal(other, ready.slot());
             self.push_continued(ready);
         }
     }
@@ -230,6 +240,7 @@ impl LocalWorker {
     /// Queues these processes where others can take them. Each, except for `own` of them, is worth
     /// waking a worker.
     pub(crate) fn deliver(&self, batch: &mut Batch, own: usize) {
+        self.record_plain(WordKind::Descriptors, batch.events.len() as u32);
         let woken = self.shared.deliver(batch);
         // This worker has announced some of them already, and threads that are no workers wake
         // themselves. At worst a few workers look and find nothing.
@@ -250,6 +261,7 @@ impl LocalWorker {
     fn fire_due_of_others(&self) -> bool {
         let shared = &*self.shared;
         let now = shared.world.now();
+        shared.meter_look_at_seats(SharedLine::Deadline);
         if shared.next_deadline() > now {
             return false;
         }
@@ -282,8 +294,13 @@ impl LocalWorker {
 
     pub(crate) fn fire(&self, timers: &Timers<Action>) -> bool {
         let fired = self.shared.fire(timers);
-        if fired > 0 && !self.shared.world.is_test() {
-            self.firing.note(self.shared.world.now(), fired);
+        if fired > 0 {
+            let now = self.shared.world.now();
+            self.record_plain(WordKind::Timers, fired);
+            self.record_clock(now);
+            if !self.shared.world.is_test() {
+                self.firing.note(now, fired);
+            }
         }
         fired > 0
     }

@@ -16,8 +16,11 @@ use crate::mailbox::parcel::Relay;
 use crate::process::slot::Ready;
 use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
+use crate::recorder::state::Recorder;
 use crate::relations::name_table::Names;
+use crate::report::crash_report::CrashLog;
 use crate::report::hooks::ReportHooks;
+use crate::report::supervision::SupervisionLog;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
@@ -27,6 +30,7 @@ use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::threads::state::ThreadSupply;
 use crate::sys::World;
+use crate::util::column::Column;
 use crate::watchdog::state::Watchdog;
 
 /// The state that the workers of a scheduler share with all threads that know one of its processes.
@@ -47,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) coroutines: Supply,
     pub(crate) threads: ThreadSupply,
     pub(crate) watchdog: Watchdog,
+    pub(crate) recorder: Recorder,
     pub(crate) extensions: Extensions,
     pub(crate) stats: SharedStats,
 }
@@ -65,11 +70,21 @@ pub(crate) struct ProcessIndex {
     /// Wakers of combinators inside processes, by slot, to be woken at the beginning of the next
     /// step. Few processes leave any.
     foreign: Mutex<BTreeMap<u32, Vec<Waker>>>,
+    /// The [`WaitTarget`](crate::process::target::WaitTarget)s of waiting processes.
+    pub(crate) targets: Column,
+    /// Since when processes wait (`watchdog/wait_stamps.rs`).
+    pub(crate) stamps: Column,
 }
 
 impl ProcessIndex {
     pub(crate) fn new(table: Table) -> Self {
-        Self { table, names: Names::default(), foreign: Mutex::default() }
+        Self {
+            table,
+            names: Names::default(),
+            foreign: Mutex::default(),
+            targets: Column::default(),
+            stamps: Column::default(),
+        }
     }
 
     pub(crate) fn leave_foreign(&self, slot: u32, waker: Waker) {
@@ -113,12 +128,19 @@ impl SharedQueues {
     }
 }
 
-/// The objects that the program passed to the builder of the scheduler.
+/// The objects that the program passed to the builder of the scheduler, and the kept reports.
 pub(crate) struct Extensions {
     pub(crate) handlers: Registry,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) reports: ReportHooks,
+    /// The door through which the scheduler is observed, while it has a handle.
+    #[cfg(feature = "observe")]
+    pub(crate) door: Mutex<Option<crate::door::opened::Opened>>,
+    /// The last reports of failed processes.
+    pub(crate) crashes: CrashLog,
+    /// The last exits of supervised children.
+    pub(crate) supervision: SupervisionLog,
     /// The tokio runtime that provides the context for everything here, if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) bridge: Option<Arc<crate::bridge::runtime::Bridge>>,

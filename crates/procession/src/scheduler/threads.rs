@@ -8,16 +8,18 @@ use std::sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::core::Core;
-use crate::scheduler::idle::Presence;
+use crate::scheduler::idle::{Presence, mutation};
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{current, worker};
 use crate::sys::{World, yield_thread};
+use crate::util::cost::{self, Access, SharedLine};
 
 impl Shared {
     /// Makes a claimed seat work: unparks its thread, or starts one.
     #[cold]
     pub(crate) fn wake_seat(&self, seat: SeatId) {
+        cost::touch(SharedLine::Idle, Access::Lock);
         self.idle.note_waking(seat, self.world.now());
         let place = self.seat(seat);
         let vacant = place.core.lock().is_some();
@@ -34,7 +36,9 @@ impl Shared {
         self.idle.decline(seat);
         // The seat was counted as searching. A publisher that relied on that needs another worker,
         // one with a thread.
-        if let Some(seat) = self.idle.claim_parked() {
+        if mutation::BUILT != mutation::DECLINE_ALONE
+            && let Some(seat) = self.idle.claim_parked()
+        {
             self.idle.note_waking(seat, self.world.now());
             self.seat(seat).parker.unpark();
             self.rouse_watchdog();

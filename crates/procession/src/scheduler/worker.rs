@@ -139,6 +139,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::{Ready, Slot, prefetch_slot};
 use crate::process::unwind::guarded;
+use crate::recorder::word::WordKind;
 use crate::scheduler::core::{Core, STACKS_CACHED};
 use crate::scheduler::current::{Counter, Current, Entered};
 use crate::scheduler::lane::Lane;
@@ -147,6 +148,7 @@ use crate::scheduler::park::Parked;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::sys::{LentThread, World, yield_thread};
+use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// A worker passes new coroutines to another if it has more than twice as many as the other, plus
 /// this number. An arbitrary choice: small enough not to matter, and larger than the usual
@@ -231,6 +233,7 @@ impl LocalWorker {
 
     /// Pushes an entry onto the deque, and wakes a worker for it.
     pub(crate) fn push(&self, ready: Ready) {
+        self.meter_deque_push();
         self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
         self.shared.announce();
     }
@@ -238,6 +241,7 @@ impl LocalWorker {
     /// Pushes a new process onto the deque. If it is alone there, it runs after this step, and no
     /// worker is woken while one naps.
     pub(crate) fn push_newborn(&self, ready: Ready) {
+        self.meter_deque_push();
         let is_alone = self.core.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
         self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
         if is_alone { self.shared.announce_only() } else { self.shared.announce() }
@@ -247,16 +251,21 @@ impl LocalWorker {
     /// woken, and announced.
     pub(crate) fn set_next(&self, ready: Ready) {
         if self.shared.queues.shuffled && self.core.generator.borrow_mut().bool() {
+            self.record_wake(ready.slot());
             return self.push(ready);
         }
         if self.shared.idle.is_revoked(self.seat) {
             // This worker will not take it soon.
+            self.record_wake(ready.slot());
             self.push_woken(ready);
             self.unannounced.set(false);
             return self.shared.announce();
         }
+        cost::touch(SharedLine::LifoSlot(self.seat.0), Access::Swap);
         if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
-            self.push_woken(Ready::from_raw(before));
+            let before = Ready::from_raw(before);
+            self.record_wake(before.slot());
+            self.push_woken(before);
             self.unannounced.set(false);
             self.shared.announce();
         }
@@ -268,6 +277,7 @@ impl LocalWorker {
         match ready.slot().bound_to() {
             Some(seat) => self.push_bound(seat, ready),
             None => {
+                self.meter_woken_push();
                 self.core.woken.push(ready, &self.shared.queues.global);
                 self.unannounced.set(true);
             }
@@ -277,10 +287,12 @@ impl LocalWorker {
     /// Queues a continued process, behind all others of that class.
     #[inline]
     pub(crate) fn push_continued(&self, ready: Ready) {
+        cost::work(Operation::Ready(ready.slot().index()));
         match ready.slot().bound_to() {
             Some(seat) if seat == self.seat => self.push_bound_continued(ready),
             Some(seat) => self.shared.enqueue_bound(seat, ready),
             None => {
+                self.meter_continued_push();
                 self.core.continued.push(ready, &self.shared.queues.overflow);
                 self.unannounced.set(true);
             }
@@ -352,6 +364,7 @@ impl LocalWorker {
     /// about to end, and may have destroyed some of its locals, so it runs no other process.
     #[cold]
     fn find_begun(&self, passed_over: &mut Vec<Ready>) -> Option<Ready> {
+        self.step.kind.set(WordKind::Step);
         while self.core.begun.get() > 0 {
             match self.pop_bound() {
                 Some(ready) if ready.slot().has_begun_on(self.seat) => return Some(ready),
@@ -388,7 +401,9 @@ impl LocalWorker {
     /// caller announces them.
     fn hand_out(&self) {
         if let Some(next) = self.shared.seat(self.seat).next.take() {
-            self.push_woken(Ready::from_raw(next));
+            let next = Ready::from_raw(next);
+            self.record_wake(next.slot());
+            self.push_woken(next);
         }
         self.unannounced.set(false);
     }
@@ -398,6 +413,7 @@ impl LocalWorker {
         if self.sections.replace(self.sections.get() + 1) > 0 {
             return;
         }
+        self.record_plain(WordKind::Block, 0);
         self.stop_searching();
         self.hand_out();
         self.shared.stats.blocking_sections.fetch_add(1, Relaxed);
@@ -414,6 +430,7 @@ impl LocalWorker {
             self.shared.world.point();
             self.shared.seat(self.seat).in_section.store(false, Relaxed);
             self.shared.idle.regain(self.seat, false);
+            self.record_plain(WordKind::Unblock, 0);
             self.shared.rouse_watchdog();
         }
     }
@@ -421,8 +438,11 @@ impl LocalWorker {
     /// Leaves the search. The last worker to leave it with work to do wakes the next.
     #[inline]
     pub(crate) fn stop_searching(&self) {
-        if self.search.is_on.take() && self.shared.idle.stop_searching() {
-            self.shared.announce();
+        if self.search.is_on.take() {
+            cost::touch(SharedLine::Idle, Access::Swap);
+            if self.shared.idle.stop_searching() {
+                self.shared.announce();
+            }
         }
     }
 
@@ -467,7 +487,9 @@ impl LocalWorker {
         drop(self.core.stacks.take());
         if let Some(next) = self.shared.seat(self.seat).next.take() {
             // No thread may sit here again soon.
-            self.shared.queues.global.push(Ready::from_raw(next));
+            let next = Ready::from_raw(next);
+            self.record_wake(next.slot());
+            self.shared.queues.global.push(next);
         }
         for (ready, _) in self.core.bound.take().into_iter().chain(self.core.bound_continued.take())
         {
@@ -554,6 +576,7 @@ impl Core {
         let mut slots = self.slots.borrow_mut();
         if slots.is_empty() {
             let batch = (shared.table().cache() / 2).max(1);
+            cost::touch(SharedLine::Slots, Access::Lock);
             shared.table().take_free(shared, batch, &mut slots);
         }
         let slot = slots.pop()?;

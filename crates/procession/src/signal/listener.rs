@@ -10,7 +10,8 @@ use std::task::{Context as TaskContext, Poll};
 use super::relay;
 use super::relay::SignalRelay;
 use crate::scheduler::budget;
-use crate::sync::listener::BellListener;
+use crate::sync::listener::{leave, look_or_wait};
+use crate::sync::wait_list::Place;
 
 /// The signals that cannot be listened to. The kernel delivers the first two to no handler. The
 /// others report a fault of the program, which would repeat after the handler.
@@ -152,13 +153,14 @@ pub struct Signal {
     kind: SignalKind,
     /// How often the signal had been heard when this listener last looked.
     seen: u64,
+    place: Option<Place>,
 }
 
 impl Signal {
     /// Creates a listener to a signal that has a handler.
     pub(super) fn new(relay: Arc<SignalRelay>, kind: SignalKind) -> Self {
         let seen = relay.bells[kind.0 as usize].change(|ringing| ringing.about.count);
-        Self { relay, kind, seen }
+        Self { relay, kind, seen, place: None }
     }
 
     pub(super) fn relay(&self) -> &Arc<SignalRelay> {
@@ -176,36 +178,45 @@ impl Signal {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no signal is lost.
-    pub async fn recv(&mut self) -> Option<()> {
-        let Self { relay, kind, seen } = self;
-        let mut listener = BellListener::new(&relay.bells[kind.0 as usize]);
-        poll_fn(|task: &mut TaskContext<'_>| {
-            if !budget::charge(task) {
-                return Poll::Pending;
-            }
-            loop {
-                if listener.listens() {
-                    if listener.poll(task).is_pending() {
-                        return Poll::Pending;
-                    }
-                    listener.done();
-                }
-                let mut news = None;
-                // If it listens, the bell may have rung again by now, so it looks once more.
-                let listens = listener.listen(task, |heard| {
-                    if heard.count != *seen {
-                        *seen = heard.count;
-                        news = Some(());
-                        return false;
-                    }
-                    !heard.closed
-                });
-                if !listens {
-                    return Poll::Ready(news);
-                }
-            }
+    #[track_caller]
+    pub fn recv(&mut self) -> impl Future<Output = Option<()>> {
+        crate::scheduler::placed::placed(async move {
+            let hearing = Hearing(self);
+            poll_fn(|task| hearing.0.poll_recv(task)).await
         })
-        .await
+    }
+
+    pub(crate) fn poll_recv(&mut self, task: &mut TaskContext<'_>) -> Poll<Option<()>> {
+        if !budget::charge(task) {
+            return Poll::Pending;
+        }
+        let Self { relay, kind, seen, place } = self;
+        look_or_wait(&relay.bells[kind.0 as usize], place, task, |heard| {
+            if heard.count != *seen {
+                *seen = heard.count;
+                return Some(Some(()));
+            }
+            heard.closed.then_some(None)
+        })
+    }
+
+    fn leave(&mut self) {
+        leave(&self.relay.bells[self.kind.0 as usize], &mut self.place);
+    }
+}
+
+impl Drop for Signal {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// A call of [`Signal::recv`], which waits no longer when it is dropped.
+struct Hearing<'a>(&'a mut Signal);
+
+impl Drop for Hearing<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
     }
 }
 

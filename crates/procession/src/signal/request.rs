@@ -1,6 +1,7 @@
 //! Requests to end the program.
 
 use std::ffi::c_int;
+use std::future::Future;
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
@@ -49,24 +50,27 @@ impl EndRequest {
     ///
     /// # Cancellation
     /// If the future is dropped, nothing is lost.
-    pub async fn asked(&self) -> SignalKind {
-        loop {
-            let listen = |kind| Signal::new(Arc::clone(&self.relay), kind);
-            let mut interrupt = listen(SignalKind::interrupt());
-            let mut terminate = listen(SignalKind::terminate());
-            // Looked at after the listeners have begun: the handler notes the request before they
-            // hear of it.
-            if let Some(signal) = self.signal() {
-                return signal;
+    #[track_caller]
+    pub fn asked(&self) -> impl Future<Output = SignalKind> {
+        crate::scheduler::placed::placed(async move {
+            loop {
+                let listen = |kind| Signal::new(Arc::clone(&self.relay), kind);
+                let mut interrupt = listen(SignalKind::interrupt());
+                let mut terminate = listen(SignalKind::terminate());
+                // Looked at after the listeners have begun: the handler notes the request before
+                // they hear of it.
+                if let Some(signal) = self.signal() {
+                    return signal;
+                }
+                let heard = Select::new()
+                    .wait_for(interrupt.recv(), |heard| heard)
+                    .wait_for(terminate.recv(), |heard| heard);
+                if heard.await.is_none() {
+                    // No request can come any more.
+                    pending::<()>().await;
+                }
             }
-            let heard = Select::new()
-                .wait_for(interrupt.recv(), |heard| heard)
-                .wait_for(terminate.recv(), |heard| heard);
-            if heard.await.is_none() {
-                // No request can come any more.
-                pending::<()>().await;
-            }
-        }
+        })
     }
 }
 

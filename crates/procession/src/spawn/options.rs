@@ -427,6 +427,7 @@ impl SpawnOptions {
                 return refuse(refused, SpawnErrorKind::Init(error));
             }
         };
+        newborn.set_body_bytes(size_of_val(&*body));
         #[cfg(feature = "tracing")]
         let body = crate::observe::trace::traced(&newborn, body);
         let (share, ready) = newborn.install(body);
@@ -539,6 +540,7 @@ impl<'a> Reservation<'a> {
         let Ok(newborn) = self.occupy(Birth { kind, location, parent, extra: None }, 0) else {
             return;
         };
+        newborn.set_body_bytes(size_of_val(&*body));
         let (_share, ready) = newborn.install(body);
         queue(shared, ready, parent.is_some());
     }

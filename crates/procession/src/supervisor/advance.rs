@@ -103,7 +103,12 @@ impl Tree {
                 let pid = process.pid();
                 child.process = child.started.is_some().then_some(process);
                 self.pids.insert(pid, key);
+                let is_again = child.incarnation > 1;
                 self.significant += usize::from(child.spec.significant);
+                if is_again && let Some(own) = self.own.slot() {
+                    let log = &own.shared().extensions.supervision;
+                    log.note_start(own.pid(), key, pid);
+                }
                 if child.spec.make.reports_start {
                     child.state = ChildState::Starting(pid, monitor);
                     self.agenda.starting.insert(key);

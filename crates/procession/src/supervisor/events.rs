@@ -74,6 +74,8 @@ impl Tree {
             // The child ended before its turn to be stopped.
             return self.note_stop(key);
         }
+        let log = &cx.slot().shared().extensions.supervision;
+        log.note(cx.pid(), (key, child.spec.id.as_ref()), (pid, exit, now));
         let ran = match before {
             ChildState::Running(_, _, since) => now - since,
             _ => {

@@ -65,25 +65,33 @@ impl SupervisorRef {
     ///
     /// # Errors
     /// [`SupervisorGone`]: the supervisor has ended.
-    pub async fn which(&self) -> Result<Vec<ChildInfo>, SupervisorGone> {
-        self.ask(Request::Which).await
+    #[track_caller]
+    pub fn which(&self) -> impl Future<Output = Result<Vec<ChildInfo>, SupervisorGone>> {
+        crate::scheduler::placed::placed(async move { self.ask(Request::Which).await })
     }
 
     /// Returns the numbers of children. Answered at once.
     ///
     /// # Errors
     /// [`SupervisorGone`]: the supervisor has ended.
-    pub async fn count(&self) -> Result<Counts, SupervisorGone> {
-        self.ask(Request::Count).await
+    #[track_caller]
+    pub fn count(&self) -> impl Future<Output = Result<Counts, SupervisorGone>> {
+        crate::scheduler::placed::placed(async move { self.ask(Request::Count).await })
     }
 
     /// Returns the status of a child. Answered at once.
     ///
     /// # Errors
     /// [`ChildError`]: there is no such child, or the supervisor has ended.
-    pub async fn status(&self, child: impl Into<ChildKey>) -> Result<ChildStatus, ChildError> {
-        let child = child.into();
-        self.ask(|reply| Request::Status(child, reply)).await?
+    #[track_caller]
+    pub fn status(
+        &self,
+        child: impl Into<ChildKey>,
+    ) -> impl Future<Output = Result<ChildStatus, ChildError>> {
+        crate::scheduler::placed::placed(async move {
+            let child = child.into();
+            self.ask(|reply| Request::Status(child, reply)).await?
+        })
     }
 
     /// Adds a child behind all others, and starts it. Returns its [`Address`], the `SupervisorRef`
@@ -115,10 +123,16 @@ impl SupervisorRef {
     /// # Errors
     /// [`ChildError`]: the id is taken, there is a mistake in the description, or the child did not
     /// start. The child is not added then.
-    pub async fn start_child<T>(&self, child: ChildSpec<T>) -> Result<T, ChildError> {
-        let gives = child.gives;
-        let child = Box::new(child.untyped());
-        self.ask(|reply| Request::Start(child, reply)).await?.map(gives)
+    #[track_caller]
+    pub fn start_child<T>(
+        &self,
+        child: ChildSpec<T>,
+    ) -> impl Future<Output = Result<T, ChildError>> {
+        crate::scheduler::placed::placed(async move {
+            let gives = child.gives;
+            let child = Box::new(child.untyped());
+            self.ask(|reply| Request::Start(child, reply)).await?.map(gives)
+        })
     }
 
     /// Adds a child that is made from a value which moves into it, and starts it. See [`OnceSpec`].
@@ -129,12 +143,15 @@ impl SupervisorRef {
     ///
     /// # Cancellation
     /// If the future is dropped after the supervisor was asked, the child still starts.
-    pub async fn start_once<M: Send + 'static, F: Send + 'static>(
+    #[track_caller]
+    pub fn start_once<M: Send + 'static, F: Send + 'static>(
         &self,
         child: OnceSpec<M, F>,
-    ) -> Result<Address<M>, RefusedChild<F>> {
-        let (child, process) = child.into_parts();
-        self.start_moved(child, process).await
+    ) -> impl Future<Output = Result<Address<M>, RefusedChild<F>>> {
+        crate::scheduler::placed::placed(async move {
+            let (child, process) = child.into_parts();
+            self.start_moved(child, process).await
+        })
     }
 
     /// Adds a child that the template makes from `argument`, and starts it. See [`Template`].
@@ -145,13 +162,16 @@ impl SupervisorRef {
     ///
     /// # Cancellation
     /// If the future is dropped after the supervisor was asked, the child still starts.
-    pub async fn start_another<A: Send + 'static, M: Send + 'static>(
+    #[track_caller]
+    pub fn start_another<A: Send + 'static, M: Send + 'static>(
         &self,
         template: &Template<A, M>,
         argument: A,
-    ) -> Result<Address<M>, RefusedChild<A>> {
-        let (child, argument) = template.child(argument);
-        self.start_moved(child, argument).await
+    ) -> impl Future<Output = Result<Address<M>, RefusedChild<A>>> {
+        crate::scheduler::placed::placed(async move {
+            let (child, argument) = template.child(argument);
+            self.start_moved(child, argument).await
+        })
     }
 
     async fn start_moved<T, V>(
@@ -171,27 +191,39 @@ impl SupervisorRef {
     ///
     /// # Errors
     /// [`ChildError`]: there is no such child.
-    pub async fn terminate_child(&self, child: impl Into<ChildKey>) -> Result<(), ChildError> {
-        let child = child.into();
-        self.ask(|reply| Request::Terminate(child, reply)).await?
+    #[track_caller]
+    pub fn terminate_child(
+        &self,
+        child: impl Into<ChildKey>,
+    ) -> impl Future<Output = Result<(), ChildError>> {
+        crate::scheduler::placed::placed(async move {
+            let child = child.into();
+            self.ask(|reply| Request::Terminate(child, reply)).await?
+        })
     }
 
     /// Starts a stopped child. If the start fails, the child stays stopped.
     ///
     /// # Errors
     /// [`ChildError`]: there is no such child, it is not stopped, or it did not start.
-    pub async fn restart_child(&self, id: &str) -> Result<Pid, ChildError> {
-        let id = id.into();
-        self.ask(|reply| Request::Restart(id, reply)).await?.map(|process| process.pid())
+    #[track_caller]
+    pub fn restart_child(&self, id: &str) -> impl Future<Output = Result<Pid, ChildError>> {
+        crate::scheduler::placed::placed(async move {
+            let id = id.into();
+            self.ask(|reply| Request::Restart(id, reply)).await?.map(|process| process.pid())
+        })
     }
 
     /// Forgets a stopped child.
     ///
     /// # Errors
     /// [`ChildError`]: there is no such child, or it is not stopped.
-    pub async fn delete_child(&self, id: &str) -> Result<(), ChildError> {
-        let id = id.into();
-        self.ask(|reply| Request::Delete(id, reply)).await?
+    #[track_caller]
+    pub fn delete_child(&self, id: &str) -> impl Future<Output = Result<(), ChildError>> {
+        crate::scheduler::placed::placed(async move {
+            let id = id.into();
+            self.ask(|reply| Request::Delete(id, reply)).await?
+        })
     }
 }
 

@@ -93,6 +93,14 @@ pub(super) struct Tree {
     pub(super) ending: Option<Exit>,
 }
 
+impl Drop for Tree {
+    fn drop(&mut self) {
+        if let Some(own) = self.own.slot() {
+            own.shared().extensions.supervision.forget(own.pid());
+        }
+    }
+}
+
 impl Tree {
     pub(super) fn new(
         own: Address<Request>,
@@ -157,6 +165,9 @@ impl Tree {
 
     pub(super) fn forget(&mut self, key: u64) {
         if let Some(child) = self.children.remove(&key) {
+            if let Some(own) = self.own.slot() {
+                own.shared().extensions.supervision.forget_child(own.pid(), key);
+            }
             if let Some(id) = &child.spec.id {
                 self.ids.remove(id);
             }

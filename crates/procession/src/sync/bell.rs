@@ -39,7 +39,7 @@
 //! `models::a_ring_against_the_next_round`, `models::a_notice_against_a_leave`, and their canaries;
 //! `tests`.
 
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use crate::sync::wait_list::{Another, Place, ServedWaiters, WaitList, Waiter, look};
 use crate::util::biased_lock::Lock;
@@ -101,6 +101,35 @@ impl<S> Ringing<S> {
         let was_served = self.waiters.is_served(&place);
         let (notice, own) = self.waiters.remove(place);
         if was_served { Ok(notice) } else { Err(own) }
+    }
+
+    /// Looks for what a waiter waits for. If `look` finds nothing, the waiter is enlisted, or stays
+    /// enlisted. If it finds something, the waiter leaves. For bells that ring for all only, so
+    /// that no notice is to be passed on.
+    ///
+    /// Returns `None` if the waker must be prepared first, after which the caller looks again.
+    pub(crate) fn look_or_enlist<R>(
+        &mut self,
+        place: &mut Option<Place>,
+        another: &mut Another<'_>,
+        mut look: impl FnMut(&mut S) -> Option<R>,
+    ) -> Option<Poll<(R, Option<Waiter>)>> {
+        if let Some(found) = look(&mut self.about) {
+            let own = place.take().and_then(|place| self.waiters.remove(place).1);
+            return Some(Poll::Ready((found, own)));
+        }
+        match place.take() {
+            Some(waits) if !self.waiters.is_served(&waits) => {
+                let is_renewed = self.waiters.renew(&waits, another);
+                *place = Some(waits);
+                return is_renewed.then_some(Poll::Pending);
+            }
+            // The bell rang, and what it rang for is gone again.
+            Some(served) => drop(self.waiters.remove(served)),
+            None => {}
+        }
+        *place = Some(self.enlist(another.take()?));
+        Some(Poll::Pending)
     }
 
     /// `PassOn`.

@@ -66,25 +66,31 @@ impl CancellationToken {
     ///
     /// # Cancellation
     /// If the future is dropped, the wait ends without an effect.
-    pub async fn cancelled(&self) {
-        let mut listener = BellListener::new(&self.0.bell);
-        poll_fn(|task| {
-            if !crate::scheduler::budget::charge(task) {
-                return Poll::Pending;
-            }
-            if self.0.is_cancelled()
-                || !listener.listens() && !listener.listen(task, TokenNode::waits)
-            {
-                return Poll::Ready(());
-            }
-            listener.poll(task)
+    #[track_caller]
+    pub fn cancelled(&self) -> impl Future<Output = ()> {
+        crate::scheduler::placed::placed(async move {
+            let mut listener = BellListener::new(&self.0.bell);
+            poll_fn(|task| {
+                if !crate::scheduler::budget::charge(task) {
+                    return Poll::Pending;
+                }
+                if self.0.is_cancelled()
+                    || !listener.listens() && !listener.listen(task, TokenNode::waits)
+                {
+                    return Poll::Ready(());
+                }
+                listener.poll(task)
+            })
+            .await;
         })
-        .await;
     }
 
     /// Waits like [`cancelled`](Self::cancelled), in a future that owns the token.
-    pub async fn cancelled_owned(self) {
-        self.cancelled().await;
+    #[track_caller]
+    pub fn cancelled_owned(self) -> impl Future<Output = ()> {
+        crate::scheduler::placed::placed(async move {
+            self.cancelled().await;
+        })
     }
 
     /// Runs `future` until the token is cancelled. Returns its output, or `None` if the cancel
@@ -92,20 +98,30 @@ impl CancellationToken {
     ///
     /// The token is looked at before each poll of `future`. If it is cancelled already, `future` is
     /// not polled at all, even if it is ready.
-    pub async fn run_until_cancelled<F: Future>(&self, future: F) -> Option<F::Output> {
-        let mut future = pin!(future);
-        let mut cancelled = pin!(self.cancelled());
-        poll_fn(|task| match cancelled.as_mut().poll(task) {
-            Poll::Ready(()) => Poll::Ready(None),
-            Poll::Pending => future.as_mut().poll(task).map(Some),
+    #[track_caller]
+    pub fn run_until_cancelled<F: Future>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Option<F::Output>> {
+        crate::scheduler::placed::placed(async move {
+            let mut future = pin!(future);
+            let mut cancelled = pin!(self.cancelled());
+            poll_fn(|task| match cancelled.as_mut().poll(task) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => future.as_mut().poll(task).map(Some),
+            })
+            .await
         })
-        .await
     }
 
     /// Runs `future` like [`run_until_cancelled`](Self::run_until_cancelled), in a future that owns
     /// the token.
-    pub async fn run_until_cancelled_owned<F: Future>(self, future: F) -> Option<F::Output> {
-        self.run_until_cancelled(future).await
+    #[track_caller]
+    pub fn run_until_cancelled_owned<F: Future>(
+        self,
+        future: F,
+    ) -> impl Future<Output = Option<F::Output>> {
+        crate::scheduler::placed::placed(async move { self.run_until_cancelled(future).await })
     }
 
     /// Returns a guard that cancels the token when it is dropped.

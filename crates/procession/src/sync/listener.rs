@@ -2,6 +2,7 @@
 
 use std::task::{Context as TaskContext, Poll};
 
+use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -26,19 +27,27 @@ impl<'a, S> BellListener<'a, S> {
         self.place.is_some() || self.notice.is_some()
     }
 
-    /// Begins to listen if `listens` returns `true`. Both happen in one critical section.
+    /// Begins to listen if `listens` returns `true`. Both happen in one critical section. `listens`
+    /// is called again if the waker is user code.
     pub(crate) fn listen(
         &mut self,
         task: &TaskContext<'_>,
-        listens: impl FnOnce(&mut S) -> bool,
+        mut listens: impl FnMut(&mut S) -> bool,
     ) -> bool {
-        // Cloned here, and dropped outside the lock if it is not needed, since it may be user code.
-        let mut waker = Some(task.waker().clone());
-        self.place = self.bell.change(|ringing| {
-            let waker = listens(&mut ringing.about).then(|| waker.take()).flatten()?;
-            Some(ringing.enlist(waker))
-        });
-        self.place.is_some()
+        let mut another = Another::of(task.waker());
+        loop {
+            let waits = self.bell.change(|ringing| {
+                if !listens(&mut ringing.about) {
+                    return Some(None);
+                }
+                Some(Some(ringing.enlist(another.take()?)))
+            });
+            if let Some(place) = waits {
+                self.place = place;
+                return self.place.is_some();
+            }
+            another.prepare();
+        }
     }
 
     /// Waits until the listener is released.
@@ -47,7 +56,7 @@ impl<'a, S> BellListener<'a, S> {
             self.notice = self.bell.look(&mut self.place, &mut Another::of(task.waker()));
         }
         if self.notice.is_none() {
-            current::note_waiting(Waiting::LOCK);
+            current::note_waiting_for(Waiting::LOCK, WaitTarget::UNKNOWN);
             return Poll::Pending;
         }
         Poll::Ready(())
@@ -76,5 +85,62 @@ impl<S> Drop for BellListener<'_, S> {
         if let Some(notice) = self.notice.take() {
             wake(self.bell.pass_on(notice));
         }
+    }
+}
+
+/// Looks for what a waiter waits for, at a bell that rings for all only. Pending if `look` finds
+/// nothing; the waiter is then enlisted at `place`. `look` runs under the lock of the bell.
+pub(crate) fn look_or_wait<S, R>(
+    bell: &Bell<S>,
+    place: &mut Option<Place>,
+    task: &TaskContext<'_>,
+    mut look: impl FnMut(&mut S) -> Option<R>,
+) -> Poll<R> {
+    let mut another = Another::of(task.waker());
+    loop {
+        match bell.change(|ringing| ringing.look_or_enlist(place, &mut another, &mut look)) {
+            Some(Poll::Ready((found, own))) => {
+                drop_guarded(own);
+                return Poll::Ready(found);
+            }
+            Some(Poll::Pending) => {
+                current::note_waiting(Waiting::CHANNEL);
+                return Poll::Pending;
+            }
+            None => another.prepare(),
+        }
+    }
+}
+
+/// Ends the wait of [`look_or_wait`].
+pub(crate) fn leave<S>(bell: &Bell<S>, place: &mut Option<Place>) {
+    if let Some(place) = place.take() {
+        drop_guarded(bell.leave(place).err().flatten());
+    }
+}
+
+/// A wait that ends when this is dropped, as [`look_or_wait`].
+pub(crate) struct BellWait<'a, S> {
+    bell: &'a Bell<S>,
+    place: Option<Place>,
+}
+
+impl<'a, S> BellWait<'a, S> {
+    pub(crate) fn new(bell: &'a Bell<S>) -> Self {
+        Self { bell, place: None }
+    }
+
+    pub(crate) fn poll<R>(
+        &mut self,
+        task: &TaskContext<'_>,
+        look: impl FnMut(&mut S) -> Option<R>,
+    ) -> Poll<R> {
+        look_or_wait(self.bell, &mut self.place, task, look)
+    }
+}
+
+impl<S> Drop for BellWait<'_, S> {
+    fn drop(&mut self) {
+        leave(self.bell, &mut self.place);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -86,6 +87,8 @@ pub struct Select<'a, R> {
     default: Option<Box<dyn FnOnce() -> R + Send + 'a>>,
     /// Present while the select waits in lists.
     choice: Option<Arc<Choice>>,
+    /// The place where the select was made.
+    call: &'static Location<'static>,
 }
 
 /// One thing that a select waits for.
@@ -105,8 +108,10 @@ trait Arm<R> {
 
 impl<'a, R> Select<'a, R> {
     /// Creates a select without arms.
+    #[track_caller]
     pub fn new() -> Self {
-        Self { arms: Vec::new(), polls: false, default: None, choice: None }
+        let call = Location::caller();
+        Self { arms: Vec::new(), polls: false, default: None, choice: None, call }
     }
 
     /// Adds an arm that receives from a channel. `then` gets the message, or `None` if the channel
@@ -235,7 +240,7 @@ impl<R> Future for Select<'_, R> {
                         return Poll::Ready(result);
                     }
                 }
-                current::note_waiting(Waiting::CHANNEL);
+                current::note_waiting_at(Waiting::CHANNEL, select.call);
                 return Poll::Pending;
             }
             if let Some(result) = select.withdraw().and_then(|chosen| select.fetch(chosen)) {
@@ -266,7 +271,7 @@ impl<R> Future for Select<'_, R> {
                 .all(|(number, arm)| arm.enlist(&choice, number as u32));
             select.choice = Some(choice);
             if waits {
-                current::note_waiting(Waiting::CHANNEL);
+                current::note_waiting_at(Waiting::CHANNEL, select.call);
                 return Poll::Pending;
             }
             if let Some(result) = select.withdraw().and_then(|chosen| select.fetch(chosen)) {

@@ -216,8 +216,21 @@ impl<'a> Another<'a> {
 impl Drop for Another<'_> {
     fn drop(&mut self) {
         #[cfg(not(procession_loom))]
-        crate::process::unwind::drop_guarded(self.spare.take());
+        if let Some(spare) = self.spare.take() {
+            crate::process::unwind::drop_guarded(spare);
+        }
     }
+}
+
+/// Makes sure that `waker` wakes the present task. Returns `false` if its waker must be prepared
+/// first.
+pub(crate) fn renew(waker: &mut Option<Waker>, another: &mut Another<'_>) -> bool {
+    if waker.as_ref().is_some_and(|waker| waker.will_wake(another.waker)) {
+        return true;
+    }
+    let Some(new) = another.take() else { return false };
+    another.spare = waker.replace(new);
+    true
 }
 
 /// Returns `true` for a process's own waker, and `false` for user code.
@@ -352,16 +365,51 @@ impl<T> WaitList<T> {
     #[inline]
     pub(crate) fn serve<R>(&mut self, serve: impl FnOnce(&mut T) -> R) -> Option<(Waiter, R)> {
         while self.first != NOWHERE {
-            let place = self.first;
-            self.unlink(place);
-            let node = &mut self.nodes[place as usize];
-            let waiter = node.waiter.take().expect("a waiter in the queue was not served");
-            let content = node.content.as_mut().expect("a place in use has a content");
-            if waiter.claim() {
+            if let Some((waiter, content)) = self.claim(self.first) {
                 return Some((waiter, serve(content)));
             }
         }
         None
+    }
+
+    /// Serves the last waiter, as [`serve`](Self::serve) serves the first one.
+    pub(crate) fn serve_last<R>(&mut self, serve: impl FnOnce(&mut T) -> R) -> Option<(Waiter, R)> {
+        while self.last != NOWHERE {
+            if let Some((waiter, content)) = self.claim(self.last) {
+                return Some((waiter, serve(content)));
+            }
+        }
+        None
+    }
+
+    /// Serves the first waiter with a content that is `wanted`, as [`serve`](Self::serve) serves
+    /// the first one.
+    pub(crate) fn serve_where<R>(
+        &mut self,
+        wanted: impl Fn(&T) -> bool,
+        serve: impl FnOnce(&mut T) -> R,
+    ) -> Option<(Waiter, R)> {
+        let mut place = self.first;
+        while let Some(node) = self.nodes.get(place as usize) {
+            let after = node.after;
+            if node.content.as_ref().is_some_and(&wanted)
+                && let Some((waiter, content)) = self.claim(place)
+            {
+                return Some((waiter, serve(content)));
+            }
+            place = after;
+        }
+        None
+    }
+
+    /// Takes a waiter out of the queue. Returns it with its content if it may be served.
+    #[inline]
+    fn claim(&mut self, place: u32) -> Option<(Waiter, &mut T)> {
+        self.unlink(place);
+        let node = &mut self.nodes[place as usize];
+        let waiter = node.waiter.take().expect("a waiter in the queue was not served");
+        let content = node.content.as_mut().expect("a place in use has a content");
+        waiter.claim().then_some((waiter, content))
     }
 
     /// Returns `true` if no waiter is in the queue. A select that was chosen in another list still
@@ -370,18 +418,19 @@ impl<T> WaitList<T> {
         self.first == NOWHERE
     }
 
-    /// Returns `true` if there is a waiter that can be served, other than the select `own`.
-    pub(crate) fn has_other(&self, own: Option<&Arc<Choice>>) -> bool {
+    /// Returns `true` if there is a waiter that can be served, other than the select `own`, with a
+    /// content that is `wanted`.
+    pub(crate) fn has_other(&self, own: Option<&Arc<Choice>>, wanted: impl Fn(&T) -> bool) -> bool {
         let mut place = self.first;
         while let Some(node) = self.nodes.get(place as usize) {
-            match &node.waiter {
+            let may_be_served = match &node.waiter {
                 Some(Waiter::Arm(choice, _)) => {
-                    if own.is_none_or(|own| !Arc::ptr_eq(own, choice)) && choice.chosen().is_none()
-                    {
-                        return true;
-                    }
+                    own.is_none_or(|own| !Arc::ptr_eq(own, choice)) && choice.chosen().is_none()
                 }
-                _ => return true,
+                _ => true,
+            };
+            if may_be_served && node.content.as_ref().is_some_and(&wanted) {
+                return true;
             }
             place = node.after;
         }
@@ -506,10 +555,10 @@ mod tests {
         let choice = Arc::new(Choice::new(Waker::noop().clone()));
         let arm = waiters.push(Waiter::Arm(Arc::clone(&choice), 0), 0);
         let _other = waiters.push(alone(), 1);
-        assert!(waiters.has_other(Some(&choice)));
+        assert!(waiters.has_other(Some(&choice), |_| true));
         assert!(choice.claim(1));
         assert_eq!(waiters.serve(|&mut number| number).map(|(_, number)| number), Some(1));
-        assert!(!waiters.has_other(None));
+        assert!(!waiters.has_other(None, |_| true));
         assert_eq!(waiters.remove(arm).0, 0);
     }
 

@@ -26,14 +26,27 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use rustix::io::Errno;
 
 use crate::io::readiness::{DescriptorToken, ReadyEvent};
-use crate::sys::os::WaitSource;
+use crate::sys::os::{self, CallFault, Os, WaitSource};
 
 /// Maximum number of events per call. Further events come with the next call. A FIFO ring has room
 /// for as many processes.
 const BATCH_MAX: usize = 256;
 
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// The token of the bell, which no descriptor has.
 const BELL: u64 = u64::MAX;
+
+/// The changes of a descriptor that are events. Errors and hang-ups always are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventMask(epoll::EventFlags);
+
+impl EventMask {
+    pub(crate) const READ: Self =
+        Self(epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::PRI));
+    pub(crate) const WRITE: Self = Self(epoll::EventFlags::OUT);
+    pub(crate) const BOTH: Self = Self(Self::READ.0.union(Self::WRITE.0));
+}
 
 /// An epoll instance with its bell.
 pub(crate) struct Kernel {
@@ -64,9 +77,9 @@ impl Kernel {
         &self,
         descriptor: BorrowedFd<'_>,
         token: DescriptorToken,
+        mask: EventMask,
     ) -> io::Result<()> {
-        use epoll::EventFlags as Flags;
-        let flags = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::PRI | Flags::ET;
+        let flags = mask.0 | epoll::EventFlags::ET;
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token.raw()), flags)?)
     }
 
@@ -91,7 +104,9 @@ impl Kernel {
         timeout: Option<Duration>,
         events: &mut Vec<ReadyEvent>,
     ) -> io::Result<()> {
-        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if let Some(os) = os::here() {
+            return self.poll_simulated(&*os, events);
+        }
         let waits = timeout != Some(Duration::ZERO);
         let at_once = match timeout {
             None => None,
@@ -122,13 +137,40 @@ impl Kernel {
         }
         Ok(())
     }
+
+    /// Polls without waiting, on a thread of a simulated system, which draws what goes wrong. Such
+    /// a thread waits in its system.
+    #[cold]
+    fn poll_simulated(&self, os: &dyn Os, events: &mut Vec<ReadyEvent>) -> io::Result<()> {
+        if os.fault(CallFault::Interrupted, 2) != 0 {
+            return Ok(());
+        }
+        let how = os.fault(CallFault::Events, 5);
+        let mut buffer = [const { MaybeUninit::uninit() }; BATCH_MAX];
+        // One event at a time: the others come later.
+        let room = if how == 1 { &mut buffer[..1] } else { &mut buffer[..] };
+        let (happened, _) = epoll::wait(&self.epoll, room, Some(&AT_ONCE))?;
+        let first = events.len();
+        events.extend(happened.iter().filter_map(translate));
+        match how {
+            2 => events[first..].reverse(),
+            // Each event comes twice.
+            3 => events.extend_from_within(first..),
+            // The other direction is reported, too, although it may not be ready.
+            4 => events[first..].iter_mut().for_each(|event| {
+                (event.read, event.write) = (true, true);
+            }),
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 impl WaitSource for Kernel {
     fn is_ready(&self) -> bool {
         let fds = &mut [PollFd::from_borrowed_fd(self.epoll.as_fd(), PollFlags::IN)];
         // A wait on what cannot be asked ends, and fails.
-        poll(fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+        poll(fds, Some(&AT_ONCE)) != Ok(0)
     }
 }
 

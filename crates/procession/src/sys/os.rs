@@ -14,6 +14,8 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::Pid;
+pub use crate::sys::network::{DatagramAddress, Network};
+use crate::util::cost::Meter;
 
 /// A value that lives as long as a simulated program.
 pub type SharedLocal = Arc<dyn Any + Send + Sync>;
@@ -30,6 +32,19 @@ pub enum RunState {
     Runs,
     /// The thread is stopped or traced.
     Stopped,
+}
+
+/// A fault in a call that the runtime makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallFault {
+    /// A signal interrupts the call.
+    Interrupted,
+    /// The kernel reports events in another way than usual.
+    Events,
+    /// A write takes only a part of the bytes.
+    ShortWrite,
+    /// There is no descriptor left.
+    Descriptor,
 }
 
 /// A simulated operating system. Its threads take turns: one runs at a time.
@@ -86,18 +101,61 @@ pub trait Os: Send + Sync + fmt::Debug {
     /// Returns `true` if the system has membarrier(2).
     fn has_membarrier(&self) -> bool;
 
-    /// Returns the value of this system, which the first call makes. It is dropped on a thread of
-    /// the system when its program ends.
-    fn local(&self, make: &dyn Fn() -> SharedLocal) -> SharedLocal;
+    /// Returns the value of this system that has this name, which the first call makes. It is
+    /// dropped on a thread of the system when its program ends.
+    fn local(&self, name: &'static str, make: &dyn Fn() -> SharedLocal) -> SharedLocal;
 
     /// A scheduler was built on a thread of this system.
     fn built(&self, subject: Weak<dyn Subject>);
+
+    /// Returns 0, or a number below `count` if a fault happens in a call.
+    fn fault(&self, _fault: CallFault, _count: u32) -> u32 {
+        0
+    }
+
+    /// Returns the network between the hosts of this system, unless it is the real one.
+    fn network(&self) -> Option<&dyn Network> {
+        None
+    }
+
+    /// Returns the meter that learns of the operations of this system's threads.
+    fn meter(&self) -> Option<Arc<dyn Meter>> {
+        None
+    }
+
+    /// The runtime has broken a law.
+    fn broken(&self, _law: &str) {}
+
+    /// A process is told of an end by the monitor with this number. Returns `false` if that monitor
+    /// has told it before.
+    fn tell(&self, _monitor: u64) -> bool {
+        true
+    }
+
+    /// Returns `true` if the monitor with this number has told its process of an end.
+    fn has_told(&self, _monitor: u64) -> bool {
+        true
+    }
 }
 
 /// Something that a thread waits for in the kernel.
 pub trait WaitSource: Send + Sync {
     /// Returns `true` if there is an event.
     fn is_ready(&self) -> bool;
+}
+
+/// What waits for the workers of a scheduler.
+#[derive(Debug, Default)]
+pub struct Demand {
+    /// The processes that are ready, not bound to a worker and not in a step, with the number of
+    /// their steps. Coroutines are left out, since they may wait for a stack.
+    pub ready: Vec<(Pid, u32)>,
+    /// The earliest deadline of a timer, or `u64::MAX`.
+    pub deadline: u64,
+    /// If descriptors have events, the number of polls of the kernel so far.
+    pub events: Option<u64>,
+    /// `true` if a worker can come for all this, or another one in its place.
+    pub can_be_met: bool,
 }
 
 /// A scheduler, as its simulated system looks at it. Nothing here waits.
@@ -108,6 +166,12 @@ pub trait Subject: Send + Sync {
     /// Returns the law that the scheduler breaks, if any, at a moment when all of its threads wait
     /// and none of them is about to run.
     fn broken_law(&self) -> Option<String>;
+
+    /// Returns the law that the scheduler has broken, if any, once all of its threads have ended.
+    fn broken_law_of_the_end(&self) -> Option<String>;
+
+    /// Returns what waits for the workers of the scheduler, and for nothing else.
+    fn demand(&self) -> Demand;
 
     /// Describes the process that the worker runs, or ran last if it is alive.
     fn process_of(&self, worker: u32) -> Option<String>;
@@ -128,7 +192,7 @@ mod simulated {
     use std::sync::Arc;
 
     use super::Os;
-    use crate::util::membarrier;
+    use crate::util::{cost, membarrier};
 
     thread_local! {
         static HERE: RefCell<Option<Arc<dyn Os>>> = const { RefCell::new(None) };
@@ -143,6 +207,7 @@ mod simulated {
     /// Makes the calling thread one of a simulated system, until the result is dropped.
     pub fn enter(os: Arc<dyn Os>) -> EnteredSystem {
         let before = membarrier::simulate(Some(os.has_membarrier()));
+        cost::set(os.meter());
         EnteredSystem(HERE.replace(Some(os)), before)
     }
 
@@ -159,6 +224,7 @@ mod simulated {
     impl Drop for EnteredSystem {
         fn drop(&mut self) {
             membarrier::simulate(self.1);
+            cost::set(self.0.as_ref().and_then(|os| os.meter()));
             drop(HERE.replace(self.0.take()));
         }
     }

@@ -12,7 +12,7 @@ pub(crate) const fn planted(protocol: &str, sound: u8) -> u8 {
         return sound;
     };
     let mutant = mutant.as_bytes();
-    if mutant.len() <= protocol.len() + 1 || mutant[protocol.len()] != b':' {
+    if mutant.len() < protocol.len() + 2 || mutant[protocol.len()] != b':' {
         return sound;
     }
     let mut at = 0;
@@ -22,10 +22,10 @@ pub(crate) const fn planted(protocol: &str, sound: u8) -> u8 {
         }
         at += 1;
     }
-    let (mut number, mut at) = (0, at + 1);
-    while at < mutant.len() {
-        number = number * 10 + (mutant[at] - b'0');
+    let mut number = 0;
+    while at + 1 < mutant.len() {
         at += 1;
+        number = 10 * number + (mutant[at] - b'0');
     }
     number
 }

@@ -11,6 +11,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU64};
 use crate::Pid;
 use crate::sys::Parker;
 use crate::watchdog::park::WatchdogPark;
+use crate::watchdog::samples::SampleTable;
 
 /// What the thread of a stalled worker did during the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,6 +114,7 @@ pub(crate) struct Watchdog {
     pub(crate) park: WatchdogPark,
     pub(crate) is_started: AtomicBool,
     pub(crate) counts: StallCounts,
+    pub(crate) samples: SampleTable,
 }
 
 #[derive(Default)]
@@ -137,6 +139,7 @@ impl Watchdog {
             park: WatchdogPark::default(),
             is_started,
             counts: StallCounts::default(),
+            samples: SampleTable::default(),
         }
     }
 

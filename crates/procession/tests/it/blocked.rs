@@ -7,21 +7,22 @@
 mod refused;
 mod threads;
 
+use crate::home::mpsc::{Receiver, Sender};
+use crate::home::{mpsc, thread};
 use std::env;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
-use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use procession::time::run_after;
 use procession::{Context, Exit, Scheduler, blocking, sleep, spawn, yield_now};
+use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
-use procession_sync::{Mutex, thread};
 
 use crate::scene::{TIMEOUT, driven, meet, soon, threaded};
 
@@ -112,7 +113,7 @@ fn others_run_at_full_width_beside_up_to_twice_as_many_that_block() {
             blocked.release();
             meet(&scheduler, width);
         }
-        assert_eq!(scheduler.snapshot().blocking_sections, (1..=2 * width as u64).sum());
+        assert_eq!(scheduler.snapshot().blocking_sections, (1..=2 * width as u64).sum::<u64>());
     }
 }
 
@@ -307,7 +308,7 @@ fn a_process_that_blocks_is_not_idle() {
             });
         }
     });
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         let waits = scope.spawn(|| {
             scheduler.run_until_idle();
             is_done.load(SeqCst)

@@ -6,12 +6,12 @@
 mod busy;
 mod shares;
 
+use crate::home::thread;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use procession::time::Instant;

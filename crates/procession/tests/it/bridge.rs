@@ -1,9 +1,9 @@
 //! Processes with code that needs tokio.
 
+use crate::home::mpsc;
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
 

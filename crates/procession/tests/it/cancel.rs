@@ -4,7 +4,7 @@ mod shutdown;
 mod tokens;
 mod waits;
 
-use std::sync::mpsc;
+use crate::home::mpsc;
 use std::time::Duration;
 
 use procession::{Context, Scheduler};

@@ -1,10 +1,10 @@
 //! Channels between processes and plain threads.
 
+use crate::home::mpsc;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn wakers_may_use_what_they_are_left_at() {
         clippy::disallowed_methods,
         reason = "a thread that takes its own lock again waits forever, so no test can wait for it"
     )]
-    std::thread::spawn(move || {
+    crate::home::thread::spawn(move || {
         let (sender, receiver): &(channel::Sender<u8>, channel::Receiver<u8>) =
             Box::leak(Box::new(channel::bounded(0)));
         let length = move || assert_eq!(receiver.len(), 0);
@@ -352,7 +352,7 @@ fn threads_and_processes_meet_in_a_channel() {
             back.send(n * 2_u64).await.expect("the test receives");
         }
     });
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         scope.spawn(move || {
             for n in 0..200 {
                 to.send(n).wait().expect("it receives");

@@ -3,17 +3,18 @@
 mod callers;
 mod crash;
 mod endings;
+mod foreign;
 mod placement;
 mod poll;
 mod sockets;
 mod waits;
 
+use crate::home::mpsc;
+use crate::home::thread::ThreadId;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::mpsc;
 use std::task::{Context as TaskContext, Poll, Waker};
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use procession::coroutine::{Wait, spawn_coroutine, wait};
@@ -46,7 +47,7 @@ fn coroutine<T: Outcome + Send + 'static>(
 }
 
 fn this_thread() -> ThreadId {
-    std::thread::current().id()
+    crate::home::thread::current().id()
 }
 
 /// Reports its drop.

@@ -1,9 +1,9 @@
 //! The end of a process: what still reaches it once it must end, and the exit it ends with.
 
+use crate::home::{mpsc, thread};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
     Child, Context, Event, Exit, Outcome, Pid, Scheduler, SpawnOptions, coroutine, sleep,
 };
-use std::thread;
 
 use crate::scene::{TIMEOUT, assert_conserved, driven, panic_quietly, soon, threaded};
 

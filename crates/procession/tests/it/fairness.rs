@@ -7,9 +7,10 @@
 mod others;
 mod signals;
 
+use crate::home::mpsc;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use procession::{Context, Pid, SpawnOptions, yield_now};
 use procession_sync::Mutex;
@@ -182,7 +183,7 @@ fn the_global_queue_is_served_beside_hogs() {
                 // Lets the hogs begin.
                 yield_now().await;
                 // A process that another thread spawns goes through the global queue.
-                std::thread::scope(|scope| {
+                crate::home::thread::scope(|scope| {
                     scope.spawn(|| {
                         for who in 0..10 {
                             let (steps, waits, ready) =
@@ -210,7 +211,7 @@ fn the_oldest_of_a_batch_from_outside_does_not_run_last() {
     let root = scheduler.spawn({
         let (steps, waits, scheduler) = (steps.clone(), waits.clone(), scheduler.clone());
         async move {
-            std::thread::scope(|scope| {
+            crate::home::thread::scope(|scope| {
                 scope.spawn(|| {
                     for who in 0..BATCH {
                         let (steps, waits, ready) = (steps.clone(), waits.clone(), steps.made());

@@ -1,8 +1,7 @@
 //! The scheduler that code belongs to, wherever the runtime calls it.
 
+use crate::home::{mpsc, thread};
 use std::mem::forget;
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use procession::coroutine::spawn_coroutine;

@@ -17,13 +17,13 @@
 //!
 //! Expected panics print nothing. Where the rule is broken, most of these tests abort the program.
 
+use crate::home::{mpsc, thread};
 use std::any::Any;
 use std::cell::RefCell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::task::{Context as Task, Wake, Waker};
 use std::time::Duration;
 
@@ -34,7 +34,6 @@ use procession::relay::{Parcel, Relay};
 use procession::{Builder, Context, Exit, Reply, Scheduler, SpawnOptions, blocking, sleep, spawn};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
-use std::thread;
 
 use crate::scene::{TIMEOUT, assert_conserved, driven, panic_quietly, soon, threaded};
 

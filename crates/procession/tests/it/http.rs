@@ -5,12 +5,12 @@ mod limits;
 mod pipe;
 mod protocols;
 
+use crate::home::mpsc;
 use std::convert::Infallible;
 use std::future::{Future, Ready, poll_fn, ready};
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
-use std::sync::mpsc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 

@@ -1,17 +1,16 @@
 //! Waiting costs nothing. The workers count their wake-ups, and the system counts those of their
 //! threads.
 
+use crate::home::{mpsc, thread};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::net::Readiness;
 use procession::time::{Instant, run_after, run_every};
 use procession::{Context, Scheduler, interval, sleep, spawn, yield_now};
-use procession_sync::thread;
 
 use crate::scene::soon;
 
@@ -122,7 +121,7 @@ fn what_waits_wakes_nobody_for_ten_seconds() {
     // A thread that waits for a process waits in the kernel, too.
     let last = schedulers[2].spawn(async { sleep(Duration::from_secs(1200)).await });
     let pid = last.pid();
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         scope.spawn(move || last.join().expect_err("it is terminated"));
         for scheduler in &schedulers {
             scheduler.run_until_idle();

@@ -24,30 +24,32 @@ const KERNEL: &[&str] = &[
 ];
 
 /// Small cycles between neighbours in one room.
-const NEIGHBOURS: &[&[&str]] =
-    &[&["net::options", "net::tcp", "net::udp"], &["sync", "sync::locks"]];
+const NEIGHBOURS: &[&[&str]] = &[&["net::options", "net::tcp", "net::udp"]];
 
 /// The rooms that each room may import besides itself. `io` and `sys` may not import `net`, and
-/// only the public face imports `http`, `supervisor` or `pool`.
+/// only the public face imports `http`, `stream`, `supervisor` or `pool`.
 const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
-    ("coroutine", "mailbox spawn process relations scheduler sys time variance"),
+    ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
+    ("door", "net observe process recorder relations report scheduler sys time"),
     ("http", "net process scheduler spawn sync sys time"),
     ("io", "process scheduler sys"),
     ("machine", "mailbox process relations scheduler sys time util variance"),
     ("mailbox", "machine process relations scheduler sys time util variance"),
     ("net", "coroutine io pool process scheduler sys time"),
-    ("observe", "mailbox process report scheduler sys util watchdog"),
+    ("observe", "mailbox process recorder relations report scheduler sys time util watchdog"),
     ("pool", "coroutine observe process scheduler spawn sync sys time util"),
     ("process", "machine mailbox relations scheduler time util variance"),
+    ("recorder", "observe process report scheduler sys time util"),
     ("relations", "mailbox process scheduler variance"),
-    ("report", "observe process relations scheduler sys"),
+    ("report", "observe process recorder relations scheduler sys time"),
     (
         "scheduler",
-        "bridge coroutine io machine mailbox observe process relations report spawn sys time util watchdog",
+        "bridge coroutine door io machine mailbox observe process recorder relations report spawn sys time util watchdog",
     ),
-    ("signal", "observe process scheduler sync sys"),
+    ("signal", "observe process recorder scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
+    ("stream", "mailbox net process scheduler signal sync time"),
     (
         "supervisor",
         "coroutine machine mailbox process relations report scheduler spawn sys time util variance",
@@ -57,7 +59,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("time", "process scheduler sys util"),
     ("util", ""),
     ("variance", ""),
-    ("watchdog", "io observe process scheduler sys util"),
+    ("watchdog", "io observe process recorder scheduler sys util"),
 ];
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
@@ -225,12 +227,18 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ("Builder", "public: each module has one thing to build"),
     ("Child", "public, and the child in the tree of a supervisor"),
     ("Context", "public: that of a coroutine extends that of a process"),
-    ("SendError", "public: a channel's and a mailbox's, as in std and tokio"),
+    ("Permit", "public: a reserved place, in a channel or in a pool"),
+    ("Receiver", "public: one for each kind of channel, as in tokio"),
+    ("Recv", "public: the receive of a mailbox and that of a broadcast channel"),
+    ("RecvError", "public: one for each kind of channel, as in tokio"),
+    ("SendError", "public: a mailbox's, a channel's and a broadcast's, as in std and tokio"),
+    ("Sender", "public: one for each kind of channel, as in tokio"),
     (
         "Signal",
         "public: a listener to signals of the system; and OTP's word for what processes send",
     ),
     ("Timer", "public: `http::Timer` implements the trait of that name of hyper"),
+    ("TryRecvError", "public: that of a broadcast channel also tells of a lag, as in tokio"),
 ];
 
 /// Returns the name of the type that the line defines. An indented `type` belongs to a trait.
@@ -279,6 +287,7 @@ const ISLANDS: &[&str] = &[
     "coroutine",
     "coroutine::blocking",
     "coroutine::body",
+    "coroutine::foreign",
     "coroutine::frame",
     "coroutine::migratable",
     "pool::scope",
@@ -297,7 +306,9 @@ const ISLANDS: &[&str] = &[
     "scheduler::current",
     "scheduler::run",
     "signal::relay",
-    "sync::locks",
+    "sync::mutex",
+    "sync::rw_lock",
+    "sys::cycles",
     "sys::poll",
     "sys::read_buf",
     "sys::thread_clock",

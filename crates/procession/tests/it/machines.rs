@@ -7,8 +7,9 @@
 mod commands;
 mod sleeps;
 
+use crate::home::mpsc;
 use std::error::Error;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use WaitingFor::{Completions, Either, Messages};
 use procession::command::{CommandError, CommandId, CommandResult, Completion, Value};
@@ -141,7 +142,7 @@ fn stage(builder: procession::Builder) -> (Scheduler, mpsc::Receiver<(u64, Compl
         })
         .handler(INLINE, |input: Value, completion: Completion| completion.complete(Ok(input)))
         .handler(THREAD, |input: Value, completion: Completion| {
-            std::thread::scope(|scope| {
+            crate::home::thread::scope(|scope| {
                 scope.spawn(|| completion.complete(Ok(input))).join().expect("no panic")
             });
         })

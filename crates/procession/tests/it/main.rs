@@ -9,6 +9,13 @@
     reason = "tables of cases, and cases that are about just these types"
 )]
 
+/// Threads and channels of std. `crates/procession-sim/tests/simulated`, which includes these
+/// modules, has simulated ones.
+mod home {
+    pub(crate) use std::sync::mpsc;
+    pub(crate) use std::thread;
+}
+
 mod basics;
 mod beam;
 mod blocked;
@@ -19,6 +26,8 @@ mod cancel;
 mod channels;
 mod contracts;
 mod coroutines;
+#[cfg(feature = "observe")]
+mod door;
 mod ends;
 mod fairness;
 mod here;
@@ -35,6 +44,7 @@ mod http;
 mod idle;
 mod key_value;
 mod layers;
+mod look;
 mod machines;
 mod messages;
 mod net;
@@ -43,6 +53,7 @@ mod outcomes;
 mod panics;
 mod pool;
 mod promises;
+mod recorder;
 mod refusals;
 mod reports;
 mod scene;

@@ -76,7 +76,7 @@ fn messages_of_one_sender_arrive_in_their_order() {
                     })
                 })
                 .collect();
-            std::thread::scope(|scope| {
+            crate::home::thread::scope(|scope| {
                 for sender in SENDERS / 2..SENDERS {
                     let address = receiver.address().clone();
                     scope.spawn(move || send_some(sender, address));
@@ -283,7 +283,7 @@ fn threads_talk_to_each_other_through_their_mailboxes() {
         let begin = Barrier::new(2);
         let [mut left, mut right] = [scheduler.attach::<u32>(), scheduler.attach::<u32>()];
         let (to_left, to_right) = (left.address().clone(), right.address().clone());
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             scope.spawn(|| {
                 begin.wait();
                 for n in 0..ROUNDS {

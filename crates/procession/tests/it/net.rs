@@ -1,8 +1,8 @@
 //! Descriptors and sockets.
 
+use crate::home::mpsc;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ fn a_thread_in_block_on_waits_for_a_descriptor() {
     for scheduler in [driven(), threaded(1)] {
         let (mut here, there) = pair();
         let (go, went) = mpsc::channel();
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             scope.spawn(move || {
                 soon(&went);
                 here.write_all(b"a").expect("it is connected");
@@ -116,7 +116,7 @@ fn the_first_descriptor_is_watched_by_workers_that_are_parked_already() {
         scheduler.run_until_idle();
         let (mut here, there) = pair();
         let (made, is_made) = mpsc::channel();
-        let byte = std::thread::scope(|scope| {
+        let byte = crate::home::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 scheduler.block_on(async {
                     let there = Readiness::new(there).expect("it is a socket");
@@ -215,7 +215,7 @@ fn the_test_clock_stands_still_while_somebody_waits_for_a_descriptor() {
     let (mut here, there) = pair();
     let (go, went) = mpsc::channel();
     let hour = Duration::from_secs(3600);
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         scope.spawn(move || {
             soon(&went);
             here.write_all(b"a").expect("it is connected");

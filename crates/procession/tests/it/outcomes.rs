@@ -1,12 +1,12 @@
 //! Outputs of processes that report a failure: the exit that others learn, and the output that the
 //! handle returns. And errors that travel: with `?`, and apart from what was refused.
 
+use crate::home::mpsc;
 use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, Yields};

@@ -8,7 +8,7 @@ mod processes;
 mod scope;
 mod threads;
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use crate::home::mpsc::{Receiver, Sender, channel};
 
 use procession::pool::PoolStats;
 

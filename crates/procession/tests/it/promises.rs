@@ -294,7 +294,7 @@ fn late_sends_never_reach_a_stranger() {
         .expect("the system has threads");
     let pids: Arc<Mutex<Vec<(u64, Pid)>>> = Arc::default();
     let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         for seed in 0..2 {
             let (pids, stop) = (&pids, &stop);
             scope.spawn(move || {
@@ -360,13 +360,13 @@ fn an_idle_scheduler_makes_no_wake_ups() {
     scheduler.run_until_idle();
     // The workers are parked by their own account, and asleep a moment later.
     while switches().iter().any(|(_, state, _)| !state.contains("S (sleeping)")) {
-        std::thread::yield_now();
+        crate::home::thread::yield_now();
     }
     let parks =
         || scheduler.snapshot().workers.iter().map(|worker| worker.parks).collect::<Vec<_>>();
     let before = (parks(), switches());
     // These ten seconds of silence are what is measured.
-    let (_sender, silence) = std::sync::mpsc::channel::<()>();
+    let (_sender, silence) = crate::home::mpsc::channel::<()>();
     assert!(silence.recv_timeout(Duration::from_secs(10)).is_err());
     assert_eq!((parks(), switches()), before);
     drop(waiting);

@@ -10,10 +10,10 @@
 //! `blocked::refused_threads_are_counted_and_harm_nobody`, what the runtime's own limits refuse in
 //! `spawn`.
 
+use crate::home::mpsc;
 use std::env;
 use std::error::Error;
 use std::process::Command;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::scheduler::BuildError;
@@ -59,7 +59,7 @@ impl NoSpace {
     /// two looks at the address space would exceed the limit.
     fn begin() -> Self {
         while !Self::has_watchdog() {
-            std::thread::yield_now();
+            crate::home::thread::yield_now();
         }
         let stated = std::fs::read_to_string("/proc/self/statm").expect("there is a /proc");
         let pages = stated.split(' ').next().and_then(|pages| pages.parse::<u64>().ok());

@@ -3,10 +3,11 @@
 //! Method: what a hook receives is tested here, on the test clock. What is printed is tested in a
 //! child process that runs the same test again.
 
+use crate::home::mpsc;
 use std::env;
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
@@ -397,7 +398,7 @@ fn a_standard_error_that_nobody_reads_holds_up_neither_workers_nor_the_shutdown(
     }
     // Fills the pipe, and waits for its reader with the lock of standard error.
     #[expect(clippy::disallowed_methods, reason = "it never ends, so no scope can hold it")]
-    drop(procession_sync::thread::spawn(|| std::io::stderr().write_all(&[b'x'; 1 << 20])));
+    drop(crate::home::thread::spawn(|| std::io::stderr().write_all(&[b'x'; 1 << 20])));
     let scheduler = threaded(1);
     let start = now();
     for _ in 0..1000 {
@@ -487,7 +488,7 @@ fn panics_with_the_hook() {
     });
     let _: Result<(), _> = straight.expect("they are enabled").join();
     let _: Result<(), _> = options("failed").spawn(async { exit(Exit::failed("no panic")) }).join();
-    std::thread::scope(|scope| drop(scope.spawn(|| panic!("elsewhere")).join()));
+    crate::home::thread::scope(|scope| drop(scope.spawn(|| panic!("elsewhere")).join()));
 }
 
 #[test]
@@ -620,7 +621,7 @@ fn with_the_panic_hook_a_panic_of_a_destructor_that_ends_nothing_is_printed() {
     drop(related);
     gate.cancel();
     while scheduler.snapshot().spawned != scheduler.snapshot().ended {
-        procession_sync::thread::yield_now();
+        crate::home::thread::yield_now();
     }
     assert!(scheduler.block_on(scheduler.shutdown(TIMEOUT)).is_empty());
 }
@@ -652,7 +653,7 @@ fn a_panic_is_reported_even_if_its_process_runs_in_the_destructor_of_a_local() {
         clippy::disallowed_methods,
         reason = "a scope does not wait for the locals of a thread"
     )]
-    let thread = std::thread::spawn(|| {
+    let thread = crate::home::thread::spawn(|| {
         let builder = Scheduler::builder().worker_threads(1).callers_drive();
         let scheduler = builder.build().expect("it starts no thread");
         // The local of the runtime is destroyed before the one that was used first.
@@ -682,7 +683,7 @@ fn a_writer_that_was_idle_writes_again() {
         let start = now();
         while threads() > 0 {
             assert!(now() - start < TIMEOUT, "the thread does not end");
-            procession_sync::thread::yield_now();
+            crate::home::thread::yield_now();
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Common parts of many tests.
 
+use crate::home::mpsc::{Receiver, channel};
+use crate::home::thread;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use procession::Scheduler;
 use procession::snapshot::{ProcessSnapshot, ProcessState, Snapshot};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
-use procession_sync::thread;
 
 /// Only a hang takes longer, so this decides only how soon a hang is reported.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);

@@ -222,7 +222,7 @@ fn seeded_runs_make_the_same_steps_at_the_same_times() {
 fn seeded_runs_are_the_same_whatever_other_schedulers_do() {
     let alone = trace_of(builder(7).shuffled());
     let over = procession_sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         let noise = crate::scene::threaded(2);
         let over = &over;
         scope.spawn(move || {

@@ -6,7 +6,7 @@ mod dropped;
 mod load;
 mod orderly;
 
-use std::sync::mpsc;
+use crate::home::mpsc;
 use std::time::Duration;
 
 use procession::command::{CommandId, Completion, Value};

@@ -3,12 +3,11 @@
 //! Method: signals belong to a whole program, so each test runs once more in a child process, which
 //! signals itself or is signalled by the test through pipes.
 
+use crate::home::{mpsc, thread};
 use std::env;
 use std::future::pending;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitCode, Stdio, Termination};
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use futures_lite::future::poll_once;
@@ -478,5 +477,53 @@ fn a_future_is_dropped_before_the_shutdown_begins() {
         let stopped = stopped.expect("the system has descriptors");
         assert_eq!(stopped.signal(), Some(SignalKind::terminate()));
         assert_eq!(told.iter().collect::<Vec<_>>(), ["future", "process"]);
+    });
+}
+
+#[test]
+fn a_signal_writes_the_flight_recorder_while_all_workers_are_stalled() {
+    in_child("a_signal_writes_the_flight_recorder_while_all_workers_are_stalled", || {
+        let directory = env::temp_dir().join(format!("procession-signal-{}", std::process::id()));
+        let builder = Scheduler::builder().worker_threads(1).max_threads(1).callers_drive();
+        let scheduler = builder.dump_directory(&directory).build().expect("it starts no thread");
+        // From within a process, which is stalled from then on.
+        let stalled = scheduler.clone();
+        scheduler
+            .spawn(async move {
+                let user = SignalKind::user_defined2();
+                stalled.dump_on_signal(user).expect("there is a directory");
+                for _ in 0..200 {
+                    drop(procession::spawn(async {}));
+                }
+                raise(user);
+                while stalled.snapshot().recorder.dumps == 0 {
+                    thread::yield_now();
+                }
+                // The next one comes within 60 seconds. The thread of the signals has passed both
+                // on when a listener hears a later one.
+                raise(user);
+                let mut later = listen(USER);
+                raise(USER);
+                later.recv().await;
+                assert_eq!(stalled.snapshot().recorder.dumps, 1);
+            })
+            .join()
+            .expect("it does not panic");
+        let files: Vec<_> = std::fs::read_dir(&directory).expect("it is there").collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        std::fs::remove_dir_all(&directory).expect("it is ours");
+    });
+}
+
+#[test]
+fn a_scheduler_without_a_directory_dumps_on_no_signal() {
+    in_child("a_scheduler_without_a_directory_dumps_on_no_signal", || {
+        let user = SignalKind::user_defined2();
+        let error = threaded(1).dump_on_signal(user).expect_err("there is no directory");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        let builder = Scheduler::builder().dump_directory("unused").recorder_events(0);
+        let off = builder.build().expect("the system has threads");
+        let error = off.dump_on_signal(user).expect_err("there is no recorder");
+        assert_eq!(error.to_string(), "cannot dump on SIGUSR2: the scheduler has no recorder");
     });
 }

@@ -4,7 +4,8 @@
 mod handles;
 mod limits;
 
-use std::sync::{Arc, mpsc};
+use crate::home::mpsc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
@@ -213,8 +214,8 @@ fn a_bound_process_stays_on_its_worker() {
                     let mut threads = Vec::with_capacity(3 * WAKES);
                     let mut note = || {
                         threads.push((
-                            std::thread::current().id(),
-                            std::thread::current().name().map(str::to_owned),
+                            crate::home::thread::current().id(),
+                            crate::home::thread::current().name().map(str::to_owned),
                         ))
                     };
                     for n in 0..WAKES {
@@ -347,7 +348,7 @@ fn callers_take_turns_in_driving() {
                 })
             })
             .collect();
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             for child in children {
                 scope.spawn(move || {
                     child.send(()).expect("it lives");
@@ -367,7 +368,7 @@ fn callers_come_and_go_while_others_spawn() {
             assert_eq!(scheduler.spawn(async move { n }).join(), Ok(n));
         }
     };
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| joins(&scheduler));
         }

@@ -4,8 +4,9 @@
 //! unless the watchdog finds one for it. A failure is a hang, which `soon` reports. The time that
 //! this takes is not asserted.
 
+use crate::home::mpsc::{self, Receiver, Sender};
+use crate::home::thread;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use procession::snapshot::{Stall, StallKind};
@@ -13,9 +14,9 @@ use procession::time::run_after;
 use procession::{
     Builder, Context, Scheduler, SpawnOptions, blocking, sleep, spawn, yield_if_due, yield_now,
 };
+use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
-use procession_sync::{Mutex, thread};
 
 use crate::scene::{TIMEOUT, meet, soon, soon_closed};
 

@@ -34,7 +34,7 @@ fn messages_are_conserved_while_receivers_end_in_every_way() {
         scheduler.terminate(receivers[0].lock().pid());
         scheduler.run_until_idle();
         let (accepted, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             for seed in 0..SENDERS {
                 let (scheduler, receivers, accepted, refused) =
                     (&scheduler, &receivers, &accepted, &refused);
@@ -119,7 +119,7 @@ fn two_hundred_thousand_are_alive_at_once() {
     const EACH: u32 = 100_000;
     let scheduler = threaded(2);
     let sum = AtomicU64::new(0);
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (scheduler, sum) = (&scheduler, &sum);
             scope.spawn(move || {
@@ -153,7 +153,7 @@ fn late_sends_by_pid_reach_nobody_else() {
         let scheduler = builder.build().expect("the system has threads");
         let pids: Mutex<Vec<Pid>> = Mutex::default();
         let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             for seed in 0..2 {
                 let (scheduler, pids, over) = (&scheduler, &pids, &over);
                 scope.spawn(move || {
@@ -227,7 +227,7 @@ fn spurious_wake_ups_change_nothing() {
         let wakers: Mutex<Vec<Waker>> = Mutex::default();
         let wakers = Arc::new(wakers);
         let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             for seed in 0..2 {
                 let (wakers, over) = (&wakers, &over);
                 scope.spawn(move || {
@@ -305,7 +305,7 @@ fn threads_and_processes_crowd_one_thread_mailbox() {
     const EACH: u32 = 2000;
     for scheduler in [driven(), threaded(1), threaded(2)] {
         let mut inbox = scheduler.attach::<(u32, u32)>();
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             for sender in 0..4 {
                 let address = inbox.address().clone();
                 if sender % 2 == 0 {
@@ -342,7 +342,7 @@ fn spawning_against_a_shutdown_loses_nobody() {
     for round in 0..300 {
         let scheduler = if round % 3 == 0 { driven() } else { threaded(round % 3) };
         let begin = Barrier::new(2);
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             let spawner = scope.spawn(|| {
                 begin.wait();
                 (0..30).map(|n| scheduler.spawn(async move { n })).collect::<Vec<_>>()
@@ -443,7 +443,7 @@ fn callers_and_threads_share_a_scheduler() {
             .callers_drive()
             .build()
             .expect("the system has threads");
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             for caller in 0..3_u32 {
                 let scheduler = &scheduler;
                 scope.spawn(move || {

@@ -1,5 +1,16 @@
 //! Locks, permits, conditions and barriers, between processes and plain threads.
 
+mod broadcast;
+mod conserved;
+mod notify;
+mod oneshot;
+mod owned;
+mod probe;
+mod reserve;
+#[cfg(feature = "stream")]
+mod streams;
+mod watch;
+
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;

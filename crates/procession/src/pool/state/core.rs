@@ -11,7 +11,7 @@ use super::wakes::Wakes;
 /// are the reference counts of the pool, which every starting worker changes.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct PoolCore<J, const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct PoolCore<J, const MUTATION: u8 = { mutation::BUILT }> {
     state: Mutex<Synced<J>>,
     /// `true` if a thread that finds the lock held backs off.
     backs_off: bool,

@@ -1,6 +1,8 @@
 //! The defects that canary models plant, one at a time.
 
 pub(crate) const SOUND: u8 = 0;
+/// What is built: sound, unless the build is a mutant.
+pub(crate) const BUILT: u8 = crate::util::mutant::planted("pool", SOUND);
 /// `Finish` checks the queue, and parks in a second step.
 pub(crate) const PARK_IN_TWO: u8 = 1;
 /// `Expire` leaves without checking whether the worker was claimed.
@@ -15,3 +17,6 @@ pub(crate) const WITHDRAW_IN_TWO: u8 = 5;
 pub(crate) const START_IN_TWO: u8 = 6;
 /// `Reap` finds the workers that have rested too long, and removes them in a second step.
 pub(crate) const REAP_IN_TWO: u8 = 7;
+/// A job whose worker is refused is queued, although no other worker will come to it. No model
+/// plants this: no worker is refused there.
+pub(crate) const QUEUE_BEHIND_REFUSAL: u8 = 8;

@@ -8,6 +8,7 @@ use procession_sync::Arc;
 
 use super::busy::{Blocked, Busy};
 use super::idle::{IdleStack, IdleWorker};
+use super::mutation;
 use super::outcome::{Admission, Ended, EnterError, Quiescence, Verdict};
 use super::picture::{Limits, Totals};
 use super::places::Places;
@@ -146,6 +147,7 @@ impl<J> Synced<J> {
         let fresh = if idle.is_none() && self.can_start() { Some(self.start(start)) } else { None };
         if let Some(Err(_)) = &fresh
             && self.needs_start()
+            && mutation::BUILT != mutation::QUEUE_BEHIND_REFUSAL
         {
             let error = fresh.and_then(Result::err).expect("the start was refused");
             self.totals.refused += 1;

@@ -91,7 +91,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             seats.vacant.insert(0, seat);
             // A coming seat is counted as searching, and a late one is not. After `arrive` both are
             // counted.
-            ((), self.arrive(seats, seat) - 1)
+            let arrived = self.arrive(seats, seat);
+            ((), arrived - i64::from(MUTATION != mutation::DECLINE_COUNTED))
         });
     }
 

@@ -8,8 +8,11 @@
 //! ## States
 //! All under one lock: the messages in order, at most `room` of them; the waiting senders, each
 //! with its message; the waiting receivers, each with an empty place for one; and whether the
-//! channel is closed. At most one of the two lists has a waiter that can be served. A receiver
-//! waits only while there is neither a message nor a sender.
+//! channel is closed. A receiver waits only while there is neither a message nor a sender that
+//! waits with one.
+//!
+//! Room can be *reserved*. Each reservation takes one from `room` until its message is sent or it
+//! is given up. A sender that waits for a reservation is in the list of senders, without a message.
 //!
 //! ## Steps
 //! - Send: `Look`. If a receiver waits, hand it the message. If there is room, append the message.
@@ -18,7 +21,12 @@
 //! - Receive: `Look`. If there is a message, take the first one, and append that of the first
 //!   waiting sender. If there is none but a sender waits, take its message. If the channel is
 //!   closed, return the end. Else `Enlist` in the same critical section.
-//! - Close: set the flag, and serve all waiters with nothing.
+//! - Reserve: `Look` for room and take it, or `Enlist` in the same critical section.
+//! - Send with a reservation: give the room back, and hand the message to a waiting receiver or
+//!   append it. Giving it up: give the room back, and let the first waiting sender have it, in the
+//!   same critical section.
+//! - Close: set the flag, and serve all waiters with nothing. While there are reservations,
+//!   receivers wait on: those messages are still sent.
 //! - Cancel: leave the list. A receiver that was handed a message gives it to the next waiting
 //!   receiver, or puts it first.
 //!
@@ -58,6 +66,9 @@ pub(crate) mod mutation {
     /// A cancelled receiver drops the message that it was handed.
     #[cfg(all(test, procession_loom))]
     pub(crate) const CANCEL_DROPS: u8 = 2;
+    /// Given up room goes to the first waiting sender in a critical section of its own, before.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const GIVE_UP_IN_TWO: u8 = 3;
 }
 
 /// The reason why nothing was sent, with the message.
@@ -74,19 +85,48 @@ pub(crate) enum NotReceived {
     Closed,
 }
 
+/// What a waiting sender is there for.
+#[derive(Debug)]
+enum Offer<T> {
+    Message(T),
+    /// It wants to reserve room.
+    Reservation,
+    /// The message was taken, or the room is reserved.
+    Served,
+}
+
+impl<T> Offer<T> {
+    fn serve(&mut self) -> Self {
+        std::mem::replace(self, Self::Served)
+    }
+
+    fn has_message(&self) -> bool {
+        matches!(self, Self::Message(_))
+    }
+
+    fn into_message(self) -> Option<T> {
+        match self {
+            Self::Message(message) => Some(message),
+            Self::Reservation | Self::Served => None,
+        }
+    }
+}
+
 /// The fields are in this order so that, while there are no waiters, a send touches one cache line
 /// and a receive only reads a second one.
 #[derive(Debug)]
 #[repr(C)]
 struct ChannelState<T> {
     messages: VecDeque<T>,
-    /// Maximum number of messages. Zero once the channel is closed.
+    /// Maximum number of messages, less the room that is reserved. Zero once the channel is closed.
     room: usize,
     /// The waiting receivers. The content is the message, once it is handed over.
     receivers: WaitList<Option<T>>,
-    /// The waiting senders. The content is the message, until it is taken.
-    senders: WaitList<Option<T>>,
+    /// The waiting senders.
+    senders: WaitList<Offer<T>>,
     closed: bool,
+    /// Number of reservations.
+    reserved: usize,
 }
 
 /// The state of a channel, without its public types. Aligned to a cache line for the field order of
@@ -102,7 +142,11 @@ impl<T> ChannelState<T> {
     #[inline]
     fn send(&mut self, message: T) -> Result<Option<Waiter>, NotSent<T>> {
         let mut message = Some(message);
-        if let Some((waiter, ())) = self.receivers.serve(|place| *place = message.take()) {
+        // Receivers of a closed channel may wait for what is reserved.
+        if !self.receivers.is_empty()
+            && !self.closed
+            && let Some((waiter, ())) = self.receivers.serve(|place| *place = message.take())
+        {
             return Ok(Some(waiter));
         }
         let message = message.expect("no receiver took it");
@@ -120,21 +164,55 @@ impl<T> ChannelState<T> {
     #[inline]
     fn recv(&mut self) -> Result<(T, Option<Waiter>), NotReceived> {
         if let Some(message) = self.messages.pop_front() {
-            let mut waiter = None;
-            if self.messages.len() < self.room
-                && let Some((sender, next)) = self.senders.serve(Option::take)
-            {
-                self.messages.extend(next);
-                waiter = Some(sender);
-            }
-            return Ok((message, waiter));
+            return Ok((message, self.refill()));
         }
-        match self.senders.serve(Option::take) {
-            Some((waiter, message)) => {
-                Ok((message.expect("a waiting sender has its message"), Some(waiter)))
+        match self.senders.serve_where(Offer::has_message, Offer::serve) {
+            Some((waiter, offer)) => {
+                Ok((offer.into_message().expect("it offers a message"), Some(waiter)))
             }
-            None if self.closed => Err(NotReceived::Closed),
+            None if self.is_over() => Err(NotReceived::Closed),
             None => Err(NotReceived::Empty),
+        }
+    }
+
+    /// Lets the first waiting sender have room, if there is any.
+    #[inline]
+    fn refill(&mut self) -> Option<Waiter> {
+        if self.messages.len() >= self.room {
+            return None;
+        }
+        let (sender, offer) = self.senders.serve(Offer::serve)?;
+        match offer.into_message() {
+            Some(message) => self.messages.push_back(message),
+            None => self.reserve(),
+        }
+        Some(sender)
+    }
+
+    fn reserve(&mut self) {
+        self.room -= 1;
+        self.reserved += 1;
+    }
+
+    /// Gives up a reservation.
+    fn unreserve(&mut self) {
+        self.reserved -= 1;
+        if !self.closed {
+            self.room += 1;
+        }
+    }
+
+    /// Returns `true` if no further message will come.
+    fn is_over(&self) -> bool {
+        self.closed && self.reserved == 0
+    }
+
+    /// Serves all receivers with nothing, if no further message will come.
+    fn end_receivers(&mut self, woken: &mut ServedWaiters) {
+        if self.is_over() {
+            while let Some((waiter, ())) = self.receivers.serve(|_| ()) {
+                woken.push(waiter);
+            }
         }
     }
 
@@ -160,6 +238,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
             receivers: WaitList::new(),
             senders: WaitList::new(),
             closed: false,
+            reserved: 0,
         };
         Self { state: Lock::new(state), capacity }
     }
@@ -189,7 +268,8 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         loop {
             let mut enlist = |state: &mut ChannelState<T>, message| match another.take() {
                 Some(waker) => {
-                    Ok(Sent::Waits(state.senders.push(Waiter::Alone(waker), Some(message))))
+                    let offer = Offer::Message(message);
+                    Ok(Sent::Waits(state.senders.push(Waiter::Alone(waker), offer)))
                 }
                 None => Err(NotSent::Full(message)),
             };
@@ -247,18 +327,22 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         self.change(|state| {
             if state.closed
                 || state.messages.len() < state.room
-                || state.receivers.has_other(Some(choice))
+                || state.receivers.has_other(Some(choice), |_| true)
             {
                 return Err(message);
             }
-            Ok(state.senders.push(Waiter::Arm(Arc::clone(choice), arm), Some(message)))
+            let waiter = Waiter::Arm(Arc::clone(choice), arm);
+            Ok(state.senders.push(waiter, Offer::Message(message)))
         })
     }
 
     /// Enlists a receiving arm of a select. Returns `None` if it is ready now.
     pub(crate) fn enlist_receiver(&self, choice: &Arc<Choice>, arm: u32) -> Option<Place> {
         self.change(|state| {
-            if state.closed || !state.messages.is_empty() || state.senders.has_other(Some(choice)) {
+            if state.is_over()
+                || !state.messages.is_empty()
+                || state.senders.has_other(Some(choice), Offer::has_message)
+            {
                 return None;
             }
             Some(state.receivers.push(Waiter::Arm(Arc::clone(choice), arm), None))
@@ -274,7 +358,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         let left = look(place, another, |place, another| {
             self.change(|state| state.senders.look(place, another))
         })?;
-        Some(left.map_or(Ok(()), Err))
+        Some(left.into_message().map_or(Ok(()), Err))
     }
 
     /// Observes the result of a waiting receiver, which keeps its place while it waits. A receiver
@@ -291,7 +375,25 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
 
     /// Removes a waiting sender. Returns its message, unless that was taken.
     pub(crate) fn cancel_sender(&self, place: Place) -> (Option<T>, Option<Waiter>) {
-        self.change(|state| state.senders.remove(place))
+        let (offer, own) = self.change(|state| state.senders.remove(place));
+        (offer.into_message(), own)
+    }
+
+    /// Receives up to `limit` messages, as many as there are, in one critical section. Returns the
+    /// senders to wake, unless there is no message.
+    pub(crate) fn recv_many(&self, limit: usize, into: &mut Vec<T>) -> Option<ServedWaiters> {
+        self.change(|state| {
+            let mut woken = ServedWaiters::default();
+            let mut count = 0;
+            while count < limit
+                && let Ok((message, waiter)) = state.recv()
+            {
+                into.push(message);
+                waiter.into_iter().for_each(|waiter| woken.push(waiter));
+                count += 1;
+            }
+            (count > 0).then_some(woken)
+        })
     }
 
     /// Removes a waiting receiver. A message that it was handed goes to the next one, which is to
@@ -316,9 +418,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
             while let Some((waiter, ())) = state.senders.serve(|_| ()) {
                 woken.push(waiter);
             }
-            while let Some((waiter, ())) = state.receivers.serve(|_| ()) {
-                woken.push(waiter);
-            }
+            state.end_receivers(&mut woken);
             woken
         })
     }
@@ -359,6 +459,8 @@ pub(crate) struct Cancelled<T> {
     pub(crate) next: Option<Waiter>,
     pub(crate) message: Option<T>,
 }
+
+mod reserve;
 
 #[cfg(all(test, procession_loom))]
 mod models;

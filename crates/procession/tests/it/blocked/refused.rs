@@ -1,9 +1,7 @@
 //! Waits that would never end, and threads that the system refuses.
 
-use std::sync::mpsc;
-
+use crate::home::{mpsc, thread};
 use procession::{Scheduler, blocking};
-use procession_sync::thread;
 
 use crate::scene::{TIMEOUT, soon};
 

@@ -1,13 +1,14 @@
 //! The number of threads, the width, and hooks.
 
+use crate::home::{mpsc, thread};
 use std::collections::BTreeSet;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::{Scheduler, SpawnOptions, blocking, sleep, spawn, yield_now};
+use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
-use procession_sync::{Mutex, thread};
 
 use super::{Blocked, is_served, sockets_are_served};
 use crate::scene::{TIMEOUT, meet, soon, soon_closed, threaded};

@@ -1,8 +1,8 @@
 //! Bounds beside workers that are replaced, or never idle.
 
+use crate::home::{mpsc, thread};
 use std::collections::BTreeSet;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::time::Instant;

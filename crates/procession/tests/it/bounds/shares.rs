@@ -1,8 +1,8 @@
 //! Equal processes get equal shares.
 
+use crate::home::{mpsc, thread};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::sync::channel;

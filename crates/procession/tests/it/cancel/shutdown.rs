@@ -1,7 +1,7 @@
 //! The order in which a shutdown cancels.
 
+use crate::home::mpsc;
 use std::future::pending;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::{

@@ -168,7 +168,7 @@ fn processes_and_threads_wait_for_a_token() {
             })
             .collect();
         scheduler.run_until_idle();
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             let thread = scope.spawn(|| child.cancelled().wait());
             token.cancel();
             thread.join().expect("it does not panic");

@@ -1,7 +1,7 @@
 //! Cancels of single processes, and the waits for them.
 
+use crate::home::mpsc;
 use std::future::{pending, poll_fn};
-use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
 

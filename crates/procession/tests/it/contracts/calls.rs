@@ -182,7 +182,7 @@ fn a_call_to_many_reaches_all_though_the_first_do_not_answer() {
     };
     // More calls than one step may perform.
     let mut servers: Vec<_> = (0..300).map(|_| mute(&scheduler)).collect();
-    let (asked, asks) = std::sync::mpsc::channel();
+    let (asked, asks) = crate::home::mpsc::channel();
     let last = scheduler.start(move |mut cx: Context<Question>| async move {
         let question = cx.recv().await;
         asked.send(()).expect("the test listens");

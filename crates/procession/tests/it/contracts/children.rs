@@ -1,6 +1,6 @@
 //! Children that are started at run time: they give addresses, and what is refused comes back.
 
-use std::sync::mpsc::{Sender, channel};
+use crate::home::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use procession::supervisor::{
@@ -287,7 +287,7 @@ impl Clone for Hostile {
 
 impl Drop for Hostile {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if !crate::home::thread::panicking() {
             panic_quietly("in drop");
         }
     }

@@ -1,6 +1,6 @@
 //! Commands with types, and commands of async processes.
 
-use std::sync::mpsc;
+use crate::home::mpsc;
 use std::time::Duration;
 
 use procession::command::{
@@ -101,8 +101,10 @@ fn a_process_that_waits_for_a_command_is_woken_from_any_thread() {
         command(CommandId::FIRST_FREE, ()).await.map(|value| value.downcast::<u8>())
     });
     let completion = soon(&gives);
-    std::thread::scope(|scope| scope.spawn(move || completion.complete(Ok(Box::new(7_u8)))).join())
-        .expect("it does not panic");
+    crate::home::thread::scope(|scope| {
+        scope.spawn(move || completion.complete(Ok(Box::new(7_u8)))).join()
+    })
+    .expect("it does not panic");
     assert_eq!(*waits.join().expect("it ends").expect("it completes").expect("it is a number"), 7);
     // If the wait is given up, the completion goes nowhere. If the completion is dropped, the wait
     // ends with an error.

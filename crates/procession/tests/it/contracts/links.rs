@@ -1,6 +1,7 @@
 //! Links, trapping and exit signals. The outcomes are those of Erlang/OTP.
 
-use std::sync::{Arc, mpsc};
+use crate::home::{mpsc, thread};
+use std::sync::Arc;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::mailbox::send;
@@ -11,7 +12,6 @@ use procession::{
 };
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
-use procession_sync::thread;
 
 use super::{HOUR, ends, told, waits};
 use crate::scene::{assert_conserved, driven, panic_quietly, soon, threaded};

@@ -1,6 +1,7 @@
 //! Bounded mailboxes, dead letters, and calls into both.
 
-use std::sync::{Arc, mpsc};
+use crate::home::mpsc;
+use std::sync::Arc;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::mailbox::WhenFull;
@@ -209,7 +210,7 @@ fn threads_wait_for_room_as_well() {
         }
         sum
     });
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         for _ in 0..3 {
             let address = child.address().clone();
             scope.spawn(move || {

@@ -1,6 +1,6 @@
 //! Monitors: exactly one down each, in order.
 
-use std::sync::mpsc;
+use crate::home::mpsc;
 use std::time::Duration;
 
 use procession::{Context, Event, Exit, JoinHandle, SpawnOptions, spawn, start, yield_now};

@@ -1,12 +1,12 @@
 //! Names: each has one owner, and is free before any process learns of the owner's end.
 
+use crate::home::thread;
 use std::sync::Arc;
 
 use procession::relations::{Named, RegisterError, register, whereis};
 use procession::{Context, Reply, SpawnOptions, start, yield_now};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::thread;
 
 use super::{HOUR, waits};
 use crate::scene::{driven, panic_quietly, threaded};
@@ -145,7 +145,7 @@ fn a_name_that_is_freed_as_it_is_registered_leaves_nothing_with_its_process() {
     let process = waits(&scheduler);
     let pid = process.pid();
     let stops = AtomicBool::new(false);
-    let free_again = std::thread::scope(|scope| {
+    let free_again = crate::home::thread::scope(|scope| {
         scope.spawn(|| {
             while !stops.load(Relaxed) {
                 // Usually there is no such name.

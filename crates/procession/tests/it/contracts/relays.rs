@@ -1,6 +1,7 @@
 //! Relays: what happens to messages that are sent by PID to other schedulers and nodes.
 
-use std::sync::{Arc, mpsc};
+use crate::home::mpsc;
+use std::sync::Arc;
 
 use procession::mailbox::send;
 use procession::relay::{FaultyRelay, InProcess, Parcel, Relay};

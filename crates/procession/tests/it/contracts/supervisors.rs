@@ -523,7 +523,7 @@ fn fastrand_like(mut seed: usize) -> impl FnMut() -> usize {
 #[test]
 fn a_name_is_with_the_new_process_before_anybody_is_told_of_the_end() {
     let scheduler = driven();
-    let (told, tells) = std::sync::mpsc::channel();
+    let (told, tells) = crate::home::mpsc::channel();
     let refused = scheduler.start(move |mut cx: Context<()>| async move {
         cx.trap_exits(true);
         let first = SpawnOptions::new().link().name("n").spawn(async { sleep(SECOND).await });

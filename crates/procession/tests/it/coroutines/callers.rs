@@ -1,8 +1,8 @@
 //! Coroutines of schedulers that their callers drive, when a caller's thread ends.
 
+use crate::home::mpsc;
+use crate::home::thread::ThreadId;
 use std::cell::RefCell;
-use std::sync::mpsc;
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use procession::{Exit, Outcome, Scheduler, SpawnOptions, spawn};
@@ -18,7 +18,7 @@ fn driven_by_callers() -> Scheduler {
 /// Runs a function on a thread that has ended afterwards, with all its locals.
 fn until_it_ends<T: Send>(function: impl FnOnce() -> T + Send) -> T {
     // A scope does not wait for the locals of its threads, but a join does.
-    std::thread::scope(|scope| scope.spawn(function).join().expect("it does not panic"))
+    crate::home::thread::scope(|scope| scope.spawn(function).join().expect("it does not panic"))
 }
 
 /// A thread that drives `scheduler` until a coroutine that runs `function` has begun on it.
@@ -55,7 +55,7 @@ fn a_thread_that_ends_wakes_a_caller_that_waits_for_its_coroutines() {
     let scheduler = driven_by_callers();
     let (tells, waits) = mpsc::channel();
     let (begun, begins) = mpsc::channel();
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         let own = &scheduler;
         let owner = scope.spawn(move || {
             let child = coroutine(own, |mut cx| cx.recv());
@@ -169,7 +169,7 @@ fn a_scheduler_whose_owner_has_gone_ends_with_its_callers_thread() {
     let (begun, begins) = mpsc::channel();
     let (go, goes) = mpsc::channel();
     let (noted, notes) = mpsc::channel();
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         let own = scheduler.clone();
         let owner = scope.spawn(move || {
             let child = coroutine(&own, move |mut cx| {
@@ -202,11 +202,11 @@ fn a_coroutine_that_has_not_begun_does_not_keep_the_callers_seat() {
         let children: Vec<_> =
             (0..40).map(|_| coroutine(&scheduler, |mut cx| (cx.recv(), this_thread()).1)).collect();
         while scheduler.snapshot().workers[0].bound == 0 {
-            std::thread::yield_now();
+            crate::home::thread::yield_now();
         }
         children
     });
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         scope.spawn(|| {
             for child in children {
                 child.cancel();

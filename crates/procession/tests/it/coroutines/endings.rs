@@ -1,9 +1,9 @@
 //! Cancels, kills and shutdowns of coroutines.
 
+use crate::home::mpsc;
+use crate::home::thread::ThreadId;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc;
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use procession::Exit;

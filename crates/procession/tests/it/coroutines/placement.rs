@@ -1,8 +1,8 @@
 //! Where coroutines begin and run, and what they share.
 
+use crate::home::mpsc;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::coroutine::{spawn_coroutine, wait};
@@ -195,7 +195,7 @@ fn migratable_coroutines_run_wherever_there_is_room() {
             .iter()
             .any(|other| other.pid == child.pid() && other.mailbox > 0)
         {
-            std::thread::yield_now();
+            crate::home::thread::yield_now();
         }
         child.cancel();
         assert!(child.join().is_ok_and(|sum| sum == 5050) || scheduler.snapshot().panicked == 0);

@@ -1,10 +1,10 @@
 //! `poll` on several descriptors: the same rules as the system's, inside and outside of coroutines.
 
+use crate::home::mpsc;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::coroutine::spawn_coroutine;

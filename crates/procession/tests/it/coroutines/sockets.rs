@@ -102,7 +102,7 @@ fn timeouts_are_reported_as_by_std_and_threads_block() {
     // The connection of the coroutine comes first.
     let accepted = scheduler.block_on(async { [listener.accept().await, listener.accept().await] });
     let [_, Ok((stream, _))] = accepted else { panic!("two have connected") };
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         scope.spawn(move || shout(stream).expect("it is connected"));
         (&client).write_all(b"from a thread\n").expect("it is connected");
         let mut answer = String::new();

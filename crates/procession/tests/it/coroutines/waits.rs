@@ -1,8 +1,9 @@
 //! What coroutines wait for: tokens, blocking functions, futures and other schedulers.
 
+use crate::home::mpsc;
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -264,7 +265,7 @@ fn a_coroutine_of_a_driven_scheduler_waits_for_its_thread() {
         (message, this_thread() == before)
     });
     scheduler.run_until_idle();
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         scope.spawn(|| {
             // Wakes the coroutine, but must not run it.
             scheduler.block_on(async { sender.send(7).await }).expect("it waits");

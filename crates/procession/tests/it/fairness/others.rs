@@ -1,6 +1,7 @@
 //! What waits beside a worker, or a process, that is always busy.
 
-use std::sync::{Arc, mpsc};
+use crate::home::mpsc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};

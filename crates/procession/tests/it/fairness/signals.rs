@@ -1,7 +1,6 @@
 //! Floods of exit signals.
 
-use std::sync::mpsc;
-
+use crate::home::mpsc;
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::mailbox::WhenFull;
 use procession::{Context, Exit, Pid, SpawnOptions, yield_now};
@@ -94,7 +93,7 @@ fn flood_until(pid: Pid, wait: impl FnOnce()) {
         }
     }
     let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         let _over = Over(&over);
         for _ in 0..2 {
             scope.spawn(|| {

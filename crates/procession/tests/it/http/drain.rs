@@ -384,11 +384,11 @@ fn no_request_is_lost_by_a_sigterm_under_load() {
     };
     let address = value("address ");
     let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a child has a number");
-    let (warm, is_warm) = std::sync::mpsc::channel();
+    let (warm, is_warm) = crate::home::mpsc::channel();
     let clients: Vec<_> = (0..20)
         .map(|_| {
             let (address, warm) = (address.clone(), warm.clone());
-            procession_sync::thread::spawn(move || {
+            crate::home::thread::spawn(move || {
                 drop(StdStream::connect(&address));
                 warm.send(()).expect("the test waits");
                 ask_until_the_end(&address)

@@ -1,7 +1,8 @@
 //! Commands of state machines: handlers and completions.
 
+use crate::home::mpsc;
 use std::error::Error;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::command::{CommandId, Completion, Value};
@@ -225,7 +226,7 @@ fn the_test_clock_waits_for_completions() {
     let machine = Scripted { turns, told: Arc::default(), closed: Arc::default() };
     let child = scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
     let begin = scheduler.now();
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         // Given by another thread: the clock stands still while the completion is outstanding.
         scope.spawn(move || soon(&held).1.complete(Ok(Box::new(()))));
         let timed = scheduler.block_on(async {
@@ -277,7 +278,7 @@ fn machines_and_completions_on_all_workers_agree() {
     }
     for width in [1, 2, 4] {
         let (scheduler, held) = stage(Scheduler::builder().worker_threads(width));
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             scope.spawn(move || {
                 held.into_iter().for_each(|(tag, held)| held.complete(Ok(Box::new(tag))))
             });
@@ -304,7 +305,7 @@ fn commands_are_served_on_their_processs_worker() {
         .name("served")
         .worker_threads(2)
         .handler(HELD, move |_: Value, completion: Completion| {
-            let name = std::thread::current().name().map(str::to_owned);
+            let name = crate::home::thread::current().name().map(str::to_owned);
             tell.lock().send(name).expect("the test waits");
             completion.complete(Ok(Box::new(())));
         })
@@ -368,7 +369,7 @@ fn a_step_makes_completions_that_no_handler_serves() {
     let (kept, completions) = mpsc::channel();
     let serves = Serves { kept, told: Vec::new(), begun: false };
     let child = scheduler.spawn_machine(serves, "begin", ()).expect("it refuses nothing");
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         scope.spawn(move || {
             let [first, second] =
                 [completions.recv(), completions.recv()].map(|kept| kept.expect("it makes two"));

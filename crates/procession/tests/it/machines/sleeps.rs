@@ -1,7 +1,7 @@
 //! The sleep command.
 
+use crate::home::mpsc;
 use std::error::Error;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::command::{CommandId, Value};

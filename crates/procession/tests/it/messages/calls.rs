@@ -1,6 +1,6 @@
 //! Calls and their replies.
 
-use std::sync::mpsc;
+use crate::home::mpsc;
 use std::time::Duration;
 
 use procession::{CallError, Context, Reply};

@@ -1,9 +1,9 @@
 //! Panics of state machines, handlers and completions.
 
+use crate::home::mpsc;
 use std::error::Error;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::command::{CommandId, Completion, Value};

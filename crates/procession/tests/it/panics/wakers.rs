@@ -1,9 +1,9 @@
 //! Panics of wakers.
 
+use crate::home::mpsc;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::mpsc;
 use std::task::{Context as Task, Poll, RawWaker, RawWakerVTable, Waker};
 use std::time::Duration;
 

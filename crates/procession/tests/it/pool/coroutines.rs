@@ -1,6 +1,7 @@
 //! Pools of coroutines.
 
-use std::sync::{Arc, mpsc};
+use crate::home::mpsc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::pool::{CoPool, JobError, OnFull, Pool, PoolError};

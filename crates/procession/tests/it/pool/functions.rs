@@ -75,7 +75,7 @@ fn a_function_runs_in_processes_and_coroutines_and_arguments_come_back() {
 #[test]
 fn a_panic_of_a_call_without_a_handle_goes_to_the_handler() {
     for (scheduler, build) in both() {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, told) = crate::home::mpsc::channel();
         let builder = Pool::builder().capacity(1).on_panic(move |payload| {
             tell.send(payload.downcast::<String>().ok()).expect("the test listens");
         });
@@ -117,17 +117,17 @@ fn several_function_pools_share_the_work_and_give_arguments_back() {
     let builder = || Pool::builder().capacity(1).on_full(OnFull::Refuse);
     for balance in [Balance::RoundRobin, Balance::LeastLoaded] {
         let threads = builder().build_multi_of(3, balance, |one| {
-            one.build_function(|gate: std::sync::mpsc::Receiver<u32>| gate.recv().unwrap_or(0))
+            one.build_function(|gate: crate::home::mpsc::Receiver<u32>| gate.recv().unwrap_or(0))
         });
         let threads = threads.expect("valid");
         let (gates, handles): (Vec<_>, Vec<_>) = (0..3)
             .map(|_| {
-                let (open, gate) = std::sync::mpsc::channel();
+                let (open, gate) = crate::home::mpsc::channel();
                 (open, threads.submit(gate).expect("one of them is free"))
             })
             .unzip();
         assert!(threads.members().iter().all(|member| member.stats().busy == 1));
-        let (open, gate) = std::sync::mpsc::channel();
+        let (open, gate) = crate::home::mpsc::channel();
         let refused = threads.execute(gate).expect_err("all are full");
         open.send(7).expect("the gate came back");
         assert_eq!(refused.into_inner().recv(), Ok(7));

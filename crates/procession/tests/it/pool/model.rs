@@ -9,9 +9,9 @@
 
 mod both;
 
+use crate::home::{mpsc, thread};
 use std::fmt;
 use std::pin::Pin;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::coroutine::Wait;
@@ -21,7 +21,6 @@ use procession::pool::{
 };
 use procession::sync::channel::Receiver;
 use procession::{Scheduler, coroutine};
-use procession_sync::thread;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 

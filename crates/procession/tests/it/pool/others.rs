@@ -162,7 +162,7 @@ fn objects_go_from_thread_to_thread_and_none_is_used_twice_at_once() {
     let alive = Arc::new(AtomicUsize::new(0));
     let made = Arc::clone(&alive);
     let objects = ObjectPool::builder(move || Object::new(&made)).local(1).shared(2).build();
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         for thread in 0..4 {
             let objects = &objects;
             scope.spawn(move || {

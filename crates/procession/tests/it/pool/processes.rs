@@ -238,7 +238,7 @@ fn a_stop_hook_is_called_also_where_no_process_can_be_started() {
 #[test]
 fn panics_go_to_handles_or_the_handler_and_the_worker_goes_on() {
     let scheduler = driven();
-    let (report, reports) = std::sync::mpsc::channel();
+    let (report, reports) = crate::home::mpsc::channel();
     let handler = move |payload: Box<dyn std::any::Any + Send>| {
         report
             .send(*payload.downcast::<String>().expect("it is the text"))

@@ -1,5 +1,5 @@
+use crate::home::mpsc::channel;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use procession::pool::{JobError, OnFull, Pool, Queue, WaitError};
@@ -191,7 +191,7 @@ fn nothing_is_lost_amid_resizes_panics_closes_and_reopens() {
     let pool = of(1, Queue::Bounded(3), OnFull::Wait);
     let [ran, back, cancelled, running, most] = [const { AtomicU64::new(0) }; 5];
     let submitting = AtomicU64::new(SUBMITTERS);
-    std::thread::scope(|threads| {
+    crate::home::thread::scope(|threads| {
         for _ in 0..SUBMITTERS {
             threads.spawn(|| {
                 let results = pool.scope(|scope| {
@@ -245,7 +245,7 @@ fn nothing_is_lost_amid_resizes_panics_closes_and_reopens() {
             if submitting.load(SeqCst) == 0 {
                 break;
             }
-            std::thread::yield_now();
+            crate::home::thread::yield_now();
         }
     });
     pool.close();

@@ -1,13 +1,13 @@
 mod size;
 
+use crate::home::mpsc::channel;
+use crate::home::thread;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use procession::pool::{JobError, OnFull, Pool, PoolError, Queue, WaitError};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
-use procession_sync::thread;
 
 use super::{assert_sums, gated};
 use crate::scene::{driven, panic_quietly, soon, soon_closed};
@@ -440,7 +440,7 @@ fn many_threads_submit_to_a_pool_that_never_exceeds_its_capacity() {
 }
 
 fn thread_scope(threads: usize, body: impl Fn(usize) + Sync) {
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         for n in 0..threads {
             let body = &body;
             scope.spawn(move || body(n));

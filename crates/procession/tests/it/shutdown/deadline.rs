@@ -1,8 +1,9 @@
 //! Shutdowns that some processes do not obey: which ones are terminated, when, and which are
 //! reported.
 
+use crate::home::{mpsc, thread};
 use std::future::pending;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, Yields};
@@ -13,7 +14,7 @@ use procession::{
 };
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::{hint, thread};
+use procession_sync::hint;
 
 use super::{builder, mortal, mortal_of, scheduler, shut_down};
 use crate::scene::{soon, soon_closed};
@@ -335,7 +336,7 @@ fn the_test_clock_stands_still_while_a_thread_starts_a_process() {
     let scheduler = scheduler(0);
     let (begun, begins) = mpsc::channel();
     let process = LongBegun { begun, scheduler: scheduler.clone() };
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         scope.spawn(|| {
             scheduler.spawn_machine(process, "", ()).map(drop).expect("it came before the shutdown")
         });

@@ -1,8 +1,9 @@
 //! Schedulers that are dropped without a shutdown: everything is terminated, nothing hangs, and
 //! nothing is left.
 
+use crate::home::mpsc;
 use std::future::pending;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::time::run_after;
@@ -187,7 +188,7 @@ fn a_thread_that_joins_is_told() {
             pending::<()>().await;
         });
         let others = [(); 10].map(|()| scheduler.spawn(pending::<()>()));
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             let joining = scope.spawn(move || process.join());
             // On the test clock, the process runs because the other thread joins.
             soon(&will_join);
@@ -205,7 +206,7 @@ fn a_thread_that_joins_is_told() {
 fn a_thread_that_waits_for_a_time_is_told() {
     let scheduler = scheduler(2);
     let process = scheduler.spawn(pending::<()>());
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         let joining = scope.spawn(move || process.join_timeout(HOUR));
         drop(scheduler);
         let told = joining.join().expect("it does not panic");
@@ -219,7 +220,7 @@ fn a_process_of_another_scheduler_is_told() {
     let process = dropped.spawn(pending::<()>());
     let waiter = other.spawn(process);
     let second = dropped.spawn(pending::<()>());
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         let blocked = scope.spawn(|| other.block_on(second));
         drop(dropped);
         assert_eq!(blocked.join().expect("it does not panic"), Err(Exit::Killed));
@@ -234,7 +235,7 @@ fn a_thread_that_receives_is_told_of_a_shutdown() {
         let mut inbox = scheduler.attach::<u32>();
         let address = inbox.address().clone();
         address.send(1).expect("it is open");
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             let receiving = scope.spawn(move || {
                 let received = (inbox.recv(), inbox.recv(), inbox.recv_timeout(HOUR));
                 drop(inbox);

@@ -1,6 +1,6 @@
 //! Shutdowns and drops of busy or large schedulers.
 
-use std::sync::mpsc;
+use crate::home::mpsc;
 use std::time::Duration;
 
 use procession::time::run_every;

@@ -1,8 +1,9 @@
 //! Shutdowns in which all processes end by themselves.
 
+use crate::home::mpsc;
 use std::error::Error;
 use std::pin::pin;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::task::{Context as TaskContext, Wake, Waker};
 use std::time::Duration;
 
@@ -245,7 +246,7 @@ fn from_the_first_moment_nobody_else_can_spawn_and_what_is_refused_comes_back() 
                 spawn(async { "its own" }).await
             }
         });
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             let (closing, other) = (&closing, &other);
             let shutting_down = scope.spawn(move || shut_down(closing));
             soon(&begins);
@@ -368,7 +369,7 @@ fn several_threads_may_shut_down_at_once() {
             }));
         }
         let begin = scheduler.now();
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| assert!(shut_down(&scheduler).is_empty()));
             }
@@ -434,7 +435,7 @@ fn with_all_the_time_in_the_world_a_shutdown_ends_with_the_last_process() {
 fn what_is_accepted_at_the_last_moment_is_cancelled() {
     for round in 0..100 {
         let scheduler = scheduler(2);
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             let (began, begins) = mpsc::channel();
             let spawning = scope.spawn({
                 let scheduler = &scheduler;

@@ -1,9 +1,9 @@
 //! Handles and the results of processes.
 
+use crate::home::mpsc;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn a_result_is_awaited_or_joined() {
     scheduler.run_until_idle();
     assert!(handle.is_finished());
     assert_eq!(
-        std::thread::scope(|scope| scope.spawn(|| handle.join()).join()).expect("no panic"),
+        crate::home::thread::scope(|scope| scope.spawn(|| handle.join()).join()).expect("no panic"),
         Ok(3)
     );
 }

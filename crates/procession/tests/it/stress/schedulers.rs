@@ -1,7 +1,8 @@
 //! Schedulers that come, go and are dropped.
 
+use crate::home::mpsc;
 use std::cell::RefCell;
-use std::sync::{Barrier, mpsc};
+use std::sync::Barrier;
 
 use procession::command::{CommandId, Completion, Value};
 use procession::{Address, Context, Exit, JoinHandle, Pid, Scheduler, SpawnOptions};
@@ -115,7 +116,7 @@ fn several_threads_wait_until_all_is_idle() {
         let scheduler = if round % 2 == 0 { threaded(2) } else { driven() };
         let begin = Barrier::new(4);
         let ended = AtomicU64::new(0);
-        std::thread::scope(|scope| {
+        crate::home::thread::scope(|scope| {
             let (tell, told) = mpsc::channel();
             for _ in 0..3 {
                 let (begin, scheduler, ended, tell) = (&begin, &scheduler, &ended, tell.clone());

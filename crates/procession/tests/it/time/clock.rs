@@ -1,15 +1,16 @@
 //! The test clock: when it moves, and when it stands still.
 
+use crate::home::{mpsc, thread};
 use std::error::Error;
 use std::future::pending;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use procession::command::{CommandError, CommandId, Completion, Value};
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::time::Instant;
 use procession::{Context, Event, Scheduler, sleep, yield_now};
 use procession_sync::Mutex;
-use procession_sync::{hint, thread};
+use procession_sync::hint;
 
 use crate::scene::TIMEOUT;
 
@@ -197,7 +198,7 @@ fn a_completion_that_is_out_holds_the_clock() {
         let start = scheduler.now();
         let machine =
             scheduler.spawn_machine(Commands(LATER, None), "", ()).expect("it accepts all");
-        let (sleeper, completed) = std::thread::scope(|scope| {
+        let (sleeper, completed) = crate::home::thread::scope(|scope| {
             scope.spawn(|| {
                 // Waits until both wait. Apart from the completion, nothing can run then.
                 while scheduler
@@ -242,7 +243,7 @@ fn run_until_idle_waits_for_completions_that_are_out() {
     });
     let scheduler = builder.build().expect("the system has threads");
     let machine = scheduler.spawn_machine(Commands(LATER, None), "", ()).expect("it accepts all");
-    std::thread::scope(|scope| {
+    crate::home::thread::scope(|scope| {
         scope.spawn(move || {
             let completion: Completion = kept.recv().expect("the command is handled");
             for _ in 0..1000 {

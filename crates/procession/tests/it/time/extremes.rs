@@ -251,7 +251,7 @@ fn a_timer_reset_into_the_past_fires_at_once() {
     scheduler.block_on(async {
         let past = Instant::now();
         sleep(HOUR).await;
-        let (ran, runs) = std::sync::mpsc::channel();
+        let (ran, runs) = crate::home::mpsc::channel();
         let timer = run_after(HOUR, move || ran.send(Instant::now()).expect("the test listens"));
         assert!(timer.expect("the limit is not reached").reset(past));
         sleep(Duration::from_nanos(1)).await;

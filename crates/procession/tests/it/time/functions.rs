@@ -2,7 +2,8 @@
 
 mod limits;
 
-use std::sync::{Arc, mpsc};
+use crate::home::mpsc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::time::{Elapsed, Instant, Timer, run_after, run_every, sleep_until};
@@ -183,7 +184,7 @@ fn functions_with_one_deadline_run_in_the_order_of_their_making() {
         if inside {
             joined(scheduler.spawn(set_all));
         } else {
-            std::thread::scope(|scope| {
+            crate::home::thread::scope(|scope| {
                 // A second thread in `block_on`: the first one sits in the seat for callers.
                 let (seated, is_seated) = mpsc::channel();
                 let (over, is_over) = mpsc::channel::<()>();

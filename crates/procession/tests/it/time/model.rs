@@ -1,8 +1,9 @@
 //! Goal: timers behave like a sorted map. Method: random operations on both, with far jumps and
 //! extreme values, on the test clock.
 
+use crate::home::mpsc;
 use std::collections::BTreeMap;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::Scheduler;

@@ -1,8 +1,8 @@
 //! Sleeps and timeouts: when they end, and what they leave.
 
+use crate::home::mpsc;
 use std::future::{pending, ready};
 use std::pin::pin;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::time::{Elapsed, Instant, sleep_until};

@@ -1,8 +1,8 @@
 //! Many timers on the real clock, set, reset and cancelled by workers and by other threads.
 
+use crate::home::{mpsc, thread};
 use std::future::pending;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::time::{Elapsed, Instant, run_after};

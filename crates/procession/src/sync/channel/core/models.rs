@@ -133,3 +133,57 @@ fn two_selects_meet() {
         assert!(waits.is_none_or(|(choice, _)| choice.chosen().is_some()), "and both selects know");
     });
 }
+
+/// Room that was reserved is given up while a sender begins to wait for room.
+fn give_up<const MUTATION: u8>() {
+    explore(|| {
+        let channel = Arc::new(ChannelCore::<u32, MUTATION>::new(1));
+        assert!(channel.try_reserve().is_ok(), "there is room");
+        let sender = {
+            let channel = Arc::clone(&channel);
+            thread::spawn(move || channel.send_or_wait(7, &mut Another::none()))
+        };
+        drop(channel.unreserve());
+        let went = match sender.join().expect("it does not panic") {
+            Ok(Sent::Now(_)) => true,
+            Ok(Sent::Waits(place)) => {
+                channel.look_sender(&mut Some(place), &mut Another::none()).is_some()
+            }
+            Err(_) => unreachable!("the channel is open"),
+        };
+        assert!(went, "a sender waits although there is room");
+    });
+}
+
+#[test]
+fn give_up_against_send() {
+    give_up::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a sender waits although there is room")]
+fn canary_give_up_in_two() {
+    give_up::<{ mutation::GIVE_UP_IN_TWO }>();
+}
+
+/// The channel is closed while a message is sent for which room is reserved, and while a receiver
+/// waits. The receiver gets the message, and then the end.
+#[test]
+fn close_against_reserved_send() {
+    explore(|| {
+        let channel = Arc::new(ChannelCore::<u32>::new(1));
+        assert!(channel.try_reserve().is_ok(), "there is room");
+        let Ok(Received::Waits(place)) = channel.recv_or_wait(&mut Another::none()) else {
+            unreachable!("nothing was sent")
+        };
+        let sender = {
+            let channel = Arc::clone(&channel);
+            thread::spawn(move || drop(channel.send_reserved(7)))
+        };
+        drop(channel.close());
+        sender.join().expect("it does not panic");
+        let received = channel.look_receiver(&mut Some(place), &mut Another::none());
+        assert_eq!(received, Some(Some(7)), "a reserved message is received");
+        assert!(channel.try_recv().is_err_and(|error| error == super::NotReceived::Closed));
+    });
+}

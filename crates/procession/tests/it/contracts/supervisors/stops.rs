@@ -136,7 +136,7 @@ fn the_deadline_of_a_shutdown_is_above_those_of_children() {
 #[test]
 fn a_child_may_shut_the_scheduler_down() {
     let (scheduler, log) = (driven(), Log::default());
-    let (told, ended) = std::sync::mpsc::channel();
+    let (told, ended) = crate::home::mpsc::channel();
     let handle = scheduler.clone();
     let calls = ChildSpec::new("calls", move |mut cx: Context<()>| {
         let (handle, told) = (handle.clone(), told.clone());

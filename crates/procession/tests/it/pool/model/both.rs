@@ -1,7 +1,7 @@
 //! A pool and its model, side by side.
 
+use crate::home::{mpsc, thread};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use procession::Scheduler;
 use procession::pool::{JobError, JobHandle, OnFull, Queue};
 use procession::sync::channel::{Sender, bounded};
 use procession::time::Instant;
-use procession_sync::thread;
 
 use super::{
     KEEP_ALIVE, Operation, Place, Refusal, Shape, Subject, Submitted, TIMEOUT, WaitForPlace,

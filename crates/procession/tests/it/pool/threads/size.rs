@@ -1,12 +1,12 @@
 //! How pools of threads grow, shrink, and end their workers.
 
+use crate::home::thread;
 use std::sync::Arc;
 use std::time::Duration;
 
 use procession::pool::{OnFull, Pool, PoolError, Queue, UNLIMITED};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
-use procession_sync::thread;
 
 use super::{ended, of};
 use crate::pool::{assert_sums, gated};

@@ -8,13 +8,13 @@ use procession_sync::thread::{self, Thread};
 
 /// The turn of one virtual thread.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     is_given: AtomicBool,
-    pub(super) thread: OnceLock<Thread>,
+    pub(crate) thread: OnceLock<Thread>,
 }
 
 impl Turn {
-    pub(super) fn give(&self) {
+    pub(crate) fn give(&self) {
         // Ordering: Release pairs with the Acquire in `take`; makes all that happened in earlier
         // turns visible.
         self.is_given.store(true, Release);
@@ -23,7 +23,7 @@ impl Turn {
         }
     }
 
-    pub(super) fn take(&self) {
+    pub(crate) fn take(&self) {
         while !self.is_given.swap(false, Acquire) {
             thread::park();
         }
@@ -32,7 +32,7 @@ impl Turn {
 
 /// Why a thread passes a point.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(crate) enum Why {
     /// It can go on.
     Point,
     /// It can go on, but waits for others.
@@ -47,7 +47,7 @@ pub(super) enum Why {
 
 impl Why {
     /// Returns `true` if another thread is to run although this one could go on.
-    pub(super) fn preempts(self) -> bool {
+    pub(crate) fn preempts(self) -> bool {
         #[cfg(procession_sim)]
         return self == Self::Preempt;
         #[cfg(not(procession_sim))]
@@ -56,7 +56,7 @@ impl Why {
 
     /// Returns `true` if the engine may wake a process. If operations are points, a lock that this
     /// takes can be held by another thread, and a thread that has begun to wait cannot wait again.
-    pub(super) fn can_call(self) -> bool {
+    pub(crate) fn can_call(self) -> bool {
         cfg!(not(procession_sim)) || !matches!(self, Self::Wait | Self::End)
     }
 }

@@ -1,0 +1,115 @@
+// Drives the page of a door in Debian's Chromium over its debugging protocol, and checks it with
+// axe-core: no violation in three schemes, the keyboard alone, 100 000 processes that scroll, and a
+// focus that survives refreshes. Screenshots are left in the directory of the second argument.
+//
+// Usage: node .ci/page.mjs LINK DIRECTORY   (see the step `page` of .ci/deep)
+import assert from "node:assert";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+const [link, directory, count, label = "teller 7"] = process.argv.slice(2);
+const require = createRequire(join(process.cwd(), "package.json"));
+const puppeteer = require("puppeteer-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+
+const browser = await puppeteer.launch({
+  executablePath: "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu"],
+});
+const page = await browser.newPage();
+const problems = [];
+page.on("pageerror", (error) => problems.push(error.message));
+page.on("console", (message) => { if (message.type() === "error") problems.push(message.text()); });
+await page.setViewport({ width: 1280, height: 900 });
+await page.goto(link);
+assert.equal(new URL(page.url()).search, "", "the token is not in the address of the page");
+await page.waitForSelector("#processes-table tbody tr");
+
+const views = ["processes", "all", "groups", "tree", "crashes", "workers"];
+const show = async (view) => {
+  await page.click(`[data-view="${view}"]`);
+  await page.waitForSelector(`#${view}:not([hidden])`);
+  await new Promise((done) => setTimeout(done, 400));
+};
+
+// Reading 100 000 processes takes a moment; each look is awaited by the text it leaves.
+const schemes = [
+  ["light", [{ name: "prefers-color-scheme", value: "light" }]],
+  ["dark", [{ name: "prefers-color-scheme", value: "dark" }]],
+  ["forced", [{ name: "forced-colors", value: "active" }]],
+];
+const client = await page.createCDPSession();
+let checked = 0;
+for (const [scheme, features] of schemes) {
+  await client.send("Emulation.setEmulatedMedia", { features });
+  for (const view of views) {
+    await show(view);
+    await client.send("Runtime.evaluate", { expression: axe });
+    const result = await page.evaluate(() => window.axe.run());
+    const said = result.violations.map((found) => `${found.id}: ${found.nodes.map((node) => node.html).join(" ")}`);
+    assert.deepEqual(said, [], `${view} in ${scheme}`);
+    await page.screenshot({ path: join(directory, `${view}-${scheme}.png`) });
+    checked++;
+  }
+}
+console.log(`axe-core: no violation in ${checked} pages`);
+await client.send("Emulation.setEmulatedMedia", { features: [] });
+
+// The keyboard alone: sort, search, open, close.
+await show("processes");
+await page.focus("#processes-table th button");
+await page.keyboard.press("Tab");
+await page.keyboard.press("Enter");
+await page.waitForSelector('#processes-table th[aria-sort="descending"]');
+await page.focus("#label");
+await page.keyboard.type(label);
+await page.waitForFunction(() => document.querySelector("#processes-table caption").textContent.includes(" of "));
+await page.waitForFunction((label) => [...document.querySelectorAll("#processes-table tbody tr")].every((row) => row.textContent.includes(label)), {}, label);
+await page.focus("#processes-table td button");
+await page.keyboard.press("Enter");
+await page.waitForSelector("#detail[open] tbody tr");
+const pid = await page.$eval("#detail-title", (node) => node.textContent.split(" ")[1]);
+await page.keyboard.press("Escape");
+await page.waitForSelector("#detail:not([open])");
+assert.equal(await page.evaluate(() => document.activeElement.dataset.pid), pid, "the focus comes back");
+
+// The focus survives twenty refreshes.
+const refreshes = await page.evaluate(async () => {
+  const rate = document.getElementById("rate");
+  const focused = document.activeElement;
+  for (let count = 0; count < 20; count++) {
+    document.getElementById("label").dispatchEvent(new Event("input"));
+    await new Promise((done) => setTimeout(done, 150));
+    if (document.activeElement !== focused && document.activeElement.dataset.pid !== focused.dataset.pid) return count;
+    if (rate.textContent.includes("FAILED")) return rate.textContent;
+  }
+  return "all";
+});
+assert.equal(refreshes, "all", "the focus is lost");
+console.log("focus: kept over 20 refreshes");
+
+// All processes scroll.
+await show("all");
+await page.waitForFunction((count) => Number(document.querySelector("#all-list .scroll").getAttribute("aria-rowcount")) > count, {}, Number(count));
+const scrolled = await page.evaluate(async () => {
+  const scroller = document.querySelector("#all-list .scroll");
+  const nodes = scroller.querySelectorAll("*").length;
+  const begin = performance.now();
+  let frames = 0;
+  while (performance.now() - begin < 2000) {
+    scroller.scrollTop = (scroller.scrollTop + 5000) % scroller.scrollHeight;
+    await new Promise(requestAnimationFrame);
+    frames++;
+  }
+  scroller.scrollTop = scroller.scrollHeight;
+  await new Promise((done) => setTimeout(done, 700));
+  const last = [...scroller.querySelectorAll(".line:not(.head)")].filter((line) => line.style.display !== "none").at(-1);
+  return { frames: frames / 2, nodes, index: last.getAttribute("aria-rowindex"), rows: scroller.getAttribute("aria-rowcount") };
+});
+assert.ok(scrolled.frames >= 30, `${scrolled.frames} frames per second`);
+assert.ok(scrolled.nodes < 2000, `${scrolled.nodes} nodes`);
+assert.equal(scrolled.index, scrolled.rows, "the last row is reached");
+console.log(`scroll: ${scrolled.rows} rows, ${scrolled.frames} frames per second, ${scrolled.nodes} nodes`);
+await page.screenshot({ path: join(directory, "scrolled.png") });
+assert.deepEqual(problems, [], "errors in the console");
+await browser.close();

@@ -1,0 +1,116 @@
+//! The help, derived from the table of flags.
+
+use std::fmt::Write;
+
+use super::{COMMANDS, Command, FLAGS, Flag, Takes};
+use crate::bench::WORKLOADS;
+use crate::see::Verb;
+
+const ABOUT: &str = "\
+Procession runs processes (small, isolated, addressable state machines inside one
+program, not operating-system processes) on a work-stealing scheduler.
+
+Usage: procession COMMAND [OPTION]...
+
+Commands:
+";
+
+const ABOUT_TRIAL: &str = "\
+Runs a real HTTP service while everything goes wrong that can go wrong in programs: a
+million idle processes, twice as many blocked threads as CPUs, endless computations,
+panics, slow clients, and a shutdown under load. Clients in this program, on their own
+scheduler, send requests over TCP all the time. You can send requests with curl, too.
+
+Each stage prints one line: requests per second, latencies, the threads of this program,
+and how often the watchdog replaced a stalled worker (rescues). At the end, the sums of the
+ledger must agree, and no request may be lost.
+
+The first SIGINT or SIGTERM shuts the service down in order. The second ends the program
+immediately.
+
+Usage: procession trial [OPTION]...
+";
+
+const ABOUT_RUN: &str = "\
+Runs a program in Lua: calls its function main as a process, with the words after the
+program as arguments, and ends when that process ends. docs/LUA.md lists the functions that
+programs may call, and programs/ has examples.
+
+The first SIGINT or SIGTERM shuts the program down in order. The second ends it
+immediately.
+
+Usage: procession run [OPTION]... PROGRAM.lua [ARGUMENT]...
+";
+
+const ABOUT_BENCH: &str = "\
+Measures the runtime on this machine, with two workers if there are two CPUs. Each
+workload runs once to warm up and then in rounds, and its result is checked each time.
+Prints the median of each figure, and its range. Less is better.
+
+Usage: procession bench [OPTION]... [WORKLOAD]...
+
+Workloads (all are run if none is named):
+";
+
+const EXIT_CODES: &str = "
+Exit codes:
+  0    success, also if the reader of the output went away, or if one signal asked for the
+       end
+  1    a promise was broken, a program failed, a workload gave a wrong result, something
+       could not run, or the output was not written
+  2    the command line is invalid
+  130  a second SIGINT ended the program immediately
+  143  a second SIGTERM ended the program immediately
+";
+
+pub(super) fn help(of: Option<Command>) -> String {
+    let mut text = String::from(match of {
+        None => ABOUT,
+        Some(Command::Trial) => ABOUT_TRIAL,
+        Some(Command::Run) => ABOUT_RUN,
+        Some(Command::Bench) => ABOUT_BENCH,
+        Some(Command::See(verb)) => return help_of_see(verb),
+    });
+    match of {
+        None => COMMANDS.iter().for_each(|(name, _, what)| row(&mut text, name, what)),
+        Some(Command::Trial | Command::Run | Command::See(_)) => {}
+        Some(Command::Bench) => {
+            WORKLOADS.iter().for_each(|workload| {
+                row(&mut text, workload.definition.name, workload.definition.what)
+            });
+        }
+    }
+    options(&mut text, of);
+    text + EXIT_CODES
+}
+
+fn help_of_see(verb: Verb) -> String {
+    let words = verb.words();
+    let mut text =
+        format!("{}\nUsage: procession {}{words} [OPTION]...\n", verb.about(), verb.name());
+    text.push_str(ABOUT_TARGET);
+    options(&mut text, Some(Command::See(verb)));
+    text + EXIT_CODES
+}
+
+fn options(text: &mut String, of: Option<Command>) {
+    text.push_str("\nOptions:\n");
+    let is_of = |flag: &&Flag| flag.of.is_empty() || of.is_some_and(|of| flag.of.contains(&of));
+    for flag in FLAGS.iter().filter(|flag| !flag.help.is_empty()).filter(is_of) {
+        let short = flag.short.map_or(String::from("    "), |short| format!("-{short}, "));
+        let value =
+            if let Takes::Value(name, _) = flag.takes { format!(" {name}") } else { String::new() };
+        row(text, &format!("{short}--{}{value}", flag.long), flag.help);
+    }
+}
+
+fn row(text: &mut String, left: &str, right: &str) {
+    writeln!(text, "  {left:<18} {right}").expect("a string has room");
+}
+
+const ABOUT_TARGET: &str = "
+TARGET chooses the program: its name, its number in the system, the name of its scheduler,
+or the path of its socket. Without one, the only program with a door is taken. A program
+opens its door by Builder::observe, or by the environment variable PROCESSION_OBSERVE=1 if
+it has the feature.
+";

@@ -1,0 +1,238 @@
+//! Answers of doors as plain text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::format::{duration, number, percent, plain, short_place, text, title, wait};
+
+/// The columns of a list of processes, with the sides to which they are aligned.
+const COLUMNS: [(&str, bool); 8] = [
+    ("PID", false),
+    ("STATE", false),
+    ("CPU%", true),
+    ("MAILBOX", true),
+    ("GROWTH", true),
+    ("STEPS", true),
+    ("PROCESS", false),
+    ("WAITS FOR", false),
+];
+
+fn rows(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Returns the cells of a row of processes.
+pub(super) fn cells(row: &Value) -> [String; 8] {
+    let steps = &row["steps_in_window"];
+    [
+        text(&row["pid"]),
+        text(&row["state"]),
+        percent(&row["share"]),
+        number(&row["mailbox"]),
+        number(&row["growth"]),
+        number(if steps.is_null() { &row["steps"] } else { steps }),
+        title(row),
+        wait_with_place(row),
+    ]
+}
+
+fn wait_with_place(row: &Value) -> String {
+    let said = wait(&row["wait"]);
+    match row["wait"]["place"].as_str() {
+        Some(_) => format!("{said} at {}", short_place(&row["wait"]["place"])),
+        None => said,
+    }
+}
+
+/// Returns lines with aligned columns.
+fn table<const N: usize>(columns: [(&str, bool); N], rows: &[[String; N]]) -> String {
+    let mut widths = columns.map(|(name, _)| name.len());
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut out = String::new();
+    let head = columns.map(|(name, _)| name.to_owned());
+    for row in std::iter::once(&head).chain(rows) {
+        let mut line = String::new();
+        for ((cell, width), (_, is_right)) in row.iter().zip(widths).zip(columns) {
+            let padding = " ".repeat(width - cell.chars().count());
+            let (before, after) =
+                if is_right { (padding, String::new()) } else { (String::new(), padding) };
+            // Ignored, here and below: a string takes everything.
+            let _ = write!(line, "{before}{cell}{after}  ");
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    out
+}
+
+/// Returns what a group is about.
+pub(super) fn group_title(group: &Value) -> String {
+    let reasons = group["reasons"].as_array().map(|reasons| {
+        let said = reasons.iter().map(text).collect::<Vec<_>>().join(", ");
+        if said.is_empty() { String::from("a waker") } else { said }
+    });
+    let place = group["place"].is_string().then(|| short_place(&group["place"]));
+    let state = group["state"].is_string().then(|| text(&group["state"]));
+    let parts: Vec<_> = [state, reasons, place].into_iter().flatten().collect();
+    if parts.is_empty() { String::from("does not wait") } else { parts.join(" at ") }
+}
+
+/// Returns the cells of a group.
+pub(super) fn group_cells(group: &Value) -> [String; 6] {
+    [
+        number(&group["processes"]),
+        number(&group["samples"]),
+        number(&group["mailbox"]),
+        number(&group["growth"]),
+        duration(&group["oldest_wait_ms"]),
+        group_title(group),
+    ]
+}
+
+/// Returns the groups and processes of a view.
+pub(super) fn view(view: &Value) -> String {
+    let mut out = String::new();
+    let groups: Vec<_> = rows(&view["groups"]).iter().map(group_cells).collect();
+    if !groups.is_empty() {
+        let right = |name| (name, true);
+        let figures = ["PROCESSES", "SAMPLES", "MAILBOX", "GROWTH", "OLDEST"].map(right);
+        let [one, two, three, four, five] = figures;
+        out = table([one, two, three, four, five, ("GROUP", false)], &groups) + "\n";
+    }
+    let lines: Vec<_> = rows(&view["rows"]).iter().map(cells).collect();
+    out.push_str(&table(COLUMNS, &lines));
+    let shown = lines.len() as u64;
+    let matched = view["matched"].as_u64().unwrap_or(0);
+    if matched > shown {
+        let _ = writeln!(out, "({shown} of {matched} processes; --top N shows more)");
+    }
+    out
+}
+
+/// Returns the lines above a list: the scheduler, its workers and its stalls.
+pub(super) fn head(about: &Value, workers: &Value, view: &Value) -> String {
+    let mut out = String::new();
+    let [program, name] = ["program", "name"].map(|member| text(&about[member]));
+    let _ = writeln!(
+        out,
+        "{program} (system process {}), scheduler {name}: {} workers, {} processes",
+        number(&about["system_pid"]),
+        number(&about["workers"]),
+        number(&view["processes"])
+    );
+    let _ = writeln!(out, "{}", stall_line(workers));
+    for line in worker_lines(workers) {
+        let _ = writeln!(out, "{line}");
+    }
+    out.push('\n');
+    out
+}
+
+/// Returns one line about queues and stalls.
+pub(super) fn stall_line(workers: &Value) -> String {
+    let stalls = &workers["stalls"];
+    format!(
+        "queue {}, timers {}, descriptors {}; stalls: {} computing, {} blocked; rescues: {}",
+        number(&workers["global_queue"]),
+        number(&workers["timers"]["pending"]),
+        number(&workers["descriptors"]["registered"]),
+        number(&stalls["computing"]),
+        number(&stalls["blocked"]),
+        number(&stalls["replaced"])
+    )
+}
+
+/// Returns a line for each worker.
+pub(super) fn worker_lines(workers: &Value) -> Vec<String> {
+    let line = |(worker, value): (usize, &Value)| {
+        let state = match value["step_age_ms"].as_u64() {
+            None => String::from("in no step"),
+            Some(0..10) => String::from("in a step"),
+            Some(_) => format!("STALLED for {}", duration(&value["step_age_ms"])),
+        };
+        format!(
+            "worker {worker}: {state}, queue {}, steps {}",
+            number(&value["queue"]),
+            number(&value["steps"])
+        )
+    };
+    rows(&workers["workers"]).iter().enumerate().map(line).collect()
+}
+
+/// Returns the supervision tree.
+pub(super) fn tree(answer: &Value) -> String {
+    let lines = tree_lines(answer);
+    if lines.is_empty() {
+        return String::from("no supervisors\n");
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+/// Returns a line for each process of the supervision tree.
+pub(super) fn tree_lines(answer: &Value) -> Vec<String> {
+    let mut children = BTreeMap::<Option<&str>, Vec<&Value>>::new();
+    for node in rows(&answer["nodes"]) {
+        children.entry(node["supervisor"].as_str()).or_default().push(node);
+    }
+    let mut lines = Vec::new();
+    // Each with its depth. A process has one supervisor, so each node comes once.
+    let mut next: Vec<(usize, &Value)> = Vec::new();
+    let push = |next: &mut Vec<_>, depth, of: Option<&str>| {
+        let found = children.get(&of).into_iter().flatten().rev();
+        next.extend(found.map(|node| (depth, *node)));
+    };
+    push(&mut next, 0, None);
+    while let Some((depth, node)) = next.pop() {
+        let [pid, state, kind] = ["pid", "state", "kind"].map(|member| text(&node[member]));
+        let name = match node["name"].as_str() {
+            Some(name) => format!(" ({})", plain(name)),
+            None => String::new(),
+        };
+        let indent = "  ".repeat(depth.min(20));
+        lines.push(format!("{indent}{pid}  {}{name}  {kind}, {state}", title(node)));
+        if let Some(pid) = node["pid"].as_str() {
+            push(&mut next, depth + 1, Some(pid));
+        }
+    }
+    lines
+}
+
+/// Returns the failed processes.
+pub(super) fn crashes(answer: &Value) -> String {
+    let lines = crash_lines(answer);
+    if lines.is_empty() {
+        return String::from("no process has failed\n");
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+/// Returns two lines for each failed process.
+pub(super) fn crash_lines(answer: &Value) -> Vec<String> {
+    let lines = |crash: &Value| {
+        let at = match crash["panicked_at"].as_str() {
+            Some(_) => format!(" at {}", text(&crash["panicked_at"])),
+            None => String::new(),
+        };
+        let answer = match crash["answer"].as_str() {
+            Some(answer) => format!("; its supervisor: {}", plain(answer)),
+            None => String::new(),
+        };
+        let [pid, exit] = ["pid", "exit"].map(|member| text(&crash[member]));
+        [
+            format!("{:>8} ago  {pid}  {}: {exit}{at}", duration(&crash["age_ms"]), title(crash)),
+            format!(
+                "              spawned at {}{answer}; {} steps, {} messages received, {} waiting",
+                short_place(&crash["place"]),
+                number(&crash["steps"]),
+                number(&crash["received"]),
+                number(&crash["waiting"])
+            ),
+        ]
+    };
+    rows(&answer["crashes"]).iter().flat_map(lines).collect()
+}

@@ -1,0 +1,134 @@
+//! The loop of `procession top`: looks, draws, and takes keys.
+
+use std::io;
+use std::num::NonZero;
+use std::time::Duration;
+
+use procession::time::Instant;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::{DefaultTerminal, Frame};
+use serde_json::Value;
+
+use super::door::{DoorFile, encode};
+use super::screen::{KeyEffect, Screen, Tab};
+use super::{SeeArgs, SeeError, view_target};
+
+/// The shortest time between two looks.
+const INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// The longest time between two looks.
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// Looking takes at most this part of the processors: one in a hundred.
+const SHARE: u32 = 100;
+
+/// Runs until the user quits.
+pub(super) fn run(door: &DoorFile, args: &SeeArgs) -> Result<(), SeeError> {
+    // A program without a door is told before the screen is cleared.
+    let about = door.get_json("/about")?;
+    // https://no-color.org
+    let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let mut screen = Screen::new(args.sort, args.group, has_colours);
+    screen.answers.about = about;
+    let mut terminal = ratatui::try_init().map_err(SeeError::Terminal)?;
+    let result = show(&mut terminal, &mut screen, door, args);
+    ratatui::restore();
+    result.map_err(SeeError::Terminal)
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    screen: &mut Screen,
+    door: &DoorFile,
+    args: &SeeArgs,
+) -> io::Result<()> {
+    let mut next = Instant::now();
+    loop {
+        if Instant::now() >= next && !screen.is_paused {
+            next = Instant::now() + look(screen, door, args);
+        }
+        terminal.draw(|frame: &mut Frame<'_>| screen.draw(frame))?;
+        let wait = if screen.is_paused {
+            INTERVAL_MAX
+        } else {
+            next.saturating_duration_since(Instant::now())
+        };
+        if !event::poll(wait)? {
+            continue;
+        }
+        // A change of the size is drawn by the next turn.
+        let Event::Key(key) = event::read()? else { continue };
+        if key.kind == KeyEventKind::Release {
+            continue;
+        }
+        let is_interrupt =
+            key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+        match screen.take_key(key.code) {
+            _ if is_interrupt => return Ok(()),
+            KeyEffect::Quit => return Ok(()),
+            KeyEffect::Look => next = Instant::now(),
+            KeyEffect::Nothing => {}
+        }
+    }
+}
+
+/// Asks for what the screen shows. Returns the time until the next look.
+fn look(screen: &mut Screen, door: &DoorFile, args: &SeeArgs) -> Duration {
+    let begin = Instant::now();
+    let result = ask(screen, door, args);
+    screen.failure = result.err().map(|error| error.to_string());
+    // The whole time of the answers, as if the program had computed all of it.
+    let took = Instant::now().saturating_duration_since(begin);
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get) as u32;
+    let interval = interval(took, processors);
+    let share = took.as_secs_f64() / f64::from(processors) / interval.as_secs_f64() * 100.0;
+    screen.rate = format!("a look each {:.0} s takes {share:.2} %", interval.as_secs_f64());
+    interval
+}
+
+/// Returns the time between looks of which each takes `took`.
+fn interval(took: Duration, processors: u32) -> Duration {
+    (took * SHARE / processors).clamp(INTERVAL_MIN, INTERVAL_MAX)
+}
+
+fn ask(screen: &mut Screen, door: &DoorFile, args: &SeeArgs) -> Result<(), SeeError> {
+    let mut filters = args.filters.clone();
+    if !screen.search.is_empty() {
+        filters.push((String::from("label"), screen.search.clone()));
+    }
+    let asked = SeeArgs {
+        sort: screen.sort,
+        group: (screen.tab == Tab::Groups).then_some(screen.group),
+        top: args.top,
+        filters,
+        ..SeeArgs::default()
+    };
+    let since = screen.answers.view.get("view").cloned();
+    screen.answers.view = door.get_json(&view_target(&asked, since.as_ref()))?;
+    screen.answers.workers = door.get_json("/workers")?;
+    match screen.tab {
+        Tab::Tree => screen.answers.tree = door.get_json("/tree")?,
+        Tab::Crashes => screen.answers.crashes = door.get_json("/crashes")?,
+        _ => {}
+    }
+    if let Some(pid) = &screen.process {
+        screen.answers.process = match door.get_json(&format!("/process/{}", encode(pid))) {
+            // The process has ended.
+            Err(SeeError::Refused(_)) => Value::Null,
+            answer => answer?,
+        };
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{INTERVAL_MAX, INTERVAL_MIN, interval};
+    use std::time::Duration;
+
+    #[test]
+    fn looking_takes_at_most_one_percent() {
+        assert_eq!(interval(Duration::from_micros(500), 2), INTERVAL_MIN);
+        assert_eq!(interval(Duration::from_millis(40), 2), Duration::from_secs(2));
+        assert_eq!(interval(Duration::from_millis(40), 1), Duration::from_secs(4));
+        assert_eq!(interval(Duration::from_secs(9), 2), INTERVAL_MAX);
+    }
+}

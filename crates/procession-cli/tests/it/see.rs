@@ -1,0 +1,267 @@
+//! The commands that look into a program. The program is this test.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use procession::door::Observe;
+use procession::{Context, Scheduler, SpawnOptions};
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::thread;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use serde_json::Value;
+
+/// Far longer than anything here takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A directory for one test. Dropping this removes it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Relaxed);
+        let name = format!("procession-see-{}-{number}", std::process::id());
+        let folder = Self(std::env::temp_dir().join(name));
+        fs::create_dir(&folder.0).expect("it is new");
+        folder
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Ignored: the system clears the directory.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A scheduler with a door, and a process with a mailbox.
+struct Scene {
+    scheduler: Scheduler,
+    teller: procession::Child<u32, ()>,
+    folder: Folder,
+}
+
+impl Scene {
+    fn new(settings: impl FnOnce(Observe) -> Observe) -> Self {
+        let folder = Folder::new();
+        let observe = settings(Observe::default().directory(folder.0.join("procession")));
+        let builder = Scheduler::builder().name("bank").worker_threads(2).on_exit(|_| {});
+        let scheduler = builder.observe(observe).build().expect("the directory is new");
+        let teller = SpawnOptions::new()
+            .on(&scheduler)
+            .label("teller \u{1b}[2J")
+            .start(|mut cx: Context<u32>| async move { while cx.recv().await.is_some() {} });
+        scheduler.run_until_idle();
+        Self { scheduler, teller, folder }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.scheduler.door().expect("it was asked for").socket().to_owned()
+    }
+
+    /// Runs the command among the doors of the scene. Returns the exit code and both outputs.
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        run(&self.folder.0, arguments)
+    }
+}
+
+fn command(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_procession"));
+    command.args(arguments).env("XDG_RUNTIME_DIR", directory);
+    command
+}
+
+fn run(directory: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let output = command(directory, arguments).output().expect("the command can be started");
+    let text = |bytes| String::from_utf8(bytes).expect("the output is text");
+    let code = output.status.code().expect("it was not killed");
+    (code, text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn processes_are_listed() {
+    let scene = Scene::new(|observe| observe);
+    let (code, out, err) =
+        scene.run(&["ps", "bank", "--sort", "mailbox", "--filter", "state=idle"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let mut lines = out.lines();
+    assert!(lines.next().is_some_and(|head| head.starts_with("PID ")), "{out}");
+    let line = lines.next().expect("there is a process");
+    assert!(line.contains(&scene.teller.pid().to_string()) && line.contains("message"), "{out}");
+    assert!(line.contains("teller \\u{1b}[2J") && !out.contains('\u{1b}'), "{out}");
+    assert_eq!(lines.next(), None, "{out}");
+}
+
+#[test]
+fn one_look_is_json_for_programs_and_text_for_people() {
+    let scene = Scene::new(|observe| observe);
+    for arguments in [&["top", "bank", "--json"][..], &["top", "bank", "--once", "--json"]] {
+        let (code, out, err) = scene.run(arguments);
+        assert_eq!((code, err.as_str()), (0, ""));
+        let value: Value = serde_json::from_str(&out).expect("it is JSON");
+        assert_eq!(value["about"]["name"], "bank");
+        assert_eq!(value["workers"]["workers"].as_array().map(Vec::len), Some(2), "{out}");
+        assert_eq!(value["view"]["rows"][0]["pid"], scene.teller.pid().to_string());
+        assert!(value["view"]["window_ms"].as_u64().is_some_and(|window| window >= 1000), "{out}");
+    }
+    let (code, out, _) = scene.run(&["top", "bank", "--group", "state"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("scheduler bank: 2 workers, 1 processes"), "{out}");
+    assert!(out.contains("worker 0: ") && out.contains("PROCESSES"), "{out}");
+}
+
+#[test]
+fn trees_crashes_and_events_are_shown() {
+    let scene = Scene::new(|observe| observe);
+    let panics = async { std::panic::resume_unwind(Box::new("no disk")) };
+    let ended: Result<(), _> = scene.scheduler.spawn(panics).join();
+    ended.expect_err("it panics");
+    assert_eq!(scene.run(&["tree", "bank"]), (0, "no supervisors\n".into(), String::new()));
+    let (code, out, _) = scene.run(&["crashes", "bank"]);
+    assert!(code == 0 && out.contains("no disk"), "{out}");
+    let file = scene.folder.0.join("events");
+    let path = file.to_str().expect("it is text");
+    assert_eq!(scene.run(&["dump", path, "bank"]), (0, String::new(), String::new()));
+    assert!(fs::metadata(&file).is_ok_and(|found| found.len() > 0));
+    let (code, _, err) = scene.run(&["dump", path, "bank"]);
+    assert!(code == 1 && err.contains("File exists"), "a file is not written over: {err}");
+}
+
+#[test]
+fn a_process_is_killed_only_with_leave() {
+    let scene = Scene::new(|observe| observe);
+    let pid = scene.teller.pid().to_string();
+    let (code, _, err) = scene.run(&["kill", &pid, "bank"]);
+    assert!(code == 1 && err.starts_with("procession: the program refused: "), "{err}");
+    assert!(scene.teller.send(1).is_ok(), "it lives");
+    let scene = Scene::new(Observe::allow_actions);
+    let pid = scene.teller.pid().to_string();
+    assert_eq!(scene.run(&["kill", &pid, "bank", "--cancel"]), (0, String::new(), String::new()));
+    scene.scheduler.run_until_idle();
+    let (code, _, err) = scene.run(&["kill", &pid, "bank"]);
+    assert!(code == 1 && err.contains("has ended"), "{err}");
+}
+
+#[test]
+fn doors_are_chosen_by_words() {
+    let scene = Scene::new(|observe| observe);
+    let socket = scene.socket();
+    let path = socket.to_str().expect("it is text");
+    let number = std::process::id().to_string();
+    for target in [Some("bank"), Some(path), Some(number.as_str()), None] {
+        let arguments: Vec<_> = ["tree"].into_iter().chain(target).collect();
+        assert_eq!(scene.run(&arguments).0, 0, "{target:?}");
+    }
+    let (code, _, err) = scene.run(&["tree", "post office"]);
+    assert!(code == 1 && err.contains("no door fits 'post office'"), "{err}");
+    assert!(err.contains(path), "{err}");
+    let builder = Scheduler::builder().name("branch").worker_threads(1);
+    let observe = Observe::default().directory(scene.folder.0.join("procession"));
+    let other = builder.observe(observe).build().expect("the directory is there");
+    let (code, _, err) = scene.run(&["tree"]);
+    assert!(code == 1 && err.contains("several doors are open"), "{err}");
+    assert_eq!(scene.run(&["tree", "branch"]).0, 0);
+    drop(other);
+}
+
+#[test]
+fn without_a_door_the_reason_and_the_remedy_are_told() {
+    let folder = Folder::new();
+    let (code, _, err) = run(&folder.0, &["ps", "--sort", "steps"]);
+    assert_eq!(code, 1);
+    assert!(
+        err.contains("no program has a door in") && err.contains("PROCESSION_OBSERVE=1"),
+        "{err}"
+    );
+    for (arguments, said) in [
+        (&["ps", "--sort", "beauty"][..], "invalid value 'beauty' of option '--sort'"),
+        (&["ps", "--filter", "beauty"], "invalid value 'beauty' of option '--filter'"),
+        (&["kill"], "too few words: it is kill PID [TARGET]"),
+        (&["tree", "--once"], "the option '--once' belongs to another command"),
+        (&["ps", "one", "two"], "unexpected word 'two'"),
+    ] {
+        let (code, _, err) = run(&folder.0, arguments);
+        assert!(code == 2 && err.contains(said), "{arguments:?}: {err}");
+    }
+}
+
+#[test]
+fn the_help_tells_keys_and_targets() {
+    let folder = Folder::new();
+    for verb in ["top", "ps", "tree", "crashes", "dump", "kill"] {
+        let (code, out, _) = run(&folder.0, &[verb, "--help"]);
+        assert!(code == 0 && out.contains("[TARGET]") && out.contains("Exit codes:"), "{out}");
+        assert!(out.lines().all(|line| line.len() <= 100), "{out}");
+    }
+}
+
+/// Reads a pseudo-terminal until a text comes.
+fn await_text(chunks: &mpsc::Receiver<Vec<u8>>, seen: &mut String, text: &str) {
+    while !seen.contains(text) {
+        let chunk = chunks.recv_timeout(TIMEOUT);
+        let chunk =
+            chunk.unwrap_or_else(|error| panic!("{text:?} never comes ({error}): {seen:?}"));
+        seen.push_str(&String::from_utf8_lossy(&chunk));
+    }
+}
+
+fn size(columns: u16, rows: u16) -> Winsize {
+    Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+#[test]
+fn top_runs_on_a_terminal_that_changes_its_size() {
+    let scene = Scene::new(|observe| observe);
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
+    grantpt(&master).expect("it is ours");
+    unlockpt(&master).expect("it is ours");
+    let name = ptsname(&master, Vec::new()).expect("it has a name");
+    let name = PathBuf::from(name.to_str().expect("it is plain"));
+    tcsetwinsize(&master, size(80, 24)).expect("it is a terminal");
+    let slave = || {
+        let file = File::options().read(true).write(true).open(&name).expect("it is unlocked");
+        Stdio::from(file)
+    };
+    // The signal about a new size goes to the session of the terminal, so the command has its own.
+    let socket = scene.socket();
+    let mut child = Command::new("setsid")
+        .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_procession"), "top"])
+        .arg(&socket)
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR")
+        .stdin(slave())
+        .stdout(slave())
+        .stderr(slave())
+        .spawn()
+        .expect("the command can be started");
+    let mut terminal = File::from(master);
+    let mut reader = terminal.try_clone().expect("there are descriptors");
+    let (sends, chunks) = mpsc::channel();
+    #[expect(clippy::disallowed_methods, reason = "no scheduler takes part")]
+    let reads = thread::Builder::new().spawn(move || {
+        let mut buffer = [0; 4096];
+        // The terminal fails once the command has closed it.
+        while let Ok(count @ 1..) = reader.read(&mut buffer) {
+            if sends.send(buffer[..count].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    reads.expect("the system has threads");
+    let mut seen = String::new();
+    await_text(&chunks, &mut seen, "teller");
+    assert!(!seen.contains("GROWTH"), "a narrow screen leaves columns out");
+    tcsetwinsize(&terminal, size(140, 40)).expect("it is a terminal");
+    await_text(&chunks, &mut seen, "GROWTH");
+    terminal.write_all(b"5").expect("it reads keys");
+    await_text(&chunks, &mut seen, "worker 1");
+    terminal.write_all(b"q").expect("it reads keys");
+    await_text(&chunks, &mut seen, "\u{1b}[?1049l");
+    assert!(child.wait().expect("it is our child").success(), "{seen:?}");
+}

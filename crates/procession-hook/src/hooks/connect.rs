@@ -1,0 +1,152 @@
+//! Connections: `connect`, `accept`.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use libc::{sockaddr, socklen_t};
+
+use crate::wait::{self, Side, Waited, Waits, block, is_possible, may_wait};
+use crate::{errno, real};
+
+/// # Safety
+/// The contract of `connect(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: by the caller.
+    let plain = || unsafe { real::connect(fd, address, length) };
+    if !is_possible() || wait::is_nonblocking(fd) || !may_wait() {
+        return plain();
+    }
+    let entry = errno::get();
+    let result = without_blocking(fd, plain);
+    match errno::get() {
+        _ if result == 0 => {
+            errno::set(entry);
+            0
+        }
+        libc::EINPROGRESS => match connected(fd) {
+            0 => {
+                errno::set(entry);
+                0
+            }
+            number => errno::fail(number),
+        },
+        // The queue of a Unix listener is full, and nothing reports when it is not.
+        libc::EAGAIN => {
+            errno::set(entry);
+            block(plain)
+        }
+        number => errno::fail(number),
+    }
+}
+
+/// Makes a call while the descriptor is in non-blocking mode.
+fn without_blocking(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: it only returns the flags.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    if flags < 0 {
+        return call();
+    }
+    // SAFETY: these are flags of the file.
+    unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) };
+    let result = call();
+    let number = errno::get();
+    // SAFETY: the flags that it had.
+    unsafe { libc::fcntl(fd, libc::F_SETFL, flags) };
+    errno::set(number);
+    result
+}
+
+/// Waits for the end of a connection attempt. Returns its error number, or 0.
+fn connected(fd: c_int) -> c_int {
+    let mut waits = Waits::new(fd, Side::WRITE);
+    while !waits.is_ready_now() {
+        match waits.again() {
+            Waited::Again => {}
+            // As the system: the attempt goes on.
+            Waited::Fails(libc::EAGAIN) => return libc::EINPROGRESS,
+            Waited::Fails(number) => return number,
+            Waited::Plain => {
+                // Nothing can be suspended any more. Waits in the system.
+                let mut entry = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+                // SAFETY: there is one entry.
+                block(|| unsafe { real::poll(&raw mut entry, 1, -1) });
+            }
+        }
+    }
+    let mut number: c_int = 0;
+    let mut length = size_of::<c_int>() as socklen_t;
+    // SAFETY: the room is as large as is said.
+    let result = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            (&raw mut number).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { number } else { errno::get() }
+}
+
+/// # Safety
+/// The contract of `accept(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    // SAFETY: by the caller.
+    unsafe { accept4(fd, address, length, 0) }
+}
+
+/// # Safety
+/// The contract of `accept4(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: by the caller.
+    let plain = || unsafe { real::accept4(fd, address, length, flags) };
+    if !is_possible() || !is_listener(fd) {
+        return plain();
+    }
+    let entry = errno::get();
+    let mut waits = Waits::new(fd, Side::READ);
+    while !waits.is_ready_now() {
+        match waits.again() {
+            Waited::Again => {}
+            Waited::Fails(libc::EAGAIN) if waits.is_nonblocking() => break,
+            Waited::Fails(number) => return errno::fail(number),
+            Waited::Plain => break,
+        }
+    }
+    errno::set(entry);
+    // The listener has no flag for one call, and another thread may take the connection first.
+    block(plain)
+}
+
+/// Returns `true` if a call to accept can wait.
+fn is_listener(fd: c_int) -> bool {
+    let mut listens: c_int = 0;
+    let mut length = size_of::<c_int>() as socklen_t;
+    // SAFETY: the room is as large as is said.
+    let result = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ACCEPTCONN,
+            ptr::from_mut(&mut listens).cast(),
+            &raw mut length,
+        )
+    };
+    result == 0 && listens != 0
+}
+
+/// # Safety
+/// The contract of `connect(2)`. An alias that the C library exports.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: by the caller.
+    unsafe { connect(fd, address, length) }
+}

@@ -1,0 +1,267 @@
+//! Waits for several descriptors: `poll` and `epoll_wait`.
+//!
+//! A coroutine that has to wait makes an `epoll` descriptor, adds the descriptors that it asks
+//! about, and waits until that one is readable. The answer is then that of the system's own call.
+
+use std::ffi::c_int;
+use std::slice;
+use std::time::Duration;
+
+use libc::{epoll_event, nfds_t, pollfd, sigset_t, size_t, timespec};
+use procession::coroutine::Interest;
+use procession::time::Instant;
+
+use super::{deadline_in, duration_of};
+use crate::wait::{self, Refused, block, is_possible, may_wait};
+use crate::{errno, real};
+
+/// Several descriptors that are waited for together.
+pub(super) struct Together(c_int);
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        // SAFETY: it is this value's own.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+impl Together {
+    /// Returns `None` if the system has no descriptor left.
+    pub(super) fn new() -> Option<Self> {
+        // SAFETY: it has no preconditions.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        (fd >= 0).then_some(Self(fd))
+    }
+
+    /// Adds a descriptor. Returns `None` if it cannot be waited for.
+    pub(super) fn add(&self, fd: c_int, events: u32) -> Option<()> {
+        let mut event = epoll_event { events, u64: 0 };
+        // SAFETY: the event is there for the call.
+        let result = unsafe { libc::epoll_ctl(self.0, libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+        (result == 0).then_some(())
+    }
+
+    /// Calls `ask`, which does not wait, until it has an answer. Waits between the calls. At the
+    /// deadline, the answer is that of the last call.
+    pub(super) fn ask(&self, deadline: Option<Instant>, mut ask: impl FnMut() -> c_int) -> c_int {
+        loop {
+            match wait::ready(self.0, Interest::Read, deadline) {
+                None => match ask() {
+                    0 => {}
+                    answer => return answer,
+                },
+                Some(libc::EAGAIN) => return ask(),
+                Some(number) => return errno::fail(number),
+            }
+        }
+    }
+}
+
+/// A sleep, as a wait for nothing.
+pub(super) fn sleep_until(deadline: Option<Instant>) -> c_int {
+    match wait::sleep_until(deadline) {
+        Ok(()) => 0,
+        Err(Refused) => errno::fail(libc::ECANCELED),
+    }
+}
+
+/// Returns the deadline of a timeout in milliseconds. Negative is none.
+fn deadline_in_ms(timeout: c_int) -> Option<Instant> {
+    u64::try_from(timeout).ok().and_then(|timeout| deadline_in(Duration::from_millis(timeout)))
+}
+
+/// Waits for entries, none of which has a report now. `None`: the plain call has to do it.
+fn wait_for(entries: &mut [pollfd], deadline: Option<Instant>) -> Option<c_int> {
+    if entries.iter().all(|entry| entry.fd < 0) {
+        return Some(sleep_until(deadline));
+    }
+    let together = Together::new()?;
+    for (number, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.fd >= 0) {
+        let same = |other: &&pollfd| other.fd == entry.fd;
+        if entries[..number].iter().any(|other| same(&other)) {
+            // It was added with what all of its entries ask for.
+            continue;
+        }
+        let all = entries.iter().filter(same).fold(0, |all, other| all | other.events);
+        together.add(entry.fd, all as u16 as u32)?;
+    }
+    let (start, count) = (entries.as_mut_ptr(), entries.len() as nfds_t);
+    // SAFETY: these are the entries.
+    Some(together.ask(deadline, || unsafe { real::poll(start, count, 0) }))
+}
+
+/// `poll` with a timeout that is neither zero nor, with `None`, any.
+///
+/// # Safety
+/// The contract of `poll(2)`.
+unsafe fn poll_until(
+    entries: *mut pollfd,
+    count: nfds_t,
+    deadline: Option<Instant>,
+    plain: impl FnOnce() -> c_int,
+) -> c_int {
+    let entry = errno::get();
+    // SAFETY: by the caller.
+    let answer = unsafe { real::poll(entries, count, 0) };
+    if answer != 0 {
+        return answer;
+    }
+    if !may_wait() {
+        return block(plain);
+    }
+    let waited = if count == 0 {
+        Some(sleep_until(deadline))
+    } else {
+        // SAFETY: by the caller. The system has just read and written them.
+        wait_for(unsafe { slice::from_raw_parts_mut(entries, count as usize) }, deadline)
+    };
+    match waited {
+        Some(answer) => {
+            if answer >= 0 {
+                errno::set(entry);
+            }
+            answer
+        }
+        None => block(plain),
+    }
+}
+
+/// # Safety
+/// The contract of `poll(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn poll(entries: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: by the caller.
+    let plain = || unsafe { real::poll(entries, count, timeout) };
+    if timeout == 0 || !is_possible() {
+        return plain();
+    }
+    // SAFETY: by the caller.
+    unsafe { poll_until(entries, count, deadline_in_ms(timeout), plain) }
+}
+
+/// # Safety
+/// The contract of `ppoll(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ppoll(
+    entries: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: by the caller.
+    let plain = || unsafe { real::ppoll(entries, count, timeout, mask) };
+    if !mask.is_null() || !is_possible() {
+        // With other signals blocked, nothing else may run on this thread.
+        return plain();
+    }
+    // SAFETY: by the caller.
+    let deadline = match unsafe { timeout.as_ref() }.map(duration_of) {
+        None => None,
+        Some(None | Some(Duration::ZERO)) => return plain(),
+        Some(Some(duration)) => deadline_in(duration),
+    };
+    // SAFETY: by the caller.
+    unsafe { poll_until(entries, count, deadline, plain) }
+}
+
+/// # Safety
+/// The contract of `epoll_wait(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_wait(
+    fd: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: by the caller.
+    let ask = |timeout| unsafe { real::epoll_wait(fd, events, count, timeout) };
+    if timeout == 0 || !is_possible() {
+        return ask(timeout);
+    }
+    let entry = errno::get();
+    let answer = ask(0);
+    if answer != 0 {
+        return answer;
+    }
+    if !may_wait() {
+        return block(|| ask(timeout));
+    }
+    let deadline = deadline_in_ms(timeout);
+    loop {
+        let answer = match wait::ready(fd, Interest::Read, deadline) {
+            None => ask(0),
+            Some(libc::EAGAIN) => {
+                errno::set(entry);
+                return ask(0);
+            }
+            Some(number) => return errno::fail(number),
+        };
+        if answer != 0 {
+            if answer > 0 {
+                errno::set(entry);
+            }
+            return answer;
+        }
+    }
+}
+
+/// # Safety
+/// The contract of `epoll_pwait(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_pwait(
+    fd: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    if mask.is_null() {
+        // SAFETY: by the caller.
+        return unsafe { epoll_wait(fd, events, count, timeout) };
+    }
+    // SAFETY: by the caller.
+    unsafe { real::epoll_pwait(fd, events, count, timeout, mask) }
+}
+
+/// # Safety
+/// The contract of `poll(2)`. Compilers with `_FORTIFY_SOURCE` call this.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __poll_chk(
+    entries: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    room: size_t,
+) -> c_int {
+    if room / size_of::<pollfd>() < count as usize {
+        // SAFETY: it ends the program.
+        return unsafe { real::__poll_chk(entries, count, timeout, room) };
+    }
+    // SAFETY: by the caller.
+    unsafe { poll(entries, count, timeout) }
+}
+
+/// # Safety
+/// The contract of `ppoll(2)`. Compilers with `_FORTIFY_SOURCE` call this.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __ppoll_chk(
+    entries: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    room: size_t,
+) -> c_int {
+    if room / size_of::<pollfd>() < count as usize {
+        // SAFETY: it ends the program.
+        return unsafe { real::__ppoll_chk(entries, count, timeout, mask, room) };
+    }
+    // SAFETY: by the caller.
+    unsafe { ppoll(entries, count, timeout, mask) }
+}
+
+/// # Safety
+/// The contract of `poll(2)`. An alias that the C library exports.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __poll(entries: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: by the caller.
+    unsafe { poll(entries, count, timeout) }
+}

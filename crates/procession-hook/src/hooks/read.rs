@@ -1,0 +1,269 @@
+//! Reads and receives.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use libc::{
+    MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_WAITALL, MSG_WAITFORONE, iovec, mmsghdr,
+    msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
+};
+use procession::time::Instant;
+
+use super::deadline_of;
+use crate::transfer::{Forms, once, total_of, whole};
+use crate::wait::{Side, block, is_possible};
+use crate::{errno, real};
+
+/// The flags of calls that never block, or that cannot be made in parts.
+const AS_IT_IS: c_int = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB;
+
+/// Returns `true` for a receive that waits until all is there.
+fn waits_for_all(flags: c_int) -> bool {
+    flags & MSG_WAITALL != 0
+}
+
+/// # Safety
+/// The contract of `read(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
+    if count == 0 || !is_possible() {
+        // SAFETY: by the caller.
+        return unsafe { real::read(fd, buffer, count) };
+    }
+    let vector = iovec { iov_base: buffer, iov_len: count };
+    once(
+        fd,
+        Side::READ,
+        Forms {
+            // SAFETY: by the caller.
+            socket: || unsafe { real::recv(fd, buffer, count, MSG_DONTWAIT) },
+            // SAFETY: by the caller.
+            no_wait: || unsafe { libc::preadv2(fd, &raw const vector, 1, -1, libc::RWF_NOWAIT) },
+            // SAFETY: by the caller.
+            plain: || unsafe { real::read(fd, buffer, count) },
+        },
+    )
+}
+
+/// # Safety
+/// The contract of `readv(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
+    let is_plain = !(1..=libc::UIO_MAXIOV).contains(&count) || !is_possible();
+    // SAFETY: by the caller.
+    if is_plain || unsafe { total_of(vectors, count as size_t) } == 0 {
+        // SAFETY: by the caller.
+        return unsafe { real::readv(fd, vectors, count) };
+    }
+    let mut message = message_of(vectors, count);
+    once(
+        fd,
+        Side::READ,
+        Forms {
+            // SAFETY: by the caller.
+            socket: || unsafe { real::recvmsg(fd, &raw mut message, MSG_DONTWAIT) },
+            // SAFETY: by the caller.
+            no_wait: || unsafe { libc::preadv2(fd, vectors, count, -1, libc::RWF_NOWAIT) },
+            // SAFETY: by the caller.
+            plain: || unsafe { real::readv(fd, vectors, count) },
+        },
+    )
+}
+
+/// Returns a message with these vectors and nothing else.
+pub(super) fn message_of(vectors: *const iovec, count: c_int) -> msghdr {
+    // SAFETY: no address and no length are what zeroes say.
+    let mut message: msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.cast_mut();
+    message.msg_iovlen = count as size_t;
+    message
+}
+
+/// # Safety
+/// The contract of `recv(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, count: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: by the caller.
+    unsafe { recvfrom(fd, buffer, count, flags, std::ptr::null_mut(), std::ptr::null_mut()) }
+}
+
+/// # Safety
+/// The contract of `recvfrom(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buffer: *mut c_void,
+    count: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: by the caller.
+    let plain = || unsafe { real::recvfrom(fd, buffer, count, flags, address, length) };
+    if flags & AS_IT_IS != 0 || !is_possible() {
+        return plain();
+    }
+    if waits_for_all(flags) && flags & MSG_PEEK != 0 {
+        // What it has seen is seen again, so it cannot be made in parts.
+        return block(plain);
+    }
+    let at_once = flags | MSG_DONTWAIT;
+    if waits_for_all(flags) && count > 0 {
+        // SAFETY: by the caller; `done` is less than `count`.
+        let receive = |done: size_t, flags: c_int| unsafe {
+            let rest = buffer.wrapping_byte_add(done);
+            real::recvfrom(fd, rest, count - done, flags, address, length)
+        };
+        return whole(
+            fd,
+            Side::READ,
+            count,
+            Forms {
+                socket: |done| receive(done, at_once),
+                no_wait: |done| receive(done, flags),
+                plain: |done| receive(done, flags),
+            },
+        );
+    }
+    once(
+        fd,
+        Side::READ,
+        Forms {
+            // SAFETY: by the caller.
+            socket: || unsafe { real::recvfrom(fd, buffer, count, at_once, address, length) },
+            no_wait: plain,
+            plain,
+        },
+    )
+}
+
+/// # Safety
+/// The contract of `recvmsg(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: by the caller.
+    let plain = || unsafe { real::recvmsg(fd, message, flags) };
+    if flags & AS_IT_IS != 0 || !is_possible() {
+        return plain();
+    }
+    if waits_for_all(flags) {
+        // The rest would have to go to the rest of the vectors, behind what comes with the data.
+        return block(plain);
+    }
+    once(
+        fd,
+        Side::READ,
+        Forms {
+            // SAFETY: by the caller.
+            socket: || unsafe { real::recvmsg(fd, message, flags | MSG_DONTWAIT) },
+            no_wait: plain,
+            plain,
+        },
+    )
+}
+
+/// # Safety
+/// The contract of `recvmmsg(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    if flags & AS_IT_IS != 0 || count == 0 || !is_possible() {
+        // SAFETY: by the caller.
+        return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+    }
+    // SAFETY: by the caller.
+    let deadline = match unsafe { timeout.as_ref() }.map(deadline_of) {
+        Some(None) => return errno::fail(libc::EINVAL),
+        Some(deadline @ Some(_)) => deadline,
+        None => None,
+    };
+    let mut received = 0;
+    while received < count {
+        // SAFETY: by the caller; the number is less than `count`.
+        let message = unsafe { messages.add(received as usize) };
+        // SAFETY: by the caller.
+        let message = unsafe { &mut *message };
+        // Only the first may wait, if one is enough.
+        let at_once = if received > 0 && flags & MSG_WAITFORONE != 0 { MSG_DONTWAIT } else { 0 };
+        let flags = flags & !MSG_WAITFORONE | at_once;
+        // SAFETY: by the caller.
+        let length = unsafe { recvmsg(fd, &raw mut message.msg_hdr, flags) };
+        if length < 0 {
+            return if received > 0 { received as c_int } else { -1 };
+        }
+        message.msg_len = length as c_uint;
+        received += 1;
+        // As in the kernel: the time is looked at after each message only.
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            break;
+        }
+    }
+    received as c_int
+}
+
+/// # Safety
+/// The contract of `read(2)`. Compilers with `_FORTIFY_SOURCE` call this.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __read_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    count: size_t,
+    room: size_t,
+) -> ssize_t {
+    if count > room {
+        // SAFETY: it ends the program.
+        return unsafe { real::__read_chk(fd, buffer, count, room) };
+    }
+    // SAFETY: by the caller.
+    unsafe { read(fd, buffer, count) }
+}
+
+/// # Safety
+/// The contract of `recv(2)`. Compilers with `_FORTIFY_SOURCE` call this.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    count: size_t,
+    room: size_t,
+    flags: c_int,
+) -> ssize_t {
+    if count > room {
+        // SAFETY: it ends the program.
+        return unsafe { real::__recv_chk(fd, buffer, count, room, flags) };
+    }
+    // SAFETY: by the caller.
+    unsafe { recv(fd, buffer, count, flags) }
+}
+
+/// # Safety
+/// The contract of `recvfrom(2)`. Compilers with `_FORTIFY_SOURCE` call this.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    count: size_t,
+    room: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> ssize_t {
+    if count > room {
+        // SAFETY: it ends the program.
+        return unsafe { real::__recvfrom_chk(fd, buffer, count, room, flags, address, length) };
+    }
+    // SAFETY: by the caller.
+    unsafe { recvfrom(fd, buffer, count, flags, address, length) }
+}
+
+/// # Safety
+/// The contract of `read(2)`. An alias that the C library exports.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
+    // SAFETY: by the caller.
+    unsafe { read(fd, buffer, count) }
+}

@@ -1,0 +1,200 @@
+//! Waits for sets of descriptors: `select` and `pselect`.
+
+use std::ffi::c_int;
+use std::time::Duration;
+
+use libc::{FD_SETSIZE, fd_set, sigset_t, timespec, timeval};
+use procession::time::Instant;
+
+use super::poll::{Together, sleep_until};
+use super::{deadline_in, duration_of};
+use crate::wait::{block, is_possible, may_wait};
+use crate::{errno, real};
+
+/// The three sets of a call. A set may be missing.
+#[derive(Clone, Copy)]
+struct Sets {
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+}
+
+/// The sets of a call, as they were when it was made: the system overwrites them.
+struct Asked {
+    count: c_int,
+    sets: [Option<fd_set>; 3],
+}
+
+impl Asked {
+    /// # Safety
+    /// The sets are valid or null.
+    unsafe fn of(count: c_int, sets: Sets) -> Self {
+        // SAFETY: by the caller.
+        let copy = |set: *mut fd_set| unsafe { set.as_ref() }.copied();
+        Self { count, sets: [copy(sets.read), copy(sets.write), copy(sets.except)] }
+    }
+
+    /// Writes the sets back, and asks the system without waiting.
+    ///
+    /// # Safety
+    /// The sets are those of the call.
+    unsafe fn ask(&self, sets: Sets) -> c_int {
+        for (to, from) in [sets.read, sets.write, sets.except].into_iter().zip(self.sets) {
+            if let Some(from) = from {
+                // SAFETY: by the caller.
+                unsafe { to.write(from) };
+            }
+        }
+        let mut at_once = timeval { tv_sec: 0, tv_usec: 0 };
+        // SAFETY: by the caller.
+        unsafe { real::select(self.count, sets.read, sets.write, sets.except, &raw mut at_once) }
+    }
+
+    /// Returns the events of `epoll` that a descriptor is asked for.
+    fn events(&self, fd: c_int) -> u32 {
+        let flags = [libc::EPOLLIN, libc::EPOLLOUT, libc::EPOLLPRI];
+        self.sets.iter().zip(flags).fold(0, |events, (set, flag)| {
+            // SAFETY: the number is less than the size of a set.
+            let asked = set.as_ref().is_some_and(|set| unsafe { libc::FD_ISSET(fd, set) });
+            events | if asked { flag as u32 } else { 0 }
+        })
+    }
+
+    /// Waits. `None`: the plain call has to do it.
+    ///
+    /// # Safety
+    /// The sets are those of the call.
+    unsafe fn wait(&self, sets: Sets, deadline: Option<Instant>) -> Option<c_int> {
+        let mut together = None;
+        for fd in 0..self.count {
+            let events = self.events(fd);
+            if events == 0 {
+                continue;
+            }
+            if together.is_none() {
+                together = Some(Together::new()?);
+            }
+            together.as_ref()?.add(fd, events)?;
+        }
+        let Some(together) = together else { return Some(sleep_until(deadline)) };
+        // SAFETY: by the caller.
+        Some(together.ask(deadline, || unsafe { self.ask(sets) }))
+    }
+}
+
+/// # Safety
+/// The contract of `select(2)`.
+unsafe fn select_until(
+    count: c_int,
+    sets: Sets,
+    deadline: Option<Instant>,
+    plain: impl FnOnce() -> c_int,
+) -> c_int {
+    let entry = errno::get();
+    // SAFETY: by the caller.
+    let asked = unsafe { Asked::of(count, sets) };
+    // SAFETY: by the caller.
+    let answer = unsafe { asked.ask(sets) };
+    if answer != 0 {
+        return answer;
+    }
+    // SAFETY: by the caller.
+    let waited = if may_wait() { unsafe { asked.wait(sets, deadline) } } else { None };
+    match waited {
+        Some(answer) => {
+            if answer >= 0 {
+                errno::set(entry);
+            }
+            answer
+        }
+        None => {
+            // The question above has emptied the sets.
+            for (to, from) in [sets.read, sets.write, sets.except].into_iter().zip(asked.sets) {
+                if let Some(from) = from {
+                    // SAFETY: by the caller.
+                    unsafe { to.write(from) };
+                }
+            }
+            block(plain)
+        }
+    }
+}
+
+/// # Safety
+/// The contract of `select(2)`. As on Linux, the timeout is lowered to the time that is left.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: by the caller.
+    let plain = || unsafe { real::select(count, read, write, except, timeout) };
+    if !(0..=FD_SETSIZE as c_int).contains(&count) || !is_possible() {
+        return plain();
+    }
+    // SAFETY: by the caller.
+    let limit = match unsafe { timeout.as_ref() }.map(|time| (time.tv_sec, time.tv_usec)) {
+        None => None,
+        // More than a second in microseconds is allowed.
+        Some((seconds @ 0.., micros @ 0..)) if (seconds, micros) != (0, 0) => Some(
+            Duration::from_secs(seconds as u64)
+                .saturating_add(Duration::from_micros(micros as u64)),
+        ),
+        Some(_) => return plain(),
+    };
+    let deadline = limit.and_then(deadline_in);
+    let sets = Sets { read, write, except };
+    // SAFETY: by the caller.
+    let answer = unsafe { select_until(count, sets, deadline, plain) };
+    // SAFETY: by the caller.
+    if let (Some(deadline), Some(timeout)) = (deadline, unsafe { timeout.as_mut() }) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        *timeout =
+            timeval { tv_sec: left.as_secs() as i64, tv_usec: i64::from(left.subsec_micros()) };
+    }
+    answer
+}
+
+/// # Safety
+/// The contract of `pselect(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: by the caller.
+    let plain = || unsafe { real::pselect(count, read, write, except, timeout, mask) };
+    let is_plain = !mask.is_null() || !(0..=FD_SETSIZE as c_int).contains(&count);
+    if is_plain || !is_possible() {
+        return plain();
+    }
+    // SAFETY: by the caller.
+    let deadline = match unsafe { timeout.as_ref() }.map(duration_of) {
+        None => None,
+        Some(None | Some(Duration::ZERO)) => return plain(),
+        Some(Some(duration)) => deadline_in(duration),
+    };
+    // SAFETY: by the caller.
+    unsafe { select_until(count, Sets { read, write, except }, deadline, plain) }
+}
+
+/// # Safety
+/// The contract of `select(2)`. An alias that the C library exports.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: by the caller.
+    unsafe { select(count, read, write, except, timeout) }
+}

@@ -1,0 +1,254 @@
+//! Writes and sends.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use libc::{MSG_DONTWAIT, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+
+use super::read::message_of;
+use crate::real;
+use crate::transfer::{Forms, rest_of, total_of, whole};
+use crate::wait::{Side, is_possible};
+
+/// # Safety
+/// The contract of `write(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t {
+    if count == 0 || !is_possible() {
+        // SAFETY: by the caller.
+        return unsafe { real::write(fd, buffer, count) };
+    }
+    let rest = |done: size_t| (buffer.wrapping_byte_add(done), count - done);
+    whole(
+        fd,
+        Side::WRITE,
+        count,
+        Forms {
+            socket: |done| {
+                let (buffer, count) = rest(done);
+                // SAFETY: by the caller.
+                unsafe { real::send(fd, buffer, count, MSG_DONTWAIT) }
+            },
+            no_wait: |done| {
+                let (buffer, count) = rest(done);
+                let vector = iovec { iov_base: buffer.cast_mut(), iov_len: count };
+                // SAFETY: by the caller.
+                unsafe { libc::pwritev2(fd, &raw const vector, 1, -1, libc::RWF_NOWAIT) }
+            },
+            plain: |done| {
+                let (buffer, count) = rest(done);
+                // SAFETY: by the caller.
+                unsafe { real::write(fd, buffer, count) }
+            },
+        },
+    )
+}
+
+/// # Safety
+/// The contract of `writev(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
+    let is_plain = !(1..=libc::UIO_MAXIOV).contains(&count) || !is_possible();
+    // SAFETY: by the caller.
+    let total = if is_plain { 0 } else { unsafe { total_of(vectors, count as size_t) } };
+    if total == 0 {
+        // SAFETY: by the caller.
+        return unsafe { real::writev(fd, vectors, count) };
+    }
+    let message = message_of(vectors, count);
+    // SAFETY: by the caller; less than all is done.
+    let rest = |done| unsafe { rest_of(vectors, count as size_t, done) };
+    whole(
+        fd,
+        Side::WRITE,
+        total,
+        Forms {
+            socket: |done| {
+                if done == 0 {
+                    // SAFETY: by the caller.
+                    return unsafe { real::sendmsg(fd, &raw const message, MSG_DONTWAIT) };
+                }
+                let rest = rest(done);
+                // SAFETY: by the caller.
+                unsafe { real::send(fd, rest.iov_base, rest.iov_len, MSG_DONTWAIT) }
+            },
+            no_wait: |done| {
+                if done == 0 {
+                    // SAFETY: by the caller.
+                    return unsafe { libc::pwritev2(fd, vectors, count, -1, libc::RWF_NOWAIT) };
+                }
+                let rest = rest(done);
+                // SAFETY: by the caller.
+                unsafe { libc::pwritev2(fd, &raw const rest, 1, -1, libc::RWF_NOWAIT) }
+            },
+            plain: |done| {
+                if done == 0 {
+                    // SAFETY: by the caller.
+                    return unsafe { real::writev(fd, vectors, count) };
+                }
+                plain_rest(total, done, &rest, |rest| {
+                    // SAFETY: by the caller.
+                    unsafe { real::write(fd, rest.iov_base, rest.iov_len) }
+                })
+            },
+        },
+    )
+}
+
+/// Makes plain calls, vector by vector, for what is left after `done` bytes. Returns the number of
+/// bytes that they have transferred, or -1 if the first one fails.
+fn plain_rest(
+    total: size_t,
+    done: size_t,
+    rest: &impl Fn(size_t) -> iovec,
+    call: impl Fn(iovec) -> ssize_t,
+) -> ssize_t {
+    let mut more = 0;
+    while done + more < total {
+        let vector = rest(done + more);
+        let count = call(vector);
+        if count < 0 {
+            return if more > 0 { more as ssize_t } else { -1 };
+        }
+        more += count as size_t;
+        if (count as size_t) < vector.iov_len {
+            break;
+        }
+    }
+    more as ssize_t
+}
+
+/// # Safety
+/// The contract of `send(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn send(
+    fd: c_int,
+    buffer: *const c_void,
+    count: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: by the caller.
+    unsafe { sendto(fd, buffer, count, flags, std::ptr::null(), 0) }
+}
+
+/// # Safety
+/// The contract of `sendto(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendto(
+    fd: c_int,
+    buffer: *const c_void,
+    count: size_t,
+    flags: c_int,
+    address: *const sockaddr,
+    length: socklen_t,
+) -> ssize_t {
+    // SAFETY: by the caller.
+    let call = |done: size_t, flags: c_int| unsafe {
+        real::sendto(fd, buffer.wrapping_byte_add(done), count - done, flags, address, length)
+    };
+    if flags & MSG_DONTWAIT != 0 || !is_possible() {
+        return call(0, flags);
+    }
+    whole(
+        fd,
+        Side::WRITE,
+        count,
+        Forms {
+            socket: |done| call(done, flags | MSG_DONTWAIT),
+            no_wait: |done| call(done, flags),
+            plain: |done| call(done, flags),
+        },
+    )
+}
+
+/// # Safety
+/// The contract of `sendmsg(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: by the caller.
+    let plain = || unsafe { real::sendmsg(fd, message, flags) };
+    // SAFETY: by the caller.
+    let Some(header) = (unsafe { message.as_ref() }) else { return plain() };
+    let count = header.msg_iovlen;
+    if flags & MSG_DONTWAIT != 0 || count > libc::UIO_MAXIOV as size_t || !is_possible() {
+        return plain();
+    }
+    // SAFETY: by the caller.
+    let total = if count == 0 { 0 } else { unsafe { total_of(header.msg_iov, count) } };
+    // SAFETY: by the caller; less than all is done.
+    let rest = |done| unsafe { rest_of(header.msg_iov, count, done) };
+    whole(
+        fd,
+        Side::WRITE,
+        total,
+        Forms {
+            socket: |done| {
+                if done == 0 {
+                    // SAFETY: by the caller.
+                    return unsafe { real::sendmsg(fd, message, flags | MSG_DONTWAIT) };
+                }
+                let rest = rest(done);
+                // SAFETY: by the caller. What comes with the data went with its first byte.
+                unsafe { real::send(fd, rest.iov_base, rest.iov_len, flags | MSG_DONTWAIT) }
+            },
+            no_wait: |_| plain(),
+            plain: |done| {
+                if done == 0 {
+                    return plain();
+                }
+                plain_rest(total, done, &rest, |rest| {
+                    // SAFETY: by the caller.
+                    unsafe { real::send(fd, rest.iov_base, rest.iov_len, flags) }
+                })
+            },
+        },
+    )
+}
+
+/// # Safety
+/// The contract of `sendmmsg(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    if flags & MSG_DONTWAIT != 0 || !is_possible() {
+        // SAFETY: by the caller.
+        return unsafe { real::sendmmsg(fd, messages, count, flags) };
+    }
+    for sent in 0..count.min(libc::UIO_MAXIOV as c_uint) {
+        // SAFETY: by the caller; the number is less than `count`.
+        let message = unsafe { messages.add(sent as usize) };
+        // SAFETY: by the caller.
+        let message = unsafe { &mut *message };
+        // SAFETY: by the caller.
+        let length = unsafe { sendmsg(fd, &raw const message.msg_hdr, flags) };
+        if length < 0 {
+            return if sent > 0 { sent as c_int } else { -1 };
+        }
+        message.msg_len = length as c_uint;
+    }
+    count.min(libc::UIO_MAXIOV as c_uint) as c_int
+}
+
+/// # Safety
+/// The contract of `write(2)`. An alias that the C library exports.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t {
+    // SAFETY: by the caller.
+    unsafe { write(fd, buffer, count) }
+}
+
+/// # Safety
+/// The contract of `send(2)`. An alias that the C library exports.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __send(
+    fd: c_int,
+    buffer: *const c_void,
+    count: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: by the caller.
+    unsafe { send(fd, buffer, count, flags) }
+}

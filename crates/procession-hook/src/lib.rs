@@ -1,0 +1,104 @@
+//! System calls that suspend a coroutine instead of blocking its thread, for client libraries in C
+//! as they are.
+//!
+//! A client library such as hiredis or libpq calls `connect`, `send`, `recv` and `poll`, and each
+//! of them may block the thread. In a program that links this crate, the same calls suspend the
+//! coroutine that makes them, and its worker runs other processes meanwhile. Nothing in the library
+//! changes.
+//!
+//! ```
+//! use procession_hook as _;
+//! use std::ffi::c_int;
+//! use std::os::fd::AsRawFd;
+//! use std::os::unix::net::UnixStream;
+//!
+//! // Stands for a library in C: it reads in blocking mode.
+//! fn client(fd: c_int) -> u8 {
+//!     let mut byte = 0_u8;
+//!     // SAFETY: there is room for one byte.
+//!     let count = unsafe { libc::read(fd, (&raw mut byte).cast(), 1) };
+//!     assert_eq!(count, 1);
+//!     byte
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // SAFETY: the coroutines keep the residual rule.
+//! let scheduler = unsafe { procession::Scheduler::builder().worker_threads(1).enable_coroutines() }.build()?;
+//! let (here, there) = UnixStream::pair()?;
+//! let reads = scheduler.spawn_coroutine(move |_: procession::coroutine::Context<()>| {
+//!     client(here.as_raw_fd())
+//! })?;
+//! // There is one worker, and it is not blocked.
+//! scheduler.spawn(async move { std::io::Write::write_all(&mut &there, b"!") }).join()??;
+//! assert_eq!(reads.join()?, b'!');
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is hooked
+//!
+//! | family | functions |
+//! |---|---|
+//! | connections | `connect`, `accept`, `accept4` |
+//! | reads | `read`, `readv`, `recv`, `recvfrom`, `recvmsg`, `recvmmsg` |
+//! | writes | `write`, `writev`, `send`, `sendto`, `sendmsg`, `sendmmsg` |
+//! | several descriptors | `poll`, `ppoll`, `select`, `pselect`, `epoll_wait`, `epoll_pwait` |
+//! | sleeps | `nanosleep`, `clock_nanosleep`, `usleep`, `sleep` |
+//! | names | `getaddrinfo`, `gethostbyname`, `gethostbyname2`, `gethostbyaddr`, on helper threads |
+//!
+//! Besides, the forms with checked sizes that compilers call (`__read_chk` and others) and the
+//! aliases that the C library exports (`__read` and others).
+//!
+//! Functions that call the kernel from inside the C library reach no hook. These are those of
+//! `stdio` (`fread`, `fgets`), and locks of `pthread`. They block the thread, and the
+//! [watchdog](procession::scheduler) reports it as a stall.
+//!
+//! # The descriptor is not changed
+//!
+//! Descriptors stay in the mode in which the library has put them. A call on a descriptor in
+//! non-blocking mode never waits. `SO_RCVTIMEO` and `SO_SNDTIMEO` limit the waits, as always.
+//! Results, error numbers and partial counts are those of the system. There is one exception:
+//! `connect` puts a socket into non-blocking mode while it runs the call, which is visible to other
+//! threads that use the same socket at that moment.
+//!
+//! # Where the plain call is made
+//!
+//! The hooks only add waits in coroutines. Everywhere else they make the plain call:
+//! - outside of coroutines, in threads that the runtime does not know, before it begins and after
+//!   it has ended,
+//! - in coroutines that [migrate](procession::SpawnOptions::spawn_migratable), and where a
+//!   coroutine [cannot be suspended](procession::coroutine#where-a-coroutine-cannot-be-suspended),
+//! - in a child process, until it executes another program,
+//! - in signal handlers, and where the thread blocks other signals than when its first coroutine
+//!   began. Clients that block `SIGPIPE` around a call do so.
+//!
+//! The last kind runs as a [blocking section](procession::blocking) where it would wait.
+//!
+//! # Ends
+//!
+//! If the coroutine is cancelled or terminated, the call that waits fails with `ECANCELED`, and so
+//! does each later call that would wait. `sleep` returns the seconds that are left. Nothing is
+//! unwound below the library's frames. After a hundred such calls the coroutine is given up: its
+//! stack is leaked, and [`Snapshot::stuck_coroutines`](procession::snapshot::Snapshot) lists it.
+//!
+//! # Limits
+//!
+//! - Linux with glibc, dynamically linked. A library that is preloaded (`LD_PRELOAD`) and contains
+//!   a copy of this crate sees no coroutine of the program.
+//! - A lock that is held across such a call is held while other coroutines run on the same thread.
+//!   `docs/HOOKS.md` shows what goes wrong with recursive locks, with OpenSSL's queue of errors and
+//!   with `static` buffers. Wrap such calls in
+//!   [`coroutine::blocking`](procession::coroutine::blocking()), which runs them on a helper thread.
+//! - A stack that is too small overflows. The report names the coroutine and the size. `getaddrinfo`
+//!   runs on a helper thread and needs none.
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")))]
+compile_error!(
+    "procession-hook replaces functions of glibc, so it needs Linux on x86-64 with glibc"
+);
+
+mod errno;
+mod hooks;
+mod real;
+mod transfer;
+mod wait;

@@ -1,0 +1,208 @@
+//! The transfers of bytes: attempts that do not block, and waits between them.
+//!
+//! The descriptor is not changed, since others may use it at the same time, in either mode. A
+//! socket is asked with `MSG_DONTWAIT`, a pipe with `RWF_NOWAIT`. Other files know no such flag.
+//! The coroutine waits until `poll` says that they are ready, and then the plain call runs as a
+//! blocking section, in case that it blocks all the same.
+
+use std::ffi::c_int;
+
+use libc::{iovec, size_t, ssize_t};
+
+use crate::errno;
+use crate::wait::{self, Side, Waited, Waits};
+
+/// The way to a result that does not block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// A socket: flags of the call.
+    Socket,
+    /// A file that knows `RWF_NOWAIT`: pipes, and many devices.
+    NoWait,
+    /// Only the plain call, once the file is ready.
+    WhenReady,
+    /// Only the plain call: regular files and directories, for which there is no readiness.
+    Plain,
+}
+
+/// Returns the way for a file that is no socket.
+fn way_of(fd: c_int) -> Way {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: there is room for the answer.
+    if unsafe { libc::fstat(fd, status.as_mut_ptr()) } != 0 {
+        return Way::Plain;
+    }
+    // SAFETY: it is plain memory, which was zero before the call.
+    let status = unsafe { status.assume_init() };
+    match status.st_mode & libc::S_IFMT {
+        libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK => Way::Plain,
+        libc::S_IFCHR => Way::WhenReady,
+        _ => Way::NoWait,
+    }
+}
+
+/// The three forms of one call.
+pub(crate) struct Forms<S, N, P> {
+    /// As a call for sockets that does not block. `None` if the call is for files only.
+    pub(crate) socket: S,
+    /// As a call for files that does not block.
+    pub(crate) no_wait: N,
+    /// As it was made.
+    pub(crate) plain: P,
+}
+
+/// A read, or another call that is over once it has any result.
+pub(crate) fn once(
+    fd: c_int,
+    side: Side,
+    mut forms: Forms<impl FnMut() -> ssize_t, impl FnMut() -> ssize_t, impl FnOnce() -> ssize_t>,
+) -> ssize_t {
+    let entry = errno::get();
+    let mut waits = Waits::new(fd, side);
+    let mut way = Way::Socket;
+    loop {
+        let count = match way {
+            Way::Socket => (forms.socket)(),
+            Way::NoWait => (forms.no_wait)(),
+            Way::WhenReady => match when_ready(&mut waits) {
+                Some(waited) => return end_of_wait(waited, entry, forms.plain),
+                None => return wait::block(forms.plain),
+            },
+            Way::Plain => return wait::block(forms.plain),
+        };
+        if count >= 0 {
+            errno::set(entry);
+            return count;
+        }
+        match errno::get() {
+            libc::EAGAIN => match waits.again() {
+                Waited::Again => {}
+                waited => return end_of_wait(waited, entry, forms.plain),
+            },
+            number => match next_way(way, number, fd) {
+                Some(next) => way = next,
+                None => return -1,
+            },
+        }
+    }
+}
+
+/// Returns the way to try after `number`, or `None` if that is the result of the call.
+fn next_way(way: Way, number: c_int, fd: c_int) -> Option<Way> {
+    match (way, number) {
+        (Way::Socket, libc::ENOTSOCK) => Some(way_of(fd)),
+        (Way::NoWait, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS | libc::ESPIPE) => {
+            Some(Way::WhenReady)
+        }
+        _ => None,
+    }
+}
+
+/// Waits until a file without calls that do not block is ready. Returns `None` if it is, and
+/// otherwise the end of the wait.
+fn when_ready(waits: &mut Waits) -> Option<Waited> {
+    loop {
+        if waits.is_ready_now() {
+            return None;
+        }
+        match waits.again() {
+            Waited::Again => {}
+            Waited::Fails(libc::EAGAIN) if waits.is_nonblocking() => return Some(Waited::Plain),
+            waited => return Some(waited),
+        }
+    }
+}
+
+fn end_of_wait(waited: Waited, entry: c_int, plain: impl FnOnce() -> ssize_t) -> ssize_t {
+    match waited {
+        Waited::Fails(number) => errno::fail(number),
+        Waited::Again | Waited::Plain => {
+            errno::set(entry);
+            wait::block(plain)
+        }
+    }
+}
+
+/// A write, or another call that is over only once all is transferred. The forms get the number of
+/// bytes that were transferred before.
+pub(crate) fn whole(
+    fd: c_int,
+    side: Side,
+    total: size_t,
+    mut forms: Forms<
+        impl FnMut(size_t) -> ssize_t,
+        impl FnMut(size_t) -> ssize_t,
+        impl FnOnce(size_t) -> ssize_t,
+    >,
+) -> ssize_t {
+    let entry = errno::get();
+    let mut waits = Waits::new(fd, side);
+    let (mut way, mut done) = (Way::Socket, 0);
+    // What a call returns that fails after `done` bytes.
+    let failed = |done: size_t| if done > 0 { done as ssize_t } else { -1 };
+    let rest = |done: size_t, count: ssize_t| {
+        if count < 0 { failed(done) } else { done as ssize_t + count }
+    };
+    loop {
+        let count = match way {
+            Way::Socket => (forms.socket)(done),
+            Way::NoWait => (forms.no_wait)(done),
+            Way::WhenReady => match when_ready(&mut waits) {
+                Some(waited) => {
+                    return rest(done, end_of_wait(waited, entry, || (forms.plain)(done)));
+                }
+                None => return rest(done, wait::block(|| (forms.plain)(done))),
+            },
+            Way::Plain => return rest(done, wait::block(|| (forms.plain)(done))),
+        };
+        if count >= 0 {
+            done += count as size_t;
+            if done >= total || count == 0 {
+                errno::set(entry);
+                return done as ssize_t;
+            }
+            waits.progress();
+            continue;
+        }
+        match errno::get() {
+            libc::EAGAIN => match waits.again() {
+                Waited::Again => {}
+                waited => return rest(done, end_of_wait(waited, entry, || (forms.plain)(done))),
+            },
+            number => match next_way(way, number, fd) {
+                Some(next) => way = next,
+                None => return failed(done),
+            },
+        }
+    }
+}
+
+/// Returns the number of bytes that vectors have room for.
+///
+/// # Safety
+/// `vectors` are `count` vectors.
+pub(crate) unsafe fn total_of(vectors: *const iovec, count: size_t) -> size_t {
+    // SAFETY: by the caller.
+    let vectors = unsafe { std::slice::from_raw_parts(vectors, count) };
+    vectors.iter().fold(0, |total, vector| total.saturating_add(vector.iov_len))
+}
+
+/// Returns what is left of the vector in which the byte after `done` lies.
+///
+/// # Safety
+/// `vectors` are `count` vectors, with more than `done` bytes.
+pub(crate) unsafe fn rest_of(vectors: *const iovec, count: size_t, done: size_t) -> iovec {
+    // SAFETY: by the caller.
+    let vectors = unsafe { std::slice::from_raw_parts(vectors, count) };
+    let mut before = done;
+    for vector in vectors {
+        if before < vector.iov_len {
+            return iovec {
+                iov_base: vector.iov_base.wrapping_byte_add(before),
+                iov_len: vector.iov_len - before,
+            };
+        }
+        before -= vector.iov_len;
+    }
+    iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }
+}

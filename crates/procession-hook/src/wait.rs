@@ -1,0 +1,203 @@
+//! The decision to wait, and the wait.
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use libc::timeval;
+use procession::coroutine::{self, FdWait, Interest};
+use procession::time::Instant;
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::{errno, real};
+
+/// The result of a decision to wait.
+#[must_use]
+pub(crate) enum Waited {
+    /// Try again.
+    Again,
+    /// This is no place to wait: make the plain call.
+    Plain,
+    /// The hook fails with this error number.
+    Fails(c_int),
+}
+
+/// Returns `true` if a hook has to do more than the plain call. It is cheap, and wrong in the rare
+/// cases that [`may_wait`] finds out.
+#[inline]
+pub(crate) fn is_possible() -> bool {
+    coroutine::may_suspend()
+}
+
+/// Returns `true` if the coroutine may be suspended here. Asked only if a call would block.
+pub(crate) fn may_wait() -> bool {
+    coroutine::may_suspend_foreign() && !is_forked()
+}
+
+/// Returns `true` in a child of the process that began. It has the memory of a runtime, but neither
+/// its threads nor its registrations. Also true in the child of `vfork`, which runs in the memory
+/// of its parent.
+fn is_forked() -> bool {
+    static OWN: AtomicU32 = AtomicU32::new(0);
+    // SAFETY: it has no preconditions.
+    let now = unsafe { libc::getpid() }.cast_unsigned();
+    // Relaxed: a number, which publishes nothing.
+    match OWN.load(Relaxed) {
+        0 => {
+            OWN.store(now, Relaxed);
+            false
+        }
+        own => own != now,
+    }
+}
+
+/// Notes the process as the one whose coroutines may wait. Called before it can fork.
+pub(crate) fn note_process() {
+    is_forked();
+}
+
+/// Runs a plain call that may block, while other processes run on another thread. Keeps the error
+/// number of the call.
+pub(crate) fn block<R>(call: impl FnOnce() -> R) -> R {
+    let (result, number) = procession::blocking(|| (call(), errno::get()));
+    errno::set(number);
+    result
+}
+
+/// A direction of a socket or other file, and its time limit.
+#[derive(Clone, Copy)]
+pub(crate) struct Side {
+    pub(crate) interest: Interest,
+    /// The option of a socket that limits waits, if there is one.
+    option: Option<c_int>,
+}
+
+impl Side {
+    pub(crate) const READ: Self =
+        Self { interest: Interest::Read, option: Some(libc::SO_RCVTIMEO) };
+    pub(crate) const WRITE: Self =
+        Self { interest: Interest::Write, option: Some(libc::SO_SNDTIMEO) };
+}
+
+/// The waits of one call.
+pub(crate) struct Waits {
+    fd: c_int,
+    side: Side,
+    /// Known once the call has waited.
+    deadline: Option<Option<Instant>>,
+    /// Number of waits in a row after which the call still would have blocked.
+    idle: u32,
+}
+
+/// After so many waits without effect, the call pauses: the kernel calls the descriptor ready, but
+/// something else is not, such as the peer of a datagram.
+const IDLE_MAX: u32 = 2;
+const PAUSE: Duration = Duration::from_millis(1);
+
+impl Waits {
+    pub(crate) fn new(fd: c_int, side: Side) -> Self {
+        Self { fd, side, deadline: None, idle: 0 }
+    }
+
+    /// Waits until the call is worth trying again. The caller has just found that it would block.
+    pub(crate) fn again(&mut self) -> Waited {
+        if self.deadline.is_none() {
+            if is_nonblocking(self.fd) {
+                return Waited::Fails(libc::EAGAIN);
+            }
+            if !may_wait() {
+                return Waited::Plain;
+            }
+            let limit = self.side.option.and_then(|option| time_limit(self.fd, option));
+            self.deadline = Some(limit.map(|limit| Instant::now() + limit));
+        }
+        let deadline = self.deadline.flatten();
+        self.idle += 1;
+        if self.idle > IDLE_MAX {
+            return match pause(deadline) {
+                Some(number) => Waited::Fails(number),
+                None => Waited::Again,
+            };
+        }
+        match ready(self.fd, self.side.interest, deadline) {
+            None => Waited::Again,
+            Some(number) => Waited::Fails(number),
+        }
+    }
+
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        is_nonblocking(self.fd)
+    }
+
+    /// Asks the system whether the descriptor is ready, without waiting.
+    pub(crate) fn is_ready_now(&self) -> bool {
+        let events = match self.side.interest {
+            Interest::Read => libc::POLLIN,
+            Interest::Write => libc::POLLOUT,
+        };
+        let mut entry = libc::pollfd { fd: self.fd, events, revents: 0 };
+        // SAFETY: there is one entry.
+        unsafe { real::poll(&raw mut entry, 1, 0) != 0 }
+    }
+
+    /// Notes that the call had an effect.
+    pub(crate) fn progress(&mut self) {
+        self.idle = 0;
+    }
+}
+
+/// Waits for a descriptor. Returns the error number of a wait that failed: `EAGAIN` after the
+/// deadline.
+pub(crate) fn ready(fd: c_int, interest: Interest, deadline: Option<Instant>) -> Option<c_int> {
+    if fd < 0 {
+        // The call that follows says so.
+        return None;
+    }
+    // SAFETY: the number is used for calls only. If it is not open, they fail.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    match coroutine::wait_fd(fd, interest, deadline) {
+        FdWait::Ready => None,
+        FdWait::TimedOut => Some(libc::EAGAIN),
+        FdWait::Cancelled | FdWait::Terminated => Some(libc::ECANCELED),
+    }
+}
+
+/// Waits for a moment, at most until the deadline.
+fn pause(deadline: Option<Instant>) -> Option<c_int> {
+    let until = Instant::now() + PAUSE;
+    if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+        return Some(libc::EAGAIN);
+    }
+    sleep_until(Some(until)).err().map(|Refused| libc::ECANCELED)
+}
+
+/// The coroutine was told to end.
+pub(crate) struct Refused;
+
+/// Waits until `deadline`, or forever.
+pub(crate) fn sleep_until(deadline: Option<Instant>) -> Result<(), Refused> {
+    let waited = match deadline {
+        Some(deadline) => coroutine::try_wait(procession::time::sleep_until(deadline)),
+        None => coroutine::try_wait(std::future::pending()),
+    };
+    waited.map_err(|_| Refused)
+}
+
+pub(crate) fn is_nonblocking(fd: c_int) -> bool {
+    // SAFETY: it only returns the flags.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
+}
+
+/// Returns the time limit of a socket. Other files have none.
+fn time_limit(fd: c_int, option: c_int) -> Option<Duration> {
+    let mut limit = timeval { tv_sec: 0, tv_usec: 0 };
+    let mut length = size_of::<timeval>() as libc::socklen_t;
+    // SAFETY: the room is as large as is said.
+    let result = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, option, (&raw mut limit).cast(), &raw mut length)
+    };
+    let is_set = result == 0 && (limit.tv_sec > 0 || limit.tv_usec > 0);
+    is_set.then(|| Duration::new(limit.tv_sec as u64, limit.tv_usec as u32 * 1000))
+}

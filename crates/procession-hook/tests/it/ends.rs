@@ -1,0 +1,158 @@
+//! The edges: cancel, terminate, fork, a signal handler, masks, and places without suspension.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use procession::{Exit, coroutine as co};
+
+use super::{
+    answer, coroutine, one_thread, poll, read, several_threads, sockets, soon, told, write,
+};
+
+/// The calls that wait, each with a descriptor that is never ready.
+fn waiting_calls(fd: i32) -> Vec<(i64, i32)> {
+    let mut entry = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+    let time = libc::timespec { tv_sec: 60, tv_nsec: 0 };
+    vec![
+        read(fd, 8).0,
+        poll(&mut entry, -1),
+        // SAFETY: the time is there.
+        answer(unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) }),
+        // SAFETY: it has no preconditions.
+        answer(unsafe { libc::usleep(60_000_000) }),
+    ]
+}
+
+#[test]
+fn a_cancelled_coroutine_fails_each_call_that_would_wait() {
+    let scheduler = one_thread();
+    let (here, there) = sockets(libc::SOCK_STREAM);
+    let (begun, begins) = told();
+    let waits = coroutine(&scheduler, move || {
+        begun.send(()).expect("the test listens");
+        let mut answers = waiting_calls(here.as_raw_fd());
+        // SAFETY: it has no preconditions.
+        answers.push((i64::from(unsafe { libc::sleep(60) }), 0));
+        // What is there is had.
+        assert_eq!(write(there.as_raw_fd(), b"!"), (1, 0));
+        answers.push(read(here.as_raw_fd(), 8).0);
+        answers
+    });
+    soon(&begins);
+    waits.cancel();
+    let refused = (-1, libc::ECANCELED);
+    let expected = vec![refused, refused, refused, refused, (60, 0), (1, 0)];
+    assert_eq!(waits.join(), Ok(expected));
+}
+
+#[test]
+fn a_terminated_coroutine_fails_them_too_and_ends_killed() {
+    let scheduler = one_thread();
+    let (here, _there) = sockets(libc::SOCK_STREAM);
+    let ((begun, begins), (done, does)) = (told(), told());
+    let waits = coroutine(&scheduler, move || {
+        begun.send(()).expect("the test listens");
+        done.send(waiting_calls(here.as_raw_fd())).expect("the test listens");
+    });
+    soon(&begins);
+    scheduler.terminate(waits.pid());
+    assert_eq!(soon(&does), [(-1, libc::ECANCELED); 4]);
+    assert_eq!(waits.join(), Err(Exit::Killed));
+    assert!(scheduler.snapshot().stuck_coroutines.is_empty());
+}
+
+#[test]
+fn a_library_that_retries_forever_is_given_up() {
+    let scheduler = one_thread();
+    let (here, _there) = sockets(libc::SOCK_STREAM);
+    let (begun, begins) = told();
+    let waits = coroutine(&scheduler, move || {
+        begun.send(()).expect("the test listens");
+        while read(here.as_raw_fd(), 8).0.0 < 0 {}
+    });
+    let pid = waits.pid();
+    soon(&begins);
+    waits.cancel();
+    assert_eq!(waits.join(), Err(Exit::Killed));
+    let stuck = scheduler.snapshot().stuck_coroutines;
+    assert_eq!(stuck.iter().map(|stuck| stuck.pid).collect::<Vec<_>>(), [pid]);
+}
+
+/// Goal: a child process does not use the runtime that it inherited. Method: it makes a call that
+/// waits, and its parent's thread writes.
+#[test]
+fn a_forked_child_makes_the_plain_call() {
+    let scheduler = several_threads();
+    let (here, there) = sockets(libc::SOCK_STREAM);
+    let ends = coroutine(&scheduler, move || {
+        // SAFETY: the child only makes system calls.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut byte = 0_u8;
+            // SAFETY: there is room for one byte.
+            let count = unsafe { libc::read(here.as_raw_fd(), (&raw mut byte).cast(), 1) };
+            // SAFETY: it ends the child.
+            unsafe { libc::_exit(if count == 1 { i32::from(byte) } else { 1 }) };
+        }
+        // So that the child waits first.
+        co::sleep(Duration::from_millis(20));
+        assert_eq!(write(there.as_raw_fd(), b"*"), (1, 0));
+        let mut status = 0;
+        // SAFETY: there is room for the status.
+        let ended = procession::blocking(|| unsafe { libc::waitpid(child, &raw mut status, 0) });
+        (ended == child, libc::WIFEXITED(status), libc::WEXITSTATUS(status))
+    });
+    assert_eq!(ends.join(), Ok((true, true, i32::from(b'*'))));
+}
+
+#[test]
+fn with_other_signals_blocked_the_thread_blocks_and_is_replaced() {
+    let scheduler = several_threads();
+    let (here, there) = sockets(libc::SOCK_STREAM);
+    let reads = coroutine(&scheduler, move || {
+        // SAFETY: a set is plain memory.
+        let mut mask: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set is there.
+        unsafe { libc::sigaddset(&raw mut mask, libc::SIGPIPE) };
+        let mut before = mask;
+        // SAFETY: the sets are there.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, &raw mut before) };
+        let got = read(here.as_raw_fd(), 8);
+        // SAFETY: the set is there.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut())
+        };
+        got
+    });
+    let mut sections = 0;
+    while sections == 0 {
+        sections = scheduler.snapshot().blocking_sections;
+        std::thread::yield_now();
+    }
+    // The other thread of the scheduler does it.
+    scheduler.spawn(async move { write(there.as_raw_fd(), b"!") }).join().expect("it runs");
+    assert_eq!(reads.join(), Ok(((1, 0), b"!".to_vec())));
+}
+
+fn with_both(call: impl Fn(i32) -> (i64, i32), there: &OwnedFd, here: &OwnedFd) -> (i64, i32) {
+    assert_eq!(write(there.as_raw_fd(), b"!"), (1, 0));
+    call(here.as_raw_fd())
+}
+
+#[test]
+fn elsewhere_the_plain_call_is_made() {
+    let (here, there) = sockets(libc::SOCK_STREAM);
+    assert_eq!(with_both(|fd| read(fd, 8).0, &there, &here), (1, 0));
+    let scheduler = several_threads();
+    let (told, tells) = told();
+    let quiet = coroutine(&scheduler, move || {
+        let no_suspend = co::no_suspend(|| with_both(|fd| read(fd, 8).0, &there, &here));
+        let helper = co::blocking(|| with_both(|fd| read(fd, 8).0, &there, &here)).ok();
+        told.send((here, there)).expect("the test listens");
+        (no_suspend, helper)
+    });
+    assert_eq!(quiet.join(), Ok(((1, 0), Some((1, 0)))));
+    let (here, there) = soon(&tells);
+    let process = scheduler.spawn(async move { with_both(|fd| read(fd, 8).0, &there, &here) });
+    assert_eq!(process.join(), Ok((1, 0)));
+}

@@ -1,0 +1,191 @@
+//! Scripts of calls have the same results in a coroutine as on a plain thread.
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::{
+    Answer, Ends, coroutine, errno, flags, foreign_thread, limit_waits, one_thread, pipe, poll,
+    read, recv, send, set_nonblocking, sockets, tcp, write,
+};
+
+/// One call, or what another thread does while it waits.
+#[derive(Clone, Debug)]
+enum Step {
+    Read(usize),
+    Recv(usize, c_int),
+    Write(usize),
+    Send(usize, c_int),
+    Poll(i16, c_int),
+    Nonblocking(bool),
+    /// The other end writes so many bytes, before the next step.
+    Arrives(usize),
+    /// The other end writes so many bytes while the next step waits.
+    ArrivesLater(usize),
+    /// The other end reads all that is there.
+    Drained,
+    Closed,
+    /// Whether calls give up after a while.
+    Limit(bool),
+}
+
+const LIMIT: Duration = Duration::from_millis(2);
+
+type Log = Vec<(Answer, Vec<u8>, i32)>;
+
+fn ends(kind: u8) -> Ends {
+    match kind {
+        0 => sockets(libc::SOCK_STREAM),
+        1 => sockets(libc::SOCK_DGRAM),
+        2 => sockets(libc::SOCK_SEQPACKET),
+        3 => tcp(),
+        // The script reads.
+        4 => pipe(),
+        _ => {
+            let (reads, writes) = pipe();
+            (writes, reads)
+        }
+    }
+}
+
+fn script(kind: u8, rng: &mut Rng) -> Vec<Step> {
+    let is_socket = kind < 4;
+    let mut steps = Vec::new();
+    if is_socket {
+        // No call of a script waits forever.
+        steps.push(Step::Limit(true));
+    } else {
+        steps.push(Step::Nonblocking(true));
+    }
+    let mut flags = || {
+        let all = [0, 0, libc::MSG_DONTWAIT, libc::MSG_PEEK];
+        all[rng.usize(..all.len())]
+    };
+    let flag = [flags(), flags(), flags()];
+    for number in 0..rng.usize(2..8) {
+        let size = rng.usize(1..2000);
+        match rng.u8(..12) {
+            0 | 1 if is_socket => steps.push(Step::Recv(size, flag[number % 3])),
+            2 if is_socket => steps.push(Step::Send(size, flag[number % 3] & !libc::MSG_PEEK)),
+            3 => steps.push(Step::Read(size)),
+            4 => steps.push(Step::Write(size)),
+            5 => steps.push(Step::Poll(
+                [libc::POLLIN, libc::POLLOUT, libc::POLLIN | libc::POLLOUT][rng.usize(..3)],
+                [0, 1][rng.usize(..2)],
+            )),
+            6 if is_socket => steps.push(Step::Nonblocking(rng.bool())),
+            7 => steps.push(Step::Arrives(size)),
+            8 if is_socket => {
+                steps.extend([Step::Nonblocking(false), Step::Drained, Step::Limit(false)]);
+                steps.push(Step::ArrivesLater(size));
+                steps.push(if rng.bool() { Step::Read(size) } else { Step::Recv(size, 0) });
+                steps.push(Step::Limit(true));
+            }
+            9 => steps.push(Step::Drained),
+            10 if number > 3 => steps.push(Step::Closed),
+            _ => steps.push(Step::Poll(libc::POLLIN, 0)),
+        }
+    }
+    steps
+}
+
+/// Runs a script. `later` is the thread at the other end.
+fn run(kind: u8, steps: &[Step], later: &Sender<(c_int, Vec<u8>)>) -> Log {
+    let (here, there) = ends(kind);
+    let mut there = Some(there);
+    let fd = here.as_raw_fd();
+    let mut log = Log::new();
+    let arrives = |there: &OwnedFd, size: usize| {
+        let bytes = vec![size as u8; size];
+        // At most what there is room for.
+        if kind < 4 {
+            send(there.as_raw_fd(), &bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        } else if kind == 4 {
+            set_nonblocking(there.as_raw_fd(), true);
+            write(there.as_raw_fd(), &bytes);
+        }
+    };
+    for step in steps {
+        // A success leaves the number as it was.
+        // SAFETY: it is this thread's own.
+        unsafe { errno().write(77) };
+        let (answer, bytes) = match step {
+            Step::Read(size) => read(fd, *size),
+            Step::Recv(size, flags) => recv(fd, *size, *flags),
+            Step::Write(size) => (write(fd, &vec![5; *size]), Vec::new()),
+            Step::Send(size, flags) => {
+                (send(fd, &vec![3; *size], flags | libc::MSG_NOSIGNAL), Vec::new())
+            }
+            Step::Poll(events, timeout) => {
+                let mut entry = [libc::pollfd { fd, events: *events, revents: 0 }];
+                (poll(&mut entry, *timeout), entry[0].revents.to_ne_bytes().to_vec())
+            }
+            Step::Nonblocking(on) => {
+                set_nonblocking(fd, *on);
+                continue;
+            }
+            Step::Arrives(size) => {
+                if let Some(there) = &there {
+                    arrives(there, *size);
+                }
+                continue;
+            }
+            Step::ArrivesLater(size) => {
+                if let Some(there) = &there {
+                    let bytes = vec![*size as u8; *size];
+                    later.send((there.as_raw_fd(), bytes)).expect("the thread is there");
+                }
+                continue;
+            }
+            Step::Drained => {
+                if there.is_some() {
+                    while recv(fd, 100_000, libc::MSG_DONTWAIT).0.0 > 0 {}
+                }
+                continue;
+            }
+            Step::Closed => {
+                there = None;
+                continue;
+            }
+            Step::Limit(on) => {
+                // Without a peer, nothing else would end the wait.
+                let limit = if *on || there.is_none() { LIMIT } else { Duration::ZERO };
+                for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+                    limit_waits(&here, option, limit);
+                }
+                continue;
+            }
+        };
+        // SAFETY: it is this thread's own.
+        let number = unsafe { errno().read() };
+        log.push((answer, bytes, number));
+        log.push(((i64::from(flags(fd)), 0), Vec::new(), 0));
+    }
+    log
+}
+
+#[test]
+fn scripts_have_the_same_results_in_and_out_of_coroutines() {
+    let (later, comes) = channel::<(c_int, Vec<u8>)>();
+    let other_end = foreign_thread(move || {
+        for (fd, bytes) in comes {
+            send(fd, &bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        }
+    });
+    let scheduler = one_thread();
+    let count = std::env::var("HOOK_SCRIPTS").ok().and_then(|count| count.parse().ok());
+    for seed in 0..count.unwrap_or(1000_u64) {
+        let mut rng = Rng::with_seed(seed);
+        let kind = rng.u8(..6);
+        let steps = script(kind, &mut rng);
+        let plain = run(kind, &steps, &later);
+        let (its_steps, its_later) = (steps.clone(), later.clone());
+        let seen = coroutine(&scheduler, move || run(kind, &its_steps, &its_later));
+        assert!(seen.join() == Ok(plain), "seed {seed}, kind {kind}: {steps:?}");
+    }
+    drop(later);
+    other_end.join().expect("it does not panic");
+}

@@ -1,0 +1,153 @@
+//! The hooks, called as a library in C calls them.
+
+mod ends;
+mod equal;
+mod waits;
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use procession::coroutine::Context;
+use procession::{Child, Outcome, Scheduler};
+use procession_hook as _;
+
+/// A scheduler with one thread. A call that blocks it blocks everything.
+fn one_thread() -> Scheduler {
+    let builder = Scheduler::builder().worker_threads(1).max_threads(1);
+    // SAFETY: none of the coroutines holds a scoped thread-local pointer across a wait.
+    unsafe { builder.enable_coroutines() }.build().expect("the system has threads and memory")
+}
+
+/// A scheduler that may replace a blocked worker.
+fn several_threads() -> Scheduler {
+    let builder = Scheduler::builder().worker_threads(1);
+    // SAFETY: as above.
+    unsafe { builder.enable_coroutines() }.build().expect("the system has threads and memory")
+}
+
+fn coroutine<T: Outcome + Send + 'static>(
+    scheduler: &Scheduler,
+    function: impl FnOnce() -> T + Send + 'static,
+) -> Child<(), T> {
+    scheduler.spawn_coroutine(move |_: Context<()>| function()).expect("coroutines are enabled")
+}
+
+/// The place of the calling thread's error number.
+fn errno() -> *mut c_int {
+    // SAFETY: it has no preconditions.
+    unsafe { libc::__errno_location() }
+}
+
+/// Starts a thread that the runtime does not know.
+#[expect(clippy::disallowed_methods, reason = "as a library in C starts it")]
+fn foreign_thread<R: Send + 'static>(
+    function: impl FnOnce() -> R + Send + 'static,
+) -> std::thread::JoinHandle<R> {
+    std::thread::spawn(function)
+}
+
+fn soon<T>(from: &Receiver<T>) -> T {
+    from.recv_timeout(Duration::from_secs(60)).expect("it comes")
+}
+
+/// What a call returned, and its error number if it failed.
+type Answer = (i64, c_int);
+
+fn answer(result: impl Into<i64>) -> Answer {
+    let result = result.into();
+    let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    (result, if result < 0 { number } else { 0 })
+}
+
+fn read(fd: c_int, room: usize) -> (Answer, Vec<u8>) {
+    let mut bytes = vec![0; room];
+    // SAFETY: the room is as large as is said.
+    let answer = answer(unsafe { libc::read(fd, bytes.as_mut_ptr().cast(), room) } as i64);
+    bytes.truncate(usize::try_from(answer.0).unwrap_or(0));
+    (answer, bytes)
+}
+
+fn write(fd: c_int, bytes: &[u8]) -> Answer {
+    // SAFETY: the bytes are there.
+    answer(unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) } as i64)
+}
+
+fn recv(fd: c_int, room: usize, flags: c_int) -> (Answer, Vec<u8>) {
+    let mut bytes = vec![0; room];
+    // SAFETY: the room is as large as is said.
+    let answer = answer(unsafe { libc::recv(fd, bytes.as_mut_ptr().cast(), room, flags) } as i64);
+    bytes.truncate(usize::try_from(answer.0).unwrap_or(0));
+    (answer, bytes)
+}
+
+fn send(fd: c_int, bytes: &[u8], flags: c_int) -> Answer {
+    // SAFETY: the bytes are there.
+    answer(unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) } as i64)
+}
+
+fn poll(entries: &mut [libc::pollfd], timeout: c_int) -> Answer {
+    // SAFETY: these are the entries.
+    answer(unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as u64, timeout) })
+}
+
+/// Connected descriptors.
+type Ends = (OwnedFd, OwnedFd);
+
+fn sockets(kind: c_int) -> Ends {
+    let mut ends = [0; 2];
+    // SAFETY: there is room for two.
+    assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) }, 0);
+    own(ends)
+}
+
+/// A pipe: the end to read, and the end to write.
+fn pipe() -> Ends {
+    let mut ends = [0; 2];
+    // SAFETY: there is room for two.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    own(ends)
+}
+
+fn own([one, other]: [c_int; 2]) -> Ends {
+    use std::os::fd::FromRawFd;
+    // SAFETY: it was just opened, and nothing else has it.
+    let one = unsafe { OwnedFd::from_raw_fd(one) };
+    // SAFETY: as above.
+    (one, unsafe { OwnedFd::from_raw_fd(other) })
+}
+
+fn tcp() -> Ends {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there are ports");
+    let address = listener.local_addr().expect("it is bound");
+    let client = std::net::TcpStream::connect(address).expect("it listens");
+    let (server, _) = listener.accept().expect("there is one");
+    (client.into(), server.into())
+}
+
+fn limit_waits(fd: &OwnedFd, option: c_int, limit: Duration) {
+    let limit =
+        libc::timeval { tv_sec: limit.as_secs() as i64, tv_usec: i64::from(limit.subsec_micros()) };
+    let length = size_of::<libc::timeval>() as u32;
+    let (fd, limit) = (fd.as_raw_fd(), &raw const limit);
+    // SAFETY: the value is as large as is said.
+    let set = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, limit.cast(), length) };
+    assert_eq!(set, 0);
+}
+
+fn set_nonblocking(fd: c_int, on: bool) {
+    let flags = flags(fd) & !libc::O_NONBLOCK | if on { libc::O_NONBLOCK } else { 0 };
+    // SAFETY: these are flags of the file.
+    assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFL, flags) }, 0);
+}
+
+fn flags(fd: c_int) -> c_int {
+    // SAFETY: it only returns the flags.
+    unsafe { libc::fcntl(fd, libc::F_GETFL) }
+}
+
+/// A channel, for tests that wait for a thread.
+fn told<T>() -> (std::sync::mpsc::Sender<T>, Receiver<T>) {
+    channel()
+}

@@ -1,0 +1,319 @@
+//! Calls that wait suspend the coroutine, and others run on its thread meanwhile.
+
+use std::ffi::CString;
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use procession::snapshot::ProcessState;
+use procession::time::Instant;
+use procession::{Scheduler, yield_now};
+
+use super::{
+    Ends, answer, coroutine, flags, foreign_thread, one_thread, pipe, poll, read, recv, send,
+    set_nonblocking, several_threads, sockets, soon, tcp, told, write,
+};
+
+/// Runs `waits` in a coroutine, and `wakes` in another process of the same thread, which begins
+/// once the first one has been suspended.
+fn while_waiting<R: Send + 'static>(
+    scheduler: &Scheduler,
+    waits: impl FnOnce() -> R + Send + 'static,
+    wakes: impl FnOnce() + Send + 'static,
+) -> R {
+    let (told, tells) = told();
+    let waiter = coroutine(scheduler, move || {
+        told.send(waits()).expect("the test listens");
+    });
+    let pid = waiter.pid();
+    let inner = scheduler.clone();
+    let waker = scheduler.spawn(async move {
+        loop {
+            let snapshot = inner.snapshot();
+            let process = snapshot.processes.iter().find(|process| process.pid == pid);
+            if process.is_none_or(|process| {
+                matches!(process.state, ProcessState::Blocked | ProcessState::Idle)
+            }) {
+                return wakes();
+            }
+            yield_now().await;
+        }
+    });
+    waker.join().expect("it does not panic");
+    waiter.join().expect("it does not panic");
+    soon(&tells)
+}
+
+fn kinds() -> Vec<(&'static str, Ends)> {
+    vec![
+        ("stream", sockets(libc::SOCK_STREAM)),
+        ("datagrams", sockets(libc::SOCK_DGRAM)),
+        ("packets", sockets(libc::SOCK_SEQPACKET)),
+        ("pipe", pipe()),
+        ("tcp", tcp()),
+    ]
+}
+
+#[test]
+fn a_read_leaves_the_thread_to_others() {
+    let scheduler = one_thread();
+    for (kind, (here, there)) in kinds() {
+        let mode = flags(here.as_raw_fd());
+        let got = while_waiting(
+            &scheduler,
+            move || (read(here.as_raw_fd(), 8), flags(here.as_raw_fd())),
+            move || assert_eq!(write(there.as_raw_fd(), b"hello"), (5, 0)),
+        );
+        assert_eq!(got, (((5, 0), b"hello".to_vec()), mode), "{kind}");
+    }
+    assert_eq!(scheduler.snapshot().blocking_sections, 0);
+    assert_eq!(scheduler.snapshot().descriptors.registered, 0);
+}
+
+#[test]
+fn a_write_that_finds_no_room_writes_all_in_the_end() {
+    let scheduler = one_thread();
+    for (kind, (here, there)) in kinds() {
+        // A pipe is written at its other end. Datagrams of this size do not fit.
+        let (from, to) = if kind == "pipe" { (there, here) } else { (here, there) };
+        let size = if kind == "datagrams" || kind == "packets" { 1000 } else { 8_000_000 };
+        if size == 1000 {
+            set_nonblocking(from.as_raw_fd(), true);
+            while send(from.as_raw_fd(), &[1; 1000], 0).0 == 1000 {}
+            set_nonblocking(from.as_raw_fd(), false);
+        }
+        let written = while_waiting(
+            &scheduler,
+            move || (write(from.as_raw_fd(), &vec![7; size]), from),
+            move || {
+                // On a thread of its own, so that the writer goes on meanwhile.
+                foreign_thread(move || {
+                    let mut total = 0;
+                    while total < size {
+                        let ((count, _), bytes) = read(to.as_raw_fd(), 100_000);
+                        assert!(count > 0);
+                        total += bytes.iter().filter(|byte| **byte == 7).count();
+                    }
+                });
+            },
+        );
+        assert_eq!(written.0, (size as i64, 0), "{kind}");
+    }
+    assert_eq!(scheduler.snapshot().blocking_sections, 0);
+}
+
+#[test]
+fn a_receive_of_all_waits_for_all() {
+    let scheduler = one_thread();
+    let (here, there) = tcp();
+    let got = while_waiting(
+        &scheduler,
+        move || recv(here.as_raw_fd(), 6, libc::MSG_WAITALL),
+        move || {
+            assert_eq!(send(there.as_raw_fd(), b"abc", 0), (3, 0));
+            assert_eq!(send(there.as_raw_fd(), b"def", 0), (3, 0));
+        },
+    );
+    assert_eq!(got, ((6, 0), b"abcdef".to_vec()));
+}
+
+#[test]
+fn poll_and_select_wait_for_several() {
+    let scheduler = one_thread();
+    let (here, there) = sockets(libc::SOCK_STREAM);
+    let (quiet, _other) = sockets(libc::SOCK_STREAM);
+    let number = there.as_raw_fd();
+    let got = while_waiting(
+        &scheduler,
+        move || {
+            let asked = |fd, events| libc::pollfd { fd, events, revents: 0 };
+            let mut entries = [
+                asked(quiet.as_raw_fd(), libc::POLLIN),
+                asked(-1, libc::POLLIN),
+                asked(here.as_raw_fd(), libc::POLLIN),
+                asked(here.as_raw_fd(), libc::POLLPRI),
+            ];
+            let polled = poll(&mut entries, -1);
+            (polled, entries.map(|entry| entry.revents), here, quiet)
+        },
+        move || assert_eq!(write(number, b"!"), (1, 0)),
+    );
+    assert_eq!((got.0, got.1), ((1, 0), [0, 0, libc::POLLIN, 0]));
+    let (here, quiet) = (got.2, got.3);
+    assert_eq!(read(here.as_raw_fd(), 8).0, (1, 0));
+    let selected = while_waiting(
+        &scheduler,
+        move || {
+            // SAFETY: a set is plain memory.
+            let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
+            for fd in [&here, &quiet] {
+                // SAFETY: the number is small.
+                unsafe { libc::FD_SET(fd.as_raw_fd(), &mut set) };
+            }
+            let mut timeout = libc::timeval { tv_sec: 60, tv_usec: 0 };
+            let none = std::ptr::null_mut();
+            // SAFETY: the set and the time are there.
+            let count =
+                answer(unsafe { libc::select(1024, &raw mut set, none, none, &raw mut timeout) });
+            // SAFETY: the numbers are small.
+            let has = |fd| unsafe { libc::FD_ISSET(fd, &set) };
+            (count, has(here.as_raw_fd()), has(quiet.as_raw_fd()), timeout.tv_sec)
+        },
+        move || assert_eq!(write(number, b"!"), (1, 0)),
+    );
+    // The time that is left is told.
+    assert!((0..60).contains(&selected.3), "{selected:?}");
+    assert_eq!((selected.0, selected.1, selected.2), ((1, 0), true, false));
+    assert_eq!(scheduler.snapshot().blocking_sections, 0);
+    drop(there);
+}
+
+#[test]
+fn an_epoll_descriptor_of_the_library_is_waited_for() {
+    let scheduler = one_thread();
+    let (here, there) = sockets(libc::SOCK_STREAM);
+    let got = while_waiting(
+        &scheduler,
+        move || {
+            // SAFETY: it has no preconditions.
+            let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 7 };
+            // SAFETY: the event is there.
+            unsafe {
+                libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, here.as_raw_fd(), &raw mut event)
+            };
+            let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
+            // SAFETY: there is room for four.
+            let count = answer(unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), 4, -1) });
+            // SAFETY: it is open, and nothing else has it.
+            unsafe { libc::close(epoll) };
+            (count, events[0].u64)
+        },
+        move || assert_eq!(write(there.as_raw_fd(), b"!"), (1, 0)),
+    );
+    assert_eq!(got, ((1, 0), 7));
+}
+
+#[test]
+fn sleeps_are_sleeps_of_the_coroutine() {
+    let scheduler = one_thread();
+    let many: Vec<_> = (0..50)
+        .map(|number| {
+            coroutine(&scheduler, move || {
+                let time = libc::timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+                let begun = Instant::now();
+                let none = std::ptr::null_mut();
+                let slept = match number % 3 {
+                    // SAFETY: the time is there.
+                    0 => unsafe { libc::nanosleep(&raw const time, none) },
+                    // SAFETY: it has no preconditions.
+                    1 => unsafe { libc::usleep(20_000) },
+                    // SAFETY: the time is there.
+                    _ => unsafe {
+                        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &raw const time, none)
+                    },
+                };
+                slept == 0 && (Instant::now() - begun) >= Duration::from_millis(20)
+            })
+        })
+        .collect();
+    let begun = Instant::now();
+    for sleeper in many {
+        assert_eq!(sleeper.join(), Ok(true));
+    }
+    // One after the other, they would take a second.
+    assert!(
+        (Instant::now() - begun) < Duration::from_millis(900),
+        "{:?}",
+        (Instant::now() - begun)
+    );
+    // An absolute time, which has passed.
+    let past = coroutine(&scheduler, || {
+        let time = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+        let flags = libc::TIMER_ABSTIME;
+        // SAFETY: the time is there.
+        unsafe {
+            libc::clock_nanosleep(
+                libc::CLOCK_REALTIME,
+                flags,
+                &raw const time,
+                std::ptr::null_mut(),
+            )
+        }
+    });
+    assert_eq!(past.join(), Ok(0));
+}
+
+#[test]
+fn a_connect_and_an_accept_wait() {
+    let scheduler = several_threads();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there are ports");
+    let address = listener.local_addr().expect("it is bound");
+    let accepts = coroutine(&scheduler, move || {
+        let (mut stream, _) = listener.accept().expect("one comes");
+        std::io::Write::write_all(&mut stream, b"welcome").expect("it is connected");
+    });
+    let connects = coroutine(&scheduler, move || {
+        let stream = std::net::TcpStream::connect(address).expect("it listens");
+        let fd = stream.as_raw_fd();
+        (flags(fd) & libc::O_NONBLOCK, recv(fd, 7, libc::MSG_WAITALL))
+    });
+    assert_eq!(connects.join(), Ok((0, ((7, 0), b"welcome".to_vec()))));
+    assert_eq!(accepts.join(), Ok(()));
+}
+
+#[test]
+fn a_refused_connection_has_its_error_number() {
+    let scheduler = one_thread();
+    let refused = coroutine(&scheduler, || {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there are ports");
+        let address = listener.local_addr().expect("it is bound");
+        drop(listener);
+        std::net::TcpStream::connect(address).expect_err("nobody listens").raw_os_error()
+    });
+    assert_eq!(refused.join(), Ok(Some(libc::ECONNREFUSED)));
+}
+
+#[test]
+fn names_are_looked_up_beside_the_worker() {
+    let scheduler = one_thread();
+    let looks = coroutine(&scheduler, || {
+        let name = CString::new("localhost").expect("it has no zero");
+        let mut found = std::ptr::null_mut();
+        let none = std::ptr::null();
+        // SAFETY: the name ends with a zero, and there is room for the answer.
+        let result =
+            unsafe { libc::getaddrinfo(name.as_ptr(), std::ptr::null(), none, &raw mut found) };
+        if result == 0 {
+            // SAFETY: it was just made.
+            unsafe { libc::freeaddrinfo(found) };
+        }
+        let wrong = CString::new("no such name.invalid").expect("it has no zero");
+        // SAFETY: as above.
+        let failed =
+            unsafe { libc::getaddrinfo(wrong.as_ptr(), std::ptr::null(), none, &raw mut found) };
+        (result, failed != 0)
+    });
+    assert_eq!(looks.join(), Ok((0, true)));
+    unsafe extern "C" {
+        fn gethostbyname(name: *const libc::c_char) -> *mut libc::hostent;
+    }
+    let two: Vec<_> = ["127.0.0.1", "127.0.0.2"]
+        .map(|name| {
+            coroutine(&scheduler, move || {
+                let text = CString::new(name).expect("it has no zero");
+                // SAFETY: the name ends with a zero.
+                let host = unsafe { gethostbyname(text.as_ptr()) };
+                procession::coroutine::sleep(Duration::from_millis(5));
+                // SAFETY: the answer is the coroutine's own.
+                let list = unsafe { (*host).h_addr_list };
+                // SAFETY: the list has an address.
+                let address = unsafe { *list };
+                // SAFETY: it has four bytes.
+                unsafe { *address.cast::<[u8; 4]>() }
+            })
+        })
+        .into();
+    let two: Vec<_> = two.into_iter().map(|one| one.join()).collect();
+    assert_eq!(two, [Ok([127, 0, 0, 1]), Ok([127, 0, 0, 2])]);
+}

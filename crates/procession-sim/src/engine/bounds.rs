@@ -1,0 +1,231 @@
+//! The bounds in time: whatever waits for a worker gets one soon.
+//!
+//! A process that is ready, a timer that is due and an event of a descriptor wait for a worker, and
+//! for nothing else. From time to time, and at each quiet point, the engine asks each scheduler for
+//! these. If one of them stays the same for longer than a limit, the law is broken.
+//!
+//! The limit comes from the run itself. With `k` processes ready at a time, and steps of `t`, a
+//! process waits at most `k t + 2 t + 1 ms` on one processor: virtual threads take turns, so there
+//! is one, whatever the number of workers. The engine may also let a thread that could run wait,
+//! for as long as its strategy likes. The limit counts the longest such wait four times: for a
+//! worker, for the one that helps it, and for the watchdog. Each step that stalls adds the time in
+//! which the watchdog notices that.
+//!
+//! Faults that make the system late suspend the law while they can happen.
+
+use std::collections::BTreeMap;
+
+use procession::Pid;
+use procession::sim::Demand;
+
+use super::{Engine, GRAIN, Held, MS, NEVER, State, Status, Virtual};
+use crate::faults::Fault;
+use crate::story::Kind;
+
+/// Virtual time between two looks at least.
+const EVERY: u64 = MS;
+/// A step of this length stalls.
+const STALL: u64 = 10 * MS;
+/// The time in which the watchdog replaces a stalled worker, from the beginning of its step.
+const RESCUE: u64 = 14 * MS;
+/// The largest number of processes that the law is checked for. With more, a look takes too long.
+const READY_MAX: usize = 500;
+
+/// Something that waits for a worker, and in which state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Waiter {
+    /// A process, with the number of its steps.
+    Process(Pid, u32),
+    /// Timers that are due, the earliest with this deadline.
+    Timer(u64),
+    /// Events of descriptors, after so many polls.
+    Events(u64),
+}
+
+impl Waiter {
+    fn describe(self, waited: u64) -> String {
+        let waited = super::duration(waited);
+        match self {
+            Self::Process(pid, _) => {
+                let name = procession::sim::name(pid);
+                format!("{name} has been ready for {waited}, and no worker runs it")
+            }
+            Self::Timer(_) => format!("a timer has been due for {waited}, and no worker fires it"),
+            Self::Events(_) => {
+                format!("a descriptor has had events for {waited}, and no worker polls")
+            }
+        }
+    }
+}
+
+/// When a look found it first, and how many steps had stalled by then.
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    time: u64,
+    stalls: u64,
+}
+
+/// What the engine has seen of a run.
+#[derive(Debug, Default)]
+pub(super) struct Bounds {
+    next_look: u64,
+    /// The longest time without a point of a thread that ran, except for stalls.
+    longest_step: u64,
+    /// The longest time for which a thread that could run had to wait for its turn.
+    longest_delay: u64,
+    /// The largest number of processes that were ready at a time.
+    most_ready: u64,
+    /// The number of steps that have stalled.
+    stalls: u64,
+    /// How many of them stall now.
+    stalled: u64,
+    /// By the number of the scheduler.
+    seen: Vec<BTreeMap<Waiter, Since>>,
+}
+
+impl Bounds {
+    /// Notes that a thread ran for so long without a point, or is held up for so long.
+    pub(super) fn note_step(&mut self, length: u64) {
+        if length < STALL {
+            self.longest_step = self.longest_step.max(length);
+        } else {
+            self.stalls += 1;
+        }
+    }
+
+    /// Notes that a thread waited for its turn for so long.
+    pub(super) fn note_delay(&mut self, length: u64) {
+        self.longest_delay = self.longest_delay.max(length);
+    }
+
+    /// Forgets what waited: it may have waited for what the scheduler cannot help.
+    fn restart(&mut self, now: u64) {
+        self.next_look = now + EVERY;
+        self.seen.clear();
+    }
+
+    /// Returns how long a waiter may wait that was first seen then.
+    fn limit(&self, since: Since, slack: u64) -> u64 {
+        let steps = (self.most_ready + 2) * self.longest_step + MS;
+        let stalls = self.stalls - since.stalls;
+        2 * steps + 4 * self.longest_delay + stalls * RESCUE + slack
+    }
+
+    /// Looks at the demand of a scheduler. Returns the law that is broken, if any.
+    fn look(&mut self, number: usize, demand: &Demand, now: u64, slack: u64) -> Option<String> {
+        self.seen.resize_with(self.seen.len().max(number + 1), BTreeMap::new);
+        if !demand.can_be_met || demand.ready.len() > READY_MAX {
+            self.seen[number].clear();
+            return None;
+        }
+        self.most_ready = self.most_ready.max(demand.ready.len() as u64);
+        let mut waiters: Vec<_> =
+            demand.ready.iter().map(|&(pid, steps)| Waiter::Process(pid, steps)).collect();
+        waiters.extend((demand.deadline <= now).then_some(Waiter::Timer(demand.deadline)));
+        waiters.extend(demand.events.map(Waiter::Events));
+        // The steps that stall now count, too.
+        let first = Since { time: now, stalls: self.stalls - self.stalled };
+        let before = std::mem::take(&mut self.seen[number]);
+        let since = |waiter| before.get(waiter).copied().unwrap_or(first);
+        let seen: BTreeMap<_, _> = waiters.iter().map(|waiter| (*waiter, since(waiter))).collect();
+        let late = waiters.into_iter().find(|waiter| {
+            let since = seen[waiter];
+            now - since.time > self.limit(since, slack)
+        });
+        let waited = late.map(|waiter| waiter.describe(now - seen[&waiter].time));
+        self.seen[number] = seen;
+        waited
+    }
+}
+
+impl State {
+    /// Returns `true` if the law does not hold at this moment.
+    fn suspends_bounds(&self) -> bool {
+        // Threads stand in the middle of operations, where a scheduler cannot say what waits.
+        #[cfg(procession_sim)]
+        if self.setup.at_atomics {
+            return true;
+        }
+        let late = [Fault::Stall, Fault::LateWake, Fault::ClockLeap];
+        // Only so many computing workers are replaced.
+        let computes = |thread: &&Virtual| thread.stalls() == Some(Held::Computes);
+        let computing = self.threads.iter().filter(computes).count();
+        self.is_over
+            || self.has_faults && late.into_iter().any(|fault| self.setup.faults.contains(fault))
+            || computing >= self.setup.workers
+    }
+
+    /// Looks at the demands of all schedulers. Returns the law that is broken, if any.
+    fn broken_bound(&mut self, demands: &[Option<Demand>], now: u64) -> Option<String> {
+        self.note_delays(now);
+        self.bounds.stalled =
+            self.threads.iter().filter(|thread| thread.stalls().is_some()).count() as u64;
+        let slack = if self.setup.faults.contains(Fault::CoarseClock) { 2 * GRAIN } else { 0 };
+        demands
+            .iter()
+            .enumerate()
+            .find_map(|(number, demand)| self.bounds.look(number, demand.as_ref()?, now, slack))
+    }
+
+    /// Notes the waits of threads that could run.
+    fn note_delays(&mut self, now: u64) {
+        for thread in &self.threads {
+            if let Some(since) = thread.ready_since()
+                && since <= now
+            {
+                self.bounds.note_delay(now - since);
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Returns the bound that is broken, if any.
+    pub(super) fn broken_bound(&self) -> Option<String> {
+        let mut state = self.state();
+        let now = self.time();
+        if state.suspends_bounds() {
+            state.bounds.restart(now);
+            return None;
+        }
+        state.bounds.next_look = now + EVERY;
+        let subjects = state.subjects.clone();
+        // Without the lock: a scheduler may read the clock, and its last reference may go here.
+        drop(state);
+        let demands: Vec<_> =
+            subjects.iter().map(|one| one.upgrade().map(|subject| subject.demand())).collect();
+        self.state().broken_bound(&demands, now)
+    }
+
+    /// Checks the bounds, unless that was done a moment ago.
+    pub(super) fn check_bounds(&self) {
+        let is_due = {
+            let state = self.state();
+            !state.is_over && self.time() >= state.bounds.next_look
+        };
+        if is_due && let Some(law) = self.broken_bound() {
+            self.fail(Kind::Law, law);
+        }
+    }
+}
+
+impl Virtual {
+    /// Returns why the thread is held up, if that is for so long that its step stalls.
+    fn stalls(&self) -> Option<Held> {
+        match self.status {
+            Status::Held { until, since, how } if until - since >= STALL => Some(how),
+            _ => None,
+        }
+    }
+
+    /// Returns the time since which the thread can run, in the past or to come, unless it runs.
+    pub(super) fn ready_since(&self) -> Option<u64> {
+        match self.status {
+            Status::Ready => self.left_at,
+            Status::Parked { until, .. } | Status::Held { until, .. } if until != NEVER => {
+                Some(until)
+            }
+            _ => None,
+        }
+    }
+}

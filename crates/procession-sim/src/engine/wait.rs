@@ -1,0 +1,37 @@
+//! Waits of the program's own threads for each other.
+
+use std::time::Duration;
+
+use procession::sim::Os;
+
+use super::{ME, NEVER, current};
+
+/// Makes what the calling thread has stored visible to others, as a call of the system does.
+pub(crate) fn publish() {
+    #[cfg(procession_sim)]
+    procession_sync::simulated::fence();
+}
+
+/// Waits until `is_over` returns `true`, or until the time is over. It is asked each time that a
+/// thread of the program calls [`notify`]. Outside of a simulation, it is asked once.
+pub(crate) fn wait_until(timeout: Option<Duration>, mut is_over: impl FnMut() -> bool) {
+    let Some(engine) = current() else {
+        is_over();
+        return;
+    };
+    let now = engine.now();
+    let deadline = timeout.map_or(NEVER, |timeout| now.saturating_add(crate::nanoseconds(timeout)));
+    while !is_over() && engine.now() < deadline {
+        engine.state().waiting.push(ME.get());
+        engine.park(deadline);
+    }
+}
+
+/// Lets all threads that wait ask again.
+pub(crate) fn notify() {
+    let Some(engine) = current() else { return };
+    let waiting = std::mem::take(&mut engine.state().waiting);
+    for thread in waiting {
+        engine.unpark(thread);
+    }
+}

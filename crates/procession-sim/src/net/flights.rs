@@ -1,0 +1,170 @@
+//! What is on its way from one host to another.
+
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+
+use super::{Moment, Net};
+use crate::engine::{MS, SECOND, US, duration};
+use crate::faults::Fault;
+
+/// Nanoseconds that a flight takes at least: within a host, and between hosts.
+const LATENCY: [u64; 2] = [5 * US, 50 * US];
+/// By how much a flight may be late.
+const DELAYS: [u64; 6] = [0, 100 * US, MS, 20 * MS, 300 * MS, 3 * SECOND];
+/// For how long a fault cuts the way between two hosts: one way, and then both ways.
+const CUTS: [u64; 7] = [0, MS, 100 * MS, 2 * SECOND, 5 * MS, 300 * MS, 10 * SECOND];
+/// The longest time until TCP sends a segment again.
+const AGAIN_MAX: u64 = 120 * SECOND;
+/// How often TCP repeats a request to connect, and a segment. This takes 127 s, and 15 minutes.
+const SYN_RETRIES: u32 = 6;
+const RETRIES: u32 = 15;
+
+/// Something on its way.
+pub(super) struct Flight {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    /// How often it was sent again.
+    again: u32,
+    pub(super) cargo: Cargo,
+}
+
+#[derive(Debug)]
+pub(super) enum Cargo {
+    /// A stream wants to be connected.
+    Request {
+        client: u64,
+        to: SocketAddr,
+    },
+    /// Another stream answers, or there is none.
+    Answer {
+        client: u64,
+        answer: Result<u64, Errno>,
+    },
+    /// The first of the segments that a stream has sent.
+    Segment {
+        from: u64,
+    },
+    /// The connection is broken, as a stream learns.
+    Reset {
+        to: u64,
+    },
+    Datagram {
+        from: SocketAddr,
+        to: SocketAddr,
+        bytes: Vec<u8>,
+    },
+}
+
+impl Net {
+    /// Sends something. Returns when it arrives, if it does.
+    pub(super) fn send(
+        &mut self,
+        moment: &mut Moment<'_>,
+        (from, to): (usize, usize),
+        cargo: Cargo,
+    ) -> u64 {
+        let late = self.late(moment, from, to);
+        if from != to
+            && let Some(cut) = moment.fault(Fault::Partition, &CUTS)
+        {
+            let until = moment.now + cut;
+            let is_one_way = CUTS[1..4].contains(&cut);
+            self.cut(from, to, until);
+            if !is_one_way {
+                self.cut(to, from, until);
+            }
+            let (one, other) = (self.name(from).to_owned(), self.name(to).to_owned());
+            moment.tell(|| {
+                let way = if is_one_way { "to" } else { "and" };
+                format!("the way from {one} {way} {other} is cut for {}", duration(cut))
+            });
+        }
+        let due = moment.now + LATENCY[usize::from(from != to)] + late;
+        self.put(due, Flight { from, to, again: 0, cargo });
+        due
+    }
+
+    fn late(&self, moment: &mut Moment<'_>, from: usize, to: usize) -> u64 {
+        let late = moment.fault(Fault::SlowNetwork, &DELAYS).unwrap_or(0);
+        if late > 0 {
+            let (one, other) = (self.name(from).to_owned(), self.name(to).to_owned());
+            let late = duration(late);
+            moment.tell(|| format!("what {one} sends to {other} is {late} late"));
+        }
+        late
+    }
+
+    /// Lets something arrive at a time that is known already.
+    pub(super) fn follow(&mut self, (from, to): (usize, usize), cargo: Cargo, due: u64) {
+        self.put(due, Flight { from, to, again: 0, cargo });
+    }
+
+    /// Lets a flight arrive at a time.
+    fn put(&mut self, due: u64, flight: Flight) {
+        self.next_flight += 1;
+        self.flights.insert((due, self.next_flight), flight);
+    }
+
+    /// Lets what is on its way arrive soon: everything, or what is on one way.
+    pub(super) fn hasten(&mut self, now: u64, way: Option<(usize, usize)>) {
+        for ((due, _), flight) in std::mem::take(&mut self.flights) {
+            let is_hastened = way.is_none_or(|way| way == (flight.from, flight.to));
+            let soon = now + LATENCY[usize::from(flight.from != flight.to)];
+            self.put(if is_hastened { due.min(soon) } else { due }, flight);
+        }
+        self.hasten_segments(now);
+    }
+
+    /// A flight arrives, unless the way is cut.
+    pub(super) fn arrive(&mut self, moment: &mut Moment<'_>, flight: Flight) {
+        moment.chance.digest(moment.now ^ (flight.to as u64) << 48);
+        let Flight { from, to, again, cargo } = flight;
+        if self.is_cut(from, to, moment.now) {
+            return self.repeat(moment, Flight { from, to, again, cargo });
+        }
+        match cargo {
+            Cargo::Request { client, to: address } => self.request(moment, client, to, address),
+            Cargo::Answer { client, answer } => self.answer(moment, client, answer),
+            Cargo::Segment { from } => self.arrive_segment(moment, from),
+            Cargo::Reset { to } => self.break_stream(to, Errno::CONNRESET),
+            Cargo::Datagram { from, to: address, bytes } => {
+                self.deliver_datagram(to, from, address, &bytes);
+            }
+        }
+    }
+
+    /// Sends something again, later each time, until it is given up.
+    fn repeat(&mut self, moment: &mut Moment<'_>, mut flight: Flight) {
+        flight.again += 1;
+        let (first, retries) = match flight.cargo {
+            Cargo::Request { .. } | Cargo::Answer { .. } => (SECOND, SYN_RETRIES),
+            Cargo::Segment { .. } => (200 * MS, RETRIES),
+            // Nobody sends these again.
+            Cargo::Reset { .. } | Cargo::Datagram { .. } => return,
+        };
+        if flight.again <= retries + 1 {
+            let wait = (first << (flight.again - 1)).min(AGAIN_MAX);
+            return self.put(moment.now + wait, flight);
+        }
+        match flight.cargo {
+            Cargo::Request { client, .. } | Cargo::Answer { client, .. } => {
+                self.fail_to_connect(client, Errno::TIMEDOUT);
+            }
+            Cargo::Segment { from } => self.break_stream(from, Errno::TIMEDOUT),
+            Cargo::Reset { .. } | Cargo::Datagram { .. } => {}
+        }
+    }
+
+    /// Sends a request again only after all repetitions have failed, as if none had arrived.
+    pub(super) fn ignore_request(&mut self, moment: &Moment<'_>, client: u64, to: SocketAddr) {
+        let Some(host) = self.sockets.get(&client).map(|socket| socket.host) else { return };
+        let target = self.host_at(host, to.ip()).unwrap_or(host);
+        let waits: u64 = (0..=SYN_RETRIES).map(|time| SECOND << time).sum();
+        let cargo = Cargo::Answer { client, answer: Err(Errno::TIMEDOUT) };
+        self.put(
+            moment.now + waits,
+            Flight { from: target, to: host, again: SYN_RETRIES + 1, cargo },
+        );
+    }
+}

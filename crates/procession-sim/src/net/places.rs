@@ -1,0 +1,207 @@
+//! Hosts: their names, addresses and ports, and the ways between them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::{HostProgram, Kind, Moment, Net, PROGRAM, Socket};
+use crate::engine::NEVER;
+
+/// The first of the ports that the system chooses from.
+const EPHEMERAL: u16 = 49152;
+
+/// A host.
+pub(super) struct Place {
+    pub(super) name: String,
+    pub(super) address: Ipv4Addr,
+    /// `false` while the machine has no power: nothing answers.
+    pub(super) has_power: bool,
+    /// The number of the start of its program that runs now.
+    pub(super) home: Option<usize>,
+    /// `None` for the host of the check itself.
+    pub(super) program: Option<Arc<HostProgram>>,
+    next_port: u16,
+}
+
+/// One start of the program of a host.
+pub(crate) struct Home {
+    pub(super) host: usize,
+    /// The waker of its main future, until the program is to end.
+    pub(super) root: Option<std::task::Waker>,
+    pub(super) scheduler: Option<procession::Scheduler>,
+    /// Set once the program is to end, whatever it does.
+    pub(super) is_stopped: bool,
+}
+
+impl Net {
+    /// Adds a host, which runs from now on. Returns its number.
+    pub(super) fn add_host(&mut self, name: &str, program: Option<Arc<HostProgram>>) -> usize {
+        let host = self.hosts.len();
+        let number = u32::try_from(host + 1).expect("the network has so many addresses");
+        self.hosts.push(Place {
+            name: name.to_owned(),
+            address: Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() + number),
+            has_power: true,
+            home: None,
+            program,
+            next_port: EPHEMERAL,
+        });
+        self.start(host);
+        host
+    }
+
+    /// Starts the program of a host. Returns the number of the start.
+    pub(super) fn start(&mut self, host: usize) -> usize {
+        let home = self.homes.len();
+        self.homes.push(Home { host, root: None, scheduler: None, is_stopped: false });
+        (self.hosts[host].has_power, self.hosts[host].home) = (true, Some(home));
+        home
+    }
+
+    /// Returns the number of the host with a name.
+    pub(super) fn host_named(&self, name: &str) -> Option<usize> {
+        self.hosts.iter().position(|host| host.name == name)
+    }
+
+    /// Returns the name of the host of a start.
+    pub(crate) fn name_of_home(&self, home: usize) -> &str {
+        self.homes.get(home).map_or(super::PROGRAM_NAME, |home| self.name(home.host))
+    }
+
+    pub(super) fn name(&self, host: usize) -> &str {
+        &self.hosts[host].name
+    }
+
+    /// Returns the host of a start, if that has not ended.
+    pub(super) fn running(&self, home: usize) -> Result<usize, Errno> {
+        let host = self.homes.get(home).map_or(PROGRAM, |home| home.host);
+        if self.hosts[host].home == Some(home) { Ok(host) } else { Err(Errno::NETDOWN) }
+    }
+
+    /// Returns the host that `from` reaches at an address.
+    pub(super) fn host_at(&self, from: usize, ip: IpAddr) -> Option<usize> {
+        let ip = ip.to_canonical();
+        if ip.is_loopback() || ip.is_unspecified() {
+            return Some(from);
+        }
+        self.hosts.iter().position(|host| IpAddr::V4(host.address) == ip)
+    }
+
+    /// Returns the address from which a host reaches another one.
+    pub(super) fn source_ip(&self, host: usize, to: IpAddr) -> IpAddr {
+        if to.to_canonical().is_loopback() || to.is_unspecified() {
+            return if to.is_ipv4() {
+                Ipv4Addr::LOCALHOST.into()
+            } else {
+                Ipv6Addr::LOCALHOST.into()
+            };
+        }
+        self.hosts[host].address.into()
+    }
+
+    /// Returns the address that a socket of a host gets, with a port.
+    ///
+    /// # Errors
+    /// The address is not one of the host, or is in use.
+    pub(super) fn claim(
+        &mut self,
+        host: usize,
+        at: SocketAddr,
+        is_datagram: bool,
+    ) -> Result<SocketAddr, Errno> {
+        let ip = at.ip().to_canonical();
+        let is_own = ip.is_loopback() || ip.is_unspecified() || ip == self.hosts[host].address;
+        if !is_own {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
+        if at.port() != 0 {
+            let is_free = !self.is_used(host, at, is_datagram);
+            return if is_free { Ok(at) } else { Err(Errno::ADDRINUSE) };
+        }
+        for _ in EPHEMERAL..=u16::MAX {
+            let place = &mut self.hosts[host];
+            let port = place.next_port;
+            place.next_port = port.checked_add(1).unwrap_or(EPHEMERAL);
+            let at = SocketAddr::new(at.ip(), port);
+            if !self.is_used(host, at, is_datagram) {
+                return Ok(at);
+            }
+        }
+        Err(Errno::ADDRINUSE)
+    }
+
+    fn is_used(&self, host: usize, at: SocketAddr, is_datagram: bool) -> bool {
+        self.sockets.values().any(|socket| {
+            let is_like = match socket.kind {
+                Kind::Listener(_) => !is_datagram,
+                Kind::Datagrams(_) => is_datagram,
+                Kind::Stream(_) => false,
+            };
+            is_like && socket.host == host && !socket.is_closed && overlap(socket.local, at)
+        })
+    }
+
+    /// Cuts the way from one host to another, until then.
+    pub(super) fn cut(&mut self, from: usize, to: usize, until: u64) {
+        let cut = self.cuts.entry((from, to)).or_insert(until);
+        *cut = until.max(*cut);
+    }
+
+    /// Mends the way from one host to another. What waits for it is sent again at once.
+    pub(super) fn mend(&mut self, now: u64, from: usize, to: usize) {
+        self.cuts.remove(&(from, to));
+        self.hasten(now, Some((from, to)));
+    }
+
+    /// Returns `true` if nothing arrives on the way from one host to another.
+    pub(super) fn is_cut(&self, from: usize, to: usize, now: u64) -> bool {
+        let until = self.cuts.get(&(from, to)).copied().unwrap_or(0);
+        from != to && until > now || !self.hosts[to].has_power
+    }
+
+    /// Ends the faults: mends all ways, and lets what is late arrive.
+    pub(crate) fn heal(&mut self, now: u64) {
+        self.cuts.clear();
+        for socket in self.sockets.values_mut() {
+            if let Kind::Stream(stream) = &mut socket.kind {
+                stream.grain = usize::MAX;
+            }
+        }
+        self.hasten(now, None);
+    }
+
+    /// Ends the sockets of a host, since its program was killed or its machine has lost its power.
+    pub(super) fn close_all(&mut self, moment: &mut Moment<'_>, host: usize, tells: bool) {
+        // What the program has closed before, the system of the host brings to its end.
+        let is_own = |socket: &Socket| socket.host == host && !(tells && socket.is_closed);
+        let own = self.sockets.iter().filter(|(_, socket)| is_own(socket));
+        let own: Vec<_> = own.map(|(&id, _)| id).collect();
+        for id in own {
+            if tells {
+                self.abort(moment, id);
+            }
+            self.sockets.remove(&id);
+        }
+    }
+
+    /// Describes what each host does, for a report.
+    pub(crate) fn describe_cuts(&self, now: u64) -> Vec<String> {
+        let cuts = self.cuts.iter().filter(|&(_, &until)| until > now);
+        let cut = cuts.map(|(&(from, to), _)| {
+            format!("the way from {} to {} is cut", self.name(from), self.name(to))
+        });
+        let dark = self.hosts.iter().filter(|host| !host.has_power);
+        let dark = dark.map(|host| format!("{} has no power", host.name));
+        cut.chain(dark).collect()
+    }
+}
+
+/// Returns `true` if a socket at one of the addresses also serves the other.
+pub(super) fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
+    one.port() == other.port() && (a == b || a.is_unspecified() || b.is_unspecified())
+}
+
+/// The end of a cut that only the program mends.
+pub(super) const FOR_GOOD: u64 = NEVER;

@@ -1,0 +1,366 @@
+//! Streams: what their programs write arrives at their peers in order, sooner or later.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+
+use super::flights::Cargo;
+use super::{Kind, Moment, Net, Socket};
+use crate::engine::US;
+use crate::faults::Fault;
+
+/// Bytes that a stream has on the way, or that its peer has not taken, at most.
+const WINDOW: usize = 64 << 10;
+/// The longest segment.
+const SEGMENT_MAX: usize = 16 << 10;
+/// Nanoseconds between two parts of a segment that arrives in parts.
+const GAP: u64 = US;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Connecting,
+    Connected,
+    /// The attempt to connect has failed.
+    Failed(Errno),
+}
+
+/// One end of a connection.
+pub(super) struct Stream {
+    pub(super) peer_addr: SocketAddr,
+    pub(super) peer: Option<u64>,
+    pub(super) phase: Phase,
+    /// What is on its way to the peer. Only the first segment has a flight.
+    sent: VecDeque<Segment>,
+    sent_bytes: usize,
+    /// What has arrived, and finds no room in the socket of the program.
+    arrived: VecDeque<u8>,
+    /// The peer sends no more, and all it has sent has arrived.
+    peer_has_ended: bool,
+    /// The program sends no more.
+    has_ended: bool,
+    /// The connection is broken.
+    is_broken: bool,
+    /// The error that the next call of the program gets.
+    pub(super) error: Option<Errno>,
+    /// How many bytes arrive at a time.
+    pub(super) grain: usize,
+    /// The socket that holds the options, once the program has asked for one.
+    pub(super) options: Option<Arc<TcpStream>>,
+}
+
+struct Segment {
+    due: u64,
+    /// The end of the stream is an empty segment.
+    bytes: Vec<u8>,
+}
+
+impl Stream {
+    pub(super) fn new(
+        peer_addr: SocketAddr,
+        peer: Option<u64>,
+        phase: Phase,
+        moment: &mut Moment<'_>,
+    ) -> Self {
+        // Tiny parts are so costly that only some connections have them.
+        let grain = moment.fault(Fault::SmallReads, &[0, 1, 1, 2, 7, 100]);
+        let grain = grain.map_or(usize::MAX, |grain| grain as usize);
+        if grain < usize::MAX {
+            moment.tell(|| format!("bytes from {peer_addr} arrive {grain} at a time"));
+        }
+        Self {
+            peer_addr,
+            peer,
+            phase,
+            sent: VecDeque::new(),
+            sent_bytes: 0,
+            arrived: VecDeque::new(),
+            peer_has_ended: false,
+            has_ended: false,
+            is_broken: false,
+            error: None,
+            grain,
+            options: None,
+        }
+    }
+
+    /// Returns `true` if the program has asked that closing the socket resets the connection.
+    fn resets_when_closed(&self) -> bool {
+        let linger = self.options.as_ref().map(|socket| {
+            // An option of a socket of this network, which is open.
+            rustix::net::sockopt::socket_linger(&**socket).ok().flatten()
+        });
+        linger.flatten() == Some(Duration::ZERO)
+    }
+}
+
+impl Socket {
+    pub(super) fn new(
+        home: usize,
+        host: usize,
+        local: SocketAddr,
+        far: std::os::fd::OwnedFd,
+        kind: Kind,
+    ) -> Self {
+        let (is_readable, is_writable, is_closed) = (false, true, false);
+        Self { home, host, local, far, is_readable, is_writable, is_closed, kind }
+    }
+
+    fn stream(&mut self) -> Option<&mut Stream> {
+        match &mut self.kind {
+            Kind::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+}
+
+/// What a look at a far end has found.
+enum Found {
+    Bytes(Vec<u8>),
+    End,
+    Reset,
+    Nothing,
+}
+
+impl Net {
+    /// Takes what the program of a stream has written, as far as the window allows.
+    pub(super) fn drain(&mut self, moment: &mut Moment<'_>, id: u64) {
+        while let Some(room) = self.room(id) {
+            let found = match self.sockets.get_mut(&id) {
+                Some(socket) => look(socket, room.min(SEGMENT_MAX)),
+                None => return,
+            };
+            match found {
+                Found::Nothing => break,
+                Found::Bytes(bytes) => self.send_segment(moment, id, bytes),
+                Found::End => {
+                    let Some(stream) = self.stream(id) else { return };
+                    stream.has_ended = true;
+                    if stream.resets_when_closed() && self.sockets[&id].is_closed {
+                        self.abort(moment, id);
+                    } else {
+                        self.send_segment(moment, id, Vec::new());
+                    }
+                }
+                Found::Reset => self.abort(moment, id),
+            }
+        }
+        self.tidy(id);
+    }
+
+    /// Returns how many bytes a stream may send now.
+    fn room(&mut self, id: u64) -> Option<usize> {
+        let socket = self.sockets.get_mut(&id)?;
+        let (is_readable, is_closed) = (socket.is_readable, socket.is_closed);
+        let stream = socket.stream()?;
+        if stream.phase == Phase::Connecting && is_closed {
+            // The program has given up.
+            stream.has_ended = true;
+            return None;
+        }
+        if !is_readable || stream.has_ended || stream.phase != Phase::Connected {
+            return None;
+        }
+        let (sent, peer) = (stream.sent_bytes, stream.peer);
+        let waiting = peer.and_then(|peer| self.stream(peer)).map_or(0, |peer| peer.arrived.len());
+        WINDOW.checked_sub(sent + waiting).filter(|&room| room > 0)
+    }
+
+    /// Sends a segment, which arrives after those before it.
+    fn send_segment(&mut self, moment: &mut Moment<'_>, id: u64, bytes: Vec<u8>) {
+        let Some(way) = self.way(id) else { return };
+        if moment.happens(Fault::Reset) {
+            moment.tell(|| "a connection is reset".to_owned());
+            self.break_stream(id, Errno::CONNRESET);
+            if let Some(peer) = self.stream(id).and_then(|stream| stream.peer) {
+                self.send(moment, way, Cargo::Reset { to: peer });
+            }
+            return;
+        }
+        let Some(stream) = self.stream(id) else { return };
+        stream.sent_bytes += bytes.len();
+        let last = stream.sent.back().map(|segment| segment.due);
+        stream.sent.push_back(Segment { due: 0, bytes });
+        match last {
+            None => {
+                let due = self.send(moment, way, Cargo::Segment { from: id });
+                self.set_due(id, due);
+            }
+            // It leaves when those before it have arrived, and takes no time then.
+            Some(last) => self.set_due(id, last),
+        }
+    }
+
+    fn set_due(&mut self, id: u64, due: u64) {
+        if let Some(segment) = self.stream(id).and_then(|stream| stream.sent.back_mut()) {
+            segment.due = due;
+        }
+    }
+
+    /// Forgets how late the segments were that wait for others.
+    pub(super) fn hasten_segments(&mut self, now: u64) {
+        for socket in self.sockets.values_mut() {
+            if let Kind::Stream(stream) = &mut socket.kind {
+                stream.sent.iter_mut().for_each(|segment| segment.due = segment.due.min(now));
+            }
+        }
+    }
+
+    /// Returns the hosts of a stream and of its peer.
+    fn way(&self, id: u64) -> Option<(usize, usize)> {
+        let socket = self.sockets.get(&id)?;
+        let Kind::Stream(stream) = &socket.kind else { return None };
+        Some((socket.host, self.host_at(socket.host, stream.peer_addr.ip())?))
+    }
+
+    /// The first of the segments that a stream has sent arrives.
+    pub(super) fn arrive_segment(&mut self, moment: &mut Moment<'_>, from: u64) {
+        let Some(stream) = self.stream(from) else { return };
+        let Some(mut segment) = stream.sent.pop_front() else { return };
+        let peer = stream.peer;
+        let target = peer.and_then(|peer| self.sockets.get(&peer)).filter(|one| !one.is_closed);
+        let Some((peer, target)) = peer.zip(target) else {
+            // There is no such connection any more, as the peer's system says.
+            if !segment.bytes.is_empty() {
+                self.refuse_segment(moment, from);
+            } else {
+                self.tidy(from);
+            }
+            return;
+        };
+        let Kind::Stream(receiver) = &target.kind else { return };
+        let grain = receiver.grain;
+        let is_end = segment.bytes.is_empty();
+        let rest = segment.bytes.split_off(grain.min(segment.bytes.len()));
+        if let Some(stream) = self.stream(from) {
+            stream.sent_bytes -= segment.bytes.len();
+            if !rest.is_empty() {
+                stream.sent.push_front(Segment { due: moment.now + GAP, bytes: rest });
+            }
+        }
+        if let Some(receiver) = self.stream(peer).filter(|receiver| !receiver.is_broken) {
+            receiver.arrived.extend(&segment.bytes);
+            receiver.peer_has_ended |= is_end;
+        }
+        self.flush(moment, peer);
+        self.go_on(moment, from);
+        self.drain(moment, from);
+    }
+
+    /// Lets the next segment of a stream leave, if it has one.
+    fn go_on(&mut self, moment: &mut Moment<'_>, from: u64) {
+        let next = self.stream(from).and_then(|stream| Some(stream.sent.front()?.due));
+        if let (Some(due), Some(way)) = (next, self.way(from)) {
+            self.follow(way, Cargo::Segment { from }, due.max(moment.now));
+        }
+    }
+
+    /// The peer's system says that there is no such connection.
+    fn refuse_segment(&mut self, moment: &mut Moment<'_>, from: u64) {
+        if let Some((own, other)) = self.way(from) {
+            self.forget_sent(from);
+            self.send(moment, (other, own), Cargo::Reset { to: from });
+        }
+        self.tidy(from);
+    }
+
+    fn forget_sent(&mut self, id: u64) {
+        if let Some(stream) = self.stream(id) {
+            stream.sent.clear();
+            stream.sent_bytes = 0;
+        }
+    }
+
+    /// Gives the program of a stream what has arrived.
+    pub(super) fn flush(&mut self, moment: &mut Moment<'_>, id: u64) {
+        let Some(socket) = self.sockets.get_mut(&id) else { return };
+        let Kind::Stream(stream) = &mut socket.kind else { return };
+        let had = stream.arrived.len();
+        while socket.is_writable && !stream.arrived.is_empty() {
+            let (first, _) = stream.arrived.as_slices();
+            match send(&socket.far, first, SendFlags::NOSIGNAL) {
+                Ok(count) => drop(stream.arrived.drain(..count)),
+                Err(Errno::AGAIN) => socket.is_writable = false,
+                Err(Errno::INTR) => {}
+                // The program has closed its socket, or reads no more.
+                Err(_) => stream.arrived.clear(),
+            }
+        }
+        if stream.arrived.is_empty() && stream.peer_has_ended && !stream.is_broken {
+            // It fails if the program has closed its socket.
+            let _ = shutdown(&socket.far, Shutdown::Write);
+        }
+        let (has, peer) = (stream.arrived.len(), stream.peer);
+        if has < had
+            && let Some(peer) = peer
+        {
+            self.drain(moment, peer);
+        }
+    }
+
+    /// Ends a stream so that its peer learns of it at once.
+    pub(super) fn abort(&mut self, moment: &mut Moment<'_>, id: u64) {
+        let Some(way) = self.way(id) else { return };
+        self.forget_sent(id);
+        let Some(stream) = self.stream(id) else { return };
+        stream.has_ended = true;
+        if let Some(peer) = stream.peer {
+            self.send(moment, way, Cargo::Reset { to: peer });
+        }
+    }
+
+    /// Breaks a stream: the program's next call gets the error.
+    pub(super) fn break_stream(&mut self, id: u64, error: Errno) {
+        let Some(stream) = self.stream(id) else { return };
+        if !stream.is_broken && stream.phase == Phase::Connected {
+            stream.error = Some(error);
+            self.hang_up(id);
+        }
+    }
+
+    /// Ends both directions of a far end, so that the program wakes.
+    pub(super) fn hang_up(&mut self, id: u64) {
+        self.forget_sent(id);
+        let Some(socket) = self.sockets.get_mut(&id) else { return };
+        let Kind::Stream(stream) = &mut socket.kind else { return };
+        (stream.is_broken, stream.has_ended) = (true, true);
+        stream.arrived.clear();
+        // It fails if the program has closed its socket.
+        let _ = shutdown(&socket.far, Shutdown::Both);
+    }
+
+    /// Removes a stream that its program has closed, once all it has sent has arrived.
+    fn tidy(&mut self, id: u64) {
+        let Some(socket) = self.sockets.get_mut(&id) else { return };
+        let is_closed = socket.is_closed;
+        let Some(stream) = socket.stream() else { return };
+        // A broken stream has hung up itself. Its program may still ask for the error.
+        if is_closed && stream.has_ended && !stream.is_broken && stream.sent.is_empty() {
+            self.sockets.remove(&id);
+        }
+    }
+}
+
+/// Looks for what the program has written, of at most `room` bytes.
+fn look(socket: &mut Socket, room: usize) -> Found {
+    let mut bytes = vec![0; room];
+    loop {
+        match recv(&socket.far, &mut bytes[..], RecvFlags::empty()) {
+            Ok((0, _)) => return Found::End,
+            Ok((count, _)) => {
+                bytes.truncate(count);
+                return Found::Bytes(bytes);
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                socket.is_readable = false;
+                return Found::Nothing;
+            }
+            // The program has closed its socket before it has read all.
+            Err(_) => return Found::Reset,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The network between hosts.
+
+mod faults;
+mod hosts;
+mod http;
+mod key_value;
+mod streams;
+mod udp;
+
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::time::Duration;
+
+use procession::net::{TcpListener, TcpStream};
+use procession::time::timeout;
+use procession_sim::Sim;
+
+/// Returns the seeds of a long test: so many, or as many as `SIM_NET_SEEDS` says.
+fn seeds(usual: u64) -> Range<u64> {
+    let wanted = std::env::var("SIM_NET_SEEDS").ok();
+    let wanted = wanted.map(|text| text.parse().expect("SIM_NET_SEEDS is a number"));
+    0..wanted.unwrap_or(usual)
+}
+
+/// Sends back what clients send, until they end. Retries if the system has no descriptor.
+async fn echo(port: u16) {
+    let listener = listen(port).await;
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { return };
+        procession::spawn(async move {
+            // An error of a connection concerns its client.
+            let _ = serve(&stream).await;
+        })
+        .detach();
+    }
+}
+
+async fn listen(port: u16) -> TcpListener {
+    loop {
+        match TcpListener::bind(("0.0.0.0", port)).await {
+            Ok(listener) => return listener,
+            Err(_) => procession::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn serve(stream: &TcpStream) -> io::Result<()> {
+    let mut bytes = [0; 1000];
+    loop {
+        let count = stream.read(&mut bytes).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        stream.write_all(&bytes[..count]).await?;
+    }
+}
+
+/// Connects, sends bytes, and compares what comes back.
+async fn ask(sim: &Sim, host: &str, length: usize) -> io::Result<()> {
+    let stream = TcpStream::connect(host).await?;
+    let bytes: Vec<_> = (0..length).map(|at| at as u8).collect();
+    stream.write_all(&bytes).await?;
+    let mut answer = vec![0; length];
+    stream.read_exact(&mut answer).await?;
+    sim.always("the echo is right", answer == bytes);
+    Ok(())
+}
+
+/// Asks until that succeeds.
+async fn ask_until_answered(sim: &Sim, host: &str) {
+    let limit = Duration::from_secs(5);
+    // A server that was switched off knows nothing of a connection, and sends nothing.
+    while !matches!(timeout(limit, ask(sim, host, 10)).await, Ok(Ok(()))) {
+        procession::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn is_reset(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,224 @@
+//! Waiting for descriptors of foreign code, below frames that must not be unwound.
+//!
+//! Each wait duplicates the descriptor, registers the duplicate, and closes it at the end. So the
+//! wait holds the open file, as a system call that blocks does:
+//! - If another thread closes the descriptor, and even if its number is used again, the wait still
+//!   ends with the event of its own file. Ending the registration cannot touch the new file, which
+//!   has the number now.
+//! - A descriptor that its scheduler knows already, such as that of a socket, can be waited for.
+//!
+//! # Rejected
+//! - A registration of the number itself, without a duplicate. It saves two calls (0.3 us). If the
+//!   number is closed and used again during the wait, the end of the wait removes the registration
+//!   of the new file, and its waiter sleeps on.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::io::Errno;
+
+use crate::coroutine::frame::{Frame, suspendable};
+use crate::coroutine::try_wait::Interrupted;
+use crate::io::reactor::Registered;
+use crate::io::readiness::WaiterId;
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::current;
+use crate::scheduler::shared::Shared;
+use crate::sys::epoll::EventMask;
+use crate::time::{Instant, sleep, sleep_until};
+
+/// The direction in which [`wait_fd`] waits for a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Interest {
+    /// There is something to read, or the end of the stream.
+    Read,
+    /// There is room to write, or a connection attempt has ended.
+    Write,
+}
+
+/// The result of [`wait_fd`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum FdWait {
+    /// The call that the caller waits for is worth trying.
+    Ready,
+    /// The deadline has passed.
+    TimedOut,
+    /// The coroutine was cancelled.
+    Cancelled,
+    /// The coroutine was terminated.
+    Terminated,
+}
+
+impl crate::Outcome for FdWait {}
+
+/// Waits until a descriptor is ready, or until `deadline`. Never unwinds.
+///
+/// This is the wait for foreign code, such as a client library in C, whose calls would block. The
+/// descriptor may be in blocking mode, and it may be one that its scheduler knows already. Nothing
+/// about it is changed. `None` waits without a limit. The wait may end although the descriptor is
+/// not ready: make a call that does not block, and wait again.
+///
+/// The wait holds the open file. If another thread closes the descriptor meanwhile, the wait goes
+/// on, as a blocked system call does on Linux, and the file is closed after it. Several coroutines
+/// may wait for one descriptor.
+///
+/// A regular file or a directory is always ready. So is a descriptor that is not open, so that the
+/// call reports it.
+///
+/// ```
+/// use std::io::{ErrorKind, Read, Write};
+/// use std::os::fd::AsFd;
+/// use std::os::unix::net::UnixStream;
+/// use procession::coroutine::{self, FdWait, Interest};
+///
+/// # // SAFETY: the coroutine keeps the residual rule.
+/// let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
+/// let (mut writer, mut reader) = UnixStream::pair()?;
+/// let reads = scheduler.spawn_coroutine(move |_: coroutine::Context<()>| {
+///     let waited = coroutine::wait_fd(reader.as_fd(), Interest::Read, None);
+///     let mut bytes = [0; 16];
+///     (waited, reader.read(&mut bytes).expect("it is ready"))
+/// })?;
+/// writer.write_all(b"hello")?;
+/// assert_eq!(reads.join(), Ok((FdWait::Ready, 5)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Blocking
+/// Suspends a coroutine. Outside of coroutines, and where a coroutine cannot be suspended, blocks
+/// the thread in the system, in a process as a [blocking section](crate::blocking).
+///
+/// If the system has no file descriptor left to wait with, the coroutine asks again after 1 to
+/// 50 ms, until the descriptor is ready.
+///
+/// # Cancellation
+/// Like [`try_wait`](super::try_wait()): a wait that is refused returns [`FdWait::Cancelled`] or
+/// [`FdWait::Terminated`].
+///
+/// If the scheduler has ended, returns [`FdWait::Terminated`].
+pub fn wait_fd(fd: BorrowedFd<'_>, interest: Interest, deadline: Option<Instant>) -> FdWait {
+    let Some(frame) = suspendable() else {
+        return crate::blocking(|| block_in_poll(fd, interest, deadline));
+    };
+    let shared = frame.slot().shared().arc();
+    let waited = match register(&shared, fd, interest) {
+        WatchAttempt::Waits(registered) => within(
+            frame,
+            deadline,
+            FdReady { registered: &registered, interest, waiter: Some(WaiterId::ANY) },
+        ),
+        WatchAttempt::NotNeeded => return FdWait::Ready,
+        WatchAttempt::Refused => within(frame, deadline, ask_repeatedly(fd, interest)),
+    };
+    match waited {
+        Ok(Some(Ok(()))) => FdWait::Ready,
+        Ok(None) => FdWait::TimedOut,
+        Err(Interrupted::Cancelled) => FdWait::Cancelled,
+        Err(Interrupted::Terminated) | Ok(Some(Err(_))) => FdWait::Terminated,
+    }
+}
+
+/// Waits for a future until a deadline. Returns `None` if the deadline has passed first.
+fn within<T>(
+    frame: &Frame,
+    deadline: Option<Instant>,
+    future: impl Future<Output = T>,
+) -> Result<Option<T>, Interrupted> {
+    let Some(deadline) = deadline else { return frame.try_wait(pin!(future)).map(Some) };
+    let mut future = pin!(future);
+    let mut sleep = pin!(sleep_until(deadline));
+    frame.try_wait(pin!(std::future::poll_fn(|task| {
+        if let Poll::Ready(output) = future.as_mut().poll(task) {
+            return Poll::Ready(Some(output));
+        }
+        sleep.as_mut().poll(task).map(|()| None)
+    })))
+}
+
+enum WatchAttempt {
+    Waits(Registered<OwnedFd>),
+    /// The descriptor is always ready.
+    NotNeeded,
+    /// The system has no descriptor left.
+    Refused,
+}
+
+fn register(shared: &Arc<Shared>, fd: BorrowedFd<'_>, interest: Interest) -> WatchAttempt {
+    let watched = match interest {
+        Interest::Read => EventMask::READ,
+        Interest::Write => EventMask::WRITE,
+    };
+    let registered = rustix::io::fcntl_dupfd_cloexec(fd, 0)
+        .map_err(io::Error::from)
+        .and_then(|own| Registered::for_one_wait(Arc::clone(shared), own, watched));
+    match registered {
+        Ok(registered) => WatchAttempt::Waits(registered),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::PERM | Errno::BADF) => WatchAttempt::NotNeeded,
+            _ => WatchAttempt::Refused,
+        },
+    }
+}
+
+/// The wait for the first event of a registration that was made for it.
+struct FdReady<'a> {
+    registered: &'a Registered<OwnedFd>,
+    interest: Interest,
+    waiter: Option<WaiterId>,
+}
+
+impl Future for FdReady<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let source = this.registered.source();
+        let (direction, waiting) = match this.interest {
+            Interest::Read => (&source.read, Waiting::READABLE),
+            Interest::Write => (&source.write, Waiting::WRITABLE),
+        };
+        if this.registered.leave(direction, &mut this.waiter, task.waker().clone())? {
+            current::note_waiting(waiting);
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The first pause between two questions, which doubles up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
+async fn ask_repeatedly(fd: BorrowedFd<'_>, interest: Interest) -> io::Result<()> {
+    let mut pause = PAUSE_MIN;
+    while !is_ready(fd, interest, Some(Duration::ZERO)) {
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    Ok(())
+}
+
+fn block_in_poll(fd: BorrowedFd<'_>, interest: Interest, deadline: Option<Instant>) -> FdWait {
+    let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    if is_ready(fd, interest, timeout) { FdWait::Ready } else { FdWait::TimedOut }
+}
+
+/// Asks the system whether a descriptor is ready. A question that fails counts as an answer, since
+/// the call that follows fails, too.
+fn is_ready(fd: BorrowedFd<'_>, interest: Interest, timeout: Option<Duration>) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let flags = match interest {
+        Interest::Read => PollFlags::IN | PollFlags::PRI | PollFlags::RDHUP,
+        Interest::Write => PollFlags::OUT,
+    };
+    // A timeout that the system cannot represent is longer than any program runs.
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    poll(&mut [PollFd::from_borrowed_fd(fd.as_fd(), flags)], timeout.as_ref()) != Ok(0)
+}

@@ -1,0 +1,80 @@
+//! Looking into a running program from outside: an HTTP server that belongs to a scheduler.
+//!
+//! [`Builder::observe`](crate::Builder::observe) opens a *door*: a server at a Unix socket that
+//! only the user of the program can connect to. The command `procession` reads it, and so does
+//! every HTTP client:
+//!
+//! ```sh
+//! procession top                    # what runs, and what it waits for
+//! curl --unix-socket "$XDG_RUNTIME_DIR"/procession/NAME.PID.*.sock http://localhost/metrics
+//! ```
+//!
+//! The server runs on an isolated scheduler with one worker. It therefore answers while all workers
+//! of the observed scheduler are stalled, and its processes are not among those that it shows. It
+//! costs one thread, which sleeps, and a few descriptors. Without a door there is neither.
+//!
+//! # Opening a door without a change of the program
+//! If a program has the feature `observe` and is started with the environment variable
+//! `PROCESSION_OBSERVE=1`, each scheduler opens a door with the default settings, unless its
+//! builder says otherwise. It is read-only and at a Unix socket, whatever else is set. The variable
+//! is ignored in a program that runs with more rights than its caller (set-user-ID), and for
+//! schedulers with a test clock. If the door cannot be opened, the program goes on, and a line on
+//! standard error gives the reason.
+//!
+//! # Routes
+//! | request | answer |
+//! |---|---|
+//! | `GET /` | the page, for browsers |
+//! | `GET /about` | the program, the scheduler, and what this door allows |
+//! | `GET /metrics` | counters and gauges as OpenMetrics text; `docs/METRICS.md` lists them |
+//! | `GET /view?sort=KEY&top=N&group=KEY&since=VIEW` | a [look](crate::look): rows and groups of processes. Filters: `pid`, `state`, `waiting`, `kind`, `label`, `place`. `since` is the member `view` of an earlier answer; the door keeps the last 16 |
+//! | `GET /processes?skip=N&count=M` | a part of the list of all processes, in the order of their slots, at most 1000 |
+//! | `GET /process/PID` | one process, with its wait, links, monitors and children |
+//! | `GET /tree` | the supervision tree |
+//! | `GET /crashes` | the last 64 processes that failed |
+//! | `GET /workers` | workers, queues, timers, descriptors |
+//! | `GET /stalls` | what the watchdog has found |
+//! | `GET /trace?seconds=N` | the [events](crate::recorder) of the next N seconds, at most 10, as a file for Perfetto; without `seconds`, the latest events. One at a time, at most 64 MiB |
+//! | `POST /process/PID/cancel` | cancels the process: [`Scheduler::cancel`](crate::Scheduler::cancel) |
+//! | `POST /process/PID/terminate` | ends the process: [`Scheduler::terminate`](crate::Scheduler::terminate) |
+//!
+//! The answers are JSON objects unless the table says otherwise. The member `version` is 1; readers
+//! ignore members that they do not know.
+//!
+//! # Limits
+//! A door serves 8 connections at once, each for one request, and refuses others with the status
+//! 503. The head of a request has at most 64 KiB and arrives within 5 seconds; the response is read
+//! within 5 seconds. An answer has at most 4 MiB; if rows are left out, its member `truncated` is
+//! `true`. Texts of the program are cut to 120 characters.
+//!
+//! # Security
+//! - The directory of the socket belongs to the user, has the mode 0700 and is no symbolic link, or
+//!   the door is not opened. The socket has the mode 0600. The kernel tells the user of each peer
+//!   (`SO_PEERCRED`); others than the user of the program and root are refused.
+//! - TCP is opened only if [`Observe::tcp`] asks for it, and only at a loopback address. A browser
+//!   gets in by a [link](Door::link) that works once. It is exchanged for a cookie, which the
+//!   browser sends to no other site and for no request of another site.
+//! - `Host` must name this machine, and `Origin` the door itself, so that no web page can use the
+//!   browser to look in.
+//! - Requests cannot change anything unless [`Observe::allow_actions`] was called.
+//! - Messages and states of processes are never shown.
+
+mod access;
+mod details;
+mod entry;
+mod json;
+mod metrics;
+pub(crate) mod open;
+pub(crate) mod opened;
+mod page;
+mod request;
+mod response;
+mod routes;
+mod serve;
+pub(crate) mod settings;
+mod socket;
+mod traces;
+mod views;
+
+pub use entry::Door;
+pub use settings::{Observe, ObserveError};

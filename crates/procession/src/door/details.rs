@@ -1,0 +1,170 @@
+//! One process, the list of all of them, the supervision tree, and failed processes, as JSON.
+
+use std::collections::BTreeMap;
+
+use super::json::Json;
+use super::response::RESPONSE_BYTES_MAX;
+use super::views::{PLACE_MAX, place, row};
+use crate::observe::census;
+use crate::observe::look::detail;
+use crate::observe::snapshot;
+use crate::process::slot::Slot;
+use crate::relations::links;
+use crate::relations::pid_list::PidList;
+use crate::report::{CrashReport, SupervisorAnswer};
+use crate::scheduler::shared::Shared;
+use crate::{Exit, Pid};
+
+/// The maximum number of processes in one part of the list.
+const COUNT_MAX: usize = 1000;
+/// The maximum number of processes in the supervision tree.
+const TREE_MAX: usize = 10_000;
+/// The maximum length of the text of an exit.
+const EXIT_MAX: usize = 1024;
+/// The maximum length of the name of a type.
+const TYPE_MAX: usize = 300;
+
+/// Writes one process. Returns `None` if it does not exist.
+pub(super) fn process(json: &mut Json, shared: &Shared, pid: Pid) -> Option<()> {
+    let found = detail::of(shared, pid)?;
+    json.name("process").object(|json| {
+        row(json, &found.row);
+        json.name("name").text_or_null(found.name.as_deref());
+        json.name("message").long_text(found.message, TYPE_MAX);
+        for (name, list) in [
+            ("links", &found.links),
+            ("monitors", &found.monitors),
+            ("monitored", &found.monitored),
+            ("scope", &found.scope),
+        ] {
+            pids(json.name(name), list);
+        }
+        json.name("supervisor").text_or_null(found.supervisor);
+        let children = census::each(shared).filter(|slot| slot.parent() == Some(pid));
+        let children: Vec<_> = children.map(|slot| slot.pid()).collect();
+        pids(json.name("children"), &PidList::of(children.into_iter()));
+    });
+    Some(())
+}
+
+fn pids(json: &mut Json, list: &PidList) {
+    json.object(|json| {
+        json.name("first").array(|json| list.first.iter().for_each(|pid| json.text(pid)));
+        json.name("total").literal(list.total);
+    });
+}
+
+fn label(json: &mut Json, slot: &Slot) {
+    json.name("label").text_or_null(slot.extra().and_then(|extra| extra.label.as_deref()));
+    json.name("place").long_text(place(slot.location()), PLACE_MAX);
+}
+
+/// Writes a part of the list of all processes, in the order of their slots.
+pub(super) fn list(json: &mut Json, shared: &Shared, skip: usize, count: usize) {
+    let (mut total, count) = (0, count.min(COUNT_MAX));
+    let in_steps = snapshot::in_steps(shared);
+    let mut truncated = false;
+    json.name("rows").array(|json| {
+        for slot in census::each(shared) {
+            total += 1;
+            if total <= skip || total > skip + count {
+                continue;
+            }
+            if json.is_over(RESPONSE_BYTES_MAX) {
+                truncated = true;
+                continue;
+            }
+            let found =
+                snapshot::process(&slot, snapshot::state(&slot, slot.state.see(), &in_steps));
+            json.object(|json| {
+                json.name("pid").text(found.pid);
+                label(json, &slot);
+                json.name("kind").text(found.kind);
+                json.name("state").text(found.state.name());
+                json.name("mailbox").literal(found.mailbox);
+                json.name("steps").literal(found.steps);
+            });
+        }
+    });
+    json.name("skipped").literal(skip.min(total));
+    json.name("processes").literal(total);
+    json.name("truncated").literal(truncated);
+}
+
+/// Writes the supervision tree: each process that has a supervisor, and the supervisors without
+/// one.
+pub(super) fn tree(json: &mut Json, shared: &Shared) {
+    let in_steps = snapshot::in_steps(shared);
+    let mut nodes = BTreeMap::new();
+    let mut truncated = false;
+    for slot in census::each(shared) {
+        if let Some(supervisor) = links::overview(&slot).supervisor {
+            truncated |= nodes.len() >= TREE_MAX;
+            if truncated {
+                break;
+            }
+            nodes.insert(slot.pid(), Some(supervisor));
+            nodes.entry(supervisor).or_insert(None);
+        }
+    }
+    json.name("nodes").array(|json| {
+        for (pid, supervisor) in &nodes {
+            let Some(slot) = shared.table().pin(pid.slot(), pid.generation()) else { continue };
+            if json.is_over(RESPONSE_BYTES_MAX) {
+                truncated = true;
+                break;
+            }
+            let state = snapshot::state(&slot, slot.state.see(), &in_steps);
+            json.object(|json| {
+                json.name("pid").text(pid);
+                json.name("supervisor").text_or_null(*supervisor);
+                json.name("name").text_or_null(links::registered_name(&slot).as_deref());
+                label(json, &slot);
+                json.name("kind").text(slot.kind().name);
+                json.name("state").text(state.name());
+                json.name("mailbox").literal(slot.mailbox_length());
+            });
+        }
+    });
+    json.name("truncated").literal(truncated);
+}
+
+/// Writes the reports of failed processes, the latest first.
+pub(super) fn crashes(json: &mut Json, shared: &Shared) {
+    let reports = shared.extensions.crashes.all();
+    let now = shared.world.now();
+    json.name("crashes").array(|json| {
+        for report in reports.iter().rev() {
+            json.object(|json| crash(json, report, now));
+        }
+    });
+}
+
+fn crash(json: &mut Json, report: &CrashReport, now: u64) {
+    let exit = &report.exit;
+    json.name("number").literal(report.number);
+    json.name("age_ms").literal(now.saturating_sub(report.at) / 1_000_000);
+    json.name("pid").text(exit.pid);
+    json.name("label").text_or_null(exit.label.as_deref());
+    json.name("name").text_or_null(exit.name.as_deref());
+    json.name("kind").text(exit.kind);
+    json.name("place").long_text(place(exit.location), PLACE_MAX);
+    json.name("parent").text_or_null(exit.parent);
+    json.name("panicked").literal(matches!(exit.exit, Exit::Panicked(_)));
+    json.name("exit").long_text(&exit.exit, EXIT_MAX);
+    json.name("panicked_at").text_or_null(exit.panicked_at.as_deref());
+    json.name("steps").literal(exit.steps);
+    json.name("received").literal(exit.received);
+    json.name("waiting").literal(report.waiting);
+    json.name("message").long_text(report.message, TYPE_MAX);
+    json.name("ancestors").array(|json| report.ancestors.iter().for_each(|pid| json.text(pid)));
+    pids(json.name("links"), &report.links);
+    pids(json.name("monitors"), &report.monitors);
+    json.name("supervisor").text_or_null(report.supervisor);
+    json.name("answer").text_or_null(report.answer.map(|answer| match answer {
+        SupervisorAnswer::Restarts { restart, intensity, .. } => {
+            format!("restart {restart} of at most {intensity}")
+        }
+        SupervisorAnswer::GaveUp => String::from("gave up"),
+    }));
+}

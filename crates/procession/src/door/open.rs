@@ -1,0 +1,112 @@
+//! Opens a door: its sockets, and the scheduler of its server.
+
+use std::fmt;
+use std::fs;
+use std::net::TcpListener as StdTcpListener;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::sync::Arc;
+
+use super::access::{Keys, Way};
+use super::opened::Opened;
+use super::routes::Observed;
+use super::serve;
+use super::settings::{DoorChoice, Observe, ObserveError};
+use super::socket;
+use crate::report::writer;
+use crate::scheduler::shared::Shared;
+use crate::{OnCancel, Scheduler, SpawnOptions};
+
+/// The environment variable that opens doors.
+const VARIABLE: &str = "PROCESSION_OBSERVE";
+/// The key of `AT_SECURE` in the auxiliary vector. Its value is not 0 if the program has more
+/// rights than its caller.
+const AT_SECURE: usize = 23;
+/// The maximum number of the server's processes: the listeners, the connections, and a few that
+/// end.
+const PROCESSES: u32 = 256;
+
+/// Opens the door of a scheduler, if it is to have one.
+///
+/// # Errors
+/// The door that the program asked for cannot be opened. If only the environment asked for it, the
+/// error is reported instead.
+pub(crate) fn open(shared: &Arc<Shared>, choice: DoorChoice) -> Result<(), ObserveError> {
+    let opened = match choice {
+        DoorChoice::None => return Ok(()),
+        DoorChoice::Given(observe) => enter(shared, observe)?,
+        DoorChoice::ByVariable if !is_wanted(shared) => return Ok(()),
+        DoorChoice::ByVariable => match enter(shared, Observe::default()) {
+            Ok(opened) => opened,
+            Err(error) => {
+                writer::write(&shared.world, &WithCause(&error));
+                return Ok(());
+            }
+        },
+    };
+    *shared.extensions.door.lock() = Some(opened);
+    Ok(())
+}
+
+/// Returns `true` if the environment asks for a door, and may.
+fn is_wanted(shared: &Shared) -> bool {
+    let is_real = !shared.world.is_test() && shared.world.simulated().is_none();
+    is_real && std::env::var_os(VARIABLE).is_some_and(|value| value == "1") && !has_more_rights()
+}
+
+/// Returns `true` if the program has more rights than its caller, or the system does not say.
+fn has_more_rights() -> bool {
+    let Ok(vector) = fs::read("/proc/self/auxv") else { return true };
+    let words = vector.chunks_exact(size_of::<usize>());
+    let words: Vec<_> = words.map(|word| word.try_into().map_or(0, usize::from_ne_bytes)).collect();
+    let value = words.chunks_exact(2).find(|pair| pair[0] == AT_SECURE).map(|pair| pair[1]);
+    value != Some(0)
+}
+
+/// An error with its causes, in one line.
+struct WithCause<'a>(&'a ObserveError);
+
+impl fmt::Display for WithCause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)?;
+        let mut next = std::error::Error::source(self.0);
+        while let Some(cause) = next {
+            write!(f, ": {cause}")?;
+            next = cause.source();
+        }
+        Ok(())
+    }
+}
+
+fn enter(shared: &Arc<Shared>, observe: Observe) -> Result<Opened, ObserveError> {
+    let tcp = observe.tcp.map(|address| {
+        if !address.ip().is_loopback() {
+            return Err(ObserveError::NotLoopback(address));
+        }
+        let error = |error| ObserveError::Tcp(address, error);
+        let listener = StdTcpListener::bind(address).map_err(error)?;
+        let address = listener.local_addr().map_err(error)?;
+        Ok((listener, address))
+    });
+    let tcp = tcp.transpose()?;
+    let mut bytes = [0; 4];
+    getrandom(&mut bytes, GetRandomFlags::empty())
+        .map_err(|error| ObserveError::Random(error.into()))?;
+    let (listener, file) = socket::listen(observe.directory.as_deref(), u32::from_ne_bytes(bytes))?;
+    // One thread: whatever a request does, it does not block.
+    let server = Scheduler::builder().no_observe().name("procession-door").worker_threads(1);
+    let server = server.max_threads(1).max_processes(PROCESSES).build();
+    let server = server.map_err(|error| ObserveError::Scheduler(error.into()))?;
+    let keys = Arc::new(Keys::default());
+    let observed = Arc::new(Observed::new(shared, observe.actions, Arc::clone(&keys)));
+    let process = |label| SpawnOptions::new().on(&server).label(label).on_cancel(OnCancel::Drop);
+    if let Some(directory) = file.path().parent() {
+        drop(process("sweep").spawn(serve::remove_left(directory.to_owned())));
+    }
+    drop(process("unix").spawn(serve::listen_unix(listener, Arc::clone(&observed))));
+    let address = tcp.as_ref().map(|(_, address)| *address);
+    if let Some((listener, address)) = tcp {
+        drop(process("tcp").spawn(serve::listen_tcp(listener, Way::Tcp(address), observed)));
+    }
+    Ok(Opened { socket: file, tcp: address, keys, _server: server })
+}

@@ -1,0 +1,230 @@
+//! The routes of a door.
+
+use std::str::FromStr;
+use std::sync::Weak;
+
+use procession_sync::atomic::AtomicUsize;
+use std::sync::Arc;
+
+use super::access::Keys;
+use super::details;
+use super::json::Json;
+use super::metrics::{self, Floors};
+use super::page;
+use super::request::{HttpRequest, Method};
+use super::response::{HttpStatus, Response};
+use super::socket::program_name;
+use super::traces::{OneAtATime, trace};
+use super::views::{KeptViews, view};
+use crate::Pid;
+use crate::observe::snapshot;
+use crate::relations;
+use crate::scheduler::shared::Shared;
+
+/// The version of the answers.
+const VERSION: u32 = 1;
+
+/// The scheduler behind a door, and the state of the server.
+pub(super) struct Observed {
+    shared: Weak<Shared>,
+    actions: bool,
+    pub(super) keys: Arc<Keys>,
+    /// Number of open connections.
+    pub(super) connections: Arc<AtomicUsize>,
+    floors: Floors,
+    views: KeptViews,
+    pub(super) long: OneAtATime,
+}
+
+impl Observed {
+    pub(super) fn new(shared: &Arc<Shared>, actions: bool, keys: Arc<Keys>) -> Self {
+        Self {
+            shared: Arc::downgrade(shared),
+            actions,
+            keys,
+            connections: Arc::default(),
+            floors: Floors::default(),
+            views: KeptViews::default(),
+            long: OneAtATime::default(),
+        }
+    }
+}
+
+/// Serves a request that has passed all checks.
+pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Response {
+    let Some(shared) = observed.shared.upgrade() else {
+        return Response::error(HttpStatus::Unavailable, "the scheduler has ended");
+    };
+    let mut parts = request.path.trim_start_matches('/').split('/');
+    let path = [parts.next(), parts.next(), parts.next(), parts.next()];
+    let result = match (request.method, path) {
+        (Method::Post, [Some("process"), Some(pid), Some(action), None]) => {
+            act(&shared, observed.actions, pid, action)
+        }
+        (Method::Post, _) => Err(unknown(request)),
+        (_, [Some("about"), None, ..]) => Ok(about(&shared, observed.actions)),
+        (_, [Some("metrics"), None, ..]) => {
+            Ok(Response::metrics(metrics::text(&shared, &observed.floors)))
+        }
+        (_, [Some("stalls"), None, ..]) => Ok(object(|json| stalls(json, &shared))),
+        (_, [Some("workers"), None, ..]) => Ok(object(|json| workers(json, &shared))),
+        (_, [Some("view"), None, ..]) => {
+            try_object(|json| view(json, request, &shared, &observed.views))
+        }
+        (_, [Some("process"), Some(pid), None, _]) => process(&shared, pid),
+        (_, [Some("processes"), None, ..]) => list(request, &shared),
+        (_, [Some("tree"), None, ..]) => Ok(object(|json| details::tree(json, &shared))),
+        (_, [Some("crashes"), None, ..]) => Ok(object(|json| details::crashes(json, &shared))),
+        (_, [Some("trace"), None, ..]) => trace(request, shared, &observed.long).await,
+        (_, [Some(name), None, ..]) => page::file(name).ok_or_else(|| unknown(request)),
+        _ => Err(unknown(request)),
+    };
+    result.unwrap_or_else(|refused| refused)
+}
+
+fn unknown(request: &HttpRequest) -> Response {
+    let path: String = request.path.chars().take(120).flat_map(char::escape_default).collect();
+    Response::error(HttpStatus::NotFound, &format!("there is nothing at {path} for this method"))
+}
+
+/// Parses the PID of a process of this scheduler.
+fn own_pid(shared: &Shared, text: &str) -> Result<Pid, Response> {
+    let pid = Pid::from_str(text)
+        .map_err(|error| Response::error(HttpStatus::BadRequest, &error.to_string()))?;
+    if pid.node() != 0 || pid.scheduler() != shared.id() {
+        let text = format!("{pid} is not of scheduler {}", shared.id());
+        return Err(Response::error(HttpStatus::NotFound, &text));
+    }
+    Ok(pid)
+}
+
+fn act(shared: &Shared, is_allowed: bool, pid: &str, action: &str) -> Result<Response, Response> {
+    let act: fn(Pid) -> bool = match action {
+        "cancel" => relations::cancel,
+        "terminate" => relations::kill,
+        _ => {
+            return Err(Response::error(
+                HttpStatus::NotFound,
+                "the actions are cancel and terminate",
+            ));
+        }
+    };
+    if !is_allowed {
+        return Err(Response::error(
+            HttpStatus::Forbidden,
+            "this door is read-only: the program did not call Observe::allow_actions",
+        ));
+    }
+    let pid = own_pid(shared, pid)?;
+    if !act(pid) {
+        return Err(Response::error(HttpStatus::NotFound, &format!("{pid} has ended")));
+    }
+    Ok(object(|json| json.name("pid").text(pid)))
+}
+
+/// Like `object`, but refuses the request if `write` returns the reason to.
+fn try_object(write: impl FnOnce(&mut Json) -> Result<(), String>) -> Result<Response, Response> {
+    let mut result = Ok(());
+    let response = object(|json| result = write(json));
+    result.map(|()| response).map_err(|reason| Response::error(HttpStatus::BadRequest, &reason))
+}
+
+/// Returns an answer with the version and the members that `write` writes.
+fn object(write: impl FnOnce(&mut Json)) -> Response {
+    let mut json = Json::default();
+    json.object(|json| {
+        json.name("version").literal(VERSION);
+        write(json);
+    });
+    Response::json(json.into_text())
+}
+
+fn process(shared: &Shared, pid: &str) -> Result<Response, Response> {
+    let pid = own_pid(shared, pid)?;
+    let mut found = None;
+    let response = object(|json| found = details::process(json, shared, pid));
+    let text = format!("{pid} has ended");
+    found.map(|()| response).ok_or_else(|| Response::error(HttpStatus::NotFound, &text))
+}
+
+fn list(request: &HttpRequest, shared: &Shared) -> Result<Response, Response> {
+    let number = |name: &str, otherwise: usize| match request.parameter(name).map(str::parse) {
+        None => Ok(otherwise),
+        Some(Ok(number)) => Ok(number),
+        Some(Err(_)) => {
+            let text = format!("{name} must be a number");
+            Err(Response::error(HttpStatus::BadRequest, &text))
+        }
+    };
+    let (skip, count) = (number("skip", 0)?, number("count", 100)?);
+    Ok(object(|json| details::list(json, shared, skip, count)))
+}
+
+fn about(shared: &Shared, actions: bool) -> Response {
+    object(|json| {
+        json.name("procession").text(env!("CARGO_PKG_VERSION"));
+        json.name("program").text(program_name());
+        json.name("system_pid").literal(std::process::id());
+        json.name("scheduler").literal(shared.id());
+        json.name("name").text(shared.name());
+        json.name("workers").literal(shared.width());
+        json.name("actions").literal(actions);
+    })
+}
+
+/// Writes what the watchdog has found.
+fn stalls(json: &mut Json, shared: &Shared) {
+    let counts = shared.watchdog.counts();
+    for (name, count) in [
+        ("blocked", counts.blocked),
+        ("computing", counts.computing),
+        ("replaced", counts.replaced),
+        ("lifo_slots", counts.lifo_slots),
+        ("unreported", counts.unreported),
+        ("late", counts.late),
+    ] {
+        json.name(name).literal(count);
+    }
+}
+
+/// Writes the workers and their queues, timers, descriptors and stalls.
+fn workers(json: &mut Json, shared: &Shared) {
+    let found = snapshot::take_without_processes(shared);
+    json.name("workers").array(|json| {
+        for worker in &found.workers {
+            let queue = worker.deque + worker.fifo + worker.bound + usize::from(worker.lifo_slot);
+            json.object(|json| {
+                json.name("queue").literal(queue);
+                json.name("steps").literal(worker.dispatches);
+                json.name("steals").literal(worker.steals);
+                json.name("parks").literal(worker.parks);
+                let age = worker.step_age.map(|age| age.as_millis());
+                json.name("step_age_ms").literal_or_null(age);
+            });
+        }
+    });
+    json.name("global_queue").literal(found.global_queue);
+    for (name, count) in [
+        ("spawned", found.spawned),
+        ("ended", found.ended),
+        ("panicked", found.panicked),
+        ("messages_sent", found.messages_sent),
+        ("messages_discarded", found.messages_discarded),
+        ("blocking_sections", found.blocking_sections),
+    ] {
+        json.name(name).literal(count);
+    }
+    json.name("timers").object(|json| {
+        json.name("pending").literal(found.timers.pending);
+        json.name("armed").literal(found.timers.armed);
+        json.name("fired").literal(found.timers.fired);
+        json.name("cancelled").literal(found.timers.cancelled);
+    });
+    json.name("descriptors").object(|json| {
+        json.name("registered").literal(found.descriptors.registered);
+        json.name("polls").literal(found.descriptors.polls);
+        json.name("events").literal(found.descriptors.events);
+        json.name("accepts_put_off").literal(found.descriptors.accepts_put_off);
+    });
+    json.name("stalls").object(|json| stalls(json, shared));
+}

@@ -1,0 +1,229 @@
+//! Looks as JSON: the rows and groups of processes.
+
+use std::collections::VecDeque;
+use std::panic::Location;
+use std::time::Duration;
+
+use procession_sync::Mutex;
+
+use super::json::Json;
+use super::request::HttpRequest;
+use super::response::RESPONSE_BYTES_MAX;
+use crate::observe::look::pass;
+use crate::observe::look::query::Query;
+use crate::observe::look::view::{ProcessGroup, ProcessRow, ProcessWait, View};
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::shared::Shared;
+use crate::sys::World;
+
+/// The number of views that are kept for differences to later ones. Eight readers have two each.
+const VIEWS_KEPT: usize = 16;
+
+/// The latest views, by number.
+#[derive(Debug, Default)]
+pub(super) struct KeptViews(Mutex<NumberedViews>);
+
+#[derive(Debug, Default)]
+struct NumberedViews {
+    last: u64,
+    views: VecDeque<(u64, View)>,
+}
+
+impl KeptViews {
+    fn keep(&self, view: View) -> u64 {
+        let mut kept = self.0.lock();
+        kept.last += 1;
+        let number = kept.last;
+        let oldest = if kept.views.len() == VIEWS_KEPT { kept.views.pop_front() } else { None };
+        // The rows are not needed any more, and go without the lock.
+        kept.views.push_back((number, View { rows: Vec::new(), groups: Vec::new(), ..view }));
+        drop(kept);
+        drop(oldest);
+        number
+    }
+
+    fn find(&self, number: u64) -> Option<View> {
+        let kept = self.0.lock();
+        kept.views.iter().find(|(known, _)| *known == number).map(|(_, view)| view.clone())
+    }
+}
+
+/// The parameters of a view, for the error about others.
+const PARAMETERS: &[&str] =
+    &["sort", "top", "group", "since", "pid", "state", "waiting", "kind", "label", "place"];
+
+/// Returns the query that the parameters of a request ask for. `since` is the number of an earlier
+/// view; if that is forgotten, there is no window.
+fn query(request: &HttpRequest, kept: &KeptViews) -> Result<Query, String> {
+    if let Some(name) = request.parameters().find(|name| !PARAMETERS.contains(name)) {
+        let name: String = name.chars().take(40).collect();
+        return Err(format!(
+            "unknown parameter {name:?}, expected one of: {}",
+            PARAMETERS.join(", ")
+        ));
+    }
+    fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(
+        request: &HttpRequest,
+        name: &'static str,
+    ) -> Result<Option<T>, String> {
+        let value = request.parameter(name).filter(|value| !value.is_empty());
+        value.map(|value| value.parse().map_err(|error| format!("{name}: {error}"))).transpose()
+    }
+    let mut query = Query::new();
+    if let Some(key) = parse(request, "sort")? {
+        query = query.sort(key);
+    }
+    if let Some(top) = parse(request, "top")? {
+        query = query.top(top);
+    }
+    if let Some(key) = parse(request, "group")? {
+        query = query.group_by(key);
+    }
+    if let Some(number) = parse(request, "since")?
+        && let Some(view) = kept.find(number)
+    {
+        query = query.since(&view);
+    }
+    if let Some(pid) = parse(request, "pid")? {
+        query = query.pid(pid);
+    }
+    if let Some(state) = parse(request, "state")? {
+        query = query.state(state);
+    }
+    if let Some(reason) = parse(request, "waiting")? {
+        query = query.waiting_for(reason);
+    }
+    for (name, add) in [
+        ("kind", Query::kind as fn(Query, String) -> Query),
+        ("label", Query::label),
+        ("place", |query, place| query.place(&place)),
+    ] {
+        if let Some(text) = parse::<String>(request, name)? {
+            query = add(query, text);
+        }
+    }
+    Ok(query)
+}
+
+/// Answers `GET /view`.
+pub(super) fn view(
+    json: &mut Json,
+    request: &HttpRequest,
+    shared: &Shared,
+    kept: &KeptViews,
+) -> Result<(), String> {
+    let query = query(request, kept)?;
+    let begin = World::real_now();
+    let view = pass::look(shared, &query);
+    let took = World::real_now().saturating_sub(begin);
+    json.name("took_us").literal(took / 1000);
+    json.name("window_ms").literal_or_null(view.window.map(milliseconds));
+    json.name("processes").literal(view.processes);
+    json.name("matched").literal(view.matched);
+    json.name("looks").literal(view.looks);
+    let mut truncated = false;
+    json.name("rows").array(|json| truncated |= each(json, &view.rows, row));
+    json.name("groups").array(|json| truncated |= each(json, &view.groups, group));
+    json.name("left_off").literal(view.left_off);
+    json.name("truncated").literal(truncated);
+    json.name("view").literal(kept.keep(view));
+    Ok(())
+}
+
+/// Writes items until the answer is full. Returns `true` if some are left out.
+fn each<T>(json: &mut Json, items: &[T], write: fn(&mut Json, &T)) -> bool {
+    for item in items {
+        if json.is_over(RESPONSE_BYTES_MAX) {
+            return true;
+        }
+        json.object(|json| write(json, item));
+    }
+    false
+}
+
+fn milliseconds(duration: Duration) -> u128 {
+    duration.as_millis()
+}
+
+pub(super) fn place(place: &Location<'_>) -> String {
+    format!("{}:{}", place.file(), place.line())
+}
+
+fn reasons(json: &mut Json, waiting: Waiting) {
+    json.name("reasons").array(|json| {
+        for reason in waiting.reasons() {
+            json.text(reason.name());
+        }
+    });
+}
+
+/// Writes the members of a row.
+pub(super) fn row(json: &mut Json, row: &ProcessRow) {
+    json.name("pid").text(row.pid);
+    json.name("parent").text_or_null(row.parent);
+    json.name("label").text_or_null(row.label.as_deref());
+    json.name("place").long_text(place(row.place), PLACE_MAX);
+    json.name("kind").text(row.kind);
+    json.name("state").text(row.state.name());
+    match &row.wait {
+        None => json.name("wait").literal("null"),
+        Some(found) => json.name("wait").object(|json| wait(json, found)),
+    }
+    json.name("mailbox").literal(row.mailbox);
+    json.name("growth").literal(row.growth);
+    json.name("high_water").literal(row.mailbox_high_water);
+    json.name("received").literal(row.received);
+    json.name("received_in_window").literal_or_null(row.received_in_window);
+    json.name("steps").literal(row.steps);
+    json.name("steps_in_window").literal_or_null(row.steps_in_window);
+    json.name("samples").literal(row.samples.count);
+    json.name("share").literal(fraction(row.samples.share));
+    json.name("error").literal(fraction(row.samples.error));
+    json.name("memory").object(|json| {
+        json.name("body").literal(row.memory.body);
+        json.name("mailbox").literal(row.memory.mailbox);
+        json.name("stack").literal(row.memory.stack);
+    });
+}
+
+/// The maximum length of a place. Paths are longer than labels, and no secret.
+pub(super) const PLACE_MAX: usize = 300;
+
+/// Returns a number that JSON has.
+fn fraction(share: f64) -> f64 {
+    if share.is_finite() { share } else { 0.0 }
+}
+
+fn wait(json: &mut Json, wait: &ProcessWait) {
+    reasons(json, wait.reasons);
+    match wait.place {
+        None => json.name("place").literal("null"),
+        Some(at) => json.name("place").long_text(place(at), PLACE_MAX),
+    }
+    json.name("target").text_or_null(wait.target);
+    json.name("at_least_ms").literal(milliseconds(wait.at_least));
+    json.name("in_cycle").literal(wait.in_cycle);
+}
+
+fn group(json: &mut Json, group: &ProcessGroup) {
+    match group.place {
+        None => json.name("place").literal("null"),
+        Some(at) => json.name("place").long_text(place(at), PLACE_MAX),
+    }
+    json.name("state").text_or_null(group.state.map(|state| state.name()));
+    match group.waiting {
+        None => json.name("reasons").literal("null"),
+        Some(waiting) => reasons(json, waiting),
+    }
+    for (name, value) in [
+        ("processes", group.processes),
+        ("samples", group.samples),
+        ("steps", group.steps),
+        ("mailbox", group.mailbox),
+        ("memory", group.memory),
+    ] {
+        json.name(name).literal(value);
+    }
+    json.name("growth").literal(group.growth);
+    json.name("oldest_wait_ms").literal(milliseconds(group.oldest_wait));
+}

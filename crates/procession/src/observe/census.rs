@@ -1,0 +1,48 @@
+//! The census: processes by state and kind, counted in one pass without a row for each.
+
+use std::collections::BTreeMap;
+
+use crate::observe::snapshot;
+use crate::process::slot::Pin;
+use crate::scheduler::shared::Shared;
+
+/// Numbers of processes, and sums over all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Census {
+    /// The processes of each state and kind.
+    pub(crate) processes: BTreeMap<(&'static str, &'static str), u64>,
+    /// Messages received by processes that have not ended.
+    pub(crate) received: u64,
+    /// Messages in the mailboxes.
+    pub(crate) waiting: u64,
+    /// The length of the longest mailbox.
+    pub(crate) longest: u32,
+}
+
+/// Returns the processes that are not forgotten, one after the other. A complete process without a
+/// handle is forgotten, even if there are addresses of it.
+pub(crate) fn each(shared: &Shared) -> impl Iterator<Item = Pin> {
+    let all = (0..shared.table().made()).filter_map(|index| shared.table().pin_any(index));
+    all.filter(|slot| {
+        let seen = slot.state.see();
+        !seen.is_complete() || seen.has_handle()
+    })
+}
+
+/// Counts the processes that are not forgotten, as snapshots do.
+pub(crate) fn take(shared: &Shared) -> Census {
+    let in_steps = snapshot::in_steps(shared);
+    let mut census = Census::default();
+    for slot in each(shared) {
+        let seen = slot.state.see();
+        let state = snapshot::state(&slot, seen, &in_steps).name();
+        *census.processes.entry((state, slot.kind().name)).or_default() += 1;
+        if !seen.is_complete() {
+            census.received += u64::from(slot.received());
+        }
+        let length = slot.bounded().map_or_else(|| slot.mailbox_length(), |(length, ..)| length);
+        census.waiting += u64::from(length);
+        census.longest = census.longest.max(length);
+    }
+    census
+}

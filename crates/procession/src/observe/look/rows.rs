@@ -1,0 +1,151 @@
+//! The rows of a view.
+
+use std::time::Duration;
+
+use crate::observe::look::figure::ProcessFigures;
+use crate::observe::look::view::{
+    Baseline, Figures, ProcessKey, ProcessRow, ProcessWait, Samples, View,
+};
+use crate::process::slot::Slot;
+use crate::sys::nanoseconds;
+use crate::watchdog::samples::SampleSum;
+
+/// The number of characters of a label that a row shows.
+const LABEL_MAX: usize = 120;
+
+/// Returns the figure of a process, or zero if there is none.
+pub(crate) fn find<T: Copy + Default>(figures: &Figures<T>, key: ProcessKey) -> T {
+    let at = figures.binary_search_by_key(&key, |&(key, _)| key);
+    at.map(|at| figures[at].1).unwrap_or_default()
+}
+
+impl Samples {
+    /// Returns the processor time of a process in `of` nanoseconds, in which there were `looks`.
+    fn new(sum: SampleSum, (of, looks): (u64, u64)) -> Self {
+        let time = Duration::from_nanos(sum.time);
+        if of == 0 || looks == 0 {
+            return Self { count: sum.count, time, ..Self::default() };
+        }
+        let share = sum.time as f64 / of as f64;
+        let within = share.min(1.0);
+        let looks = looks as f64;
+        // Binomial. If no or each look found it, this is the share that one look stands for.
+        let error = (within * (1.0 - within) / looks).sqrt().max(1.0 / looks);
+        Self { count: sum.count, time, share, error }
+    }
+}
+
+impl ProcessRow {
+    /// Builds the row of a pinned process.
+    pub(crate) fn new(
+        slot: &Slot,
+        figure: &ProcessFigures,
+        sampled: (u64, u64),
+        before: Option<&Baseline>,
+    ) -> Self {
+        let key = (slot.index(), slot.pins.generation());
+        let row_before = before.and_then(|before| before.row(key));
+        let received = slot.received();
+        Self {
+            pid: slot.pid(),
+            parent: slot.parent(),
+            label: short_label(slot),
+            place: slot.location(),
+            kind: slot.kind().name,
+            state: figure.state,
+            wait: figure.waiting.map(|reasons| ProcessWait {
+                reasons,
+                place: figure.waited_at,
+                target: slot.target(),
+                at_least: figure.at_least,
+                in_cycle: waits_for_itself(slot),
+            }),
+            mailbox: figure.mailbox,
+            growth: if before.is_some() { figure.growth } else { 0 },
+            mailbox_high_water: match slot.bounded() {
+                None => slot.high_water(),
+                Some((_, high_water, _)) => high_water,
+            },
+            received,
+            received_in_window: row_before.map(|(before, _)| received.wrapping_sub(before)),
+            steps: figure.steps,
+            steps_in_window: row_before.map(|(_, before)| figure.steps.wrapping_sub(before)),
+            samples: Samples::new(figure.samples, sampled),
+            memory: figure.memory,
+        }
+    }
+}
+
+/// The number of processes that the search for a cycle follows.
+const CYCLE_MAX: usize = 1000;
+
+/// Returns `true` if a process waits for another one, that for a third, and so on, until one waits
+/// for the first, and none of them has another way to go on than a timeout or a cancel.
+fn waits_for_itself(first: &Slot) -> bool {
+    let table = first.shared().table();
+    let mut at = first.stuck_behind();
+    for _ in 0..CYCLE_MAX {
+        let Some(pid) = at else { return false };
+        if pid == first.pid() {
+            return true;
+        }
+        at = table.pin(pid.slot(), pid.generation()).and_then(|slot| slot.stuck_behind());
+    }
+    false
+}
+
+/// Returns the label of a process, cut.
+pub(crate) fn short_label(slot: &Slot) -> Option<String> {
+    let label = slot.extra()?.label.as_deref()?;
+    Some(label.chars().take(LABEL_MAX).collect())
+}
+
+impl Baseline {
+    /// Returns the received messages and the steps of a process, if the view had a row of it.
+    fn row(&self, key: ProcessKey) -> Option<(u32, u32)> {
+        let at = self.rows.binary_search_by_key(&key, |&(key, _)| key).ok()?;
+        Some(self.rows[at].1)
+    }
+
+    /// Keeps the figures of the rows.
+    pub(crate) fn keep_rows(&mut self, rows: &[ProcessRow]) {
+        let kept = rows.iter().map(|row| (key_of(row), (row.received, row.steps)));
+        self.rows = kept.collect();
+        self.rows.sort_unstable();
+    }
+}
+
+fn key_of(row: &ProcessRow) -> ProcessKey {
+    (row.pid.slot(), row.pid.generation())
+}
+
+impl View {
+    /// Returns this view with the differences to an earlier view of the same scheduler.
+    ///
+    /// The rows and groups stay in their order. The samples and the growth are those of the window
+    /// between the two. They are exact for processes that one of the two views has met: each view
+    /// remembers the samples of 4096 processes and the lengths of 4096 mailboxes, the largest of
+    /// each. [`Query::since`](super::query::Query::since) sorts by the differences.
+    ///
+    /// The figures of groups are not changed.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = &*earlier.baseline;
+        let mut view = self.clone();
+        view.looks = self.baseline.looks.saturating_sub(before.looks);
+        view.window =
+            self.at.zip(earlier.at).map(|(at, before)| at.saturating_duration_since(before));
+        let sampled = view.window.map_or(0, nanoseconds);
+        for row in &mut view.rows {
+            let key = key_of(row);
+            let samples = find(&self.baseline.samples, key).since(find(&before.samples, key));
+            row.samples = Samples::new(samples, (sampled, view.looks));
+            let mailbox = find(&before.mailboxes, key);
+            row.growth = i64::from(row.mailbox).saturating_sub_unsigned(mailbox);
+            let known = before.row(key);
+            row.received_in_window = known.map(|(received, _)| row.received.wrapping_sub(received));
+            row.steps_in_window = known.map(|(_, steps)| row.steps.wrapping_sub(steps));
+        }
+        view
+    }
+}

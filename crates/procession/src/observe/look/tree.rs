@@ -1,0 +1,110 @@
+//! The supervisors of a scheduler and their children.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::Pid;
+use crate::observe::look::rows::short_label;
+use crate::relations::links;
+use crate::report::supervision::{ChildExit, ChildHistory};
+use crate::scheduler::shared::Shared;
+use crate::time::Instant;
+
+/// The largest number of children that are listed for each supervisor, and of supervisors.
+const CHILDREN_MAX: usize = 1000;
+
+/// A supervisor and its children. See [`Scheduler::supervision`](crate::Scheduler::supervision).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SupervisorRow {
+    /// Its PID.
+    pub pid: Pid,
+    /// Its label, if it has one, cut after 120 characters.
+    pub label: Option<String>,
+    /// The name under which it is registered, if it is.
+    pub name: Option<Arc<str>>,
+    /// The supervisor of the supervisor, if there is one.
+    pub supervisor: Option<Pid>,
+    /// Its children: those that have a process, and those that have ended and are kept.
+    pub children: Vec<SupervisedRow>,
+    /// Number of children that are not listed. At most 1000 are.
+    pub left_off: usize,
+}
+
+/// A child of a supervisor.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SupervisedRow {
+    /// Its process, if it has one.
+    pub pid: Option<Pid>,
+    /// The id of the child, if it has one and has ended before.
+    pub id: Option<Arc<str>>,
+    /// The label of the process, if it has one, cut after 120 characters.
+    pub label: Option<String>,
+    /// Number of ends that were not asked for.
+    pub ends: u64,
+    /// The last 8 of these ends, the oldest first.
+    pub exits: Vec<ChildExit>,
+}
+
+impl ChildExit {
+    /// Returns when the process ended, on the clock of the scheduler.
+    pub fn at(&self) -> Instant {
+        Instant::from_nanoseconds(self.at)
+    }
+}
+
+impl SupervisedRow {
+    fn with_history(mut self, history: ChildHistory) -> Self {
+        self.id = history.id;
+        self.ends = history.count;
+        self.exits = history.exits.into();
+        self
+    }
+}
+
+/// Returns all supervisors that have children, by PID.
+pub(crate) fn supervision(shared: &Shared) -> Vec<SupervisorRow> {
+    let mut supervisors = BTreeMap::<Pid, (Vec<SupervisedRow>, usize)>::new();
+    for index in 0..shared.table().made() {
+        let Some(slot) = shared.table().pin_any(index) else { continue };
+        let Some(supervisor) = links::supervisor(&slot) else { continue };
+        if slot.state.see().is_complete()
+            || (supervisors.len() == CHILDREN_MAX && !supervisors.contains_key(&supervisor))
+        {
+            continue;
+        }
+        let (children, left_off) = supervisors.entry(supervisor).or_default();
+        if children.len() == CHILDREN_MAX {
+            *left_off += 1;
+            continue;
+        }
+        let (pid, label) = (Some(slot.pid()), short_label(&slot));
+        children.push(SupervisedRow { pid, label, ..SupervisedRow::default() });
+    }
+    for (supervisor, histories) in shared.extensions.supervision.all() {
+        let (children, left_off) = supervisors.entry(supervisor).or_default();
+        for history in histories {
+            let is_it = |child: &SupervisedRow| child.pid.is_some() && child.pid == history.started;
+            match children.iter().position(is_it) {
+                Some(at) => {
+                    children[at] = std::mem::take(&mut children[at]).with_history(history);
+                }
+                None if children.len() == CHILDREN_MAX => *left_off += 1,
+                None => children.push(SupervisedRow::default().with_history(history)),
+            }
+        }
+    }
+    let rows = supervisors.into_iter().filter_map(|(pid, (children, left_off))| {
+        let slot = shared.table().pin(pid.slot(), pid.generation())?;
+        Some(SupervisorRow {
+            pid,
+            label: short_label(&slot),
+            name: links::registered_name(&slot),
+            supervisor: links::supervisor(&slot),
+            children,
+            left_off,
+        })
+    });
+    rows.collect()
+}

@@ -1,0 +1,46 @@
+//! The process that another one waits for.
+
+use std::num::NonZeroU32;
+
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
+
+/// The process that another one waits for: its slot and generation, in the same scheduler. It keeps
+/// nothing alive, and is only shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaitTarget(u64);
+
+impl WaitTarget {
+    /// It is not known, or belongs to another scheduler.
+    pub(crate) const UNKNOWN: Self = Self(0);
+
+    pub(crate) fn new(slot: u32, generation: u32) -> Self {
+        Self(u64::from(slot) << 32 | u64::from(generation))
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the slot and the generation, if they are known.
+    pub(crate) fn slot(self) -> Option<(u32, NonZeroU32)> {
+        Some(((self.0 >> 32) as u32, NonZeroU32::new(self.0 as u32)?))
+    }
+}
+
+/// The last process that came to a lock.
+#[derive(Debug, Default)]
+pub(crate) struct LastTarget(AtomicU64);
+
+impl LastTarget {
+    /// Sets the last process, and returns the one before. If that has not gone yet, it has the lock
+    /// or is the next before this one.
+    pub(crate) fn replace(&self, target: WaitTarget) -> WaitTarget {
+        // Relaxed: the value is only shown.
+        WaitTarget(self.0.swap(target.0, Relaxed))
+    }
+}

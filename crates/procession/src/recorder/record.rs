@@ -1,0 +1,149 @@
+//! What workers and the watchdog record. Nothing here reads a clock, except while events carry
+//! times.
+
+use std::sync::Arc;
+
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::Pid;
+use crate::process::slot::Slot;
+use crate::recorder::ring::EventRing;
+use crate::recorder::word::{EventWord, WordKind};
+use crate::scheduler::local::LocalWorker;
+use crate::scheduler::seat_id::SeatId;
+use crate::scheduler::shared::Shared;
+use crate::sys::World;
+
+impl LocalWorker {
+    /// Records an event of this worker.
+    #[inline]
+    pub(crate) fn record(&self, word: EventWord) {
+        if !self.ring.try_push(word.0) {
+            self.record_with_time(word);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record_with_time(&self, word: EventWord) {
+        if self.ring.is_fine() {
+            self.ring.push(EventWord::of_time(WordKind::Stamp, stamp(&self.shared.world)).0);
+            self.ring.push(word.0);
+        }
+    }
+
+    /// Records that a step begins. `step` is its number.
+    #[inline]
+    pub(crate) fn record_step(&self, slot: &Slot, step: u32) {
+        let (kind, generation) = (self.step.kind.get(), slot.pins.generation());
+        self.record(EventWord::of_step(kind, slot.index(), generation, step));
+    }
+
+    /// Records that the running step starts a process.
+    #[inline]
+    pub(crate) fn record_spawn(&self, slot: &Slot) {
+        let generation = slot.pins.generation();
+        self.record(EventWord::of_step(WordKind::Spawn, slot.index(), generation, 1));
+    }
+
+    /// Records that a process is made ready.
+    #[inline]
+    pub(crate) fn record_ready(&self, kind: WordKind, slot: &Slot) {
+        // Relaxed: the event that made the process ready is ordered after its last step.
+        let step = slot.steps.load(Relaxed).wrapping_add(1);
+        self.record(EventWord::of_step(kind, slot.index(), slot.pins.generation(), step));
+    }
+
+    /// Records that the running step, or the last one, made a process ready that does not run next.
+    #[inline(never)]
+    pub(crate) fn record_wake(&self, slot: &Slot) {
+        self.record_ready(WordKind::Wake, slot);
+    }
+
+    /// Records that the running process calls another one, if that belongs to this scheduler.
+    pub(crate) fn record_call(&self, callee: Pid) {
+        if (callee.node(), callee.scheduler()) == (0, self.shared.id()) {
+            self.record(EventWord::of_step(WordKind::Call, callee.slot(), callee.generation(), 0));
+        }
+    }
+
+    /// Records the end of the process that ran the last step.
+    #[inline]
+    pub(crate) fn record_end(&self, slot: &Slot, is_failure: bool) {
+        let place = self.core.places.number(&self.shared.recorder.places, slot.location());
+        let kind = if is_failure { WordKind::Fail } else { WordKind::End };
+        self.record(EventWord::new(kind, place, slot.index()));
+    }
+
+    /// Records that processes were taken from another seat, with this one first.
+    pub(crate) fn record_steal(&self, from: SeatId, first: &Slot) {
+        self.record(EventWord::new(WordKind::Steal, from.0, first.index()));
+    }
+
+    /// Records an event that has no process.
+    pub(crate) fn record_plain(&self, kind: WordKind, count: u32) {
+        self.record(EventWord::new(kind, 0, count));
+    }
+
+    /// Records a reading of the clock, which the worker made anyway.
+    pub(crate) fn record_clock(&self, now: u64) {
+        // Ignored: if the ring is fine, each event has its time.
+        let _ = self.ring.try_push(EventWord::of_time(WordKind::Clock, now).0);
+    }
+}
+
+/// Returns the number that stands for the present time in a `Stamp`.
+pub(crate) fn stamp(world: &World) -> u64 {
+    world.cycles().unwrap_or_else(|| world.now())
+}
+
+/// The part of the watchdog that records.
+pub(crate) struct Marks {
+    ring: Arc<EventRing>,
+    /// The position of the ring of each seat at the last look.
+    seen: Vec<u64>,
+}
+
+impl Marks {
+    /// Creates the marks of the watchdog, whose thread calls this.
+    pub(crate) fn new(shared: &Shared) -> Self {
+        let recorder = &shared.recorder;
+        let ring = recorder.ring(&recorder.watchdog, false, || shared.world.now());
+        Self { ring, seen: Vec::new() }
+    }
+
+    /// Records the time, and how far each worker has come that is in a step or has moved since the
+    /// last look.
+    pub(crate) fn mark(&mut self, shared: &Shared, now: u64) {
+        if !shared.recorder.is_on() {
+            return;
+        }
+        self.push(EventWord::of_time(WordKind::Clock, now));
+        let reach = shared.idle.reach();
+        self.seen.resize(reach as usize, 0);
+        for number in 0..reach {
+            let Some(seat) = shared.seats.made(SeatId(number)) else { continue };
+            let Some(ring) = seat.ring.get() else { continue };
+            let position = ring.position();
+            let before = std::mem::replace(&mut self.seen[number as usize], position);
+            // Relaxed: one that begins or ends now is marked at the next look.
+            if before != position || seat.step.load(Relaxed) % 2 == 1 {
+                self.push(EventWord::new(WordKind::Position, number, position as u32));
+            }
+        }
+        let queued =
+            shared.queues.len() + shared.all_seats().map(|seat| seat.queues.len()).sum::<usize>();
+        self.push(EventWord::new(WordKind::Queued, 0, u32::try_from(queued).unwrap_or(u32::MAX)));
+        self.push(EventWord::new(WordKind::Awake, 0, shared.idle.counts().1));
+        self.push(EventWord::new(WordKind::Sent, 0, shared.totals(|stats| &stats.sent) as u32));
+    }
+
+    /// Records that a step is stalled.
+    pub(crate) fn stall(&self, seat: SeatId, slot: u32) {
+        self.push(EventWord::new(WordKind::Stall, seat.0, slot));
+    }
+
+    fn push(&self, word: EventWord) {
+        self.ring.push(word.0);
+    }
+}

@@ -1,0 +1,93 @@
+//! The last exits of supervised children.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use procession_sync::Mutex;
+
+use crate::report::crash_report::cut_exit;
+use crate::{Exit, Pid};
+
+/// The number of exits that are kept for each child.
+const EXITS_KEPT: usize = 8;
+
+/// An end of a supervised child that was not asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChildExit {
+    /// The process that ended.
+    pub pid: Pid,
+    /// Its exit. A text is cut after 1024 bytes.
+    pub exit: Exit,
+    /// When it ended, on the clock of the scheduler.
+    pub(crate) at: u64,
+}
+
+/// The exits of one child.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChildHistory {
+    pub(crate) id: Option<Arc<str>>,
+    /// The process that was started after the last exit, if one was.
+    pub(crate) started: Option<Pid>,
+    /// The number of all exits.
+    pub(crate) count: u64,
+    /// The last exits, the oldest first.
+    pub(crate) exits: VecDeque<ChildExit>,
+}
+
+/// The children of one supervisor that have ended, by their keys.
+type Histories = BTreeMap<u64, ChildHistory>;
+
+/// The last exits of the children of all supervisors of a scheduler.
+#[derive(Debug, Default)]
+pub(crate) struct SupervisionLog(Mutex<BTreeMap<Pid, Histories>>);
+
+impl SupervisionLog {
+    /// Notes the end of a process of a child.
+    pub(crate) fn note(
+        &self,
+        supervisor: Pid,
+        (key, id): (u64, Option<&Arc<str>>),
+        (pid, exit, at): (Pid, &Exit, u64),
+    ) {
+        let exit = ChildExit { pid, exit: cut_exit(exit), at };
+        let mut log = self.0.lock();
+        let child = log.entry(supervisor).or_default().entry(key).or_default();
+        child.id = id.cloned();
+        child.started = None;
+        child.count += 1;
+        let oldest = if child.exits.len() == EXITS_KEPT { child.exits.pop_front() } else { None };
+        child.exits.push_back(exit);
+        drop(log);
+        drop(oldest);
+    }
+
+    /// Notes the start of a child that has ended before.
+    pub(crate) fn note_start(&self, supervisor: Pid, key: u64, pid: Pid) {
+        let mut log = self.0.lock();
+        let child = log.get_mut(&supervisor).and_then(|children| children.get_mut(&key));
+        if let Some(child) = child {
+            child.started = Some(pid);
+        }
+    }
+
+    /// Forgets a child.
+    pub(crate) fn forget_child(&self, supervisor: Pid, key: u64) {
+        let mut log = self.0.lock();
+        let child = log.get_mut(&supervisor).and_then(|children| children.remove(&key));
+        drop(log);
+        drop(child);
+    }
+
+    /// Forgets a supervisor.
+    pub(crate) fn forget(&self, supervisor: Pid) {
+        let children = self.0.lock().remove(&supervisor);
+        drop(children);
+    }
+
+    /// Returns the children that have ended, with their supervisors.
+    pub(crate) fn all(&self) -> Vec<(Pid, Vec<ChildHistory>)> {
+        let log = self.0.lock();
+        log.iter().map(|(&pid, children)| (pid, children.values().cloned().collect())).collect()
+    }
+}

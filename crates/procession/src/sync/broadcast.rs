@@ -1,0 +1,386 @@
+//! Channels in which each message is received by all receivers.
+//!
+//! The channel keeps the last messages, up to its capacity, until all receivers have received them.
+//! A sender never waits. If there is no room, the oldest message makes room. A receiver that had
+//! not received it *lags*: its next receive returns [`RecvError::Lagged`] with the number of
+//! messages that it has missed, and the one after that returns the oldest message that is left.
+//!
+//! ```
+//! use procession::sync::broadcast::{self, RecvError};
+//!
+//! procession::run(async {
+//!     let (sender, mut first) = broadcast::channel(2);
+//!     let mut second = sender.subscribe();
+//!     let receives = procession::spawn(async move { (first.recv().await, first.recv().await) });
+//!     sender.send("a")?;
+//!     sender.send("b")?;
+//!     assert_eq!(receives.await, Ok((Ok("a"), Ok("b"))));
+//!     sender.send("c")?;
+//!     assert_eq!(second.recv().await, Err(RecvError::Lagged(1)));
+//!     assert_eq!(second.recv().await, Ok("b"));
+//!     Ok::<_, broadcast::SendError<&str>>(())
+//! })?;
+//! # Ok::<(), broadcast::SendError<&str>>(())
+//! ```
+//!
+//! Each receiver gets a clone of the message, except for the last one, which gets the message
+//! itself if no other is cloning it. Receivers clone at the same time and not under a lock, so
+//! messages must be [`Sync`] to be sent between threads. If they are expensive to clone, send them
+//! in an [`Arc`]. A receiver takes up to 16 messages from the channel at once, and may keep those
+//! that it has missed until it receives again.
+
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use crate::process::unwind::drop_guarded;
+use crate::sync::bell::{Bell, Ringing};
+use crate::sync::listener::{BellWait, leave, look_or_wait};
+use crate::sync::wait_list::Place;
+
+mod core;
+
+use self::core::{BroadcastCore, Cursor, NotBroadcast};
+
+struct BroadcastChannel<T> {
+    core: BroadcastCore<T>,
+    senders: AtomicUsize,
+    /// Rings when no receiver is left.
+    left: Bell,
+}
+
+impl<T> BroadcastChannel<T> {
+    fn new(capacity: usize, receivers: usize) -> Arc<Self> {
+        let core = BroadcastCore::new(capacity.max(1), receivers);
+        Arc::new(Self { core, senders: AtomicUsize::new(1), left: Bell::new(()) })
+    }
+
+    fn subscribe(self: &Arc<Self>) -> Receiver<T> {
+        Receiver { cursor: self.core.subscribe(), channel: Arc::clone(self), place: None }
+    }
+}
+
+/// Creates a channel that keeps at most `capacity` messages. A capacity of 0 counts as 1.
+pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    let channel = BroadcastChannel::new(capacity, 1);
+    (Sender(Arc::clone(&channel)), Receiver { channel, cursor: Cursor::new(0), place: None })
+}
+
+/// The sending end of a broadcast channel.
+///
+/// Clones send to the same channel. Once all of them are dropped, receivers get the messages that
+/// are left, and then [`RecvError::Closed`].
+pub struct Sender<T>(Arc<BroadcastChannel<T>>);
+
+impl<T> Sender<T> {
+    /// Creates a channel like [`channel`], without a receiver.
+    pub fn new(capacity: usize) -> Self {
+        Self(BroadcastChannel::new(capacity, 0))
+    }
+
+    /// Sends a message to all receivers that exist now, and returns their number. It never waits.
+    ///
+    /// # Errors
+    /// Returns [`SendError`] with the message if there is no receiver.
+    pub fn send(&self, message: T) -> Result<usize, SendError<T>> {
+        crate::scheduler::budget::spend();
+        match self.0.core.send(Arc::new(message)) {
+            Ok(sent) => {
+                sent.woken.wake();
+                drop_guarded(sent.overwritten);
+                Ok(sent.receivers)
+            }
+            Err(message) => Err(SendError(
+                Arc::into_inner(message).expect("a message that was not sent is with its sender"),
+            )),
+        }
+    }
+
+    /// Returns a new receiver. It receives the messages that are sent from now on.
+    pub fn subscribe(&self) -> Receiver<T> {
+        self.0.subscribe()
+    }
+
+    /// Returns the number of receivers.
+    pub fn receiver_count(&self) -> usize {
+        self.0.core.receivers()
+    }
+
+    /// Waits until there is no receiver. Completes at once if there is none.
+    ///
+    /// # Cancellation
+    /// If the future is dropped, the wait ends without an effect.
+    #[track_caller]
+    pub fn closed(&self) -> impl Future<Output = ()> {
+        crate::scheduler::placed::placed(async move {
+            let mut wait = BellWait::new(&self.0.left);
+            poll_fn(|task| {
+                if !crate::scheduler::budget::charge(task) {
+                    return Poll::Pending;
+                }
+                wait.poll(task, |()| (self.receiver_count() == 0).then_some(()))
+            })
+            .await;
+        })
+    }
+
+    /// Returns the number of messages in the channel: those that some receiver has not received.
+    pub fn len(&self) -> usize {
+        self.0.core.len()
+    }
+
+    /// Returns `true` if the channel has no messages.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns `true` for senders of the same channel.
+    pub fn same_channel(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        // Relaxed: this sender keeps the count above 0.
+        self.0.senders.fetch_add(1, Relaxed);
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        // Ordering: the channel's lock orders the sends of all senders before the close, so no
+        // partner needs this AcqRel. It is the customary ordering of a count.
+        if self.0.senders.fetch_sub(1, AcqRel) == 1 {
+            self.0.core.close().wake();
+        }
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender")
+            .field("len", &self.len())
+            .field("receivers", &self.receiver_count())
+            .finish()
+    }
+}
+
+/// The receiving end of a broadcast channel. It receives each message that is sent while it exists.
+///
+/// It is not `Clone`, since the clone's place among the messages would be a matter of taste:
+/// [`resubscribe`](Self::resubscribe) begins with the next message.
+pub struct Receiver<T> {
+    channel: Arc<BroadcastChannel<T>>,
+    cursor: Cursor<T>,
+    place: Option<Place>,
+}
+
+impl<T> Receiver<T> {
+    /// Returns a new receiver. It receives the messages that are sent from now on, and not those
+    /// that this receiver has still to receive.
+    pub fn resubscribe(&self) -> Self {
+        self.channel.subscribe()
+    }
+
+    /// Returns the number of messages that this receiver has not received, including those that it
+    /// has missed.
+    pub fn len(&self) -> usize {
+        self.channel.core.len_from(&self.cursor)
+    }
+
+    /// Returns `true` if this receiver has received all messages.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns `true` if all senders are dropped. There may be messages left.
+    pub fn is_closed(&self) -> bool {
+        self.channel.core.is_closed()
+    }
+
+    /// Returns `true` for receivers of the same channel.
+    pub fn same_channel(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.channel, &other.channel)
+    }
+}
+
+fn is_empty<T>(received: &Result<Arc<T>, NotBroadcast>) -> bool {
+    matches!(received, Err(NotBroadcast::Empty))
+}
+
+/// Returns a message of its own for a receiver.
+fn take<T: Clone>(message: Arc<T>) -> T {
+    Arc::try_unwrap(message).unwrap_or_else(|shared| T::clone(&shared))
+}
+
+impl<T: Clone> Receiver<T> {
+    /// Receives the next message, and waits if there is none.
+    ///
+    /// # Errors
+    /// - [`RecvError::Lagged`] if this receiver has missed messages. The next call returns the
+    ///   oldest message that is left.
+    /// - [`RecvError::Closed`] if all senders are dropped and all messages were received.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, no message is lost.
+    pub fn recv(&mut self) -> Recv<'_, T> {
+        Recv(self)
+    }
+
+    /// Receives the next message without waiting.
+    ///
+    /// # Errors
+    /// Returns [`TryRecvError::Empty`] if there is none, and otherwise the same errors as
+    /// [`recv`](Self::recv).
+    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+        crate::scheduler::budget::spend();
+        match self.channel.core.try_recv(&mut self.cursor) {
+            Ok(message) => Ok(take(message)),
+            Err(NotBroadcast::Empty) => Err(TryRecvError::Empty),
+            Err(NotBroadcast::Closed) => Err(TryRecvError::Closed),
+            Err(NotBroadcast::Lagged(missed)) => Err(TryRecvError::Lagged(missed)),
+        }
+    }
+
+    pub(crate) fn poll_recv(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<T, RecvError>> {
+        if !crate::scheduler::budget::charge(task) {
+            return Poll::Pending;
+        }
+        let Self { channel, cursor, place } = self;
+        let received = match channel.core.recv_taken(cursor) {
+            Some(received) => Poll::Ready(received),
+            None => look_or_wait(&channel.core.bell, place, task, |state| {
+                Some(state.recv(cursor)).filter(|received| !is_empty(received))
+            }),
+        };
+        received.map(|received| match received {
+            Ok(message) => Ok(take(message)),
+            Err(NotBroadcast::Lagged(missed)) => Err(RecvError::Lagged(missed)),
+            Err(NotBroadcast::Closed | NotBroadcast::Empty) => Err(RecvError::Closed),
+        })
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        leave(&self.channel.core.bell, &mut self.place);
+        let (messages, is_last) = self.channel.core.unsubscribe(&self.cursor);
+        if is_last {
+            self.channel.left.change(Ringing::ring_all).wake();
+        }
+        self.cursor.taken().chain(messages).for_each(drop_guarded);
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver")
+            .field("len", &self.len())
+            .field("closed", &self.is_closed())
+            .finish()
+    }
+}
+
+/// The future of [`Receiver::recv`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Recv<'a, T>(&'a mut Receiver<T>);
+
+impl<T: Clone> Future for Recv<'_, T> {
+    type Output = Result<T, RecvError>;
+
+    /// # Panics
+    /// Panics if the message is cloned and its `Clone` panics. If the future is polled again after
+    /// completion, it receives the next message.
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        self.get_mut().0.poll_recv(task)
+    }
+}
+
+impl<T> Drop for Recv<'_, T> {
+    fn drop(&mut self) {
+        leave(&self.0.channel.core.bell, &mut self.0.place);
+    }
+}
+
+/// The error of sending to no receiver: [`Sender::send`], and
+/// [`watch::Sender::send`](crate::sync::watch::Sender::send). It contains the message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SendError<T>(pub(super) T);
+
+impl<T> SendError<T> {
+    /// Returns the message.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SendError(..)")
+    }
+}
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cannot send: there is no receiver")
+    }
+}
+
+impl<T> Error for SendError<T> {}
+
+/// The error of [`Receiver::recv`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecvError {
+    /// All senders are dropped, and all messages were received.
+    Closed,
+    /// The receiver was too slow, and has missed this number of messages.
+    Lagged(u64),
+}
+
+/// The error of [`Receiver::try_recv`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TryRecvError {
+    /// There is no message that was not received.
+    Empty,
+    /// All senders are dropped, and all messages were received.
+    Closed,
+    /// The receiver was too slow, and has missed this number of messages.
+    Lagged(u64),
+}
+
+const CLOSED: &str = "cannot receive: the channel is empty and closed";
+
+fn fmt_lagged(missed: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "cannot receive: the receiver was too slow and has missed {missed} messages")
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str(CLOSED),
+            Self::Lagged(missed) => fmt_lagged(*missed, f),
+        }
+    }
+}
+
+impl fmt::Display for TryRecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("cannot receive: the channel is empty"),
+            Self::Closed => f.write_str(CLOSED),
+            Self::Lagged(missed) => fmt_lagged(*missed, f),
+        }
+    }
+}
+
+impl Error for RecvError {}
+impl Error for TryRecvError {}

@@ -1,0 +1,308 @@
+//! The receiving end of a channel.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::current;
+use crate::sync::channel::core::{NotReceived, Received};
+use crate::sync::channel::error::TryRecvError;
+use crate::sync::channel::state::Channel;
+use crate::sync::wait_list::{Another, Place, wake};
+use crate::time::{self, Timeout};
+
+/// The receiving end of a channel.
+///
+/// Clones receive from the same channel, and each message goes to one of them. Once all of them are
+/// dropped, the channel closes: sending fails, and the messages in the channel are dropped.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::sync::channel::{self, TryRecvError};
+///
+/// procession::run(async {
+///     let (sender, receiver) = channel::bounded(8);
+///     assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+///     assert!(receiver.recv_timeout(Duration::from_millis(1)).await.is_err());
+///     sender.send(1).await?;
+///     sender.close();
+///     assert_eq!(receiver.recv().await, Some(1), "a closed channel is still emptied");
+///     assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
+///     Ok::<_, channel::SendError<u32>>(())
+/// })?;
+/// # Ok::<(), procession::sync::channel::SendError<u32>>(())
+/// ```
+pub struct Receiver<T>(Arc<Channel<T>>);
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        // Relaxed: this end keeps the count above 0.
+        self.0.receivers.fetch_add(1, Relaxed);
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        // Ordering: the channel's lock orders the receives of all receivers before the close, so no
+        // partner needs this AcqRel. It is the customary ordering of a count.
+        if self.0.receivers.fetch_sub(1, AcqRel) == 1 {
+            self.0.close();
+            for message in self.0.core.drain() {
+                drop_guarded(message);
+            }
+        }
+    }
+}
+
+impl<T> Receiver<T> {
+    pub(super) fn new(channel: Arc<Channel<T>>) -> Self {
+        Self(channel)
+    }
+
+    pub(crate) fn channel(&self) -> &Channel<T> {
+        &self.0
+    }
+
+    /// Receives the oldest message, and waits if there is none. Returns `None` once the channel is
+    /// closed and empty.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, no message is lost. A message that was already
+    /// handed to it goes to the next waiting receiver, or back to the front of the channel.
+    #[track_caller]
+    pub fn recv(&self) -> Receiving<'_, T> {
+        Receiving { channel: &self.0, place: None, done: false, call: Location::caller() }
+    }
+
+    /// Receives the oldest message without waiting.
+    ///
+    /// # Errors
+    /// Returns [`TryRecvError::Empty`] if there is no message, and [`TryRecvError::Closed`]
+    /// if there is none and the channel is closed.
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        crate::scheduler::budget::spend();
+        match self.0.core.try_recv() {
+            Ok((message, waiter)) => {
+                wake(waiter);
+                Ok(message)
+            }
+            Err(NotReceived::Empty) => Err(TryRecvError::Empty),
+            Err(NotReceived::Closed) => Err(TryRecvError::Closed),
+        }
+    }
+
+    /// Receives up to `limit` messages, and appends them to `buffer`, the oldest first. Waits until
+    /// there is at least one, and does not wait for more. Returns their number, which is 0 once the
+    /// channel is closed and empty, and also if `limit` is 0.
+    ///
+    /// ```
+    /// use procession::sync::channel;
+    ///
+    /// procession::run(async {
+    ///     let (sender, receiver) = channel::unbounded();
+    ///     (1..=5).try_for_each(|n| sender.try_send(n))?;
+    ///     let mut batch = Vec::new();
+    ///     assert_eq!(receiver.recv_many(&mut batch, 3).await, 3);
+    ///     assert_eq!(receiver.recv_many(&mut batch, 3).await, 2);
+    ///     assert_eq!(batch, [1, 2, 3, 4, 5]);
+    ///     Ok::<_, channel::TrySendError<u32>>(())
+    /// })?;
+    /// # Ok::<(), procession::sync::channel::TrySendError<u32>>(())
+    /// ```
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, no message is lost, and `buffer` is as it was.
+    #[track_caller]
+    pub fn recv_many<'a>(&'a self, buffer: &'a mut Vec<T>, limit: usize) -> ReceivingMany<'a, T> {
+        ReceivingMany { receiving: self.recv(), buffer, limit }
+    }
+
+    /// Like [`recv`](Self::recv), but waits for at most `timeout`.
+    ///
+    /// # Errors
+    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
+    #[track_caller]
+    pub fn recv_timeout(&self, timeout: Duration) -> Timeout<Receiving<'_, T>> {
+        time::timeout(timeout, self.recv())
+    }
+
+    /// Closes the channel for all senders and receivers. From now on sending fails. The messages in
+    /// the channel can still be received.
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    /// Returns `true` if the channel is closed.
+    pub fn is_closed(&self) -> bool {
+        self.0.core.is_closed()
+    }
+
+    /// Returns the number of messages in the channel.
+    pub fn len(&self) -> usize {
+        self.0.core.len()
+    }
+
+    /// Returns `true` if the channel has no messages.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver")
+            .field("len", &self.len())
+            .field("closed", &self.is_closed())
+            .finish()
+    }
+}
+
+/// The future of [`Receiver::recv`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Receiving<'a, T> {
+    channel: &'a Channel<T>,
+    place: Option<Place>,
+    done: bool,
+    /// The place of the call.
+    call: &'static Location<'static>,
+}
+
+impl<T> Unpin for Receiving<'_, T> {}
+
+impl<T> Future for Receiving<'_, T> {
+    type Output = Option<T>;
+
+    /// # Panics
+    /// Never panics. If the future is polled again after completion, it returns `None`.
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<T>> {
+        let Self { channel, place, done, call } = self.get_mut();
+        let polled = poll_recv(channel, place, done, task);
+        if polled.is_pending() {
+            current::note_place(call);
+        }
+        polled
+    }
+}
+
+/// Receives a message, or waits at `place`. Sets `done` once it returns.
+#[inline]
+pub(crate) fn poll_recv<T>(
+    channel: &Channel<T>,
+    place: &mut Option<Place>,
+    done: &mut bool,
+    task: &TaskContext<'_>,
+) -> Poll<Option<T>> {
+    if !crate::scheduler::budget::charge(task) {
+        return Poll::Pending;
+    }
+    let mut another = Another::of(task.waker());
+    let came = if place.is_some() {
+        channel.core.look_receiver(place, &mut another)
+    } else if *done {
+        Some(None)
+    } else {
+        match channel.core.recv_or_wait(&mut another) {
+            Ok(Received::Now(message, waiter)) => {
+                wake(waiter);
+                Some(Some(message))
+            }
+            Ok(Received::Waits(waits)) => {
+                *place = Some(waits);
+                None
+            }
+            Err(NotReceived::Closed | NotReceived::Empty) => Some(None),
+        }
+    };
+    match came {
+        Some(message) => {
+            *done = true;
+            Poll::Ready(message)
+        }
+        None => {
+            current::note_waiting(Waiting::CHANNEL);
+            Poll::Pending
+        }
+    }
+}
+
+pub(crate) fn cancel_receiver<T>(channel: &Channel<T>, place: Place) {
+    let left = channel.core.cancel_receiver(place);
+    drop_guarded(left.own);
+    drop_guarded(left.message);
+    wake(left.next);
+}
+
+impl<T> Drop for Receiving<'_, T> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            cancel_receiver(self.channel, place);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Receiving<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Receiving(..)")
+    }
+}
+
+/// Maximum number of messages that are received under the lock of a channel at once, some
+/// microseconds' worth. Picked out of thin air: the lock costs as much as receiving one or two.
+const MESSAGES_AT_ONCE: usize = 64;
+
+/// The future of [`Receiver::recv_many`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct ReceivingMany<'a, T> {
+    receiving: Receiving<'a, T>,
+    buffer: &'a mut Vec<T>,
+    limit: usize,
+}
+
+impl<T> Unpin for ReceivingMany<'_, T> {}
+
+impl<T> Future for ReceivingMany<'_, T> {
+    type Output = usize;
+
+    /// # Panics
+    /// Never panics. If the future is polled again after completion, it returns 0.
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<usize> {
+        let many = self.get_mut();
+        if many.limit == 0 {
+            return Poll::Ready(0);
+        }
+        match Pin::new(&mut many.receiving).poll(task) {
+            Poll::Ready(Some(first)) => many.buffer.push(first),
+            Poll::Ready(None) => return Poll::Ready(0),
+            Poll::Pending => return Poll::Pending,
+        }
+        let core = &many.receiving.channel.core;
+        let mut left = many.limit - 1;
+        while left > 0 {
+            let before = many.buffer.len();
+            let at_once = left.min(MESSAGES_AT_ONCE);
+            let Some(woken) = core.recv_many(at_once, many.buffer) else { break };
+            woken.wake();
+            let came = many.buffer.len() - before;
+            left -= came;
+            if came < at_once {
+                break;
+            }
+        }
+        Poll::Ready(many.limit - left)
+    }
+}
+
+impl<T> fmt::Debug for ReceivingMany<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReceivingMany(..)")
+    }
+}

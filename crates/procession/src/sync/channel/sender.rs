@@ -1,0 +1,437 @@
+//! The sending end of a channel.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::current;
+use crate::sync::channel::core::{NotSent, Sent};
+use crate::sync::channel::error::{SendError, SendTimeoutError, TrySendError};
+use crate::sync::channel::state::Channel;
+use crate::sync::wait_list::{Another, Place, wake};
+use crate::time;
+
+/// The sending end of a channel.
+///
+/// Clones send to the same channel. Once all of them are dropped, the channel closes: receivers get
+/// the messages that are left, and then the end.
+///
+/// ```
+/// use procession::sync::channel;
+///
+/// procession::run(async {
+///     let (sender, receiver) = channel::unbounded();
+///     let senders = [sender.clone(), sender];
+///     for (n, sender) in senders.into_iter().enumerate() {
+///         drop(procession::spawn(async move { sender.send(n).await }));
+///     }
+///     let mut received = vec![receiver.recv().await, receiver.recv().await];
+///     received.sort();
+///     assert_eq!(received, [Some(0), Some(1)]);
+///     assert_eq!(receiver.recv().await, None, "both senders are dropped");
+/// });
+/// ```
+pub struct Sender<T>(Arc<Channel<T>>);
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        // Relaxed: this end keeps the count above 0.
+        self.0.senders.fetch_add(1, Relaxed);
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        // Ordering: the channel's lock orders the sends of all senders before the close, so no
+        // partner needs this AcqRel. It is the customary ordering of a count.
+        if self.0.senders.fetch_sub(1, AcqRel) == 1 {
+            self.0.close();
+        }
+    }
+}
+
+impl<T> Sender<T> {
+    pub(super) fn new(channel: Arc<Channel<T>>) -> Self {
+        Self(channel)
+    }
+
+    pub(crate) fn channel(&self) -> &Channel<T> {
+        &self.0
+    }
+
+    /// Sends a message, and waits for room if the channel is full. In a rendezvous, waits for a
+    /// receiver.
+    ///
+    /// # Errors
+    /// Returns [`SendError`] with the message if the channel is closed.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, nothing is sent, and the message is dropped
+    /// with the future. [`Sending::take_back`] returns the message instead.
+    #[track_caller]
+    pub fn send(&self, message: T) -> Sending<'_, T> {
+        let call = Location::caller();
+        Sending { channel: &self.0, message: Some(message), place: None, call }
+    }
+
+    /// Sends a message without waiting.
+    ///
+    /// # Errors
+    /// Returns [`TrySendError`] with the message if there is no room or the channel is closed.
+    pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
+        crate::scheduler::budget::spend();
+        match self.0.core.try_send(message) {
+            Ok(waiter) => {
+                wake(waiter);
+                Ok(())
+            }
+            Err(NotSent::Full(message)) => Err(TrySendError::Full(message)),
+            Err(NotSent::Closed(message)) => Err(TrySendError::Closed(message)),
+        }
+    }
+
+    /// Like [`send`](Self::send), but waits for at most `timeout`.
+    ///
+    /// # Errors
+    /// Returns [`SendTimeoutError`] with the message if the timeout elapses first or the channel is
+    /// closed.
+    #[track_caller]
+    pub fn send_timeout(
+        &self,
+        message: T,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<(), SendTimeoutError<T>>> {
+        crate::scheduler::placed::placed(async move {
+            let mut sending = self.send(message);
+            match time::timeout(timeout, &mut sending).await {
+                Ok(sent) => sent.map_err(|error| SendTimeoutError::Closed(error.0)),
+                Err(_) => sending
+                    .take_back()
+                    .map_or(Ok(()), |message| Err(SendTimeoutError::Elapsed(message))),
+            }
+        })
+    }
+
+    /// Waits for room for one message, and reserves it. The message is then sent with
+    /// [`Permit::send`], which cannot fail. So it need not exist, or be taken from elsewhere,
+    /// before there is room for it.
+    ///
+    /// Other senders find the channel full while a permit is kept. In a rendezvous there is no room
+    /// to reserve, so this waits until the channel is closed.
+    ///
+    /// ```
+    /// use procession::sync::channel;
+    ///
+    /// procession::run(async {
+    ///     let (sender, receiver) = channel::bounded(1);
+    ///     let permit = sender.reserve().await?;
+    ///     assert!(sender.try_send(2).is_err(), "the room is reserved");
+    ///     permit.send(1);
+    ///     assert_eq!(receiver.recv().await, Some(1));
+    ///     Ok::<_, channel::SendError<()>>(())
+    /// })?;
+    /// # Ok::<(), procession::sync::channel::SendError<()>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`SendError`] if the channel is closed.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, it has reserved nothing.
+    #[track_caller]
+    pub fn reserve(&self) -> impl Future<Output = Result<Permit<'_, T>, SendError<()>>> {
+        crate::scheduler::placed::placed(async move {
+            let mut reserving = Reserving { channel: &self.0, place: None };
+            poll_fn(|task| reserving.poll(task)).await?;
+            Ok(Permit { channel: &self.0 })
+        })
+    }
+
+    /// Reserves room for one message without waiting; see [`reserve`](Self::reserve).
+    ///
+    /// # Errors
+    /// Returns [`TrySendError`] if there is no room or the channel is closed.
+    pub fn try_reserve(&self) -> Result<Permit<'_, T>, TrySendError<()>> {
+        crate::scheduler::budget::spend();
+        match self.0.core.try_reserve() {
+            Ok(()) => Ok(Permit { channel: &self.0 }),
+            Err(NotSent::Full(())) => Err(TrySendError::Full(())),
+            Err(NotSent::Closed(())) => Err(TrySendError::Closed(())),
+        }
+    }
+
+    /// Returns a sender that does not keep the channel open.
+    pub fn downgrade(&self) -> WeakSender<T> {
+        WeakSender(Arc::clone(&self.0))
+    }
+
+    /// Returns `true` for senders of the same channel.
+    pub fn same_channel(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Closes the channel for all senders and receivers. From now on sending fails. The messages in
+    /// the channel can still be received.
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    /// Returns `true` if the channel is closed.
+    pub fn is_closed(&self) -> bool {
+        self.0.core.is_closed()
+    }
+
+    /// Returns the number of messages in the channel.
+    pub fn len(&self) -> usize {
+        self.0.core.len()
+    }
+
+    /// Returns `true` if the channel has no messages.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the maximum number of messages in the channel, or `None` for an unbounded channel.
+    pub fn capacity(&self) -> Option<usize> {
+        Some(self.0.core.capacity()).filter(|&capacity| capacity != usize::MAX)
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender")
+            .field("len", &self.len())
+            .field("closed", &self.is_closed())
+            .finish()
+    }
+}
+
+/// The future of [`Sender::send`].
+///
+/// ```
+/// use procession::sync::channel;
+///
+/// let (sender, _receiver) = channel::bounded(0);
+/// let mut sending = sender.send("not lost");
+/// assert_eq!(sending.take_back(), Some("not lost"));
+/// ```
+#[must_use = "futures do nothing unless awaited"]
+pub struct Sending<'a, T> {
+    channel: &'a Channel<T>,
+    /// The message, until it is sent or its sender waits in the channel.
+    message: Option<T>,
+    place: Option<Place>,
+    /// The place of the call.
+    call: &'static Location<'static>,
+}
+
+// No pointer refers into the future.
+impl<T> Unpin for Sending<'_, T> {}
+
+impl<T> Sending<'_, T> {
+    /// Abandons the send and returns the message, or `None` if the message was sent.
+    pub fn take_back(&mut self) -> Option<T> {
+        if let Some(place) = self.place.take() {
+            let (message, own) = self.channel.core.cancel_sender(place);
+            drop_guarded(own);
+            return message;
+        }
+        self.message.take()
+    }
+}
+
+impl<T> Future for Sending<'_, T> {
+    type Output = Result<(), SendError<T>>;
+
+    /// # Panics
+    /// Never panics. If the future is polled again after completion, it stays pending forever.
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let Self { channel, message, place, call } = self.get_mut();
+        let polled = poll_send(channel, message, place, task);
+        if polled.is_pending() {
+            current::note_place(call);
+        }
+        polled
+    }
+}
+
+/// Sends a message, or waits with it at `place`.
+#[inline]
+pub(crate) fn poll_send<T>(
+    channel: &Channel<T>,
+    message: &mut Option<T>,
+    place: &mut Option<Place>,
+    task: &TaskContext<'_>,
+) -> Poll<Result<(), SendError<T>>> {
+    if !crate::scheduler::budget::charge(task) {
+        return Poll::Pending;
+    }
+    let mut another = Another::of(task.waker());
+    if let Some(message) = message.take() {
+        match channel.core.send_or_wait(message, &mut another) {
+            Ok(Sent::Now(waiter)) => {
+                wake(waiter);
+                return Poll::Ready(Ok(()));
+            }
+            Err(NotSent::Closed(message) | NotSent::Full(message)) => {
+                return Poll::Ready(Err(SendError(message)));
+            }
+            Ok(Sent::Waits(waits)) => *place = Some(waits),
+        }
+    } else if let Some(went) = channel.core.look_sender(place, &mut another) {
+        return Poll::Ready(went.map_err(SendError));
+    }
+    current::note_waiting(Waiting::CHANNEL);
+    Poll::Pending
+}
+
+impl<T> Drop for Sending<'_, T> {
+    fn drop(&mut self) {
+        drop_guarded(self.take_back());
+    }
+}
+
+impl<T> fmt::Debug for Sending<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sending(..)")
+    }
+}
+
+/// The wait of [`Sender::reserve`].
+struct Reserving<'a, T> {
+    channel: &'a Channel<T>,
+    place: Option<Place>,
+}
+
+impl<T> Reserving<'_, T> {
+    fn poll(&mut self, task: &TaskContext<'_>) -> Poll<Result<(), SendError<()>>> {
+        if !crate::scheduler::budget::charge(task) {
+            return Poll::Pending;
+        }
+        let core = &self.channel.core;
+        let mut another = Another::of(task.waker());
+        let reserved = if self.place.is_some() {
+            core.look_reservation(&mut self.place, &mut another)
+        } else {
+            match core.reserve_or_wait(&mut another) {
+                Ok(Sent::Now(_)) => Some(true),
+                Ok(Sent::Waits(place)) => {
+                    self.place = Some(place);
+                    None
+                }
+                Err(_) => Some(false),
+            }
+        };
+        match reserved {
+            Some(true) => Poll::Ready(Ok(())),
+            Some(false) => Poll::Ready(Err(SendError(()))),
+            None => {
+                current::note_waiting(Waiting::CHANNEL);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T> Drop for Reserving<'_, T> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            let (own, woken) = self.channel.core.cancel_reservation(place);
+            drop_guarded(own);
+            woken.wake();
+        }
+    }
+}
+
+/// Room for one message in a channel, made by [`Sender::reserve`]. Dropping this value gives the
+/// room back.
+#[must_use = "a dropped permit gives its room back"]
+pub struct Permit<'a, T> {
+    channel: &'a Channel<T>,
+}
+
+impl<T> Permit<'_, T> {
+    /// Sends the message. It never waits.
+    ///
+    /// This works even if the channel was closed meanwhile: receivers get the end only after the
+    /// messages of all permits. If all receivers are dropped, the message is dropped, like every
+    /// message in the channel.
+    pub fn send(self, message: T) {
+        crate::scheduler::budget::spend();
+        let channel = self.channel;
+        // The send gives the room back.
+        std::mem::forget(self);
+        channel.core.send_reserved(message).wake();
+        // Ordering: pairs with the AcqRel of the drop of the last receiver, which takes the
+        // messages under the lock of the channel afterwards. This message came before that, or this
+        // load follows that critical section and sees zero.
+        if channel.receivers.load(Acquire) == 0 {
+            channel.core.drain().into_iter().for_each(drop_guarded);
+        }
+    }
+}
+
+impl<T> Drop for Permit<'_, T> {
+    fn drop(&mut self) {
+        self.channel.core.unreserve().wake();
+    }
+}
+
+impl<T> fmt::Debug for Permit<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Permit(..)")
+    }
+}
+
+/// A sender that does not keep its channel open, made by [`Sender::downgrade`].
+///
+/// ```
+/// use procession::sync::channel;
+///
+/// let (sender, receiver) = channel::unbounded();
+/// let weak = sender.downgrade();
+/// weak.upgrade().expect("there is a sender").try_send(1)?;
+/// drop(sender);
+/// assert!(weak.upgrade().is_none());
+/// assert_eq!(receiver.try_recv(), Ok(1));
+/// assert_eq!(receiver.try_recv(), Err(channel::TryRecvError::Closed));
+/// # Ok::<(), channel::TrySendError<u32>>(())
+/// ```
+pub struct WeakSender<T>(Arc<Channel<T>>);
+
+impl<T> WeakSender<T> {
+    /// Returns a sender, or `None` if all senders are dropped.
+    pub fn upgrade(&self) -> Option<Sender<T>> {
+        // Relaxed: what a sender does is ordered by the lock of the channel.
+        let mut senders = self.0.senders.load(Relaxed);
+        while senders > 0 {
+            let more = self.0.senders.compare_exchange_weak(senders, senders + 1, Relaxed, Relaxed);
+            match more {
+                Ok(_) => return Some(Sender(Arc::clone(&self.0))),
+                Err(present) => senders = present,
+            }
+        }
+        None
+    }
+}
+
+impl<T> Clone for WeakSender<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> fmt::Debug for WeakSender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakSender(..)")
+    }
+}

@@ -1,0 +1,297 @@
+//! # Notify protocol
+//!
+//! ## Problem
+//! A waiter finds no permit and is about to wait. A notification comes in between, finds no waiter,
+//! and must not get lost. A waiter that was notified alone is dropped before it observes that: the
+//! notification must reach another waiter. A notification of all waiters comes after a waiter was
+//! made and before it is first polled: it must reach that waiter, too.
+//!
+//! ## States
+//! All under one lock: whether a *permit* is stored; the *round*, which counts the notifications of
+//! all waiters; and the waiters in order, each with how it was released. The round can also be read
+//! without the lock. A permit is stored only while no waiter is enlisted.
+//!
+//! ## Steps
+//! - Make a waiter: `ReadRound`.
+//! - Wait: `Look` for a permit, and take it; or for a later round than that of `ReadRound`. If
+//!   there is neither, `Enlist` in the same critical section.
+//! - Notify one: release the first or the last waiter, or store a permit.
+//! - Notify all: `Count` the round and release all waiters, in one critical section. No permit is
+//!   stored.
+//! - Cancel: leave the list. A waiter that was released alone notifies one, in the same critical
+//!   section.
+//!
+//! `Wake` happens outside the lock.
+//!
+//! ## Why it works
+//! A notification comes before `Look` and is seen as a permit or as a round, or it comes after it
+//! and finds the waiter in the list. `ReadRound` needs no lock: a notification that happens after
+//! the waiter was made counts a later round than the one read, and one that happens before it was
+//! read. A notification that is concurrent may be missed or seen.
+//!
+//! ## Checked by
+//! `models::notify_against_wait`, `models::notify_against_cancel`, `models::round_against_wait`,
+//! and their canaries.
+
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::sync::wait_list::{Another, Place, ServedWaiters, WaitList, Waiter, look};
+use crate::util::biased_lock::Lock;
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// `Enlist` happens in a separate critical section.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const ENLIST_WITHOUT_LOOK: u8 = 1;
+    /// A cancelled waiter keeps the notification that was for it alone.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const CANCEL_KEEPS: u8 = 2;
+    /// `Count` happens in a critical section after the release.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const COUNT_LATER: u8 = 3;
+}
+
+/// How a waiter was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// Not yet.
+    Not,
+    /// Alone, as the first waiter or as the last one.
+    First,
+    Last,
+    /// Together with all others.
+    All,
+}
+
+#[derive(Debug)]
+struct NotifyState {
+    has_permit: bool,
+    waiters: WaitList<Release>,
+}
+
+impl NotifyState {
+    /// Releases one waiter, or stores a permit.
+    fn notify(&mut self, which: Release) -> Option<Waiter> {
+        let release = |release: &mut Release| *release = which;
+        let served = match which {
+            Release::Last => self.waiters.serve_last(release),
+            _ => self.waiters.serve(release),
+        };
+        self.has_permit |= served.is_none();
+        served.map(|(waiter, ())| waiter)
+    }
+}
+
+/// The state of a `Notify`, without its public types.
+#[derive(Debug)]
+pub(crate) struct NotifyCore<const MUTATION: u8 = { mutation::SOUND }> {
+    state: Lock<NotifyState>,
+    round: AtomicU64,
+}
+
+impl<const MUTATION: u8> NotifyCore<MUTATION> {
+    pub(crate) fn new() -> Self {
+        let state = NotifyState { has_permit: false, waiters: WaitList::new() };
+        Self { state: Lock::new(state), round: AtomicU64::new(0) }
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut NotifyState) -> R) -> R {
+        change(&mut self.state.lock())
+    }
+
+    /// `ReadRound`.
+    pub(crate) fn round(&self) -> u64 {
+        // Relaxed: what the notification publishes is read under the lock. A notification that
+        // happens before this read is counted in it, because a later read of one atomic never sees
+        // an older value.
+        self.round.load(Relaxed)
+    }
+
+    /// Notifies the first waiter, or the last one. Returns it, to be woken.
+    pub(crate) fn notify(&self, which: Release) -> Option<Waiter> {
+        self.change(|state| state.notify(which))
+    }
+
+    /// Notifies all waiters, and returns them, to be woken.
+    pub(crate) fn notify_all(&self) -> ServedWaiters {
+        // Relaxed: written under the lock only, and compared under it.
+        let count = || self.round.store(self.round.load(Relaxed) + 1, Relaxed);
+        let is_late = cfg!(procession_loom) && MUTATION == 3;
+        let released = self.change(|state| {
+            if !is_late {
+                count();
+            }
+            let mut released = ServedWaiters::default();
+            while let Some((waiter, ())) = state.waiters.serve(|release| *release = Release::All) {
+                released.push(waiter);
+            }
+            released
+        });
+        if is_late {
+            self.change(|_| count());
+        }
+        released
+    }
+
+    /// Returns `true` if there is a permit, which is taken, or a later round than `seen`. Otherwise
+    /// enlists the waiter, and stores its place.
+    pub(crate) fn take_or_wait(
+        &self,
+        seen: u64,
+        place: &mut Option<Place>,
+        another: &mut Another<'_>,
+    ) -> bool {
+        let is_notified = |state: &mut NotifyState| {
+            // Relaxed: see `notify_all`.
+            std::mem::take(&mut state.has_permit) || self.round.load(Relaxed) != seen
+        };
+        loop {
+            let looks = !(cfg!(procession_loom) && MUTATION == 1);
+            if !looks && self.change(is_notified) {
+                return true;
+            }
+            let notified = self.change(|state| {
+                if looks && is_notified(state) {
+                    return Some(true);
+                }
+                let waker = another.take()?;
+                *place = Some(state.waiters.push(Waiter::Alone(waker), Release::Not));
+                Some(false)
+            });
+            if let Some(notified) = notified {
+                return notified;
+            }
+            another.prepare();
+        }
+    }
+
+    /// Returns `true` if the waiter was released, and frees its place.
+    pub(crate) fn look(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> bool {
+        look(place, another, |place, another| {
+            self.change(|state| state.waiters.look(place, another))
+        })
+        .is_some()
+    }
+
+    /// Returns `true` if the waiter was released, and frees its place.
+    pub(crate) fn try_look(&self, place: &mut Option<Place>) -> bool {
+        let Some(waits) = place.take() else { return false };
+        self.change(|state| {
+            let is_released = state.waiters.is_served(&waits);
+            if is_released {
+                state.waiters.remove(waits);
+            } else {
+                *place = Some(waits);
+            }
+            is_released
+        })
+    }
+
+    /// Removes a waiter. Returns its waker, to be dropped, and the waiter that has its notification
+    /// now, to be woken.
+    pub(crate) fn cancel(&self, place: Place) -> (Option<Waiter>, Option<Waiter>) {
+        self.change(|state| {
+            let (release, own) = state.waiters.remove(place);
+            let is_alone = matches!(release, Release::First | Release::Last);
+            if !is_alone || cfg!(procession_loom) && MUTATION == 2 {
+                return (own, None);
+            }
+            (own, state.notify(release))
+        })
+    }
+}
+
+#[cfg(all(test, procession_loom))]
+mod models {
+    use procession_sync::{Arc, explore, thread};
+
+    use super::{NotifyCore, Release, mutation};
+    use crate::sync::wait_list::Another;
+
+    /// A waiter begins to wait while it is notified alone.
+    fn wait<const MUTATION: u8>() {
+        explore(|| {
+            let notify = Arc::new(NotifyCore::<MUTATION>::new());
+            let notifies = {
+                let notify = Arc::clone(&notify);
+                thread::spawn(move || drop(notify.notify(Release::First)))
+            };
+            let mut place = None;
+            let first = notify.take_or_wait(notify.round(), &mut place, &mut Another::none());
+            notifies.join().expect("it does not panic");
+            let notified = first || notify.look(&mut place, &mut Another::none());
+            assert!(notified, "the waiter waits forever");
+        });
+    }
+
+    #[test]
+    fn notify_against_wait() {
+        wait::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the waiter waits forever")]
+    fn canary_enlist_without_look() {
+        wait::<{ mutation::ENLIST_WITHOUT_LOOK }>();
+    }
+
+    /// The first of two waiters is cancelled while it is notified.
+    fn cancel<const MUTATION: u8>() {
+        explore(|| {
+            let notify = Arc::new(NotifyCore::<MUTATION>::new());
+            let (mut first, mut second) = (None, None);
+            for place in [&mut first, &mut second] {
+                assert!(!notify.take_or_wait(0, place, &mut Another::none()));
+            }
+            let notifies = {
+                let notify = Arc::clone(&notify);
+                thread::spawn(move || drop(notify.notify(Release::First)))
+            };
+            drop(notify.cancel(first.take().expect("it waits")));
+            notifies.join().expect("it does not panic");
+            let notified = notify.look(&mut second, &mut Another::none());
+            assert!(notified, "the notification is lost");
+        });
+    }
+
+    #[test]
+    fn notify_against_cancel() {
+        cancel::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the notification is lost")]
+    fn canary_cancel_keeps() {
+        cancel::<{ mutation::CANCEL_KEEPS }>();
+    }
+
+    /// All waiters are notified after one was made, and while it begins to wait.
+    fn round<const MUTATION: u8>() {
+        explore(|| {
+            let notify = Arc::new(NotifyCore::<MUTATION>::new());
+            let seen = notify.round();
+            let notifies = {
+                let notify = Arc::clone(&notify);
+                thread::spawn(move || drop(notify.notify_all()))
+            };
+            let mut place = None;
+            let first = notify.take_or_wait(seen, &mut place, &mut Another::none());
+            notifies.join().expect("it does not panic");
+            let notified = first || notify.look(&mut place, &mut Another::none());
+            assert!(notified, "the waiter missed the round");
+        });
+    }
+
+    #[test]
+    fn round_against_wait() {
+        round::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the waiter missed the round")]
+    fn canary_count_later() {
+        round::<{ mutation::COUNT_LATER }>();
+    }
+}

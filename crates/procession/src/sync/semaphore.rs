@@ -1,0 +1,325 @@
+//! Semaphores.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use crate::process::target::WaitTarget;
+use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::current;
+use crate::sync::batch_semaphore::{BatchSemaphore, Entry, PERMITS_MAX};
+use crate::sync::wait_list::{Another, Place};
+use crate::time;
+
+/// The future of an acquisition. Returns `false` if the semaphore is closed.
+#[derive(Debug)]
+pub(super) struct Acquire<'a> {
+    semaphore: &'a BatchSemaphore,
+    wanted: usize,
+    place: Option<Place>,
+    /// The process that holds what is wanted, or waits for it just before this one.
+    ahead: WaitTarget,
+}
+
+impl<'a> Acquire<'a> {
+    pub(super) fn new(semaphore: &'a BatchSemaphore, wanted: usize) -> Self {
+        Self { semaphore, wanted, place: None, ahead: WaitTarget::UNKNOWN }
+    }
+
+    pub(super) fn behind(mut self, ahead: WaitTarget) -> Self {
+        self.ahead = ahead;
+        self
+    }
+}
+
+impl Future for Acquire<'_> {
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<bool> {
+        if !crate::scheduler::budget::charge(task) {
+            return Poll::Pending;
+        }
+        let semaphore = self.semaphore;
+        let mut another = Another::of(task.waker());
+        if self.place.is_some() {
+            if let Some(granted) = semaphore.look(&mut self.place, &mut another) {
+                return Poll::Ready(granted);
+            }
+        } else {
+            match semaphore.acquire_or_wait(self.wanted, &mut another) {
+                Entry::Granted => return Poll::Ready(true),
+                Entry::Closed => return Poll::Ready(false),
+                Entry::Waits(place) => self.place = Some(place),
+            }
+        }
+        current::note_waiting_for(Waiting::LOCK, self.ahead);
+        Poll::Pending
+    }
+}
+
+impl Drop for Acquire<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            let (own, woken) = self.semaphore.cancel(place);
+            drop_guarded(own);
+            woken.wake();
+        }
+    }
+}
+
+/// A counting semaphore: a number of permits that callers take and give back.
+///
+/// Waiters get their permits in the order in which they came. A waiter that wants many permits
+/// makes the waiters behind it wait, even if there are enough permits for those.
+///
+/// ```
+/// use procession::sync::Semaphore;
+///
+/// procession::run(async {
+///     let connections = Semaphore::new(2);
+///     let both = connections.acquire(2).await.expect("the semaphore is not closed");
+///     assert!(connections.try_acquire(1).is_none());
+///     drop(both);
+///     assert_eq!(connections.available_permits(), 2);
+///     assert!(connections.try_acquire(1).is_some());
+/// });
+/// ```
+pub struct Semaphore(BatchSemaphore);
+
+impl Semaphore {
+    /// Creates a semaphore with the given number of permits, at most `usize::MAX / 8`. A larger
+    /// number counts as that.
+    pub fn new(permits: usize) -> Self {
+        Self(BatchSemaphore::new(permits.min(PERMITS_MAX)))
+    }
+
+    /// Waits until `permits` permits are free, and takes them. Returns `None` if the semaphore is
+    /// or becomes closed.
+    ///
+    /// Permits are granted in the order of the calls, so a later caller waits even if it wants
+    /// fewer permits. A call for more permits than there will ever be waits forever.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, it has taken no permits.
+    #[track_caller]
+    pub fn acquire(&self, permits: usize) -> impl Future<Output = Option<Permits<'_>>> {
+        crate::scheduler::placed::placed(async move {
+            Acquire::new(&self.0, permits).await.then(|| Permits { semaphore: self, permits })
+        })
+    }
+
+    /// Takes permits without waiting. Returns `None` if too few are free, if others wait for
+    /// permits, or if the semaphore is closed.
+    pub fn try_acquire(&self, permits: usize) -> Option<Permits<'_>> {
+        crate::scheduler::budget::spend();
+        self.0.try_acquire(permits).then(|| Permits { semaphore: self, permits })
+    }
+
+    /// Like [`acquire`](Self::acquire), but waits for at most `timeout`.
+    ///
+    /// # Errors
+    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
+    #[track_caller]
+    pub fn acquire_timeout(
+        &self,
+        permits: usize,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Option<Permits<'_>>, crate::time::Elapsed>> {
+        crate::scheduler::placed::placed(async move {
+            time::timeout(timeout, self.acquire(permits)).await
+        })
+    }
+
+    /// Takes permits like [`acquire`](Self::acquire), and returns permits that keep the semaphore
+    /// alive. They can be moved into another process.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, it has taken no permits.
+    #[track_caller]
+    pub fn acquire_owned(
+        self: Arc<Self>,
+        permits: usize,
+    ) -> impl Future<Output = Option<OwnedPermits>> {
+        crate::scheduler::placed::placed(async move {
+            let is_granted = Acquire::new(&self.0, permits).await;
+            is_granted.then(|| OwnedPermits { semaphore: self, permits })
+        })
+    }
+
+    /// Takes permits like [`try_acquire`](Self::try_acquire), and returns permits that keep the
+    /// semaphore alive.
+    pub fn try_acquire_owned(self: Arc<Self>, permits: usize) -> Option<OwnedPermits> {
+        crate::scheduler::budget::spend();
+        let is_granted = self.0.try_acquire(permits);
+        is_granted.then(|| OwnedPermits { semaphore: self, permits })
+    }
+
+    /// Like [`acquire_owned`](Self::acquire_owned), but waits for at most `timeout`.
+    ///
+    /// # Errors
+    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
+    #[track_caller]
+    pub fn acquire_owned_timeout(
+        self: Arc<Self>,
+        permits: usize,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Option<OwnedPermits>, crate::time::Elapsed>> {
+        crate::scheduler::placed::placed(async move {
+            time::timeout(timeout, self.acquire_owned(permits)).await
+        })
+    }
+
+    /// Adds permits. At most `usize::MAX / 8` permits are free at a time; the rest is dropped.
+    pub fn add_permits(&self, permits: usize) {
+        self.0.release(permits).wake();
+    }
+
+    /// Returns the number of free permits.
+    pub fn available_permits(&self) -> usize {
+        self.0.free()
+    }
+
+    /// Closes the semaphore. From now on no permits are granted, neither to waiters nor to later
+    /// callers. Permits that are already taken stay valid.
+    pub fn close(&self) {
+        self.0.close().wake();
+    }
+
+    /// Returns `true` if the semaphore is closed.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore").field("available", &self.available_permits()).finish()
+    }
+}
+
+/// Permits of a [`Semaphore`]. Dropping this value gives them back.
+#[must_use = "dropped permits are given back"]
+pub struct Permits<'a> {
+    semaphore: &'a Semaphore,
+    permits: usize,
+}
+
+impl Permits<'_> {
+    /// Returns the number of permits.
+    pub fn count(&self) -> usize {
+        self.permits
+    }
+
+    /// Removes the permits from the semaphore for good.
+    pub fn forget(mut self) {
+        self.permits = 0;
+    }
+
+    /// Moves `permits` of these permits into a separate value. Returns `None` and changes nothing
+    /// if there are fewer.
+    pub fn split(&mut self, permits: usize) -> Option<Self> {
+        self.permits = self.permits.checked_sub(permits)?;
+        Some(Self { semaphore: self.semaphore, permits })
+    }
+
+    /// Adds the permits of `other` to these.
+    ///
+    /// # Panics
+    /// Panics if `other` has permits of another semaphore.
+    pub fn merge(&mut self, mut other: Self) {
+        assert!(
+            std::ptr::eq(self.semaphore, other.semaphore),
+            "cannot merge permits of two semaphores"
+        );
+        // A sum that is too large for a `usize` is also more than the semaphore takes back.
+        self.permits = self.permits.saturating_add(std::mem::take(&mut other.permits));
+    }
+}
+
+impl Drop for Permits<'_> {
+    fn drop(&mut self) {
+        if self.permits > 0 {
+            self.semaphore.0.release(self.permits).wake();
+        }
+    }
+}
+
+impl fmt::Debug for Permits<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Permits").field(&self.permits).finish()
+    }
+}
+
+/// Permits of a [`Semaphore`] that keep it alive, made by [`Semaphore::acquire_owned`]. Dropping
+/// this value gives them back.
+///
+/// ```
+/// use std::sync::Arc;
+/// use procession::sync::Semaphore;
+///
+/// procession::run(async {
+///     let connections = Arc::new(Semaphore::new(2));
+///     let permits = connections.clone().acquire_owned(2).await.expect("it is not closed");
+///     let serves = procession::spawn(async move { permits.count() });
+///     assert_eq!(serves.await?, 2);
+///     // The process has ended, and given them back.
+///     assert_eq!(connections.available_permits(), 2);
+///     Ok::<(), procession::Exit>(())
+/// })?;
+/// # Ok::<(), procession::Exit>(())
+/// ```
+#[must_use = "dropped permits are given back"]
+pub struct OwnedPermits {
+    semaphore: Arc<Semaphore>,
+    permits: usize,
+}
+
+impl OwnedPermits {
+    /// Returns the number of permits.
+    pub fn count(&self) -> usize {
+        self.permits
+    }
+
+    /// Removes the permits from the semaphore for good.
+    pub fn forget(mut self) {
+        self.permits = 0;
+    }
+
+    /// Moves `permits` of these permits into a separate value. Returns `None` and changes nothing
+    /// if there are fewer.
+    pub fn split(&mut self, permits: usize) -> Option<Self> {
+        self.permits = self.permits.checked_sub(permits)?;
+        Some(Self { semaphore: Arc::clone(&self.semaphore), permits })
+    }
+
+    /// Adds the permits of `other` to these.
+    ///
+    /// # Panics
+    /// Panics if `other` has permits of another semaphore.
+    pub fn merge(&mut self, mut other: Self) {
+        assert!(
+            Arc::ptr_eq(&self.semaphore, &other.semaphore),
+            "cannot merge permits of two semaphores"
+        );
+        // A sum that is too large for a `usize` is also more than the semaphore takes back.
+        self.permits = self.permits.saturating_add(std::mem::take(&mut other.permits));
+    }
+}
+
+impl Drop for OwnedPermits {
+    fn drop(&mut self) {
+        if self.permits > 0 {
+            self.semaphore.0.release(self.permits).wake();
+        }
+    }
+}
+
+impl fmt::Debug for OwnedPermits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnedPermits").field(&self.permits).finish()
+    }
+}

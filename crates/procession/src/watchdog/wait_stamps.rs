@@ -1,0 +1,108 @@
+//! The times since which processes wait.
+//!
+//! A process reads no clock when it waits. The first look that finds it in a wait, of the watchdog
+//! or of the program, leaves the time beside its slot. A later look finds the same wait by the
+//! generation of the slot and the number of steps. So a time is always a lower bound, which is
+//! exact to the interval of the looks. The watchdog visits [`VISITS`] slots at each of its looks,
+//! one after the other, and [`VISITS_QUIET`] if no worker runs.
+
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::process::slot::Slot;
+use crate::process::state::ProcessState;
+use crate::scheduler::shared::Shared;
+
+/// The number of slots that the watchdog visits at a look while a worker runs: 25 600 in a second,
+/// for about 0.3 % of a processor.
+pub(crate) const VISITS: u32 = 64;
+/// The number of slots that the watchdog visits at a look while no worker runs.
+pub(crate) const VISITS_QUIET: u32 = 4096;
+/// Nanoseconds in the unit of a stamp. 32 bits of them are a year.
+const TICK: u64 = 8_000_000;
+
+/// A wait of a process, and when it was first seen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct WaitStamp {
+    /// Mixed from the generation and the number of steps. Two waits of one slot have the same mark
+    /// once in 2^32 times.
+    mark: u32,
+    tick: u32,
+}
+
+impl WaitStamp {
+    fn from_bits(bits: u64) -> Self {
+        Self { mark: (bits >> 32) as u32, tick: bits as u32 }
+    }
+
+    fn bits(self) -> u64 {
+        u64::from(self.mark) << 32 | u64::from(self.tick)
+    }
+
+    /// Returns the nanoseconds since the stamp at least.
+    fn age(self, now: u64) -> u64 {
+        let ticks = ((now / TICK) as u32).wrapping_sub(self.tick);
+        // A stamp is rounded up, so it can be later than now.
+        if ticks > u32::MAX / 2 { 0 } else { u64::from(ticks) * TICK }
+    }
+}
+
+impl Shared {
+    /// Returns for how many nanoseconds a process has waited at least, and leaves a stamp if there
+    /// is none. Returns `None` if it does not wait. The slot need not be pinned.
+    pub(crate) fn stamp(&self, slot: &Slot, now: u64) -> Option<u64> {
+        // A process that runs again has other steps, once its step has begun.
+        let mark = || {
+            let steps = slot.steps.load(Relaxed);
+            (slot.pins.generation().wrapping_mul(0x9e37_79b1) ^ steps).max(1)
+        };
+        let before = mark();
+        if !matches!(slot.state.see().phase(), ProcessState::Blocked | ProcessState::Idle) {
+            return None;
+        }
+        if mark() != before {
+            return Some(0);
+        }
+        let stamps = &self.processes.stamps;
+        let stamp = WaitStamp::from_bits(stamps.get(slot.index()));
+        if stamp.mark == before {
+            return Some(stamp.age(now));
+        }
+        let stamp = WaitStamp { mark: before, tick: now.div_ceil(TICK) as u32 };
+        stamps.set(slot.index(), self.table().limit(), stamp.bits());
+        Some(0)
+    }
+
+    /// Visits some slots, beginning at `cursor`. Returns where the next visit begins.
+    pub(crate) fn stamp_some(&self, cursor: u32, count: u32, now: u64) -> u32 {
+        let made = self.table().made();
+        let begin = if cursor < made { cursor } else { 0 };
+        let end = made.min(begin.saturating_add(count));
+        for slot in (begin..end).filter_map(|index| self.table().slot(index)) {
+            self.stamp(slot, now);
+        }
+        end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TICK, WaitStamp};
+
+    #[test]
+    fn an_age_is_a_lower_bound() {
+        for (stamped, now) in [(0, 0), (1, TICK), (TICK, TICK + 1), (5 * TICK + 1, 9 * TICK)] {
+            let stamp = WaitStamp { mark: 1, tick: u64::div_ceil(stamped, TICK) as u32 };
+            let age = WaitStamp::from_bits(stamp.bits()).age(now);
+            assert!(
+                age <= now - stamped && now - stamped <= age + 2 * TICK,
+                "{stamped} {now} {age}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_age_outlives_the_range_of_the_ticks() {
+        let stamp = WaitStamp { mark: 1, tick: u32::MAX };
+        assert_eq!(stamp.age((u64::from(u32::MAX) + 3) * TICK), 3 * TICK);
+    }
+}

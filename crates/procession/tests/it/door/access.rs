@@ -1,0 +1,202 @@
+//! The requests that are refused.
+
+use std::fs::{self, Permissions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use procession::Context;
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
+
+use super::{Scene, ask, connect, exchange, response};
+
+#[test]
+fn foreign_hosts_origins_and_methods_are_refused() {
+    let scene = Scene::threaded(|observe| observe);
+    let socket = scene.socket();
+    for (status, head) in [
+        (200, "GET /about HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        (200, "GET /about HTTP/1.0\r\nHost: localhost:8080\r\n\r\n"),
+        (
+            200,
+            "GET /about HTTP/1.1\r\nHost: localhost:8080\r\nOrigin: http://localhost:8080\r\n\r\n",
+        ),
+        (200, "GET /about HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\n\r\n"),
+        (421, "GET /about HTTP/1.1\r\nHost: example.com\r\n\r\n"),
+        (421, "GET /about HTTP/1.1\r\nHost: localhost.example.com\r\n\r\n"),
+        (421, "GET /about HTTP/1.1\r\n\r\n"),
+        (400, "GET /about HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n"),
+        (403, "GET /about HTTP/1.1\r\nHost: localhost\r\nOrigin: http://example.com\r\n\r\n"),
+        (403, "GET /about HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\n\r\n"),
+        (403, "GET /about HTTP/1.1\r\nHost: localhost\r\nOrigin: https://localhost\r\n\r\n"),
+        (403, "GET /about HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n\r\n"),
+        (405, "DELETE /about HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        (405, "TRACE /about HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        (404, "POST /about HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        (413, "POST /about HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"),
+        (400, "GET http://localhost/about HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        (400, "nonsense\r\n\r\n"),
+    ] {
+        let answer = ask(&socket, head);
+        assert_eq!(answer.status, status, "{head:?}: {answer:?}");
+        let fields = ["default-src 'none'", "nosniff", "no-referrer", "no-store", "same-origin"];
+        for field in fields {
+            assert!(answer.head.contains(field), "{field} is missing: {answer:?}");
+        }
+    }
+    let head = ask(&socket, "HEAD /about HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+}
+
+#[test]
+fn tcp_needs_a_session() {
+    let scene = Scene::threaded(|observe| observe.tcp(0));
+    let door = scene.scheduler.door().expect("it was asked for");
+    let address = door.tcp().expect("it was asked for");
+    let get = |target: &str, more: &str| {
+        scene.by_tcp(&format!("GET {target} HTTP/1.1\r\nHost: {address}\r\n{more}\r\n"))
+    };
+    assert_eq!(get("/about", "").status, 401);
+    assert_eq!(get("/?token=00000000000000000000000000000000", "").status, 401);
+    let link = door.link().expect("the system has random bytes").expect("it listens at TCP");
+    let target = link.strip_prefix(&format!("http://{address}")).expect("it is a link here");
+    let token = target.strip_prefix("/?token=").expect("it holds a token");
+    assert_eq!(token.len(), 32, "128 bits");
+    let cookie = |value: &str| format!("Cookie: a=b; procession_{}={value}\r\n", address.port());
+    assert_eq!(get("/about", &cookie(token)).status, 401, "a link is no session");
+    assert!(!format!("{door:?}").contains(token), "the token is in no log");
+
+    let foreign = format!("GET {target} HTTP/1.1\r\nHost: example.com\r\n\r\n");
+    assert_eq!(scene.by_tcp(&foreign).status, 421);
+    let answer = get(target, "");
+    assert_eq!(answer.status, 303, "{answer:?}");
+    assert!(answer.head.contains("Location: /\r\n"));
+    let (_, cookie_of) = answer.head.split_once("Set-Cookie: ").expect("a session begins");
+    let cookie_of = cookie_of.lines().next().unwrap_or_default();
+    assert!(cookie_of.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{cookie_of}");
+    let pair = cookie_of.split(';').next().unwrap_or_default();
+    assert!(!pair.contains(token), "the session has a secret of its own");
+    assert_eq!(get("/about", &format!("Cookie: {pair}\r\n")).status, 200);
+    assert_eq!(get("/about", &format!("Cookie: x{pair}\r\n")).status, 401);
+    assert_eq!(get(target, "").status, 401, "a link works once");
+
+    let origin = format!("Cookie: {pair}\r\nOrigin: http://{address}\r\n");
+    assert_eq!(get("/about", &origin).status, 200);
+    let port = address.port() ^ 1;
+    let origin = format!("Cookie: {pair}\r\nOrigin: http://127.0.0.1:{port}\r\n");
+    assert_eq!(get("/about", &origin).status, 403);
+    let host = format!("GET /about HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nCookie: {pair}\r\n\r\n");
+    assert_eq!(scene.by_tcp(&host).status, 421);
+}
+
+#[test]
+fn a_head_of_a_mebibyte_is_refused() {
+    let scene = Scene::threaded(|observe| observe.tcp(0));
+    let field = format!("X: {}\r\n", "x".repeat(1 << 20));
+    let head = format!("GET /about HTTP/1.1\r\nHost: localhost\r\n{field}\r\n");
+    assert_eq!(ask(&scene.socket(), &head).status, 431);
+    assert_eq!(scene.by_tcp(&head).status, 431);
+    assert_eq!(scene.get("/about").status, 200);
+}
+
+/// Takes the five seconds that a request has.
+#[test]
+fn a_byte_at_a_time_takes_too_long() {
+    let scene = Scene::threaded(|observe| observe);
+    let mut slow = connect(&scene.socket());
+    slow.set_read_timeout(Some(Duration::from_millis(250))).expect("it is not zero");
+    let mut text = String::new();
+    // The timeout of the read paces the bytes.
+    for byte in std::iter::repeat(b'G') {
+        // Ignored: the door may have stopped reading.
+        let _ = slow.write_all(&[byte]);
+        match slow.read_to_string(&mut text) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) => panic!("the door reset the connection: {error}"),
+            Ok(_) => break,
+        }
+    }
+    assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
+}
+
+#[test]
+fn the_ninth_connection_is_refused() {
+    let scene = Scene::threaded(|observe| observe);
+    let socket = scene.socket();
+    let mut eight: Vec<_> = (0..8).map(|_| connect(&socket)).collect();
+    let mut ninth = connect(&socket);
+    let refused = response(&mut ninth).expect("it is told");
+    assert_eq!(refused.status, 503);
+    assert!(refused.head.contains("Retry-After: 1"), "{refused:?}");
+    let head = b"GET /about HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let first = eight.remove(0);
+    assert_eq!(exchange(first, head).status, 200, "those before it are served");
+    drop((eight, ninth));
+    // The door learns of the ends in its own time.
+    while scene.get("/about").status != 200 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn other_users_are_refused() {
+    let scene = Scene::threaded(|observe| observe);
+    let socket = scene.socket();
+    // Only root can become another user. The file system would keep that one out, so it is opened.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    fs::set_permissions(&scene.folder.0, Permissions::from_mode(0o711)).expect("it is ours");
+    fs::set_permissions(&socket, Permissions::from_mode(0o666)).expect("it is ours");
+    let said = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            // On Linux, this changes the calling thread only.
+            set_thread_res_uid(None, Uid::from_raw(65534), None).expect("root may");
+            let mut stream = UnixStream::connect(&socket).expect("the file system lets it");
+            // Ignored: the door may have closed the connection.
+            let _ = stream.write_all(b"GET /about HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            let mut said = Vec::new();
+            let _ = stream.read_to_end(&mut said);
+            said
+        });
+        other.join().expect("it does not panic")
+    });
+    assert_eq!(String::from_utf8_lossy(&said), "", "another user gets no answer");
+    assert_eq!(scene.get("/about").status, 200);
+}
+
+#[test]
+fn actions_without_leave_change_nothing() {
+    let scene = Scene::threaded(|observe| observe);
+    let process = scene.scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
+    for action in ["cancel", "terminate"] {
+        let answer = scene.post(&format!("/process/{}/{action}", process.pid()));
+        assert_eq!(answer.status, 403, "{answer:?}");
+    }
+    process.send(()).expect("it lives");
+    assert_eq!(process.join(), Ok(Some(())));
+}
+
+#[test]
+fn actions_with_leave_act_on_processes_of_the_scheduler_only() {
+    let scene = Scene::threaded(procession::door::Observe::allow_actions);
+    let other = Scene::threaded(|observe| observe);
+    let start = |scene: &Scene| {
+        scene.scheduler.start(|mut cx: Context<()>| async move { cx.recv().await.is_none() })
+    };
+    let (one, two, foreign) = (start(&scene), start(&scene), start(&other));
+    assert_eq!(scene.post(&format!("/process/{}/cancel", foreign.pid())).status, 404);
+    assert_eq!(scene.post("/process/nonsense/cancel").status, 400);
+    assert_eq!(scene.post(&format!("/process/{}/explode", one.pid())).status, 404);
+    assert_eq!(scene.get(&format!("/process/{}/cancel", one.pid())).status, 404, "GET is safe");
+    assert_eq!(scene.post(&format!("/process/{}/cancel", one.pid())).status, 200);
+    let pid = one.pid();
+    assert_eq!(one.join(), Ok(true));
+    assert_eq!(scene.post(&format!("/process/{pid}/cancel")).status, 404, "it has ended");
+    assert_eq!(scene.post(&format!("/process/{}/terminate", two.pid())).status, 200);
+    assert_eq!(two.join(), Err(procession::Exit::Killed));
+    foreign.send(()).expect("it lives");
+    assert_eq!(foreign.join(), Ok(false));
+}

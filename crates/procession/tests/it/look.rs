@@ -1,0 +1,525 @@
+//! `Scheduler::look` says of every process what it does: its state, what it waits for and for whom,
+//! and the line where it waits.
+//!
+//! Method: programs whose processes wait in known ways at known lines. Most are driven by the test,
+//! on a test clock.
+
+use std::net::Ipv4Addr;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::look::{GroupKey, ProcessRow, Query, SortKey, WaitReason};
+use procession::mailbox::WhenFull;
+use procession::net::TcpListener;
+use procession::pool::Pool;
+use procession::snapshot::ProcessState;
+use procession::sync::{Mutex, Semaphore, channel};
+use procession::{
+    Address, Context, Exit, Pid, Reply, Scheduler, SpawnOptions, cancelled, coroutine, sleep,
+    start, yield_now,
+};
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::SeqCst;
+
+use crate::scene::{driven, threaded};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A wait that a process was made for.
+struct Known {
+    pid: Pid,
+    reason: WaitReason,
+    line: Option<u32>,
+    target: Option<Pid>,
+}
+
+/// Returns the row of a process.
+#[track_caller]
+fn row(scheduler: &Scheduler, pid: Pid) -> ProcessRow {
+    let view = scheduler.look(&Query::new().pid(pid));
+    assert_eq!(view.matched, 1, "the process {pid} is found");
+    view.rows.into_iter().next().expect("it matched")
+}
+
+#[track_caller]
+fn check(scheduler: &Scheduler, known: &Known) {
+    let row = row(scheduler, known.pid);
+    let label = &row.label;
+    let wait = row.wait.unwrap_or_else(|| panic!("{label:?} waits"));
+    assert!(wait.reasons.contains(known.reason), "{label:?}: {:?}", wait.reasons);
+    let place = wait.place.map(Location::line);
+    assert_eq!(place, known.line, "{label:?}");
+    assert!(wait.place.is_none_or(|place| place.file() == file!()), "{label:?}: {:?}", wait.place);
+    assert_eq!(wait.target, known.target, "{label:?}");
+    assert!(!wait.in_cycle, "{label:?}");
+    let by_reason = Query::new().waiting_for(known.reason).top(1000);
+    assert!(
+        scheduler.look(&by_reason).rows.iter().any(|found| found.pid == known.pid),
+        "{label:?}"
+    );
+}
+
+/// Starts a process that waits in the given way. The wait is on the line of the macro's call.
+macro_rules! waits {
+    ($scheduler:expr, $reason:ident, $wait:expr) => {{
+        let options = SpawnOptions::new().on($scheduler).label(stringify!($reason));
+        let handle = options.spawn(async move {
+            let _kept = $wait.await;
+        });
+        let pid = handle.pid();
+        handle.detach();
+        Known { pid, reason: WaitReason::$reason, line: Some(line!()), target: None }
+    }};
+}
+
+/// A process that receives requests to answer, and keeps them.
+fn silent(scheduler: &Scheduler) -> procession::Child<Reply<u32>, ()> {
+    scheduler.start(|mut cx: Context<Reply<u32>>| async move {
+        let mut kept = Vec::new();
+        while let Some(reply) = cx.recv().await {
+            kept.push(reply);
+        }
+    })
+}
+
+#[test]
+fn every_wait_is_told_with_its_line_and_its_target() {
+    let scheduler = driven();
+    let mut all = Vec::new();
+    // What others wait for.
+    let callee = silent(&scheduler);
+    let callee_pid = callee.pid();
+    let full: procession::Child<u8, ()> = SpawnOptions::new()
+        .on(&scheduler)
+        .mailbox(1, WhenFull::Wait)
+        .start(|cx: Context<u8>| async move { cx.cancelled().await });
+    let full_pid = full.pid();
+    full.send(1).expect("there is room for one");
+    let lock = Arc::new(Mutex::new(()));
+    let holder = {
+        let lock = Arc::clone(&lock);
+        scheduler.spawn(async move {
+            let _guard = lock.lock().await;
+            sleep(LONG).await;
+        })
+    };
+    let holder_pid = holder.pid();
+    scheduler.run_until_idle();
+    let (sender, receiver) = channel::bounded::<u8>(1);
+    sender.try_send(0).expect("there is room for one");
+    let (kept, empty) = channel::bounded::<u8>(1);
+    let semaphore = Arc::new(Semaphore::new(0));
+    let never = scheduler.spawn(async { sleep(LONG).await });
+    let never_pid = never.pid();
+
+    // Each on one line.
+    let line = line!() + 1;
+    let message = scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await });
+    let pid = message.pid();
+    all.push(Known { pid, reason: WaitReason::Message, line: Some(line), target: None });
+    all.push(waits!(&scheduler, Timer, sleep(LONG)));
+    all.push(waits!(&scheduler, Cancel, cancelled()));
+    all.push(waits!(&scheduler, Channel, sender.send(1)));
+    all.push(waits!(&scheduler, Channel, empty.recv()));
+    all.push(waits!(&scheduler, Lock, semaphore.acquire(1)));
+    let (one, two) = (Arc::clone(&lock), Arc::clone(&lock));
+    let first = waits!(&scheduler, Lock, one.lock());
+    scheduler.run_until_idle();
+    let second = waits!(&scheduler, Lock, two.lock());
+    let first_pid = first.pid;
+    all.push(Known { target: Some(holder_pid), ..first });
+    all.push(Known { target: Some(first_pid), ..second });
+    let calls = waits!(&scheduler, Reply, callee.call(|reply| reply, LONG));
+    all.push(Known { target: Some(callee_pid), ..calls });
+    let room = waits!(&scheduler, Room, full.send_wait(2));
+    all.push(Known { target: Some(full_pid), ..room });
+    let spawned_at = row(&scheduler, never_pid).place.line();
+    let joins = waits!(&scheduler, Process, never);
+    all.push(Known { line: Some(spawned_at), target: Some(never_pid), ..joins });
+    scheduler.run_until_idle();
+    for known in &all {
+        check(&scheduler, known);
+    }
+    drop((kept, receiver, holder));
+}
+
+#[test]
+fn the_waits_of_threads_and_descriptors_are_told() {
+    let scheduler = threaded(2);
+    let pool = Pool::builder().capacity(1).build().expect("the system has threads");
+    let listener = scheduler
+        .block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+        .expect("the loopback has a free port");
+    let accepts = waits!(&scheduler, Readable, listener.accept());
+    let (gate, opened) = std::sync::mpsc::channel::<()>();
+    let job = pool.submit(move || opened.recv().is_err());
+    let ends = waits!(&scheduler, Pool, pool.idle());
+    for known in [accepts, ends] {
+        let query = Query::new().pid(known.pid).state(ProcessState::Blocked);
+        while scheduler.look(&query).matched == 0 {
+            std::thread::yield_now();
+        }
+        check(&scheduler, &known);
+    }
+    drop(gate);
+    assert_eq!(scheduler.block_on(job.expect("the pool is open")), Ok(true));
+}
+
+#[test]
+fn a_coroutine_waits_where_it_calls() {
+    // SAFETY: the coroutines of this test use little of their stacks.
+    let builder =
+        unsafe { Scheduler::builder().worker_threads(1).test_clock().enable_coroutines() };
+    let scheduler = builder.build().expect("it starts no thread");
+    let never = scheduler.spawn(async { sleep(LONG).await });
+    let never_pid = never.pid();
+    let joins = scheduler
+        .spawn_coroutine(|cx: coroutine::Context<()>| cx.wait(never))
+        .expect("they are enabled");
+    let joins_line = line!() - 2;
+    let sleeps = scheduler
+        .spawn_coroutine(|_: coroutine::Context<()>| coroutine::sleep(LONG))
+        .expect("they are enabled");
+    let sleeps_line = line!() - 2;
+    let token = scheduler
+        .spawn_coroutine(|_: coroutine::Context<()>| coroutine::suspend(None))
+        .expect("they are enabled");
+    let token_line = line!() - 2;
+    scheduler.run_until_idle();
+    let known = |pid, reason, line, target| Known { pid, reason, line: Some(line), target };
+    check(&scheduler, &known(joins.pid(), WaitReason::Process, joins_line, Some(never_pid)));
+    check(&scheduler, &known(sleeps.pid(), WaitReason::Timer, sleeps_line, None));
+    check(&scheduler, &known(token.pid(), WaitReason::Token, token_line, None));
+    assert!(row(&scheduler, token.pid()).memory.stack > 0);
+}
+
+#[test]
+fn states_are_told() {
+    let scheduler = driven();
+    let waits = scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await });
+    let sleeps = scheduler.spawn(async { sleep(LONG).await });
+    let ended = scheduler.spawn(async { 1 });
+    scheduler.run_until_idle();
+    let ready = scheduler.spawn(async {});
+    let state = |pid| row(&scheduler, pid).state;
+    assert_eq!(state(waits.pid()), ProcessState::Idle);
+    assert_eq!(state(sleeps.pid()), ProcessState::Blocked);
+    assert_eq!(state(ended.pid()), ProcessState::Complete);
+    assert_eq!(state(ready.pid()), ProcessState::Ready);
+    assert!(row(&scheduler, ended.pid()).wait.is_none());
+    let own = {
+        let (again, pid_of) = (scheduler.clone(), std::sync::mpsc::channel());
+        let own = scheduler.spawn(async move {
+            let pid = procession::current_pid().expect("it is a process");
+            pid_of.0.send(row(&again, pid).state).expect("the test listens");
+        });
+        drop(own);
+        scheduler.run_until_idle();
+        pid_of.1.try_recv()
+    };
+    assert_eq!(own, Ok(ProcessState::Running));
+}
+
+/// Starts a process that, told of another one, calls it.
+fn caller(scheduler: &Scheduler) -> procession::Child<Call, ()> {
+    scheduler.start(|mut cx: Context<Call>| async move {
+        // Kept, so that a call that it gets is not answered.
+        let first = cx.recv().await;
+        if let Some(Call::Ask(next)) = &first {
+            let _ = next.call(Call::Reply, LONG).await;
+        }
+        std::future::pending::<()>().await;
+    })
+}
+
+enum Call {
+    Ask(Address<Call>),
+    #[expect(dead_code, reason = "it is kept, so that the call waits")]
+    Reply(Reply<u32>),
+}
+
+#[test]
+fn a_cycle_of_three_calls_is_found_and_a_chain_is_not() {
+    let scheduler = driven();
+    let cycle: Vec<_> = (0..3).map(|_| caller(&scheduler)).collect();
+    let chain: Vec<_> = (0..4).map(|_| caller(&scheduler)).collect();
+    for (at, process) in cycle.iter().enumerate() {
+        let next = cycle[(at + 1) % 3].address().clone();
+        process.send(Call::Ask(next)).unwrap_or_else(|_| panic!("it runs"));
+    }
+    for two in chain.windows(2) {
+        let next = two[1].address().clone();
+        two[0].send(Call::Ask(next)).unwrap_or_else(|_| panic!("it runs"));
+    }
+    scheduler.run_until_idle();
+    let wait = |pid| row(&scheduler, pid).wait.expect("it waits");
+    for (at, process) in cycle.iter().enumerate() {
+        let wait = wait(process.pid());
+        assert!(wait.in_cycle, "{at}");
+        assert_eq!(wait.target, Some(cycle[(at + 1) % 3].pid()));
+    }
+    for (at, process) in chain.iter().enumerate() {
+        let wait = wait(process.pid());
+        assert!(!wait.in_cycle, "{at}");
+        assert_eq!(wait.target, chain.get(at + 1).map(|next| next.pid()));
+    }
+    // One that calls into the cycle is not part of it.
+    let outside = caller(&scheduler);
+    outside.send(Call::Ask(cycle[0].address().clone())).unwrap_or_else(|_| panic!("it runs"));
+    scheduler.run_until_idle();
+    assert!(!wait(outside.pid()).in_cycle);
+}
+
+#[test]
+fn a_wait_lasts_from_the_first_look_that_finds_it() {
+    let scheduler = driven();
+    let waits =
+        scheduler.start(|mut cx: Context<u8>| async move { while cx.recv().await.is_some() {} });
+    scheduler.run_until_idle();
+    let at_least = || row(&scheduler, waits.pid()).wait.expect("it waits").at_least;
+    assert_eq!(at_least(), Duration::ZERO);
+    scheduler.advance(Duration::from_secs(10));
+    let tick = Duration::from_millis(16);
+    let ten = at_least();
+    assert!(ten <= Duration::from_secs(10) && ten + tick >= Duration::from_secs(10), "{ten:?}");
+    waits.send(1).expect("it runs");
+    scheduler.run_until_idle();
+    assert_eq!(at_least(), Duration::ZERO, "another wait begins again");
+}
+
+#[test]
+fn rows_are_the_largest_by_the_key_and_growth_is_that_of_the_window() {
+    let scheduler = driven();
+    let all: Vec<_> = (0..20)
+        .map(|_| scheduler.start(|cx: Context<[u8; 64]>| async move { cx.cancelled().await }))
+        .collect();
+    scheduler.run_until_idle();
+    let send = |at: usize, count: usize| {
+        (0..count).for_each(|_| all[at].send([0; 64]).expect("it runs"));
+    };
+    (0..20).for_each(|at| send(at, at));
+    let by = |key| Query::new().sort(key).top(3);
+    let before = scheduler.look(&by(SortKey::Mailbox));
+    let lengths: Vec<_> = before.rows.iter().map(|row| row.mailbox).collect();
+    assert_eq!(lengths, [19, 18, 17]);
+    assert_eq!((before.processes, before.matched), (20, 20));
+    assert_eq!(before.rows[0].memory.mailbox, 19 * 64);
+    assert!(before.rows[0].memory.body > 0);
+    send(4, 7);
+    send(0, 5);
+    let after = scheduler.look(&by(SortKey::Growth).since(&before));
+    let grown: Vec<_> = after.rows.iter().map(|row| (row.pid, row.growth)).collect();
+    assert_eq!(grown[..2], [(all[4].pid(), 7), (all[0].pid(), 5)]);
+    assert_eq!(grown[2].1, 0);
+    let since = scheduler.look(&by(SortKey::Mailbox)).since(&before);
+    assert_eq!(since.window, Some(Duration::ZERO));
+    assert!(since.rows.iter().all(|row| row.growth == 0 && row.steps_in_window == Some(0)));
+}
+
+#[test]
+fn filters_must_all_match() {
+    let scheduler = driven();
+    for label in ["bank", "bank account", "post"] {
+        let options = SpawnOptions::new().on(&scheduler).label(label);
+        options.start(|mut cx: Context<u8>| async move { cx.recv().await }).detach();
+    }
+    let line = line!() - 2;
+    scheduler.spawn(async { sleep(LONG).await }).detach();
+    scheduler.run_until_idle();
+    let matched = |query: &Query| scheduler.look(query).matched;
+    assert_eq!(matched(&Query::new()), 4);
+    assert_eq!(matched(&Query::new().label("bank")), 2);
+    assert_eq!(matched(&Query::new().label("bank").state(ProcessState::Blocked)), 0);
+    assert_eq!(matched(&Query::new().place(&format!("look.rs:{line}"))), 3);
+    assert_eq!(matched(&Query::new().place("it/look.rs")), 4);
+    assert_eq!(matched(&Query::new().place("elsewhere.rs")), 0);
+    assert_eq!(matched(&Query::new().kind("async").waiting_for(WaitReason::Timer)), 1);
+    assert_eq!(matched(&Query::new().kind("machine")), 0);
+    let empty = scheduler.look(&Query::new().top(0));
+    assert_eq!((empty.matched, empty.rows.len()), (4, 0));
+}
+
+#[test]
+fn groups_are_those_of_the_places_the_states_and_the_waits() {
+    let scheduler = driven();
+    for _ in 0..5 {
+        scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await }).detach();
+    }
+    let line = line!() + 2;
+    for _ in 0..3 {
+        scheduler.spawn(async { sleep(LONG).await }).detach();
+    }
+    scheduler.run_until_idle();
+    let groups = |key| scheduler.look(&Query::new().group_by(key)).groups;
+    for key in [GroupKey::Place, GroupKey::State, GroupKey::Waiting] {
+        let sizes: Vec<_> = groups(key).iter().map(|group| group.processes).collect();
+        assert_eq!(sizes, [5, 3], "{key}");
+    }
+    let states: Vec<_> = groups(GroupKey::State).iter().map(|group| group.state).collect();
+    assert_eq!(states, [Some(ProcessState::Idle), Some(ProcessState::Blocked)]);
+    let waits = groups(GroupKey::Waiting);
+    assert!(waits[1].waiting.is_some_and(|waiting| waiting.contains(WaitReason::Timer)));
+    assert_eq!(waits[1].place.map(Location::line), Some(line));
+    let cut = scheduler.look(&Query::new().group_by(GroupKey::Place).top(1));
+    assert_eq!((cut.groups.len(), cut.left_off), (1, 3));
+}
+
+/// Two processes compute by turns, one three times as much as the other. The samples of the one
+/// are three quarters. With 1900 samples, an error of 5 points is 5 times the standard error. If
+/// the system lets a worker wait within a step, many looks find the same step, and more samples are
+/// taken.
+#[test]
+fn samples_show_who_computes() {
+    const SAMPLES: u64 = 1900;
+    const TRIES: u64 = 6;
+    let scheduler = threaded(1);
+    let stop = Arc::new(AtomicBool::new(false));
+    let computes = |rounds: u64| {
+        let stop = Arc::clone(&stop);
+        scheduler.spawn(async move {
+            while !stop.load(SeqCst) {
+                (0..rounds).for_each(|_| std::hint::spin_loop());
+                yield_now().await;
+            }
+        })
+    };
+    let (long, short) = (computes(3 * 5003), computes(5003));
+    let before = scheduler.look(&Query::new());
+    let (view, part) = (1..=TRIES)
+        .map(|tries| {
+            let view = loop {
+                let view = scheduler.look(&Query::new().since(&before));
+                let count = view.rows.iter().map(|row| row.samples.count).sum::<u64>();
+                if count >= tries * SAMPLES {
+                    break view;
+                }
+                std::thread::yield_now();
+            };
+            let of = |pid| view.rows.iter().find(|row| row.pid == pid).map(|row| row.samples.time);
+            let times = of(long.pid()).zip(of(short.pid())).expect("both run");
+            let part = times.0.as_secs_f64() / (times.0 + times.1).as_secs_f64();
+            (view, part)
+        })
+        .find(|(_, part)| (0.70..0.80).contains(part))
+        .expect("three quarters of the samples are those of the long steps");
+    stop.store(true, SeqCst);
+    let total: Duration = view.rows.iter().map(|row| row.samples.time).sum();
+    let window = view.window.expect("there is an earlier view");
+    assert!(total <= window + Duration::from_millis(25), "one worker: {total:?} in {window:?}");
+    let row = &view.rows[0];
+    assert!((row.pid, row.samples.error > 0.0) == (long.pid(), true), "{part} {row:?}");
+}
+
+/// A message that would take half an hour to format, and that a report must not touch.
+struct Huge(Vec<u8>);
+
+impl std::fmt::Debug for Huge {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("{} bytes are formatted", self.0.len())
+    }
+}
+
+#[test]
+fn a_crash_report_is_small_whatever_waits() {
+    let scheduler = Scheduler::builder()
+        .worker_threads(1)
+        .test_clock()
+        .on_exit(|_| {})
+        .build()
+        .expect("it starts no thread");
+    let parent = scheduler.spawn(async {
+        let child = SpawnOptions::new().label("x".repeat(100_000)).name("n".repeat(1000)).start(
+            |mut cx: Context<Huge>| async move {
+                cx.recv().await;
+                panic!("{}", "y".repeat(5000));
+            },
+        );
+        let watchers: Vec<_> = (0..100)
+            .map(|_| {
+                let pid = child.pid();
+                start(move |mut cx: Context<()>| async move {
+                    cx.monitor(pid);
+                    cx.recv().await;
+                })
+            })
+            .collect();
+        // The watchers have all had their steps by then.
+        for _ in 0..200 {
+            yield_now().await;
+        }
+        for _ in 0..3 {
+            child.send(Huge(vec![0; 64 << 20])).expect("it runs");
+        }
+        let exit = child.await.expect_err("it panics");
+        assert!(exit.is_panic());
+        drop(watchers);
+    });
+    let parent_pid = parent.pid();
+    assert_eq!(scheduler.block_on(parent), Ok(()));
+    let crashes = scheduler.crashes();
+    let crash = crashes.last().expect("one has failed");
+    assert_eq!((crashes.len(), crash.number), (1, 1));
+    assert_eq!((crash.waiting, crash.exit.received), (2, 1));
+    assert!(crash.message.ends_with("Huge"));
+    assert_eq!(crash.ancestors, [parent_pid]);
+    assert_eq!((crash.monitors.first.len(), crash.monitors.total), (16, 100));
+    let Exit::Panicked(text) = &crash.exit.exit else { panic!("it panicked") };
+    let texts = [
+        text.len(),
+        crash.exit.label.as_ref().map_or(0, String::len),
+        crash.exit.name.as_ref().map_or(0, |name| name.len()),
+        crash.exit.panicked_at.as_ref().map_or(0, String::len),
+        crash.exit.scheduler.len(),
+    ];
+    let pids =
+        crash.ancestors.capacity() + crash.links.first.capacity() + crash.monitors.first.capacity();
+    let bytes = size_of_val(&**crash) + texts.iter().sum::<usize>() + pids * size_of::<Pid>();
+    assert!(bytes <= 8 << 10, "{bytes} bytes");
+}
+
+#[test]
+fn the_tree_of_supervisors_has_the_last_exits() {
+    use procession::supervisor::{ChildSpec, Supervisor};
+
+    let scheduler = Scheduler::builder()
+        .worker_threads(1)
+        .test_clock()
+        .on_exit(|_| {})
+        .on_supervisor(|_| {})
+        .build()
+        .expect("it starts no thread");
+    let faulty = |mut cx: Context<u8>| async move {
+        while let Some(message) = cx.recv().await {
+            assert_ne!(message, 0, "zero");
+        }
+    };
+    let steady = |mut cx: Context<u8>| async move { while cx.recv().await.is_some() {} };
+    let tree = scheduler.block_on(async {
+        Supervisor::one_for_one()
+            .intensity(100, Duration::from_secs(1))
+            .child(ChildSpec::new("faulty", faulty).name("faulty"))
+            .child(ChildSpec::new("steady", steady))
+            .start()
+            .await
+            .expect("its children start")
+    });
+    for number in 0..10 {
+        scheduler.run_until_idle();
+        let rows = scheduler.supervision();
+        assert_eq!((rows.len(), rows[0].children.len()), (1, 2));
+        let ended: Vec<_> = rows[0].children.iter().filter(|child| child.ends > 0).collect();
+        assert_eq!(ended.len(), usize::from(number > 0));
+        for child in ended {
+            assert_eq!((child.ends, child.exits.len()), (number, 8.min(number as usize)));
+            assert_eq!(child.id.as_deref(), Some("faulty"));
+            assert_ne!(child.pid, child.exits.last().map(|exit| exit.pid));
+            assert!(child.pid.is_some() && child.exits.iter().all(|exit| exit.exit.is_panic()));
+        }
+        let pid = scheduler.block_on(async { procession::relations::whereis("faulty") });
+        procession::mailbox::send(pid.expect("it is registered"), 0_u8).expect("it runs");
+    }
+    let answer = scheduler.crashes().last().expect("it has failed").answer;
+    assert!(answer.is_some(), "the supervisor has answered");
+    drop(tree);
+}

@@ -1,0 +1,85 @@
+//! The tests of `procession`, each in a simulation with five seeds.
+//!
+//! This is a test of `procession-sim`. It is here because the modules are. `#[test]` is the
+//! attribute of `procession-sim-attribute` here, and `home` has simulated threads and channels.
+//! [`excepted`] lists the tests that are left out, with the reason of each. These modules are left
+//! out as a whole:
+//! - `beam`, `http`, `refusals`, `reports` and `signals` are about other programs, or about limits
+//!   and the output of this one;
+//! - `bridge` runs a runtime of tokio's beside the scheduler;
+//! - `layers` reads sources;
+//! - `spawn`, `stalls` and `stress` start a million processes, or measure real time.
+#![expect(
+    clippy::type_complexity,
+    clippy::redundant_async_block,
+    clippy::borrowed_box,
+    clippy::needless_range_loop,
+    clippy::async_yields_async,
+    reason = "as in the tests themselves"
+)]
+#![allow(
+    dead_code,
+    unused_imports,
+    unfulfilled_lint_expectations,
+    reason = "some of it is for modules that are left out, or for threads of the system"
+)]
+
+#[macro_use]
+extern crate procession_sim_attribute;
+
+/// Threads and channels of the simulation.
+mod home {
+    pub(crate) use procession_sim::{mpsc, thread};
+}
+
+#[path = "simulated/excepted.rs"]
+mod excepted;
+
+mod basics;
+mod blocked;
+mod bounds;
+mod cancel;
+mod channels;
+mod contracts;
+mod coroutines;
+mod ends;
+mod fairness;
+mod here;
+mod hostile;
+mod idle;
+mod key_value;
+mod machines;
+mod messages;
+mod net;
+mod order;
+mod outcomes;
+mod panics;
+mod pool;
+mod promises;
+mod scene;
+mod seeded;
+mod select;
+mod shutdown;
+mod sockets;
+mod sync;
+mod time;
+
+use std::process::{ExitCode, Termination};
+
+use procession_sim::{Check, Fault, Faults};
+
+/// Runs a test in a simulation, unless it is excepted.
+fn simulate<R: Termination + 'static>(name: &str, test: fn() -> R) {
+    let name = name.split_once("::").map_or(name, |(_, name)| name);
+    if excepted::reason(name).is_some() {
+        return;
+    }
+    // The tests say what happens on a system that does what it is asked for, in time.
+    let faults = Faults::none().with(Fault::EarlyWake).with(Fault::NoMembarrier);
+    // An unoptimised build takes several times as long.
+    let seeds = if cfg!(debug_assertions) { 1 } else { 5 };
+    let check = Check::new().seeds(0..seeds).workers(1..=4).faults(faults);
+    check.allow_panics().step_limit(std::time::Duration::from_secs(30)).run_threads(move |sim| {
+        sim.always("the test succeeds", test().report() == ExitCode::SUCCESS);
+    });
+}

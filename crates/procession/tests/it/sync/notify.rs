@@ -1,0 +1,197 @@
+//! Notifications. The semantics are those of `tokio/tests/sync_notify.rs`.
+
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Wake, Waker};
+use std::time::Duration;
+
+use procession::coroutine::Wait;
+use procession::sync::Notify;
+use procession::time::Instant;
+use procession::{sleep, spawn, timeout};
+use procession_sync::thread;
+
+use super::probe::{plain_thread, probe};
+use crate::scene::{driven, threaded};
+
+#[test]
+fn a_permit_is_stored_once() {
+    let notify = Notify::new();
+    notify.notify_one();
+    notify.notify_one();
+    let (mut first, mut second) = (probe(notify.notified()), probe(notify.notified()));
+    first.output();
+    assert!(second.is_pending());
+    notify.notify_one();
+    assert!(second.is_woken());
+    second.output();
+    second.output();
+}
+
+#[test]
+fn one_notification_wakes_one_waiter_in_order() {
+    let notify = Notify::new();
+    let mut waiters = [(); 3].map(|()| probe(notify.notified()));
+    assert!(waiters.iter_mut().all(|waiter| waiter.is_pending()));
+    notify.notify_one();
+    assert_eq!(waiters.each_ref().map(|waiter| waiter.is_woken()), [true, false, false]);
+    notify.notify_last();
+    assert_eq!(waiters.each_ref().map(|waiter| waiter.is_woken()), [true, false, true]);
+    let [mut first, mut second, mut third] = waiters;
+    first.output();
+    third.output();
+    assert!(second.is_pending());
+}
+
+#[test]
+fn a_notification_of_a_waiter_that_is_dropped_goes_to_another() {
+    let notify = Notify::new();
+    let [mut first, mut second, mut third] = [(); 3].map(|()| probe(notify.notified()));
+    assert!(first.is_pending() && second.is_pending() && third.is_pending());
+    notify.notify_one();
+    drop(first);
+    assert!(second.is_woken() && !third.is_woken());
+    second.output();
+    notify.notify_one();
+    drop(third);
+    probe(notify.notified()).output();
+}
+
+#[test]
+fn the_last_waiter_passes_its_notification_to_the_last() {
+    let notify = Notify::new();
+    let [mut first, mut second, mut third] = [(); 3].map(|()| probe(notify.notified()));
+    assert!(first.is_pending() && second.is_pending() && third.is_pending());
+    notify.notify_last();
+    drop(third);
+    assert!(second.is_woken() && !first.is_woken());
+}
+
+#[test]
+fn a_notification_of_all_is_not_passed_on_and_not_stored() {
+    let notify = Notify::new();
+    let mut first = probe(notify.notified());
+    assert!(first.is_pending());
+    notify.notify_waiters();
+    drop(first);
+    let mut later = probe(notify.notified());
+    assert!(later.is_pending());
+    // A permit beside it is kept.
+    notify.notify_waiters();
+    notify.notify_one();
+    drop(later);
+    probe(notify.notified()).output();
+}
+
+#[test]
+fn a_waiter_that_was_made_before_a_notification_of_all_has_it() {
+    let notify = Arc::new(Notify::new());
+    let (mut before, mut owned) = (probe(notify.notified()), notify.clone().notified_owned());
+    notify.notify_waiters();
+    let mut after = probe(notify.notified());
+    before.output();
+    probe(&mut owned).output();
+    assert!(after.is_pending());
+}
+
+#[test]
+fn an_enabled_waiter_can_be_chosen_before_its_first_poll() {
+    let notify = Notify::new();
+    let [mut first, mut second] = [(); 2].map(|()| probe(notify.notified()));
+    assert!(!first.pinned().enable() && !second.pinned().enable());
+    notify.notify_one();
+    assert!(second.is_pending() && !second.pinned().enable());
+    assert!(first.pinned().enable());
+    first.output();
+    // An enable takes a permit.
+    drop(second);
+    notify.notify_one();
+    let [mut first, mut second] = [(); 2].map(|()| probe(notify.notified()));
+    assert!(first.pinned().enable() && !second.pinned().enable());
+}
+
+#[test]
+fn the_last_waker_is_woken() {
+    let notify = Notify::new();
+    let mut waits = probe(notify.notified());
+    assert!(waits.pinned().poll_with_noop());
+    assert!(waits.is_pending());
+    notify.notify_one();
+    assert!(waits.is_woken());
+}
+
+trait PollWithNoop {
+    fn poll_with_noop(self) -> bool;
+}
+
+impl<F: Future> PollWithNoop for std::pin::Pin<&mut F> {
+    fn poll_with_noop(self) -> bool {
+        self.poll(&mut TaskContext::from_waker(Waker::noop())).is_pending()
+    }
+}
+
+/// Notifies when it is woken and when it is dropped.
+struct Notifying(Arc<Notify>);
+
+impl Wake for Notifying {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+impl Drop for Notifying {
+    fn drop(&mut self) {
+        self.0.notify_waiters();
+    }
+}
+
+#[test]
+fn a_waker_may_notify() {
+    let notify = Arc::new(Notify::new());
+    let mut waits = probe(notify.notified());
+    for _ in 0..2 {
+        let waker = Waker::from(Arc::new(Notifying(notify.clone())));
+        let _ = waits.pinned().poll(&mut TaskContext::from_waker(&waker));
+    }
+    notify.notify_waiters();
+    notify.notify_one();
+}
+
+#[test]
+fn processes_coroutines_and_threads_wait() {
+    let notify = Arc::new(Notify::new());
+    let scheduler = threaded(2);
+    let process = scheduler.spawn({
+        let notify = notify.clone();
+        async move { notify.notified().await }
+    });
+    let plain = plain_thread({
+        let notify = notify.clone();
+        move || notify.notified().wait()
+    });
+    // Whichever comes first: the second permit waits for the other.
+    notify.notify_one();
+    let waits = || procession::coroutine::wait(notify.notified());
+    while !plain.is_finished() || !process.is_finished() {
+        notify.notify_one();
+        thread::yield_now();
+    }
+    plain.join().expect("it does not panic");
+    process.join().expect("it does not panic");
+    notify.notify_one();
+    waits();
+}
+
+#[test]
+fn a_wait_can_be_limited_on_the_test_clock() {
+    driven().block_on(async {
+        let notify = Arc::new(Notify::new());
+        let begin = Instant::now();
+        assert!(timeout(Duration::from_secs(5), notify.notified()).await.is_err());
+        assert_eq!(Instant::now() - begin, Duration::from_secs(5));
+        let own = notify.clone();
+        let process = spawn(async move { timeout(Duration::from_secs(9), own.notified()).await });
+        sleep(Duration::from_secs(1)).await;
+        notify.notify_one();
+        assert_eq!(process.await, Ok(Ok(())));
+    });
+}

@@ -1,0 +1,178 @@
+//! Reserved room, receives of many messages, and weak senders. The semantics are those of
+//! `tokio/tests/sync_mpsc.rs` and `sync_mpsc_weak.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::Select;
+use procession::coroutine::Wait;
+use procession::sync::channel::{self, SendError, TryRecvError, TrySendError};
+use procession::{sleep, spawn, timeout};
+
+use super::probe::probe;
+use crate::scene::driven;
+
+#[test]
+fn a_permit_keeps_room_for_its_message() {
+    let (sender, receiver) = channel::bounded(2);
+    let permit = sender.try_reserve().expect("there is room");
+    sender.try_send(1).expect("there is room");
+    assert_eq!(sender.try_send(2), Err(TrySendError::Full(2)));
+    assert!(sender.try_reserve().is_err_and(|error| error == TrySendError::Full(())));
+    permit.send(3);
+    assert_eq!((receiver.try_recv(), receiver.try_recv()), (Ok(1), Ok(3)));
+    let permits = [(); 2].map(|()| sender.try_reserve().expect("there is room"));
+    assert!(sender.try_send(4).is_err());
+    drop(permits);
+    sender.try_send(5).expect("the room came back");
+}
+
+#[test]
+fn senders_and_reservations_wait_in_one_order() {
+    let (sender, receiver) = channel::bounded(1);
+    sender.try_send(0).expect("there is room");
+    let mut first = probe(sender.reserve());
+    let mut second = probe(sender.send(2));
+    let mut third = probe(sender.reserve());
+    assert!(first.is_pending() && second.is_pending() && third.is_pending());
+    assert_eq!(receiver.try_recv(), Ok(0));
+    assert!(first.is_woken() && !second.is_woken());
+    let permit = first.output().expect("it is open");
+    assert_eq!(
+        receiver.try_recv(),
+        Ok(2),
+        "a sender whose message is wanted need not wait for room"
+    );
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    permit.send(1);
+    assert!(!third.is_woken());
+    assert_eq!(receiver.try_recv(), Ok(1));
+    drop(third.output());
+    sender.try_send(3).expect("there is room again");
+}
+
+#[test]
+fn a_reservation_that_is_cancelled_goes_to_the_next() {
+    let (sender, _receiver) = channel::bounded::<u32>(1);
+    let held = sender.try_reserve().expect("there is room");
+    let mut first = probe(sender.reserve());
+    let mut second = probe(sender.send(7));
+    assert!(first.is_pending() && second.is_pending());
+    drop(held);
+    assert!(first.is_woken());
+    drop(first);
+    assert!(second.is_woken());
+    assert_eq!(second.output(), Ok(()));
+}
+
+#[test]
+fn a_message_with_a_permit_arrives_after_a_close() {
+    let (sender, receiver) = channel::bounded(2);
+    let (permit, unused) = (sender.try_reserve(), sender.try_reserve());
+    let mut waits = probe(receiver.recv());
+    let mut many = Vec::new();
+    assert!(waits.is_pending());
+    receiver.close();
+    assert!(waits.is_pending() && !waits.is_woken(), "there are permits");
+    assert_eq!(sender.try_send(9), Err(TrySendError::Closed(9)), "although a receiver waits");
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(probe(sender.reserve()).output().err().map(SendError::into_inner), Some(()));
+    permit.expect("there was room").send(1);
+    assert!(waits.is_woken());
+    assert_eq!(waits.output(), Some(1));
+    let mut end = probe(receiver.recv_many(&mut many, 5));
+    assert!(end.is_pending());
+    drop(unused);
+    assert!(end.is_woken());
+    assert_eq!(end.output(), 0);
+}
+
+#[test]
+fn a_message_to_no_receiver_is_dropped() {
+    let message = Arc::new(());
+    let (sender, receiver) = channel::bounded(1);
+    let permit = sender.try_reserve().expect("there is room");
+    drop(receiver);
+    permit.send(message.clone());
+    assert_eq!(Arc::strong_count(&message), 1);
+    assert!(probe(sender.reserve()).output().is_err());
+}
+
+#[test]
+fn a_rendezvous_has_no_room_to_reserve() {
+    let (sender, receiver) = channel::bounded(0);
+    assert!(sender.try_reserve().is_err_and(|error| error == TrySendError::Full(())));
+    let mut reserves = probe(sender.reserve());
+    let mut sends = probe(sender.send(1));
+    assert!(reserves.is_pending() && sends.is_pending());
+    assert_eq!(receiver.try_recv(), Ok(1), "the reservation is in nobody's way");
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    // A select that receives waits, instead of trying again and again.
+    let mut selects = probe(Select::new().recv(&receiver, |message| message));
+    assert!(selects.is_pending() && !selects.is_woken());
+    sender.try_send(2).expect("a receiver waits");
+    assert_eq!(selects.output(), Some(2));
+    sender.close();
+    assert!(reserves.is_woken());
+    assert!(reserves.output().is_err());
+}
+
+#[test]
+fn many_messages_are_received_at_once() {
+    let (sender, receiver) = channel::bounded(200);
+    let mut buffer = vec![9];
+    assert_eq!(receiver.recv_many(&mut buffer, 0).wait(), 0);
+    (0..200).for_each(|number| sender.try_send(number).expect("there is room"));
+    let mut waiting: Vec<_> = (200..210).map(|number| probe(sender.send(number))).collect();
+    assert!(waiting.iter_mut().all(|sending| sending.is_pending()));
+    assert_eq!(receiver.recv_many(&mut buffer, 150).wait(), 150);
+    assert!(waiting.iter().all(|sending| sending.is_woken()));
+    assert_eq!(receiver.recv_many(&mut buffer, 150).wait(), 60);
+    assert_eq!(buffer[0], 9);
+    assert!(buffer[1..].iter().copied().eq(0..210));
+    let mut waits = probe(receiver.recv_many(&mut buffer, 5));
+    assert!(waits.is_pending());
+    sender.try_send(1).expect("there is room");
+    assert!(waits.is_woken());
+    drop(waits);
+    assert_eq!(buffer.len(), 211, "a cancelled receive changes nothing");
+    assert_eq!(receiver.recv_many(&mut buffer, 5).wait(), 1);
+    drop(waiting);
+    drop(sender);
+    assert_eq!(receiver.recv_many(&mut buffer, 5).wait(), 0, "the end");
+}
+
+#[test]
+fn weak_senders_do_not_keep_a_channel_open() {
+    driven().block_on(async {
+        let (sender, receiver) = channel::bounded(1);
+        let weak = sender.downgrade();
+        assert!(weak.upgrade().is_some_and(|strong| strong.same_channel(&sender)));
+        let more = weak.clone();
+        let receives = spawn(async move {
+            let first = receiver.recv().await;
+            (first, receiver.recv().await)
+        });
+        let sends = spawn(async move {
+            sleep(Duration::from_secs(1)).await;
+            weak.upgrade().expect("there is a sender").send(1).await
+        });
+        sleep(Duration::from_secs(2)).await;
+        drop(sender);
+        assert_eq!(sends.await, Ok(Ok(())));
+        assert_eq!(receives.await, Ok((Some(1), None)));
+        assert!(more.upgrade().is_none());
+    });
+}
+
+#[test]
+fn a_reservation_can_be_limited() {
+    driven().block_on(async {
+        let (sender, receiver) = channel::bounded(1);
+        sender.send(1).await.expect("it is open");
+        assert!(timeout(Duration::from_secs(1), sender.reserve()).await.is_err());
+        assert_eq!(receiver.recv().await, Some(1));
+        sender.reserve().await.expect("it is open").send(2);
+        assert_eq!(receiver.recv().await, Some(2));
+    });
+}
