@@ -33,7 +33,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
     ("door", "net observe process recorder relations report scheduler sys time"),
     ("http", "net process scheduler spawn sync sys time"),
-    ("io", "process scheduler sys"),
+    ("io", "process scheduler sys util"),
     ("machine", "mailbox process relations scheduler sys time util variance"),
     ("mailbox", "machine process relations scheduler sys time util variance"),
     ("net", "coroutine io pool process scheduler sys time"),
