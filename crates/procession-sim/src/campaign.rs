@@ -15,7 +15,7 @@ use crate::chance::{Chance, Strategy};
 use crate::engine::duration;
 use crate::explore::{Finding, explore};
 use crate::faults::Faults;
-use crate::program::{Inspect, Program, Rules, Run, Seen, block_on, run};
+use crate::program::{Configure, Inspect, Program, Rules, Run, Seen, block_on, run};
 use crate::shrink::{Shrunk, shrink};
 use crate::story::{Kind, Story};
 use crate::tape::Tape;
@@ -56,7 +56,9 @@ pub struct Check {
     step_limit: Duration,
     panics_fail: bool,
     replay: Option<String>,
-    configure: Arc<dyn Fn(Builder) -> Builder + Send + Sync>,
+    #[cfg(procession_sim)]
+    pub(crate) at_atomics: bool,
+    configure: Arc<Configure>,
     inspect: Arc<Inspect>,
 }
 
@@ -89,6 +91,9 @@ pub struct Outcome {
     /// A digest of the decisions of all runs. It is the same each time that the same program runs
     /// with the same seeds.
     pub hash: u64,
+    /// What happened between points.
+    #[cfg(procession_sim)]
+    pub counts: crate::OperationCounts,
 }
 
 impl Check {
@@ -105,6 +110,8 @@ impl Check {
             step_limit: Duration::from_secs(10),
             panics_fail: true,
             replay: None,
+            #[cfg(procession_sim)]
+            at_atomics: false,
             configure: Arc::new(|builder| builder),
             inspect: Arc::new(|_, _| {}),
         }
@@ -240,8 +247,7 @@ impl Check {
         F: Fn(Sim) -> P + Send + Sync + 'static,
         P: Future<Output = ()> + 'static,
     {
-        let program = move |sim: Sim, scheduler: &Scheduler| block_on(sim, scheduler, &program);
-        self.try_program(Program::OnScheduler(Arc::new(program)))
+        self.try_program(on_scheduler(program))
     }
 
     /// Runs a program that builds its schedulers itself, like the main function of a program, with
@@ -274,7 +280,11 @@ impl Check {
     }
 
     fn try_program(self, program: Program) -> Result<Outcome, String> {
-        let rules = Rules {
+        self.run_by(&self.rules(program))
+    }
+
+    pub(crate) fn rules(&self, program: Program) -> Rules {
+        Rules {
             program,
             configure: Arc::clone(&self.configure),
             inspect: Arc::clone(&self.inspect),
@@ -283,10 +293,15 @@ impl Check {
             panics_fail: self.panics_fail,
             timeout: self.step_limit,
             seen: Arc::new(Seen::default()),
-        };
+            #[cfg(procession_sim)]
+            at_atomics: self.at_atomics,
+        }
+    }
+
+    pub(crate) fn run_by(&self, rules: &Rules) -> Result<Outcome, String> {
         match self.replay.clone().or_else(|| std::env::var(REPLAY).ok()) {
-            Some(text) => replay(&rules, &text),
-            None => self.explore(&rules),
+            Some(text) => replay(rules, &text),
+            None => self.explore(rules),
         }
     }
 
@@ -310,12 +325,28 @@ impl Check {
     }
 }
 
+/// Returns the program that starts a future on the scheduler of its check, and waits for it.
+pub(crate) fn on_scheduler<F, P>(program: F) -> Program
+where
+    F: Fn(Sim) -> P + Send + Sync + 'static,
+    P: Future<Output = ()> + 'static,
+{
+    let program = move |sim: Sim, scheduler: &Scheduler| block_on(sim, scheduler, &program);
+    Program::OnScheduler(Arc::new(program))
+}
+
 /// Runs one tape.
 fn replay(rules: &Rules, text: &str) -> Result<Outcome, String> {
     let tape = Tape::decode(text.trim())
         .ok_or_else(|| format!("{REPLAY} holds no tape of this version: {text}"))?;
     let ran = run(rules, Chance::replayed(tape.clone()), Story::told());
-    let outcome = Outcome { seeds: 1, points: ran.points, hash: ran.hash };
+    let outcome = Outcome {
+        seeds: 1,
+        points: ran.points,
+        hash: ran.hash,
+        #[cfg(procession_sim)]
+        counts: ran.counts,
+    };
     if ran.failure.is_none() {
         return Ok(outcome);
     }
@@ -374,14 +405,14 @@ fn report(rules: &Rules, seed: u64, ran: Run) -> String {
     text
 }
 
-fn headline(ran: &Run) -> String {
+pub(crate) fn headline(ran: &Run) -> String {
     ran.failure.as_ref().map_or_else(String::new, |failure| {
         format!("{}, after {} of virtual time", failure.describe(), duration(failure.after))
     })
 }
 
 /// Adds the story of a run.
-fn tell(text: &mut String, ran: &Run) {
+pub(crate) fn tell(text: &mut String, ran: &Run) {
     let faults: Vec<_> = ran.setup.faults.iter().map(|fault| format!("{fault:?}")).collect();
     let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
     let _ = writeln!(text, "workers: {}; classes of faults: {faults}", ran.setup.workers);

@@ -1,5 +1,8 @@
 //! Decisions: drawn by a strategy, or taken from a tape.
 
+#[cfg(procession_sim)]
+pub(crate) mod fine;
+
 use fastrand::Rng;
 
 use crate::tape::Tape;
@@ -60,6 +63,8 @@ pub(crate) struct Chance {
     /// The thread that was chosen last, and for how many points in a row.
     chosen: Option<u32>,
     in_a_row: u32,
+    #[cfg(procession_sim)]
+    pub(crate) fine: fine::Fine,
 }
 
 impl Chance {
@@ -102,6 +107,8 @@ impl Chance {
             hash: 0xcbf2_9ce4_8422_2325,
             chosen: None,
             in_a_row: 0,
+            #[cfg(procession_sim)]
+            fine: fine::Fine::new(&mut rng),
         }
     }
 
@@ -117,6 +124,8 @@ impl Chance {
         };
         let value = if value < count { value } else { 0 };
         self.tape.0.push(value);
+        #[cfg(procession_sim)]
+        self.fine.note(count);
         self.digest(u64::from(value) << 32 | u64::from(count));
         value
     }

@@ -13,6 +13,8 @@
 
 mod bounds;
 mod network;
+#[cfg(procession_sim)]
+mod operations;
 mod os;
 mod quiet;
 mod setup;
@@ -28,23 +30,25 @@ use std::task::Waker;
 
 use procession::Pid;
 use procession::sim::{SharedLocal, Subject, WaitSource};
-use procession_sync::atomic::AtomicBool;
-use procession_sync::atomic::AtomicU64;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::host::atomic::AtomicBool;
+use procession_sync::host::atomic::AtomicU64;
+use procession_sync::host::atomic::Ordering::Relaxed;
+use procession_sync::host::{Condvar, Mutex, MutexGuard};
 use procession_sync::thread::JoinHandle;
-use procession_sync::{Condvar, Mutex, MutexGuard};
 
 use self::bounds::Bounds;
+#[cfg(procession_sim)]
+pub use self::operations::OperationCounts;
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
 pub(crate) use self::threads::Enlisted;
 use self::threads::Leftover;
-pub(crate) use self::wait::{notify, wait_until};
+pub(crate) use self::wait::{notify, publish, wait_until};
 use crate::chance::Chance;
 use crate::faults::{Fault, Faults};
 use crate::net::Net;
 use crate::story::{Failure, Kind, Story};
-use crate::turn::Turn;
+use crate::turn::{Turn, Why};
 
 pub(crate) const NEVER: u64 = u64::MAX;
 pub(crate) const US: u64 = 1000;
@@ -131,6 +135,9 @@ struct Virtual {
     handle: Option<JoinHandle<()>>,
     /// A thread that ended when it passed the turn to this one.
     ended: Option<JoinHandle<()>>,
+    /// The address of the lock or condition variable that the thread waits for.
+    #[cfg(procession_sim)]
+    blocked_on: Option<usize>,
 }
 
 struct State {
@@ -181,24 +188,14 @@ pub(crate) struct Engine {
     locals: Mutex<BTreeMap<(usize, &'static str), SharedLocal>>,
     left: Mutex<Option<Leftover>>,
     stopped: Condvar,
+    #[cfg(procession_sim)]
+    operations: operations::Operations,
 }
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").field("setup", &self.setup).finish_non_exhaustive()
     }
-}
-
-/// Why a thread passes a point.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
-    /// It can go on.
-    Point,
-    /// It can go on, but waits for others.
-    Pause,
-    /// It waits.
-    Wait,
-    End,
 }
 
 impl Engine {
@@ -236,6 +233,8 @@ impl Engine {
             locals: Mutex::default(),
             left: Mutex::new(None),
             stopped: Condvar::new(),
+            #[cfg(procession_sim)]
+            operations: Default::default(),
         })
     }
 
@@ -249,35 +248,54 @@ impl Engine {
         // Relaxed: the monitor only looks whether it grows.
         self.points.fetch_add(1, Relaxed);
         self.reads.store(0, Relaxed);
-        self.note_panics();
+        if why.can_call() {
+            self.note_panics();
+            self.note_livelock();
+        }
+        #[cfg(procession_sim)]
+        let _muted = procession_sync::simulated::mute();
+        #[cfg(procession_sim)]
+        self.end_turn(&mut self.state(), me, why);
         loop {
             let mut state = self.state();
-            if self.points.load(Relaxed) > POINTS_MAX {
-                if self.points.load(Relaxed) > 2 * POINTS_MAX {
-                    let left = state.alive();
-                    drop(state);
-                    self.stop(left);
-                    return self.rest(me, why);
-                }
-                let text = format!("no end after {POINTS_MAX} points");
-                let waker = state.fail(Kind::Livelock, text, self.elapsed());
+            if self.points.load(Relaxed) > 2 * POINTS_MAX {
+                let left = state.alive();
                 drop(state);
-                waker.into_iter().for_each(Waker::wake);
-                state = self.state();
+                self.stop(left);
+                return self.rest(me, why);
             }
             state.pump(self.time());
-            state.poll_sources(self.time());
+            if state.poll_sources(self.time()) {
+                // The kernel orders what was stored before an event.
+                #[cfg(procession_sim)]
+                self.settle_memory();
+            }
             let length = self.time() - state.point_at;
             state.bounds.note_step(length);
             state.point_at = self.time();
             let ready = state.ready(me, why, self.time());
+            #[cfg(procession_sim)]
+            let ready = self.ready_instead(&state, me, why, ready);
             if !ready.is_empty() {
                 return self.switch(state, me, why, &ready);
+            }
+            #[cfg(procession_sim)]
+            {
+                drop(state);
+                self.note_panics();
+                state = self.state();
             }
             match self.go_on_quietly(state) {
                 Quiet::GoesOn => {}
                 Quiet::Stopped => return self.rest(me, why),
             }
+        }
+    }
+
+    /// Ends a program that does not end.
+    fn note_livelock(&self) {
+        if self.points.load(Relaxed) > POINTS_MAX {
+            self.fail(Kind::Livelock, format!("no end after {POINTS_MAX} points"));
         }
     }
 
@@ -291,11 +309,10 @@ impl Engine {
 
     /// Gives the turn to one of the threads that are ready.
     fn switch(&self, mut state: MutexGuard<'_, State>, me: usize, why: Why, ready: &[u32]) {
-        let pauses = why == Why::Pause;
-        let chosen = if state.is_over { 0 } else { state.chance.next(ready, pauses) };
+        let chosen = if state.is_over { 0 } else { state.choose_next(why, ready) };
         let next = ready[chosen as usize] as usize;
-        if chosen != 0 {
-            let (now, is_preempted) = (self.time(), ready[0] as usize == me);
+        if chosen != 0 || why.preempts() && next != me {
+            let (now, is_preempted) = (self.time(), why.preempts() || ready[0] as usize == me);
             let (from, to) = (state.threads[me].name.clone(), state.threads[next].name.clone());
             let place = state.story.place.take();
             state.story.tell(now, || match is_preempted {
@@ -318,8 +335,12 @@ impl Engine {
         let hash = self.time();
         state.chance.digest(hash ^ (next as u64) << 56);
         if next == me {
+            #[cfg(procession_sim)]
+            self.begin_turn(&mut state);
             return;
         }
+        #[cfg(procession_sim)]
+        self.keep_stores(&mut state, me);
         if why == Why::End {
             state.threads[next].ended = state.threads[me].handle.take();
         }
@@ -331,7 +352,11 @@ impl Engine {
             return;
         }
         own.take();
-        let ended = self.state().threads[me].ended.take();
+        let mut state = self.state();
+        #[cfg(procession_sim)]
+        self.begin_turn(&mut state);
+        let ended = state.threads[me].ended.take();
+        drop(state);
         if let Some(ended) = ended {
             // Its thread-locals are destroyed before anything else runs.
             drop(ended.join());
@@ -443,6 +468,12 @@ impl Engine {
     pub(crate) fn set_faults(&self, on: bool) {
         let now = self.time();
         let mut state = self.state();
+        #[cfg(procession_sim)]
+        if on && !state.chance.fine.is_open {
+            self.end_turn(&mut state, ME.get() as usize - 1, Why::Point);
+            state.chance.fine.is_open = self.setup.at_atomics;
+            self.begin_turn(&mut state);
+        }
         state.has_faults = on && !state.is_over;
         if !on {
             if let Some(net) = &mut state.net {
@@ -488,6 +519,8 @@ impl Engine {
         self.set_faults(false);
         self.stop_hosts();
         let mut state = self.state();
+        #[cfg(procession_sim)]
+        self.end_turn(&mut state, ME.get() as usize - 1, Why::Wait);
         state.is_over = true;
         // The wakers keep their scheduler, whose world keeps this engine.
         let wakers = (state.root.take(), std::mem::take(&mut state.settling));

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use procession_sync::Mutex;
+use procession_sync::host::Mutex;
 
 use crate::campaign::Outcome;
 use crate::chance::{Chance, Strategy};
@@ -50,7 +50,13 @@ pub(crate) fn explore(
     jobs: usize,
     limit: Duration,
 ) -> Result<Outcome, Box<Finding>> {
-    let outcome = Outcome { seeds: 0, points: 0, hash: 0 };
+    let outcome = Outcome {
+        seeds: 0,
+        points: 0,
+        hash: 0,
+        #[cfg(procession_sim)]
+        counts: Default::default(),
+    };
     let progress = Mutex::new(Progress { seeds, outcome, finding: None });
     let search = Search { rules, strategy, began: now(), limit, progress };
     thread::scope(|scope| {
@@ -98,6 +104,10 @@ impl Search<'_> {
         let mut progress = self.progress.lock();
         let outcome = &mut progress.outcome;
         outcome.points += result.ran.points;
+        #[cfg(procession_sim)]
+        {
+            outcome.counts += result.ran.counts;
+        }
         // A sum, since the seeds end in any order.
         let mixed = (result.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ result.ran.hash)
             .wrapping_mul(0x0000_0100_0000_01b3);

@@ -85,11 +85,15 @@
 //! machines with more processors.
 #![forbid(unsafe_code)]
 
+#[cfg(procession_sim)]
+mod atomics;
 mod campaign;
 mod chance;
 mod engine;
 mod explore;
 mod faults;
+#[cfg(procession_sim)]
+mod memory;
 pub mod mpsc;
 mod net;
 mod program;
@@ -109,15 +113,19 @@ use std::task::Poll;
 use std::time::Duration;
 
 use procession::Pid;
-use procession_sync::atomic::AtomicBool;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::host::atomic::AtomicBool;
+use procession_sync::host::atomic::Ordering::Relaxed;
 
 use engine::{Engine, Held};
 use program::{Configure, Seen};
 use story::Kind;
 
+#[cfg(procession_sim)]
+pub use atomics::{Bound, Searched, Threads};
 pub use campaign::{Check, Outcome};
 pub use chance::Strategy;
+#[cfg(procession_sim)]
+pub use engine::OperationCounts;
 pub use faults::{Fault, Faults};
 
 /// The example in the README is a test.

@@ -27,6 +27,7 @@ impl<T> Sender<T> {
     /// The message, if the receiver is gone.
     pub fn send(&self, message: T) -> Result<(), SendError<T>> {
         let Some(real) = &self.0 else { return Err(SendError(message)) };
+        engine::publish();
         let sent = real.send(message);
         engine::notify();
         sent
@@ -35,6 +36,7 @@ impl<T> Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
+        engine::publish();
         drop(self.0.take());
         engine::notify();
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use procession::Builder;
 use procession::Scheduler;
 use procession::snapshot::Snapshot;
-use procession_sync::Mutex;
+use procession_sync::host::Mutex;
 
 use crate::chance::Chance;
 use crate::engine::{self, Engine, Setup};
@@ -77,6 +77,9 @@ pub(crate) struct Rules {
     /// The real time without a point after which a step counts as endless.
     pub(crate) timeout: Duration,
     pub(crate) seen: Arc<Seen>,
+    /// Set if each operation of an atomic is a point.
+    #[cfg(procession_sim)]
+    pub(crate) at_atomics: bool,
 }
 
 /// The result of a run.
@@ -90,12 +93,28 @@ pub(crate) struct Run {
     pub(crate) points: u64,
     /// Threads that can never go on, and stay.
     pub(crate) lost_threads: usize,
+    /// What its decisions chose from, if that was asked for.
+    #[cfg(procession_sim)]
+    pub(crate) choices: Vec<crate::chance::fine::Choice>,
+    #[cfg(procession_sim)]
+    pub(crate) counts: crate::OperationCounts,
 }
+
+/// Held by a run in which a thread may lose its turn while it has a lock. Two such runs at a time
+/// would meet in the locks of statics.
+#[cfg(procession_sim)]
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Runs a program once.
 pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     listen_to_panics();
+    #[cfg(procession_sim)]
+    let _alone = rules.at_atomics.then(|| ALONE.lock());
     let mut setup = Setup::draw(&mut chance, rules.workers, rules.faults);
+    #[cfg(procession_sim)]
+    {
+        setup = setup.at_atomics(rules.at_atomics);
+    }
     let engine = Engine::new(chance, setup, rules.panics_fail, story);
     let (program, inspect) = (rules.program.clone(), Arc::clone(&rules.inspect));
     let sim = Sim {
@@ -123,6 +142,10 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
         story,
         points: engine.points(),
         lost_threads: left.map_or(1, |left| left.threads),
+        #[cfg(procession_sim)]
+        choices: chance.fine.log.unwrap_or_default(),
+        #[cfg(procession_sim)]
+        counts: engine.operation_counts(),
     }
 }
 

@@ -59,7 +59,7 @@ use std::time::Duration;
 
 use procession::Scheduler;
 use procession::sim::SharedLine;
-use procession_sync::Mutex;
+use procession_sync::host::Mutex;
 
 use self::engine::{Engine, Outcome};
 use self::lines::PROCESSORS;

@@ -7,8 +7,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_sync::atomic::AtomicBool;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::host::atomic::AtomicBool;
+use procession_sync::host::atomic::Ordering::Relaxed;
 use procession_sync::thread as real;
 
 use crate::engine::{self, Enlisted, Held};
@@ -46,20 +46,25 @@ impl<T> JoinHandle<T> {
 
 /// Runs the body of a thread, as a virtual one if it was enlisted.
 fn run<T>(enlisted: Option<Enlisted>, over: &AtomicBool, body: impl FnOnce() -> T) -> Result<T> {
-    let body = || {
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+    // Nothing runs between this and the end of the virtual thread, so the real one ends without a
+    // turn, and may be waited for.
+    let tell = || {
         // Relaxed: the turn orders it.
         over.store(true, Relaxed);
         engine::notify();
-        result
     };
     match enlisted {
-        Some(enlisted) => enlisted.run(body).and_then(|result| result),
-        None => body(),
+        Some(enlisted) => enlisted.run(body, tell),
+        None => {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+            tell();
+            result
+        }
     }
 }
 
 fn enlist() -> Option<Enlisted> {
+    engine::publish();
     engine::current().map(|engine| engine.enlist("thread".into()))
 }
 
@@ -86,7 +91,7 @@ where
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     real: &'scope std::thread::Scope<'scope, 'env>,
-    threads: procession_sync::Mutex<Vec<Arc<AtomicBool>>>,
+    threads: procession_sync::host::Mutex<Vec<Arc<AtomicBool>>>,
 }
 
 /// The right to wait for a thread of a scope.
@@ -144,7 +149,7 @@ where
     F: for<'scope> FnOnce(&Scope<'scope, 'env>) -> T,
 {
     std::thread::scope(|real| {
-        let scope = Scope { real, threads: procession_sync::Mutex::new(Vec::new()) };
+        let scope = Scope { real, threads: procession_sync::host::Mutex::new(Vec::new()) };
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&scope)));
         let are_over = || scope.threads.lock().iter().all(|over| over.load(Relaxed));
         engine::wait_until(None, are_over);

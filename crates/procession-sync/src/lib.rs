@@ -17,6 +17,11 @@
 //! dependent crate are built, `cfg(test)` is off for this crate, so such a test would leave std's
 //! primitives in place and make every model vacuous. The canaries in the model files detect that.
 //!
+//! Under the private cfg `procession_sim` they are those of the module `simulated`, and each of
+//! their operations is a place where a simulation of the whole scheduler can let another thread
+//! run. On threads outside of a simulation they behave as std's. The simulation itself uses
+//! [`host`].
+//!
 //! This crate contains almost no logic. Most of it is aliases. [`cell::UnsafeCell`] gives std's
 //! cell the interface of loom's, [`Mutex`], [`RwLock`] and [`Condvar`] know no poison,
 //! [`lock_with_backoff`] is a plain lock under loom, and `explore` runs a model.
@@ -34,18 +39,21 @@ struct Readme;
 
 /// Atomic types, their orderings and `fence`.
 pub mod atomic {
+    #[cfg(procession_sim)]
+    use crate::simulated::atomic as home;
     #[cfg(procession_loom)]
     use loom::sync::atomic as home;
-    #[cfg(not(procession_loom))]
+    #[cfg(not(any(procession_loom, procession_sim)))]
     use std::sync::atomic as home;
 
     #[cfg(not(procession_loom))]
     pub use std::sync::atomic::compiler_fence;
 
     pub use home::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-        fence,
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
+    // Loom's is std's.
+    pub use std::sync::atomic::Ordering;
 }
 
 /// A cell that lets models watch every access.
@@ -53,56 +61,89 @@ pub mod cell {
     #[cfg(procession_loom)]
     pub use loom::cell::UnsafeCell;
 
-    #[cfg(not(procession_loom))]
+    #[cfg(procession_sim)]
+    pub use crate::simulated::cell::UnsafeCell;
+
+    #[cfg(not(any(procession_loom, procession_sim)))]
     mod plain;
-    #[cfg(not(procession_loom))]
+    #[cfg(not(any(procession_loom, procession_sim)))]
     pub use plain::UnsafeCell;
 }
 
 /// The hint of a spinning thread to the processor, and to loom.
 pub mod hint {
+    #[cfg(procession_sim)]
+    pub use crate::simulated::spin_loop;
     #[cfg(procession_loom)]
     pub use loom::hint::spin_loop;
-    #[cfg(not(procession_loom))]
+    #[cfg(not(any(procession_loom, procession_sim)))]
     pub use std::hint::spin_loop;
 }
 
 /// Threads.
 pub mod thread {
+    #[cfg(procession_sim)]
+    pub use crate::simulated::yield_now;
     #[cfg(procession_loom)]
     pub use loom::thread::{
         Builder, JoinHandle, Thread, ThreadId, current, park, spawn, yield_now,
     };
     pub use std::thread::panicking;
+    #[cfg(not(any(procession_loom, procession_sim)))]
+    pub use std::thread::yield_now;
     #[cfg(not(procession_loom))]
     pub use std::thread::{
-        Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, spawn, yield_now,
+        Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, spawn,
     };
 }
 
+/// Std's primitives also where others take their place: for what runs a simulation, which is not to
+/// simulate itself.
 #[cfg(not(procession_loom))]
+pub mod host {
+    pub use crate::mutex::{Condvar, Mutex};
+    pub use std::sync::MutexGuard;
+
+    /// Atomic types and their orderings.
+    pub mod atomic {
+        pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    }
+}
+
+/// What the primitives of this build ask, and what asks them.
+#[cfg(procession_sim)]
+pub mod simulated;
+
+#[cfg(not(any(procession_loom, procession_sim)))]
 mod backoff;
-#[cfg(not(procession_loom))]
+#[cfg(not(any(procession_loom, procession_sim)))]
 pub use backoff::lock_with_backoff;
 
-/// Locks a mutex. Models do not need to explore the times at which a waiting thread looks at the
-/// lock.
-#[cfg(procession_loom)]
+/// Locks a mutex. Models and simulations do not need to explore the times at which a waiting thread
+/// looks at the lock.
+#[cfg(any(procession_loom, procession_sim))]
+#[track_caller]
 pub fn lock_with_backoff<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
 mod mutex;
+#[cfg(not(procession_sim))]
 pub use mutex::{Condvar, Mutex};
+#[cfg(procession_sim)]
+pub use simulated::mutex::{Condvar, Mutex, MutexGuard};
 
 mod rw_lock;
 pub use rw_lock::RwLock;
 
 #[cfg(procession_loom)]
 pub use loom::sync::{Arc, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
-/// Shared ownership, and the guards of a locked [`Mutex`] or [`RwLock`].
+/// The guard of a locked [`Mutex`].
+#[cfg(not(any(procession_loom, procession_sim)))]
+pub use std::sync::MutexGuard;
+/// Shared ownership, and the guards of a locked [`RwLock`].
 #[cfg(not(procession_loom))]
-pub use std::sync::{Arc, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+pub use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 /// Runs a model in every interleaving with at most `LOOM_MAX_PREEMPTIONS` preemptions. The default
 /// is two.

@@ -25,15 +25,27 @@ impl<T> RwLock<T> {
 
     /// Locks for reading, and blocks the thread while another one writes.
     #[inline]
+    #[cfg_attr(procession_sim, track_caller)]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        #[cfg(procession_sim)]
+        crate::simulated::wait_until(|| !is_blocked(self.0.try_read()));
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks for writing, and blocks the thread while there is any other guard.
     #[inline]
+    #[cfg_attr(procession_sim, track_caller)]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        #[cfg(procession_sim)]
+        crate::simulated::wait_until(|| !is_blocked(self.0.try_write()));
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns `true` if another guard is in the way.
+#[cfg(procession_sim)]
+fn is_blocked<G>(attempt: std::sync::TryLockResult<G>) -> bool {
+    matches!(attempt, Err(std::sync::TryLockError::WouldBlock))
 }
 
 impl<T: fmt::Debug> fmt::Debug for RwLock<T> {

@@ -5,12 +5,23 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Each name, with the files that may use it. Files are given by the end of their path.
-const SEAMS: [(&str, &[&str]); 10] = [
-    ("std::sync::atomic", &["procession-sync/src/lib.rs"]),
+/// Each name, with the files that may use it. Files are given by the end of their path, and folders
+/// by a part of it that ends with a slash.
+const SEAMS: [(&str, &[&str]); 11] = [
+    (
+        "std::sync::atomic",
+        &["procession-sync/src/lib.rs", "procession-sync/src/simulated/atomic.rs"],
+    ),
     ("core::sync::atomic", &[]),
-    ("std::cell::UnsafeCell", &["procession-sync/src/cell/plain.rs"]),
-    ("std::sync::Mutex", &[]),
+    (
+        "std::cell::UnsafeCell",
+        &[
+            "procession-sync/src/cell/plain.rs",
+            "procession-sync/src/simulated/cell.rs",
+            "procession-hook/src/hooks/names.rs",
+        ],
+    ),
+    ("std::sync::Mutex", &["procession-sync/src/lib.rs"]),
     ("std::sync::Condvar", &[]),
     ("std::sync::RwLock", &[]),
     (
@@ -24,6 +35,7 @@ const SEAMS: [(&str, &[&str]); 10] = [
     ("loom::cell", &["procession-sync/src/lib.rs"]),
     ("loom::thread", &["procession-sync/src/lib.rs"]),
     ("loom::model", &["procession-sync/src/lib.rs"]),
+    ("procession_sync::host", &["procession-sim/"]),
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -37,13 +49,17 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+fn is_in(path: &str, home: &str) -> bool {
+    if home.ends_with('/') { path.contains(home) } else { path.ends_with(home) }
+}
+
 /// Returns a message for each line of `source` that uses a name of [`SEAMS`] where it may not.
 fn violations(path: &str, source: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (number, line) in source.lines().enumerate() {
         let code = line.split("//").next().unwrap_or_default();
         for (name, homes) in SEAMS {
-            if code.contains(name) && !homes.iter().any(|home| path.ends_with(home)) {
+            if code.contains(name) && !homes.iter().any(|home| is_in(path, home)) {
                 found.push(format!("{path}:{}: {name} belongs to procession-sync", number + 1));
             }
         }
@@ -74,6 +90,11 @@ fn a_foreign_name_is_found() {
         violations("crates/x/src/lib.rs", "use procession_sync::cell::UnsafeCell;").len(),
         0
     );
+    assert_eq!(
+        violations("crates/procession-sim/src/lib.rs", "use procession_sync::host::Mutex;").len(),
+        0
+    );
+    assert_eq!(violations("crates/x/src/lib.rs", "use procession_sync::host::Mutex;").len(), 1);
     assert_eq!(
         violations("crates/x/src/lib.rs", "// std::sync::atomic is not named here").len(),
         0

@@ -7,7 +7,7 @@ use procession::Pid;
 use procession::sim::{
     CallFault, Network, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource,
 };
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::host::atomic::Ordering::Relaxed;
 
 use super::{
     BUDGET_MAX, DELAYS, Engine, GRAIN, Held, ME, READ, READ_LONG, READS_MAX, Status, Why, duration,
@@ -33,6 +33,8 @@ impl Os for Engine {
     }
 
     fn start_thread(&self, name: String, body: ThreadBody) -> io::Result<()> {
+        #[cfg(procession_sim)]
+        procession_sync::simulated::fence();
         let mut state = self.state();
         if state.fault(Fault::ThreadRefused, &[0, 1]).is_some() {
             let now = self.time();
@@ -52,6 +54,8 @@ impl Os for Engine {
     }
 
     fn unpark(&self, thread: u32) {
+        #[cfg(procession_sim)]
+        procession_sync::simulated::fence();
         let now = self.time();
         let mut state = self.state();
         let Some(at) = (thread as usize).checked_sub(1) else { return };
@@ -95,6 +99,8 @@ impl Os for Engine {
         }
         self.now.fetch_add(self.setup.step_ns, Relaxed);
         {
+            #[cfg(procession_sim)]
+            let _muted = procession_sync::simulated::mute();
             let mut state = self.state();
             state.threads[me as usize - 1].used += self.setup.step_ns;
             if state.story.is_told() {

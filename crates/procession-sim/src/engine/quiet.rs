@@ -2,8 +2,8 @@
 
 use std::task::Waker;
 
-use procession_sync::MutexGuard;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::host::MutexGuard;
+use procession_sync::host::atomic::Ordering::Relaxed;
 
 use super::{Engine, GRAIN, LEAPS, NEVER, State, TIMER_SLACK, duration};
 use crate::faults::Fault;
@@ -18,6 +18,8 @@ pub(super) enum Quiet {
 impl Engine {
     /// Handles a moment at which no thread can run.
     pub(super) fn go_on_quietly<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Quiet {
+        #[cfg(procession_sim)]
+        self.settle_memory();
         let now = self.time();
         if !state.is_any_coming() && !state.is_over {
             let settling = std::mem::take(&mut state.settling);

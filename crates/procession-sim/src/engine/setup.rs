@@ -15,6 +15,9 @@ pub(crate) struct Setup {
     pub(crate) allowed: Faults,
     pub(super) step_ns: u64,
     pub(super) draws_budgets: bool,
+    /// Set if each operation of an atomic is a point.
+    #[cfg(procession_sim)]
+    pub(crate) at_atomics: bool,
 }
 
 impl Setup {
@@ -28,6 +31,21 @@ impl Setup {
             .iter()
             .filter(|fault| !fault.is_of_calls() && chance.setup(2) == 1)
             .fold(Faults::none(), Faults::with);
-        Self { workers, threads, faults, allowed, step_ns, draws_budgets }
+        Self {
+            workers,
+            threads,
+            faults,
+            allowed,
+            step_ns,
+            draws_budgets,
+            #[cfg(procession_sim)]
+            at_atomics: false,
+        }
+    }
+
+    /// Sets whether each operation of an atomic is a point.
+    #[cfg(procession_sim)]
+    pub(crate) fn at_atomics(self, at_atomics: bool) -> Self {
+        Self { at_atomics, ..self }
     }
 }

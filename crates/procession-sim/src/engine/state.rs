@@ -21,8 +21,9 @@ impl State {
         (value > 0).then(|| values[value])
     }
 
-    /// Ends the waits of threads whose sources have events.
-    pub(super) fn poll_sources(&mut self, now: u64) {
+    /// Ends the waits of threads whose sources have events. Returns `true` if there is one.
+    pub(super) fn poll_sources(&mut self, now: u64) -> bool {
+        let mut is_any = false;
         for at in 0..self.threads.len() {
             let thread = &self.threads[at];
             let (Status::Parked { until, is_woken: false }, Some(source)) =
@@ -34,8 +35,19 @@ impl State {
                 let late = self.call_fault(Fault::Events, &DELAYS).unwrap_or(0);
                 let until = until.min(now.saturating_add(late));
                 self.threads[at].status = Status::Parked { until, is_woken: late > 0 };
+                is_any = true;
             }
         }
+        is_any
+    }
+
+    /// Chooses one of the threads that can run.
+    pub(super) fn choose_next(&mut self, why: Why, ready: &[u32]) -> u32 {
+        #[cfg(procession_sim)]
+        if why == Why::Preempt {
+            return self.chance.instead(ready);
+        }
+        self.chance.next(ready, why == Why::Pause)
     }
 
     /// Returns the threads that can run, the usual choice first.

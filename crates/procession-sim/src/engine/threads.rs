@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::sim::{Os, ThreadBody, bind_to_one_processor, enter};
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::host::atomic::Ordering::Relaxed;
 use procession_sync::thread::{self, Thread};
 
 use super::{ENGINE, Engine, ME, Status, Virtual, Why};
@@ -25,7 +25,7 @@ impl Engine {
         let number = enlisted.number;
         let own = enlisted.clone();
         // Panics end here, as in a detached thread. The hook has noted them.
-        let run = move || drop(own.run(body));
+        let run = move || drop(own.run(body, || {}));
         #[expect(clippy::disallowed_methods, reason = "this is the home of virtual threads")]
         let started = thread::Builder::new().name(name).spawn(run);
         match started {
@@ -63,6 +63,8 @@ impl Engine {
             turn: Arc::clone(&turn),
             handle: None,
             ended: None,
+            #[cfg(procession_sim)]
+            blocked_on: None,
         });
         Enlisted { engine, number, turn }
     }
@@ -107,6 +109,8 @@ impl Engine {
 
     fn end_thread(&self, number: u32) {
         self.state().threads[number as usize - 1].status = Status::Ended;
+        #[cfg(procession_sim)]
+        self.unblock_joining();
         self.pass(number, Why::End);
     }
 }
@@ -125,8 +129,13 @@ impl Enlisted {
         let _ = self.turn.thread.set(thread);
     }
 
-    /// Runs `body` as the virtual thread, on the calling thread.
-    pub(crate) fn run<R>(self, body: impl FnOnce() -> R) -> std::thread::Result<R> {
+    /// Runs `body` as the virtual thread, on the calling thread. No other thread runs between
+    /// `at_end`, which must not panic, and the end of the virtual thread.
+    pub(crate) fn run<R>(
+        self,
+        body: impl FnOnce() -> R,
+        at_end: impl FnOnce(),
+    ) -> std::thread::Result<R> {
         let Self { engine, number, turn } = self;
         if number == 1 {
             // One thread runs at a time, and to wake a thread on another processor takes longer
@@ -137,7 +146,19 @@ impl Enlisted {
         ME.set(number);
         ENGINE.set(Some(Arc::clone(&engine)));
         let entered = enter(Arc::clone(&engine) as Arc<dyn Os>);
+        #[cfg(procession_sim)]
+        let watched = {
+            engine.begin_first_turn();
+            engine.watch_operations()
+        };
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        #[cfg(procession_sim)]
+        {
+            // Another thread may run before the last stores are visible.
+            procession_sync::simulated::fence();
+            drop(watched);
+        }
+        at_end();
         drop(entered);
         ENGINE.set(None);
         engine.end_thread(number);

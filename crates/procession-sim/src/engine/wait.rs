@@ -6,6 +6,12 @@ use procession::sim::Os;
 
 use super::{ME, NEVER, current};
 
+/// Makes what the calling thread has stored visible to others, as a call of the system does.
+pub(crate) fn publish() {
+    #[cfg(procession_sim)]
+    procession_sync::simulated::fence();
+}
+
 /// Waits until `is_over` returns `true`, or until the time is over. It is asked each time that a
 /// thread of the program calls [`notify`]. Outside of a simulation, it is asked once.
 pub(crate) fn wait_until(timeout: Option<Duration>, mut is_over: impl FnMut() -> bool) {

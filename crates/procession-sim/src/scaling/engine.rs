@@ -18,8 +18,8 @@ use procession::sim::{
     Access, Operation, Os, SharedLine, SharedLocal, ThreadBody, WaitSource, bind_to_one_processor,
     enter,
 };
+use procession_sync::host::{Condvar, Mutex, MutexGuard};
 use procession_sync::thread::{self, JoinHandle};
-use procession_sync::{Condvar, Mutex, MutexGuard};
 
 use super::lines::{Lines, PROCESSORS};
 use super::machine::{Costs, Machine, picoseconds};

@@ -1,5 +1,7 @@
 //! The simulation, from the outside.
 
+#[cfg(procession_sim)]
+mod atomics;
 mod determinism;
 mod exchange;
 mod faults;

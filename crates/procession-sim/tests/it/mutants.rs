@@ -18,7 +18,7 @@ use history::{
 use workloads::{bells, descriptor, descriptor_from_outside, sleepers, stalls, timers_of_blocked};
 
 /// Three workloads, one after the other.
-async fn all(sim: Sim) {
+pub(crate) async fn all(sim: Sim) {
     for _ in 0..3 {
         match sim.choose(0..20) {
             0 => {
@@ -66,6 +66,8 @@ fn check(strategies: u32) -> Check {
             .seeds(first..first + number("SIM_SEEDS").unwrap_or(60))
             .time_limit(Duration::MAX),
     };
+    #[cfg(procession_sim)]
+    let check = check.at_atomics();
     check.jobs(std::thread::available_parallelism().map_or(1, usize::from))
 }
 
@@ -74,6 +76,8 @@ fn the_scheduler_keeps_its_laws() {
     let strategies =
         [Strategy::Portfolio, Strategy::Random, Strategy::Priorities, Strategy::Uniform];
     let mut found = String::new();
+    #[cfg(procession_sim)]
+    let all = crate::atomics::workloads::all;
     for strategy in strategies {
         match check(strategies.len() as u32).strategy(strategy).try_run(all) {
             #[expect(clippy::print_stdout, reason = "the check of the project reads it")]

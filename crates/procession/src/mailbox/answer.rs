@@ -38,6 +38,8 @@ use procession_sync::Mutex;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("answer", SOUND);
     /// `Finish` checks the state in one critical section, and stores the value in another.
     pub(crate) const FINISH_IN_TWO: u8 = 1;
 }
@@ -69,7 +71,7 @@ pub(crate) enum CallLooked<T> {
     Dropped,
 }
 
-pub(crate) struct Answer<T, const MUTATION: u8 = { mutation::SOUND }>(Mutex<AnswerState<T>>);
+pub(crate) struct Answer<T, const MUTATION: u8 = { mutation::BUILT }>(Mutex<AnswerState<T>>);
 
 impl<T, const MUTATION: u8> Answer<T, MUTATION> {
     pub(crate) fn new() -> Self {

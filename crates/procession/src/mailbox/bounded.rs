@@ -56,6 +56,8 @@ use procession_sync::Mutex;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("bounded", SOUND);
     /// A sender that finds no room releases the lock before it stands in the queue.
     pub(crate) const STAND_APART: u8 = 1;
     /// `Close` leaves the waiting senders in the queue.
@@ -184,7 +186,7 @@ pub struct MailboxSnapshot {
 }
 
 #[derive(Debug)]
-pub(crate) struct Bounded<M, S, const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct Bounded<M, S, const MUTATION: u8 = { mutation::BUILT }> {
     capacity: NonZeroU32,
     when_full: WhenFull,
     ring: Mutex<Ring<M, S>>,

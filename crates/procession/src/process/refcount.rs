@@ -54,6 +54,8 @@ use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("pins", SOUND);
     /// `pin` checks the generation, then adds.
     pub(crate) const PIN_WITHOUT_CAS: u8 = 1;
     /// `seal` checks the pins, then stores.
@@ -86,7 +88,7 @@ impl Unpinned {
 
 /// The slot word.
 #[derive(Debug)]
-pub(crate) struct PinCount<const MUTATION: u8 = { mutation::SOUND }>(AtomicU64);
+pub(crate) struct PinCount<const MUTATION: u8 = { mutation::BUILT }>(AtomicU64);
 
 const GENERATION_ONE: u64 = 1 << 32;
 const PINS: u64 = GENERATION_ONE - 1;

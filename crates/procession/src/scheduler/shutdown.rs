@@ -63,6 +63,8 @@ use crate::util::membarrier;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("shutdown", SOUND);
     /// Neither `EnterFence` nor `PublishFence`.
     pub(crate) const WITHOUT_FENCE: u8 = 1;
     /// `CatchUp` treats `OPEN_UNFENCED` as `OPEN`.
@@ -78,7 +80,7 @@ pub(crate) const TERMINATING: u8 = 3;
 pub(crate) const ENDED: u8 = 4;
 
 #[derive(Debug)]
-pub(crate) struct ShutdownPhase<const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct ShutdownPhase<const MUTATION: u8 = { mutation::BUILT }> {
     phase: AtomicU8,
     has_fences: bool,
 }

@@ -210,6 +210,8 @@ use crate::util::prefetch::prefetch;
 mod mutation {
     /// No defect.
     pub(super) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(super) const BUILT: u8 = crate::util::mutant::planted("timers", SOUND);
     /// `Arm` does not release the cells.
     pub(super) const ARM_RELAXED: u8 = 1;
     /// `End` does not compare generations.
@@ -363,7 +365,7 @@ struct Apart<T>(T);
 ///
 /// `A` is the action of a timer. None of its code (`Clone`, `Drop`) runs under the lock, so it may
 /// use the same timers.
-pub(crate) struct Timers<A, const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct Timers<A, const MUTATION: u8 = { mutation::BUILT }> {
     ledger: Apart<Lock<Ledger>>,
     outside: Apart<Outside>,
     table: TimerTable<A, MUTATION>,

@@ -68,6 +68,8 @@ use crate::util::membarrier;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("lock", SOUND);
     /// No light fence in `Free`.
     pub(crate) const FREE_WITHOUT_FENCE: u8 = 1;
     /// No heavy fence in `Wait`.
@@ -80,10 +82,15 @@ pub(crate) mod mutation {
 
 /// Number of spin-loop hints in the first and in the last back-off from a held lock. The number
 /// doubles each time. The values are those of `lock_with_backoff`, for which they were measured.
-#[cfg(not(procession_loom))]
+#[cfg(not(any(procession_loom, procession_sim)))]
 const FIRST: u32 = 16;
-#[cfg(not(procession_loom))]
+#[cfg(not(any(procession_loom, procession_sim)))]
 const LAST: u32 = 256;
+/// In a simulation, each hint lets other threads run.
+#[cfg(procession_sim)]
+const FIRST: u32 = 1;
+#[cfg(procession_sim)]
+const LAST: u32 = 1;
 
 /// A place where threads wait for locks.
 #[derive(Debug)]
@@ -105,7 +112,7 @@ const _: () = assert!(std::mem::offset_of!(Lock<u64>, held) == 0);
 
 /// A value that one thread at a time may touch.
 #[repr(C)]
-pub(crate) struct Lock<T, const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct Lock<T, const MUTATION: u8 = { mutation::BUILT }> {
     held: AtomicBool,
     has_fences: bool,
     waiting: AtomicBool,
@@ -222,7 +229,13 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
         drop(guard);
     }
 
-    #[cfg(not(procession_loom))]
+    /// In a simulation, nothing may depend on an address.
+    #[cfg(procession_sim)]
+    fn bucket(&self) -> &'static Bucket {
+        &BUCKETS[0]
+    }
+
+    #[cfg(not(any(procession_loom, procession_sim)))]
     fn bucket(&self) -> &'static Bucket {
         // Multiplied, so that addresses at equal distances get different buckets (Knuth, The Art of
         // Computer Programming, 6.4).
@@ -245,7 +258,7 @@ impl<T, const MUTATION: u8> fmt::Debug for Lock<T, MUTATION> {
 
 /// Access to the value. Dropping the guard releases the lock.
 #[must_use]
-pub(crate) struct Guard<'a, T, const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct Guard<'a, T, const MUTATION: u8 = { mutation::BUILT }> {
     lock: &'a Lock<T, MUTATION>,
     value: PhantomData<&'a mut T>,
 }

@@ -13,7 +13,8 @@
 //! therefore does not reveal a proof that relies on an order between two light fences, or a missing
 //! Release beside one. The modules that use these fences (`util/biased_lock.rs`,
 //! `scheduler/lifo_slot.rs`, `scheduler/shutdown.rs`) state under *Checked by* that their proofs
-//! set a light fence against heavy ones only, and name what their models cannot see.
+//! set a light fence against heavy ones only, and name what their models cannot see. Under the cfg
+//! `procession_sim` both fences are what they are on the real machine.
 
 #[cfg(all(feature = "sim", not(procession_loom)))]
 pub(crate) use real::simulate;
@@ -73,6 +74,10 @@ mod real {
     /// returned `true`, that happens only if the system was told since to refuse it.
     #[cold]
     pub(crate) fn heavy() -> bool {
+        #[cfg(procession_sim)]
+        if procession_sync::simulated::heavy_fence() {
+            return true;
+        }
         system::pass()
     }
 
@@ -84,7 +89,7 @@ mod real {
         reason = "no event tells when a processor has written what it was to store"
     )]
     pub(crate) fn heavy_at_leisure() {
-        if !system::pass() {
+        if !heavy() {
             fence(SeqCst);
             thread::sleep(DRAIN);
         }

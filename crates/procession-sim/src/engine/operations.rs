@@ -1,0 +1,345 @@
+//! Operations of atomics, locks and cells as points: *level 2*, under the private cfg
+//! `procession_sim`.
+//!
+//! A thread that gets its turn plans after how many operations it is preempted, if at all. So an
+//! operation without a preemption is a count and no decision. The stores of a thread stay in its
+//! buffer ([`Memory`]) while it has its turn, since only other threads could see a difference. When
+//! it loses the turn at a point, one decision says how many stay there. From then on, each
+//! operation of another thread can make some of them visible. A thread that waits or ends keeps
+//! none, and none outlasts a move of the clock.
+//!
+//! Plain memory has no buffers. Where there is no data race, nobody can tell: a thread reads what
+//! another one wrote only after a store that was made later, and that store waits in a buffer for
+//! all before it. Accesses of cells are watched, so a race in them is found.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession_sync::host::Mutex;
+use procession_sync::host::atomic::AtomicU32;
+use procession_sync::host::atomic::Ordering::Relaxed;
+use procession_sync::simulated::{self, Entered, Loaded, Machine};
+
+use super::{Engine, ME, NEVER, State, Status, Why};
+use crate::faults::Fault;
+use crate::memory::Memory;
+use crate::story::Kind;
+
+/// An access of a cell that has not ended.
+struct CellAccess {
+    number: u64,
+    thread: usize,
+    address: usize,
+    is_write: bool,
+    at: &'static Location<'static>,
+}
+
+/// What the engine knows between two points. The thread that has the turn is the only one that
+/// touches it.
+#[derive(Default)]
+pub(super) struct Operations {
+    /// The number of operations after which the running thread is preempted, or 0.
+    gap: AtomicU32,
+    /// The number of operations of this turn.
+    done: AtomicU32,
+    memory: Mutex<Memory>,
+    /// The threads that have locks, by the address of the lock.
+    holders: Mutex<BTreeMap<usize, usize>>,
+    accesses: Mutex<Vec<CellAccess>>,
+    /// What has happened in the run.
+    counts: Mutex<OperationCounts>,
+}
+
+/// Counts of what happens between points.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OperationCounts {
+    /// Operations of atomics, locks, cells and fences.
+    pub operations: u64,
+    /// Preemptions before an operation.
+    pub preemptions: u64,
+    /// Stores that were not visible when their thread lost its turn.
+    pub delayed_stores: u64,
+}
+
+impl std::ops::AddAssign for OperationCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.preemptions += other.preemptions;
+        self.delayed_stores += other.delayed_stores;
+    }
+}
+
+/// The longest time in nanoseconds for which a thread is preempted while no other can run. Within
+/// it, workers that nap wake.
+const PREEMPTED_MAX: u64 = 200 * super::US;
+
+/// What a thread waits for that waits for the end of others. No object has this address.
+const JOIN: usize = 0;
+
+/// The index of the calling thread.
+fn me() -> usize {
+    ME.get() as usize - 1
+}
+
+impl Engine {
+    /// Makes each operation of the calling thread a point, until the result is dropped.
+    pub(super) fn watch_operations(&self) -> Option<Entered> {
+        let engine = self.me.upgrade().expect("the caller holds it");
+        self.setup.at_atomics.then(|| simulated::enter(engine as Arc<dyn Machine>))
+    }
+
+    /// The turn of a thread ends, or goes on after a point.
+    pub(super) fn end_turn(&self, state: &mut State, me: usize, why: Why) {
+        // Relaxed: the turn orders all that is in `operations`.
+        let (gap, done) =
+            (self.operations.gap.load(Relaxed), self.operations.done.swap(0, Relaxed));
+        state.chance.end_turn(gap, done);
+        let mut counts = self.operations.counts.lock();
+        counts.operations += u64::from(done);
+        counts.preemptions += u64::from(why == Why::Preempt);
+        if matches!(why, Why::Wait | Why::End) {
+            self.operations.memory.lock().drain(me);
+        }
+    }
+
+    /// A new thread gets its first turn.
+    pub(super) fn begin_first_turn(&self) {
+        self.begin_turn(&mut self.state());
+    }
+
+    /// A thread gets its turn, or keeps it after a point.
+    pub(super) fn begin_turn(&self, state: &mut State) {
+        let gap = if state.is_over { 0 } else { state.chance.plan() };
+        self.operations.gap.store(gap, Relaxed);
+    }
+
+    /// Decides how much of what a thread has stored others do not see when it loses the turn.
+    pub(super) fn keep_stores(&self, state: &mut State, me: usize) {
+        let mut memory = self.operations.memory.lock();
+        let stores = memory.stores(me);
+        let kept = if state.is_over || stores == 0 { 0 } else { state.chance.keep(stores) };
+        memory.reveal(me, stores - kept);
+        self.operations.counts.lock().delayed_stores += u64::from(kept);
+        if kept > 0 {
+            let (now, name) = (self.time(), state.threads[me].name.clone());
+            state.story.tell(now, || format!("the last {kept} stores of {name} are not visible"));
+        }
+    }
+
+    /// Returns the threads that can run, of which `ready` can run now. If the one that is preempted
+    /// is the only one, time passes until another can, unless that is too far away.
+    pub(super) fn ready_instead(
+        &self,
+        state: &State,
+        me: usize,
+        why: Why,
+        ready: Vec<u32>,
+    ) -> Vec<u32> {
+        let (now, until) = (self.time(), state.earliest());
+        let is_alone = why == Why::Preempt && ready.len() == 1 && !state.is_over;
+        if !is_alone || until <= now || until > now + PREEMPTED_MAX {
+            return ready;
+        }
+        // Relaxed: the turn orders it.
+        self.now.store(until, Relaxed);
+        state.ready(me, why, until)
+    }
+
+    /// All stores become visible: time passes, or the kernel has told another thread.
+    pub(super) fn settle_memory(&self) {
+        self.operations.memory.lock().drain_all();
+    }
+
+    /// Decides which stores of other threads become visible before an operation.
+    fn reveal_stores(&self, me: usize) {
+        let mut memory = self.operations.memory.lock();
+        if memory.is_plain() {
+            return;
+        }
+        let others: Vec<_> = memory.others(me).collect();
+        if others.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        for other in others {
+            let stores = memory.stores(other);
+            let revealed = if state.is_over { stores } else { state.chance.reveal(stores) };
+            memory.reveal(other, revealed);
+            if revealed > 0 {
+                let (now, name) = (self.time(), state.threads[other].name.clone());
+                state.story.tell(now, || format!("{revealed} stores of {name} become visible"));
+            }
+        }
+    }
+
+    pub(crate) fn operation_counts(&self) -> OperationCounts {
+        *self.operations.counts.lock()
+    }
+
+    /// Waits until all other threads have ended.
+    pub(crate) fn join_all(&self) {
+        while self.state().alive() > 1 {
+            self.block(JOIN, NEVER);
+        }
+    }
+
+    /// A thread has ended.
+    pub(super) fn unblock_joining(&self) {
+        self.unblock(JOIN, true);
+    }
+
+    /// Waits until another thread lets this one go on, or until the deadline. Returns `true` if the
+    /// deadline has passed.
+    fn block(&self, on: usize, until: u64) -> bool {
+        let me = me();
+        let mut state = self.state();
+        let thread = &mut state.threads[me];
+        thread.status = Status::Parked { until, is_woken: false };
+        thread.blocked_on = Some(on);
+        drop(state);
+        self.pass(ME.get(), Why::Wait);
+        self.state().threads[me].blocked_on.take().is_some()
+    }
+
+    /// Lets threads go on that are blocked by an object: all, or one.
+    fn unblock(&self, on: usize, all: bool) {
+        let mut state = self.state();
+        let waiting: Vec<_> = (0..state.threads.len())
+            .filter(|&thread| state.threads[thread].blocked_on == Some(on))
+            .collect();
+        let chosen = match all || waiting.is_empty() || state.is_over {
+            true => 0,
+            false => state.chance.choose(waiting.len() as u32) as usize,
+        };
+        let count = if all { waiting.len() } else { 1 };
+        for &thread in waiting.iter().skip(chosen).take(count) {
+            state.threads[thread].status = Status::Ready;
+            state.threads[thread].blocked_on = None;
+        }
+    }
+}
+
+impl Machine for Engine {
+    fn point(&self, at: &'static Location<'static>) {
+        let me = me();
+        self.reveal_stores(me);
+        let done = self.operations.done.fetch_add(1, Relaxed) + 1;
+        if done != self.operations.gap.load(Relaxed) {
+            return;
+        }
+        {
+            let mut state = self.state();
+            if state.story.is_told() {
+                state.story.place = Some(format!(" before {}", crate::place(at)));
+            }
+        }
+        self.pass(ME.get(), Why::Preempt);
+    }
+
+    fn pause(&self) {
+        procession::sim::Os::pause(self);
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.time())
+    }
+
+    fn load(&self, address: usize) -> Loaded {
+        self.operations.memory.lock().load(me(), address)
+    }
+
+    fn store(&self, address: usize, before: u64, value: u64) {
+        self.operations.memory.lock().store(me(), address, before, value);
+    }
+
+    fn settle(&self, address: usize) -> Option<u64> {
+        self.operations.memory.lock().settle(me(), address)
+    }
+
+    fn written(&self, address: usize, value: u64) {
+        self.operations.memory.lock().written(address, value);
+    }
+
+    fn fence(&self) {
+        self.operations.memory.lock().drain(me());
+    }
+
+    fn heavy_fence(&self) {
+        self.operations.memory.lock().drain_all();
+    }
+
+    fn forget(&self, address: usize) {
+        let mut memory = self.operations.memory.lock();
+        if !memory.is_plain() {
+            memory.drain(me());
+            memory.forget(address);
+        }
+    }
+
+    fn lock(&self, address: usize) {
+        self.fence();
+        while !self.try_lock(address) {
+            self.block(address, NEVER);
+        }
+    }
+
+    fn try_lock(&self, address: usize) -> bool {
+        self.fence();
+        let mut holders = self.operations.holders.lock();
+        let is_free = !holders.contains_key(&address);
+        if is_free {
+            holders.insert(address, me());
+        }
+        is_free
+    }
+
+    fn unlock(&self, address: usize) {
+        self.fence();
+        self.operations.holders.lock().remove(&address);
+        self.unblock(address, true);
+    }
+
+    fn wait(&self, condvar: usize, lock: usize, timeout: Option<Duration>) -> bool {
+        self.unlock(lock);
+        let early = self.state().fault(Fault::EarlyWake, &[0, 1]).is_some();
+        let until = match timeout {
+            _ if early => self.time(),
+            None => NEVER,
+            Some(timeout) => self.time().saturating_add(crate::nanoseconds(timeout)),
+        };
+        self.block(condvar, until) && !early
+    }
+
+    fn notify(&self, condvar: usize, all: bool) {
+        self.fence();
+        self.unblock(condvar, all);
+    }
+
+    fn enter(&self, address: usize, is_write: bool, at: &'static Location<'static>) -> u64 {
+        let thread = me();
+        let mut accesses = self.operations.accesses.lock();
+        let number = accesses.last().map_or(0, |last| last.number + 1);
+        let other = accesses
+            .iter()
+            .find(|one| {
+                one.address == address && one.thread != thread && (one.is_write || is_write)
+            })
+            .map(|one| (one.is_write, one.at));
+        accesses.push(CellAccess { number, thread, address, is_write, at });
+        drop(accesses);
+        if let Some(other) = other {
+            let [one, other] = [(is_write, at), other].map(|(is_write, at)| {
+                format!("{} at {}", if is_write { "a write" } else { "a read" }, crate::place(at))
+            });
+            self.fail(Kind::Law, format!("a data race: {one}, during {other}"));
+        }
+        number
+    }
+
+    fn leave(&self, access: u64) {
+        self.operations.accesses.lock().retain(|one| one.number != access);
+    }
+}

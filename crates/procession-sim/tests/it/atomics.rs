@@ -1,0 +1,7 @@
+//! Checks in which each operation of an atomic is a point (*level 2*).
+
+mod bounded;
+mod litmus;
+mod races;
+mod whole;
+pub(crate) mod workloads;

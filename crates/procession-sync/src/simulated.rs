@@ -1,0 +1,203 @@
+//! The primitives of a build with the private cfg `procession_sim`: std's, seen by a simulation.
+//!
+//! On a thread that has [entered](enter) a [`Machine`], each operation of an atomic, a lock, a
+//! condition variable, a cell or a fence asks that machine first. The machine can let another
+//! thread run there, and answers for stores that other threads do not see yet. On all other threads
+//! the operations are those of std. The types have the size of std's, so a scheduler is the same in
+//! this build as in any other.
+//!
+//! # Stores
+//! An atomic always contains the value that was stored last, also while the machine keeps the store
+//! from other threads. The machine remembers what these see instead. So nothing is ever written
+//! later, in memory that may be free by then, and an atomic that outlives its run is complete.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) mod atomic;
+pub(crate) mod cell;
+pub(crate) mod mutex;
+
+/// What a load finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loaded {
+    /// The value in the atomic.
+    Memory,
+    /// This value, while the atomic contains a newer one.
+    Older(u64),
+    /// This value. The atomic does not contain it, and is to contain it from now on.
+    Settled(u64),
+}
+
+/// A simulated machine. Its threads take turns: one runs at a time.
+///
+/// Atomics, locks and cells are named by their addresses. Equal addresses are the same object; the
+/// machine must not depend on anything else about them.
+pub trait Machine: Send + Sync {
+    /// Another thread may run here, before the operation at `at`.
+    fn point(&self, at: &'static Location<'static>);
+
+    /// Lets other threads run: the calling thread waits for one of them.
+    fn pause(&self);
+
+    /// Returns the time since some moment before the run.
+    fn now(&self) -> Duration;
+
+    /// Loads an atomic.
+    fn load(&self, address: usize) -> Loaded;
+
+    /// Notes a store of `value`. `before` is the content of the atomic until now.
+    fn store(&self, address: usize, before: u64, value: u64);
+
+    /// Makes the stores of the calling thread visible, and begins a read-modify-write. Returns the
+    /// value that the atomic is to contain before it, if it does not. The caller then says what it
+    /// contains afterwards ([`written`](Self::written)).
+    fn settle(&self, address: usize) -> Option<u64>;
+
+    /// Ends a read-modify-write.
+    fn written(&self, address: usize, value: u64);
+
+    /// Makes the stores of the calling thread visible.
+    fn fence(&self);
+
+    /// Makes the stores of all threads visible.
+    fn heavy_fence(&self);
+
+    /// An atomic is dropped. Stores of other threads to it that are not visible yet are of no
+    /// consequence. A correct program has made sure that they are made, but in ways that this
+    /// machine may not see, such as the reference count of an `Arc`.
+    fn forget(&self, address: usize);
+
+    /// Waits until no thread of the machine has the lock, and takes it.
+    fn lock(&self, address: usize);
+
+    /// Takes the lock unless a thread of the machine has it. Returns `true` if it did.
+    fn try_lock(&self, address: usize) -> bool;
+
+    /// Releases a lock.
+    fn unlock(&self, address: usize);
+
+    /// Releases a lock and waits for a notification, which nothing comes between. Returns `true` if
+    /// the timeout is over. Does not take the lock again.
+    fn wait(&self, condvar: usize, lock: usize, timeout: Option<Duration>) -> bool;
+
+    /// Wakes one or all threads that wait for a notification.
+    fn notify(&self, condvar: usize, all: bool);
+
+    /// The calling thread begins to access a cell. Returns a number for this access.
+    fn enter(&self, address: usize, is_write: bool, at: &'static Location<'static>) -> u64;
+
+    /// An access ends.
+    fn leave(&self, access: u64);
+}
+
+thread_local! {
+    /// The machine that the calling thread belongs to.
+    static MACHINE: RefCell<Option<Arc<dyn Machine>>> = const { RefCell::new(None) };
+    /// Set while the machine itself runs on this thread.
+    static IS_MUTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The calling thread belongs to a machine until this is dropped.
+#[must_use]
+pub struct Entered(());
+
+impl fmt::Debug for Entered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Entered")
+    }
+}
+
+/// Makes the calling thread one of a machine's.
+pub fn enter(machine: Arc<dyn Machine>) -> Entered {
+    MACHINE.set(Some(machine));
+    Entered(())
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        drop(MACHINE.take());
+    }
+}
+
+/// The calling thread passes no points until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Muted(bool);
+
+/// Ends the points of the calling thread, for the machine's own calls of the code that it runs.
+pub fn mute() -> Muted {
+    Muted(IS_MUTED.replace(true))
+}
+
+impl Drop for Muted {
+    fn drop(&mut self) {
+        IS_MUTED.set(self.0);
+    }
+}
+
+/// Passes a full fence, as a system call does that orders what its caller has stored.
+#[track_caller]
+pub fn fence() {
+    point();
+    machine(|machine| machine.fence());
+}
+
+/// Passes a fence that makes the stores of all threads visible. Returns `false` if the calling
+/// thread belongs to no machine.
+#[track_caller]
+pub fn heavy_fence() -> bool {
+    point();
+    machine(|machine| machine.heavy_fence()).is_some()
+}
+
+/// Calls the closure with the machine of the calling thread, if there is one. A thread whose
+/// thread-locals are gone has none.
+fn machine<R>(call: impl FnOnce(&dyn Machine) -> R) -> Option<R> {
+    MACHINE.try_with(|machine| machine.borrow().as_deref().map(call)).ok().flatten()
+}
+
+/// Returns `true` if the calling thread may lose its turn here. It may while it panics, since each
+/// thread of a machine is one of the system.
+fn has_points() -> bool {
+    !IS_MUTED.get()
+}
+
+/// Another thread may run here.
+#[track_caller]
+fn point() {
+    if has_points() {
+        let at = Location::caller();
+        machine(|machine| machine.point(at));
+    }
+}
+
+/// Waits for a lock of std that the machine does not know: lets others run until it is free. What
+/// its last holder has stored is visible then, and so is everything else.
+#[track_caller]
+pub(crate) fn wait_until(mut is_free: impl FnMut() -> bool) {
+    if !has_points() || !heavy_fence() {
+        return;
+    }
+    while !is_free() {
+        machine(|machine| machine.pause());
+    }
+    machine(|machine| machine.heavy_fence());
+}
+
+/// The hint of a spinning thread.
+pub fn spin_loop() {
+    if !has_points() || machine(|machine| machine.pause()).is_none() {
+        std::hint::spin_loop();
+    }
+}
+
+/// Yields to other threads.
+pub fn yield_now() {
+    if !has_points() || machine(|machine| machine.pause()).is_none() {
+        std::thread::yield_now();
+    }
+}
