@@ -37,7 +37,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Condvar, Mutex, MutexGuard};
 
 use crate::report::text::line_of;
-use crate::sys::World;
+use crate::sys::{World, os};
 
 /// The maximum number of reports that are written in one second. It is that of stalls.
 const REPORTS_PER_SECOND: u32 = 10;
@@ -57,7 +57,7 @@ static WRITER: Writer = Writer::new();
 /// Writes a report to standard error, soon and from another thread. A simulated system has no
 /// standard error: a campaign repeats each failure many times, and tells it itself.
 pub(crate) fn write(world: &World, report: &dyn fmt::Display) {
-    if world.simulated().is_none() {
+    if !is_simulated(world) {
         WRITER.push(world, report);
     }
 }
@@ -65,9 +65,16 @@ pub(crate) fn write(world: &World, report: &dyn fmt::Display) {
 /// Waits until everything that waits to be written is written, for at most `timeout`.
 #[cold]
 pub(crate) fn flush(world: &World, timeout: Duration) {
-    if world.simulated().is_none() {
+    if !is_simulated(world) {
         WRITER.flush(world, timeout);
     }
+}
+
+/// Returns `true` if the scheduler or the calling thread belongs to a simulated system. A scheduler
+/// with the test clock can be driven there: the thread of the writer would be a simulated one, and
+/// hold the only turn while it lingers.
+fn is_simulated(world: &World) -> bool {
+    world.simulated().is_some() || os::here().is_some()
 }
 
 /// Returns `true` if a flush would wait.

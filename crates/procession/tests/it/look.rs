@@ -22,6 +22,7 @@ use procession::{
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::SeqCst;
 
+use crate::home::{mpsc, thread};
 use crate::scene::{driven, threaded};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -152,13 +153,13 @@ fn the_waits_of_threads_and_descriptors_are_told() {
         .block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
         .expect("the loopback has a free port");
     let accepts = waits!(&scheduler, Readable, listener.accept());
-    let (gate, opened) = std::sync::mpsc::channel::<()>();
+    let (gate, opened) = mpsc::channel::<()>();
     let job = pool.submit(move || opened.recv().is_err());
     let ends = waits!(&scheduler, Pool, pool.idle());
     for known in [accepts, ends] {
         let query = Query::new().pid(known.pid).state(ProcessState::Blocked);
         while scheduler.look(&query).matched == 0 {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         check(&scheduler, &known);
     }
@@ -209,7 +210,7 @@ fn states_are_told() {
     assert_eq!(state(ready.pid()), ProcessState::Ready);
     assert!(row(&scheduler, ended.pid()).wait.is_none());
     let own = {
-        let (again, pid_of) = (scheduler.clone(), std::sync::mpsc::channel());
+        let (again, pid_of) = (scheduler.clone(), mpsc::channel());
         let own = scheduler.spawn(async move {
             let pid = procession::current_pid().expect("it is a process");
             pid_of.0.send(row(&again, pid).state).expect("the test listens");
@@ -394,7 +395,7 @@ fn samples_show_who_computes() {
                 if count >= tries * SAMPLES {
                     break view;
                 }
-                std::thread::yield_now();
+                thread::yield_now();
             };
             let of = |pid| view.rows.iter().find(|row| row.pid == pid).map(|row| row.samples.time);
             let times = of(long.pid()).zip(of(short.pid())).expect("both run");

@@ -1,12 +1,14 @@
-//! The tests of `procession`, each in a simulation with five seeds.
+//! The tests of `procession`, each in a simulation: with five seeds in an optimised build, and with
+//! one in another, which also leaves out the slow ones.
 //!
 //! This is a test of `procession-sim`. It is here because the modules are. `#[test]` is the
 //! attribute of `procession-sim-attribute` here, and `home` has simulated threads and channels.
-//! [`excepted`] lists the tests that are left out, with the reason of each. These modules are left
-//! out as a whole:
+//! [`excepted`] lists the tests that are left out, with the reason of each; they count as passed.
+//! These modules are left out as a whole:
 //! - `beam`, `http`, `refusals`, `reports` and `signals` are about other programs, or about limits
 //!   and the output of this one;
 //! - `bridge` runs a runtime of tokio's beside the scheduler;
+//! - `door` is asked by plain sockets of std, on threads of the system;
 //! - `layers` reads sources;
 //! - `spawn`, `stalls` and `stress` start a million processes, or measure real time.
 #![expect(
@@ -48,6 +50,7 @@ mod here;
 mod hostile;
 mod idle;
 mod key_value;
+mod look;
 mod machines;
 mod messages;
 mod net;
@@ -56,6 +59,7 @@ mod outcomes;
 mod panics;
 mod pool;
 mod promises;
+mod recorder;
 mod scene;
 mod seeded;
 mod select;
@@ -76,7 +80,7 @@ fn simulate<R: Termination + 'static>(name: &str, test: fn() -> R) {
     }
     // The tests say what happens on a system that does what it is asked for, in time.
     let faults = Faults::none().with(Fault::EarlyWake).with(Fault::NoMembarrier);
-    // An unoptimised build takes several times as long.
+    // An unoptimised build takes several times as long. See also `excepted::SLOW`.
     let seeds = if cfg!(debug_assertions) { 1 } else { 5 };
     let check = Check::new().seeds(0..seeds).workers(1..=4).faults(faults);
     check.allow_panics().step_limit(std::time::Duration::from_secs(30)).run_threads(move |sim| {

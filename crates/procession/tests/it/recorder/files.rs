@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{Builder, Context, Exit, OnCancel, Scheduler, SpawnOptions};
-use procession_sync::thread;
 
 use super::decoded::decode;
+use crate::home::{mpsc, thread};
 use crate::scene::panic_quietly;
 
 /// A directory that is removed with its files.

@@ -8,9 +8,9 @@ use procession::coroutine::Wait;
 use procession::sync::Notify;
 use procession::time::Instant;
 use procession::{sleep, spawn, timeout};
-use procession_sync::thread;
 
 use super::probe::{plain_thread, probe};
+use crate::home::thread;
 use crate::scene::{driven, threaded};
 
 #[test]

@@ -7,7 +7,8 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
-use procession_sync::thread;
+
+use crate::home::thread;
 
 #[derive(Default)]
 struct WakeCount(AtomicUsize);
