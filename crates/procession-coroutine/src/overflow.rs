@@ -176,7 +176,9 @@ fn report(header: &Header, size: usize) -> ! {
     let _ = writeln!(line, " has overflowed its stack of {} KiB; aborting", size >> 10);
     // SAFETY: [signal] `write` may be called, and the text is valid. The result is ignored, since
     // the error could not be reported anywhere.
-    let _ = unsafe { libc::write(libc::STDERR_FILENO, line.text.as_ptr().cast(), line.length) };
+    let _ = unsafe {
+        libc::syscall(libc::SYS_write, libc::STDERR_FILENO, line.text.as_ptr(), line.length)
+    };
     // SAFETY: [signal] `abort` may be called.
     unsafe { libc::abort() }
 }

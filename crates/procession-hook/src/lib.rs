@@ -49,8 +49,9 @@
 //! Besides, the forms with checked sizes that compilers call (`__read_chk` and others) and the
 //! aliases that the C library exports (`__read` and others).
 //!
-//! Functions that call the kernel from inside the C library reach no hook. These are those of
-//! `stdio` (`fread`, `fgets`), and locks of `pthread`. They block the thread, and the
+//! Functions that call the kernel from inside the C library reach no hook. Among them are those of
+//! `stdio` (`fread`, `fgets`), locks of `pthread`, and `getnameinfo`. Others are not hooked:
+//! `flock`, `sendfile`, `splice`, `waitpid`. They block the thread, and the
 //! [watchdog](procession::scheduler) reports it as a stall.
 //!
 //! # The descriptor is not changed
@@ -72,7 +73,12 @@
 //! - in signal handlers, and where the thread blocks other signals than when its first coroutine
 //!   began. Clients that block `SIGPIPE` around a call do so.
 //!
-//! The last kind runs as a [blocking section](procession::blocking) where it would wait.
+//! A plain call in a coroutine that may not be suspended blocks its thread. The scheduler starts
+//! another one, at once where the runtime knows of it, and otherwise as soon as the
+//! [watchdog](procession::scheduler) sees it.
+//!
+//! Writes to the standard output and error are plain calls, too: Rust's library holds a lock of the
+//! thread meanwhile.
 //!
 //! # Ends
 //!
@@ -81,8 +87,17 @@
 //! unwound below the library's frames. After a hundred such calls the coroutine is given up: its
 //! stack is leaked, and [`Snapshot::stuck_coroutines`](procession::snapshot::Snapshot) lists it.
 //!
+//! Some waits end for nothing but their event: those of regular files, of names, of `recvmsg` with
+//! `MSG_WAITALL`, and of `accept` after another thread has taken the connection first.
+//!
 //! # Limits
 //!
+//! - A signal does not interrupt a call that has suspended its coroutine: there is no `EINTR`, so
+//!   `alarm` ends no wait.
+//! - A descriptor that another thread closes while a coroutine waits for it, and whose number is
+//!   used again at once, is not protected: the call is made again with the number.
+//! - The wait holds a duplicate of the descriptor. To close a duplicate releases the `fcntl` locks
+//!   that the process has on the file. Regular files are never duplicated.
 //! - Linux with glibc, dynamically linked. A library that is preloaded (`LD_PRELOAD`) and contains
 //!   a copy of this crate sees no coroutine of the program.
 //! - A lock that is held across such a call is held while other coroutines run on the same thread.

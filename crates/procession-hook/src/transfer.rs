@@ -25,8 +25,20 @@ enum Way {
     Plain,
 }
 
+/// Returns `true` for a terminal on which a read returns at once, or after a time of its own.
+fn reads_at_once(fd: c_int) -> bool {
+    let mut mode = std::mem::MaybeUninit::<libc::termios>::zeroed();
+    // SAFETY: there is room for the answer.
+    if unsafe { libc::tcgetattr(fd, mode.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: it is plain memory, which was zero before the call.
+    let mode = unsafe { mode.assume_init() };
+    mode.c_lflag & libc::ICANON == 0 && mode.c_cc[libc::VMIN] == 0
+}
+
 /// Returns the way for a file that is no socket.
-fn way_of(fd: c_int) -> Way {
+fn way_of(fd: c_int, side: Side) -> Way {
     let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: there is room for the answer.
     if unsafe { libc::fstat(fd, status.as_mut_ptr()) } != 0 {
@@ -36,6 +48,10 @@ fn way_of(fd: c_int) -> Way {
     let status = unsafe { status.assume_init() };
     match status.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK => Way::Plain,
+        // Not every device reports that there is room.
+        // SAFETY: it has no preconditions.
+        libc::S_IFCHR if side.is_write() && unsafe { libc::isatty(fd) } == 0 => Way::Plain,
+        libc::S_IFCHR if !side.is_write() && reads_at_once(fd) => Way::Plain,
         libc::S_IFCHR => Way::WhenReady,
         _ => Way::NoWait,
     }
@@ -43,7 +59,7 @@ fn way_of(fd: c_int) -> Way {
 
 /// The three forms of one call.
 pub(crate) struct Forms<S, N, P> {
-    /// As a call for sockets that does not block. `None` if the call is for files only.
+    /// As a call for sockets that does not block.
     pub(crate) socket: S,
     /// As a call for files that does not block.
     pub(crate) no_wait: N,
@@ -79,7 +95,7 @@ pub(crate) fn once(
                 Waited::Again => {}
                 waited => return end_of_wait(waited, entry, forms.plain),
             },
-            number => match next_way(way, number, fd) {
+            number => match next_way(way, number, fd, side) {
                 Some(next) => way = next,
                 None => return -1,
             },
@@ -88,12 +104,10 @@ pub(crate) fn once(
 }
 
 /// Returns the way to try after `number`, or `None` if that is the result of the call.
-fn next_way(way: Way, number: c_int, fd: c_int) -> Option<Way> {
+fn next_way(way: Way, number: c_int, fd: c_int, side: Side) -> Option<Way> {
     match (way, number) {
-        (Way::Socket, libc::ENOTSOCK) => Some(way_of(fd)),
-        (Way::NoWait, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS | libc::ESPIPE) => {
-            Some(Way::WhenReady)
-        }
+        (Way::Socket, libc::ENOTSOCK) => Some(way_of(fd, side)),
+        (Way::NoWait, libc::EOPNOTSUPP | libc::ENOSYS | libc::ESPIPE) => Some(Way::WhenReady),
         _ => None,
     }
 }
@@ -169,7 +183,7 @@ pub(crate) fn whole(
                 Waited::Again => {}
                 waited => return rest(done, end_of_wait(waited, entry, || (forms.plain)(done))),
             },
-            number => match next_way(way, number, fd) {
+            number => match next_way(way, number, fd, side) {
                 Some(next) => way = next,
                 None => return failed(done),
             },

@@ -59,7 +59,13 @@ pub(crate) fn note_process() {
 
 /// Runs a plain call that may block, while other processes run on another thread. Keeps the error
 /// number of the call.
+///
+/// In a child process and in a signal handler, this only makes the call: the runtime must not be
+/// entered there.
 pub(crate) fn block<R>(call: impl FnOnce() -> R) -> R {
+    if !may_wait() {
+        return call();
+    }
     let (result, number) = procession::blocking(|| (call(), errno::get()));
     errno::set(number);
     result
@@ -78,6 +84,12 @@ impl Side {
         Self { interest: Interest::Read, option: Some(libc::SO_RCVTIMEO) };
     pub(crate) const WRITE: Self =
         Self { interest: Interest::Write, option: Some(libc::SO_SNDTIMEO) };
+}
+
+impl Side {
+    pub(crate) fn is_write(self) -> bool {
+        self.interest == Interest::Write
+    }
 }
 
 /// The waits of one call.
@@ -114,7 +126,7 @@ impl Waits {
         }
         let deadline = self.deadline.flatten();
         self.idle += 1;
-        if self.idle > IDLE_MAX {
+        if self.idle > IDLE_MAX && self.is_ready_now() {
             return match pause(deadline) {
                 Some(number) => Waited::Fails(number),
                 None => Waited::Again,
@@ -163,8 +175,8 @@ pub(crate) fn ready(fd: c_int, interest: Interest, deadline: Option<Instant>) ->
     }
 }
 
-/// Waits for a moment, at most until the deadline.
-fn pause(deadline: Option<Instant>) -> Option<c_int> {
+/// Waits for a moment, at most until the deadline. Returns the error number of a wait that failed.
+pub(crate) fn pause(deadline: Option<Instant>) -> Option<c_int> {
     let until = Instant::now() + PAUSE;
     if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
         return Some(libc::EAGAIN);

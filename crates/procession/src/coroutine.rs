@@ -114,6 +114,8 @@ mod wait_fd;
 
 pub use crate::api::entry::{Wait, spawn_coroutine};
 pub use blocking::blocking;
+#[doc(hidden)]
+pub use blocking::blocking_foreign;
 pub use context::Context;
 #[doc(hidden)]
 pub use foreign::may_suspend_foreign;
@@ -243,7 +245,7 @@ pub fn is_unwinding(payload: &(dyn Any + Send)) -> bool {
 impl Frame {
     /// Requests another step after this one. Not inlined, for the reason given at `poll`.
     #[inline(never)]
-    fn yield_step(&self) {
+    pub(crate) fn yield_step(&self) {
         // SAFETY: [frame] the task is the step's, and the coroutine is suspended only below.
         crate::scheduler::budget::yield_step(unsafe { &*current_step().task });
     }
@@ -252,7 +254,10 @@ impl Frame {
     /// have come after the last poll, or the step may have spent its budget. In the latter case
     /// this returns `None`, and the next step polls again.
     #[cold]
-    pub(crate) fn poll_cancelled<F: Future>(&self, future: StdPin<&mut F>) -> Option<F::Output> {
+    pub(crate) fn poll_cancelled<F: Future + ?Sized>(
+        &self,
+        future: StdPin<&mut F>,
+    ) -> Option<F::Output> {
         if let Poll::Ready(output) = self.poll(future) {
             return Some(output);
         }

@@ -24,7 +24,8 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: sockle
             errno::set(entry);
             0
         }
-        libc::EINPROGRESS => match connected(fd) {
+        // Also if an attempt goes on that was begun before.
+        libc::EINPROGRESS | libc::EALREADY => match connected(fd) {
             0 => {
                 errno::set(entry);
                 0

@@ -34,7 +34,7 @@ impl<T> Lent<T> {
 fn on_helper<R>(call: impl FnOnce() -> R) -> R {
     let entry = errno::get();
     let call = Lent(call);
-    let made = coroutine::blocking(move || {
+    let made = coroutine::blocking_foreign(move || {
         let call = call.into_inner();
         errno::set(entry);
         let result = call();
@@ -72,7 +72,7 @@ unsafe extern "C" fn getaddrinfo(
     on_helper(plain)
 }
 
-/// The room for the answer to one question. The largest answers of the C library fit.
+/// The room for the answer to one question. A larger answer is refused with `ERANGE`.
 struct Host {
     found: MaybeUninit<hostent>,
     buffer: [u8; 16 * 1024],

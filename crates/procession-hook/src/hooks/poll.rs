@@ -44,10 +44,20 @@ impl Together {
     /// Calls `ask`, which does not wait, until it has an answer. Waits between the calls. At the
     /// deadline, the answer is that of the last call.
     pub(super) fn ask(&self, deadline: Option<Instant>, mut ask: impl FnMut() -> c_int) -> c_int {
+        let mut idle = 0;
         loop {
             match wait::ready(self.0, Interest::Read, deadline) {
                 None => match ask() {
-                    0 => {}
+                    0 => {
+                        // An error or a hang-up that was not asked about is reported here, and
+                        // nowhere else.
+                        idle += 1;
+                        if idle > 2
+                            && let Some(libc::ECANCELED) = wait::pause(deadline)
+                        {
+                            return errno::fail(libc::ECANCELED);
+                        }
+                    }
                     answer => return answer,
                 },
                 Some(libc::EAGAIN) => return ask(),
@@ -150,9 +160,12 @@ unsafe extern "C" fn ppoll(
 ) -> c_int {
     // SAFETY: by the caller.
     let plain = || unsafe { real::ppoll(entries, count, timeout, mask) };
-    if !mask.is_null() || !is_possible() {
-        // With other signals blocked, nothing else may run on this thread.
+    if !is_possible() {
         return plain();
+    }
+    if !mask.is_null() {
+        // With other signals blocked, nothing else may run on this thread.
+        return block(plain);
     }
     // SAFETY: by the caller.
     let deadline = match unsafe { timeout.as_ref() }.map(duration_of) {
@@ -220,7 +233,8 @@ unsafe extern "C" fn epoll_pwait(
         return unsafe { epoll_wait(fd, events, count, timeout) };
     }
     // SAFETY: by the caller.
-    unsafe { real::epoll_pwait(fd, events, count, timeout, mask) }
+    let plain = || unsafe { real::epoll_pwait(fd, events, count, timeout, mask) };
+    if is_possible() { block(plain) } else { plain() }
 }
 
 /// # Safety

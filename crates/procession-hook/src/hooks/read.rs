@@ -21,6 +21,23 @@ fn waits_for_all(flags: c_int) -> bool {
     flags & MSG_WAITALL != 0
 }
 
+/// Returns `true` for a socket without boundaries between messages.
+fn is_stream(fd: c_int) -> bool {
+    let mut kind: c_int = 0;
+    let mut length = size_of::<c_int>() as socklen_t;
+    // SAFETY: the room is as large as is said.
+    let result = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_TYPE,
+            (&raw mut kind).cast(),
+            &raw mut length,
+        )
+    };
+    result == 0 && kind == libc::SOCK_STREAM
+}
+
 /// # Safety
 /// The contract of `read(2)`.
 #[unsafe(no_mangle)]
@@ -107,11 +124,14 @@ unsafe extern "C" fn recvfrom(
         return block(plain);
     }
     let at_once = flags | MSG_DONTWAIT;
-    if waits_for_all(flags) && count > 0 {
-        // SAFETY: by the caller; `done` is less than `count`.
-        let receive = |done: size_t, flags: c_int| unsafe {
+    if waits_for_all(flags) && count > 0 && is_stream(fd) {
+        // The address comes with the first part.
+        let receive = |done: size_t, flags: c_int| {
             let rest = buffer.wrapping_byte_add(done);
-            real::recvfrom(fd, rest, count - done, flags, address, length)
+            let none = (std::ptr::null_mut(), std::ptr::null_mut());
+            let (address, length) = if done == 0 { (address, length) } else { none };
+            // SAFETY: by the caller; `done` is less than `count`.
+            unsafe { real::recvfrom(fd, rest, count - done, flags, address, length) }
         };
         return whole(
             fd,

@@ -1,6 +1,6 @@
 //! Waits for sets of descriptors: `select` and `pselect`.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_ulong};
 use std::time::Duration;
 
 use libc::{FD_SETSIZE, fd_set, sigset_t, timespec, timeval};
@@ -19,19 +19,47 @@ struct Sets {
     except: *mut fd_set,
 }
 
-/// The sets of a call, as they were when it was made: the system overwrites them.
+/// The sets of a call, as they were when it was made: the system overwrites them. A set of the
+/// caller may be smaller than `fd_set`, so only the words that the count covers are read and
+/// written.
 struct Asked {
     count: c_int,
     sets: [Option<fd_set>; 3],
 }
 
+/// The unit in which the system reads and writes sets, in bits.
+const WORD_BITS: usize = c_ulong::BITS as usize;
+
 impl Asked {
     /// # Safety
     /// The sets are valid or null.
     unsafe fn of(count: c_int, sets: Sets) -> Self {
-        // SAFETY: by the caller.
-        let copy = |set: *mut fd_set| unsafe { set.as_ref() }.copied();
+        let words = (count as usize).div_ceil(WORD_BITS);
+        let copy = |set: *mut fd_set| {
+            // SAFETY: a set is plain memory.
+            let mut own: fd_set = unsafe { std::mem::zeroed() };
+            let (from, to) = (set.cast::<c_ulong>(), (&raw mut own).cast::<c_ulong>());
+            // SAFETY: by the caller, the set has these words. An `fd_set` has more.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, words) };
+            own
+        };
+        let copy = |set: *mut fd_set| (!set.is_null()).then(|| copy(set));
         Self { count, sets: [copy(sets.read), copy(sets.write), copy(sets.except)] }
+    }
+
+    /// Writes the sets back.
+    ///
+    /// # Safety
+    /// The sets are those of the call.
+    unsafe fn restore(&self, sets: Sets) {
+        let words = (self.count as usize).div_ceil(WORD_BITS);
+        for (to, from) in [sets.read, sets.write, sets.except].into_iter().zip(&self.sets) {
+            if let Some(from) = from {
+                let from = (&raw const *from).cast::<c_ulong>();
+                // SAFETY: by the caller, the set has these words.
+                unsafe { std::ptr::copy_nonoverlapping(from, to.cast(), words) };
+            }
+        }
     }
 
     /// Writes the sets back, and asks the system without waiting.
@@ -39,12 +67,8 @@ impl Asked {
     /// # Safety
     /// The sets are those of the call.
     unsafe fn ask(&self, sets: Sets) -> c_int {
-        for (to, from) in [sets.read, sets.write, sets.except].into_iter().zip(self.sets) {
-            if let Some(from) = from {
-                // SAFETY: by the caller.
-                unsafe { to.write(from) };
-            }
-        }
+        // SAFETY: by the caller.
+        unsafe { self.restore(sets) };
         let mut at_once = timeval { tv_sec: 0, tv_usec: 0 };
         // SAFETY: by the caller.
         unsafe { real::select(self.count, sets.read, sets.write, sets.except, &raw mut at_once) }
@@ -104,17 +128,17 @@ unsafe fn select_until(
         Some(answer) => {
             if answer >= 0 {
                 errno::set(entry);
+            } else {
+                // A call that fails leaves the sets as they were.
+                // SAFETY: by the caller.
+                unsafe { asked.restore(sets) };
             }
             answer
         }
         None => {
             // The question above has emptied the sets.
-            for (to, from) in [sets.read, sets.write, sets.except].into_iter().zip(asked.sets) {
-                if let Some(from) = from {
-                    // SAFETY: by the caller.
-                    unsafe { to.write(from) };
-                }
-            }
+            // SAFETY: by the caller.
+            unsafe { asked.restore(sets) };
             block(plain)
         }
     }
@@ -171,9 +195,12 @@ unsafe extern "C" fn pselect(
 ) -> c_int {
     // SAFETY: by the caller.
     let plain = || unsafe { real::pselect(count, read, write, except, timeout, mask) };
-    let is_plain = !mask.is_null() || !(0..=FD_SETSIZE as c_int).contains(&count);
-    if is_plain || !is_possible() {
+    if !(0..=FD_SETSIZE as c_int).contains(&count) || !is_possible() {
         return plain();
+    }
+    if !mask.is_null() {
+        // With other signals blocked, nothing else may run on this thread.
+        return block(plain);
     }
     // SAFETY: by the caller.
     let deadline = match unsafe { timeout.as_ref() }.map(duration_of) {

@@ -7,7 +7,13 @@ use libc::{MSG_DONTWAIT, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ss
 use super::read::message_of;
 use crate::real;
 use crate::transfer::{Forms, rest_of, total_of, whole};
-use crate::wait::{Side, is_possible};
+use crate::wait::{Side, block, is_possible};
+
+/// Returns `true` for the standard output and error. Rust's library holds a lock of the thread
+/// while it writes there, so another coroutine of the thread must not run meanwhile.
+fn is_standard(fd: c_int) -> bool {
+    matches!(fd, libc::STDOUT_FILENO | libc::STDERR_FILENO)
+}
 
 /// # Safety
 /// The contract of `write(2)`.
@@ -16,6 +22,10 @@ unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) -> s
     if count == 0 || !is_possible() {
         // SAFETY: by the caller.
         return unsafe { real::write(fd, buffer, count) };
+    }
+    if is_standard(fd) {
+        // SAFETY: by the caller.
+        return block(|| unsafe { real::write(fd, buffer, count) });
     }
     let rest = |done: size_t| (buffer.wrapping_byte_add(done), count - done);
     whole(
@@ -53,6 +63,10 @@ unsafe extern "C" fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> s
     if total == 0 {
         // SAFETY: by the caller.
         return unsafe { real::writev(fd, vectors, count) };
+    }
+    if is_standard(fd) {
+        // SAFETY: by the caller.
+        return block(|| unsafe { real::writev(fd, vectors, count) });
     }
     let message = message_of(vectors, count);
     // SAFETY: by the caller; less than all is done.
@@ -147,6 +161,10 @@ unsafe extern "C" fn sendto(
     };
     if flags & MSG_DONTWAIT != 0 || !is_possible() {
         return call(0, flags);
+    }
+    if flags & libc::MSG_FASTOPEN != 0 {
+        // It may connect first.
+        return block(|| call(0, flags));
     }
     whole(
         fd,

@@ -317,3 +317,38 @@ fn names_are_looked_up_beside_the_worker() {
     let two: Vec<_> = two.into_iter().map(|one| one.join()).collect();
     assert_eq!(two, [Ok([127, 0, 0, 1]), Ok([127, 0, 0, 2])]);
 }
+
+/// Goal: flags that mean different things for streams and messages keep their meaning.
+#[test]
+fn a_receive_of_all_takes_one_message_and_small_sets_are_not_overrun() {
+    let scheduler = one_thread();
+    for kind in [libc::SOCK_DGRAM, libc::SOCK_SEQPACKET] {
+        let (here, there) = sockets(kind);
+        let got = while_waiting(
+            &scheduler,
+            move || recv(here.as_raw_fd(), 100, libc::MSG_WAITALL),
+            move || assert_eq!(send(there.as_raw_fd(), b"ab", 0), (2, 0)),
+        );
+        assert_eq!(got, ((2, 0), b"ab".to_vec()));
+    }
+    let (here, there) = sockets(libc::SOCK_STREAM);
+    let got = while_waiting(
+        &scheduler,
+        move || {
+            let fd = here.as_raw_fd();
+            let words = fd as usize / 64 + 1;
+            // The words that the count covers, and one that belongs to something else.
+            let mut set = vec![0_u64; words + 1];
+            set[fd as usize / 64] = 1 << (fd as usize % 64);
+            let none = std::ptr::null_mut();
+            let count = (words * 64) as i32;
+            let set_at = set.as_mut_ptr().cast();
+            // SAFETY: the set has all words that the count covers.
+            let selected =
+                answer(unsafe { libc::select(count, set_at, none, none, std::ptr::null_mut()) });
+            (selected, set[words], read(fd, 8).0)
+        },
+        move || assert_eq!(write(there.as_raw_fd(), b"!"), (1, 0)),
+    );
+    assert_eq!(got, ((1, 0), 0, (1, 0)));
+}

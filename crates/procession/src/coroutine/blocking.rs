@@ -1,13 +1,13 @@
 //! Blocking functions on threads beside the workers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use procession_sync::{Mutex, thread};
 
-use crate::coroutine::frame::{Counted, frame};
+use crate::coroutine::frame::{Counted, Frame, frame};
 use crate::coroutine::helpers::HelperJob;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
@@ -19,8 +19,7 @@ use crate::scheduler::{block_on, current};
 /// its worker runs other processes.
 ///
 /// The function may borrow from the coroutine's stack, so nothing unwinds the coroutine meanwhile.
-/// A cancel, and even a terminate, has no effect until the function has returned: the coroutine
-/// then ends where it next waits. Where the coroutine
+/// A cancel, and even a terminate, waits until the function has returned. Where the coroutine
 /// cannot be suspended, and outside of coroutines, the function is called on this thread.
 ///
 /// # Errors
@@ -30,6 +29,30 @@ use crate::scheduler::{block_on, current};
 /// Panics if the function panics, with the same payload.
 #[track_caller]
 pub fn blocking<F, R>(function: F) -> Result<R, F>
+where
+    F: FnOnce() -> R + Send,
+    R: Send,
+{
+    lend(function, |frame, done| frame.wait(done))
+}
+
+/// Like [`blocking`], but never unwinds. Private: used by `procession-hook`, below frames of C.
+#[doc(hidden)]
+pub fn blocking_foreign<F, R>(function: F) -> Result<R, F>
+where
+    F: FnOnce() -> R + Send,
+    R: Send,
+{
+    // If the coroutine is terminated, `Until` waits.
+    lend(function, |frame, done| {
+        let _ = frame.try_wait(done);
+    })
+}
+
+fn lend<F, R>(
+    function: F,
+    wait: impl FnOnce(&Frame, Pin<&mut dyn Future<Output = ()>>),
+) -> Result<R, F>
 where
     F: FnOnce() -> R + Send,
     R: Send,
@@ -52,9 +75,7 @@ where
     }
     let until = Until(&job, shared);
     let _shield = Counted::up(&frame.shields);
-    let done = std::future::poll_fn(|task: &mut TaskContext<'_>| job.poll(task));
-    // If the coroutine is terminated, `Until` waits. What waits next is unwound.
-    let _ = frame.try_wait(pin!(done));
+    wait(frame, pin!(std::future::poll_fn(|task: &mut TaskContext<'_>| job.poll(task))));
     drop(until);
     match job.change(|loan| loan.result.take()).expect("it was run") {
         Ok(result) => Ok(result),

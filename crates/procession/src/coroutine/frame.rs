@@ -256,7 +256,7 @@ impl Frame {
 
     #[inline]
     #[track_caller]
-    pub(crate) fn wait<F: Future>(&self, mut future: StdPin<&mut F>) -> F::Output {
+    pub(crate) fn wait<F: Future + ?Sized>(&self, mut future: StdPin<&mut F>) -> F::Output {
         let place = Location::caller();
         loop {
             if let Poll::Ready(output) = self.poll(future.as_mut()) {
@@ -274,7 +274,7 @@ impl Frame {
 
     /// Not inlined: a coroutine that migrates must not keep an address of its former thread.
     #[inline(never)]
-    pub(crate) fn poll<F: Future>(&self, future: StdPin<&mut F>) -> Poll<F::Output> {
+    pub(crate) fn poll<F: Future + ?Sized>(&self, future: StdPin<&mut F>) -> Poll<F::Output> {
         struct Polls<'a>(&'a Cell<bool>);
         impl Drop for Polls<'_> {
             fn drop(&mut self) {

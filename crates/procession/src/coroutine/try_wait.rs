@@ -76,7 +76,7 @@ pub fn try_wait<F: Future>(future: F) -> Result<F::Output, Interrupted> {
 
 impl Frame {
     /// Waits as [`wait`](Self::wait) does, but returns where that unwinds.
-    pub(super) fn try_wait<F: Future>(
+    pub(super) fn try_wait<F: Future + ?Sized>(
         &self,
         mut future: Pin<&mut F>,
     ) -> Result<F::Output, Interrupted> {
@@ -86,7 +86,7 @@ impl Frame {
             }
             match self.wait_refusal() {
                 // The step may have spent its budget, so that the future was not asked.
-                Some(Interrupted::Cancelled) if budget::is_spent() => {}
+                Some(Interrupted::Cancelled) if budget::is_spent() => self.yield_step(),
                 Some(refusal) => return Err(self.refuse(refusal)),
                 None => {}
             }

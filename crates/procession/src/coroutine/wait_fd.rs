@@ -151,6 +151,10 @@ enum WatchAttempt {
 }
 
 fn register(shared: &Arc<Shared>, fd: BorrowedFd<'_>, interest: Interest) -> WatchAttempt {
+    // To close a duplicate would release the locks that the process has on the file.
+    if rustix::fs::fstat(fd).is_ok_and(|status| is_always_ready(status.st_mode)) {
+        return WatchAttempt::NotNeeded;
+    }
     let watched = match interest {
         Interest::Read => EventMask::READ,
         Interest::Write => EventMask::WRITE,
@@ -165,6 +169,12 @@ fn register(shared: &Arc<Shared>, fd: BorrowedFd<'_>, interest: Interest) -> Wat
             _ => WatchAttempt::Refused,
         },
     }
+}
+
+fn is_always_ready(mode: u32) -> bool {
+    use rustix::fs::FileType;
+    let kind = FileType::from_raw_mode(mode);
+    matches!(kind, FileType::RegularFile | FileType::Directory | FileType::BlockDevice)
 }
 
 /// The wait for the first event of a registration that was made for it.
