@@ -497,6 +497,13 @@ impl Watch {
             shared.announce_from_outside();
         }
         self.waited = waits && !self.waited;
+        // Processes that are bound to a seat without a thread, which the system has refused.
+        if !shared.threads.is_resting(&shared.world)
+            && let Some(seat) = shared.stranded_seat()
+            && shared.idle.claim_this(seat)
+        {
+            shared.wake_seat(seat);
+        }
     }
 
     /// Returns `true` if a timer has been due since an earlier look.
@@ -596,6 +603,7 @@ fn is_quiet(shared: &Shared) -> bool {
     let (_, awake, _) = shared.idle.counts();
     awake == 0
         && !shared.has_queued()
+        && shared.stranded_seat().is_none()
         && (is_attended(shared) || shared.next_deadline() > shared.world.now())
 }
 

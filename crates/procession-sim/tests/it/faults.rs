@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::time::Instant;
-use procession::{Context, Exit, Scheduler, coroutine};
+use procession::{Context, Exit, Reply, Scheduler, SpawnOptions, coroutine};
 use procession_sim::{Check, Fault, Faults, Sim};
 use procession_sync::atomic::AtomicU32;
 
@@ -30,6 +30,31 @@ fn no_fault_loses_a_message() {
             sim.always("each message is counted once", sum == 120);
         });
     }
+}
+
+/// Goal: a process that is bound to a worker runs, although the system refuses the thread of that
+/// worker for a while. Method: the thread retires while nothing happens, and a message comes. The
+/// laws of quiet points find a process that stays ready.
+#[test]
+fn a_bound_process_outlives_a_refused_thread() {
+    let check = Check::new().seeds(0..100).workers(2..=2);
+    check.faults(Faults::none().with(Fault::ThreadRefused)).run(|sim| async move {
+        let options = SpawnOptions::new().affinity(1);
+        let bound = options.start(|mut cx: Context<Reply<u32>>| async move {
+            let mut calls = 0;
+            while let Some(reply) = cx.recv().await {
+                calls += 1;
+                reply.send(calls);
+            }
+        });
+        for number in 1..=5 {
+            procession::sleep(Duration::from_secs(3600)).await;
+            let called = bound.address().call(|reply| reply, Duration::from_secs(1)).await;
+            sim.always("the call is answered", called.is_ok_and(|calls| calls == number));
+        }
+        bound.cancel();
+        bound.await.expect("it ends");
+    });
 }
 
 /// While one process blocks its thread without a word, the others go on.

@@ -32,6 +32,22 @@ impl Shared {
         true
     }
 
+    /// Describes where processes that are ready wait.
+    fn places_of_work(&self) -> String {
+        let mut places = Vec::new();
+        if !self.queues.are_empty() {
+            places.push("in the global queue".to_owned());
+        }
+        for (number, seat) in self.all_seats().enumerate() {
+            let (next, bound) = (!seat.next.look().is_null(), !seat.bound.is_empty());
+            let all =
+                [(next, "LIFO slot"), (bound, "bound queue"), (!seat.queues.are_empty(), "queues")];
+            let full = all.into_iter().filter(|(is_full, _)| *is_full);
+            places.extend(full.map(|(_, name)| format!("in the {name} of worker {number}")));
+        }
+        places.join(" and ")
+    }
+
     /// Returns `true` if a worker is in a step, so that its thread can wait in code of the user.
     fn is_any_in_step(&self) -> bool {
         self.all_seats().any(|seat| seat.step.load(Relaxed) % 2 == 1)
@@ -94,8 +110,11 @@ impl Subject for Shared {
             return Some("a worker counts as searching, and all threads wait".into());
         }
         let is_parked = awake == 0 && !self.is_any_in_step();
-        if is_parked && !self.callers.drive && self.has_work() {
-            return Some("a process is ready, and all workers are parked".into());
+        // After the system has refused a thread, what is bound to its seat waits for a while.
+        let is_stranded = self.stranded_seat().is_some() && self.awaits_threads();
+        if is_parked && !self.callers.drive && self.has_work() && !is_stranded {
+            let places = self.places_of_work();
+            return Some(format!("a process is ready {places}, and all workers are parked"));
         }
         if awake > 0 && self.watchdog.is_running() && self.watchdog.park.is_asleep() {
             return Some("a worker is awake, and the watchdog sleeps".into());

@@ -1,7 +1,7 @@
 //! The publisher's side of the parking protocol (`scheduler/idle.rs`): wakes workers for queued
 //! processes, and for what a worker without a permit leaves behind.
 
-use procession_sync::atomic::Ordering::SeqCst;
+use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::fence;
 
 use crate::process::slot::Ready;
@@ -109,6 +109,17 @@ impl Shared {
         if self.idle.claim_this(seat) {
             self.wake_seat(seat);
         }
+    }
+
+    /// Returns a vacant seat for which processes wait that are bound to it. The system has refused a
+    /// thread for it, so nothing wakes it unless the watchdog tries again.
+    pub(crate) fn stranded_seat(&self) -> Option<SeatId> {
+        let waits = |seat: &SeatId| {
+            let place = self.seat(*seat);
+            // Relaxed: the lock of `is_vacant` decides.
+            !place.bound.is_empty() && place.thread.load(Relaxed) == 0 && self.idle.is_vacant(*seat)
+        };
+        (0..self.seats.first()).map(SeatId).find(waits)
     }
 
     /// Returns `true` if anything is queued that any worker may take, except in LIFO slots.

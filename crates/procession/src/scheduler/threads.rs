@@ -34,6 +34,8 @@ impl Shared {
             return self.rouse_watchdog();
         }
         self.idle.decline(seat);
+        // If processes are bound to the seat, only the watchdog tries again.
+        self.rouse_watchdog();
         // The seat was counted as searching. A publisher that relied on that needs another worker,
         // one with a thread.
         if mutation::BUILT != mutation::DECLINE_ALONE

@@ -14,12 +14,14 @@
 //! Watchdog, `Sleep`: set the word · fence(SeqCst) · look whether a worker is awake. If none is,
 //! sleep until a token comes or for some milliseconds. Clear the word.
 //!
-//! Worker that became awake, or thread that claims a seat (its worker may be late): fence(SeqCst) ·
-//! `Rouse`: if the word is set, clear it and send a token.
+//! Worker that became awake, thread that claims a seat (its worker may be late), or thread for
+//! which the system has refused another one, while processes are bound to that one's seat:
+//! fence(SeqCst) · `Rouse`: if the word is set, clear it and send a token.
 //!
 //! ## Why it works
 //! The two fences are totally ordered. If the watchdog's is first, the worker sees the word set. If
-//! the worker's is first, the watchdog sees the worker awake.
+//! the worker's is first, the watchdog sees the worker awake. The same holds for the thread without
+//! a worker to wake: the watchdog sees what it has queued.
 //!
 //! ## Allowed
 //! A token may come when the watchdog has just found a worker awake. It then looks once more than

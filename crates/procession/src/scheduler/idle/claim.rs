@@ -82,6 +82,11 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
+    /// Returns `true` if no thread is in the seat, and none is about to come.
+    pub(crate) fn is_vacant(&self, seat: SeatId) -> bool {
+        self.look(|seats| seats.states[seat.0 as usize] == SeatState::Vacant)
+    }
+
     /// Makes a claimed seat vacant again, because no thread can be started for it. It will be
     /// claimed after all others.
     pub(crate) fn decline(&self, seat: SeatId) {
