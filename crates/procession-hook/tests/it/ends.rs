@@ -1,7 +1,6 @@
 //! The edges: cancel, terminate, fork, a signal handler, masks, and places without suspension.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Duration;
 
 use procession::{Exit, coroutine as co};
 
@@ -78,6 +77,12 @@ fn a_library_that_retries_forever_is_given_up() {
     assert_eq!(stuck.iter().map(|stuck| stuck.pid).collect::<Vec<_>>(), [pid]);
 }
 
+/// Returns the state of another process, as the system shows it.
+fn state_of(process: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
+}
+
 /// Goal: a child process does not use the runtime that it inherited. Method: it makes a call that
 /// waits, and its parent's thread writes.
 #[test]
@@ -85,17 +90,25 @@ fn a_forked_child_makes_the_plain_call() {
     let scheduler = several_threads();
     let (here, there) = sockets(libc::SOCK_STREAM);
     let ends = coroutine(&scheduler, move || {
+        // SAFETY: the name ends with a zero.
+        let file = unsafe { libc::memfd_create(c"child".as_ptr(), libc::MFD_CLOEXEC) };
         // SAFETY: the child only makes system calls.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let mut byte = 0_u8;
             // SAFETY: there is room for one byte.
             let count = unsafe { libc::read(here.as_raw_fd(), (&raw mut byte).cast(), 1) };
+            // A regular file, which has no readiness.
+            // SAFETY: the byte is there.
+            let written = unsafe { libc::write(file, (&raw const byte).cast(), 1) };
+            let is_well = count == 1 && written == 1;
             // SAFETY: it ends the child.
-            unsafe { libc::_exit(if count == 1 { i32::from(byte) } else { 1 }) };
+            unsafe { libc::_exit(if is_well { i32::from(byte) } else { 1 }) };
         }
-        // So that the child waits first.
-        co::sleep(Duration::from_millis(20));
+        // The child waits first.
+        while state_of(child) != Some('S') {
+            co::yield_now();
+        }
         assert_eq!(write(there.as_raw_fd(), b"*"), (1, 0));
         let mut status = 0;
         // SAFETY: there is room for the status.

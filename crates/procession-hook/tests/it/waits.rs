@@ -3,11 +3,14 @@
 use std::ffi::CString;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::snapshot::ProcessState;
 use procession::time::Instant;
 use procession::{Scheduler, yield_now};
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::Relaxed;
 
 use super::{
     Ends, answer, coroutine, flags, foreign_thread, one_thread, pipe, poll, read, recv, send,
@@ -298,13 +301,19 @@ fn names_are_looked_up_beside_the_worker() {
     unsafe extern "C" {
         fn gethostbyname(name: *const libc::c_char) -> *mut libc::hostent;
     }
+    let answered = Arc::new(AtomicU32::new(0));
     let two: Vec<_> = ["127.0.0.1", "127.0.0.2"]
         .map(|name| {
+            let answered = Arc::clone(&answered);
             coroutine(&scheduler, move || {
                 let text = CString::new(name).expect("it has no zero");
                 // SAFETY: the name ends with a zero.
                 let host = unsafe { gethostbyname(text.as_ptr()) };
-                procession::coroutine::sleep(Duration::from_millis(5));
+                answered.fetch_add(1, Relaxed);
+                // Both have their answers before either looks at its own.
+                while answered.load(Relaxed) < 2 {
+                    procession::coroutine::yield_now();
+                }
                 // SAFETY: the answer is the coroutine's own.
                 let list = unsafe { (*host).h_addr_list };
                 // SAFETY: the list has an address.

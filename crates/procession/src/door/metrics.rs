@@ -244,3 +244,16 @@ pub(super) fn text(shared: &Shared, floors: &Floors) -> String {
     out.push_str("# EOF\n");
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Floors;
+
+    #[test]
+    fn a_sum_that_is_read_too_small_does_not_fall() {
+        let floors = Floors::default();
+        let raised = [7, 5, 8, 0].map(|value| floors.raise("sent", value));
+        assert_eq!(raised, [7, 7, 8, 8]);
+        assert_eq!(floors.raise("ended", 1), 1, "each has its own");
+    }
+}

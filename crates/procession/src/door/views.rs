@@ -227,3 +227,27 @@ fn group(json: &mut Json, group: &ProcessGroup) {
     json.name("growth").literal(group.growth);
     json.name("oldest_wait_ms").literal(milliseconds(group.oldest_wait));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::each;
+    use crate::door::json::Json;
+    use crate::door::response::RESPONSE_BYTES_MAX;
+
+    #[test]
+    fn a_list_ends_before_the_answer_is_too_long() {
+        let label = "x".repeat(100);
+        for (count, is_cut) in [(1000, false), (100_000, true)] {
+            let mut json = Json::default();
+            let items = vec![label.as_str(); count];
+            let mut truncated = false;
+            json.array(|json| {
+                truncated = each(json, &items, |json, label| drop(json.name("label").text(label)));
+            });
+            let text = json.into_text();
+            assert_eq!(truncated, is_cut);
+            assert!(text.len() <= RESPONSE_BYTES_MAX && text.ends_with("}]"));
+            assert_eq!(text.matches("label").count() == count, !is_cut);
+        }
+    }
+}

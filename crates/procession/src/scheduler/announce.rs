@@ -111,8 +111,8 @@ impl Shared {
         }
     }
 
-    /// Returns a vacant seat for which processes wait that are bound to it. The system has refused a
-    /// thread for it, so nothing wakes it unless the watchdog tries again.
+    /// Returns a vacant seat for which processes wait that are bound to it. The system has refused
+    /// a thread for it, so nothing wakes it unless the watchdog tries again.
     pub(crate) fn stranded_seat(&self) -> Option<SeatId> {
         let waits = |seat: &SeatId| {
             let place = self.seat(*seat);

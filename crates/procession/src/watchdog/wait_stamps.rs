@@ -12,8 +12,7 @@ use crate::process::slot::Slot;
 use crate::process::state::ProcessState;
 use crate::scheduler::shared::Shared;
 
-/// The number of slots that the watchdog visits at a look while a worker runs: 25 600 in a second,
-/// for about 0.3 % of a processor.
+/// The number of slots that the watchdog visits at a look while a worker runs: 25 600 in a second.
 pub(crate) const VISITS: u32 = 64;
 /// The number of slots that the watchdog visits at a look while no worker runs.
 pub(crate) const VISITS_QUIET: u32 = 4096;

@@ -90,6 +90,27 @@ fn a_cancel_ends_each_wait_and_unwinds_nothing() {
     assert_conserved(&scheduler);
 }
 
+/// Goal: a cancelled coroutine whose step has spent its budget is told of the cancel in the next
+/// step. Method: it sends until the budget is spent, and then waits for what never comes.
+#[test]
+fn a_cancel_ends_the_wait_of_a_step_without_budget() {
+    let scheduler = threaded(1);
+    let (_writer, reader) = pair();
+    let counts = scheduler
+        .start(|mut cx: procession::Context<()>| async move { while cx.recv().await.is_some() {} });
+    let address = counts.address().clone();
+    let waits = coroutine(&scheduler, move |mut cx| {
+        assert_eq!(cx.recv(), None, "it is cancelled");
+        for _ in 0..1000 {
+            address.send(()).expect("it lives");
+        }
+        in_coroutine(&reader, Interest::Read, None)
+    });
+    waits.cancel();
+    assert_eq!(waits.join(), Ok(FdWait::Cancelled));
+    drop(counts);
+}
+
 #[test]
 fn a_shield_holds_a_cancel_back_from_a_wait() {
     let scheduler = threaded(1);
