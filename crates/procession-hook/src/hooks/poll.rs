@@ -1,7 +1,8 @@
 //! Waits for several descriptors: `poll` and `epoll_wait`.
 //!
 //! A coroutine that has to wait makes an `epoll` descriptor, adds the descriptors that it asks
-//! about, and waits until that one is readable. The answer is then that of the system's own call.
+//! about, and waits until that one is readable. A single descriptor in one direction, about which
+//! most libraries ask, is waited for as it is. The answer is then that of the system's own call.
 
 use std::ffi::c_int;
 use std::slice;
@@ -14,6 +15,50 @@ use procession::time::Instant;
 use super::{deadline_in, duration_of};
 use crate::wait::{self, Refused, block, is_possible, may_wait};
 use crate::{errno, real};
+
+/// Calls `ask`, which does not wait, until it has an answer. Waits for `fd` between the calls. At the
+/// deadline, the answer is that of the last call.
+fn ask_when_ready(
+    fd: c_int,
+    interest: Interest,
+    deadline: Option<Instant>,
+    mut ask: impl FnMut() -> c_int,
+) -> c_int {
+    let mut idle = 0;
+    loop {
+        match wait::ready(fd, interest, deadline) {
+            None => match ask() {
+                0 => {
+                    // Ready for something that was not asked about, such as an error or a hang-up.
+                    idle += 1;
+                    if idle > 2
+                        && let Some(libc::ECANCELED) = wait::pause(deadline)
+                    {
+                        return errno::fail(libc::ECANCELED);
+                    }
+                }
+                answer => return answer,
+            },
+            Some(libc::EAGAIN) => return ask(),
+            Some(number) => return errno::fail(number),
+        }
+    }
+}
+
+/// Returns the direction in which a descriptor is ready if any of these events happens, unless there
+/// are two.
+fn direction_of(events: i16) -> Option<Interest> {
+    const READ: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLPRI | libc::POLLRDHUP;
+    // These are reported even if nothing asks for them.
+    let events = events & !(libc::POLLERR | libc::POLLHUP | libc::POLLNVAL);
+    if events == libc::POLLOUT {
+        Some(Interest::Write)
+    } else if events & libc::POLLIN != 0 && events & !READ == 0 {
+        Some(Interest::Read)
+    } else {
+        None
+    }
+}
 
 /// Several descriptors that are waited for together.
 pub(super) struct Together(c_int);
@@ -41,29 +86,9 @@ impl Together {
         (result == 0).then_some(())
     }
 
-    /// Calls `ask`, which does not wait, until it has an answer. Waits between the calls. At the
-    /// deadline, the answer is that of the last call.
-    pub(super) fn ask(&self, deadline: Option<Instant>, mut ask: impl FnMut() -> c_int) -> c_int {
-        let mut idle = 0;
-        loop {
-            match wait::ready(self.0, Interest::Read, deadline) {
-                None => match ask() {
-                    0 => {
-                        // An error or a hang-up that was not asked about is reported here, and
-                        // nowhere else.
-                        idle += 1;
-                        if idle > 2
-                            && let Some(libc::ECANCELED) = wait::pause(deadline)
-                        {
-                            return errno::fail(libc::ECANCELED);
-                        }
-                    }
-                    answer => return answer,
-                },
-                Some(libc::EAGAIN) => return ask(),
-                Some(number) => return errno::fail(number),
-            }
-        }
+    /// Calls `ask` until it has an answer, like [`ask_when_ready`].
+    pub(super) fn ask(&self, deadline: Option<Instant>, ask: impl FnMut() -> c_int) -> c_int {
+        ask_when_ready(self.0, Interest::Read, deadline, ask)
     }
 }
 
@@ -84,6 +109,13 @@ fn deadline_in_ms(timeout: c_int) -> Option<Instant> {
 fn wait_for(entries: &mut [pollfd], deadline: Option<Instant>) -> Option<c_int> {
     if entries.iter().all(|entry| entry.fd < 0) {
         return Some(sleep_until(deadline));
+    }
+    if let [pollfd { fd, events, .. }] = *entries
+        && let Some(interest) = direction_of(events)
+    {
+        let entry = entries.as_mut_ptr();
+        // SAFETY: there is one entry.
+        return Some(ask_when_ready(fd, interest, deadline, || unsafe { real::poll(entry, 1, 0) }));
     }
     let together = Together::new()?;
     for (number, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.fd >= 0) {

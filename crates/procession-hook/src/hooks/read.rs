@@ -1,6 +1,7 @@
 //! Reads and receives.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::time::Duration;
 
 use libc::{
     MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_WAITALL, MSG_WAITFORONE, iovec, mmsghdr,
@@ -8,7 +9,7 @@ use libc::{
 };
 use procession::time::Instant;
 
-use super::deadline_of;
+use super::{deadline_of, to_timespec};
 use crate::transfer::{Forms, once, total_of, whole};
 use crate::wait::{Side, block, is_possible};
 use crate::{errno, real};
@@ -202,6 +203,8 @@ unsafe extern "C" fn recvmmsg(
         None => None,
     };
     let mut received = 0;
+    // The time that was left after the last message, as in the kernel.
+    let mut left = None;
     while received < count {
         // SAFETY: by the caller; the number is less than `count`.
         let message = unsafe { messages.add(received as usize) };
@@ -213,14 +216,22 @@ unsafe extern "C" fn recvmmsg(
         // SAFETY: by the caller.
         let length = unsafe { recvmsg(fd, &raw mut message.msg_hdr, flags) };
         if length < 0 {
-            return if received > 0 { received as c_int } else { -1 };
+            break;
         }
         message.msg_len = length as c_uint;
         received += 1;
-        // As in the kernel: the time is looked at after each message only.
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        // The time is looked at after each message only.
+        left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
             break;
         }
+    }
+    if received == 0 {
+        return -1;
+    }
+    // SAFETY: by the caller.
+    if let (Some(timeout), Some(left)) = (unsafe { timeout.as_mut() }, left) {
+        *timeout = to_timespec(left);
     }
     received as c_int
 }
