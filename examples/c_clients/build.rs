@@ -6,7 +6,8 @@ use std::process::Command;
 
 /// Where Debian has the headers of libpq and libmariadb.
 const HEADERS: [&str; 2] = ["-I/usr/include/postgresql", "-I/usr/include/mariadb"];
-const SOURCES: [&str; 6] = ["hiredis", "libpq", "libmariadb", "libcurl", "fortified", "plain"];
+const SOURCES: [&str; 7] =
+    ["hiredis", "libpq", "libmariadb", "libcurl", "fortified", "plain", "pitfalls"];
 
 fn run(command: &mut Command) {
     let status = command.status();

@@ -14,3 +14,18 @@ int fortified_poll(int fd, int timeout);
 
 /* Touches so many bytes of the stack, and waits for `fd`. */
 long deep_read(int fd, size_t bytes);
+
+/* Waits for `fd` inside a recursive lock. Returns how often the lock is held then. */
+int recursive_lock(int fd);
+
+/* Notes `number` in a thread-local, waits for `fd`, and returns what is noted. */
+int thread_state(int fd, int number);
+
+/* Reads a byte, and returns the library's own buffer as a string. */
+const char *static_buffer(int fd);
+
+/* OpenSSL, which is loaded by name first. A call fails, and leaves an error in the queue of the
+   thread. `openssl_error` waits for `fd` then, and returns 1 if the error is still there, or 0. */
+int openssl_load(void);
+int openssl_error(int fd);
+void openssl_clear(void);

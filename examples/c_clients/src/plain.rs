@@ -1,4 +1,5 @@
-//! The small clients of `c/plain.h`, and the one that is loaded by name.
+//! The small clients of `c/plain.h`, the one that is loaded by name, and those that do not expect
+//! other coroutines on their thread during a wait.
 //!
 //! ## Invariants
 //! - `[room]` The buffer has the room that is passed with it.
@@ -16,6 +17,12 @@ mod c {
         pub(super) safe fn fortified_recvfrom(fd: c_int, count: usize) -> c_long;
         pub(super) safe fn fortified_poll(fd: c_int, timeout: c_int) -> c_int;
         pub(super) safe fn deep_read(fd: c_int, bytes: usize) -> c_long;
+        pub(super) safe fn recursive_lock(fd: c_int) -> c_int;
+        pub(super) safe fn thread_state(fd: c_int, number: c_int) -> c_int;
+        pub(super) safe fn static_buffer(fd: c_int) -> *const c_char;
+        pub(super) safe fn openssl_load() -> c_int;
+        pub(super) fn openssl_error(fd: c_int) -> c_int;
+        pub(super) fn openssl_clear();
     }
 }
 
@@ -47,6 +54,65 @@ pub fn checked_poll(fd: BorrowedFd<'_>, timeout: c_int) -> c_int {
 /// Reads a byte below frames that take so many bytes of the stack.
 pub fn deep_read(fd: BorrowedFd<'_>, bytes: usize) -> c_long {
     c::deep_read(fd.as_raw_fd(), bytes)
+}
+
+/// Waits inside a recursive lock. Returns how often the lock is held then.
+pub fn recursive_lock(fd: BorrowedFd<'_>) -> c_int {
+    c::recursive_lock(fd.as_raw_fd())
+}
+
+/// Notes a number in a thread-local, waits, and returns what is noted.
+pub fn thread_state(fd: BorrowedFd<'_>, number: c_int) -> c_int {
+    c::thread_state(fd.as_raw_fd(), number)
+}
+
+/// The text in a library's own buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnBuffer(*const c_char);
+
+// SAFETY: the buffer is there for as long as the program. It is read by the thread that its library
+// runs on.
+unsafe impl Send for OwnBuffer {}
+
+impl OwnBuffer {
+    /// Reads a byte into the buffer. Returns `None` at the end of the stream.
+    pub fn read(fd: BorrowedFd<'_>) -> Option<Self> {
+        let text = c::static_buffer(fd.as_raw_fd());
+        (!text.is_null()).then_some(Self(text))
+    }
+
+    /// Copies the text.
+    pub fn text(self) -> CString {
+        // SAFETY: the buffer has two bytes, and the last one is always zero.
+        unsafe { CStr::from_ptr(self.0) }.to_owned()
+    }
+}
+
+/// OpenSSL, with a queue of errors for each thread.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenSsl(());
+
+impl OpenSsl {
+    /// Loads it.
+    ///
+    /// # Panics
+    /// Panics if there is no `libcrypto.so.3`.
+    pub fn load() -> Self {
+        assert_eq!(c::openssl_load(), 0, "cannot load libcrypto.so.3");
+        Self(())
+    }
+
+    /// Fails, waits, and returns `true` if the error is still in the queue.
+    pub fn keeps_error(self, fd: BorrowedFd<'_>) -> bool {
+        // SAFETY: it was loaded.
+        unsafe { c::openssl_error(fd.as_raw_fd()) == 1 }
+    }
+
+    /// Empties the queue of this thread.
+    pub fn clear_errors(self) {
+        // SAFETY: it was loaded.
+        unsafe { c::openssl_clear() };
+    }
 }
 
 /// The library that is loaded by name, after the program has begun.

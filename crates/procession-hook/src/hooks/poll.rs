@@ -16,8 +16,8 @@ use super::{deadline_in, duration_of};
 use crate::wait::{self, Refused, block, is_possible, may_wait};
 use crate::{errno, real};
 
-/// Calls `ask`, which does not wait, until it has an answer. Waits for `fd` between the calls. At the
-/// deadline, the answer is that of the last call.
+/// Calls `ask`, which does not wait, until it has an answer. Waits for `fd` between the calls. At
+/// the deadline, the answer is that of the last call.
 fn ask_when_ready(
     fd: c_int,
     interest: Interest,
@@ -45,8 +45,8 @@ fn ask_when_ready(
     }
 }
 
-/// Returns the direction in which a descriptor is ready if any of these events happens, unless there
-/// are two.
+/// Returns the direction in which a descriptor is ready if any of these events happens, unless
+/// there are two.
 fn direction_of(events: i16) -> Option<Interest> {
     const READ: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLPRI | libc::POLLRDHUP;
     // These are reported even if nothing asks for them.

@@ -1,4 +1,5 @@
-//! `load LIBRARY PLACE MODE CLIENTS REQUESTS`: runs clients of a library, and reports what they took.
+//! `load LIBRARY PLACE MODE CLIENTS REQUESTS`: runs clients of a library, and reports throughput
+//! and costs.
 //!
 //! The mode is `threads`, one thread for each client; `coroutines`, on two workers; or `blocking`,
 //! the same with each call of the library in `coroutine::blocking`, for TLS.
@@ -14,9 +15,10 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use procession::coroutine::{self, Context};
+use procession::time::Instant;
 use procession_c_clients::client::{Failed, Library};
 use procession_hook as _;
 
@@ -45,7 +47,8 @@ impl Work {
         };
         self.report(Ok(()));
         // A call that blocks, like those of the libraries.
-        self.gate.read(&mut [0]).expect("it is a pipe");
+        let ended = self.gate.read(&mut [0]);
+        assert!(matches!(ended, Ok(0)), "{ended:?}");
         let (first, mut result) = (self.number * self.requests, Ok(()));
         for number in first..first + self.requests {
             apart(&mut || result = client.ask(number));
@@ -93,6 +96,7 @@ fn status(key: &str) -> Result<u64, Box<dyn Error>> {
     Ok(number.ok_or("the system's status has changed")?.parse()?)
 }
 
+#[expect(clippy::disallowed_methods, reason = "threads without the runtime are compared with it")]
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [library, place, mode, clients, requests] = &arguments[..] else {
@@ -138,7 +142,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let threads = status("Threads")?;
     drop(opener);
     all(clients, &reports)?;
-    let (took, used) = (begun.elapsed().as_secs_f64(), (processor_time() - used).as_secs_f64());
+    let (took, used) =
+        ((Instant::now() - begun).as_secs_f64(), (processor_time() - used).as_secs_f64());
     let total = clients as f64 * requests as f64;
     println!(
         "{name} {mode}: {clients} clients, {total} requests, {:.0} requests/s, {:.1} us of CPU each, \
