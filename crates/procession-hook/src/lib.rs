@@ -94,9 +94,9 @@
 //!
 //! - A signal does not interrupt a call that has suspended its coroutine: there is no `EINTR`, so
 //!   `alarm` ends no wait.
-//! - A call that waits holds a duplicate of the descriptor, so it goes on with its own file if another
-//!   thread closes the descriptor and the number is used again. `poll` and `select` of several
-//!   descriptors ask again with the numbers, so they are not protected.
+//! - A call that waits holds a duplicate of the descriptor, so it goes on with its own file if
+//!   another thread closes the descriptor and the number is used again. `poll` and `select` of
+//!   several descriptors ask again with the numbers, so they are not protected.
 //! - To close the duplicate releases the `fcntl` locks that the process has on the file. Regular
 //!   files are never duplicated.
 //! - Linux with glibc, dynamically linked. A library that is preloaded (`LD_PRELOAD`) and contains

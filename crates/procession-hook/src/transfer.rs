@@ -134,7 +134,8 @@ fn when_ready(waits: &mut Waits) -> Option<Waited> {
     }
 }
 
-/// Makes the plain call with the error number that the caller had, which a success leaves as it was.
+/// Makes the plain call with the error number that the caller had, which a success leaves as it
+/// was.
 fn plainly(entry: c_int, plain: impl FnOnce() -> ssize_t) -> ssize_t {
     errno::set(entry);
     wait::block(plain)
@@ -147,8 +148,8 @@ fn end_of_wait(waited: Waited, entry: c_int, plain: impl FnOnce() -> ssize_t) ->
     }
 }
 
-/// A write, or another call that is over only once all is transferred. The forms also get the number
-/// of bytes that were transferred before.
+/// A write, or another call that is over only once all is transferred. The forms also get the
+/// number of bytes that were transferred before.
 pub(crate) fn whole(
     fd: c_int,
     side: Side,

@@ -92,9 +92,9 @@ impl Side {
     }
 }
 
-/// The waits of one call. From the first wait on, they hold the open file, as the kernel does during
-/// a call that blocks: if another thread closes the descriptor, and even if its number is used again,
-/// the call goes on with its own file.
+/// The waits of one call. From the first wait on, they hold the open file, as the kernel does
+/// during a call that blocks: if another thread closes the descriptor, and even if its number is
+/// used again, the call goes on with its own file.
 pub(crate) struct Waits {
     number: c_int,
     held: HeldFd,
@@ -167,8 +167,8 @@ impl Waits {
     }
 }
 
-/// Waits for a descriptor, and holds its file. Returns the error number of a wait that failed: `EAGAIN` after the
-/// deadline.
+/// Waits for a descriptor, and holds its file. Returns the error number of a wait that failed:
+/// `EAGAIN` after the deadline.
 pub(crate) fn ready(
     held: &mut HeldFd,
     fd: c_int,

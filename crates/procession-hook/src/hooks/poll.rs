@@ -17,8 +17,8 @@ use super::{deadline_in, duration_of};
 use crate::wait::{self, Refused, block, is_possible, may_wait};
 use crate::{errno, real};
 
-/// Calls `ask`, which does not wait, until it has an answer. Waits for `fd` between the calls, which
-/// get a descriptor of the same file. At the deadline, the answer is that of the last call.
+/// Calls `ask`, which does not wait, until it has an answer. Waits for `fd` between the calls,
+/// which get a descriptor of the same file. At the deadline, the answer is that of the last call.
 fn ask_when_ready(
     fd: c_int,
     interest: Interest,

@@ -162,8 +162,8 @@ extern "C" fn read_in_handler(_: libc::c_int) {
     READ.store(if count == 1 { byte.into() } else { u32::MAX }, SeqCst);
 }
 
-/// Goal: nothing else runs on a thread in the middle of a signal handler. Method: the handler reads,
-/// while another process is ready to run on the thread.
+/// Goal: nothing else runs on a thread in the middle of a signal handler. Method: the handler
+/// reads, while another process is ready to run on the thread.
 #[test]
 fn a_signal_handler_makes_the_plain_call() {
     let scheduler = one_thread();

@@ -119,8 +119,8 @@ fn own([one, other]: [c_int; 2]) -> Ends {
     (one, unsafe { OwnedFd::from_raw_fd(other) })
 }
 
-/// A terminal without echo, and the end at which its characters come out. It is read byte by byte, or
-/// line by line.
+/// A terminal without echo, and the end at which its characters come out. It is read byte by byte,
+/// or line by line.
 fn terminal(by_lines: bool) -> Ends {
     let (mut main, mut other) = (0, 0);
     // SAFETY: the mode is plain memory, which is filled below.

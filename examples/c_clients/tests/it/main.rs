@@ -16,8 +16,8 @@ use procession_hook as _;
 
 /// A scheduler with one worker.
 fn builder() -> Builder {
-    // SAFETY: a coroutine that breaks the residual rule does so below a lock or state of C, and that
-    // is what its test is about. No memory is invalid after it.
+    // SAFETY: a coroutine that breaks the residual rule does so below a lock or state of C, and
+    // that is what its test is about. No memory is invalid after it.
     unsafe { Scheduler::builder().worker_threads(1).enable_coroutines() }
 }
 

@@ -13,8 +13,8 @@ fn one_worker() -> Scheduler {
     builder().build().expect("the system has threads")
 }
 
-/// Runs a function in two coroutines of one thread. The functions get the numbers 1 and 2. Both wait
-/// for their descriptors at the same time, and the first one is woken first.
+/// Runs a function in two coroutines of one thread. The functions get the numbers 1 and 2. Both
+/// wait for their descriptors at the same time, and the first one is woken first.
 fn two<T: Outcome + Send + 'static>(
     function: impl Fn(BorrowedFd<'_>, i32) -> T + Copy + Send + 'static,
 ) -> [T; 2] {
