@@ -2,6 +2,7 @@
 
 mod ends;
 mod equal;
+mod lineage;
 mod waits;
 
 use std::ffi::c_int;
