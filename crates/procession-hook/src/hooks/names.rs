@@ -70,8 +70,10 @@ unsafe extern "C" fn getaddrinfo(
     // SAFETY: by the caller.
     let plain = || unsafe { real::getaddrinfo(node, service, hints, found) };
     // SAFETY: by the caller.
-    let is_numeric = || unsafe { is_parsed::<IpAddr>(node) && is_parsed::<u16>(service) };
-    if !is_possible() || !may_wait() || is_numeric() {
+    let is_address = || unsafe { is_parsed::<IpAddr>(node) };
+    // SAFETY: by the caller.
+    let is_port = || unsafe { is_parsed::<u16>(service) };
+    if !is_possible() || !may_wait() || is_address() && is_port() {
         return plain();
     }
     on_helper(plain)

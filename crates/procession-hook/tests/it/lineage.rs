@@ -245,8 +245,10 @@ fn a_descriptor_is_passed() {
         // SAFETY: the system has filled the header.
         let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
         assert!(!header.is_null());
+        // SAFETY: it only computes.
+        let passed = unsafe { libc::CMSG_DATA(header) }.cast::<c_int>();
         // SAFETY: the header has one descriptor.
-        let passed = unsafe { libc::CMSG_DATA(header).cast::<c_int>().read_unaligned() };
+        let passed = unsafe { passed.read_unaligned() };
         let got = read(passed, 8);
         // SAFETY: nothing else has the descriptor.
         unsafe { libc::close(passed) };
@@ -265,14 +267,18 @@ fn with_descriptor(
     // SAFETY: it only computes.
     message.msg_controllen = unsafe { libc::CMSG_SPACE(4) } as usize;
     if let Some(passed) = passed {
+        // SAFETY: it only computes.
+        let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
         // SAFETY: there is room for a header.
-        let header = unsafe { &mut *libc::CMSG_FIRSTHDR(&raw const message) };
+        let header = unsafe { &mut *header };
         header.cmsg_level = libc::SOL_SOCKET;
         header.cmsg_type = libc::SCM_RIGHTS;
         // SAFETY: it only computes.
         header.cmsg_len = unsafe { libc::CMSG_LEN(4) } as usize;
+        // SAFETY: it only computes.
+        let place = unsafe { libc::CMSG_DATA(header) }.cast::<c_int>();
         // SAFETY: there is room for one number.
-        unsafe { libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(passed) };
+        unsafe { place.write_unaligned(passed) };
     }
     message
 }

@@ -115,7 +115,7 @@ pub fn wait_fd(fd: BorrowedFd<'_>, interest: Interest, deadline: Option<Instant>
 /// the first wait. Private: used by `procession-hook`.
 #[doc(hidden)]
 #[derive(Debug, Default)]
-pub struct HeldFd(Option<Held>);
+pub struct HeldFd(Option<HeldFile>);
 
 impl HeldFd {
     /// Waits like [`wait_fd`]. The first wait is for `fd`, and later ones are for the same file,
@@ -131,30 +131,30 @@ impl HeldFd {
 
     /// Returns a descriptor of the file that was waited for, if there was a wait.
     pub fn get(&self) -> Option<BorrowedFd<'_>> {
-        self.0.as_ref().and_then(Held::fd)
+        self.0.as_ref().and_then(HeldFile::fd)
     }
 }
 
 /// A duplicate, and the scheduler with which it was registered.
-struct Held {
+struct HeldFile {
     /// `Some` until the drop.
     own: Option<OwnedFd>,
     shared: Arc<Shared>,
 }
 
-impl Held {
+impl HeldFile {
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.own.as_ref().map(AsFd::as_fd)
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for HeldFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.own.fmt(f)
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldFile {
     fn drop(&mut self) {
         if let Some(own) = self.own.take() {
             drop(own);
@@ -165,13 +165,13 @@ impl Drop for Held {
 }
 
 fn wait_and_hold(
-    held: &mut Option<Held>,
+    held: &mut Option<HeldFile>,
     fd: BorrowedFd<'_>,
     interest: Interest,
     deadline: Option<Instant>,
 ) -> FdWait {
     let Some(frame) = suspendable() else {
-        let fd = held.as_ref().and_then(Held::fd).unwrap_or(fd);
+        let fd = held.as_ref().and_then(HeldFile::fd).unwrap_or(fd);
         return crate::blocking(|| block_in_poll(fd, interest, deadline));
     };
     let shared = frame.slot().shared().arc();
@@ -180,7 +180,7 @@ fn wait_and_hold(
         WatchAttempt::Waits(registered) => {
             let ready = FdReady { registered: &registered, interest, waiter: Some(WaiterId::ANY) };
             let waited = within(frame, deadline, ready);
-            *held = Some(Held { own: Some(registered.into_io()), shared });
+            *held = Some(HeldFile { own: Some(registered.into_io()), shared });
             waited
         }
         WatchAttempt::NotNeeded => return FdWait::Ready,
