@@ -688,3 +688,6 @@ async fn wait(
     })
     .await
 }
+
+#[cfg(test)]
+mod tests;

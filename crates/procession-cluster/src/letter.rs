@@ -78,7 +78,25 @@ impl TermReply {
     /// [`SendTermError`](crate::SendTermError) returns the reply if the caller's node is not
     /// connected, the queue of its connection is full, or the term cannot be sent.
     pub fn send(self, reply: Term) -> Result<(), crate::SendTermError> {
-        self.node.reply(&self.from, &self.to, self.tag, reply)
+        self.node.reply(&self.from, &self.to, &self.tag, reply)
+    }
+
+    /// Sends the reply, and waits while the queue of the connection is full.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send), except for a full queue.
+    ///
+    /// # Cancellation
+    /// If the future is dropped, there is no reply.
+    pub async fn send_wait(self, reply: Term) -> Result<(), crate::SendTermError> {
+        let to = Remote::from(&self.to);
+        let mut reply = reply;
+        loop {
+            match self.node.reply(&self.from, &self.to, &self.tag, reply) {
+                Ok(()) => return Ok(()),
+                Err(refused) => reply = self.node.until_room(self.from.id, &to, refused).await?,
+            }
+        }
     }
 
     /// Returns the process that waits for the reply.

@@ -133,6 +133,8 @@ pub struct PeerInfo {
 pub struct SendTermError {
     term: Term,
     cause: SendTermCause,
+    /// The bytes for which a full queue has no room.
+    needs: Option<usize>,
 }
 
 /// Why a term was not sent.
@@ -141,7 +143,8 @@ pub struct SendTermError {
 pub enum SendTermCause {
     /// The node is not connected.
     NoConnection,
-    /// The queue of the connection has no room: more than 4 MiB wait, or 2 MiB of one sender.
+    /// The queue of the connection has no room. At most 4 MiB of messages of up to 64 KiB wait
+    /// there, and 32 MiB of larger ones. Half of it may be of one sender.
     Full,
     /// The message has more than 16 MiB.
     TooLong,
@@ -150,6 +153,16 @@ pub enum SendTermCause {
 }
 
 impl SendTermError {
+    fn new(term: Term, why: Unqueued) -> Self {
+        let (cause, needs) = match why {
+            Unqueued::Full(length) => (SendTermCause::Full, Some(length)),
+            Unqueued::TooLong => (SendTermCause::TooLong, None),
+            Unqueued::Closed => (SendTermCause::NoConnection, None),
+            Unqueued::Wrong(error) => (SendTermCause::NotPortable(error), None),
+        };
+        Self { term, cause, needs }
+    }
+
     /// Returns the term.
     pub fn into_inner(self) -> Term {
         self.term
@@ -345,7 +358,7 @@ impl Node {
         term: Term,
     ) -> Result<(), SendTermError> {
         let Some(link) = self.link_of(to) else {
-            return Err(SendTermError { term, cause: SendTermCause::NoConnection });
+            return Err(SendTermError::new(term, Unqueued::Closed));
         };
         let control = Control::Send { from: Some(self.pid_of(number)), to: to.target() };
         let control = without_sender(control, &link);
@@ -354,7 +367,7 @@ impl Node {
                 count(&link.counts.sent, 1);
                 Ok(())
             }
-            Err(why) => Err(SendTermError { term, cause: cause(why) }),
+            Err(why) => Err(SendTermError::new(term, why)),
         }
     }
 
@@ -383,8 +396,7 @@ impl Node {
         request: Term,
         timeout: Duration,
     ) -> Result<Term, CallTermError> {
-        let no_connection =
-            |term| CallTermError::Send(SendTermError { term, cause: SendTermCause::NoConnection });
+        let no_connection = |term| CallTermError::Send(SendTermError::new(term, Unqueued::Closed));
         let Some(link) = self.link_of(&to) else { return Err(no_connection(request)) };
         let call = self.reference(CALL_KIND);
         let (from, target) = (self.pid_of(number), to.target());
@@ -407,7 +419,7 @@ impl Node {
         let control = Control::Send { from: Some(from.clone()), to: target.clone() };
         if let Err(why) = link.outbound.send(lane, &without_sender(control, &link), &message) {
             let term = crate::letter::last(message);
-            return Err(CallTermError::Send(SendTermError { term, cause: cause(why) }));
+            return Err(CallTermError::Send(SendTermError::new(term, why)));
         }
         count(&link.counts.sent, 1);
         let reply = procession::timeout(timeout, receiver).await;
@@ -424,14 +436,14 @@ impl Node {
         &self,
         from: &NodePid,
         to: &NodePid,
-        tag: Term,
+        tag: &Term,
         reply: Term,
     ) -> Result<(), SendTermError> {
         let Some(link) = self.link_of(&to.into()) else {
-            return Err(SendTermError { term: reply, cause: SendTermCause::NoConnection });
+            return Err(SendTermError::new(reply, Unqueued::Closed));
         };
         // A caller that may give up asks for the reply at an alias, which it takes back then.
-        let alias = match &tag {
+        let alias = match tag {
             Term::Improper(items, tail) => match (&**items, &**tail) {
                 ([word], Term::Reference(alias)) if word.is_atom("alias") => Some(alias),
                 _ => None,
@@ -442,17 +454,31 @@ impl Node {
             Some(alias) => Control::AliasSend { from: from.clone(), alias: (**alias).clone() },
             None => Control::Send { from: Some(from.clone()), to: Target::Pid(to.clone()) },
         };
-        let message = Term::tuple([tag, reply]);
+        let message = Term::tuple([tag.clone(), reply]);
         let lane = u64::from(from.id);
         match link.outbound.send(lane, &without_sender(control, &link), &message) {
             Ok(()) => {
                 count(&link.counts.sent, 1);
                 Ok(())
             }
-            Err(why) => {
-                Err(SendTermError { term: crate::letter::last(message), cause: cause(why) })
-            }
+            Err(why) => Err(SendTermError::new(crate::letter::last(message), why)),
         }
+    }
+
+    /// Waits until a term that found a full queue may find room. Returns the term, or the error if
+    /// it has another cause.
+    pub(crate) async fn until_room(
+        &self,
+        number: u32,
+        to: &Remote,
+        refused: SendTermError,
+    ) -> Result<Term, SendTermError> {
+        let Some(length) = refused.needs else { return Err(refused) };
+        match self.link_of(to) {
+            Some(link) => link.outbound.room(number.into(), length).await,
+            None => return Err(refused),
+        }
+        Ok(refused.term)
     }
 
     /// Returns the connected nodes, by name.
@@ -685,15 +711,6 @@ fn without_sender(control: Control, link: &Link) -> Control {
             Control::Send { from: None, to }
         }
         other => other,
-    }
-}
-
-fn cause(why: Unqueued) -> SendTermCause {
-    match why {
-        Unqueued::Full => SendTermCause::Full,
-        Unqueued::TooLong => SendTermCause::TooLong,
-        Unqueued::Closed => SendTermCause::NoConnection,
-        Unqueued::Wrong(error) => SendTermCause::NotPortable(error),
     }
 }
 

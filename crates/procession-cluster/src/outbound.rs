@@ -17,8 +17,11 @@ use crate::term::{EncodeError, Term, Writer};
 use crate::wire::control::Control;
 use crate::wire::frame::{FRAGMENT_LEN, PLAIN_HEADER, write_fragment};
 
-/// The bytes of messages that may wait.
+/// The bytes of small messages that may wait. One sender may have half of it.
 pub(crate) const ROOM: usize = 4 << 20;
+/// The bytes of large messages that may wait, apart from the small ones, so that they take no room
+/// from these. One sender may have half of it.
+const LARGE_ROOM: usize = 2 * MESSAGE_MAX;
 /// The bytes by which signals may exceed the room.
 const SIGNALS_MAX: usize = 16 << 20;
 /// The longest message.
@@ -26,13 +29,17 @@ pub(crate) const MESSAGE_MAX: usize = 16 << 20;
 /// The bytes of small messages that a lane sends in one turn.
 const TURN: usize = 16 << 10;
 
+/// The bytes in front of a large message that are not sent: those of a frame's length and header.
+const LARGE_HEAD: usize = 4 + PLAIN_HEADER.len();
+
 /// The sender of a message: the number of a process, or 0 for the node itself.
 pub(crate) type Lane = u64;
 
 /// The reason why nothing was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unqueued {
-    Full,
+    /// There is no room for so many bytes.
+    Full(usize),
     TooLong,
     Closed,
     Wrong(EncodeError),
@@ -49,7 +56,20 @@ enum Part {
 #[derive(Debug, Default)]
 struct LaneQueue {
     parts: VecDeque<Part>,
-    bytes: usize,
+    bytes: Waiting,
+}
+
+/// The bytes of messages that wait.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    small: usize,
+    large: usize,
+}
+
+impl Waiting {
+    fn of(&mut self, is_large: bool) -> &mut usize {
+        if is_large { &mut self.large } else { &mut self.small }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +77,7 @@ struct Queue {
     lanes: HashMap<Lane, LaneQueue>,
     /// The lanes that have something to send, in the order of their turns.
     turns: VecDeque<Lane>,
-    bytes: usize,
+    bytes: Waiting,
     sequence: u64,
     closed: bool,
     /// Too many signals wait.
@@ -66,6 +86,20 @@ struct Queue {
     is_awaited: bool,
     /// The writer sleeps until it is notified.
     sleeps: bool,
+}
+
+impl Queue {
+    /// Returns `true` if a message of a sender may wait here.
+    fn has_room(&self, lane: Lane, length: usize, is_large: bool) -> bool {
+        let own = self.lanes.get(&lane).map_or(Waiting::default(), |lane| lane.bytes);
+        let (waiting, own, room) = match is_large {
+            true => (self.bytes.large, own.large, LARGE_ROOM),
+            false => (self.bytes.small, own.small, ROOM),
+        };
+        // To a node that takes no fragments, a message may be longer than the room, and needs it
+        // alone.
+        (waiting + length <= room || waiting == 0) && (own + length <= room / 2 || own == 0)
+    }
 }
 
 /// The queue of a connection.
@@ -101,12 +135,7 @@ impl Outbound {
         if bytes.len() > MESSAGE_MAX {
             return Err(Unqueued::TooLong);
         }
-        self.push(lane, bytes, |queue, length| {
-            let lane = queue.lanes.get(&lane).map_or(0, |lane| lane.bytes);
-            // The longest message is longer than the room, and needs it alone.
-            (queue.bytes + length <= ROOM || queue.bytes == 0)
-                && (lane + length <= ROOM / 2 || lane == 0)
-        })
+        self.push(lane, bytes, true)
     }
 
     /// Queues a signal. It does nothing if the connection has ended, since the end is the signal
@@ -114,7 +143,7 @@ impl Outbound {
     pub(crate) fn signal(&self, lane: Lane, control: &Control, message: Option<&Term>) {
         // The terms of signals are those of this crate, and exit reasons, which are text.
         if let Ok(bytes) = self.encode(control, message) {
-            let _ = self.push(lane, bytes, |_, _| true);
+            let _ = self.push(lane, bytes, false);
         }
     }
 
@@ -139,34 +168,29 @@ impl Outbound {
         Ok(out)
     }
 
-    fn push(
-        &self,
-        lane: Lane,
-        mut bytes: Vec<u8>,
-        has_room: impl FnOnce(&Queue, usize) -> bool,
-    ) -> Result<(), Unqueued> {
+    fn push(&self, lane: Lane, mut bytes: Vec<u8>, needs_room: bool) -> Result<(), Unqueued> {
         let length = bytes.len();
         bytes[..4].copy_from_slice(&((length - 4) as u32).to_be_bytes());
-        let is_large = length > FRAGMENT_LEN && self.flags & flags::FRAGMENTS != 0;
+        let is_large = self.is_large(length);
         let mut guard = self.queue.lock();
         let queue = &mut *guard;
         if queue.closed {
             return Err(Unqueued::Closed);
         }
-        if !has_room(queue, length) {
-            return Err(Unqueued::Full);
+        if needs_room && !queue.has_room(lane, length, is_large) {
+            return Err(Unqueued::Full(length));
         }
-        queue.bytes += length;
-        queue.is_overrun |= queue.bytes > ROOM + SIGNALS_MAX + MESSAGE_MAX;
+        *queue.bytes.of(is_large) += length;
+        queue.is_overrun |= queue.bytes.small > ROOM + SIGNALS_MAX + MESSAGE_MAX;
         let own = queue.lanes.entry(lane).or_default();
         if own.parts.is_empty() {
             queue.turns.push_back(lane);
         }
-        own.bytes += length;
+        *own.bytes.of(is_large) += length;
         if is_large {
             queue.sequence += 1;
-            let sent = 4 + PLAIN_HEADER.len();
-            own.parts.push_back(Part::Large { bytes, sent, sequence: queue.sequence });
+            let sequence = queue.sequence;
+            own.parts.push_back(Part::Large { bytes, sent: LARGE_HEAD, sequence });
         } else {
             match own.parts.back_mut() {
                 Some(Part::Small(frames)) if frames.len() < TURN => frames.extend(bytes),
@@ -191,28 +215,28 @@ impl Outbound {
             && let Some(lane) = queue.turns.pop_front()
         {
             let Some(own) = queue.lanes.get_mut(&lane) else { continue };
-            let taken = match own.parts.front_mut() {
+            match own.parts.front_mut() {
                 Some(Part::Small(frames)) => {
+                    own.bytes.small -= frames.len();
+                    queue.bytes.small -= frames.len();
                     out.append(frames);
                     own.parts.pop_front();
-                    own.bytes
                 }
                 Some(Part::Large { bytes, sent, sequence }) => {
-                    let head = 4 + PLAIN_HEADER.len();
+                    let is_first = *sent == LARGE_HEAD;
                     let part = &bytes[*sent..bytes.len().min(*sent + FRAGMENT_LEN)];
                     let left = (bytes.len() - *sent).div_ceil(FRAGMENT_LEN) as u64;
-                    write_fragment(out, *sequence, left, *sent == head, part);
+                    write_fragment(out, *sequence, left, is_first, part);
+                    let taken = part.len() + if is_first { LARGE_HEAD } else { 0 };
                     *sent += part.len();
+                    own.bytes.large -= taken;
+                    queue.bytes.large -= taken;
                     if *sent == bytes.len() {
                         own.parts.pop_front();
                     }
-                    own.bytes
                 }
-                None => 0,
-            };
-            // What is left of the lane, by its parts, since frames were counted with their headers.
-            own.bytes = own.parts.iter().map(Part::left).sum();
-            queue.bytes -= taken - own.bytes;
+                None => {}
+            }
             if own.parts.is_empty() {
                 queue.lanes.remove(&lane);
             } else {
@@ -220,10 +244,7 @@ impl Outbound {
             }
         }
         queue.sleeps = out.len() == from;
-        let tells = queue.is_awaited && queue.bytes <= ROOM / 2;
-        if tells {
-            queue.is_awaited = false;
-        }
+        let tells = out.len() > from && std::mem::take(&mut queue.is_awaited);
         drop(guard);
         if tells {
             self.room.notify_waiters();
@@ -231,31 +252,36 @@ impl Outbound {
         out.len() > from
     }
 
-    /// Waits until there may be room for messages, or the connection has ended.
-    pub(crate) async fn room(&self) {
-        let mut room = std::pin::pin!(self.room.notified());
-        room.as_mut().enable();
-        {
-            let mut queue = self.queue.lock();
-            if queue.closed || queue.bytes <= ROOM / 2 {
-                return;
-            }
-            queue.is_awaited = true;
-        }
-        room.await;
+    fn is_large(&self, length: usize) -> bool {
+        length > FRAGMENT_LEN && self.flags & flags::FRAGMENTS != 0
     }
 
-    /// Refuses all that is sent from now on. Returns the number of bytes that will not be sent.
-    pub(crate) fn close(&self) -> usize {
+    /// Waits until there is room for so many bytes of a sender, or the connection has ended.
+    pub(crate) async fn room(&self, lane: Lane, length: usize) {
+        loop {
+            let mut room = std::pin::pin!(self.room.notified());
+            room.as_mut().enable();
+            {
+                let mut queue = self.queue.lock();
+                if queue.closed || queue.has_room(lane, length, self.is_large(length)) {
+                    return;
+                }
+                queue.is_awaited = true;
+            }
+            room.await;
+        }
+    }
+
+    /// Refuses all that is sent from now on, and drops what waits.
+    pub(crate) fn close(&self) {
         let mut queue = self.queue.lock();
         queue.closed = true;
         queue.turns.clear();
         let lanes = std::mem::take(&mut queue.lanes);
-        let bytes = std::mem::take(&mut queue.bytes);
+        queue.bytes = Waiting::default();
         drop(queue);
         drop(lanes);
         self.room.notify_waiters();
-        bytes
     }
 
     pub(crate) fn is_overrun(&self) -> bool {
@@ -264,7 +290,8 @@ impl Outbound {
 
     /// Returns the number of bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
-        self.queue.lock().bytes
+        let queue = self.queue.lock();
+        queue.bytes.small + queue.bytes.large
     }
 
     pub(crate) fn flags(&self) -> u64 {
@@ -272,11 +299,5 @@ impl Outbound {
     }
 }
 
-impl Part {
-    fn left(&self) -> usize {
-        match self {
-            Self::Small(frames) => frames.len(),
-            Self::Large { bytes, sent, .. } => bytes.len() - sent,
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

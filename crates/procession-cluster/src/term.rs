@@ -85,6 +85,11 @@ pub struct NodePid {
     pub creation: u32,
 }
 
+// As the output of a process, each of them is a success.
+impl procession::Outcome for NodePid {}
+impl procession::Outcome for Reference {}
+impl procession::Outcome for Term {}
+
 impl fmt::Display for NodePid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<{}:{}.{}>", self.node, self.id, self.serial)

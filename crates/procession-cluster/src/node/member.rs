@@ -62,16 +62,10 @@ impl Member {
         let to = to.into();
         let mut term = term;
         loop {
-            let refused = match self.send(to.clone(), term) {
+            match self.send(to.clone(), term) {
                 Ok(()) => return Ok(()),
-                Err(refused) => refused,
-            };
-            let is_full = refused.cause() == crate::SendTermCause::Full;
-            match self.node.link_of(&to).filter(|_| is_full) {
-                Some(link) => link.outbound.room().await,
-                None => return Err(refused),
+                Err(refused) => term = self.node.until_room(self.number, &to, refused).await?,
             }
-            term = refused.into_inner();
         }
     }
 
