@@ -4,10 +4,10 @@
 //! [`Handshake::take`], and the bytes to send are appended to a buffer. This is version 6 of the
 //! protocol, which OTP 23 introduced.
 //!
-//! *Initiator*: sends its name · takes the status · takes a challenge · answers it, with a challenge
-//! of its own · takes the answer to that. *Acceptor*: takes the name · sends the status, and takes
-//! an answer if the status asks for one · sends a challenge · takes the answer, and checks it ·
-//! answers the other's challenge.
+//! *Initiator*: sends its name · takes the status · takes a challenge · answers it, with a
+//! challenge of its own · takes the answer to that. *Acceptor*: takes the name · sends the status,
+//! and takes an answer if the status asks for one · sends a challenge · takes the answer, and
+//! checks it · answers the other's challenge.
 
 use std::fmt;
 

@@ -52,7 +52,7 @@ pub enum Letter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemoteDown {
-    /// The monitor, as [`Node::monitor`](crate::Node::monitor) returned it.
+    /// The monitor, as [`Member::monitor`](crate::Member::monitor) returned it.
     pub monitor: Reference,
     /// The process.
     pub process: Remote,

@@ -348,8 +348,8 @@ impl Control {
                 tuple(out, DEMONITOR, &[&from.into(), &to.to_term(), &monitor.clone().into()])
             }
             Self::SpawnReply { id, to, links, monitors, result } => {
-                let made =
-                    i64::from(*links) * SPAWN_IS_LINKED | i64::from(*monitors) * SPAWN_IS_MONITORED;
+                let made = (i64::from(*links) * SPAWN_IS_LINKED)
+                    | (i64::from(*monitors) * SPAWN_IS_MONITORED);
                 let result = match result {
                     Ok(pid) => pid.into(),
                     Err(reason) => reason.clone().into(),
