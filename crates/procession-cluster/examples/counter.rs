@@ -11,7 +11,7 @@
 //! It ends with its standard input.
 
 use std::error::Error;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 
 use procession::Context;
@@ -46,7 +46,7 @@ async fn serve() -> Result<(), Box<dyn Error + Send + Sync>> {
     let member = node.attach(&counter.address().map(|letter| letter));
     node.register("counter", &member)?;
     if let Some(address) = node.local_addr() {
-        println!("{} listens at {address}", node.name());
+        writeln!(std::io::stdout(), "{} listens at {address}", node.name())?;
     }
     procession::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
     node.stop();
@@ -54,5 +54,5 @@ async fn serve() -> Result<(), Box<dyn Error + Send + Sync>> {
 }
 
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
-    Ok(procession::run(serve())?)
+    procession::run(serve())
 }

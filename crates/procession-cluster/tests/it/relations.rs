@@ -40,16 +40,16 @@ fn a_monitor_tells_the_end_once() {
                 let a = a.clone();
                 move |mut cx: Context<Letter>| async move {
                     let own = attach(&a, &cx);
-                    let by_pid = own.monitor(&member.pid());
+                    let by_pid = own.monitor(member.pid());
                     let by_name = own.monitor(Remote::named(name, "b@127.0.0.1"));
-                    let ended = own.monitor(&member.pid());
-                    assert!(own.demonitor(&member.pid(), &ended));
-                    own.send(&member.pid(), Term::atom("end")).expect("it is connected");
+                    let ended = own.monitor(member.pid());
+                    assert!(own.demonitor(member.pid(), &ended));
+                    own.send(member.pid(), Term::atom("end")).expect("it is connected");
                     let mut downs = [down(&mut cx).await, down(&mut cx).await];
                     downs.sort_by_key(|down| down.monitor != by_pid);
                     assert_eq!(downs[1].monitor, by_name);
                     // It has ended, so a new one is told so.
-                    own.monitor(&member.pid());
+                    own.monitor(member.pid());
                     let late = down(&mut cx).await;
                     assert!(cx.try_recv().is_none());
                     (downs.map(|down| down.exit), late.exit)
@@ -73,7 +73,7 @@ fn the_end_of_the_connection_is_told_to_all() {
             move |mut cx: Context<Letter>| async move {
                 a.subscribe(&cx.address().map(|letter| letter));
                 let own = attach(&a, &cx);
-                let monitor = own.monitor(&member.pid());
+                let monitor = own.monitor(member.pid());
                 // It is a call that nobody answers.
                 let call = own.call(member.pid(), Term::from(1), PATIENCE);
                 let cut = async {
@@ -90,7 +90,7 @@ fn the_end_of_the_connection_is_told_to_all() {
                 };
                 assert_eq!(node.as_str(), "b@127.0.0.1");
                 // Without a connection, a monitor is answered at once.
-                own.monitor(&member.pid());
+                own.monitor(member.pid());
                 assert_eq!(down(&mut cx).await.exit, Exit::NoConnection);
                 // The nodes can be connected again, and the PID is still the same process.
                 connect(&a, &b).await;
@@ -98,7 +98,7 @@ fn the_end_of_the_connection_is_told_to_all() {
                     panic!("the connection is told")
                 };
                 seen_by(&b, &a).await;
-                own.monitor(&member.pid());
+                own.monitor(member.pid());
                 far.cancel();
                 // The monitor may come after the end.
                 let exit = down(&mut cx).await.exit;
@@ -139,7 +139,7 @@ fn links_end_both_sides() {
         until(|| b.peers().iter().any(|peer| peer.bytes_received > 0)).await;
         let other = start(waits);
         let helper = b.attach(&other.address().map(|letter| letter));
-        helper.send(&own.pid(), Term::atom("end")).expect("it is connected");
+        helper.send(own.pid(), Term::atom("end")).expect("it is connected");
         assert_eq!(near.await.expect("it ends"), Exit::failed("enough"));
         assert_eq!(far.await.expect_err("it is ended"), Exit::failed("enough"));
         // The other way round, with a process that traps the exit.
@@ -174,7 +174,7 @@ fn an_unlinked_process_does_not_learn_the_end() {
                 let own = attach(&a, &cx);
                 own.link(&member.pid());
                 own.unlink(&member.pid());
-                own.monitor(&member.pid());
+                own.monitor(member.pid());
                 own.send_exit(&member.pid(), &Exit::Killed);
                 assert_eq!(down(&mut cx).await.exit, Exit::Killed);
                 assert!(!cx.is_cancelled());

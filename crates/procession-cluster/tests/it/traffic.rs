@@ -112,15 +112,15 @@ fn a_late_reply_is_dropped() {
         let member = b.attach(&server.address().map(|letter| letter));
         let client = start(move |mut cx: Context<Letter>| async move {
             let own = attach(&a, &cx);
-            let late = own.call(&member.pid(), Term::from(0), Duration::from_millis(1)).await;
+            let late = own.call(member.pid(), Term::from(0), Duration::from_millis(1)).await;
             assert!(matches!(late, Err(CallTermError::TimedOut)));
             let cast = Term::tuple([Term::atom("$gen_cast"), Term::from(0)]);
-            own.send(&member.pid(), cast).expect("it is connected");
+            own.send(member.pid(), cast).expect("it is connected");
             server.await.expect("it ends");
             // The reply has been sent. What comes behind it is all that comes.
             let echo = start(echo);
             let there = member.node().attach(&echo.address().map(|letter| letter));
-            own.call(&there.pid(), Term::from(2), PATIENCE).await.expect("it replies");
+            own.call(there.pid(), Term::from(2), PATIENCE).await.expect("it replies");
             echo.cancel();
             assert!(cx.try_recv().is_none());
         });
@@ -150,12 +150,12 @@ fn small_messages_pass_large_ones_of_others() {
         let server = start(echo);
         let member = b.attach(&server.address().map(|letter| letter));
         let large = Term::from(vec![7; 15 << 20]);
-        a.send(&member.pid(), large).expect("the queue is empty");
+        a.send(member.pid(), large).expect("the queue is empty");
         let client = start({
             let (a, member) = (a.clone(), member.clone());
             move |cx: Context<Letter>| async move {
                 let own = attach(&a, &cx);
-                own.call(&member.pid(), Term::from(1), PATIENCE).await.expect("it replies");
+                own.call(member.pid(), Term::from(1), PATIENCE).await.expect("it replies");
                 // The large one still waits, in part.
                 a.peers()[0].queued_bytes
             }
