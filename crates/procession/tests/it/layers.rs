@@ -290,6 +290,7 @@ const ISLANDS: &[&str] = &[
     "coroutine::foreign",
     "coroutine::frame",
     "coroutine::migratable",
+    "net::credentials",
     "pool::scope",
     "process::async_body",
     "process::join_waker",
