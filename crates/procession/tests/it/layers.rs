@@ -32,6 +32,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
     ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
     ("door", "net observe process recorder relations report scheduler sys time"),
+    ("fs", "coroutine pool scheduler"),
     ("http", "net process scheduler spawn sync sys time"),
     ("io", "process scheduler sys util"),
     ("machine", "mailbox process relations scheduler sys time util variance"),
@@ -49,7 +50,7 @@ const ROOMS: &[(&str, &str)] = &[
     ),
     ("signal", "observe process recorder scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
-    ("stream", "mailbox net process scheduler signal sync time"),
+    ("stream", "fs mailbox net process scheduler signal sync time"),
     (
         "supervisor",
         "coroutine machine mailbox process relations report scheduler spawn sys time util variance",
