@@ -106,7 +106,7 @@ pub mod door;
 pub mod fs;
 #[cfg(feature = "hyper")]
 pub mod http;
-mod io;
+pub mod io;
 pub mod machine;
 pub mod mailbox;
 pub mod net;
@@ -120,6 +120,7 @@ pub mod scheduler;
 #[cfg(feature = "signal")]
 pub mod signal;
 mod spawn;
+mod stdio;
 #[cfg(feature = "stream")]
 pub mod stream;
 pub mod supervisor;

@@ -34,7 +34,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("door", "net observe process recorder relations report scheduler sys time"),
     ("fs", "coroutine pool scheduler"),
     ("http", "net process scheduler spawn sync sys time"),
-    ("io", "process scheduler sys util"),
+    ("io", "process scheduler stdio sys util"),
     ("machine", "mailbox process relations scheduler sys time util variance"),
     ("mailbox", "machine process relations scheduler sys time util variance"),
     ("net", "coroutine io pool process scheduler sys time"),
@@ -50,6 +50,7 @@ const ROOMS: &[(&str, &str)] = &[
     ),
     ("signal", "observe process recorder scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
+    ("stdio", "coroutine fs pool process scheduler"),
     ("stream", "fs mailbox net process scheduler signal sync time"),
     (
         "supervisor",

@@ -25,6 +25,7 @@ mod bridge;
 mod cancel;
 mod channels;
 mod contracts;
+mod copies;
 mod coroutines;
 #[cfg(feature = "observe")]
 mod door;

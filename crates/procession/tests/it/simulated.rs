@@ -43,6 +43,7 @@ mod bounds;
 mod cancel;
 mod channels;
 mod contracts;
+mod copies;
 mod coroutines;
 mod ends;
 mod fairness;
