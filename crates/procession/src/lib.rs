@@ -111,6 +111,7 @@ pub mod machine;
 pub mod mailbox;
 pub mod net;
 mod observe;
+pub mod os_process;
 pub mod pool;
 pub mod process;
 pub mod recorder;

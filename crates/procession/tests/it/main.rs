@@ -24,6 +24,7 @@ mod bounds;
 mod bridge;
 mod cancel;
 mod channels;
+mod children;
 mod contracts;
 mod copies;
 mod coroutines;
