@@ -381,3 +381,44 @@ fn the_test_clock_stands_still_during_an_operation() {
     });
     writer.join().expect("it does not panic");
 }
+
+#[cfg(feature = "stream")]
+#[test]
+fn a_directory_is_a_stream() {
+    use futures_lite::StreamExt;
+
+    let scratch = Scratch::new("stream");
+    for n in 0..40 {
+        std::fs::write(scratch.path(&n.to_string()), "").expect("it can be written");
+    }
+    procession::run(async {
+        let entries = fs::read_dir(&scratch.0).await.expect("it is there");
+        let entries: Vec<_> = entries.try_collect().await.expect("it can be read");
+        assert_eq!(entries.len(), 40);
+        let missing = fs::read_dir(scratch.path("missing")).await.expect_err("there is none");
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+        let file = fs::read_dir(scratch.path("7")).await.expect_err("it is a file");
+        assert_eq!(file.kind(), ErrorKind::NotADirectory);
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_read_or_written_says_so() {
+    let scratch = Scratch::new("modes");
+    let path = scratch.path("file");
+    procession::run(async {
+        let mut writes = File::create_new(&path).await.expect("it is new");
+        writes.write_all(b"text").await.expect("it is handed over");
+        writes.flush().await.expect("there is room");
+        let mut reads = File::open(&path).await.expect("it is there");
+        reads.write_all(b"more").await.expect("it is handed over");
+        assert_eq!(reads.flush().await.expect_err("it is read-only").raw_os_error(), Some(9));
+        let mut bytes = [0; 8];
+        assert_eq!(reads.read(&mut bytes).await.expect("it can still be read"), 4);
+        let mut appends = File::options().append(true).open(&path).await.expect("it is there");
+        assert_eq!(appends.read(&mut bytes).await.expect_err("write-only").raw_os_error(), Some(9));
+        let mut folder = File::open(&scratch.0).await.expect("it is there");
+        let is_folder = folder.read(&mut bytes).await.expect_err("it is a directory");
+        assert_eq!(is_folder.kind(), ErrorKind::IsADirectory);
+    });
+}
