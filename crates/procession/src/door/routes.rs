@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::access::Keys;
 use super::details;
 use super::json::Json;
-use super::metrics::{self, Floors};
+use super::metrics;
 use super::page;
 use super::request::{HttpRequest, Method};
 use super::response::{HttpStatus, Response};
@@ -17,6 +17,7 @@ use super::socket::program_name;
 use super::traces::{OneAtATime, trace};
 use super::views::{KeptViews, view};
 use crate::Pid;
+use crate::observe::metrics::MetricsReader;
 use crate::observe::snapshot;
 use crate::relations;
 use crate::scheduler::shared::Shared;
@@ -31,7 +32,7 @@ pub(super) struct Observed {
     pub(super) keys: Arc<Keys>,
     /// Number of open connections.
     pub(super) connections: Arc<AtomicUsize>,
-    floors: Floors,
+    metrics: MetricsReader,
     views: KeptViews,
     pub(super) long: OneAtATime,
 }
@@ -43,7 +44,7 @@ impl Observed {
             actions,
             keys,
             connections: Arc::default(),
-            floors: Floors::default(),
+            metrics: MetricsReader::default(),
             views: KeptViews::default(),
             long: OneAtATime::default(),
         }
@@ -64,7 +65,7 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
         (Method::Post, _) => Err(unknown(request)),
         (_, [Some("about"), None, ..]) => Ok(about(&shared, observed.actions)),
         (_, [Some("metrics"), None, ..]) => {
-            Ok(Response::metrics(metrics::text(&shared, &observed.floors)))
+            Ok(Response::metrics(metrics::text(&shared, &observed.metrics)))
         }
         (_, [Some("stalls"), None, ..]) => Ok(object(|json| stalls(json, &shared))),
         (_, [Some("workers"), None, ..]) => Ok(object(|json| workers(json, &shared))),

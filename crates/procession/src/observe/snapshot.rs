@@ -256,7 +256,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
 
 /// Takes a snapshot in which the list of processes is empty. Its cost does not grow with their
 /// number.
-#[cfg(feature = "observe")]
+#[cfg(any(feature = "observe", feature = "metrics"))]
 pub(crate) fn take_without_processes(shared: &Shared) -> Snapshot {
     take_with(shared, Vec::new)
 }

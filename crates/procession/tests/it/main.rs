@@ -29,6 +29,8 @@ mod coroutines;
 #[cfg(feature = "observe")]
 mod door;
 mod ends;
+#[cfg(feature = "metrics")]
+mod facade;
 mod fairness;
 mod here;
 mod hostile;
