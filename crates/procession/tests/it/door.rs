@@ -4,6 +4,7 @@
 
 mod access;
 mod life;
+mod live;
 mod metrics;
 mod openmetrics;
 mod views;
