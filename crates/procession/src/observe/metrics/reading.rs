@@ -169,9 +169,9 @@ pub(crate) struct MetricsReader {
 impl MetricsReader {
     pub(super) fn take<'a>(&'a self, shared: &'a Shared) -> Reading<'a> {
         let begin = World::real_now();
-        // In this order: messages of a process that ends in between are missed once, and not counted
-        // twice. The same holds for its end: exits that are not normal are counted first, and read
-        // last. The floors hide the difference.
+        // In this order: messages of a process that ends in between are missed once, and not
+        // counted twice. The same holds for its end: exits that are not normal are counted first,
+        // and read last. The floors hide the difference.
         let snapshot = snapshot::take_without_processes(shared);
         let census = census::take(shared);
         let ends = EndTotals {
