@@ -3,15 +3,16 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use procession::pool::Pool;
+use procession::time::Instant;
 use procession::{Scheduler, SpawnOptions};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 use serde_json::Value;
 
-use super::{Scene, connect};
+use super::{Scene, connect, since, wait_until};
 use crate::scene::TIMEOUT;
 
 /// A connection that follows.
@@ -78,7 +79,7 @@ fn looks_come_at_most_four_times_a_second() {
         assert!(event["share"].as_f64() <= Some(0.0101), "{event}");
         assert!(event["view"]["window_ms"].as_u64() >= Some(240), "since the event before");
     }
-    assert!(begin.elapsed() >= Duration::from_millis(980), "four intervals have passed");
+    assert!(since(begin) >= Duration::from_millis(980), "four intervals have passed");
 }
 
 #[test]
@@ -94,11 +95,8 @@ fn four_follow_at_once_and_one_that_leaves_makes_room() {
     refused.0.read_to_string(&mut text).expect("the door writes");
     assert!(text.ends_with("the door has 4 followers at once\n"), "{text}");
     followers.pop();
-    let begin = Instant::now();
     // The door notices soon, and not at the next event.
-    while Events::ask(&scene, "").0 != 200 {
-        assert!(begin.elapsed() < TIMEOUT, "the place is not given back");
-    }
+    wait_until(|| Events::ask(&scene, "").0 == 200);
 }
 
 #[test]
@@ -155,21 +153,16 @@ fn the_timeline_shows_the_place_that_was_busy() {
         assert_eq!(answer.status, 200);
         serde_json::from_str(&answer.body).expect("it is JSON")
     };
-    let begin = Instant::now();
-    loop {
-        let answer = timeline();
-        let found = &answer["timeline"];
-        let full = found["workers"].as_array().into_iter().flatten().any(|worker| {
+    let mut found = Value::Null;
+    wait_until(|| {
+        found = timeline()["timeline"].take();
+        found["workers"].as_array().into_iter().flatten().any(|worker| {
             // One step takes all 300 columns.
             worker["slices"][0] == serde_json::json!([0, 300, 0, 100, busy.pid().to_string()])
-        });
-        if full {
-            assert_eq!(found["places"][0]["place"], place);
-            assert!(found["places"][0]["us"].as_u64() >= Some(99_000), "{found}");
-            break;
-        }
-        assert!(begin.elapsed() < TIMEOUT, "{answer}");
-    }
+        })
+    });
+    assert_eq!(found["places"][0]["place"], place);
+    assert!(found["places"][0]["us"].as_u64() >= Some(99_000), "{found}");
     ends.store(true, Relaxed);
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use procession::mailbox::WhenFull;
 use procession::pool::Pool;
@@ -14,8 +14,7 @@ use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::openmetrics::{self, Samples};
-use super::{Folder, Scene};
-use crate::scene::TIMEOUT;
+use super::{Folder, Scene, wait_until};
 use procession::door::Observe;
 
 fn scrape(scene: &Scene) -> Samples {
@@ -23,14 +22,6 @@ fn scrape(scene: &Scene) -> Samples {
     assert_eq!(answer.status, 200);
     assert!(answer.head.contains("Content-Type: application/openmetrics-text; version=1.0.0"));
     openmetrics::parse(&answer.body)
-}
-
-/// Asks again and again until it is true.
-fn wait_until(mut is_true: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_true() {
-        assert!(begin.elapsed() < TIMEOUT, "it never becomes true");
-    }
 }
 
 fn of(samples: &Samples, scheduler: &Scheduler, name: &str, labels: &str) -> Option<f64> {
