@@ -53,7 +53,8 @@ impl MetricSink for MetricsText {
         let mut count = 0;
         for (bound, more) in histogram.buckets() {
             count += more;
-            let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+            let bound = bound.map(|bound| (bound as f64 / 1e9).to_string());
+            let bound = bound.unwrap_or_else(|| "+Inf".to_owned());
             self.sample(family, "_bucket", &[("le", &bound)], count as f64);
         }
         self.sample(family, "_count", &[], count as f64);

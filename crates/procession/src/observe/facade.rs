@@ -140,7 +140,7 @@ impl MetricSink for FacadeSink<'_> {
         let mut last_bound = 0.0;
         for ((bound, count), before) in histogram.buckets().zip(before) {
             // What is above all bounds counts as twice the last one.
-            last_bound = if bound.is_finite() { bound } else { last_bound * 2.0 };
+            last_bound = bound.map_or(last_bound * 2.0, |bound| bound as f64 / 1e9);
             let new = count.saturating_sub(*before);
             *before = count;
             if new > 0 {

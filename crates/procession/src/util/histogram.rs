@@ -30,14 +30,11 @@ impl Histogram {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
     }
 
-    /// Returns the number of times in each bucket, with the bound of the bucket in seconds. The
-    /// last bound is infinite.
-    pub(crate) fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
+    /// Returns the number of times in each bucket, with the bound of the bucket in nanoseconds. The
+    /// last bucket has no bound.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         self.counts.iter().enumerate().map(|(at, &count)| {
-            let bound = match at {
-                BUCKETS => f64::INFINITY,
-                at => (1_u64 << (FIRST_BITS + at as u32)) as f64 / 1e9,
-            };
+            let bound = (at < BUCKETS).then(|| 1 << (FIRST_BITS + at as u32));
             (bound, count)
         })
     }
@@ -54,9 +51,8 @@ mod tests {
             let before = histogram;
             histogram.add(time);
             let changed = before.buckets().zip(histogram.buckets()).position(|(a, b)| a.1 < b.1);
-            let bounds: Vec<_> = histogram.buckets().map(|bucket| bucket.0).collect();
-            let seconds = time as f64 / 1e9;
-            assert_eq!(changed, bounds.iter().position(|bound| seconds <= *bound), "{time}");
+            let fits = |bucket: (Option<u64>, u64)| bucket.0.is_none_or(|bound| time <= bound);
+            assert_eq!(changed, histogram.buckets().position(fits), "{time}");
         }
         let total: u64 = histogram.buckets().map(|bucket| bucket.1).sum();
         assert_eq!((total, histogram.sum), (7, u64::MAX));

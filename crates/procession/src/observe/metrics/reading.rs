@@ -189,7 +189,7 @@ impl MetricsReader {
         Reading {
             ends,
             returned: shared.totals(|stats| &stats.returned),
-            lateness: lateness(shared),
+            lateness: snapshot::lateness(shared),
             busy,
             ages: shared.all_seats().map(|seat| age(seat, now)).collect(),
             global_age: global_age(shared, now),
@@ -203,14 +203,6 @@ impl MetricsReader {
             census,
         }
     }
-}
-
-fn lateness(shared: &Shared) -> Histogram {
-    let mut sum = shared.clock.outside.lateness();
-    for seat in shared.seats.used() {
-        sum.merge(&seat.timers.lateness());
-    }
-    sum
 }
 
 /// Returns the seconds since a time of the watchdog's, or 0 if the queue is empty now.
