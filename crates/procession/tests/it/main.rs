@@ -24,7 +24,9 @@ mod bounds;
 mod bridge;
 mod cancel;
 mod channels;
+mod children;
 mod contracts;
+mod copies;
 mod coroutines;
 #[cfg(feature = "observe")]
 mod door;
@@ -32,6 +34,7 @@ mod ends;
 #[cfg(feature = "metrics")]
 mod facade;
 mod fairness;
+mod files;
 mod here;
 mod hostile;
 #[cfg(all(
