@@ -25,7 +25,7 @@ await page.goto(link);
 assert.equal(new URL(page.url()).search, "", "the token is not in the address of the page");
 await page.waitForSelector("#processes-table tbody tr");
 
-const views = ["processes", "all", "groups", "tree", "crashes", "workers"];
+const views = ["processes", "all", "groups", "tree", "crashes", "workers", "pools"];
 const show = async (view) => {
   await page.click(`[data-view="${view}"]`);
   await page.waitForSelector(`#${view}:not([hidden])`);
@@ -73,7 +73,10 @@ await page.keyboard.press("Escape");
 await page.waitForSelector("#detail:not([open])");
 assert.equal(await page.evaluate(() => document.activeElement.dataset.pid), pid, "the focus comes back");
 
-// The focus survives twenty refreshes.
+// The focus survives twenty events of the door, one a second, and twenty looks for other words.
+const focused = () => page.evaluate(() => document.activeElement.dataset.pid);
+await new Promise((done) => setTimeout(done, 20_500));
+assert.equal(await focused(), pid, "the focus is lost");
 const refreshes = await page.evaluate(async () => {
   const rate = document.getElementById("rate");
   const focused = document.activeElement;
@@ -86,7 +89,36 @@ const refreshes = await page.evaluate(async () => {
   return "all";
 });
 assert.equal(refreshes, "all", "the focus is lost");
-console.log("focus: kept over 20 refreshes");
+console.log("focus: kept over 20 events and 20 looks");
+
+// The timeline: the table has its places, and a click opens the process.
+await show("workers");
+for (const window of ["10000", "1000"]) {
+  await page.select("#window", window);
+  await page.waitForSelector("#places-table tbody td button");
+}
+const isOpened = await page.evaluate(async () => {
+  const canvas = document.getElementById("timeline");
+  const { left, top, width, height } = canvas.getBoundingClientRect();
+  for (let y = 15; y < height - 20; y += 30) {
+    for (let x = 82; x < width; x += 4) {
+      canvas.dispatchEvent(new MouseEvent("click", { clientX: left + x, clientY: top + y }));
+      if (document.getElementById("detail").open) return true;
+    }
+  }
+  return false;
+});
+assert.ok(isOpened, "no slice of the timeline opens a process");
+await page.keyboard.press("Escape");
+await show("pools");
+await page.waitForFunction(() => document.getElementById("pools-table").textContent.includes("blocking"));
+console.log("timeline and pools: shown");
+
+// Pausing ends the stream, and the rate is told.
+await page.click("#pause");
+await page.waitForFunction(() => document.getElementById("rate").textContent === "Paused.");
+await page.click("#pause");
+await page.waitForFunction(() => /A look each [0-9.]+ s takes [0-9.]+ %/.test(document.getElementById("rate").textContent));
 
 // All processes scroll.
 await show("all");

@@ -134,6 +134,13 @@ impl<T, const CAPACITY: usize> Stealer<T, CAPACITY> {
         self.0.steal_one()
     }
 
+    /// Returns a number that changes whenever an item is taken, by the owner or by a thief. If it
+    /// is the same at two looks at a queue that is not empty, its items have waited since the
+    /// first.
+    pub fn taken(&self) -> u64 {
+        self.0.taken()
+    }
+
     /// Returns the number of items that were queued at some moment during the call.
     pub fn len(&self) -> usize {
         self.0.len()

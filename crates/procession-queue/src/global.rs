@@ -33,8 +33,8 @@
 use std::collections::VecDeque;
 use std::{array, fmt, iter};
 
-use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicU64, AtomicUsize};
 use procession_sync::{Mutex, lock_with_backoff};
 
 /// The number of items that a worker takes at most, in addition to the one that it runs. It is
@@ -57,13 +57,19 @@ pub struct Global<T> {
     /// The number of items. A worker reads it first, and takes the lock only if there is something
     /// to find.
     length: AtomicUsize,
+    /// The number of times that something was taken. Written under the lock.
+    taken: AtomicU64,
     items: Mutex<VecDeque<T>>,
 }
 
 impl<T> Global<T> {
     /// Creates an empty queue.
     pub fn new() -> Self {
-        Self { length: AtomicUsize::new(0), items: Mutex::new(VecDeque::new()) }
+        Self {
+            length: AtomicUsize::new(0),
+            taken: AtomicU64::new(0),
+            items: Mutex::new(VecDeque::new()),
+        }
     }
 
     /// Pushes an item behind everything that is queued.
@@ -113,6 +119,8 @@ impl<T> Global<T> {
         }
         self.append(|items| {
             let item = take(items);
+            // Relaxed: statistics, and the lock orders the writers.
+            self.taken.store(self.taken.load(Relaxed).wrapping_add(1), Relaxed);
             if items.capacity() > SHRINK_MIN && items.len() < items.capacity() / 4 {
                 // At least as many items were taken since the last time as are copied now, so the
                 // amortized cost of an item is constant.
@@ -120,6 +128,12 @@ impl<T> Global<T> {
             }
             item
         })
+    }
+
+    /// Returns a number that changes whenever items are taken. If it is the same at two looks at a
+    /// queue that is not empty, its items have waited since the first.
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Relaxed)
     }
 
     /// Returns the number of queued items that is visible to this thread.

@@ -266,6 +266,12 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Ring<T, CAPACITY, MUTATION> {
         Steal::Success(unsafe { item.assume_init() })
     }
 
+    /// Returns a number that changes whenever an item is taken.
+    pub(crate) fn taken(&self) -> u64 {
+        // Relaxed: statistics.
+        self.claims.0.load(Relaxed)
+    }
+
     /// Returns the number of items at some moment during the call.
     pub(crate) fn len(&self) -> usize {
         loop {

@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let observe = Observe::default().directory(&folder).tcp(0);
     let scheduler = Scheduler::builder().name("bank").observe(observe).build()?;
 
-    // Tellers wait for requests, and a supervised clock ticks.
+    // Tellers wait for requests, a supervised clock ticks, and a job runs in a pool.
     let tellers: Vec<_> = (0..count.unwrap_or(10))
         .map(|number| {
             let options = SpawnOptions::new().on(&scheduler).label(format!("teller {number}"));
@@ -46,6 +46,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     });
     let tree = scheduler.block_on(Supervisor::one_for_one().child(clock).start())?;
+
+    scheduler.block_on(async { procession::spawn_blocking(|| ()).await })?;
 
     let door = scheduler.door().ok_or("the door was asked for")?;
     let view = get(door.socket(), "/view?label=teller&waiting=message&top=1")?;

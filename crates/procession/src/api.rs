@@ -203,6 +203,16 @@ pub mod look {
     pub use crate::relations::pid_list::PidList;
 }
 
+#[cfg(feature = "metrics")]
+pub mod metrics {
+    //! The metrics of a scheduler for the exporters of the crate [`metrics`](::metrics).
+    //!
+    //! A [`Publisher`] hands them over. With the feature `observe`, a door serves the same metrics
+    //! as text, and needs no exporter.
+
+    pub use crate::observe::facade::Publisher;
+}
+
 pub mod relay {
     //! Messages that leave their scheduler, and messages that no process receives.
     //!

@@ -33,6 +33,9 @@
 //! | `GET /tree` | the supervision tree |
 //! | `GET /crashes` | the last 64 processes that failed |
 //! | `GET /workers` | workers, queues, timers, descriptors |
+//! | `GET /pools` | pools, added up by name |
+//! | `GET /timeline?ms=N` | what each worker ran in the last N milliseconds, at most 10 000, as far as the [recorder](crate::recorder) still has it: 300 columns, each with the place whose processes had the most of it |
+//! | `GET /live?with=PARTS&interval=MS` | server-sent events, each with a `view`, the `workers` and the latest crash. The parameters of `/view` choose the view, whose window begins at the event before. PARTS is a list of `crashes`, `pools`, `timeline` and `tree`. There are at most four events a second, and as few as keep all looking under 1 % of the processors; `share` and `interval_ms` tell. Four connections may follow at once |
 //! | `GET /stalls` | what the watchdog has found |
 //! | `GET /trace?seconds=N` | the [events](crate::recorder) of the next N seconds, at most 10, as a file for Perfetto; without `seconds`, the latest events. One at a time, at most 64 MiB |
 //! | `POST /process/PID/cancel` | cancels the process: [`Scheduler::cancel`](crate::Scheduler::cancel) |
@@ -60,9 +63,11 @@
 //! - Messages and states of processes are never shown.
 
 mod access;
+mod activity;
 mod details;
 mod entry;
 mod json;
+mod live;
 mod metrics;
 pub(crate) mod open;
 pub(crate) mod opened;

@@ -72,6 +72,7 @@
 //! | `http2` | HTTP/2 for the server, and for the client if it is there. Implies `serve` |
 //! | `tls` | TLS by rustls for the server, and for the client if it is there. The program chooses the cryptography of rustls. Implies `serve` |
 //! | `client` | `http::Connector` for the client of hyper-util. Implies `hyper` |
+//! | `metrics` | `metrics`: hands the metrics of a scheduler to an exporter of the crate `metrics` |
 //! | `observe` | `door` and `Builder::observe`: an HTTP server at a Unix socket, through which the command `procession top`, a browser or a scraper of metrics looks into the program |
 //! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal` |
 //! | `stream` | `stream`: the traits `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |

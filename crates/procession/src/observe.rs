@@ -1,8 +1,14 @@
 //! Observation of a running scheduler: looks, snapshots and tracing.
 
-#[cfg(feature = "observe")]
+#[cfg(any(feature = "observe", feature = "metrics"))]
 pub(crate) mod census;
+#[cfg(feature = "metrics")]
+pub(crate) mod facade;
 pub(crate) mod look;
+#[cfg(any(feature = "observe", feature = "metrics"))]
+pub(crate) mod metrics;
+#[cfg(any(feature = "observe", feature = "metrics"))]
+pub(crate) mod pool_figures;
 pub(crate) mod snapshot;
 #[cfg(feature = "sim")]
 mod subject;

@@ -52,6 +52,8 @@ mod coroutines;
 mod current;
 mod engine;
 mod error;
+#[cfg(any(feature = "observe", feature = "metrics"))]
+mod figures;
 mod function;
 mod hooks;
 mod job;

@@ -60,6 +60,8 @@
 pub(crate) mod collect;
 pub(crate) mod dump;
 mod flows;
+#[cfg(feature = "observe")]
+pub(crate) mod lanes;
 mod perfetto;
 pub(crate) mod places;
 mod protobuf;

@@ -36,8 +36,8 @@
 //!   While all threads block, this is all there is to do: it sleeps until the next deadline, or for
 //!   10 ms at most if there are descriptors.
 //! - `Sample`, at each look: give the processes that run the time since the look before
-//!   (`watchdog/samples.rs`), and stamp some of those that wait (`watchdog/wait_stamps.rs`). For
-//!   people only.
+//!   (`watchdog/samples.rs`), stamp some of those that wait (`watchdog/wait_stamps.rs`), and note
+//!   from which queues nothing was taken (`watchdog/queue_ages.rs`). For people only.
 //! - `WriteOff`, at each look: stop relying on workers that were woken and have not come
 //!   (`scheduler/idle.rs`). `Rescue` takes their permits, too, once they are late by `stall_after`.
 //! - `Nudge`, if a seat is spare and work waits at this look and at the one before: wake one
@@ -91,6 +91,7 @@
 //! the LIFO slots, and of `watchdog/park.rs`.
 
 pub(crate) mod park;
+mod queue_ages;
 pub(crate) mod samples;
 pub(crate) mod state;
 pub(crate) mod wait_stamps;
@@ -112,6 +113,7 @@ use crate::scheduler::seat::Seat;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sys::{RunState, ThreadFile, nanoseconds};
+use crate::watchdog::queue_ages::QueueAges;
 use crate::watchdog::state::{Stall, StallKind, Watchdog};
 use crate::watchdog::wait_stamps::{VISITS, VISITS_QUIET};
 
@@ -239,6 +241,7 @@ struct Watch {
     sampled: u64,
     /// The processes that run, while samples are taken.
     running: Vec<(u32, u32)>,
+    ages: QueueAges,
     /// The next slot to be stamped.
     cursor: u32,
     /// The second in which reports were made, and their number.
@@ -276,6 +279,7 @@ impl Watch {
             batch: Batch::default(),
             sampled: NEVER,
             running: Vec::new(),
+            ages: QueueAges::default(),
             cursor: 0,
             reports: (0, 0),
         }
@@ -336,6 +340,7 @@ impl Watch {
         self.due_since = NEVER;
         self.polls = NO_POLLS;
         self.sampled = NEVER;
+        self.ages.forget();
     }
 
     /// `Look`, and what follows from it. Returns `true` if there was nothing to do.
@@ -389,21 +394,24 @@ impl Watch {
     fn sample(&mut self, now: u64) {
         let shared = &*self.shared;
         let passed = if self.sampled == NEVER { LOOK_EVERY } else { now - self.sampled };
+        let passed = passed.min(OVERSLEPT);
         self.sampled = now;
         self.running.clear();
         for seat in shared.all_seats() {
             let step = seat.step.load(Relaxed);
             let slot = seat.running.load(Relaxed).checked_sub(1);
-            if step % 2 == 1
-                && !seat.in_section.load(Relaxed)
-                && let Some(slot) = slot.and_then(|index| shared.table().slot(index))
-            {
+            if step % 2 == 0 || seat.in_section.load(Relaxed) {
+                continue;
+            }
+            seat.stats.busy.add(passed);
+            if let Some(slot) = slot.and_then(|index| shared.table().slot(index)) {
                 let process = (slot.index(), slot.pins.generation());
                 // If the step has ended meanwhile, the slot may hold another process.
                 self.running.extend((seat.step.load(Relaxed) == step).then_some(process));
             }
         }
-        shared.watchdog.samples.add(now, passed.min(OVERSLEPT), &self.running);
+        shared.watchdog.samples.add(now, passed, &self.running);
+        self.ages.look(shared, now);
         let visits = if self.quiet > 0 { VISITS_QUIET } else { VISITS };
         self.cursor = shared.stamp_some(self.cursor, visits, now);
     }

@@ -140,6 +140,14 @@ pub(super) fn crashes(json: &mut Json, shared: &Shared) {
     });
 }
 
+/// Writes the latest report of a failed process, or `null`.
+pub(super) fn latest_crash(json: &mut Json, shared: &Shared) {
+    match shared.extensions.crashes.all().last() {
+        None => json.literal("null"),
+        Some(report) => json.object(|json| crash(json, report, shared.world.now())),
+    }
+}
+
 fn crash(json: &mut Json, report: &CrashReport, now: u64) {
     let exit = &report.exit;
     json.name("number").literal(report.number);

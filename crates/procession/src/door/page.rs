@@ -13,7 +13,7 @@ const FILES: [(&str, &str, &str); 6] = [
     ("app.js", SCRIPT, include_str!("page/app.js")),
     ("table.js", SCRIPT, include_str!("page/table.js")),
     ("format.js", SCRIPT, include_str!("page/format.js")),
-    ("chart.js", SCRIPT, include_str!("page/chart.js")),
+    ("timeline.js", SCRIPT, include_str!("page/timeline.js")),
 ];
 
 /// Returns a file of the page.

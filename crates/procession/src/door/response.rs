@@ -107,6 +107,11 @@ impl Response {
         response
     }
 
+    /// Returns the head of a stream of events, which ends with the connection.
+    pub(super) fn events_head() -> Vec<u8> {
+        format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{COMMON}\r\n").into_bytes()
+    }
+
     /// Returns the bytes on the wire. The response to a HEAD has no body.
     pub(super) fn bytes(self, with_body: bool) -> Vec<u8> {
         let Self { status, content_type, more, body } = self;

@@ -7,9 +7,10 @@ use procession_sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
 use super::access::Keys;
+use super::activity;
 use super::details;
 use super::json::Json;
-use super::metrics::{self, Floors};
+use super::metrics;
 use super::page;
 use super::request::{HttpRequest, Method};
 use super::response::{HttpStatus, Response};
@@ -17,12 +18,12 @@ use super::socket::program_name;
 use super::traces::{OneAtATime, trace};
 use super::views::{KeptViews, view};
 use crate::Pid;
-use crate::observe::snapshot;
+use crate::observe::metrics::MetricsReader;
 use crate::relations;
 use crate::scheduler::shared::Shared;
 
 /// The version of the answers.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 /// The scheduler behind a door, and the state of the server.
 pub(super) struct Observed {
@@ -31,7 +32,9 @@ pub(super) struct Observed {
     pub(super) keys: Arc<Keys>,
     /// Number of open connections.
     pub(super) connections: Arc<AtomicUsize>,
-    floors: Floors,
+    /// Number of connections that follow.
+    pub(super) followers: Arc<AtomicUsize>,
+    metrics: MetricsReader,
     views: KeptViews,
     pub(super) long: OneAtATime,
 }
@@ -43,16 +46,22 @@ impl Observed {
             actions,
             keys,
             connections: Arc::default(),
-            floors: Floors::default(),
+            followers: Arc::default(),
+            metrics: MetricsReader::default(),
             views: KeptViews::default(),
             long: OneAtATime::default(),
         }
+    }
+
+    /// Returns the scheduler, if it has not ended.
+    pub(super) fn shared(&self) -> Option<Arc<Shared>> {
+        self.shared.upgrade()
     }
 }
 
 /// Serves a request that has passed all checks.
 pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Response {
-    let Some(shared) = observed.shared.upgrade() else {
+    let Some(shared) = observed.shared() else {
         return Response::error(HttpStatus::Unavailable, "the scheduler has ended");
     };
     let mut parts = request.path.trim_start_matches('/').split('/');
@@ -64,10 +73,10 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
         (Method::Post, _) => Err(unknown(request)),
         (_, [Some("about"), None, ..]) => Ok(about(&shared, observed.actions)),
         (_, [Some("metrics"), None, ..]) => {
-            Ok(Response::metrics(metrics::text(&shared, &observed.floors)))
+            Ok(Response::metrics(metrics::text(&shared, &observed.metrics)))
         }
-        (_, [Some("stalls"), None, ..]) => Ok(object(|json| stalls(json, &shared))),
-        (_, [Some("workers"), None, ..]) => Ok(object(|json| workers(json, &shared))),
+        (_, [Some("stalls"), None, ..]) => Ok(object(|json| activity::stalls(json, &shared))),
+        (_, [Some("workers"), None, ..]) => Ok(object(|json| activity::workers(json, &shared))),
         (_, [Some("view"), None, ..]) => {
             try_object(|json| view(json, request, &shared, &observed.views))
         }
@@ -75,6 +84,8 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
         (_, [Some("processes"), None, ..]) => list(request, &shared),
         (_, [Some("tree"), None, ..]) => Ok(object(|json| details::tree(json, &shared))),
         (_, [Some("crashes"), None, ..]) => Ok(object(|json| details::crashes(json, &shared))),
+        (_, [Some("pools"), None, ..]) => Ok(object(|json| activity::pools(json, &shared))),
+        (_, [Some("timeline"), None, ..]) => timeline(request, &shared),
         (_, [Some("trace"), None, ..]) => trace(request, shared, &observed.long).await,
         (_, [Some(name), None, ..]) => page::file(name).ok_or_else(|| unknown(request)),
         _ => Err(unknown(request)),
@@ -160,6 +171,11 @@ fn list(request: &HttpRequest, shared: &Shared) -> Result<Response, Response> {
     Ok(object(|json| details::list(json, shared, skip, count)))
 }
 
+fn timeline(request: &HttpRequest, shared: &Shared) -> Result<Response, Response> {
+    let window = activity::window(request)?;
+    Ok(object(|json| activity::timeline(json, shared, window)))
+}
+
 fn about(shared: &Shared, actions: bool) -> Response {
     object(|json| {
         json.name("procession").text(env!("CARGO_PKG_VERSION"));
@@ -170,61 +186,4 @@ fn about(shared: &Shared, actions: bool) -> Response {
         json.name("workers").literal(shared.width());
         json.name("actions").literal(actions);
     })
-}
-
-/// Writes what the watchdog has found.
-fn stalls(json: &mut Json, shared: &Shared) {
-    let counts = shared.watchdog.counts();
-    for (name, count) in [
-        ("blocked", counts.blocked),
-        ("computing", counts.computing),
-        ("replaced", counts.replaced),
-        ("lifo_slots", counts.lifo_slots),
-        ("unreported", counts.unreported),
-        ("late", counts.late),
-    ] {
-        json.name(name).literal(count);
-    }
-}
-
-/// Writes the workers and their queues, timers, descriptors and stalls.
-fn workers(json: &mut Json, shared: &Shared) {
-    let found = snapshot::take_without_processes(shared);
-    json.name("workers").array(|json| {
-        for worker in &found.workers {
-            let queue = worker.deque + worker.fifo + worker.bound + usize::from(worker.lifo_slot);
-            json.object(|json| {
-                json.name("queue").literal(queue);
-                json.name("steps").literal(worker.dispatches);
-                json.name("steals").literal(worker.steals);
-                json.name("parks").literal(worker.parks);
-                let age = worker.step_age.map(|age| age.as_millis());
-                json.name("step_age_ms").literal_or_null(age);
-            });
-        }
-    });
-    json.name("global_queue").literal(found.global_queue);
-    for (name, count) in [
-        ("spawned", found.spawned),
-        ("ended", found.ended),
-        ("panicked", found.panicked),
-        ("messages_sent", found.messages_sent),
-        ("messages_discarded", found.messages_discarded),
-        ("blocking_sections", found.blocking_sections),
-    ] {
-        json.name(name).literal(count);
-    }
-    json.name("timers").object(|json| {
-        json.name("pending").literal(found.timers.pending);
-        json.name("armed").literal(found.timers.armed);
-        json.name("fired").literal(found.timers.fired);
-        json.name("cancelled").literal(found.timers.cancelled);
-    });
-    json.name("descriptors").object(|json| {
-        json.name("registered").literal(found.descriptors.registered);
-        json.name("polls").literal(found.descriptors.polls);
-        json.name("events").literal(found.descriptors.events);
-        json.name("accepts_put_off").literal(found.descriptors.accepts_put_off);
-    });
-    json.name("stalls").object(|json| stalls(json, shared));
 }

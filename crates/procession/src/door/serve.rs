@@ -11,6 +11,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use super::access::{Way, check, may_enter};
+use super::live::Live;
 use super::request::{HttpRequest, Method, REQUEST_BYTES_MAX, head_end};
 use super::response::{HttpStatus, Response};
 use super::routes::{Observed, answer};
@@ -34,6 +35,9 @@ const LINGER: Duration = Duration::from_secs(1);
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// The time that a listener gets to take a connection, before it counts as alive.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The last event of a connection that follows a scheduler that has ended.
+const LIVE_END: &str = "event: end\ndata: {}\n\n";
 
 enum Connection {
     Unix(UnixStream),
@@ -118,21 +122,44 @@ fn begin(connection: Connection, way: Way, observed: &Arc<Observed>) {
 }
 
 async fn serve(connection: &Connection, way: Way, observed: &Arc<Observed>, has_room: bool) {
-    let bytes = if has_room {
+    let answer = if has_room {
         match timeout(TRANSFER_TIMEOUT, read(connection)).await {
             Ok(Ok(Some(head))) => respond(&head, way, observed).await,
             // The client went away.
             Ok(Ok(None) | Err(_)) => return,
-            Err(_) => Response::from(HttpStatus::TimedOut).bytes(true),
+            Err(_) => DoorAnswer::of(HttpStatus::TimedOut.into()),
         }
     } else {
-        Response::error(HttpStatus::Unavailable, "the door serves 8 connections at once")
-            .bytes(true)
+        let text = "the door serves 8 connections at once";
+        DoorAnswer::of(Response::error(HttpStatus::Unavailable, text))
+    };
+    let bytes = match answer {
+        DoorAnswer::Whole(bytes) => bytes,
+        DoorAnswer::Live(live) => return follow(connection, *live, observed).await,
     };
     let written = timeout(TRANSFER_TIMEOUT, connection.write_all(&bytes)).await;
     if matches!(written, Ok(Ok(()))) && connection.end_writing().is_ok() {
         // Ignored: the client has what it asked for.
         let _ = timeout(LINGER, drain(connection)).await;
+    }
+}
+
+/// Writes an event after the other, until the client goes away or takes too long to read one, or
+/// the scheduler ends.
+async fn follow(connection: &Connection, mut live: Live, observed: &Observed) {
+    let mut bytes = Response::events_head();
+    loop {
+        let event = live.event(observed);
+        let next = event.as_ref().map(|event| event.next);
+        let text = event.map_or_else(|| LIVE_END.to_owned(), |event| event.text);
+        bytes.extend_from_slice(text.as_bytes());
+        let written = timeout(TRANSFER_TIMEOUT, connection.write_all(&bytes)).await;
+        bytes.clear();
+        let (Ok(Ok(())), Some(next)) = (written, next) else { return };
+        // The drain ends when the client goes away.
+        if timeout(next, drain(connection)).await.is_ok() {
+            return;
+        }
     }
 }
 
@@ -159,20 +186,35 @@ async fn read(connection: &Connection) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-async fn respond(head: &[u8], way: Way, observed: &Arc<Observed>) -> Vec<u8> {
+/// The answer to a request.
+enum DoorAnswer {
+    Whole(Vec<u8>),
+    Live(Box<Live>),
+}
+
+impl DoorAnswer {
+    fn of(response: Response) -> Self {
+        Self::Whole(response.bytes(true))
+    }
+}
+
+async fn respond(head: &[u8], way: Way, observed: &Arc<Observed>) -> DoorAnswer {
     if head.len() > REQUEST_BYTES_MAX {
-        return Response::from(HttpStatus::HeadTooLarge).bytes(true);
+        return DoorAnswer::of(HttpStatus::HeadTooLarge.into());
     }
-    match HttpRequest::parse(head) {
-        Err(status) => Response::from(status).bytes(true),
-        Ok(request) => {
-            let response = match check(&request, way, &observed.keys) {
-                Ok(()) => answer(&request, observed).await,
-                Err(response) => response,
-            };
-            response.bytes(request.method != Method::Head)
-        }
-    }
+    let request = match HttpRequest::parse(head) {
+        Ok(request) => request,
+        Err(status) => return DoorAnswer::of(status.into()),
+    };
+    let response = match check(&request, way, &observed.keys) {
+        Err(response) => response,
+        Ok(()) if request.path == "/live" => match Live::new(&request, observed) {
+            Ok(live) => return DoorAnswer::Live(Box::new(live)),
+            Err(response) => response,
+        },
+        Ok(()) => answer(&request, observed).await,
+    };
+    DoorAnswer::Whole(response.bytes(request.method != Method::Head))
 }
 
 async fn drain(connection: &Connection) -> io::Result<()> {

@@ -35,8 +35,7 @@ impl KeptViews {
         kept.last += 1;
         let number = kept.last;
         let oldest = if kept.views.len() == VIEWS_KEPT { kept.views.pop_front() } else { None };
-        // The rows are not needed any more, and go without the lock.
-        kept.views.push_back((number, View { rows: Vec::new(), groups: Vec::new(), ..view }));
+        kept.views.push_back((number, view.without_rows()));
         drop(kept);
         drop(oldest);
         number
@@ -52,14 +51,19 @@ impl KeptViews {
 const PARAMETERS: &[&str] =
     &["sort", "top", "group", "since", "pid", "state", "waiting", "kind", "label", "place"];
 
-/// Returns the query that the parameters of a request ask for. `since` is the number of an earlier
-/// view; if that is forgotten, there is no window.
-fn query(request: &HttpRequest, kept: &KeptViews) -> Result<Query, String> {
-    if let Some(name) = request.parameters().find(|name| !PARAMETERS.contains(name)) {
+/// Returns the query that the parameters of a request ask for, which has `others` as well. `since`
+/// is the number of an earlier view; if that is forgotten, there is no window.
+pub(super) fn query(
+    request: &HttpRequest,
+    kept: Option<&KeptViews>,
+    others: &[&str],
+) -> Result<Query, String> {
+    let is_known = |name: &str| PARAMETERS.contains(&name) || others.contains(&name);
+    if let Some(name) = request.parameters().find(|name| !is_known(name)) {
         let name: String = name.chars().take(40).collect();
         return Err(format!(
             "unknown parameter {name:?}, expected one of: {}",
-            PARAMETERS.join(", ")
+            [PARAMETERS, others].concat().join(", ")
         ));
     }
     fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(
@@ -80,7 +84,7 @@ fn query(request: &HttpRequest, kept: &KeptViews) -> Result<Query, String> {
         query = query.group_by(key);
     }
     if let Some(number) = parse(request, "since")?
-        && let Some(view) = kept.find(number)
+        && let Some(view) = kept.and_then(|kept| kept.find(number))
     {
         query = query.since(&view);
     }
@@ -112,9 +116,15 @@ pub(super) fn view(
     shared: &Shared,
     kept: &KeptViews,
 ) -> Result<(), String> {
-    let query = query(request, kept)?;
+    let view = write_view(json, shared, &query(request, Some(kept), &[])?);
+    json.name("view").literal(kept.keep(view));
+    Ok(())
+}
+
+/// Looks, and writes the members of the view.
+pub(super) fn write_view(json: &mut Json, shared: &Shared, query: &Query) -> View {
     let begin = World::real_now();
-    let view = pass::look(shared, &query);
+    let view = pass::look(shared, query);
     let took = World::real_now().saturating_sub(begin);
     json.name("took_us").literal(took / 1000);
     json.name("window_ms").literal_or_null(view.window.map(milliseconds));
@@ -126,8 +136,7 @@ pub(super) fn view(
     json.name("groups").array(|json| truncated |= each(json, &view.groups, group));
     json.name("left_off").literal(view.left_off);
     json.name("truncated").literal(truncated);
-    json.name("view").literal(kept.keep(view));
-    Ok(())
+    view
 }
 
 /// Writes items until the answer is full. Returns `true` if some are left out.

@@ -218,8 +218,14 @@ impl<M: Send + 'static> Address<M> {
                 crate::scheduler::budget::charge_send(slot);
                 Ok(())
             }
-            Err(Refused::Ended(())) => refused(SendErrorKind::Ended),
-            Err(Refused::Full(())) => refused(SendErrorKind::Full),
+            Err(Refused::Ended(())) => {
+                count_returned(slot);
+                refused(SendErrorKind::Ended)
+            }
+            Err(Refused::Full(())) => {
+                count_returned(slot);
+                refused(SendErrorKind::Full)
+            }
         }
     }
 
@@ -282,11 +288,24 @@ fn finish_send<M>(slot: &Pin, pushed: Result<(), Refused<M>>) -> Result<(), Send
             crate::scheduler::budget::charge_send(slot);
             Ok(())
         }
-        Err(Refused::Ended(message)) => Err(SendError::ended(message, slot.pid())),
+        Err(Refused::Ended(message)) => Err(ended(slot, message)),
         Err(Refused::Full(message)) => {
+            count_returned(slot);
             Err(SendError::new(message, slot.pid(), SendErrorKind::Full))
         }
     }
+}
+
+/// Returns the error for a message to a process that has ended, and counts the message.
+fn ended<M>(slot: &Pin, message: M) -> SendError<M> {
+    count_returned(slot);
+    SendError::ended(message, slot.pid())
+}
+
+/// Counts a message that goes back to its sender.
+#[cold]
+fn count_returned(slot: &Slot) {
+    current::count(slot.shared(), |stats| &stats.returned, 1);
 }
 
 /// The future of [`Address::send_wait`].
@@ -346,9 +365,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
                     Poll::Pending
                 }
                 Standing::Taken => Poll::Ready(Ok(())),
-                Standing::Closed(message) => {
-                    Poll::Ready(Err(SendError::ended(message, slot.pid())))
-                }
+                Standing::Closed(message) => Poll::Ready(Err(ended(slot, message))),
             };
         }
         let message = wait.message.take().expect("a future is not polled after it is complete");
@@ -361,7 +378,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
                 slot,
                 crate::mailbox::deliver::finish_offer(slot, Offered::Queued { wake }),
             )),
-            Stood::Closed(message) => Poll::Ready(Err(SendError::ended(message, slot.pid()))),
+            Stood::Closed(message) => Poll::Ready(Err(ended(slot, message))),
             Stood::Waits(number) => {
                 wait.number = Some(number);
                 wait.note_waiting(slot);

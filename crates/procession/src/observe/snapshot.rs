@@ -18,6 +18,7 @@ use crate::process::wait_reason::Waiting;
 use crate::recorder::state::RecorderSnapshot;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::Stats;
+use crate::util::histogram::Histogram;
 use crate::util::membarrier;
 use crate::watchdog::state::StallSnapshot;
 
@@ -49,6 +50,10 @@ pub struct Snapshot {
     pub messages_discarded: u64,
     /// The timers of all workers together, and those set by other threads.
     pub timers: TimerSnapshot,
+    /// How late timers fired: the number of firings in each of 21 buckets, with the greatest time
+    /// after the deadline that belongs there. The bounds are powers of two from 16 us to 8.6 s; the
+    /// last bucket has all later ones, and the bound [`Duration::MAX`].
+    pub timer_lateness: Vec<(Duration, u64)>,
     /// The registered descriptors, and the polls of the kernel.
     pub descriptors: DescriptorSnapshot,
     /// Number of threads started for workers.
@@ -256,7 +261,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
 
 /// Takes a snapshot in which the list of processes is empty. Its cost does not grow with their
 /// number.
-#[cfg(feature = "observe")]
+#[cfg(any(feature = "observe", feature = "metrics"))]
 pub(crate) fn take_without_processes(shared: &Shared) -> Snapshot {
     take_with(shared, Vec::new)
 }
@@ -277,6 +282,10 @@ fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) 
         messages_received: total(|stats| &stats.received),
         messages_discarded: total(|stats| &stats.discarded),
         timers: timers(shared),
+        timer_lateness: lateness(shared)
+            .buckets()
+            .map(|(bound, count)| (bound.map_or(Duration::MAX, Duration::from_nanos), count))
+            .collect(),
         descriptors: descriptors(shared),
         threads_started: shared.threads.started(),
         threads_refused: shared.threads.refused(),
@@ -297,6 +306,15 @@ fn timers(shared: &Shared) -> TimerSnapshot {
         cancelled: sum.cancelled + counts.cancelled,
         pending: sum.pending + counts.pending,
     })
+}
+
+/// Returns the times between the deadlines of timers and their firings.
+pub(crate) fn lateness(shared: &Shared) -> Histogram {
+    let mut sum = shared.clock.outside.lateness();
+    for seat in shared.seats.used() {
+        sum.merge(&seat.timers.lateness());
+    }
+    sum
 }
 
 fn descriptors(shared: &Shared) -> DescriptorSnapshot {

@@ -70,6 +70,8 @@ fn make<J: Send + 'static>(
         inner.close();
         return Err(PoolError::Worker(error));
     }
+    #[cfg(any(feature = "observe", feature = "metrics"))]
+    super::figures::register(&inner);
     Ok(inner)
 }
 

@@ -124,7 +124,11 @@ pub(crate) fn tell_supervisor(
     if let Some((process, answer)) = process.zip(answer) {
         shared.extensions.crashes.answer(process, answer);
     }
-    if matches!(event, SupervisorEvent::GaveUp { .. }) {
+    let gave_up = matches!(event, SupervisorEvent::GaveUp { .. });
+    if gave_up || matches!(event, SupervisorEvent::Restarts { .. }) {
+        shared.extensions.restarts.count(&label(slot).unwrap_or_default(), gave_up);
+    }
+    if gave_up {
         shared.request_dump(DumpCause::GaveUp);
     }
     let report = SupervisorReport {

@@ -91,3 +91,61 @@ impl SupervisionLog {
         log.iter().map(|(&pid, children)| (pid, children.values().cloned().collect())).collect()
     }
 }
+
+/// The maximum number of labels that are counted apart. A label may be made of anything, such as
+/// the name of a customer.
+const LABELS_MAX: usize = 50;
+/// Stands for the supervisors whose labels came later.
+const OTHERS: &str = "(others)";
+
+/// What supervisors with one label did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RestartCounts {
+    pub(crate) restarts: u64,
+    /// Number of times one of them gave up.
+    pub(crate) gave_up: u64,
+}
+
+/// The restarts by all supervisors of a scheduler, by their labels. Those without a label count
+/// under the empty label.
+#[derive(Debug, Default)]
+pub(crate) struct RestartTotals(Mutex<BTreeMap<String, RestartCounts>>);
+
+impl RestartTotals {
+    /// Counts a restart, or a supervisor that gave up.
+    pub(crate) fn count(&self, label: &str, gave_up: bool) {
+        let mut totals = self.0.lock();
+        let is_apart = totals.contains_key(label) || totals.len() < LABELS_MAX;
+        let label = if is_apart { label } else { OTHERS };
+        let counts = totals.entry(label.to_owned()).or_default();
+        if gave_up {
+            counts.gave_up += 1;
+        } else {
+            counts.restarts += 1;
+        }
+    }
+
+    /// Returns all counts.
+    #[cfg(any(feature = "observe", feature = "metrics"))]
+    pub(crate) fn all(&self) -> BTreeMap<String, RestartCounts> {
+        self.0.lock().clone()
+    }
+}
+
+#[cfg(all(test, any(feature = "observe", feature = "metrics")))]
+mod tests {
+    use super::{LABELS_MAX, OTHERS, RestartCounts, RestartTotals};
+
+    #[test]
+    fn labels_without_end_are_counted_together() {
+        let totals = RestartTotals::default();
+        for number in 0..LABELS_MAX + 7 {
+            totals.count(&number.to_string(), false);
+        }
+        totals.count("3", true);
+        let all = totals.all();
+        assert_eq!(all.len(), LABELS_MAX + 1);
+        assert_eq!(all["3"], RestartCounts { restarts: 1, gave_up: 1 });
+        assert_eq!(all[OTHERS], RestartCounts { restarts: 7, gave_up: 0 });
+    }
+}

@@ -23,7 +23,7 @@ use crate::recorder::state::{Recorder, WORDS_MAX};
 use crate::report::crash_report::CrashLog;
 use crate::report::exit_report::ExitReport;
 use crate::report::hooks::ReportHooks;
-use crate::report::supervision::SupervisionLog;
+use crate::report::supervision::{RestartTotals, SupervisionLog};
 use crate::report::supervisor_report::SupervisorReport;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
@@ -530,6 +530,9 @@ impl Builder {
                 door: procession_sync::Mutex::default(),
                 crashes: CrashLog::default(),
                 supervision: SupervisionLog::default(),
+                restarts: RestartTotals::default(),
+                #[cfg(any(feature = "observe", feature = "metrics"))]
+                pools: crate::observe::pool_figures::PoolRegistry::default(),
                 #[cfg(feature = "tokio")]
                 bridge,
             },

@@ -108,6 +108,7 @@ impl LocalWorker {
         unsafe {
             ready.slot().with_body(|body| trace::close(body.as_deref_mut()));
         }
+        self.count_exit(exit);
         self.record_end(ready.slot(), failure::is_failure(exit));
         self.end(ready, exit);
     }
@@ -116,9 +117,7 @@ impl LocalWorker {
     #[cold]
     fn end_early(&self, ready: Ready, seen: Seen, exit: &Exit) {
         let slot = ready.slot();
-        if exit.is_panic() {
-            self.shared.seat(self.seat).stats.panics.add(1);
-        }
+        self.count_exit(exit);
         let by_itself = !seen.is_terminated() || links::dooms_itself(slot);
         if by_itself && failure::is_failure(exit) {
             self.report(ready, exit);
@@ -133,6 +132,18 @@ impl LocalWorker {
         }
         self.record_end(slot, failure::is_failure(exit));
         self.end(ready, exit);
+    }
+
+    /// Counts an exit that is not normal, before the process counts as ended.
+    fn count_exit(&self, exit: &Exit) {
+        let stats = &self.shared.seat(self.seat).stats;
+        match exit {
+            Exit::Normal => {}
+            Exit::Shutdown => stats.stopped.add(1),
+            Exit::Panicked(_) => stats.panics.add(1),
+            Exit::Killed => stats.killed.add(1),
+            _ => stats.failed.add(1),
+        }
     }
 
     /// Reports a process that fails, before anything else learns of its end.
@@ -228,6 +239,7 @@ pub(crate) fn end_unqueued(shared: &Shared, ready: Ready) {
     drop(guarded(|| unsafe {
         slot.with_body(|body| body.as_mut().map(|body| body.end(slot, Exit::Killed)))
     }));
+    current::count(shared, |stats| &stats.killed, 1);
     complete(shared, ready, &Exit::Killed);
     shared.note_end(Some(slot));
 }

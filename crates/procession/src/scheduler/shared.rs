@@ -20,7 +20,7 @@ use crate::recorder::state::Recorder;
 use crate::relations::name_table::Names;
 use crate::report::crash_report::CrashLog;
 use crate::report::hooks::ReportHooks;
-use crate::report::supervision::SupervisionLog;
+use crate::report::supervision::{RestartTotals, SupervisionLog};
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
@@ -141,6 +141,11 @@ pub(crate) struct Extensions {
     pub(crate) crashes: CrashLog,
     /// The last exits of supervised children.
     pub(crate) supervision: SupervisionLog,
+    /// The restarts by supervisors.
+    pub(crate) restarts: RestartTotals,
+    /// The pools whose workers are processes here.
+    #[cfg(any(feature = "observe", feature = "metrics"))]
+    pub(crate) pools: crate::observe::pool_figures::PoolRegistry,
     /// The tokio runtime that provides the context for everything here, if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) bridge: Option<Arc<crate::bridge::runtime::Bridge>>,

@@ -39,9 +39,22 @@ pub(crate) struct Stats {
     /// Counted among both `spawned` and `ended`: spawns that were refused.
     pub(crate) refused: Count,
     pub(crate) panics: Count,
+    /// Processes that ended by a kill.
+    pub(crate) killed: Count,
+    /// Processes that were shut down.
+    pub(crate) stopped: Count,
+    /// Processes that ended with any other exit that is not normal.
+    pub(crate) failed: Count,
     pub(crate) sent: Count,
     pub(crate) received: Count,
     pub(crate) discarded: Count,
+    /// Messages that a mailbox did not take, and that went back to their senders.
+    pub(crate) returned: Count,
+    /// Nanoseconds in steps, by samples. Written by the watchdog.
+    pub(crate) busy: Count,
+    /// Since when nothing was taken from a queue that holds something, or 0. Written by the
+    /// watchdog.
+    pub(crate) queued_since: AtomicU64,
 }
 
 /// The odd step numbers in which snapshots found the workers, and the times of the first such

@@ -203,6 +203,7 @@ use heap::{Heap, Key, NEVER};
 use slot::{TimerSlot, TimerTable};
 
 use crate::util::biased_lock::{Guard, Lock};
+use crate::util::histogram::Histogram;
 use crate::util::prefetch::prefetch;
 
 /// The defects that canary models plant, one at a time. The shipped code is
@@ -340,6 +341,8 @@ struct Ledger {
     fired: u64,
     ticks: u64,
     cancelled: u64,
+    /// The times between deadlines and the firings.
+    lateness: Histogram,
 }
 
 /// The state that is used without the lock.
@@ -397,6 +400,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             fired: 0,
             ticks: 0,
             cancelled: 0,
+            lateness: Histogram::default(),
         };
         let outside = Outside {
             earliest: AtomicU64::new(NEVER),
@@ -604,6 +608,14 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         let cancelled = ledger.cancelled + self.outside.0.cancelled.load(Relaxed);
         let Ledger { armed, fired, ticks, .. } = *ledger;
         TimerCounts { armed, fired, ticks, cancelled, pending: armed - fired - cancelled }
+    }
+
+    /// Returns the times between deadlines and the firings.
+    ///
+    /// # Blocking
+    /// Waits for the lock.
+    pub(crate) fn lateness(&self) -> Histogram {
+        self.lock().lateness
     }
 
     /// Under the lock: changes the deadline of a pending timer. Returns `true` if the timer may be

@@ -4,6 +4,7 @@
 
 mod access;
 mod life;
+mod live;
 mod metrics;
 mod openmetrics;
 mod views;
@@ -16,11 +17,25 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use procession::door::Observe;
+use procession::time::Instant;
 use procession::{Builder, Scheduler};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scene::TIMEOUT;
+
+/// Returns the time that has passed since then.
+fn since(begin: Instant) -> Duration {
+    Instant::now().saturating_duration_since(begin)
+}
+
+/// Asks again and again until it is true.
+fn wait_until(mut is_true: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_true() {
+        assert!(since(begin) < TIMEOUT, "it never becomes true");
+    }
+}
 
 /// A directory of one test. Dropping this removes it.
 struct Folder(PathBuf);

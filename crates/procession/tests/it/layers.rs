@@ -31,7 +31,7 @@ const NEIGHBOURS: &[&[&str]] = &[&["net::options", "net::tcp", "net::udp"]];
 const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
     ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
-    ("door", "net observe process recorder relations report scheduler sys time"),
+    ("door", "net observe process recorder relations report scheduler sys time util"),
     ("fs", "coroutine pool scheduler"),
     ("http", "net process scheduler spawn sync sys time"),
     ("io", "process scheduler stdio sys util"),

@@ -31,6 +31,8 @@ mod coroutines;
 #[cfg(feature = "observe")]
 mod door;
 mod ends;
+#[cfg(feature = "metrics")]
+mod facade;
 mod fairness;
 mod files;
 mod here;

@@ -1,20 +1,36 @@
-// The page of a door. It asks for what it shows, as seldom as it takes to use at most 1 % of the
-// processors.
-import { draw, remember } from "/chart.js";
+// The page of a door. The door sends what the page shows, as seldom as it takes to use at most 1 % of
+// the processors.
 import { bytes, duration, flatten, number, percent, pids, place, title, wait } from "/format.js";
 import { makeList, makeTable, setText } from "/table.js";
+import { draw, places, processAt } from "/timeline.js";
 
-const INTERVAL_MIN = 1000;
-const INTERVAL_MAX = 60_000;
-const SHARE = 100;
+const RETRY = 2000;
 
 const by = (id) => document.getElementById(id);
-const state = { view: "processes", sort: "samples", since: null, paused: false, failure: "", crash: null, stalls: null };
+const state = { view: "processes", sort: "samples", paused: false, crash: null, stalls: null, workers: null, timeline: null };
 
-async function get(target) {
-  const answer = await fetch(target, { cache: "no-store" });
+async function ask(target, signal) {
+  const answer = await fetch(target, { cache: "no-store", signal });
   if (!answer.ok) throw new Error((await answer.text()).trim() || answer.statusText);
-  return answer.json();
+  return answer;
+}
+
+const get = async (target) => (await ask(target)).json();
+
+// Reads events until the stream ends or is stopped.
+async function follow(target, signal, show) {
+  const reader = (await ask(target, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) throw new Error("the program has ended, or has closed its door");
+    rest += value;
+    for (let end = rest.indexOf("\n\n"); end >= 0; end = rest.indexOf("\n\n")) {
+      const event = rest.slice(0, end);
+      rest = rest.slice(end + 2);
+      if (event.startsWith("data: ")) await show(JSON.parse(event.slice(6)));
+    }
+  }
 }
 
 const detail = makeTable(by("detail-table"), "Its figures", [
@@ -44,7 +60,7 @@ async function open(pid) {
   }
 }
 
-const sort = (key) => { state.sort = key; state.since = null; look(); };
+const sort = (key) => { state.sort = key; look(); };
 const steps = (row) => row.steps_in_window ?? row.steps;
 
 const tables = {
@@ -87,10 +103,30 @@ const tables = {
   workers: makeTable(by("workers-table"), "Workers", [
     { title: "Worker", value: (row) => String(row.worker), right: true },
     { title: "Step", value: (row) => (row.step_age_ms === null ? "in none" : row.step_age_ms < 10 ? "in one" : `STALLED for ${duration(row.step_age_ms)}`), isBad: (row) => row.step_age_ms >= 10 },
+    { title: "Busy %", value: (row) => (row.busy === null ? "-" : percent(row.busy)), right: true },
     { title: "Queue", value: (row) => number(row.queue), right: true },
     { title: "Steps", value: (row) => number(row.steps), right: true },
     { title: "Steals", value: (row) => number(row.steals), right: true },
     { title: "Parks", value: (row) => number(row.parks), right: true },
+  ]),
+  places: makeTable(by("places-table"), "Places of the timeline, by their part of the time of all workers", [
+    { title: "Mark", value: (row) => row.letter },
+    { title: "Time %", value: (row) => percent(row.share), right: true },
+    { title: "Spawned at", value: (row) => place(row.place), wide: true },
+    { title: "Last", value: (row) => row.pid, pid: true },
+  ], { open }),
+  pools: makeTable(by("pools-table"), "Pools", [
+    { title: "Name", value: (row) => row.name, wide: true },
+    { title: "Busy", value: (row) => number(row.busy), right: true },
+    { title: "Idle", value: (row) => number(row.idle), right: true },
+    { title: "At most", value: (row) => (row.capacity > 1e15 ? "no limit" : number(row.capacity)), right: true },
+    { title: "Queued", value: (row) => number(row.queued), right: true },
+    { title: "Waiting", value: (row) => number(row.waiting), right: true },
+    { title: "Completed", value: (row) => number(row.completed), right: true },
+    { title: "Panicked", value: (row) => number(row.panicked), right: true, isBad: (row) => row.panicked > 0 },
+    { title: "Cancelled", value: (row) => number(row.cancelled), right: true },
+    { title: "Refused", value: (row) => number(row.refused), right: true },
+    { title: "Workers started", value: (row) => number(row.workers_started), right: true },
   ]),
   figures: makeTable(by("figures-table"), "The scheduler", [
     { title: "What", value: (row) => row[0] },
@@ -107,6 +143,9 @@ const list = makeList(by("all-list"), "All processes", ["PID", "State", "Mailbox
   },
 });
 
+// The parts of an event that each view shows.
+const parts = { crashes: "crashes", tree: "tree", workers: "timeline", pools: "pools" };
+
 function target() {
   const query = new URLSearchParams({ sort: state.sort, top: state.view === "processes" ? by("top").value : "0" });
   if (state.view === "groups") {
@@ -116,14 +155,14 @@ function target() {
   if (state.view === "processes") {
     for (const name of ["label", "state", "place"]) if (by(name).value) query.set(name, by(name).value);
   }
-  if (state.since) query.set("since", state.since);
-  return `/view?${query}`;
+  if (state.view === "workers") query.set("ms", by("window").value);
+  if (parts[state.view]) query.set("with", parts[state.view]);
+  return `/live?${query}`;
 }
 
 // Says only what matters to someone who listens: new stalls and crashes.
-function tell(workers, crashes) {
+function tell(workers, latest) {
   const stalls = workers.stalls.blocked + workers.stalls.computing;
-  const latest = crashes.crashes[0];
   const news = [];
   if (state.stalls !== null && stalls > state.stalls) news.push(`${stalls - state.stalls} new stalls.`);
   if (state.crash !== null && latest && latest.number > state.crash) news.push(`${title(latest)} failed: ${latest.exit}`);
@@ -132,64 +171,81 @@ function tell(workers, crashes) {
   if (news.length > 0) setText(by("news"), news.join(" "));
 }
 
-async function ask() {
+// The workers, each with the part of the time since the event before in which it was busy.
+function rowsOf(now) {
+  const before = state.workers;
+  const passed = before ? now.now_us - before.now_us : 0;
+  return now.workers.map((worker, at) => {
+    const busy = worker.busy_us - (before?.workers[at]?.busy_us ?? 0);
+    return { ...worker, worker: at, busy: passed > 0 ? Math.min(1, busy / passed) : null };
+  });
+}
+
+function showWorkers(workers) {
+  tables.workers.update(rowsOf(workers));
+  const { timers, descriptors, stalls } = workers;
+  tables.figures.update([
+    ["processes in the global queue", workers.global_queue], ["processes started", workers.spawned],
+    ["processes ended", workers.ended], ["of those, by a panic", workers.panicked],
+    ["messages sent", workers.messages_sent], ["messages left unread", workers.messages_discarded],
+    ["timers pending", timers.pending], ["timers fired", timers.fired], ["timers cancelled", timers.cancelled],
+    ["sockets and other descriptors", descriptors.registered], ["polls of the kernel", descriptors.polls],
+    ["accepts put off", descriptors.accepts_put_off], ["stalls that computed", stalls.computing],
+    ["stalls that were blocked", stalls.blocked], ["rescues", stalls.replaced],
+    ["blocking sections", workers.blocking_sections],
+  ]);
+}
+
+function showRate(event) {
+  const rate = `A look each ${(event.interval_ms / 1000).toFixed(1)} s takes ${(event.share * 100).toFixed(2)} % of the processors.`;
+  setText(by("rate"), rate);
+}
+
+async function showEvent(event) {
   const about = state.about ??= await get("/about");
-  const view = await get(target());
-  const workers = await get("/workers");
-  const crashes = await get("/crashes");
-  state.since = view.view;
-  tell(workers, crashes);
-  remember(workers.workers);
+  const { view, workers } = event;
+  tell(workers, event.latest_crash);
   document.title = `${about.program} - procession`;
   setText(by("title"), `${about.program}, scheduler ${about.name}`);
-  setText(by("summary"), `System process ${about.system_pid}, ${about.workers} workers, ${number(view.processes)} processes, ${number(workers.stalls.computing + workers.stalls.blocked)} stalls, ${number(crashes.crashes.length)} crashes kept.`);
+  setText(by("summary"), `System process ${about.system_pid}, ${about.workers} workers, ${number(view.processes)} processes, ${number(workers.stalls.computing + workers.stalls.blocked)} stalls, ${number(state.crash)} crashes.`);
   if (state.view === "processes") {
     const span = view.window_ms ? `in the last ${duration(view.window_ms)}` : "since their start";
     tables.processes.update(view.rows, `${number(view.rows.length)} of ${number(view.matched)} processes, by ${state.sort}, ${span}`, state.sort);
   }
   if (state.view === "all") await list.update();
   if (state.view === "groups") tables.groups.update(view.groups, `Groups of ${number(view.matched)} processes, by ${state.sort}`, state.sort);
-  if (state.view === "tree") tables.tree.update(flatten((await get("/tree")).nodes));
-  if (state.view === "crashes") tables.crashes.update(crashes.crashes);
-  if (state.view === "workers") {
-    tables.workers.update(workers.workers.map((worker, at) => ({ ...worker, worker: at })));
-    const { timers, descriptors, stalls } = workers;
-    tables.figures.update([
-      ["processes in the global queue", workers.global_queue], ["processes started", workers.spawned],
-      ["processes ended", workers.ended], ["of those, by a panic", workers.panicked],
-      ["messages sent", workers.messages_sent], ["messages left unread", workers.messages_discarded],
-      ["timers pending", timers.pending], ["timers fired", timers.fired], ["timers cancelled", timers.cancelled],
-      ["sockets and other descriptors", descriptors.registered], ["polls of the kernel", descriptors.polls],
-      ["accepts put off", descriptors.accepts_put_off], ["stalls that computed", stalls.computing],
-      ["stalls that were blocked", stalls.blocked], ["rescues", stalls.replaced],
-      ["blocking sections", workers.blocking_sections],
-    ]);
-    draw(by("chart"));
+  if (event.tree) tables.tree.update(flatten(event.tree.nodes));
+  if (event.crashes) tables.crashes.update(event.crashes);
+  if (event.pools) tables.pools.update(event.pools);
+  if (state.view === "workers") showWorkers(workers);
+  if (event.timeline) {
+    state.timeline = event.timeline;
+    tables.places.update(places(event.timeline));
+    draw(by("timeline"), event.timeline);
   }
+  state.workers = workers;
+  showRate(event);
 }
 
-let timer = null;
-let isLooking = false;
+let stream = null;
+let retry = null;
 
+// Follows what is shown from now on.
 async function look() {
-  clearTimeout(timer);
-  if (isLooking) return;
-  isLooking = true;
-  const begin = performance.now();
+  clearTimeout(retry);
+  stream?.abort();
+  if (state.paused) return setText(by("rate"), "Paused.");
+  const own = stream = new AbortController();
   try {
-    await ask();
-    state.failure = "";
+    await follow(target(), own.signal, async (event) => {
+      if (!own.signal.aborted) await showEvent(event);
+    });
   } catch (error) {
-    state.failure = `FAILED: ${error.message}. `;
+    // Another look has taken its place.
+    if (own.signal.aborted) return;
+    setText(by("rate"), `FAILED: ${error.message}. The next try is in 2 s.`);
+    retry = setTimeout(look, RETRY);
   }
-  isLooking = false;
-  // The whole time of the answers, as if the program had computed all of it.
-  const took = performance.now() - begin;
-  const processors = navigator.hardwareConcurrency || 1;
-  const interval = Math.min(INTERVAL_MAX, Math.max(INTERVAL_MIN, (took * SHARE) / processors));
-  const share = (took / processors / interval) * 100;
-  setText(by("rate"), `${state.failure}${state.paused ? "Paused. " : ""}A look each ${(interval / 1000).toFixed(1)} s takes at most ${share.toFixed(2)} %.`);
-  if (!state.paused) timer = setTimeout(look, interval);
 }
 
 function show(view) {
@@ -211,6 +267,10 @@ by("pause").addEventListener("click", () => {
   look();
 });
 by("close").addEventListener("click", () => by("detail").close());
-for (const id of ["label", "place"]) by(id).addEventListener("input", () => { state.since = null; look(); });
-for (const id of ["state", "top", "group"]) by(id).addEventListener("change", () => { state.since = null; look(); });
+by("timeline").addEventListener("click", (event) => {
+  const pid = processAt(by("timeline"), state.timeline, event);
+  if (pid) open(pid);
+});
+for (const id of ["label", "place"]) by(id).addEventListener("input", look);
+for (const id of ["state", "top", "group", "window"]) by(id).addEventListener("change", look);
 look();

@@ -16,9 +16,10 @@ export function setText(node, text) {
 function fill(cell, column, row, open) {
   const value = column.value(row);
   if (column.isBad) cell.classList.toggle("bad", column.isBad(row));
-  if (!column.pid) return setText(cell, value);
+  if (!column.pid || value === "-") return setText(cell, value);
   let button = cell.firstElementChild;
   if (!button) {
+    cell.textContent = "";
     button = element("button", { type: "button" });
     button.addEventListener("click", () => open(button.dataset.pid, button));
     cell.append(button);

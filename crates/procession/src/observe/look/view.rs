@@ -36,6 +36,14 @@ pub struct View {
     pub(crate) baseline: Arc<Baseline>,
 }
 
+impl View {
+    /// Returns what differences to later views need.
+    #[cfg(feature = "observe")]
+    pub(crate) fn without_rows(self) -> Self {
+        Self { rows: Vec::new(), groups: Vec::new(), ..self }
+    }
+}
+
 /// The figures of a look that differences are made from. Bounded, whatever the number of processes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Baseline {

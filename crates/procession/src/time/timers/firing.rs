@@ -84,11 +84,13 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
                 }
                 if let Some((tick, action)) = taken {
                     ledger.ticks += 1;
+                    ledger.lateness.add(now.saturating_sub(when));
                     due = Some(Due::Tick(Spare { timers: self, slot, tick, action: Some(action) }));
                     break;
                 }
             } else if let Some(ended) = slot.fire(ledger, word) {
                 ledger.fired += 1;
+                ledger.lateness.add(now.saturating_sub(when));
                 ledger.heap.remove(key.slot());
                 if let Some(next) = ledger.heap.first() {
                     // One of a million slots is in no cache by now.

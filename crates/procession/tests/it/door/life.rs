@@ -6,14 +6,16 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use procession::door::{Observe, ObserveError};
 use procession::scheduler::BuildError;
+use procession::time::Instant;
 use procession::{Scheduler, run};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use super::{Folder, Scene};
+use super::{Folder, Scene, since};
 use crate::scene::TIMEOUT;
 
 /// Tries to open a door in a directory, and returns why it was refused.
@@ -204,6 +206,14 @@ fn a_door_answers_while_all_workers_compute() {
     let id = scene.scheduler.id();
     let in_step = format!("procession_workers_in_step{{scheduler=\"{id}\"}} 2\n");
     assert!(answer.body.contains(&in_step), "{}", answer.body);
+    for target in ["/", "/view", "/workers", "/timeline", "/pools", "/tree"] {
+        let begin = Instant::now();
+        assert_eq!(scene.get(target).status, 200, "{target}");
+        // The system may let the door wait for as long as others compute. A door that needed a
+        // worker would never answer.
+        let took = since(begin);
+        assert!(took < Duration::from_secs(5), "{target} took {took:?}");
+    }
     assert!(!stuck.is_finished(), "no worker was free meanwhile");
     ends.store(true, Relaxed);
     for process in endless {

@@ -164,6 +164,11 @@ fn the_sleep_command_moves_the_clock() {
     assert_eq!(machine.join(), Ok(start + HOUR));
     let timers = timers(&scheduler);
     assert_eq!((timers.fired, timers.pending), (1, 0));
+    // On a test clock, it fires exactly when it is due.
+    let lateness = scheduler.snapshot().timer_lateness;
+    assert_eq!((lateness.len(), lateness[0]), (21, (std::time::Duration::from_nanos(1 << 14), 1)));
+    assert!(lateness[1..].iter().all(|bucket| bucket.1 == 0), "{lateness:?}");
+    assert_eq!(lateness[20].0, std::time::Duration::MAX);
 }
 
 #[test]

@@ -1,0 +1,154 @@
+//! The workers, their steps over time, and the pools, as JSON.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::json::Json;
+use super::request::HttpRequest;
+use super::response::{HttpStatus, Response};
+use super::views::{PLACE_MAX, place};
+use crate::observe::pool_figures::THREAD_POOLS;
+use crate::observe::snapshot;
+use crate::recorder::lanes::{self, COLUMNS};
+use crate::scheduler::shared::Shared;
+
+/// The default and the longest window of a timeline.
+const WINDOW_MAX: Duration = Duration::from_secs(10);
+
+/// Writes what the watchdog has found.
+pub(super) fn stalls(json: &mut Json, shared: &Shared) {
+    let counts = shared.watchdog.counts();
+    for (name, count) in [
+        ("blocked", counts.blocked),
+        ("computing", counts.computing),
+        ("replaced", counts.replaced),
+        ("lifo_slots", counts.lifo_slots),
+        ("unreported", counts.unreported),
+        ("late", counts.late),
+    ] {
+        json.name(name).literal(count);
+    }
+}
+
+/// Writes the workers and their queues, timers, descriptors and stalls.
+pub(super) fn workers(json: &mut Json, shared: &Shared) {
+    let found = snapshot::take_without_processes(shared);
+    let busy: Vec<_> = shared.all_seats().map(|seat| seat.stats.busy.get()).collect();
+    json.name("workers").array(|json| {
+        for (worker, busy) in found.workers.iter().zip(&busy) {
+            let queue = worker.deque + worker.fifo + worker.bound + usize::from(worker.lifo_slot);
+            json.object(|json| {
+                json.name("queue").literal(queue);
+                json.name("steps").literal(worker.dispatches);
+                json.name("steals").literal(worker.steals);
+                json.name("parks").literal(worker.parks);
+                json.name("busy_us").literal(busy / 1000);
+                let age = worker.step_age.map(|age| age.as_millis());
+                json.name("step_age_ms").literal_or_null(age);
+            });
+        }
+    });
+    json.name("now_us").literal(shared.world.now() / 1000);
+    json.name("global_queue").literal(found.global_queue);
+    for (name, count) in [
+        ("spawned", found.spawned),
+        ("ended", found.ended),
+        ("panicked", found.panicked),
+        ("messages_sent", found.messages_sent),
+        ("messages_discarded", found.messages_discarded),
+        ("blocking_sections", found.blocking_sections),
+    ] {
+        json.name(name).literal(count);
+    }
+    json.name("timers").object(|json| {
+        json.name("pending").literal(found.timers.pending);
+        json.name("armed").literal(found.timers.armed);
+        json.name("fired").literal(found.timers.fired);
+        json.name("cancelled").literal(found.timers.cancelled);
+    });
+    json.name("descriptors").object(|json| {
+        json.name("registered").literal(found.descriptors.registered);
+        json.name("polls").literal(found.descriptors.polls);
+        json.name("events").literal(found.descriptors.events);
+        json.name("accepts_put_off").literal(found.descriptors.accepts_put_off);
+    });
+    json.name("stalls").object(|json| stalls(json, shared));
+}
+
+/// Writes the pools of the scheduler and those of threads, added up by name.
+pub(super) fn pools(json: &mut Json, shared: &Shared) {
+    let mut pools = BTreeMap::new();
+    THREAD_POOLS.add_to(&mut pools);
+    shared.extensions.pools.add_to(&mut pools);
+    json.name("pools").array(|json| {
+        for (name, pool) in &pools {
+            json.object(|json| {
+                json.name("name").text(name);
+                for (name, value) in [
+                    ("capacity", pool.capacity),
+                    ("busy", pool.busy),
+                    ("idle", pool.idle),
+                    ("queued", pool.queued),
+                    ("waiting", pool.waiting),
+                    ("completed", pool.completed),
+                    ("panicked", pool.panicked),
+                    ("cancelled", pool.cancelled),
+                    ("refused", pool.refused),
+                    ("workers_started", pool.workers_started),
+                ] {
+                    json.name(name).literal(value);
+                }
+            });
+        }
+    });
+}
+
+/// Returns the length of the timeline that a request asks for.
+pub(super) fn window(request: &HttpRequest) -> Result<Duration, Response> {
+    let Some(text) = request.parameter("ms") else { return Ok(WINDOW_MAX) };
+    let length = text.parse().ok().map(Duration::from_millis);
+    length.filter(|length| !length.is_zero() && *length <= WINDOW_MAX).ok_or_else(|| {
+        let text = "ms must be a whole number from 1 to 10000";
+        Response::error(HttpStatus::BadRequest, text)
+    })
+}
+
+/// Writes the steps of each worker over the last seconds.
+pub(super) fn timeline(json: &mut Json, shared: &Shared, window: Duration) {
+    let lanes = lanes::of_last(shared, window.as_nanos() as u64);
+    let microseconds = |time: u64| time.saturating_sub(lanes.from) / 1000;
+    json.name("timeline").object(|json| {
+        json.name("window_us").literal(microseconds(lanes.to));
+        json.name("columns").literal(COLUMNS);
+        json.name("places").array(|json| {
+            for (at, time) in &lanes.places {
+                json.object(|json| {
+                    match at {
+                        None => json.name("place").literal("null"),
+                        Some(at) => json.name("place").long_text(place(at), PLACE_MAX),
+                    }
+                    json.name("us").literal(time / 1000);
+                });
+            }
+        });
+        json.name("workers").array(|json| {
+            for lane in &lanes.workers {
+                json.object(|json| {
+                    json.name("since_us").literal(microseconds(lane.since));
+                    // Each slice: first column, number of columns, place, percent, process.
+                    json.name("slices").array(|json| {
+                        for slice in &lane.slices {
+                            json.array(|json| {
+                                json.literal(slice.column);
+                                json.literal(slice.count);
+                                json.literal(slice.place);
+                                json.literal(slice.busy);
+                                json.text_or_null(slice.pid);
+                            });
+                        }
+                    });
+                });
+            }
+        });
+    });
+}

@@ -1,0 +1,192 @@
+//! The figures of all pools, by name.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use procession_sync::Mutex;
+
+/// The maximum number of names that are shown apart. A program may make a pool for each customer.
+const NAMES_MAX: usize = 50;
+/// Stands for the pools whose names came later.
+const OTHERS: &str = "(others)";
+
+/// The figures of one or several pools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolFigures {
+    pub(crate) capacity: u64,
+    pub(crate) busy: u64,
+    pub(crate) idle: u64,
+    pub(crate) queued: u64,
+    pub(crate) waiting: u64,
+    pub(crate) completed: u64,
+    pub(crate) panicked: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) refused: u64,
+    pub(crate) workers_started: u64,
+}
+
+impl PoolFigures {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            capacity: self.capacity.saturating_add(other.capacity),
+            busy: self.busy + other.busy,
+            idle: self.idle + other.idle,
+            queued: self.queued + other.queued,
+            waiting: self.waiting + other.waiting,
+            ..self.plus_counts(other)
+        }
+    }
+
+    /// Adds the figures that never fall.
+    fn plus_counts(self, other: Self) -> Self {
+        Self {
+            completed: self.completed + other.completed,
+            panicked: self.panicked + other.panicked,
+            cancelled: self.cancelled + other.cancelled,
+            refused: self.refused + other.refused,
+            workers_started: self.workers_started + other.workers_started,
+            ..self
+        }
+    }
+}
+
+/// A pool, as a registry knows it.
+pub(crate) trait PoolSource: Send + Sync {
+    /// Returns the figures of now.
+    fn figures(&self) -> PoolFigures;
+}
+
+/// The place of a pool in its registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PoolNumber(u64);
+
+struct KnownPool {
+    name: String,
+    source: Weak<dyn PoolSource>,
+    /// The figures that were seen last. A pool that is being dropped cannot be asked.
+    last: PoolFigures,
+}
+
+/// The pools of a scheduler, or those of threads.
+#[derive(Default)]
+pub(crate) struct PoolRegistry(Mutex<KnownPools>);
+
+#[derive(Default)]
+struct KnownPools {
+    next: u64,
+    pools: BTreeMap<PoolNumber, KnownPool>,
+    /// The counts of pools that are gone, for each name that there ever was.
+    gone: BTreeMap<String, PoolFigures>,
+}
+
+/// The pools whose workers are threads. They belong to no scheduler.
+pub(crate) static THREAD_POOLS: PoolRegistry = PoolRegistry::new();
+
+impl PoolRegistry {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(KnownPools { next: 0, pools: BTreeMap::new(), gone: BTreeMap::new() }))
+    }
+
+    /// Registers a pool.
+    pub(crate) fn add(&self, name: &str, source: Weak<dyn PoolSource>) -> PoolNumber {
+        let mut known = self.0.lock();
+        let is_apart = known.gone.contains_key(name) || known.gone.len() < NAMES_MAX;
+        let name = if is_apart { name } else { OTHERS }.to_owned();
+        known.gone.entry(name.clone()).or_default();
+        let number = PoolNumber(known.next);
+        known.next += 1;
+        known.pools.insert(number, KnownPool { name, source, last: PoolFigures::default() });
+        number
+    }
+
+    /// Removes a pool with its last figures. Its counts stay in the sums of its name.
+    pub(crate) fn remove(&self, number: PoolNumber, last: PoolFigures) {
+        let mut known = self.0.lock();
+        let removed = known.pools.remove(&number);
+        if let Some(pool) = &removed {
+            let gone = known.gone.entry(pool.name.clone()).or_default();
+            *gone = gone.plus_counts(last);
+        }
+        drop(known);
+        drop(removed);
+    }
+
+    /// Adds the figures of all pools to the sums of their names.
+    pub(crate) fn add_to(&self, sums: &mut BTreeMap<String, PoolFigures>) {
+        let mut held: Vec<Arc<dyn PoolSource>> = Vec::new();
+        let mut known = self.0.lock();
+        let KnownPools { pools, gone, .. } = &mut *known;
+        for (name, gone) in gone {
+            let sum = sums.entry(name.clone()).or_default();
+            *sum = sum.plus(*gone);
+        }
+        for pool in pools.values_mut() {
+            if let Some(source) = pool.source.upgrade() {
+                pool.last = source.figures();
+                // Dropped after the lock is released: this may be the last reference.
+                held.push(source);
+            }
+            let sum = sums.entry(pool.name.clone()).or_default();
+            *sum = sum.plus(pool.last);
+        }
+        drop(known);
+        drop(held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Weak};
+
+    use super::{NAMES_MAX, OTHERS, PoolFigures, PoolRegistry, PoolSource};
+
+    struct Fixed(PoolFigures);
+
+    impl PoolSource for Fixed {
+        fn figures(&self) -> PoolFigures {
+            self.0
+        }
+    }
+
+    fn fixed(busy: u64, completed: u64) -> Arc<Fixed> {
+        Arc::new(Fixed(PoolFigures { busy, completed, ..PoolFigures::default() }))
+    }
+
+    fn figures(registry: &PoolRegistry) -> BTreeMap<String, PoolFigures> {
+        let mut sums = BTreeMap::new();
+        registry.add_to(&mut sums);
+        sums
+    }
+
+    fn weak(pool: &Arc<Fixed>) -> Weak<dyn PoolSource> {
+        let weak: Weak<Fixed> = Arc::downgrade(pool);
+        weak
+    }
+
+    #[test]
+    fn counts_of_one_name_add_up_and_outlive_the_pools() {
+        let registry = PoolRegistry::default();
+        let (one, other) = (fixed(1, 10), fixed(2, 20));
+        let number = registry.add("resize", weak(&one));
+        registry.add("resize", weak(&other));
+        let sum = |busy, completed| PoolFigures { busy, completed, ..PoolFigures::default() };
+        assert_eq!(figures(&registry)["resize"], sum(3, 30));
+        drop(one);
+        assert_eq!(figures(&registry)["resize"], sum(3, 30), "it is being dropped");
+        registry.remove(number, sum(0, 11));
+        assert_eq!(figures(&registry)["resize"], sum(2, 31));
+    }
+
+    #[test]
+    fn names_without_end_are_shown_together() {
+        let registry = PoolRegistry::default();
+        let pools: Vec<_> = (0..NAMES_MAX as u64 + 3).map(|_| fixed(1, 1)).collect();
+        for (number, pool) in pools.iter().enumerate() {
+            registry.add(&number.to_string(), weak(pool));
+        }
+        let figures = figures(&registry);
+        assert_eq!(figures.len(), NAMES_MAX + 1);
+        assert_eq!(figures[OTHERS].busy, 3);
+    }
+}
