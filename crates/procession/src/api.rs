@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
+pub use crate::group::join_set::JoinSet;
 pub use crate::mailbox::address::Address;
 pub use crate::mailbox::call::CallError;
 pub use crate::mailbox::context::Context;

@@ -103,6 +103,7 @@ mod bridge;
 pub mod coroutine;
 #[cfg(feature = "observe")]
 pub mod door;
+pub mod group;
 #[cfg(feature = "hyper")]
 pub mod http;
 mod io;

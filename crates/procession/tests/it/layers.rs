@@ -32,6 +32,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
     ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
     ("door", "net observe process recorder relations report scheduler sys time"),
+    ("group", "mailbox process relations scheduler spawn sync"),
     ("http", "net process scheduler spawn sync sys time"),
     ("io", "process scheduler sys util"),
     ("machine", "mailbox process relations scheduler sys time util variance"),
@@ -49,7 +50,7 @@ const ROOMS: &[(&str, &str)] = &[
     ),
     ("signal", "observe process recorder scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
-    ("stream", "mailbox net process scheduler signal sync time"),
+    ("stream", "group mailbox net process scheduler signal sync time"),
     (
         "supervisor",
         "coroutine machine mailbox process relations report scheduler spawn sys time util variance",
@@ -231,6 +232,7 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ("Receiver", "public: one for each kind of channel, as in tokio"),
     ("Recv", "public: the receive of a mailbox and that of a broadcast channel"),
     ("RecvError", "public: one for each kind of channel, as in tokio"),
+    ("Scope", "public: of jobs of a pool, which may borrow, and of processes, which own"),
     ("SendError", "public: a mailbox's, a channel's and a broadcast's, as in std and tokio"),
     ("Sender", "public: one for each kind of channel, as in tokio"),
     (

@@ -30,6 +30,7 @@ mod coroutines;
 mod door;
 mod ends;
 mod fairness;
+mod group;
 mod here;
 mod hostile;
 #[cfg(all(

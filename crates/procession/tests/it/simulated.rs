@@ -46,6 +46,7 @@ mod contracts;
 mod coroutines;
 mod ends;
 mod fairness;
+mod group;
 mod here;
 mod hostile;
 mod idle;
