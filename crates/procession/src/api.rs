@@ -185,6 +185,15 @@ pub mod compat {
     pub use crate::bridge::{Compat, CompatError, compat};
 }
 
+pub mod local {
+    //! Values that belong to one process.
+    //!
+    //! A [`ProcessLocal`] is visible to all code of a future, without being passed on.
+    //! [`coroutine::Local`](crate::coroutine::Local) is the same for a whole coroutine.
+
+    pub use crate::spawn::process_local::{NoScope, ProcessLocal, ProcessLocalScope};
+}
+
 pub mod look {
     //! Looks at the processes of a running scheduler: which use the processor, which wait, where
     //! and for what.

@@ -97,6 +97,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("procession supports Linux only; x86-64 is what its tests run on");
 
+pub mod behaviour;
 #[cfg(feature = "tokio")]
 mod bridge;
 #[expect(unsafe_code, reason = "coroutines run on stacks of their own")]

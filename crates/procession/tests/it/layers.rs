@@ -29,6 +29,7 @@ const NEIGHBOURS: &[&[&str]] = &[&["net::options", "net::tcp", "net::udp"]];
 /// The rooms that each room may import besides itself. `io` and `sys` may not import `net`, and
 /// only the public face imports `http`, `stream`, `supervisor` or `pool`.
 const ROOMS: &[(&str, &str)] = &[
+    ("behaviour", "mailbox relations scheduler time"),
     ("bridge", "process scheduler"),
     ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
     ("door", "net observe process recorder relations report scheduler sys time"),
@@ -235,6 +236,7 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ("Scope", "public: of jobs of a pool, which may borrow, and of processes, which own"),
     ("SendError", "public: a mailbox's, a channel's and a broadcast's, as in std and tokio"),
     ("Sender", "public: one for each kind of channel, as in tokio"),
+    ("Server", "public: of calls and casts, as in OTP, and of HTTP"),
     (
         "Signal",
         "public: a listener to signals of the system; and OTP's word for what processes send",

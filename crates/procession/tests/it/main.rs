@@ -18,6 +18,7 @@ mod home {
 
 mod basics;
 mod beam;
+mod behaviour;
 mod blocked;
 mod bounds;
 #[cfg(feature = "tokio")]

@@ -38,6 +38,7 @@ mod home {
 mod excepted;
 
 mod basics;
+mod behaviour;
 mod blocked;
 mod bounds;
 mod cancel;

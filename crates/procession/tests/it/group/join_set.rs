@@ -111,8 +111,10 @@ fn single_processes_are_cancelled_by_their_pids() {
 fn results_of_ended_processes_survive_an_abort_of_all() {
     driven().block_on(async {
         let mut set = JoinSet::new();
-        (0..5).for_each(|_| drop(set.spawn(pending())));
-        (0..5).for_each(|_| drop(set.spawn(sleep(seconds(1)))));
+        for _ in 0..5 {
+            set.spawn(pending());
+            set.spawn(sleep(seconds(1)));
+        }
         sleep(seconds(2)).await;
         set.abort_all();
         assert_eq!(set.len(), 10);
