@@ -104,14 +104,16 @@ mod bridge;
 pub mod coroutine;
 #[cfg(feature = "observe")]
 pub mod door;
+pub mod fs;
 pub mod group;
 #[cfg(feature = "hyper")]
 pub mod http;
-mod io;
+pub mod io;
 pub mod machine;
 pub mod mailbox;
 pub mod net;
 mod observe;
+pub mod os_process;
 pub mod pool;
 pub mod process;
 pub mod recorder;
@@ -121,6 +123,7 @@ pub mod scheduler;
 #[cfg(feature = "signal")]
 pub mod signal;
 mod spawn;
+mod stdio;
 #[cfg(feature = "stream")]
 pub mod stream;
 pub mod supervisor;

@@ -1,7 +1,7 @@
 //! Streams and sinks: the traits of the crates `futures-core` and `futures-sink`.
 //!
 //! A type whose receive takes `&mut self` is a [`Stream`] itself: [`Context`], the mailbox of a
-//! process; [`Interval`]; [`broadcast::Receiver`]; [`JoinSet`]; [`GroupMonitor`];
+//! process; [`Interval`]; [`broadcast::Receiver`]; [`ReadDir`]; [`JoinSet`]; [`GroupMonitor`];
 //! [`RegistryListener`]; and `signal::Signal`. The others are turned into streams:
 //! [`channel::Receiver`] and [`watch::Receiver`] by `into_stream`, and listeners by `incoming`.
 //! [`channel::Sender::into_sink`] makes a [`Sink`].
@@ -39,6 +39,7 @@ use futures_core::Stream;
 use futures_sink::Sink;
 
 use crate::Exit;
+use crate::fs::{DirEntry, ReadDir};
 use crate::group::join_set::JoinSet;
 use crate::group::process_groups::{GroupEvent, GroupMonitor};
 use crate::group::registry::{RegistryEvent, RegistryListener};
@@ -97,6 +98,15 @@ impl<V: Send + Sync + 'static> Stream for RegistryListener<V> {
 
     fn poll_next(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
         self.get_mut().poll_recv(task).map(Some)
+    }
+}
+
+/// Yields the entries, and errors between them.
+impl Stream for ReadDir {
+    type Item = io::Result<DirEntry>;
+
+    fn poll_next(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_next_entry(task).map(Result::transpose)
     }
 }
 

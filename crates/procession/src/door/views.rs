@@ -242,7 +242,9 @@ mod tests {
             let items = vec![label.as_str(); count];
             let mut truncated = false;
             json.array(|json| {
-                truncated = each(json, &items, |json, label| drop(json.name("label").text(label)));
+                truncated = each(json, &items, |json, label| {
+                    json.name("label").text(label);
+                });
             });
             let text = json.into_text();
             assert_eq!(truncated, is_cut);
