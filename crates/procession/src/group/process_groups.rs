@@ -95,7 +95,7 @@ impl Groups {
     /// full do not accept it. It never blocks. Like all sends by PID, it passes the
     /// [`Relay`](crate::relay::Relay) of the scheduler for members of other schedulers.
     ///
-    /// The cost grows with the number of members, about 100 ns for each, in one step of the caller.
+    /// The cost grows with the number of members. All of it is in one step of the caller.
     ///
     /// # Panics
     /// Panics if the `Clone` of the message panics. The members before have it then.

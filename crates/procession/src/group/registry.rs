@@ -129,8 +129,8 @@ impl<V: Send + Sync + 'static> Registry<V> {
     /// Replaces the value of the oldest entry of a process for a key by what `update` makes of it.
     /// Returns the new value and the old one, or `None` if there is no such entry.
     ///
-    /// `update` runs without locks. If another thread updates the same entry meanwhile, it is called
-    /// again.
+    /// `update` runs without locks. If another thread updates the same entry meanwhile, `update` is
+    /// called again.
     ///
     /// ```
     /// use procession::group::Registry;

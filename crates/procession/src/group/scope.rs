@@ -168,7 +168,7 @@ impl<E: Error + 'static> Error for ScopeError<E> {
 ///     let count = scope(|scope| async move {
 ///         for &page in &pages {
 ///             let sender = sender.clone();
-///             scope.spawn(async move { sender.try_send(page * 10).map_err(|_| "nobody listens") });
+///             scope.spawn(async move { sender.try_send(page * 10).map_err(|_| "no receiver") });
 ///         }
 ///         Ok(pages.len())
 ///     });
