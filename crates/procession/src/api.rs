@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
+pub use crate::group::join_set::JoinSet;
 pub use crate::mailbox::address::Address;
 pub use crate::mailbox::call::CallError;
 pub use crate::mailbox::context::Context;
@@ -182,6 +183,15 @@ pub mod compat {
     //! Single futures that need tokio, in processes of any scheduler.
 
     pub use crate::bridge::{Compat, CompatError, compat};
+}
+
+pub mod local {
+    //! Values that belong to one process.
+    //!
+    //! A [`ProcessLocal`] is visible to all code of a future, without being passed on.
+    //! [`coroutine::Local`](crate::coroutine::Local) is the same for a whole coroutine.
+
+    pub use crate::spawn::process_local::{NoScope, ProcessLocal, ProcessLocalScope};
 }
 
 pub mod look {

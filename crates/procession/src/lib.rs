@@ -98,6 +98,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("procession supports Linux only; x86-64 is what its tests run on");
 
+pub mod behaviour;
 #[cfg(feature = "tokio")]
 mod bridge;
 #[expect(unsafe_code, reason = "coroutines run on stacks of their own")]
@@ -105,6 +106,7 @@ pub mod coroutine;
 #[cfg(feature = "observe")]
 pub mod door;
 pub mod fs;
+pub mod group;
 #[cfg(feature = "hyper")]
 pub mod http;
 pub mod io;

@@ -3,3 +3,4 @@
 pub(crate) mod error;
 pub(crate) mod join_handle;
 pub(crate) mod options;
+pub(crate) mod process_local;

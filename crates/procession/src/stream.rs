@@ -1,9 +1,10 @@
 //! Streams and sinks: the traits of the crates `futures-core` and `futures-sink`.
 //!
 //! A type whose receive takes `&mut self` is a [`Stream`] itself: [`Context`], the mailbox of a
-//! process; [`Interval`]; [`broadcast::Receiver`]; [`ReadDir`]; and `signal::Signal`. The others
-//! are turned into streams: [`channel::Receiver`] and [`watch::Receiver`] by `into_stream`, and
-//! listeners by `incoming`. [`channel::Sender::into_sink`] makes a [`Sink`].
+//! process; [`Interval`]; [`broadcast::Receiver`]; [`ReadDir`]; [`JoinSet`]; [`GroupMonitor`];
+//! [`RegistryListener`]; and `signal::Signal`. The others are turned into streams:
+//! [`channel::Receiver`] and [`watch::Receiver`] by `into_stream`, and listeners by `incoming`.
+//! [`channel::Sender::into_sink`] makes a [`Sink`].
 //!
 //! ```
 //! use futures_lite::StreamExt;
@@ -37,7 +38,11 @@ use std::task::{Context as TaskContext, Poll, ready};
 use futures_core::Stream;
 use futures_sink::Sink;
 
+use crate::Exit;
 use crate::fs::{DirEntry, ReadDir};
+use crate::group::join_set::JoinSet;
+use crate::group::process_groups::{GroupEvent, GroupMonitor};
+use crate::group::registry::{RegistryEvent, RegistryListener};
 use crate::mailbox::context::Context;
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::process::unwind::drop_guarded;
@@ -65,6 +70,34 @@ impl Stream for Interval {
 
     fn poll_next(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Instant>> {
         self.get_mut().poll_tick(task).map(Some)
+    }
+}
+
+/// Yields the results that [`JoinSet::join_next`] returns, and ends when the set is empty.
+impl<T: Send + 'static> Stream for JoinSet<T> {
+    type Item = Result<T, Exit>;
+
+    fn poll_next(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
+        let next = ready!(self.get_mut().poll_join_next(task));
+        Poll::Ready(next.map(|(_, result)| result))
+    }
+}
+
+/// Yields the events that [`GroupMonitor::recv`] receives. It never ends.
+impl Stream for GroupMonitor {
+    type Item = GroupEvent;
+
+    fn poll_next(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<GroupEvent>> {
+        self.get_mut().poll_recv(task).map(Some)
+    }
+}
+
+/// Yields the events that [`RegistryListener::recv`] receives. It never ends.
+impl<V: Send + Sync + 'static> Stream for RegistryListener<V> {
+    type Item = RegistryEvent<V>;
+
+    fn poll_next(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_recv(task).map(Some)
     }
 }
 

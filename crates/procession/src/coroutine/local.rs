@@ -49,12 +49,18 @@ impl<T: 'static> Local<T> {
 
     /// Calls `function` with the value of the coroutine, or of the thread, that runs.
     pub fn with<R>(&'static self, function: impl FnOnce(&T) -> R) -> R {
+        self.try_with(function).expect("the thread does not end")
+    }
+
+    /// Like [`with`](Self::with), but returns `None` if the locals of the thread are gone, because
+    /// the thread ends.
+    pub(crate) fn try_with<R>(&'static self, function: impl FnOnce(&T) -> R) -> Option<R> {
         let key = ptr::from_ref(self).addr();
         let value = match frame() {
             Some(frame) => self.find(key, &frame.locals),
-            None => LOCALS.with(|locals| self.find(key, locals)),
+            None => LOCALS.try_with(|locals| self.find(key, locals)).ok()?,
         };
-        function(&value)
+        Some(function(&value))
     }
 
     fn find(&self, key: usize, locals: &RefCell<Vec<(usize, Rc<dyn Any>)>>) -> Rc<T> {

@@ -13,7 +13,7 @@ use procession_sync::Mutex;
 
 use crate::Pid;
 use crate::machine::completion::{Completion, Target};
-use crate::machine::registry::{Handler, Registry};
+use crate::machine::registry::{Handler, HandlerTable};
 use crate::machine::value::{CommandError, CommandId, CommandResult, Value};
 use crate::mailbox::call;
 use crate::mailbox::parcel::{Parcel, Relay};
@@ -330,7 +330,7 @@ impl Drop for Completion {
     }
 }
 
-impl Registry {
+impl HandlerTable {
     pub(crate) fn new(handlers: Vec<(CommandId, Arc<dyn Handler>)>) -> Result<Self, BuildError> {
         let mut registry = Self(BTreeMap::new());
         for (id, handler) in handlers {

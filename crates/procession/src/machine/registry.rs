@@ -24,9 +24,9 @@ impl fmt::Debug for dyn Handler {
 
 /// The handlers of a scheduler, fixed when it is built.
 #[derive(Debug)]
-pub(crate) struct Registry(pub(crate) BTreeMap<CommandId, Arc<dyn Handler>>);
+pub(crate) struct HandlerTable(pub(crate) BTreeMap<CommandId, Arc<dyn Handler>>);
 
-impl Registry {
+impl HandlerTable {
     /// Takes all handlers out, to be dropped.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<dyn Handler>> + use<> {
         std::mem::take(&mut self.0).into_values()

@@ -259,6 +259,17 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
     })
 }
 
+/// Returns the row of one process, if it belongs to the scheduler and exists.
+pub(crate) fn one(shared: &Shared, pid: Pid) -> Option<ProcessSnapshot> {
+    if (pid.node(), pid.scheduler()) != (0, shared.id()) {
+        return None;
+    }
+    let slot = shared.table().pin(pid.slot(), pid.generation())?;
+    let seen = slot.state.see();
+    let exists = !seen.is_complete() || seen.has_handle();
+    exists.then(|| process(&slot, state(&slot, seen, &in_steps(shared))))
+}
+
 /// Takes a snapshot in which the list of processes is empty. Its cost does not grow with their
 /// number.
 #[cfg(any(feature = "observe", feature = "metrics"))]

@@ -1,7 +1,8 @@
 //! The relations of a process, as entries in its slot.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Weak};
 
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -55,6 +56,47 @@ impl Links {
     }
 }
 
+/// A table that has rows of processes.
+pub(crate) trait Membership: Send + Sync {
+    /// Removes the rows of a process that ends. Called without locks.
+    fn forget(&self, pid: Pid);
+}
+
+/// The tables that have rows of a process.
+#[derive(Default)]
+pub(crate) struct Memberships(Vec<Weak<dyn Membership>>);
+
+impl Memberships {
+    /// Adds a table, unless it is there.
+    pub(crate) fn insert(&mut self, table: &Arc<dyn Membership>) {
+        self.0.retain(|other| other.strong_count() > 0);
+        if !self.0.iter().any(|other| is_same(other, table)) {
+            self.0.push(Arc::downgrade(table));
+        }
+    }
+
+    /// Removes a table. Returns `true` if it was there.
+    pub(crate) fn remove(&mut self, table: &Arc<dyn Membership>) -> bool {
+        let place = self.0.iter().position(|other| is_same(other, table));
+        place.map(|place| self.0.remove(place)).is_some()
+    }
+
+    /// Removes the rows of a process from all tables.
+    pub(crate) fn forget(self, pid: Pid) {
+        self.0.iter().filter_map(Weak::upgrade).for_each(|table| table.forget(pid));
+    }
+}
+
+fn is_same(other: &Weak<dyn Membership>, table: &Arc<dyn Membership>) -> bool {
+    std::ptr::addr_eq(other.as_ptr(), Arc::as_ptr(table))
+}
+
+impl fmt::Debug for Memberships {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Memberships").field(&self.0.len()).finish()
+    }
+}
+
 /// The entries of a process. The two sides of a relation name each other.
 #[derive(Debug, Default)]
 pub(crate) struct Relations {
@@ -73,6 +115,8 @@ pub(crate) struct Relations {
     pub(crate) supervisor: Option<Pid>,
     /// The name under which the process is registered.
     pub(crate) name: Option<Arc<str>>,
+    /// The groups and registries that have rows of the process.
+    pub(crate) memberships: Memberships,
     /// The exit that the process ends with, if an exit signal ends it.
     pub(crate) doom: Option<Exit>,
     /// Set if that exit is a failure of the process itself.

@@ -16,7 +16,7 @@ use procession_queue::Entry;
 use crate::process::body::System;
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::Slot;
-use crate::relations::entries::{Entries, LinkId, Relations};
+use crate::relations::entries::{Entries, LinkId, Membership, Memberships, Relations};
 use crate::relations::on_exit::{Left, OnExitHooks};
 use crate::relations::pid_list::PidList;
 use crate::relations::signal::{Down, ExitSignal, MonitorRef, Signal};
@@ -317,21 +317,43 @@ pub(crate) fn doom(slot: &Slot) -> Exit {
     with_any(slot, |relations| relations.doom.take()).flatten().unwrap_or(Exit::Killed)
 }
 
-/// Frees the name of a process before the process is complete. A process that learns of the end can
-/// then reuse the name.
-pub(crate) fn release_name(slot: &Slot) {
-    if let Some(name) = with_any(slot, |relations| relations.name.take()).flatten() {
+/// Enters a table that has a row of a process. The row is there already. If the process has ended,
+/// the caller removes the row.
+pub(crate) fn enter_table(slot: &Slot, table: &Arc<dyn Membership>) -> Left {
+    leave(
+        slot,
+        |relations| relations.memberships.insert(table),
+        |relations| relations.memberships.remove(table),
+    )
+}
+
+/// Frees the name of a process, and removes its rows from all tables, before the process is
+/// complete. A process that learns of the end can then reuse the name, and finds no row.
+pub(crate) fn release_names(slot: &Slot) {
+    let take = |relations: &mut Relations| {
+        (relations.name.take(), std::mem::take(&mut relations.memberships))
+    };
+    if let Some((name, memberships)) = with_any(slot, take) {
+        release(slot, name, memberships);
+    }
+}
+
+fn release(slot: &Slot, name: Option<Arc<str>>, memberships: Memberships) {
+    if let Some(name) = name {
         slot.shared().names().release(&name, slot.pid());
     }
+    memberships.forget(slot.pid());
 }
 
 /// `Settle` of the on-exit protocol, and the signals that follow from it. It takes one action per
 /// relation, between two steps of the worker.
 pub(crate) fn settle(slot: &Slot, exit: &Exit) {
-    release_name(slot);
     let Some(entries) = slot.extra().and_then(|extra| extra.on_exit.settle()) else {
         return;
     };
+    // Those that came after `release_names`, taken in one piece with the rest: whatever is entered
+    // from now on finds the process complete and is withdrawn.
+    release(slot, entries.name, entries.memberships);
     let pid = slot.pid();
     for (monitor, target) in entries.watched {
         if let Some(target) = find(target) {

@@ -13,7 +13,7 @@ use crate::coroutine::supply::Supply;
 use crate::io::poller::Poller;
 use crate::machine::command;
 use crate::machine::command::{Command, Done};
-use crate::machine::registry::{Handler, Registry};
+use crate::machine::registry::{Handler, HandlerTable};
 use crate::machine::value::CommandId;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadLetter;
@@ -489,7 +489,7 @@ impl Builder {
         let world = self.world();
         let stacks = self.coroutines.then(|| Stacks::builder().limit(self.stacks).build());
         let stacks = stacks.transpose().map_err(|error| BuildError::Stacks(error.into()))?;
-        let handlers = Registry::new(self.handlers)?;
+        let handlers = HandlerTable::new(self.handlers)?;
         #[cfg(feature = "tokio")]
         let threads = crate::bridge::threads::RuntimeThreads::default();
         #[cfg(feature = "tokio")]

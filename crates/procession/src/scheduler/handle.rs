@@ -15,7 +15,7 @@ use crate::observe::look::tree;
 use crate::observe::look::tree::SupervisorRow;
 use crate::observe::look::view::View;
 use crate::observe::snapshot;
-use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
+use crate::observe::snapshot::{ProcessSnapshot, Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::process::outcome::Returns;
 use crate::recorder::dump::DumpCause;
 use crate::recorder::state::WORDS_DEFAULT;
@@ -339,6 +339,29 @@ impl Scheduler {
     /// Returns what all workers and processes are doing.
     pub fn snapshot(&self) -> Snapshot {
         snapshot::take(self.shared())
+    }
+
+    /// Returns the row of one process in the [snapshot](Self::snapshot), at a cost that does not
+    /// grow with the number of processes. Returns `None` if the process does not exist in this
+    /// scheduler.
+    ///
+    /// ```
+    /// use procession::snapshot::ProcessState;
+    ///
+    /// let scheduler = procession::Scheduler::builder().worker_threads(1).test_clock().build()?;
+    /// let idle = procession::SpawnOptions::new()
+    ///     .on(&scheduler)
+    ///     .label("idle")
+    ///     .spawn(std::future::pending::<()>());
+    /// scheduler.run_until_idle();
+    /// let row = scheduler.process(idle.pid()).expect("it has not ended");
+    /// assert_eq!((row.label.as_deref(), row.steps), (Some("idle"), 1));
+    /// assert_eq!(row.state, ProcessState::Blocked);
+    /// assert!(scheduler.process(procession::Pid::NOBODY).is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn process(&self, pid: Pid) -> Option<ProcessSnapshot> {
+        snapshot::one(self.shared(), pid)
     }
 
     /// Returns the processes that `query` asks for.

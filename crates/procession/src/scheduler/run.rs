@@ -201,7 +201,7 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
         counter.add(|stats| &stats.ended, 1);
     }
     if slot.state.see().is_related() {
-        links::release_name(slot);
+        links::release_names(slot);
     }
     let seen = slot.state.complete();
     if seen.is_related() {

@@ -10,7 +10,7 @@ use procession_sync::Mutex;
 
 use crate::coroutine::supply::Supply;
 use crate::io::poller::Poller;
-use crate::machine::registry::Registry;
+use crate::machine::registry::HandlerTable;
 use crate::mailbox::dead_letter;
 use crate::mailbox::parcel::Relay;
 use crate::process::slot::Ready;
@@ -130,7 +130,7 @@ impl SharedQueues {
 
 /// The objects that the program passed to the builder of the scheduler, and the kept reports.
 pub(crate) struct Extensions {
-    pub(crate) handlers: Registry,
+    pub(crate) handlers: HandlerTable,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) reports: ReportHooks,
@@ -205,7 +205,7 @@ impl Shared {
         &self.processes.names
     }
 
-    pub(crate) fn handlers(&self) -> &Registry {
+    pub(crate) fn handlers(&self) -> &HandlerTable {
         &self.extensions.handlers
     }
 

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::Pin as StdPin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use crate::mailbox::address::Address;
@@ -151,6 +151,30 @@ impl<T: Send + 'static> JoinHandle<T> {
         }
     }
 
+    /// Leaves a waker that is woken once, when the process ends. Returns `true` if it has ended or
+    /// was refused. The waker is not woken then.
+    ///
+    /// # Panics
+    /// Panics if the result was taken.
+    pub(crate) fn leave_waker(&mut self, waker: &Waker) -> bool {
+        match &mut self.state {
+            Joined::Process { owner, .. } => owner.leave_waiter(waker),
+            Joined::Refused => true,
+            Joined::Taken(_) => panic!("{TAKEN}"),
+        }
+    }
+
+    /// Takes the result of a process that has ended or was refused.
+    pub(crate) fn take_result(&mut self) -> Result<T, Exit> {
+        let mut result: Option<Result<T, Exit>> = None;
+        let pid = self.pid();
+        if let Joined::Process { owner, .. } = &mut self.state {
+            owner.take_result(&mut result as &mut dyn Any);
+        }
+        self.state = Joined::Taken(pid);
+        result.unwrap_or(Err(Exit::Refused))
+    }
+
     /// Returns the scheduler of the process, or `None` if the process was refused.
     fn shared(&self) -> Option<Arc<Shared>> {
         match &self.state {
@@ -186,11 +210,7 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
             current::note_place(slot.location());
             return Poll::Pending;
         }
-        let mut result: Option<Result<T, Exit>> = None;
-        let pid = owner.slot().pid();
-        owner.take_result(&mut result as &mut dyn Any);
-        self.state = Joined::Taken(pid);
-        Poll::Ready(result.unwrap_or(Err(Exit::Refused)))
+        Poll::Ready(self.take_result())
     }
 }
 

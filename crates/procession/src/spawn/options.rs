@@ -446,7 +446,7 @@ fn end_refused<M: Send + 'static>(
     exit: impl FnOnce() -> Exit,
 ) {
     current::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());
-    links::release_name(newborn);
+    links::release_names(newborn);
     if newborn.complete_refused().is_related() {
         links::settle(newborn, &exit());
     }

@@ -89,8 +89,9 @@ impl<S> Drop for BellListener<'_, S> {
 }
 
 /// Looks for what a waiter waits for, at a bell that rings for all only. Pending if `look` finds
-/// nothing; the waiter is then enlisted at `place`. `look` runs under the lock of the bell.
-pub(crate) fn look_or_wait<S, R>(
+/// nothing; the waiter is then enlisted at `place`, and the caller notes the reason. `look` runs
+/// under the lock of the bell.
+pub(crate) fn look_or_enlist<S, R>(
     bell: &Bell<S>,
     place: &mut Option<Place>,
     task: &TaskContext<'_>,
@@ -103,16 +104,27 @@ pub(crate) fn look_or_wait<S, R>(
                 drop_guarded(own);
                 return Poll::Ready(found);
             }
-            Some(Poll::Pending) => {
-                current::note_waiting(Waiting::CHANNEL);
-                return Poll::Pending;
-            }
+            Some(Poll::Pending) => return Poll::Pending,
             None => another.prepare(),
         }
     }
 }
 
-/// Ends the wait of [`look_or_wait`].
+/// Like [`look_or_enlist`], for a wait for what a channel brings.
+pub(crate) fn look_or_wait<S, R>(
+    bell: &Bell<S>,
+    place: &mut Option<Place>,
+    task: &TaskContext<'_>,
+    look: impl FnMut(&mut S) -> Option<R>,
+) -> Poll<R> {
+    let looked = look_or_enlist(bell, place, task, look);
+    if looked.is_pending() {
+        current::note_waiting(Waiting::CHANNEL);
+    }
+    looked
+}
+
+/// Ends the wait of [`look_or_enlist`].
 pub(crate) fn leave<S>(bell: &Bell<S>, place: &mut Option<Place>) {
     if let Some(place) = place.take() {
         drop_guarded(bell.leave(place).err().flatten());

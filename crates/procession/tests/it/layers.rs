@@ -29,10 +29,12 @@ const NEIGHBOURS: &[&[&str]] = &[&["net::options", "net::tcp", "net::udp"]];
 /// The rooms that each room may import besides itself. `io` and `sys` may not import `net`, and
 /// only the public face imports `http`, `os_process`, `stream` or `supervisor`.
 const ROOMS: &[(&str, &str)] = &[
+    ("behaviour", "mailbox relations scheduler time"),
     ("bridge", "process scheduler"),
     ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
     ("door", "net observe process recorder relations report scheduler sys time util"),
     ("fs", "coroutine pool scheduler"),
+    ("group", "mailbox process relations scheduler spawn sync"),
     ("http", "net process scheduler spawn sync sys time"),
     ("io", "process scheduler stdio sys util"),
     ("machine", "mailbox process relations scheduler sys time util variance"),
@@ -52,7 +54,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("signal", "observe process recorder scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
     ("stdio", "coroutine fs pool process scheduler"),
-    ("stream", "fs mailbox net process scheduler signal sync time"),
+    ("stream", "fs group mailbox net process scheduler signal sync time"),
     (
         "supervisor",
         "coroutine machine mailbox process relations report scheduler spawn sys time util variance",
@@ -235,8 +237,10 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ("Receiver", "public: one for each kind of channel, as in tokio"),
     ("Recv", "public: the receive of a mailbox and that of a broadcast channel"),
     ("RecvError", "public: one for each kind of channel, as in tokio"),
+    ("Scope", "public: of jobs of a pool, which may borrow, and of processes, which own"),
     ("SendError", "public: a mailbox's, a channel's and a broadcast's, as in std and tokio"),
     ("Sender", "public: one for each kind of channel, as in tokio"),
+    ("Server", "public: of calls and casts, as in OTP, and of HTTP"),
     (
         "Signal",
         "public: a listener to signals of the system; and OTP's word for what processes send",

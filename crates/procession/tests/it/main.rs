@@ -18,6 +18,7 @@ mod home {
 
 mod basics;
 mod beam;
+mod behaviour;
 mod blocked;
 mod bounds;
 #[cfg(feature = "tokio")]
@@ -35,6 +36,7 @@ mod ends;
 mod facade;
 mod fairness;
 mod files;
+mod group;
 mod here;
 mod hostile;
 #[cfg(all(

@@ -39,6 +39,7 @@ mod home {
 mod excepted;
 
 mod basics;
+mod behaviour;
 mod blocked;
 mod bounds;
 mod cancel;
@@ -48,6 +49,7 @@ mod copies;
 mod coroutines;
 mod ends;
 mod fairness;
+mod group;
 mod here;
 mod hostile;
 mod idle;

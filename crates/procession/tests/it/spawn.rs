@@ -3,6 +3,7 @@
 
 mod handles;
 mod limits;
+mod locals;
 
 use crate::home::mpsc;
 use std::sync::Arc;

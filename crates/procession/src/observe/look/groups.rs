@@ -19,7 +19,7 @@ const GROUPS_MAX: usize = 4096;
 type Property = (usize, u8, u16);
 
 /// The sums of the groups, while a pass goes on.
-pub(crate) struct Groups {
+pub(crate) struct LookGroups {
     key: GroupKey,
     numbers: BTreeMap<Property, usize>,
     groups: Vec<ProcessGroup>,
@@ -29,7 +29,7 @@ pub(crate) struct Groups {
     left_off: u64,
 }
 
-impl Groups {
+impl LookGroups {
     pub(crate) fn new(key: GroupKey) -> Self {
         Self { key, numbers: BTreeMap::new(), groups: Vec::new(), last: None, left_off: 0 }
     }

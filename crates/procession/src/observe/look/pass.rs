@@ -10,7 +10,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::observe::look::figure::ProcessFigures;
-use crate::observe::look::groups::Groups;
+use crate::observe::look::groups::LookGroups;
 use crate::observe::look::query::{Filter, PlacePattern, Query};
 use crate::observe::look::rows::find;
 use crate::observe::look::view::{Baseline, Figures, MemoryUse, ProcessKey, ProcessRow, View};
@@ -172,7 +172,7 @@ fn pass(
     let mut mailboxes_before = InOrder(&before.mailboxes);
     let mut top = Top { heap: BinaryHeap::with_capacity(query.top), max: query.top };
     let mut mailboxes = LongestMailboxes::default();
-    let mut groups = query.group_by.map(Groups::new);
+    let mut groups = query.group_by.map(LookGroups::new);
     for index in 0..shared.table().made() {
         let Some(slot) = shared.table().pin_any(index) else { continue };
         let key = (index, slot.pins.generation());

@@ -1,0 +1,248 @@
+//! Servers, as `gen_server` of OTP.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use crate::Exit;
+use crate::behaviour::info::Info;
+use crate::mailbox::address::Address;
+use crate::mailbox::call::CallError;
+use crate::mailbox::context::Context;
+use crate::mailbox::event::Event;
+use crate::mailbox::reply::Reply;
+use crate::mailbox::send_error::SendError;
+use crate::time::timeout;
+
+/// A process that answers calls and handles casts, one after the other.
+///
+/// The value is the state of the server. [`serve`](Self::serve) runs it in a process with a
+/// mailbox, to which [`Address::ask`] and [`Address::cast`] send. All methods but
+/// [`handle_call`](Self::handle_call) have defaults. The [module](crate::behaviour) has an example.
+///
+/// While a method waits, the server receives nothing. If it panics, the process ends.
+pub trait Server: Send + Sized + 'static {
+    /// A request that is answered.
+    type Call: Send + 'static;
+    /// The answer to a call.
+    type Answer: Send + 'static;
+    /// A request that is not answered.
+    type Cast: Send + 'static;
+
+    /// Prepares the server, before its first message.
+    ///
+    /// # Errors
+    /// The process ends with this exit. [`terminate`](Self::terminate) is not called.
+    fn init(
+        &mut self,
+        cx: &mut ServerContext<Self>,
+    ) -> impl Future<Output = Result<(), Exit>> + Send {
+        let _ = cx;
+        std::future::ready(Ok(()))
+    }
+
+    /// Handles a call.
+    ///
+    /// The reply may be sent later, by this process or another one. Dropping it tells the caller
+    /// that there is no answer.
+    fn handle_call(
+        &mut self,
+        call: Self::Call,
+        reply: Reply<Self::Answer>,
+        cx: &mut ServerContext<Self>,
+    ) -> impl Future<Output = ()> + Send;
+
+    /// Handles a cast. By default, drops it.
+    fn handle_cast(
+        &mut self,
+        cast: Self::Cast,
+        cx: &mut ServerContext<Self>,
+    ) -> impl Future<Output = ()> + Send {
+        let _ = (cast, cx);
+        std::future::ready(())
+    }
+
+    /// Handles a notice about another process. By default, drops it.
+    fn handle_info(
+        &mut self,
+        info: Info,
+        cx: &mut ServerContext<Self>,
+    ) -> impl Future<Output = ()> + Send {
+        let _ = (info, cx);
+        std::future::ready(())
+    }
+
+    /// Handles the timeout of [`ServerContext::set_timeout`]. By default, does nothing.
+    fn handle_timeout(&mut self, cx: &mut ServerContext<Self>) -> impl Future<Output = ()> + Send {
+        let _ = cx;
+        std::future::ready(())
+    }
+
+    /// Cleans up at the end of the server: after [`ServerContext::stop`], and after a cancel, once
+    /// the mailbox is empty. It is not called if the process panics or is terminated. By default,
+    /// does nothing.
+    fn terminate(
+        &mut self,
+        exit: &Exit,
+        cx: &mut ServerContext<Self>,
+    ) -> impl Future<Output = ()> + Send {
+        let _ = (exit, cx);
+        std::future::ready(())
+    }
+
+    /// Runs the server with the mailbox of a process, until it stops or is cancelled. Returns how
+    /// the process is to end: with [`Exit::Normal`] after a cancel.
+    ///
+    /// ```
+    /// use procession::behaviour::{Server, ServerContext};
+    /// use procession::{Exit, Reply, SpawnOptions};
+    ///
+    /// struct Once;
+    ///
+    /// impl Server for Once {
+    ///     type Call = ();
+    ///     type Answer = ();
+    ///     type Cast = &'static str;
+    ///
+    ///     async fn handle_call(&mut self, _: (), _: Reply<()>, _: &mut ServerContext<Self>) {}
+    ///
+    ///     async fn handle_cast(&mut self, reason: &'static str, cx: &mut ServerContext<Self>) {
+    ///         cx.stop(Exit::failed(reason));
+    ///     }
+    /// }
+    ///
+    /// procession::run(async {
+    ///     let once = SpawnOptions::new().label("once").start(|cx| Once.serve(cx));
+    ///     once.cast("no more").expect("it is alive");
+    ///     assert_eq!(once.await, Ok(Exit::failed("no more")));
+    /// });
+    /// ```
+    fn serve(mut self, context: Context<ServerMessage<Self>>) -> impl Future<Output = Exit> + Send {
+        async move {
+            let mut cx = ServerContext { context, timeout: None, stop: None };
+            if let Err(exit) = self.init(&mut cx).await {
+                return exit;
+            }
+            while cx.stop.is_none() {
+                match cx.next().await {
+                    ServerInput::Event(Event::Message(ServerMessage::Call(call, reply))) => {
+                        self.handle_call(call, reply, &mut cx).await;
+                    }
+                    ServerInput::Event(Event::Message(ServerMessage::Cast(cast))) => {
+                        self.handle_cast(cast, &mut cx).await;
+                    }
+                    ServerInput::Event(event) => {
+                        if let Some(info) = Info::of(event) {
+                            self.handle_info(info, &mut cx).await;
+                        }
+                    }
+                    ServerInput::Timeout => self.handle_timeout(&mut cx).await,
+                    ServerInput::Cancelled => cx.stop(Exit::Normal),
+                }
+            }
+            let exit = cx.stop.take().unwrap_or(Exit::Normal);
+            self.terminate(&exit, &mut cx).await;
+            exit
+        }
+    }
+}
+
+/// The message of a process that runs a [`Server`].
+pub enum ServerMessage<S: Server> {
+    /// A call, with the right to answer.
+    Call(S::Call, Reply<S::Answer>),
+    /// A cast.
+    Cast(S::Cast),
+}
+
+impl<S: Server> fmt::Debug for ServerMessage<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Call(..) => "Call(..)",
+            Self::Cast(_) => "Cast(..)",
+        })
+    }
+}
+
+impl<S: Server> Address<ServerMessage<S>> {
+    /// Sends a call to the server, and waits for the answer, for at most `timeout`. It is
+    /// [`call`](Self::call) with the message of a [`Server`].
+    ///
+    /// # Errors
+    /// See [`call`](Self::call).
+    ///
+    /// # Cancellation
+    /// See [`call`](Self::call).
+    #[track_caller]
+    pub fn ask(
+        &self,
+        call: S::Call,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<S::Answer, CallError<ServerMessage<S>>>> {
+        self.call(|reply| ServerMessage::Call(call, reply), timeout)
+    }
+
+    /// Sends a cast to the server. It is [`send`](Self::send) with the message of a [`Server`].
+    ///
+    /// # Errors
+    /// See [`send`](Self::send).
+    pub fn cast(&self, cast: S::Cast) -> Result<(), SendError<ServerMessage<S>>> {
+        self.send(ServerMessage::Cast(cast))
+    }
+}
+
+/// The context of a [`Server`]. It dereferences to the [`Context`] of its process.
+#[derive(Debug)]
+pub struct ServerContext<S: Server> {
+    context: Context<ServerMessage<S>>,
+    timeout: Option<Duration>,
+    stop: Option<Exit>,
+}
+
+enum ServerInput<M> {
+    Event(Event<M>),
+    Timeout,
+    Cancelled,
+}
+
+impl<S: Server> ServerContext<S> {
+    /// Ends the server after the method that runs. If it is called twice, the first exit counts.
+    ///
+    /// Messages that are in the mailbox then are dropped, so their callers get no answer.
+    pub fn stop(&mut self, exit: Exit) {
+        self.stop.get_or_insert(exit);
+    }
+
+    /// Calls [`Server::handle_timeout`] if nothing else comes within `timeout`, counted from the
+    /// end of the method that runs. Anything that comes before ends the timeout.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = Some(timeout);
+    }
+
+    async fn next(&mut self) -> ServerInput<ServerMessage<S>> {
+        let next = self.context.recv_event();
+        let event = match self.timeout.take() {
+            Some(limit) => match timeout(limit, next).await {
+                Ok(event) => event,
+                Err(_) => return ServerInput::Timeout,
+            },
+            None => next.await,
+        };
+        event.map_or(ServerInput::Cancelled, ServerInput::Event)
+    }
+}
+
+impl<S: Server> Deref for ServerContext<S> {
+    type Target = Context<ServerMessage<S>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.context
+    }
+}
+
+impl<S: Server> DerefMut for ServerContext<S> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.context
+    }
+}

@@ -1,0 +1,338 @@
+//! Sets of processes whose results are collected as they come.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Wake, Waker, ready};
+
+use crate::process::target::WaitTarget;
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::placed::placed;
+use crate::scheduler::{budget, current};
+use crate::spawn::join_handle::JoinHandle;
+use crate::spawn::options::SpawnOptions;
+use crate::sync::bell::Bell;
+use crate::sync::listener;
+use crate::sync::wait_list::Place;
+use crate::{Exit, Pid};
+
+/// The places of the processes that have ended, in the order of their ends. It rings for each.
+type Ends = Bell<VecDeque<usize>>;
+
+/// The waker that a set leaves with each of its processes.
+struct EndOf {
+    place: usize,
+    ends: Arc<Ends>,
+}
+
+impl EndOf {
+    fn note(&self) {
+        self.ends
+            .ring_all_if(|ended| {
+                ended.push_back(self.place);
+                true
+            })
+            .wake();
+    }
+}
+
+impl Wake for EndOf {
+    fn wake(self: Arc<Self>) {
+        self.note();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.note();
+    }
+}
+
+/// A set of processes with outputs of one type. It returns the results in the order in which they
+/// come, whatever the order of the starts.
+///
+/// Dropping the set cancels all of its processes. A process of [`spawn`](Self::spawn) is then
+/// dropped at its next suspension; see [`OnCancel`](crate::OnCancel) for others. The drop does not
+/// wait for their ends; [`shutdown`](Self::shutdown) does.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{JoinSet, sleep};
+///
+/// procession::run(async {
+///     let mut set = JoinSet::new();
+///     for n in [3, 1, 2] {
+///         set.spawn(async move {
+///             sleep(Duration::from_millis(10 * n)).await;
+///             n
+///         });
+///     }
+///     let first = set.join_next().await.expect("three processes were started")?;
+///     assert_eq!(first, 1);
+///     // The rest is not needed.
+///     set.shutdown().await;
+///     assert!(set.is_empty());
+///     Ok::<(), procession::Exit>(())
+/// })?;
+/// # Ok::<(), procession::Exit>(())
+/// ```
+pub struct JoinSet<T: Send + 'static> {
+    /// The handles, at their places. `None` is a free place.
+    handles: Vec<Option<JoinHandle<T>>>,
+    free: Vec<usize>,
+    ends: Arc<Ends>,
+    /// The place of the waiter among those of the bell, while a join waits.
+    waiter: Option<Place>,
+}
+
+impl<T: Send + 'static> JoinSet<T> {
+    /// Creates an empty set.
+    pub fn new() -> Self {
+        Self {
+            handles: Vec::new(),
+            free: Vec::new(),
+            ends: Arc::new(Bell::new(VecDeque::new())),
+            waiter: None,
+        }
+    }
+
+    /// Returns the number of processes in the set, including those that have ended and whose
+    /// results were not taken.
+    pub fn len(&self) -> usize {
+        self.handles.len() - self.free.len()
+    }
+
+    /// Returns `true` if the set has no processes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Starts a process that runs `future`, like [`spawn`](crate::spawn()), and adds it to the set.
+    /// Returns its PID, with which it can be [cancelled](crate::relations::cancel()).
+    ///
+    /// If the scheduler takes no more processes, the PID is [`Pid::NOBODY`], and the set returns
+    /// [`Exit::Refused`] for it.
+    #[track_caller]
+    pub fn spawn<F>(&mut self, future: F) -> Pid
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.insert(SpawnOptions::new().spawn(future))
+    }
+
+    /// Adds a process that was started elsewhere, for instance with
+    /// [`SpawnOptions`](crate::SpawnOptions), or as a coroutine. Returns its PID.
+    ///
+    /// ```
+    /// use procession::{Exit, JoinSet, SpawnOptions};
+    ///
+    /// procession::run(async {
+    ///     let mut set = JoinSet::new();
+    ///     set.insert(SpawnOptions::new().label("loader").spawn(async { 1 }));
+    ///     set.insert(procession::start(|_: procession::Context<()>| async { 2 }).into_parts().1);
+    ///     assert_eq!(set.join_all().await?.iter().sum::<i32>(), 3);
+    ///     Ok::<(), Exit>(())
+    /// })?;
+    /// # Ok::<(), Exit>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if the result was taken before, by polling the handle.
+    pub fn insert(&mut self, mut handle: JoinHandle<T>) -> Pid {
+        let place = self.free.last().copied().unwrap_or(self.handles.len());
+        let end = Arc::new(EndOf { place, ends: Arc::clone(&self.ends) });
+        if handle.leave_waker(&Waker::from(Arc::clone(&end))) {
+            end.note();
+        }
+        let pid = handle.pid();
+        if self.free.pop().is_none() {
+            self.handles.push(None);
+        }
+        self.handles[place] = Some(handle);
+        pid
+    }
+
+    /// Waits for the next process to end, and returns its result. Returns `None` if the set is
+    /// empty. The result is an `Err` if the process ended without an output.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, no result is lost.
+    #[track_caller]
+    pub fn join_next(&mut self) -> impl Future<Output = Option<Result<T, Exit>>> {
+        let joining = Joining(self);
+        placed(async move { joining.next().await.map(|(_, result)| result) })
+    }
+
+    /// Waits for the next process to end, like [`join_next`](Self::join_next), and returns its PID
+    /// with its result.
+    ///
+    /// ```
+    /// use procession::JoinSet;
+    ///
+    /// procession::run(async {
+    ///     let mut set = JoinSet::new();
+    ///     let pid = set.spawn(async { 7 });
+    ///     assert_eq!(set.join_next_with_pid().await, Some((pid, Ok(7))));
+    ///     assert_eq!(set.join_next_with_pid().await, None);
+    /// });
+    /// ```
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, no result is lost.
+    #[track_caller]
+    pub fn join_next_with_pid(&mut self) -> impl Future<Output = Option<(Pid, Result<T, Exit>)>> {
+        placed(Joining(self).next())
+    }
+
+    /// Polls for the result of the next process that ends, like
+    /// [`join_next_with_pid`](Self::join_next_with_pid).
+    ///
+    /// While it is pending, the set keeps the waker of the last poll.
+    pub fn poll_join_next(
+        &mut self,
+        task: &mut TaskContext<'_>,
+    ) -> Poll<Option<(Pid, Result<T, Exit>)>> {
+        if self.is_empty() {
+            return Poll::Ready(None);
+        }
+        if !budget::charge(task) {
+            return Poll::Pending;
+        }
+        let looked =
+            listener::look_or_enlist(&self.ends, &mut self.waiter, task, VecDeque::pop_front);
+        if looked.is_pending() {
+            current::note_waiting_for(Waiting::PROCESS, WaitTarget::UNKNOWN);
+        }
+        let place = ready!(looked);
+        Poll::Ready(Some(self.take(place)))
+    }
+
+    /// Returns the result of a process that has ended, without waiting. Returns `None` if none has,
+    /// or if the set is empty.
+    pub fn try_join_next(&mut self) -> Option<Result<T, Exit>> {
+        self.try_join_next_with_pid().map(|(_, result)| result)
+    }
+
+    /// Returns the result of a process that has ended, like [`try_join_next`](Self::try_join_next),
+    /// with its PID.
+    pub fn try_join_next_with_pid(&mut self) -> Option<(Pid, Result<T, Exit>)> {
+        budget::spend();
+        let place = self.ends.change(|ringing| ringing.about.pop_front())?;
+        Some(self.take(place))
+    }
+
+    fn take(&mut self, place: usize) -> (Pid, Result<T, Exit>) {
+        let mut handle = self.handles[place].take().expect("a place that has ended is not free");
+        self.free.push(place);
+        (handle.pid(), handle.take_result())
+    }
+
+    /// Waits for all processes, and returns their outputs in the order in which they came.
+    ///
+    /// # Errors
+    /// If a process ends without an output, cancels the others, waits for their ends, and returns
+    /// its [`Exit`].
+    ///
+    /// # Cancellation
+    /// If the future is dropped, the set is dropped, which cancels its processes.
+    pub async fn join_all(mut self) -> Result<Vec<T>, Exit> {
+        let mut outputs = Vec::with_capacity(self.len());
+        while let Some(result) = self.join_next().await {
+            match result {
+                Ok(output) => outputs.push(output),
+                Err(exit) => {
+                    self.shutdown().await;
+                    return Err(exit);
+                }
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// Cancels all processes of the set. They stay in the set until their results are taken.
+    pub fn abort_all(&mut self) {
+        self.handles.iter().flatten().for_each(JoinHandle::cancel);
+    }
+
+    /// Cancels all processes, waits for their ends, and drops their results.
+    ///
+    /// # Cancellation
+    /// If the future is dropped, the processes that have not ended stay in the set, cancelled.
+    pub async fn shutdown(&mut self) {
+        self.abort_all();
+        while self.join_next().await.is_some() {}
+    }
+
+    /// Removes all processes from the set without cancelling them. They continue, and their results
+    /// are dropped when they end.
+    pub fn detach_all(&mut self) {
+        self.stop_waiting();
+        // The ends of the detached processes are noted where nothing reads them.
+        self.ends = Arc::new(Bell::new(VecDeque::new()));
+        self.free.clear();
+        self.handles.clear();
+    }
+
+    fn stop_waiting(&mut self) {
+        listener::leave(&self.ends, &mut self.waiter);
+    }
+}
+
+impl<T: Send + 'static> Drop for JoinSet<T> {
+    fn drop(&mut self) {
+        self.stop_waiting();
+        self.abort_all();
+    }
+}
+
+impl<T: Send + 'static> Default for JoinSet<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for JoinSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.handles.iter().flatten().map(JoinHandle::pid)).finish()
+    }
+}
+
+/// Starts a process for each future, like [`JoinSet::spawn`].
+impl<T, F> Extend<F> for JoinSet<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    fn extend<I: IntoIterator<Item = F>>(&mut self, futures: I) {
+        for future in futures {
+            self.spawn(future);
+        }
+    }
+}
+
+/// Starts a process for each future, like [`JoinSet::spawn`].
+impl<T, F> FromIterator<F> for JoinSet<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    fn from_iter<I: IntoIterator<Item = F>>(futures: I) -> Self {
+        let mut set = Self::new();
+        set.extend(futures);
+        set
+    }
+}
+
+/// A wait for the next end. Its drop removes the waker.
+struct Joining<'a, T: Send + 'static>(&'a mut JoinSet<T>);
+
+impl<T: Send + 'static> Joining<'_, T> {
+    async fn next(self) -> Option<(Pid, Result<T, Exit>)> {
+        poll_fn(|task| self.0.poll_join_next(task)).await
+    }
+}
+
+impl<T: Send + 'static> Drop for Joining<'_, T> {
+    fn drop(&mut self) {
+        self.0.stop_waiting();
+    }
+}

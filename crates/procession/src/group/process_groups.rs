@@ -1,0 +1,248 @@
+//! Process groups, as `pg` of OTP has them.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use crate::Pid;
+use crate::group::table::{KeyTable, RowEvent, TableListener};
+use crate::mailbox::address::send;
+use crate::scheduler::placed::placed;
+
+/// A scope of process groups: names under which any number of processes can be reached together.
+///
+/// A group exists while it has members. A process may be in many groups, and several times in one.
+/// It leaves all of them when it ends, before others learn of the end. Clones are handles of the
+/// same scope. Scopes have nothing in common, so several parts of a program can use the same names
+/// of groups.
+///
+/// The members may belong to any scheduler of the program. Groups name them by PID and keep nothing
+/// alive.
+///
+/// ```
+/// use procession::group::Groups;
+/// use procession::{Context, start};
+///
+/// procession::run(async {
+///     let rooms = Groups::new();
+///     let listen = |mut cx: Context<&'static str>| async move { cx.recv().await };
+///     let (ann, ben) = (start(listen), start(listen));
+///     rooms.join("lobby", ann.pid())?;
+///     rooms.join("lobby", ben.pid())?;
+///     assert_eq!(rooms.members("lobby"), [ann.pid(), ben.pid()]);
+///     assert_eq!(rooms.broadcast("lobby", "hello"), 2);
+///     assert_eq!((ann.await, ben.await), (Ok(Some("hello")), Ok(Some("hello"))));
+///     assert!(rooms.groups().is_empty(), "both have ended");
+///     Ok::<(), procession::group::NoMember>(())
+/// })?;
+/// # Ok::<(), procession::group::NoMember>(())
+/// ```
+#[derive(Clone)]
+pub struct Groups(Arc<KeyTable<()>>);
+
+impl Groups {
+    /// Creates a scope without groups.
+    pub fn new() -> Self {
+        Self(KeyTable::new())
+    }
+
+    /// Adds a process to a group. If it is a member already, it becomes one once more.
+    ///
+    /// # Errors
+    /// Returns [`NoMember`] if the process has ended or belongs to another node.
+    pub fn join(&self, group: impl Into<Arc<str>>, pid: Pid) -> Result<(), NoMember> {
+        let group = group.into();
+        self.0.insert(&group, pid, (), false).map_err(|_| NoMember { group, pid })
+    }
+
+    /// Removes a process from a group, once. Returns `true` if it was a member.
+    pub fn leave(&self, group: &str, pid: Pid) -> bool {
+        self.0.remove(group, pid, 1) > 0
+    }
+
+    /// Returns the members of a group in the order in which they joined. A process that joined
+    /// several times is there as often.
+    pub fn members(&self, group: &str) -> Vec<Pid> {
+        self.0.lookup(group).iter().map(|&(pid, ())| pid).collect()
+    }
+
+    /// Returns the members that belong to this node, like [`members`](Self::members).
+    pub fn local_members(&self, group: &str) -> Vec<Pid> {
+        let mut members = self.members(group);
+        members.retain(|pid| pid.node() == 0);
+        members
+    }
+
+    /// Returns the names of the groups that have members, in their order.
+    pub fn groups(&self) -> Vec<Arc<str>> {
+        self.0.keys()
+    }
+
+    /// Returns the groups of a process, in their order. A group that it joined several times is
+    /// there as often.
+    pub fn groups_of(&self, pid: Pid) -> Vec<Arc<str>> {
+        self.0.keys_of(pid)
+    }
+
+    /// Sends a clone of a message to each member of a group, in the order in which they joined.
+    /// Returns the number of members that accepted it. A process that joined several times gets as
+    /// many clones.
+    ///
+    /// Members that have just ended, that receive messages of another type, or whose mailboxes are
+    /// full do not accept it. It never blocks. Like all sends by PID, it passes the
+    /// [`Relay`](crate::relay::Relay) of the scheduler for members of other schedulers.
+    ///
+    /// The cost grows with the number of members. All of it is in one step of the caller.
+    ///
+    /// # Panics
+    /// Panics if the `Clone` of the message panics. The members before have it then.
+    pub fn broadcast<M: Clone + Send + 'static>(&self, group: &str, message: M) -> usize {
+        let members = self.0.lookup(group);
+        let Some((&(last, ()), others)) = members.split_last() else { return 0 };
+        let accepted =
+            others.iter().filter(|(pid, ())| send(*pid, message.clone()).is_ok()).count();
+        accepted + usize::from(send(last, message).is_ok())
+    }
+
+    /// Monitors a group. Returns its present members, and a monitor that receives each join and
+    /// leave from then on.
+    ///
+    /// ```
+    /// use procession::group::{GroupEvent, Groups, NoMember};
+    ///
+    /// procession::run(async {
+    ///     let groups = Groups::new();
+    ///     let (members, mut monitor) = groups.monitor("workers");
+    ///     assert!(members.is_empty());
+    ///     let worker = procession::spawn(std::future::pending::<()>());
+    ///     let pid = worker.pid();
+    ///     groups.join("workers", pid)?;
+    ///     worker.cancel();
+    ///     assert_eq!(monitor.recv().await, GroupEvent::Join { group: "workers".into(), pid });
+    ///     assert_eq!(monitor.recv().await, GroupEvent::Leave { group: "workers".into(), pid });
+    ///     Ok::<(), NoMember>(())
+    /// })?;
+    /// # Ok::<(), procession::group::NoMember>(())
+    /// ```
+    pub fn monitor(&self, group: impl Into<Arc<str>>) -> (Vec<Pid>, GroupMonitor) {
+        let (members, listener) = self.0.listen_to(group.into());
+        (members, GroupMonitor(listener))
+    }
+
+    /// Monitors all groups of the scope, like [`monitor`](Self::monitor).
+    pub fn monitor_all(&self) -> (BTreeMap<Arc<str>, Vec<Pid>>, GroupMonitor) {
+        let (members, listener) = self.0.listen_to_all();
+        (members, GroupMonitor(listener))
+    }
+}
+
+impl Default for Groups {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Groups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Groups").field(&self.groups()).finish()
+    }
+}
+
+/// A change of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupEvent {
+    /// A process joined.
+    Join {
+        /// The name of the group.
+        group: Arc<str>,
+        /// The process.
+        pid: Pid,
+    },
+    /// A process left, or ended.
+    Leave {
+        /// The name of the group.
+        group: Arc<str>,
+        /// The process.
+        pid: Pid,
+    },
+}
+
+impl GroupEvent {
+    fn of(event: RowEvent<()>) -> Self {
+        let RowEvent { key: group, pid, value } = event;
+        match value {
+            Some(()) => Self::Join { group, pid },
+            None => Self::Leave { group, pid },
+        }
+    }
+}
+
+/// Receives the changes of groups. Made by [`Groups::monitor`].
+///
+/// Events wait for their receiver in memory, without a limit. Dropping the monitor ends it.
+#[derive(Debug)]
+pub struct GroupMonitor(TableListener<()>);
+
+impl GroupMonitor {
+    /// Receives the next event.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, no event is lost.
+    #[track_caller]
+    pub fn recv(&mut self) -> impl Future<Output = GroupEvent> {
+        let waits = Monitoring(self);
+        placed(async move { poll_fn(|task| waits.0.poll_recv(task)).await })
+    }
+
+    /// Receives the next event if there is one.
+    pub fn try_recv(&mut self) -> Option<GroupEvent> {
+        self.0.try_recv().map(GroupEvent::of)
+    }
+
+    /// Polls for the next event. While it is pending, the monitor keeps the waker.
+    pub(crate) fn poll_recv(&mut self, task: &TaskContext<'_>) -> Poll<GroupEvent> {
+        self.0.poll_recv(task).map(GroupEvent::of)
+    }
+}
+
+/// A wait for an event. Its drop removes the waker.
+struct Monitoring<'a>(&'a mut GroupMonitor);
+
+impl Drop for Monitoring<'_> {
+    fn drop(&mut self) {
+        self.0.0.stop_waiting();
+    }
+}
+
+/// The error of joining a group with a process that does not exist on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoMember {
+    group: Arc<str>,
+    pid: Pid,
+}
+
+impl NoMember {
+    /// Returns the name of the group.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// Returns the process.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+}
+
+impl fmt::Display for NoMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, pid } = self;
+        let group = group.escape_debug();
+        write!(f, "cannot add {pid} to the group `{group}`: there is no such process")
+    }
+}
+
+impl Error for NoMember {}

@@ -1,0 +1,306 @@
+//! Registries of processes by keys, as Elixir's `Registry`.
+
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use crate::Pid;
+use crate::group::table::{KeyTable, RowEvent, RowRefused, TableListener};
+use crate::process::unwind::drop_guarded;
+use crate::scheduler::placed::placed;
+
+/// A table of keys, processes, and a value for each pair.
+///
+/// In a [unique](Self::unique) registry, a key belongs to one process. In a
+/// [duplicate](Self::duplicate) one, it belongs to any number, and a process may have it several
+/// times. The entries of a process are removed when it ends, before others learn of the end. Clones
+/// are handles of the same registry.
+///
+/// A [name](crate::relations::register) is simpler, if a process needs only one and no value.
+///
+/// ```
+/// use procession::group::Registry;
+/// use procession::{Context, mailbox::send, start};
+///
+/// procession::run(async {
+///     let topics = Registry::duplicate();
+///     let reader = start(|mut cx: Context<String>| async move { cx.recv().await });
+///     topics.register("news", reader.pid(), "short").expect("it is alive");
+///     topics.dispatch("news", |entries| {
+///         for (pid, style) in entries {
+///             send(*pid, format!("a {style} text")).expect("it is alive");
+///         }
+///     });
+///     assert_eq!(reader.await, Ok(Some("a short text".into())));
+///     assert!(topics.lookup("news").is_empty());
+/// });
+/// ```
+///
+/// Keys are texts, so that no code of the caller runs while the registry is locked, and so that
+/// they mean the same to every program.
+pub struct Registry<V> {
+    table: Arc<KeyTable<Arc<V>>>,
+    is_unique: bool,
+}
+
+/// The entries of one key, in the order in which they were made.
+pub type RegistryEntries<V> = Arc<[(Pid, Arc<V>)]>;
+
+impl<V: Send + Sync + 'static> Registry<V> {
+    /// Creates a registry in which each key belongs to at most one process.
+    pub fn unique() -> Self {
+        Self { table: KeyTable::new(), is_unique: true }
+    }
+
+    /// Creates a registry in which a key can have any number of entries.
+    pub fn duplicate() -> Self {
+        Self { table: KeyTable::new(), is_unique: false }
+    }
+
+    /// Registers a process under a key, with a value.
+    ///
+    /// # Errors
+    /// Returns [`RegistryError`], which holds the value, if the key is taken or the process has
+    /// ended or belongs to another node.
+    pub fn register(
+        &self,
+        key: impl Into<Arc<str>>,
+        pid: Pid,
+        value: V,
+    ) -> Result<(), RegistryError<V>> {
+        let (key, value) = (key.into(), Arc::new(value));
+        let refused = self.table.insert(&key, pid, Arc::clone(&value), self.is_unique);
+        refused.map_err(|refused| RegistryError { key, pid, refused, value })
+    }
+
+    /// Removes all entries of a process for a key. Returns their number.
+    pub fn unregister(&self, key: &str, pid: Pid) -> usize {
+        self.table.remove(key, pid, usize::MAX)
+    }
+
+    /// Removes the entries of a process for a key whose values `wanted` accepts. Returns their
+    /// number.
+    pub fn unregister_if(&self, key: &str, pid: Pid, mut wanted: impl FnMut(&V) -> bool) -> usize {
+        self.table.remove_if(key, pid, |value| wanted(value))
+    }
+
+    /// Returns the entries of a key, which are none if no process has it.
+    ///
+    /// The list is shared until the next change, so repeated lookups copy nothing.
+    pub fn lookup(&self, key: &str) -> RegistryEntries<V> {
+        self.table.lookup(key)
+    }
+
+    /// Returns the values of a process for a key.
+    pub fn values(&self, key: &str, pid: Pid) -> Vec<Arc<V>> {
+        self.table.own_rows(key, pid).into_iter().map(|(_, value)| value).collect()
+    }
+
+    /// Returns the keys of a process, in their order. A key with several entries is there as often.
+    pub fn keys(&self, pid: Pid) -> Vec<Arc<str>> {
+        self.table.keys_of(pid)
+    }
+
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Returns `true` if there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Calls `dispatch` with the entries of a key, unless there are none. Returns `true` if it was
+    /// called.
+    ///
+    /// It runs on the calling thread and without locks, so it may use the registry.
+    pub fn dispatch(&self, key: &str, dispatch: impl FnOnce(&[(Pid, Arc<V>)])) -> bool {
+        let entries = self.lookup(key);
+        let is_any = !entries.is_empty();
+        if is_any {
+            dispatch(&entries);
+        }
+        is_any
+    }
+
+    /// Replaces the value of the oldest entry of a process for a key by what `update` makes of it.
+    /// Returns the new value and the old one, or `None` if there is no such entry.
+    ///
+    /// `update` runs without locks. If another thread updates the same entry meanwhile, `update` is
+    /// called again.
+    ///
+    /// ```
+    /// use procession::group::Registry;
+    ///
+    /// procession::run(async {
+    ///     let counts = Registry::unique();
+    ///     let process = procession::spawn(std::future::pending::<()>());
+    ///     counts.register("hits", process.pid(), 1).expect("it is alive");
+    ///     let updated = counts.update_value("hits", process.pid(), |hits| hits + 1);
+    ///     assert_eq!(updated, Some((2.into(), 1.into())));
+    ///     assert_eq!(counts.update_value("misses", process.pid(), |_| unreachable!()), None);
+    /// });
+    /// ```
+    pub fn update_value(
+        &self,
+        key: &str,
+        pid: Pid,
+        mut update: impl FnMut(&V) -> V,
+    ) -> Option<(Arc<V>, Arc<V>)> {
+        loop {
+            let (number, old) = self.table.own_rows(key, pid).into_iter().next()?;
+            let new = Arc::new(update(&old));
+            let replaced =
+                self.table.replace(key, number, Arc::clone(&new), |own| Arc::ptr_eq(own, &old));
+            match replaced {
+                Some((_, true)) => return Some((new, old)),
+                Some((own, false)) => drop_guarded(own),
+                None => {}
+            }
+        }
+    }
+
+    /// Listens to the registry. The listener receives each new entry and each one that is removed,
+    /// from then on.
+    pub fn listen(&self) -> RegistryListener<V> {
+        RegistryListener(self.table.listen_to_all().1)
+    }
+}
+
+impl<V> Clone for Registry<V> {
+    fn clone(&self) -> Self {
+        Self { table: Arc::clone(&self.table), is_unique: self.is_unique }
+    }
+}
+
+impl<V> fmt::Debug for Registry<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("is_unique", &self.is_unique).finish_non_exhaustive()
+    }
+}
+
+/// A change of a registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegistryEvent<V> {
+    /// An entry was made.
+    Register {
+        /// The key.
+        key: Arc<str>,
+        /// The process.
+        pid: Pid,
+        /// The value.
+        value: Arc<V>,
+    },
+    /// An entry was removed, by a call or because its process has ended.
+    Unregister {
+        /// The key.
+        key: Arc<str>,
+        /// The process.
+        pid: Pid,
+    },
+}
+
+impl<V> RegistryEvent<V> {
+    fn of(event: RowEvent<Arc<V>>) -> Self {
+        let RowEvent { key, pid, value } = event;
+        match value {
+            Some(value) => Self::Register { key, pid, value },
+            None => Self::Unregister { key, pid },
+        }
+    }
+}
+
+/// Receives the changes of a registry. Made by [`Registry::listen`].
+///
+/// Events wait for their receiver in memory, without a limit. Dropping the listener ends it.
+#[derive(Debug)]
+pub struct RegistryListener<V: Send + Sync + 'static>(TableListener<Arc<V>>);
+
+impl<V: Send + Sync + 'static> RegistryListener<V> {
+    /// Receives the next event.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, no event is lost.
+    #[track_caller]
+    pub fn recv(&mut self) -> impl Future<Output = RegistryEvent<V>> {
+        let waits = Listening(self);
+        placed(async move { poll_fn(|task| waits.0.poll_recv(task)).await })
+    }
+
+    /// Receives the next event if there is one.
+    pub fn try_recv(&mut self) -> Option<RegistryEvent<V>> {
+        self.0.try_recv().map(RegistryEvent::of)
+    }
+
+    /// Polls for the next event. While it is pending, the listener keeps the waker.
+    pub(crate) fn poll_recv(&mut self, task: &TaskContext<'_>) -> Poll<RegistryEvent<V>> {
+        self.0.poll_recv(task).map(RegistryEvent::of)
+    }
+}
+
+/// A wait for an event. Its drop removes the waker.
+struct Listening<'a, V: Send + Sync + 'static>(&'a mut RegistryListener<V>);
+
+impl<V: Send + Sync + 'static> Drop for Listening<'_, V> {
+    fn drop(&mut self) {
+        self.0.0.stop_waiting();
+    }
+}
+
+/// The error of a refused registration. It holds the value.
+pub struct RegistryError<V> {
+    key: Arc<str>,
+    pid: Pid,
+    refused: RowRefused,
+    value: Arc<V>,
+}
+
+impl<V> RegistryError<V> {
+    /// Returns the key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Returns the process that has the key, if the key is taken.
+    pub fn owner(&self) -> Option<Pid> {
+        match self.refused {
+            RowRefused::Taken(owner) => Some(owner),
+            RowRefused::NoProcess => None,
+        }
+    }
+
+    /// Returns the value. It is shared if a lookup has seen it just before the process ended.
+    pub fn into_inner(self) -> Arc<V> {
+        self.value
+    }
+}
+
+impl<V> fmt::Debug for RegistryError<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegistryError")
+            .field("key", &self.key)
+            .field("pid", &self.pid)
+            .field("refused", &self.refused)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<V> fmt::Display for RegistryError<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, pid) = (self.key.escape_debug(), self.pid);
+        match self.refused {
+            RowRefused::Taken(owner) => {
+                write!(f, "cannot register {pid}: the key `{key}` is taken by {owner}")
+            }
+            RowRefused::NoProcess => {
+                write!(f, "cannot register {pid} under `{key}`: there is no such process")
+            }
+        }
+    }
+}
+
+impl<V> Error for RegistryError<V> {}

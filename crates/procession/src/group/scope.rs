@@ -1,0 +1,313 @@
+//! Scopes that wait for all processes that were started in them.
+
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use crate::group::join_set::JoinSet;
+use crate::process::target::WaitTarget;
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::current;
+use crate::scheduler::placed::placed;
+use crate::spawn::join_handle::JoinHandle;
+use crate::spawn::options::SpawnOptions;
+use crate::sync::bell::Bell;
+use crate::sync::listener;
+use crate::sync::wait_list::Place;
+use crate::{Exit, Pid};
+
+/// The processes of a scope that its future has not seen.
+struct Newcomers<E: Send + 'static> {
+    handles: Vec<JoinHandle<Result<(), E>>>,
+    /// The number of processes that are being started.
+    starting: usize,
+    phase: ScopePhase,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ScopePhase {
+    /// Takes processes.
+    Open,
+    /// Takes only those that are being started.
+    Closing,
+    /// The future of the scope is gone.
+    Over,
+}
+
+/// Starts processes in a [scope](scope()).
+///
+/// Clones are handles of the same scope, so a process of the scope can start others in it. A handle
+/// that outlives its scope starts nothing.
+pub struct Scope<E: Send + 'static>(Arc<Bell<Newcomers<E>>>);
+
+/// A process that is being started.
+struct Starting<'a, E: Send + 'static>(&'a Bell<Newcomers<E>>);
+
+impl<E: Send + 'static> Drop for Starting<'_, E> {
+    fn drop(&mut self) {
+        self.0
+            .ring_all_if(|newcomers| {
+                newcomers.starting -= 1;
+                true
+            })
+            .wake();
+    }
+}
+
+impl<E: Send + 'static> Scope<E> {
+    /// Starts a process that runs `future`, like [`spawn`](crate::spawn()), in the scope. Returns
+    /// its PID.
+    ///
+    /// If the scope is over or about to end, or the scheduler takes no more processes, the future
+    /// is dropped, and the PID is [`Pid::NOBODY`]. A refusal by the scheduler ends the scope with
+    /// [`Exit::Refused`].
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> Pid
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+    {
+        let is_open = self.0.change(|ringing| {
+            let is_open = ringing.about.phase == ScopePhase::Open;
+            ringing.about.starting += usize::from(is_open);
+            is_open
+        });
+        if !is_open {
+            return Pid::NOBODY;
+        }
+        let _starting = Starting(&self.0);
+        let handle = SpawnOptions::new().spawn(future);
+        let pid = handle.pid();
+        let too_late = self.0.change(|ringing| {
+            if ringing.about.phase == ScopePhase::Over {
+                return Some(handle);
+            }
+            ringing.about.handles.push(handle);
+            None
+        });
+        if let Some(handle) = too_late {
+            handle.cancel();
+        }
+        pid
+    }
+}
+
+impl<E: Send + 'static> Clone for Scope<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<E: Send + 'static> fmt::Debug for Scope<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scope(..)")
+    }
+}
+
+/// The first failure in a [scope](scope()).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScopeError<E> {
+    /// The body or a process returned this error.
+    Failed(E),
+    /// A process ended without an output.
+    Ended {
+        /// The process.
+        pid: Pid,
+        /// How it ended.
+        exit: Exit,
+    },
+}
+
+impl<E> ScopeError<E> {
+    /// Returns the error that the body or a process returned, if one did.
+    pub fn into_inner(self) -> Option<E> {
+        match self {
+            Self::Failed(error) => Some(error),
+            Self::Ended { .. } => None,
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for ScopeError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => error.fmt(f),
+            Self::Ended { pid, exit } => {
+                write!(f, "{pid} of a scope ended without a result: {exit}")
+            }
+        }
+    }
+}
+
+impl<E: Error + 'static> Error for ScopeError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Failed(error) => error.source(),
+            Self::Ended { exit, .. } => Some(exit),
+        }
+    }
+}
+
+/// Runs `body`, which may start processes in a [`Scope`], and waits until all of them have ended.
+/// Returns the output of the body.
+///
+/// The body runs in the caller, so it may borrow. The processes own what they use. They may run on
+/// other workers, and a future that is dropped or forgotten could not wait for them.
+///
+/// ```
+/// use procession::Exit;
+/// use procession::group::{ScopeError, scope};
+///
+/// procession::run(async {
+///     let pages = [1, 2, 3];
+///     let (sender, sizes) = procession::sync::channel::unbounded();
+///     let count = scope(|scope| async move {
+///         for &page in &pages {
+///             let sender = sender.clone();
+///             scope.spawn(async move { sender.try_send(page * 10).map_err(|_| "no receiver") });
+///         }
+///         Ok(pages.len())
+///     });
+///     assert_eq!(count.await, Ok(3));
+///     let mut sizes: Vec<_> = std::iter::from_fn(|| sizes.try_recv().ok()).collect();
+///     sizes.sort();
+///     assert_eq!(sizes, [10, 20, 30]);
+///
+///     let failed = scope(|scope| async move {
+///         scope.spawn(std::future::pending());
+///         scope.spawn(async { Err("no such page") });
+///         Ok(())
+///     });
+///     assert_eq!(failed.await, Err(ScopeError::Failed("no such page")));
+/// });
+/// ```
+///
+/// # Errors
+/// Returns the first failure: the error that the body or a process returned, or the exit of a
+/// process that ended without an output. The body is then dropped where it waits, the other
+/// processes are cancelled, and the scope waits for their ends. Later failures are dropped.
+///
+/// # Cancellation
+/// If the future is dropped, the body is dropped, and the processes are cancelled. Their ends are
+/// not waited for.
+#[track_caller]
+pub fn scope<T, E, B, F>(body: B) -> impl Future<Output = Result<T, ScopeError<E>>>
+where
+    E: Send + 'static,
+    B: FnOnce(Scope<E>) -> F,
+    F: Future<Output = Result<T, E>>,
+{
+    placed(async move {
+        let newcomers = Newcomers { handles: Vec::new(), starting: 0, phase: ScopePhase::Open };
+        let bell = Arc::new(Bell::new(newcomers));
+        let mut run = ScopeRun { bell: &bell, place: None, set: JoinSet::new(), output: None };
+        let mut body = pin!(Some(body(Scope(Arc::clone(&bell)))));
+        poll_fn(|task| run.poll(body.as_mut(), task)).await;
+        run.output.take().expect("a scope ends with its body or with a failure")
+    })
+}
+
+/// A scope that runs. Its drop ends the scope.
+struct ScopeRun<'a, T, E: Send + 'static> {
+    bell: &'a Bell<Newcomers<E>>,
+    /// The place of the waiter among those of the bell.
+    place: Option<Place>,
+    set: JoinSet<Result<(), E>>,
+    /// The output of the body, or the first failure.
+    output: Option<Result<T, ScopeError<E>>>,
+}
+
+impl<T, E: Send + 'static> ScopeRun<'_, T, E> {
+    fn poll<F: Future<Output = Result<T, E>>>(
+        &mut self,
+        mut body: Pin<&mut Option<F>>,
+        task: &mut TaskContext<'_>,
+    ) -> Poll<()> {
+        if let Some(running) = body.as_mut().as_pin_mut()
+            && let Poll::Ready(output) = running.poll(task)
+        {
+            body.set(None);
+            match output {
+                Ok(output) => self.output = Some(Ok(output)),
+                Err(error) => self.fail(body.as_mut(), ScopeError::Failed(error)),
+            }
+        }
+        loop {
+            let waits = body.is_some() || !self.set.is_empty();
+            if let Poll::Ready(newcomers) = self.poll_newcomers(waits, task) {
+                if newcomers.is_empty() {
+                    return Poll::Ready(());
+                }
+                self.take_in(newcomers);
+                continue;
+            }
+            let failure = match self.set.poll_join_next(task) {
+                Poll::Ready(Some((_, Ok(Ok(()))))) => continue,
+                Poll::Ready(Some((_, Ok(Err(error))))) => ScopeError::Failed(error),
+                Poll::Ready(Some((pid, Err(exit)))) => ScopeError::Ended { pid, exit },
+                Poll::Ready(None) | Poll::Pending => return Poll::Pending,
+            };
+            self.fail(body.as_mut(), failure);
+        }
+    }
+
+    /// Returns the processes that were started. If there are none, none is being started, and the
+    /// scope `waits` for nothing else, it takes no more, and the list is empty.
+    fn poll_newcomers(
+        &mut self,
+        waits: bool,
+        task: &TaskContext<'_>,
+    ) -> Poll<Vec<JoinHandle<Result<(), E>>>> {
+        let looked = listener::look_or_enlist(self.bell, &mut self.place, task, |newcomers| {
+            if newcomers.handles.is_empty() && (waits || newcomers.starting > 0) {
+                return None;
+            }
+            if newcomers.handles.is_empty() {
+                newcomers.phase = ScopePhase::Over;
+            }
+            Some(mem::take(&mut newcomers.handles))
+        });
+        if looked.is_pending() && !waits {
+            current::note_waiting_for(Waiting::PROCESS, WaitTarget::UNKNOWN);
+        }
+        looked
+    }
+
+    fn take_in(&mut self, newcomers: Vec<JoinHandle<Result<(), E>>>) {
+        let is_failing = matches!(self.output, Some(Err(_)));
+        for handle in newcomers {
+            if is_failing {
+                handle.cancel();
+            }
+            self.set.insert(handle);
+        }
+    }
+
+    /// Ends the body and all processes, if this is the first failure.
+    fn fail<F>(&mut self, mut body: Pin<&mut Option<F>>, error: ScopeError<E>) {
+        if matches!(self.output, Some(Err(_))) {
+            return;
+        }
+        self.bell.change(|ringing| ringing.about.phase = ScopePhase::Closing);
+        self.set.abort_all();
+        let output = self.output.replace(Err(error));
+        // Last, since these run code of the user, which may panic.
+        drop(output);
+        body.set(None);
+    }
+}
+
+impl<T, E: Send + 'static> Drop for ScopeRun<'_, T, E> {
+    fn drop(&mut self) {
+        listener::leave(self.bell, &mut self.place);
+        let handles = self.bell.change(|ringing| {
+            ringing.about.phase = ScopePhase::Over;
+            mem::take(&mut ringing.about.handles)
+        });
+        handles.iter().for_each(JoinHandle::cancel);
+    }
+}

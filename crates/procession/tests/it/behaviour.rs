@@ -1,0 +1,4 @@
+//! Servers and state machines with states.
+
+mod server;
+mod statem;

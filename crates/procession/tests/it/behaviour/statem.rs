@@ -1,0 +1,232 @@
+//! State machines with states. The semantics are those of `gen_statem_SUITE` of OTP.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::behaviour::{EnteredFrom, Info, Statem, StatemContext, StatemEvent, Transition};
+use procession::{Child, Exit, spawn, start};
+use procession_sync::Mutex;
+
+use crate::scene::{assert_conserved, driven};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+type Script = Box<dyn FnMut(&mut StatemContext<Scripted>, Seen) -> Transition<u32> + Send>;
+
+/// A machine that a test scripts. The states are numbers, and so are the messages.
+struct Scripted {
+    script: Script,
+    log: Log,
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn note(&self, text: impl Into<String>) {
+        self.0.lock().push(text.into());
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+/// An event, which a test can postpone.
+type Seen = StatemEvent<u32>;
+
+impl Statem for Scripted {
+    type State = u32;
+    type Message = u32;
+
+    async fn handle(&mut self, event: Seen, cx: &mut StatemContext<Self>) -> Transition<u32> {
+        self.log.note(format!("{}:{event:?}", cx.state()));
+        (self.script)(cx, event)
+    }
+
+    async fn enter(&mut self, from: EnteredFrom<u32>, cx: &mut StatemContext<Self>) {
+        self.log.note(format!("enter {} from {from:?}", cx.state()));
+    }
+
+    fn terminate(
+        &mut self,
+        exit: &Exit,
+        _: &mut StatemContext<Self>,
+    ) -> impl Future<Output = ()> + Send {
+        self.log.note(format!("terminate {exit:?}"));
+        ready(())
+    }
+}
+
+fn machine(
+    script: impl FnMut(&mut StatemContext<Scripted>, Seen) -> Transition<u32> + Send + 'static,
+) -> (Child<u32, Exit>, Log) {
+    let log = Log::default();
+    let scripted = Scripted { script: Box::new(script), log: log.clone() };
+    (start(|cx| scripted.run(0, cx)), log)
+}
+
+#[test]
+fn postponed_events_come_in_order_when_the_state_changes() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let (machine, log) = machine(|cx, event| match (cx.state(), &event) {
+            (0, StatemEvent::Message(9)) => Transition::Next(1),
+            (0, _) => {
+                cx.postpone(event);
+                Transition::Next(0)
+            }
+            (_, StatemEvent::Message(2)) => Transition::Stop(Exit::Shutdown),
+            _ => Transition::Keep,
+        });
+        [1, 2, 9, 3].into_iter().for_each(|n| machine.send(n).expect("it is alive"));
+        assert_eq!(machine.await, Ok(Exit::Shutdown));
+        let expected = [
+            "enter 0 from Start",
+            "0:Message(1)",
+            "0:Message(2)",
+            "0:Message(9)",
+            "enter 1 from State(0)",
+            "1:Message(1)",
+            "1:Message(2)",
+            "terminate Shutdown",
+        ];
+        assert_eq!(log.take(), expected);
+    });
+    assert_conserved(&scheduler);
+}
+
+#[test]
+fn inserted_events_come_before_postponed_ones_and_both_end_an_event_timeout() {
+    driven().block_on(async {
+        let (machine, log) = machine(|cx, event| match (cx.state(), &event) {
+            (0, StatemEvent::Message(9)) => {
+                cx.next_event(StatemEvent::Message(3));
+                cx.next_event(StatemEvent::Message(4));
+                cx.set_event_timeout(Duration::ZERO);
+                Transition::Next(1)
+            }
+            (0, _) => {
+                cx.postpone(event);
+                Transition::Keep
+            }
+            _ => Transition::Keep,
+        });
+        [1, 2, 9].into_iter().for_each(|n| machine.send(n).expect("it is alive"));
+        machine.cancel();
+        assert_eq!(machine.await, Ok(Exit::Normal));
+        let log = log.take();
+        let last = ["1:Message(3)", "1:Message(4)", "1:Message(1)", "1:Message(2)"];
+        assert_eq!(log[log.len() - 5..log.len() - 1], last);
+        assert_eq!(log[log.len() - 1], "terminate Normal");
+    });
+}
+
+#[test]
+fn a_state_timeout_ends_with_its_state() {
+    driven().block_on(async {
+        let (machine, log) = machine(|cx, event| match event {
+            StatemEvent::Message(0) => {
+                cx.set_state_timeout(SECOND);
+                Transition::Keep
+            }
+            StatemEvent::Message(1) => Transition::Repeat,
+            StatemEvent::Message(2) => Transition::Next(1),
+            StatemEvent::Message(3) => {
+                // For the state that begins.
+                cx.set_state_timeout(SECOND);
+                Transition::Next(2)
+            }
+            _ => Transition::Keep,
+        });
+        for messages in [&[0][..], &[0, 1], &[0, 2], &[0, 3]] {
+            messages.iter().for_each(|&n| machine.send(n).expect("it is alive"));
+            procession::sleep(2 * SECOND).await;
+            let count = log.take().iter().filter(|text| text.ends_with("StateTimeout")).count();
+            assert_eq!(count, usize::from(messages != [0, 2]), "{messages:?}");
+        }
+    });
+}
+
+#[test]
+fn named_timeouts_are_replaced_cancelled_and_independent_of_events() {
+    driven().block_on(async {
+        let (machine, log) = machine(|cx, event| match event {
+            StatemEvent::Message(0) => {
+                cx.set_timeout("a", 5 * SECOND);
+                cx.set_timeout("a", SECOND);
+                cx.set_timeout("b", SECOND);
+                cx.set_timeout("c", SECOND);
+                cx.set_event_timeout(3 * SECOND);
+                Transition::Next(1)
+            }
+            StatemEvent::Message(_) => {
+                assert!(cx.cancel_timeout("b") && !cx.cancel_timeout("b"));
+                Transition::Next(2)
+            }
+            StatemEvent::Timeout("c") => {
+                cx.set_event_timeout(SECOND);
+                Transition::Keep
+            }
+            _ => Transition::Keep,
+        });
+        machine.send(0).expect("it is alive");
+        machine.send(1).expect("it is alive");
+        procession::sleep(9 * SECOND).await;
+        let log = log.take();
+        let last = ["2:Timeout(\"a\")", "2:Timeout(\"c\")", "2:EventTimeout"];
+        assert_eq!(log[log.len() - 3..], last);
+    });
+}
+
+#[test]
+fn a_zero_timeout_comes_before_the_next_message() {
+    driven().block_on(async {
+        let (machine, log) = machine(|cx, event| {
+            if let StatemEvent::Message(1) = event {
+                cx.set_state_timeout(Duration::ZERO);
+            }
+            Transition::Keep
+        });
+        [1, 2].into_iter().for_each(|n| machine.send(n).expect("it is alive"));
+        machine.cancel();
+        assert_eq!(machine.await, Ok(Exit::Normal));
+        assert_eq!(log.take()[1..4], ["0:Message(1)", "0:StateTimeout", "0:Message(2)"]);
+    });
+}
+
+#[test]
+fn a_machine_learns_of_the_ends_of_others() {
+    driven().block_on(async {
+        let other = spawn(std::future::pending::<()>());
+        let pid = other.pid();
+        let (machine, _) = machine(move |cx, event| match event {
+            StatemEvent::Info(Info::Down(down)) => Transition::Stop(down.exit),
+            _ => {
+                cx.monitor(pid);
+                Transition::Keep
+            }
+        });
+        machine.send(0).expect("it is alive");
+        procession::yield_now().await;
+        other.cancel();
+        assert_eq!(machine.await, Ok(Exit::Shutdown));
+    });
+}
+
+#[test]
+fn a_machine_that_inserts_events_forever_lets_others_run() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let (machine, _) = machine(|cx, event| {
+            cx.next_event(event);
+            Transition::Keep
+        });
+        machine.send(0).expect("it is alive");
+        (0..3).for_each(|_| drop(spawn(async {})));
+        procession::yield_now().await;
+        assert!(procession::relations::kill(machine.pid()));
+        assert_eq!(machine.await, Err(Exit::Killed));
+    });
+}

@@ -1,0 +1,226 @@
+//! Process groups. The semantics are those of `pg_SUITE` of OTP, on one node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::coroutine::Wait;
+use procession::group::{GroupEvent, Groups};
+use procession::mailbox::WhenFull;
+use procession::{Context, Exit, Pid, SpawnOptions, sleep, spawn, start};
+use procession_sync::Mutex;
+
+use super::idle;
+use crate::scene::{TIMEOUT, assert_conserved, driven, threaded};
+
+fn names(names: &[Arc<str>]) -> Vec<&str> {
+    names.iter().map(|name| &**name).collect()
+}
+
+#[test]
+fn a_process_joins_many_times_and_leaves_as_often() {
+    driven().block_on(async {
+        let groups = Groups::new();
+        let (own, _handle) = idle();
+        (0..3).for_each(|_| groups.join("group", own).expect("it is alive"));
+        assert_eq!(groups.members("group"), [own; 3]);
+        assert_eq!(groups.local_members("group"), [own; 3]);
+        assert_eq!(names(&groups.groups_of(own)), ["group"; 3]);
+        assert!(!groups.leave("missing", own));
+        assert!(groups.leave("group", own) && groups.leave("group", own));
+        assert_eq!(groups.members("group"), [own]);
+        assert!(groups.leave("group", own) && !groups.leave("group", own));
+        assert!(groups.groups().is_empty() && groups.members("group").is_empty());
+    });
+}
+
+#[test]
+fn the_end_of_a_process_removes_it_before_others_learn_of_it() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let groups = Groups::new();
+        let (own, handle) = idle();
+        let (other, _handle) = idle();
+        groups.join("both", other).expect("it is alive");
+        for group in ["one", "both", "both"] {
+            groups.join(group, own).expect("it is alive");
+        }
+        let watcher = start({
+            let groups = groups.clone();
+            move |mut cx: Context<()>| async move {
+                let monitor = cx.monitor(own);
+                cx.down(monitor).await.expect("it ends");
+                groups.groups_of(own)
+            }
+        });
+        procession::yield_now().await;
+        handle.cancel();
+        assert_eq!(handle.await, Err(Exit::Shutdown));
+        assert_eq!((groups.members("both"), names(&groups.groups())), (vec![other], vec!["both"]));
+        assert_eq!(watcher.await, Ok(vec![]));
+        let refused = groups.join("both", own).expect_err("it has ended");
+        assert_eq!(
+            refused.to_string(),
+            format!("cannot add {own} to the group `both`: there is no such process")
+        );
+        assert_eq!((refused.group(), refused.pid()), ("both", own));
+    });
+    assert_conserved(&scheduler);
+}
+
+#[test]
+fn scopes_have_nothing_in_common() {
+    driven().block_on(async {
+        let (first, second) = (Groups::new(), Groups::new());
+        let (own, handle) = idle();
+        first.join("group", own).expect("it is alive");
+        assert!(second.members("group").is_empty() && !second.leave("group", own));
+        second.join("group", own).expect("it is alive");
+        drop(first);
+        handle.cancel();
+        assert_eq!(handle.await, Err(Exit::Shutdown));
+        assert!(second.members("group").is_empty());
+    });
+}
+
+#[test]
+fn a_process_of_another_node_is_no_member() {
+    let remote: Pid = "p3@1.42.7".parse().expect("it is a PID");
+    assert!(Groups::new().join("group", remote).is_err());
+}
+
+#[test]
+fn a_monitor_receives_joins_and_leaves_of_its_group_in_order() {
+    driven().block_on(async {
+        let groups = Groups::new();
+        let (own, handle) = idle();
+        groups.join("watched", own).expect("it is alive");
+        let (members, mut monitor) = groups.monitor("watched");
+        let (all, mut everything) = groups.monitor_all();
+        assert_eq!((members, all.len(), &all["watched"][..]), (vec![own], 1, &[own][..]));
+        groups.join("other", own).expect("it is alive");
+        groups.join("watched", own).expect("it is alive");
+        groups.leave("watched", own);
+        handle.cancel();
+        assert_eq!(handle.await, Err(Exit::Shutdown));
+        let join = |group: &str| GroupEvent::Join { group: group.into(), pid: own };
+        let leave = |group: &str| GroupEvent::Leave { group: group.into(), pid: own };
+        for event in [join("watched"), leave("watched"), leave("watched")] {
+            assert_eq!(monitor.recv().await, event);
+        }
+        assert_eq!(monitor.try_recv(), None);
+        let seen: Vec<_> = std::iter::from_fn(|| everything.try_recv()).collect();
+        let ends = [leave("other"), leave("watched")];
+        assert_eq!(seen, [&[join("other"), join("watched"), leave("watched")], &ends[..]].concat());
+    });
+}
+
+#[test]
+fn a_wait_for_an_event_that_is_cancelled_loses_none() {
+    driven().block_on(async {
+        let groups = Groups::new();
+        let (_, mut monitor) = groups.monitor("group");
+        let second = Duration::from_secs(1);
+        assert!(procession::timeout(second, monitor.recv()).await.is_err());
+        let (own, _handle) = idle();
+        let joins = spawn({
+            let groups = groups.clone();
+            async move {
+                sleep(second).await;
+                groups.join("group", own)
+            }
+        });
+        assert_eq!(monitor.recv().await, GroupEvent::Join { group: "group".into(), pid: own });
+        assert_eq!(joins.await, Ok(Ok(())));
+    });
+}
+
+#[test]
+fn a_broadcast_reaches_all_members_that_take_the_message() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let groups = Groups::new();
+        let hear = |mut cx: Context<u32>| async move {
+            let mut heard = Vec::new();
+            while let Some(n) = cx.recv().await {
+                heard.push(n);
+            }
+            heard
+        };
+        let (first, second) = (start(hear), start(hear));
+        let full = SpawnOptions::new().mailbox(1, WhenFull::Reject).start(hear);
+        let deaf = start(|mut cx: Context<String>| async move { cx.recv().await });
+        full.send(0).expect("there is room");
+        for pid in [first.pid(), second.pid(), second.pid(), full.pid(), deaf.pid()] {
+            groups.join("group", pid).expect("it is alive");
+        }
+        assert_eq!(groups.broadcast("group", 7_u32), 3);
+        assert_eq!(groups.broadcast("nobody", 7_u32), 0);
+        for pid in [first.pid(), second.pid(), full.pid()] {
+            procession::relations::cancel(pid);
+        }
+        assert_eq!(first.await, Ok(vec![7]));
+        assert_eq!(second.await, Ok(vec![7, 7]));
+        assert_eq!(full.await, Ok(vec![0]));
+        assert!(groups.leave("group", deaf.pid()));
+        deaf.cancel();
+    });
+    assert_conserved(&scheduler);
+}
+
+/// Counts its clones, and uses the groups while it is cloned.
+struct Nosy(Groups, Arc<Mutex<u32>>);
+
+impl Clone for Nosy {
+    fn clone(&self) -> Self {
+        *self.1.lock() += 1;
+        assert_eq!(self.0.members("group").len(), 2);
+        Self(self.0.clone(), Arc::clone(&self.1))
+    }
+}
+
+#[test]
+fn a_message_is_cloned_once_less_than_there_are_members_and_without_a_lock() {
+    driven().block_on(async {
+        let groups = Groups::new();
+        let clones = Arc::new(Mutex::new(0));
+        for _ in 0..2 {
+            let member = start(|mut cx: Context<Nosy>| async move { drop(cx.recv().await) });
+            groups.join("group", member.pid()).expect("it is alive");
+        }
+        assert_eq!(groups.broadcast("group", Nosy(groups.clone(), Arc::clone(&clones))), 2);
+        assert_eq!(*clones.lock(), 1);
+    });
+}
+
+#[test]
+fn ends_against_joins_leave_no_member() {
+    let scheduler = threaded(2);
+    let groups = Groups::new();
+    let (_, mut monitor) = groups.monitor("group");
+    for _ in 0..500 {
+        let short = scheduler.spawn(async {});
+        let pid = short.pid();
+        let joins: Vec<_> = (0..2)
+            .map(|_| {
+                let groups = groups.clone();
+                scheduler.spawn(async move {
+                    for _ in 0..5 {
+                        let _ = groups.join("group", pid);
+                    }
+                    groups.leave("group", pid);
+                })
+            })
+            .collect();
+        for join in joins {
+            procession::timeout(TIMEOUT, join).wait().expect("it comes soon").expect("it returns");
+        }
+        assert_eq!(short.join(), Ok(()));
+        assert!(groups.groups_of(pid).is_empty() && groups.members("group").is_empty());
+    }
+    let mut balance = 0_i64;
+    while let Some(event) = monitor.try_recv() {
+        balance += if matches!(event, GroupEvent::Join { .. }) { 1 } else { -1 };
+        assert!(balance >= 0, "a member leaves after it has joined");
+    }
+    assert_eq!(balance, 0, "each join has a leave");
+}
