@@ -20,12 +20,14 @@
 #![cfg(not(procession_loom))]
 #![forbid(unsafe_code)]
 
+mod check;
 mod guest;
 mod json;
 mod library;
 mod net;
 mod output;
 mod program;
+mod reference;
 mod value;
 
 /// The example in the README is a test.
@@ -33,7 +35,9 @@ mod value;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use check::{Finding, check};
 pub use guest::{Guest, Message};
 pub use output::Output;
 pub use program::{Error, Program};
+pub use reference::annotations;
 pub use value::{CopyError, Socket, Value};

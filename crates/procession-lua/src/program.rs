@@ -237,7 +237,7 @@ fn init_cause(error: &SpawnError<Guest>) -> String {
 }
 
 /// Returns the source without a first line that is meant for the shell.
-fn without_shebang(source: &[u8]) -> &[u8] {
+pub(crate) fn without_shebang(source: &[u8]) -> &[u8] {
     if !source.starts_with(b"#") {
         return source;
     }
