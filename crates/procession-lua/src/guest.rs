@@ -135,6 +135,11 @@ impl Process for Guest {
         yields: &mut Yields<'_>,
     ) -> Result<Status<Value>, Box<dyn Error + Send + Sync>> {
         let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;
+        if let Some(run) = &self.program.inner().repeatable
+            && !run.take_step()
+        {
+            return Err("the processes of the test performed too many steps".into());
+        }
         let handled = running.handle_events(events, yields);
         if running.ending.is_none() {
             let result = match handled.and_then(|()| running.run(&self.program, yields)) {

@@ -28,6 +28,8 @@ mod net;
 mod output;
 mod program;
 mod reference;
+mod repeatable;
+mod testing;
 mod value;
 
 /// The example in the README is a test.
@@ -40,4 +42,5 @@ pub use guest::{Guest, Message};
 pub use output::Output;
 pub use program::{Error, Program};
 pub use reference::annotations;
+pub use testing::{TestReport, Tests};
 pub use value::{CopyError, Socket, Value};

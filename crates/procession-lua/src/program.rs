@@ -11,6 +11,7 @@ use procession::{Child, Exit, SpawnError, SpawnOptions};
 
 use crate::guest::{Guest, Message};
 use crate::output::Output;
+use crate::repeatable::RepeatableRun;
 use crate::value::Value;
 
 /// The default limit of the memory that a process may allocate in its Lua state, in bytes.
@@ -40,6 +41,9 @@ pub(crate) struct Inner {
     pub(crate) err: Output,
     /// If `true`, a process that has printed ends only once everything is written.
     pub(crate) settles: bool,
+    /// A chunk that runs after the program.
+    pub(crate) addition: Option<Vec<u8>>,
+    pub(crate) repeatable: Option<Arc<RepeatableRun>>,
 }
 
 impl Program {
@@ -50,11 +54,6 @@ impl Program {
     /// If the source is not valid Lua, returns an [`Error`] that contains the line.
     pub fn load(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Self, Error> {
         let (name, source) = (name.into(), source.into());
-        let compile = |name: &str, source: &[u8], strip: bool| {
-            let lua = mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new())?;
-            let chunk = lua.load(source).set_mode(mlua::chunk::ChunkMode::Text).set_name(name);
-            chunk.into_function().map(|function| function.dump(strip))
-        };
         let failed =
             |error: mlua::Error| Error::Load { program: name.clone(), cause: error.to_string() };
         let code = compile(&format!("@{name}"), without_shebang(&source), false).map_err(failed)?;
@@ -81,6 +80,8 @@ impl Program {
             out,
             err,
             settles: true,
+            addition: None,
+            repeatable: None,
         })))
     }
 
@@ -225,9 +226,47 @@ impl Program {
         started.map_err(|error| refused(init_cause(&error)))
     }
 
+    /// Starts a process that evaluates lines of Lua in the state of a process of this program, and
+    /// prints the results.
+    ///
+    /// The handler of the command `read` gets each line: its input is the [`Value::Boolean`] `true`
+    /// if the line continues a statement, and it completes with a [`Value::String`], or with
+    /// [`Value::Nil`] at the end of the input. The process ends then. It does not end at a cancel,
+    /// unless [`SpawnOptions::on_cancel`] says so.
+    ///
+    /// # Errors
+    /// Returns an [`Error`] if [`spawn_with`](Self::spawn_with) does.
+    #[track_caller]
+    pub fn repl(
+        &self,
+        options: SpawnOptions,
+        read: CommandId,
+    ) -> Result<Child<Message, Value>, Error> {
+        let failed = |error: mlua::Error| Error::Load {
+            program: self.0.name.clone(),
+            cause: error.to_string(),
+        };
+        let addition = compile("=procession", include_bytes!("repl.lua"), true).map_err(failed)?;
+        let mut program = self.clone().command("repl read", read);
+        Arc::make_mut(&mut program.0).addition = Some(addition);
+        program.spawn_with(options, "procession repl", [])
+    }
+
+    /// Makes the processes of this program part of a run that can be repeated.
+    pub(crate) fn repeatable(mut self, run: RepeatableRun) -> Self {
+        Arc::make_mut(&mut self.0).repeatable = Some(Arc::new(run));
+        self
+    }
+
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }
+}
+
+fn compile(name: &str, source: &[u8], strip: bool) -> mlua::Result<Vec<u8>> {
+    let lua = mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new())?;
+    let chunk = lua.load(source).set_mode(mlua::chunk::ChunkMode::Text).set_name(name);
+    chunk.into_function().map(|function| function.dump(strip))
 }
 
 fn init_cause(error: &SpawnError<Guest>) -> String {

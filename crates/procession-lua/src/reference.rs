@@ -7,13 +7,6 @@ mod functions;
 
 pub(crate) use self::functions::{HOST_TABLES, LUA, SECTIONS};
 
-/// The functions of one table of the reference.
-#[derive(Debug)]
-pub(crate) struct Section {
-    pub(crate) name: &'static str,
-    pub(crate) functions: &'static [Function],
-}
-
 /// A function of the library.
 #[derive(Debug)]
 pub(crate) struct Function {
@@ -125,14 +118,14 @@ impl Signature {
 
 /// Returns all functions of the library, without Lua's own.
 pub(crate) fn signatures() -> impl Iterator<Item = Signature> {
-    SECTIONS.iter().flat_map(|section| section.functions.iter().map(Function::signature))
+    SECTIONS.iter().flat_map(|section| section.iter().map(Function::signature))
 }
 
-/// Returns the tables of functions and the functions in `docs/LUA.md`, by section.
+/// Returns the table of a section in `docs/LUA.md`.
 #[cfg(test)]
-fn table(section: &Section) -> String {
+fn table(section: &[Function]) -> String {
     let mut text = String::from("| function | description |\n|---|---|\n");
-    for function in section.functions {
+    for function in section {
         let (call, description) = (function.signature().call(), function.description);
         writeln!(text, "| `{call}` | {description} |").expect("a string has room");
     }
@@ -154,7 +147,7 @@ pub fn annotations() -> String {
     }
     let mut known: Vec<&str> = vec!["connection", "listener", "reader"];
     for section in SECTIONS {
-        for function in section.functions {
+        for function in *section {
             let signature = function.signature();
             if let Some((table, _)) = signature.name.split_once(['.', ':'])
                 && !known.contains(&table)

@@ -1,6 +1,6 @@
 //! The entries of the reference.
 
-use super::{Function, Section};
+use super::Function;
 
 const fn function(signature: &'static str, description: &'static str) -> Function {
     Function { signature, description }
@@ -9,14 +9,8 @@ const fn function(signature: &'static str, description: &'static str) -> Functio
 /// The global tables with functions that the host of a program chooses.
 pub(crate) const HOST_TABLES: &[&str] = &["command"];
 
-pub(crate) const SECTIONS: &[Section] = &[
-    Section { name: "process", functions: PROCESS },
-    Section { name: "time, json, log", functions: VALUES },
-    Section { name: "fs", functions: FILES },
-    Section { name: "net", functions: SOCKETS },
-    Section { name: "reader", functions: READERS },
-    Section { name: "http", functions: HTTP },
-];
+/// The functions of the library, by the tables of `docs/LUA.md`.
+pub(crate) const SECTIONS: &[&[Function]] = &[PROCESS, VALUES, FILES, SOCKETS, READERS, HTTP];
 
 const PROCESS: &[Function] = &[
     function(

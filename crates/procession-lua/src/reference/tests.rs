@@ -51,9 +51,13 @@ fn the_reference_names_every_function_that_a_program_finds() {
 #[test]
 fn the_tables_of_the_document_are_those_of_the_reference() {
     let document = include_str!("../../../../docs/LUA.md");
-    let tables = SECTIONS.iter().map(|section| (section.name, table(section)));
-    for (name, table) in tables {
-        assert!(document.contains(&table), "docs/LUA.md must contain, for {name}:\n\n{table}");
+    for table in SECTIONS.iter().map(|section| table(section)) {
+        assert!(
+            document.contains(&table),
+            "docs/LUA.md must contain:
+
+{table}"
+        );
     }
 }
 
