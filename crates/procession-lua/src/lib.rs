@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod deployment;
 mod guest;
 mod json;
 mod library;
@@ -31,6 +32,7 @@ mod reference;
 mod repeatable;
 mod testing;
 mod value;
+mod version;
 
 /// The example in the README is a test.
 #[cfg(doctest)]
@@ -38,9 +40,11 @@ mod value;
 struct Readme;
 
 pub use check::{Finding, check};
+pub use deployment::{Deployment, Replaced, Rolling, Upgrade};
 pub use guest::{Guest, Message};
 pub use output::Output;
 pub use program::{Error, Program};
 pub use reference::annotations;
 pub use testing::{TestReport, Tests};
 pub use value::{CopyError, Socket, Value};
+pub use version::Version;

@@ -274,7 +274,7 @@ fn spawn(arguments: &Arguments, program: &Program) -> Result<Pid, String> {
         2 => options.scoped(),
         _ => options,
     };
-    let child = program.spawn_with(options, &arguments.text(1)?, arguments.rest(2)?);
+    let child = program.current().spawn_with(options, &arguments.text(1)?, arguments.rest(2)?);
     Ok(child.map_err(|error| error.to_string())?.detach().pid())
 }
 

@@ -9,10 +9,13 @@ use std::sync::Arc;
 use procession::command::CommandId;
 use procession::{Child, Exit, SpawnError, SpawnOptions};
 
+use crate::deployment::Link;
 use crate::guest::{Guest, Message};
+use crate::library::{self, Budget};
 use crate::output::Output;
 use crate::repeatable::RepeatableRun;
 use crate::value::Value;
+use crate::version::Version;
 
 /// The default limit of the memory that a process may allocate in its Lua state, in bytes.
 const MEMORY_BYTES: usize = 64 * 1024 * 1024;
@@ -27,6 +30,7 @@ pub struct Program(Arc<Inner>);
 #[derive(Clone, Debug)]
 pub(crate) struct Inner {
     pub(crate) name: String,
+    pub(crate) version: Version,
     /// Compiled, since each process loads it. The compiler also runs where it cannot be
     /// interrupted.
     pub(crate) code: Vec<u8>,
@@ -44,6 +48,7 @@ pub(crate) struct Inner {
     /// A chunk that runs after the program.
     pub(crate) addition: Option<Vec<u8>>,
     pub(crate) repeatable: Option<Arc<RepeatableRun>>,
+    pub(crate) deployment: Option<Link>,
 }
 
 impl Program {
@@ -70,6 +75,7 @@ impl Program {
         let (out, err) = Output::standard();
         Ok(Self(Arc::new(Inner {
             name,
+            version: Version::of(&source),
             code,
             prelude,
             parts,
@@ -82,7 +88,13 @@ impl Program {
             settles: true,
             addition: None,
             repeatable: None,
+            deployment: None,
         })))
+    }
+
+    /// Returns the version of the program: a hash of its source, as 16 hexadecimal digits.
+    pub fn version(&self) -> Version {
+        self.0.version
     }
 
     /// Loads a program from a file.
@@ -250,6 +262,33 @@ impl Program {
         let mut program = self.clone().command("repl read", read);
         Arc::make_mut(&mut program.0).addition = Some(addition);
         program.spawn_with(options, "procession repl", [])
+    }
+
+    /// Returns `true` if a process of this program finds a global function with this name.
+    ///
+    /// # Errors
+    /// Returns an [`Error`] if the program fails before one of its functions is called.
+    pub(crate) fn has_function(&self, name: &str) -> Result<bool, Error> {
+        let opened = library::open(self, &Arc::new(Budget::default()));
+        let found = opened.and_then(|lua| lua.globals().raw_get::<mlua::Value>(name));
+        let is_function = found.map(|value| value.is_function());
+        is_function.map_err(|error| Error::Start {
+            program: self.0.name.clone(),
+            function: name.to_owned(),
+            cause: error.to_string(),
+        })
+    }
+
+    /// Makes the processes of this program part of a deployment.
+    pub(crate) fn deployed(mut self, link: Link) -> Self {
+        Arc::make_mut(&mut self.0).deployment = Some(link);
+        self
+    }
+
+    /// Returns the program that new processes of this program run.
+    pub(crate) fn current(&self) -> Self {
+        let link = self.0.deployment.as_ref();
+        link.and_then(Link::current).unwrap_or_else(|| self.clone())
     }
 
     /// Makes the processes of this program part of a run that can be repeated.
