@@ -13,7 +13,7 @@ use procession::signal::{EndRequest, end_request};
 use procession::snapshot::{ProcessSnapshot, Snapshot};
 use procession::time::Instant;
 use procession::{Exit, JoinHandle, OnCancel, Pid, Scheduler, Select, SpawnOptions};
-use procession_lua::{Output, Program, Value};
+use procession_lua::{Deployment, Output, Program, Replaced, Value};
 
 use crate::repl;
 use crate::run::Failure;
@@ -180,7 +180,8 @@ fn run_once(
 }
 
 /// Runs the program until its first process has ended, or a signal comes. With `watch`, a change of
-/// the program is awaited after its end, too.
+/// the program is awaited after its end, too, and processes of a program with a function `upgrade`
+/// are upgraded.
 async fn run_program(
     args: &RunArgs,
     program: &Program,
@@ -191,17 +192,20 @@ async fn run_program(
 ) -> Result<Stop, RunError> {
     let arguments: Vec<Value> = args.arguments.iter().map(Value::string).collect();
     let options = SpawnOptions::new().on(scheduler);
+    let deployment = watch.map(|_| Deployment::new(program.clone()));
+    let program = deployment.as_ref().map_or_else(|| program.clone(), Deployment::program);
     let main = match args.entry {
         Entry::Main => program.spawn_with(options, "main", arguments)?,
         Entry::Repl => program.repl(options.on_cancel(OnCancel::Drop), repl::READ)?,
     };
     let mut main = Some(main.into_parts().1);
+    let mut program = program;
     let mut statistics = args.stats.then(|| Statistics::new(io::stderr().is_terminal()));
     loop {
         let ends = Select::new()
             .wait_for(ended(&mut main), |result| ControlFlow::Break(Stop::Ended(result)))
             .wait_for(end.asked(), |_| ControlFlow::Break(Stop::Signal))
-            .wait_for(changed(args, program, watch, err), |new| {
+            .wait_for(changed(args, &program, watch, err), |new| {
                 ControlFlow::Break(Stop::Changed(new))
             });
         let stopped = match &mut statistics {
@@ -219,9 +223,51 @@ async fn run_program(
                 }
                 report(err, &"waiting for a change of the program");
             }
+            ControlFlow::Break(Stop::Changed(new))
+                if let Some(deployment) = &deployment
+                    && main.is_some()
+                    && program.has_function("upgrade")? =>
+            {
+                match upgrade(deployment, new).await {
+                    Ok(replaced) => report(err, &Upgraded(replaced)),
+                    Err(error) => report(err, &error),
+                }
+                program = deployment.program();
+            }
             ControlFlow::Break(stop) => return Ok(stop),
             ControlFlow::Continue(()) => {}
         }
+    }
+}
+
+/// Upgrades the processes. If that fails for all that could be upgraded, the program before is the
+/// current one again.
+async fn upgrade(deployment: &Deployment, new: Program) -> Result<Replaced, procession_lua::Error> {
+    let replaced = deployment.replace(new).await?;
+    if replaced.upgraded + replaced.pending == 0 && !replaced.failed.is_empty() {
+        deployment.rollback().await?;
+    }
+    Ok(replaced)
+}
+
+/// The report of an upgrade.
+struct Upgraded(Replaced);
+
+impl fmt::Display for Upgraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Replaced { upgraded, kept, failed, ended, pending, not_asked, .. } = &self.0;
+        write!(f, "upgraded {upgraded} processes")?;
+        let others = [
+            ("failed", failed.len()),
+            ("kept their version", *kept),
+            ("ended", *ended),
+            ("will follow", *pending),
+            ("were not asked", *not_asked),
+        ];
+        others
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .try_for_each(|(what, count)| write!(f, ", {count} {what}"))
     }
 }
 

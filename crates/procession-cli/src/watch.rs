@@ -52,7 +52,7 @@ fn report_changes(events: OwnedFd, name: &OsStr, sender: &Sender<()>) {
         let changed = event.file_name().map(|name| OsString::from_vec(name.to_bytes().to_owned()));
         if changed.as_deref() == Some(name) {
             // Ignored: a change that has not been received yet stands for this one, too.
-            drop(sender.try_send(()));
+            let _ = sender.try_send(());
         }
     }
 }

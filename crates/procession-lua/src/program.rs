@@ -268,7 +268,7 @@ impl Program {
     ///
     /// # Errors
     /// Returns an [`Error`] if the program fails before one of its functions is called.
-    pub(crate) fn has_function(&self, name: &str) -> Result<bool, Error> {
+    pub fn has_function(&self, name: &str) -> Result<bool, Error> {
         let opened = library::open(self, &Arc::new(Budget::default()));
         let found = opened.and_then(|lua| lua.globals().raw_get::<mlua::Value>(name));
         let is_function = found.map(|value| value.is_function());

@@ -365,12 +365,11 @@ fn a_process_that_starts_during_a_replacement_is_upgraded() {
     let scheduler = Scheduler::builder().worker_threads(1).test_clock().build();
     let scheduler = scheduler.expect("it starts no thread");
     let deployment = Deployment::new(keeper(1));
-    let child = scheduler.block_on(async {
-        let options = SpawnOptions::new().on(&scheduler);
-        let child = deployment.program().spawn_with(options, "keeper", []).expect("it starts");
+    let options = SpawnOptions::new().on(&scheduler);
+    let child = deployment.program().spawn_with(options, "keeper", []).expect("it starts");
+    scheduler.block_on(async {
         let replaced = deployment.replace(keeper(2)).await.expect("it is valid");
         assert_eq!(replaced, Replaced::default());
-        child
     });
     scheduler.run_until_idle();
     assert_eq!(deployment.version_of(child.pid()), Some(keeper(2).version()));

@@ -207,3 +207,32 @@ fn watch_starts_the_program_again_when_its_file_changes() {
     kill_process(Pid::from_child(&watched.0), Signal::TERM).expect("it runs");
     assert_eq!(watched.0.wait().expect("it is a child").code(), Some(0));
 }
+
+#[test]
+fn watch_upgrades_a_program_that_can_be_upgraded() {
+    let version = |n| {
+        format!(
+            "function main(state)
+               print('version {n}', process.self(), type(state))
+               process.receive()
+             end
+             function upgrade() return {{}} end
+             resume_main = main"
+        )
+    };
+    let folder = Folder::new("watch_upgrade", &[("main.lua", &version(1))]);
+    let mut watched = Watched::start(&folder, "run --watch main.lua");
+    watched.says("version 1\tp1.0.1\tnil\n");
+    folder.write("main.lua", &version(2));
+    watched.says("version 2\tp1.0.1\ttable\n");
+    watched.reports("procession: upgraded 1 processes\n");
+    folder.write("main.lua", "function resume_main() error('broken') end");
+    watched.reports("main cannot be upgraded to ");
+    let mut line = String::new();
+    while !line.contains("upgraded 0 processes, 1 failed") {
+        line.clear();
+        assert!(watched.2.read_line(&mut line).expect("it is text") > 0, "the report comes");
+    }
+    folder.write("main.lua", &version(3));
+    watched.says("version 3\tp1.0.1\ttable\n");
+}
