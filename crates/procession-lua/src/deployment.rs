@@ -19,8 +19,9 @@ const SELFTEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// A program that can be replaced by a new version while its processes live.
 ///
 /// Processes that are spawned from [`program`](Self::program), and their children, belong to the
-/// deployment. After a [`replace`](Self::replace), new processes run the new version. Processes that
-/// live are upgraded at their next `process.receive`, if the old program has a function `upgrade`:
+/// deployment. After a [`replace`](Self::replace), new processes run the new version. Processes
+/// that live are upgraded at their next `process.receive`, if the old program has a function
+/// `upgrade`:
 ///
 /// - `upgrade(version)` of the old program returns the state of the process, as a value that can be
 ///   copied. It may not wait.
@@ -44,11 +45,13 @@ const SELFTEST_TIMEOUT: Duration = Duration::from_secs(5);
 ///   end
 ///   function upgrade() return count end
 ///   function ask(counter) return process.call(counter, true) end";
-/// let new = old.replace("count + 1", "count + 100") + "resume_counter = counter";
+/// let new = old.replace("count + 1", "count + 100") + " resume_counter = counter";
 /// procession::run(async {
 ///     let deployment = Deployment::new(Program::load("counter", old)?);
-///     let counter = deployment.program().spawn("counter", [Value::Integer(0)])?.pid();
-///     let ask = async || deployment.program().spawn("ask", [counter.into()])?.await.map_err(procession_lua::Error::from);
+///     let counter = deployment.program().spawn("counter", [Value::Integer(0)])?.detach().pid();
+///     let ask = async || {
+///         Ok::<_, procession_lua::Error>(deployment.program().spawn("ask", [counter.into()])?.await?)
+///     };
 ///     assert_eq!(ask().await?, Value::Integer(1));
 ///     let replaced = deployment.replace(Program::load("counter", new)?).await?;
 ///     assert_eq!(replaced.upgraded, 1);

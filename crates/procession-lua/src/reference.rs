@@ -10,8 +10,8 @@ pub(crate) use self::functions::{HOST_TABLES, LUA, SECTIONS};
 /// A function of the library.
 #[derive(Debug)]
 pub(crate) struct Function {
-    /// Its name, parameters and results, as in `process.call(to: target, ms?: number): any, string?`.
-    /// A name with a colon is a method.
+    /// Its name, parameters and results, as in `json.decode(text: string): any, string?`. A name
+    /// with a colon is a method.
     signature: &'static str,
     /// The description, which begins with a verb.
     description: &'static str,

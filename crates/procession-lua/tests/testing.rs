@@ -80,8 +80,8 @@ fn a_program_that_fails_at_once_has_no_tests() {
     );
 }
 
-/// Does everything of which the order could differ: processes that race, random numbers, tables with
-/// keys of all kinds, timers, and more output than an output holds.
+/// Does everything of which the order could differ: processes that race, random numbers, tables
+/// with keys of all kinds, timers, and more output than an output holds.
 const RACES: &str = "
   function racer(parent, name)
     for i = 1, 3 do

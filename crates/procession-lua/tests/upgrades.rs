@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use procession::{Exit, Pid, Scheduler, SpawnOptions};
+use procession::{Builder, Exit, Pid, Scheduler, SpawnOptions};
 use procession_lua::{Deployment, Error, Message, Output, Program, Replaced, Rolling, Value};
 
 /// Longer than any test takes.
@@ -41,8 +41,11 @@ fn keeper(version: u32) -> Program {
 
 /// Runs a test on a scheduler with two workers.
 fn run(test: impl AsyncFnOnce() -> Result<(), Error>) {
-    let scheduler = Scheduler::builder().worker_threads(2).on_exit(|_| {}).build();
-    let scheduler = scheduler.expect("the system has threads");
+    run_on(Scheduler::builder().worker_threads(2), test);
+}
+
+fn run_on(builder: Builder, test: impl AsyncFnOnce() -> Result<(), Error>) {
+    let scheduler = builder.on_exit(|_| {}).build().expect("the system has threads");
     let tested = scheduler.block_on(async { procession::timeout(TIMEOUT, test()).await });
     tested.expect("it ends in time").expect("no process fails");
 }
@@ -291,7 +294,7 @@ fn replacements_may_overlap_and_be_rolled_back() {
 
 #[test]
 fn a_self_test_that_fails_changes_nothing() {
-    run(async || {
+    run_on(Scheduler::builder().worker_threads(1).test_clock(), async || {
         let deployment = Deployment::new(keeper(1));
         let pid = spawn(&deployment, "keeper")?;
         settle(&deployment, 1).await;

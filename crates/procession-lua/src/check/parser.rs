@@ -1,5 +1,5 @@
-//! A reader of Lua that finds the uses of globals. It resolves local variables as the compiler does.
-//! The source has been compiled before, so its nesting is bounded.
+//! A reader of Lua that finds the uses of globals. It resolves local variables as the compiler
+//! does. The source has been compiled before, so its nesting is bounded.
 
 use super::lexer::{Kind, Token};
 

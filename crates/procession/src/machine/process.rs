@@ -221,7 +221,8 @@ pub trait Process: Send + 'static {
     fn close(&mut self) {}
 }
 
-/// The state machine that a process becomes, see [`Process::successor`]. It is a [`Process`] itself.
+/// The state machine that a process becomes, see [`Process::successor`]. It is a [`Process`]
+/// itself.
 pub type Successor<I, M, T> = Box<dyn Process<Input = I, Message = M, Output = T>>;
 
 impl<I, M, T> Process for Successor<I, M, T>
