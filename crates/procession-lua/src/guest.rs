@@ -173,7 +173,7 @@ impl Process for Guest {
 
 impl Guest {
     /// Becomes a member of the deployment of its program, in the first step.
-    fn join(&mut self, yields: &Yields<'_>) {
+    fn join(&mut self, yields: &mut Yields<'_>) {
         if self.member.is_none()
             && let Some(link) = &self.program.inner().deployment
         {
@@ -182,6 +182,7 @@ impl Guest {
             if let Some(running) = &mut self.running {
                 running.asked = upgrade;
             }
+            self.show_version(yields);
         }
     }
 
@@ -197,8 +198,8 @@ impl Guest {
                 Ok(Ran::MayUpgrade) => {}
                 Ok(Ran::Until(status)) => {
                     match status {
-                        Status::Done(_) => self.commit(),
-                        _ => self.commit_if_it_waited(),
+                        Status::Done(_) => self.commit(yields),
+                        _ => self.commit_if_it_waited(yields),
                     }
                     return Ok(status);
                 }

@@ -375,5 +375,8 @@ fn a_process_that_starts_during_a_replacement_is_upgraded() {
         assert_eq!(replaced, Replaced::default());
     });
     scheduler.run_until_idle();
+    let version = keeper(2).version().to_string();
+    let label = scheduler.snapshot().processes[0].label.clone();
+    assert_eq!(label, Some(format!("keeper {}", &version[..8])), "its version is shown");
     assert_eq!(deployment.version_of(child.pid()), Some(keeper(2).version()));
 }

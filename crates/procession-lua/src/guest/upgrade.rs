@@ -38,6 +38,9 @@ use crate::value::{self, Value};
 /// The number of steps that `upgrade`, or `resume_NAME` before its first wait, may take. With the
 /// default budget of instructions, these are about 100 ms.
 const STEPS_MAX: u32 = 1000;
+/// The number of digits of a version in the label of a process. They tell the versions of one
+/// program apart, and leave room on a screen.
+const LABEL_DIGITS: usize = 8;
 
 /// The phase of an upgrade that has begun.
 #[derive(Debug)]
@@ -51,7 +54,7 @@ pub(super) enum Attempt {
 impl Guest {
     /// Continues an upgrade, or begins one that was asked for. Returns `true` if it needs another
     /// step before the process can continue.
-    pub(super) fn upgrade(&mut self, yields: &Yields<'_>) -> bool {
+    pub(super) fn upgrade(&mut self, yields: &mut Yields<'_>) -> bool {
         match self.attempt.take() {
             None => self.begin_upgrade(yields),
             Some(Attempt::Saves { upgrade, thread, given, steps }) => {
@@ -59,7 +62,7 @@ impl Guest {
             }
             Some(Attempt::Tries { upgrade, old, before, steps }) if steps < STEPS_MAX => {
                 self.attempt = Some(Attempt::Tries { upgrade, old, before, steps: steps + 1 });
-                self.commit_if_it_waited();
+                self.commit_if_it_waited(yields);
                 false
             }
             Some(Attempt::Tries { upgrade, old, before, .. }) => {
@@ -171,25 +174,32 @@ impl Guest {
     }
 
     /// Drops the old state if the new function has waited.
-    pub(super) fn commit_if_it_waited(&mut self) {
+    pub(super) fn commit_if_it_waited(&mut self, yields: &mut Yields<'_>) {
         if self.running.as_ref().is_some_and(|running| running.has_waited) {
-            self.commit();
+            self.commit(yields);
         }
     }
 
-    pub(super) fn commit(&mut self) {
+    pub(super) fn commit(&mut self, yields: &mut Yields<'_>) {
         if let Some(Attempt::Tries { upgrade, .. }) = self.attempt.take() {
-            if let Some(member) = &mut self.member {
+            if let Some(member) = &self.member {
                 member.set_version(self.program.version());
             }
+            self.show_version(yields);
             upgrade.report(Outcome::Upgraded);
         }
     }
 
+    /// Puts the version into the label of the process, after the name of its function.
+    pub(super) fn show_version(&self, yields: &mut Yields<'_>) {
+        let version = self.program.version().to_string();
+        yields.set_label(format!("{} {}", self.method, &version[..LABEL_DIGITS]));
+    }
+
     /// Handles a failure of the running function. Returns `false` if the process continues in its
     /// old state.
-    pub(super) fn is_final(&mut self, failure: &Failure, yields: &Yields<'_>) -> bool {
-        self.commit_if_it_waited();
+    pub(super) fn is_final(&mut self, failure: &Failure, yields: &mut Yields<'_>) -> bool {
+        self.commit_if_it_waited(yields);
         if !matches!(self.attempt, Some(Attempt::Tries { .. })) {
             return true;
         }

@@ -334,6 +334,14 @@ impl Yields<'_> {
         self.slot.pid()
     }
 
+    /// Changes the label of the process, which snapshots, looks and reports show from now on. The
+    /// span of its traces keeps the label that it was spawned with.
+    pub fn set_label(&mut self, label: impl Into<Arc<str>>) {
+        let label = label.into();
+        let before = self.slot.extra_or_default().changed_label.lock().replace(label);
+        drop(before);
+    }
+
     /// Monitors another process. When it ends, an [`Event::Down`] comes. See
     /// [`Context::monitor`](crate::Context::monitor).
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {

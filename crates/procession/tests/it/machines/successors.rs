@@ -6,7 +6,7 @@ use std::sync::Arc;
 use procession::command::CommandId;
 use procession::machine::{Events, InitError, Process, Status, Successor, WaitingFor, Yields};
 use procession::relations::{register, whereis};
-use procession::{Child, Event, Exit, Scheduler};
+use procession::{Child, Event, Exit, Scheduler, SpawnOptions};
 use procession_sync::Mutex;
 
 use super::{HELD, panic_quietly, stage};
@@ -76,6 +76,9 @@ impl Process for Version {
                         yields.command(CommandId::SLEEP, 8, std::time::Duration::from_secs(1));
                     }
                     return Ok(Status::Become);
+                }
+                Event::Message(50) => {
+                    yields.set_label(format!("version {}", self.number));
                 }
                 Event::Message(99) => return Ok(Status::Done(self.number)),
                 Event::Message(number) => self.log(&format!("message {number}")),
@@ -200,4 +203,29 @@ fn a_machine_may_become_others_any_number_of_times() {
     child.send(99).expect("it lives");
     assert_eq!(child.join(), Ok(10_001));
     assert_eq!(log.lock().iter().filter(|line| line.ends_with("close")).count(), 10_001);
+}
+
+#[test]
+fn a_machine_may_change_its_label() {
+    let scheduler = scheduler();
+    let label = || scheduler.snapshot().processes[0].label.clone();
+    let (child, _) = start(&scheduler, Version::new(9));
+    assert_eq!(label(), None);
+    for (number, expected) in [(50, "version 1"), (0, "version 1"), (50, "version 2")] {
+        child.send(number).expect("it lives");
+        scheduler.run_until_idle();
+        assert_eq!(label().as_deref(), Some(expected));
+    }
+    let query = procession::look::Query::new().label("version 2");
+    assert_eq!(scheduler.look(&query).rows.len(), 1);
+    let detail = scheduler.detail(child.pid()).expect("it lives");
+    assert_eq!(detail.row.label.as_deref(), Some("version 2"));
+    child.send(99).expect("it lives");
+    assert_eq!(child.join(), Ok(2));
+    let options = SpawnOptions::new().on(&scheduler).label("first");
+    let child = options.spawn_machine(Version::new(9), "", ()).expect("it accepts everything");
+    assert_eq!(label().as_deref(), Some("first"));
+    child.send(50).expect("it lives");
+    scheduler.run_until_idle();
+    assert_eq!(label().as_deref(), Some("version 1"));
 }
