@@ -11,6 +11,8 @@ mod rt;
 mod exchange;
 #[path = "../../../crates/procession-cli/src/bench/fairness.rs"]
 mod fairness;
+#[path = "../../../crates/procession-cli/src/bench/files.rs"]
+mod files;
 #[path = "../../../crates/procession-cli/src/bench/latch.rs"]
 mod latch;
 #[path = "../../../crates/procession-cli/src/bench/latency.rs"]
@@ -151,6 +153,10 @@ impl Peer for Runtime {
         Workload {
             definition: &workload::BROADCAST,
             run: |runtime, scale| inside(runtime, exchange::broadcast(scale)),
+        },
+        Workload {
+            definition: &workload::FS_READ,
+            run: |runtime, scale| inside(runtime, files::read(scale)),
         },
         Workload {
             definition: &workload::POOL,

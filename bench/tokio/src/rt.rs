@@ -9,6 +9,7 @@ pub(crate) use std::future::Future;
 pub(crate) use std::time::Duration;
 
 use hyper_util::rt::{TokioIo, TokioTimer};
+pub(crate) use tokio::fs;
 pub(crate) use tokio::io::{AsyncReadExt, AsyncWriteExt};
 pub(crate) use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
@@ -23,6 +24,10 @@ pub(crate) use peer::width;
 
 /// Without a budget, a task can set timers without a yield.
 pub(crate) const CANCEL_YIELDS: [bool; 2] = [false, true];
+
+pub(crate) async fn read_part(file: &mut fs::File, buffer: &mut [u8]) -> std::io::Result<usize> {
+    file.read(buffer).await
+}
 
 pub(crate) fn detach<T>(handle: JoinHandle<T>) {
     drop(handle);

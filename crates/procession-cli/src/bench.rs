@@ -6,6 +6,7 @@
 mod coroutines;
 mod exchange;
 mod fairness;
+mod files;
 mod latch;
 mod latency;
 mod machines;
@@ -141,6 +142,10 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload {
         definition: &workload::BROADCAST,
         run: |scheduler, scale| inside(scheduler, exchange::broadcast(scale)),
+    },
+    Workload {
+        definition: &workload::FS_READ,
+        run: |scheduler, scale| inside(scheduler, files::read(scale)),
     },
     Workload { definition: &workload::POOL, run: pool::few },
     Workload { definition: &workload::POOL_MANY, run: pool::many },

@@ -103,13 +103,15 @@ mod bridge;
 pub mod coroutine;
 #[cfg(feature = "observe")]
 pub mod door;
+pub mod fs;
 #[cfg(feature = "hyper")]
 pub mod http;
-mod io;
+pub mod io;
 pub mod machine;
 pub mod mailbox;
 pub mod net;
 mod observe;
+pub mod os_process;
 pub mod pool;
 pub mod process;
 pub mod recorder;
@@ -119,6 +121,7 @@ pub mod scheduler;
 #[cfg(feature = "signal")]
 pub mod signal;
 mod spawn;
+mod stdio;
 #[cfg(feature = "stream")]
 pub mod stream;
 pub mod supervisor;

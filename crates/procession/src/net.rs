@@ -44,8 +44,13 @@
 //! is lost. Methods for which this does not hold say so under *Cancellation*.
 
 pub(crate) mod accept;
+mod attempts;
+#[expect(unsafe_code, reason = "a socket option that no safe interface offers for all peers")]
+pub(crate) mod credentials;
+mod datagram;
+mod descriptors;
 mod half;
-mod io;
+pub(crate) mod io;
 mod options;
 mod parts;
 mod resolve;
@@ -57,6 +62,9 @@ mod traits;
 mod udp;
 mod unix;
 
+pub use credentials::UCred;
+pub use datagram::Datagram;
+pub use descriptors::ReceivedFds;
 pub use half::{ReadHalf, ReuniteError, WriteHalf};
 pub use io::Readiness;
 pub use options::SocketOptions;

@@ -61,6 +61,7 @@ mod multi;
 mod object;
 mod operations;
 mod processes;
+pub(crate) mod program;
 mod reaper;
 #[expect(unsafe_code, reason = "a scope erases the lifetime of jobs that borrow")]
 mod scope;
@@ -79,6 +80,7 @@ pub use self::job_handle::JobHandle;
 pub use self::multi::{Balance, MultiPool};
 pub use self::object::{ObjectPool, ObjectPoolBuilder, Pooled};
 pub use self::operations::{Permit, Reserve};
+pub use self::program::spawn_blocking;
 pub use self::scope::{Scope, ScopedHandle};
 pub use self::stats::PoolStats;
-pub use self::thread_pool::{Pool, spawn_blocking};
+pub use self::thread_pool::Pool;

@@ -1,9 +1,9 @@
 //! Streams and sinks: the traits of the crates `futures-core` and `futures-sink`.
 //!
 //! A type whose receive takes `&mut self` is a [`Stream`] itself: [`Context`], the mailbox of a
-//! process; [`Interval`]; [`broadcast::Receiver`]; and `signal::Signal`. The others are turned into
-//! streams: [`channel::Receiver`] and [`watch::Receiver`] by `into_stream`, and listeners by
-//! `incoming`. [`channel::Sender::into_sink`] makes a [`Sink`].
+//! process; [`Interval`]; [`broadcast::Receiver`]; [`ReadDir`]; and `signal::Signal`. The others
+//! are turned into streams: [`channel::Receiver`] and [`watch::Receiver`] by `into_stream`, and
+//! listeners by `incoming`. [`channel::Sender::into_sink`] makes a [`Sink`].
 //!
 //! ```
 //! use futures_lite::StreamExt;
@@ -37,6 +37,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 use futures_core::Stream;
 use futures_sink::Sink;
 
+use crate::fs::{DirEntry, ReadDir};
 use crate::mailbox::context::Context;
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::process::unwind::drop_guarded;
@@ -64,6 +65,15 @@ impl Stream for Interval {
 
     fn poll_next(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Instant>> {
         self.get_mut().poll_tick(task).map(Some)
+    }
+}
+
+/// Yields the entries, and errors between them.
+impl Stream for ReadDir {
+    type Item = io::Result<DirEntry>;
+
+    fn poll_next(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_next_entry(task).map(Result::transpose)
     }
 }
 

@@ -10,6 +10,7 @@ use super::workload::{Failed, Outcome};
 pub(super) use std::future::Future;
 pub(super) use std::time::Duration;
 
+pub(super) use procession::fs;
 pub(super) use procession::net::{TcpListener, TcpStream};
 pub(super) use procession::sync::{Notify, broadcast, oneshot, watch};
 pub(super) use procession::time::{Instant, Sleep};
@@ -23,6 +24,10 @@ pub(super) const CANCEL_YIELDS: [bool; 2] = [true, true];
 
 pub(super) fn unconstrained<F: Future>(future: F) -> F {
     future
+}
+
+pub(super) async fn read_part(file: &mut fs::File, buffer: &mut [u8]) -> std::io::Result<usize> {
+    file.read(buffer).await
 }
 
 pub(super) fn detach<T: Send + 'static>(handle: JoinHandle<T>) {

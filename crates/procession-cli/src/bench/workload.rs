@@ -3,12 +3,15 @@
 // By path: the peers in `bench/` include this file by its path, too.
 #[path = "workload/exchange.rs"]
 mod exchange;
+#[path = "workload/files.rs"]
+mod files;
 #[path = "workload/measure.rs"]
 mod measure;
 
 use std::time::Duration;
 
 pub(crate) use self::exchange::*;
+pub(crate) use self::files::*;
 pub(crate) use self::measure::*;
 
 /// The description of a workload.

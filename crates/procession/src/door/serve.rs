@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
-use rustix::net::sockopt::socket_peercred;
 use std::sync::Arc;
 
 use super::access::{Way, check, may_enter};
@@ -16,6 +15,7 @@ use super::request::{HttpRequest, Method, REQUEST_BYTES_MAX, head_end};
 use super::response::{HttpStatus, Response};
 use super::routes::{Observed, answer};
 use super::socket::{old_sockets, user};
+use crate::net::credentials::peer_cred;
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::time::{sleep, timeout};
 use crate::{OnCancel, SpawnOptions};
@@ -70,7 +70,7 @@ pub(super) async fn listen_unix(listener: StdUnixListener, observed: Arc<Observe
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let peer = socket_peercred(&stream).map(|peer| peer.uid.as_raw());
+                let peer = peer_cred(&stream).map(|peer| peer.uid());
                 if peer.is_ok_and(|peer| may_enter(peer, user())) {
                     begin(Connection::Unix(stream), Way::Unix, &observed);
                 }

@@ -14,6 +14,7 @@ use rustix::net::{
 };
 
 use super::accept::BACKLOG;
+use super::attempts::first_connected;
 use super::io::{Io, IoResult, Side};
 use super::resolve::Host;
 use super::simulated;
@@ -144,18 +145,12 @@ impl SocketOptions {
     /// or the local address cannot be bound.
     ///
     /// # Cancellation
-    /// If the future is dropped before it completes, the connection attempt is abandoned.
+    /// If the future is dropped before it completes, all connection attempts are abandoned.
     #[track_caller]
     pub fn connect(self, host: impl Into<Host>) -> impl Future<Output = io::Result<TcpStream>> {
         crate::scheduler::placed::placed(async move {
-            let mut last = None;
-            for address in host.into().addresses().await? {
-                match self.connect_to(address).await {
-                    Ok(stream) => return Ok(stream),
-                    Err(error) => last = Some(error),
-                }
-            }
-            Err(last.expect("a host has at least one address"))
+            let addresses = host.into().addresses().await?;
+            first_connected(addresses, |address| self.connect_to(address)).await
         })
     }
 

@@ -132,13 +132,12 @@ pub(super) fn send(
 pub(super) fn receive(
     socket: impl AsFd,
     buffers: &mut [IoSliceMut<'_>],
-    peeks: bool,
+    flags: RecvFlags,
 ) -> Option<io::Result<(usize, SocketAddr)>> {
     ask(|network| network.local_addr(socket.as_fd()))?;
     let mut address = [0; DatagramAddress::LENGTH];
     let mut all = vec![IoSliceMut::new(&mut address)];
     all.extend(buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)));
-    let flags = if peeks { RecvFlags::PEEK } else { RecvFlags::empty() };
     let received = recvmsg(socket, &mut all, &mut RecvAncillaryBuffer::default(), flags);
     let from = DatagramAddress::take(&address).and_then(|(address, _)| address.decode());
     Some(received.map_err(io::Error::from).and_then(|received| {

@@ -156,15 +156,20 @@ impl TcpStream {
         OptionSocket::of(self.0.get())
     }
 
-    /// Connects to `host`. If the host has several addresses, tries one after the other until a
-    /// connection succeeds. Use [`SocketOptions::connect`] to set options first.
+    /// Connects to `host`. Use [`SocketOptions::connect`] to set options first.
+    ///
+    /// If the host has several addresses, tries them as RFC 8305 ("happy eyeballs") says: IPv6 and
+    /// IPv4 take turns, beginning with the family of the first address. The next attempt begins
+    /// when one fails, and otherwise 250 ms after the one before it, while that goes on. The first
+    /// connection wins. On a test clock, which stands still during an attempt, it only begins when
+    /// one fails.
     ///
     /// # Errors
-    /// Returns the system's error for the last address, or the error of
+    /// Returns the system's error for the address that failed last, or the error of
     /// [resolving](Host::addresses) the host.
     ///
     /// # Cancellation
-    /// If the future is dropped before it completes, the connection attempt is abandoned.
+    /// If the future is dropped before it completes, all connection attempts are abandoned.
     #[track_caller]
     pub fn connect(host: impl Into<Host>) -> impl Future<Output = io::Result<Self>> {
         crate::scheduler::placed::placed(async move { SocketOptions::new().connect(host).await })

@@ -4,8 +4,9 @@ use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdpSocket};
 
-use rustix::net::sockopt;
+use rustix::net::{RecvFlags, sockopt};
 
+use super::datagram::{self, Datagram};
 use super::io::{Io, IoResult, Side};
 use super::options::{SocketOptions, waiting_methods};
 use super::parts::{receive_parts, send_parts, send_parts_to};
@@ -134,7 +135,7 @@ impl UdpSocket {
     }
 
     /// Receives a datagram into `buffer`, and returns the number of bytes. The part that does not
-    /// fit is discarded.
+    /// fit is discarded; [`recv_datagram`](Self::recv_datagram) tells of it.
     ///
     /// # Errors
     /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the read timeout
@@ -160,6 +161,45 @@ impl UdpSocket {
         })
     }
 
+    /// Like [`recv_from`](Self::recv_from), but also tells the length of a datagram that does not
+    /// fit into `buffer`.
+    ///
+    /// ```
+    /// use procession::net::UdpSocket;
+    ///
+    /// procession::run(async {
+    ///     let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     socket.send_to(b"too long", socket.local_addr()?).await?;
+    ///     let datagram = socket.recv_datagram(&mut [0; 3]).await?;
+    ///     assert!(datagram.is_truncated());
+    ///     assert_eq!((datagram.len, datagram.full_len), (3, 8));
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the same errors as [`recv`](Self::recv).
+    #[track_caller]
+    pub fn recv_datagram(
+        &self,
+        buffer: &mut [u8],
+    ) -> impl Future<Output = io::Result<Datagram<SocketAddr>>> {
+        crate::scheduler::placed::placed(async move {
+            let call = |io: &StdUdpSocket| {
+                let (room, parts) = (buffer.len(), &mut [IoSliceMut::new(buffer)]);
+                if let Some(received) = simulated::receive(io, parts, RecvFlags::TRUNC) {
+                    let (length, sender) = received?;
+                    return Ok(IoResult::whole(Datagram::new(room, length, sender)));
+                }
+                let (length, sender) = datagram::receive(io, buffer)?;
+                let sender = sender.ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
+                Ok(IoResult::whole(Datagram::new(room, length, sender.try_into()?)))
+            };
+            self.0.run(Side::Read, call).await
+        })
+    }
+
     /// Like [`recv_from`](Self::recv_from), but fills several buffers, one after the other.
     ///
     /// # Errors
@@ -171,7 +211,7 @@ impl UdpSocket {
     ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> {
         crate::scheduler::placed::placed(async move {
             let call = |io: &StdUdpSocket| {
-                if let Some(received) = simulated::receive(io, buffers, false) {
+                if let Some(received) = simulated::receive(io, buffers, RecvFlags::empty()) {
                     return received.map(IoResult::whole);
                 }
                 let (count, address) = receive_parts(io, buffers)?;
@@ -193,7 +233,7 @@ impl UdpSocket {
     ) -> impl Future<Output = io::Result<usize>> {
         crate::scheduler::placed::placed(async move {
             let call = |io: &StdUdpSocket| {
-                if let Some(received) = simulated::receive(io, buffers, false) {
+                if let Some(received) = simulated::receive(io, buffers, RecvFlags::empty()) {
                     return received.map(|(count, _)| IoResult::whole(count));
                 }
                 receive_parts(io, buffers).map(|(count, _)| IoResult::whole(count))
@@ -471,19 +511,19 @@ fn send_to(io: &StdUdpSocket, bytes: &[u8], to: SocketAddr) -> io::Result<IoResu
 }
 
 fn receive(io: &StdUdpSocket, buffer: &mut [u8]) -> io::Result<IoResult<usize>> {
-    match simulated::receive(io, &mut [IoSliceMut::new(buffer)], false) {
+    match simulated::receive(io, &mut [IoSliceMut::new(buffer)], RecvFlags::empty()) {
         Some(received) => received.map(|(count, _)| IoResult::whole(count)),
         None => io.recv(buffer).map(IoResult::whole),
     }
 }
 
 fn receive_from(io: &StdUdpSocket, buffer: &mut [u8]) -> io::Result<IoResult<(usize, SocketAddr)>> {
-    match simulated::receive(io, &mut [IoSliceMut::new(buffer)], false) {
+    match simulated::receive(io, &mut [IoSliceMut::new(buffer)], RecvFlags::empty()) {
         Some(received) => received.map(IoResult::whole),
         None => io.recv_from(buffer).map(IoResult::whole),
     }
 }
 
 fn peek_simulated(io: &StdUdpSocket, buffer: &mut [u8]) -> Option<io::Result<(usize, SocketAddr)>> {
-    simulated::receive(io, &mut [IoSliceMut::new(buffer)], true)
+    simulated::receive(io, &mut [IoSliceMut::new(buffer)], RecvFlags::PEEK)
 }

@@ -20,6 +20,8 @@ use rustix::net::{
 };
 
 use super::accept::{BACKLOG, accept};
+use super::datagram::{self, Datagram};
+use super::descriptors::descriptor_methods;
 use super::half::{ReadHalf, WriteHalf};
 use super::io::{Io, IoResult, Side, timed_out};
 use super::options::{socket_methods, waiting_methods};
@@ -127,9 +129,10 @@ socket_methods!(UnixListener);
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct UnixStream(Io<StdUnixStream>);
+pub struct UnixStream(pub(super) Io<StdUnixStream>);
 
 stream_methods!(UnixStream, StdUnixStream);
+descriptor_methods!(UnixStream);
 std_conversions!(UnixStream, StdUnixStream);
 
 impl UnixStream {
@@ -210,7 +213,7 @@ impl UnixStream {
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct UnixDatagram(Io<StdUnixDatagram>);
+pub struct UnixDatagram(pub(super) Io<StdUnixDatagram>);
 
 std_conversions!(UnixDatagram, StdUnixDatagram);
 
@@ -362,7 +365,7 @@ impl UnixDatagram {
     }
 
     /// Receives a datagram into `buffer`, and returns the number of bytes. The part that does not
-    /// fit is discarded.
+    /// fit is discarded; [`recv_datagram`](Self::recv_datagram) tells of it.
     ///
     /// # Errors
     /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the read timeout
@@ -385,6 +388,26 @@ impl UnixDatagram {
     ) -> impl Future<Output = io::Result<(usize, SocketAddr)>> {
         crate::scheduler::placed::placed(async move {
             self.0.run(Side::Read, |io| io.recv_from(buffer).map(IoResult::whole)).await
+        })
+    }
+
+    /// Like [`recv_from`](Self::recv_from), but also tells the length of a datagram that does not
+    /// fit into `buffer`.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`recv`](Self::recv).
+    #[track_caller]
+    pub fn recv_datagram(
+        &self,
+        buffer: &mut [u8],
+    ) -> impl Future<Output = io::Result<Datagram<SocketAddr>>> {
+        crate::scheduler::placed::placed(async move {
+            let call = |io: &StdUnixDatagram| {
+                let (length, sender) = datagram::receive(io, buffer)?;
+                let sender = from_system(sender)?;
+                Ok(IoResult::whole(Datagram::new(buffer.len(), length, sender)))
+            };
+            self.0.run(Side::Read, call).await
         })
     }
 
@@ -482,6 +505,7 @@ impl UnixDatagram {
 }
 
 waiting_methods!(UnixDatagram);
+descriptor_methods!(UnixDatagram);
 
 /// Converts an address of std into one of the system.
 fn to_system(address: &SocketAddr) -> io::Result<SocketAddrUnix> {

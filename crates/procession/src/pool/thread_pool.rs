@@ -1,9 +1,9 @@
 //! Pools of threads.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::builder::{Builder, Queue};
+use super::builder::Builder;
 use super::engine::Inner;
 use super::error::{PoolError, SubmitError};
 use super::job::{ClosureJob, Outstanding, Runnable, caught};
@@ -308,49 +308,4 @@ impl Permit<'_, Pool> {
         let ticket = self.enter(&job, |job| handle_job(job, &origin)).map_err(refused_closure)?;
         Ok(JobHandle::new(pool.inner(), job, ticket))
     }
-}
-
-/// Runs a closure that blocks or computes for long on a separate thread, while processes continue.
-///
-/// The threads belong to one pool of the program. It has at most 512 threads, started as jobs need
-/// them, and each ends after 10 s without work. If all are busy, closures wait in a queue without a
-/// bound. For other limits, build a [`Pool`].
-///
-/// ```
-/// let read = || std::fs::read_to_string("Cargo.toml");
-/// let text = procession::run(async { procession::spawn_blocking(read).await })?;
-/// assert!(text?.contains("[package]"));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// If the system gives no thread at all, the closure is dropped, and the handle resolves to
-/// [`JobError::Refused`](super::JobError::Refused). A test clock stands still until the closure has
-/// returned.
-pub fn spawn_blocking<F, T>(closure: F) -> JobHandle<T>
-where
-    F: FnOnce() -> T + Send + 'static,
-    T: Send + 'static,
-{
-    static POOL: OnceLock<Pool> = OnceLock::new();
-    #[cfg(feature = "tracing")]
-    let closure = crate::observe::trace::in_current_span(closure);
-    #[cfg(feature = "sim")]
-    if let Some(pool) = simulated_pool() {
-        return pool.submit(closure).unwrap_or_else(|_| JobHandle::refused());
-    }
-    let pool = POOL.get_or_init(blocking_pool);
-    pool.submit(closure).unwrap_or_else(|_| JobHandle::refused())
-}
-
-/// Builds the pool of [`spawn_blocking`].
-fn blocking_pool() -> Pool {
-    let builder = Pool::builder().name("blocking").queue(Queue::Unbounded);
-    builder.build().expect("the defaults are in range, and nothing is started yet")
-}
-
-/// Returns the pool of the simulated program that the calling thread runs in, if it runs in one.
-#[cfg(feature = "sim")]
-fn simulated_pool() -> Option<Arc<Pool>> {
-    let pool = crate::sys::os::here()?.local("pool", &|| Arc::new(blocking_pool()));
-    Some(pool.downcast().expect("the value of this name is a pool"))
 }

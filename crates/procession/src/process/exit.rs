@@ -32,6 +32,8 @@ pub enum Exit {
     MailboxFull,
     /// The process did not exist when it was linked or monitored.
     NoProcess,
+    /// Its node cannot be reached any more. The process itself may be alive.
+    NoConnection,
     /// It was a coroutine, and the thread on which it had begun has ended: that of a caller that
     /// drove the scheduler ([`Builder::callers_drive`](crate::Builder::callers_drive)).
     ThreadEnded,
@@ -109,6 +111,7 @@ impl fmt::Display for Exit {
             }
             Self::MailboxFull => f.write_str("the process's mailbox was full"),
             Self::NoProcess => f.write_str("there is no such process"),
+            Self::NoConnection => f.write_str("there is no connection to the node of the process"),
             Self::ThreadEnded => {
                 f.write_str("the process was a coroutine, and the thread that it began on ended")
             }

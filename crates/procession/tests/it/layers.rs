@@ -27,17 +27,19 @@ const KERNEL: &[&str] = &[
 const NEIGHBOURS: &[&[&str]] = &[&["net::options", "net::tcp", "net::udp"]];
 
 /// The rooms that each room may import besides itself. `io` and `sys` may not import `net`, and
-/// only the public face imports `http`, `stream`, `supervisor` or `pool`.
+/// only the public face imports `http`, `os_process`, `stream` or `supervisor`.
 const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
     ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
     ("door", "net observe process recorder relations report scheduler sys time"),
+    ("fs", "coroutine pool scheduler"),
     ("http", "net process scheduler spawn sync sys time"),
-    ("io", "process scheduler sys util"),
+    ("io", "process scheduler stdio sys util"),
     ("machine", "mailbox process relations scheduler sys time util variance"),
     ("mailbox", "machine process relations scheduler sys time util variance"),
     ("net", "coroutine io pool process scheduler sys time"),
     ("observe", "mailbox process recorder relations report scheduler sys time util watchdog"),
+    ("os_process", "coroutine fs net pool process scheduler sys"),
     ("pool", "coroutine observe process scheduler spawn sync sys time util"),
     ("process", "machine mailbox relations scheduler time util variance"),
     ("recorder", "observe process report scheduler sys time util"),
@@ -49,7 +51,8 @@ const ROOMS: &[(&str, &str)] = &[
     ),
     ("signal", "observe process recorder scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
-    ("stream", "mailbox net process scheduler signal sync time"),
+    ("stdio", "coroutine fs pool process scheduler"),
+    ("stream", "fs mailbox net process scheduler signal sync time"),
     (
         "supervisor",
         "coroutine machine mailbox process relations report scheduler spawn sys time util variance",
@@ -225,7 +228,8 @@ fn the_reader_of_imports_knows_groups() {
 /// The names that several types of the crate have, each with the reason.
 const SHARED_NAMES: &[(&str, &str)] = &[
     ("Builder", "public: each module has one thing to build"),
-    ("Child", "public, and the child in the tree of a supervisor"),
+    ("Child", "public: a process here and one of the system, as in std; and a supervisor's"),
+    ("Command", "public: of a state machine, and of the system, as in std"),
     ("Context", "public: that of a coroutine extends that of a process"),
     ("Permit", "public: a reserved place, in a channel or in a pool"),
     ("Receiver", "public: one for each kind of channel, as in tokio"),
@@ -290,6 +294,7 @@ const ISLANDS: &[&str] = &[
     "coroutine::foreign",
     "coroutine::frame",
     "coroutine::migratable",
+    "net::credentials",
     "pool::scope",
     "process::async_body",
     "process::join_waker",

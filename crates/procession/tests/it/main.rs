@@ -24,12 +24,15 @@ mod bounds;
 mod bridge;
 mod cancel;
 mod channels;
+mod children;
 mod contracts;
+mod copies;
 mod coroutines;
 #[cfg(feature = "observe")]
 mod door;
 mod ends;
 mod fairness;
+mod files;
 mod here;
 mod hostile;
 #[cfg(all(

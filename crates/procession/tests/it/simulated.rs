@@ -7,6 +7,7 @@
 //! These modules are left out as a whole:
 //! - `beam`, `http`, `refusals`, `reports` and `signals` are about other programs, or about limits
 //!   and the output of this one;
+//! - `children` and `files` wait for other programs and for FIFOs in the real system;
 //! - `bridge` runs a runtime of tokio's beside the scheduler;
 //! - `door` is asked by plain sockets of std, on threads of the system;
 //! - `layers` reads sources;
@@ -43,6 +44,7 @@ mod bounds;
 mod cancel;
 mod channels;
 mod contracts;
+mod copies;
 mod coroutines;
 mod ends;
 mod fairness;

@@ -1,9 +1,11 @@
 //! TCP, UDP and Unix sockets, with peers that behave and peers that do not.
 
+mod attempts;
 mod few;
 mod gone;
 mod kinds;
 mod options;
+mod passing;
 mod slow;
 
 use std::future::{Future, poll_fn};

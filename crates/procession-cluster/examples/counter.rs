@@ -1,0 +1,58 @@
+//! A counter that Erlang and Elixir shells call. It is a process of this program.
+//!
+//! ```console
+//! $ cargo run -p procession-cluster --example counter
+//! shop@127.0.0.1 listens at 127.0.0.1:35673
+//! $ iex --name me@127.0.0.1 --cookie procession
+//! iex> GenServer.call({:counter, :"shop@127.0.0.1"}, :next)
+//! 1
+//! ```
+//!
+//! It ends with its standard input.
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+
+use procession::Context;
+use procession_cluster::{Cookie, Letter, Node, Term};
+
+/// Counts the calls.
+async fn counter(mut cx: Context<Letter>) {
+    let mut count = 0_u32;
+    while let Some(letter) = cx.recv().await {
+        if let Letter::Call { request, reply } = letter {
+            let answer = match request.is_atom("next") {
+                true => {
+                    count += 1;
+                    Term::from(count)
+                }
+                false => Term::tuple([Term::atom("error"), request]),
+            };
+            // A caller that is gone needs no reply.
+            drop(reply.send(answer));
+        }
+    }
+}
+
+async fn serve() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let node = Node::builder("shop@127.0.0.1")
+        .cookie(Cookie::new("procession").ok_or("a cookie is not empty")?)
+        .listen((Ipv4Addr::LOCALHOST, 0).into())
+        .register()
+        .start()
+        .await?;
+    let counter = procession::start(counter);
+    let member = node.attach(&counter.address().map(|letter| letter));
+    node.register("counter", &member)?;
+    if let Some(address) = node.local_addr() {
+        writeln!(std::io::stdout(), "{} listens at {address}", node.name())?;
+    }
+    procession::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
+    node.stop();
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    procession::run(serve())
+}

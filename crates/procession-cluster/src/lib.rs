@@ -1,0 +1,103 @@
+//! A node of an Erlang cluster whose processes are those of Procession.
+//!
+//! Programs that outgrow one machine, or that live beside programs in Erlang or Elixir, talk by the
+//! protocol that connects the nodes of the BEAM: its distribution. A [`Node`] of this crate is a
+//! hidden node of such a cluster. Its neighbours are nodes of the BEAM, or others of this crate.
+//! They reach the processes that are [attached](Node::attach) to it, by PID or by name, and these
+//! reach theirs: with messages, calls, monitors, links and exit signals.
+//!
+//! ```
+//! use std::net::Ipv4Addr;
+//! use std::time::Duration;
+//!
+//! use procession::Context;
+//! use procession_cluster::{Cookie, Letter, Node, Remote, Term};
+//!
+//! /// Counts the calls. For the other nodes, it is a `gen_server`.
+//! async fn counter(mut cx: Context<Letter>) {
+//!     let mut count = 0;
+//!     while let Some(letter) = cx.recv().await {
+//!         if let Letter::Call { reply, .. } = letter {
+//!             count += 1;
+//!             // A caller that is gone needs no reply.
+//!             drop(reply.send(Term::from(count)));
+//!         }
+//!     }
+//! }
+//!
+//! # type Error = Box<dyn std::error::Error + Send + Sync>;
+//! # fn main() -> Result<(), Error> {
+//! procession::run(async {
+//!     let cookie = Cookie::random()?;
+//!     let shop = Node::builder("shop@127.0.0.1")
+//!         .cookie(cookie.clone())
+//!         .listen((Ipv4Addr::LOCALHOST, 0).into())
+//!         .start()
+//!         .await?;
+//!     let counter = procession::start(counter);
+//!     let member = shop.attach(&counter.address().map(|letter| letter));
+//!     shop.register("counter", &member)?;
+//!
+//!     let till = Node::builder("till@127.0.0.1").cookie(cookie).start().await?;
+//!     let address = shop.local_addr().expect("it listens");
+//!     till.connect_at("shop@127.0.0.1", address).await?;
+//!     let counter = Remote::named("counter", "shop@127.0.0.1");
+//!     let count = till.call(counter, Term::atom("next"), Duration::from_secs(5)).await?;
+//!     assert_eq!(count, Term::from(1));
+//!     Ok::<(), Error>(())
+//! })?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With [`register`](NodeBuilder::register), a shell of Elixir finds the node by its name, and
+//! calls the same process: `GenServer.call({:counter, :"shop@127.0.0.1"}, :next)`.
+//!
+//! # What is promised
+//!
+//! - **Order**: messages and signals of one process to another arrive in the order in which they
+//!   were sent.
+//! - **At most once**: a message that was accepted arrives, or the connection ends before. In that
+//!   case each monitor and each link across it is told [`NoConnection`](procession::Exit) exactly
+//!   once, after every message that did arrive. What was accepted last may be lost then.
+//! - **No waiting**: `send` never blocks and never connects. If the node is not connected, or the
+//!   queue of its connection is full, the message comes back. So a node that stops reading costs
+//!   its neighbours a queue and nothing more.
+//! - **Fairness**: a message of more than 64 KiB goes in fragments, and messages of other senders
+//!   pass between them. A message has at most 16 MiB.
+//!
+//! # Permissions
+//!
+//! The connection is plain text, so by default a node only talks to its own machine. Between
+//! machines, use an encrypted tunnel, or [accept plain text](NodeBuilder::accept_plain_text).
+//!
+//! Other nodes can send to attached processes and monitor them. They cannot link to them or send
+//! them exit signals, unless the node [allows](NodeBuilder::allow_exits) it, and they can start
+//! only what is [exported](Node::export). Before a node has proved that it knows the cookie, it can
+//! make this one hold 2 KiB for 5 seconds, in at most 32 connections at a time.
+
+#![forbid(unsafe_code)]
+
+mod chance;
+mod connection;
+mod cookie;
+mod epmd;
+mod handshake;
+mod letter;
+mod link;
+mod node;
+mod outbound;
+mod reason;
+pub mod term;
+mod wire;
+
+pub use crate::cookie::Cookie;
+pub use crate::handshake::HandshakeError;
+pub use crate::letter::{Letter, RemoteDown, TermReply};
+pub use crate::link::Remote;
+pub use crate::node::StartError;
+pub use crate::node::{
+    CallTermError, ConnectError, Member, NameTaken, Node, NodeBuilder, PeerInfo, SendTermCause,
+    SendTermError,
+};
+pub use crate::term::{Atom, NodePid, Reference, Term};

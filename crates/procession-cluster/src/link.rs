@@ -1,0 +1,197 @@
+//! A connection to another node, as its users see it: the queue of what is sent, and the relations
+//! between processes on its two sides.
+//!
+//! The relations end exactly once: by the signal of the other node, or by the end of the
+//! connection, which closes the tables and tells all that is still in them. What comes too late
+//! finds the tables closed, and is told [`Exit::NoConnection`] at once.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+
+use procession::mailbox::Recipient;
+use procession::sync::oneshot;
+use procession::time::Instant;
+use procession::{Address, Exit};
+use procession_sync::Mutex;
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::handshake::Introduction;
+use crate::letter::{Letter, RemoteDown};
+use crate::outbound::Outbound;
+use crate::term::{Atom, NodePid, Reference, Term};
+use crate::wire::control::Target;
+
+/// A process of another node, by its PID or by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Remote {
+    /// By its PID.
+    Pid(NodePid),
+    /// By the name that it has on its node.
+    Name {
+        /// The name of the process.
+        name: Atom,
+        /// The name of the node.
+        node: Atom,
+    },
+}
+
+impl Remote {
+    /// Names the process `name` of the node `node`.
+    ///
+    /// # Panics
+    /// If one of them has more than 255 characters.
+    pub fn named(name: &str, node: &str) -> Self {
+        let atom = |text| Atom::new(text).expect("a name has at most 255 characters");
+        Self::Name { name: atom(name), node: atom(node) }
+    }
+
+    /// Returns the name of the node.
+    pub fn node(&self) -> &Atom {
+        match self {
+            Self::Pid(pid) => &pid.node,
+            Self::Name { node, .. } => node,
+        }
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        match self {
+            Self::Pid(pid) => Target::Pid(pid.clone()),
+            Self::Name { name, .. } => Target::Name(name.clone()),
+        }
+    }
+}
+
+impl From<NodePid> for Remote {
+    fn from(pid: NodePid) -> Self {
+        Self::Pid(pid)
+    }
+}
+
+impl From<&NodePid> for Remote {
+    fn from(pid: &NodePid) -> Self {
+        Self::Pid(pid.clone())
+    }
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pid(pid) => write!(f, "{pid}"),
+            Self::Name { name, node } => write!(f, "{{{name},{node}}}"),
+        }
+    }
+}
+
+/// A monitor of a process on the other side.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) process: Remote,
+    /// The number of the process that watches.
+    pub(crate) watcher: u32,
+    pub(crate) recipient: Recipient<Letter>,
+}
+
+/// The result of a call: the reply, or the end of the called process.
+pub(crate) type CallResult = Result<Term, Exit>;
+
+/// A call that waits for its reply. It monitors the process that it calls.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) from: NodePid,
+    pub(crate) target: Target,
+    pub(crate) caller: oneshot::Sender<CallResult>,
+}
+
+/// The relations across a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    is_closed: bool,
+    pub(crate) watches: HashMap<Reference, Watch>,
+    pub(crate) calls: HashMap<Reference, Caller>,
+    /// The links: the number of a process on this side, and a process on the other.
+    pub(crate) links: BTreeSet<(u32, NodePid)>,
+}
+
+/// What a process of this node asks of the process of a connection.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Tells the other side when the process with this number ends, since it is linked now.
+    Watch(u32),
+    /// Ends the connection.
+    Close(String),
+}
+
+/// A connection, which may have ended.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) peer: Introduction,
+    /// Which connection to this node it is, counted from 1.
+    pub(crate) number: u64,
+    pub(crate) since: Instant,
+    pub(crate) outbound: Outbound,
+    pub(crate) orders: Address<Order>,
+    tables: Mutex<Tables>,
+    pub(crate) counts: Counts,
+}
+
+/// What was sent and received.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
+    /// Messages for processes that do not exist or did not accept them.
+    pub(crate) undelivered: AtomicU64,
+    pub(crate) denied: AtomicU64,
+    pub(crate) bytes_sent: AtomicU64,
+    pub(crate) bytes_received: AtomicU64,
+}
+
+/// Adds to a counter. Relaxed: the numbers are for people.
+pub(crate) fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Relaxed);
+}
+
+impl Link {
+    pub(crate) fn new(peer: Introduction, number: u64, flags: u64, orders: Address<Order>) -> Self {
+        Self {
+            peer,
+            number,
+            since: Instant::now(),
+            outbound: Outbound::new(flags),
+            orders,
+            tables: Mutex::new(Tables::default()),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Returns the process that is meant by a PID of the other node. A PID of an earlier
+    /// incarnation means none.
+    pub(crate) fn is_of_peer(&self, remote: &Remote) -> bool {
+        match remote {
+            Remote::Pid(pid) => pid.creation == self.peer.creation && pid.node == self.peer.name,
+            Remote::Name { node, .. } => *node == self.peer.name,
+        }
+    }
+
+    /// Accesses the tables. Returns `None` if the connection has ended.
+    pub(crate) fn tables<R>(&self, access: impl FnOnce(&mut Tables) -> R) -> Option<R> {
+        let mut tables = self.tables.lock();
+        (!tables.is_closed).then(|| access(&mut tables))
+    }
+
+    /// Closes the tables and returns what was in them.
+    pub(crate) fn close(&self) -> Tables {
+        let closed = Tables { is_closed: true, ..Tables::default() };
+        std::mem::replace(&mut self.tables.lock(), closed)
+    }
+}
+
+impl Watch {
+    /// Tells the process that watches.
+    pub(crate) fn tell(self, monitor: Reference, exit: Exit) {
+        let down = RemoteDown { monitor, process: self.process, exit };
+        // Ignored: a process that has ended or takes no more learns nothing.
+        drop(self.recipient.send(Letter::Down(down)));
+    }
+}

@@ -1,0 +1,733 @@
+//! The node: its name, the processes that others can reach, and its connections.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::error::Error;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::mailbox::Recipient;
+use procession::relations::MonitorRef;
+use procession::sync::{Notify, oneshot};
+use procession::time::Instant;
+use procession::{Context, Exit, Outcome, Pid, SpawnOptions, relations};
+use procession_sync::Mutex;
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
+
+mod builder;
+mod connect;
+mod member;
+
+pub use self::builder::{NodeBuilder, StartError};
+pub use self::connect::ConnectError;
+pub use self::member::Member;
+
+use crate::cookie::Cookie;
+use crate::handshake::{Introduction, flags};
+use crate::letter::Letter;
+use crate::link::{Caller, Link, Order, Remote, count};
+use crate::outbound::Unqueued;
+use crate::term::{Atom, EncodeError, NodePid, Reference, Term};
+use crate::wire::control::{Control, SpawnRequest, Target};
+
+/// The kinds of references that this node makes, which are the last word of each.
+const MONITOR_KIND: u32 = 1;
+const CALL_KIND: u32 = 2;
+
+/// A process that was started for another node, and the monitor of the connection, if it could
+/// make one.
+pub(crate) struct Spawned {
+    pub(crate) recipient: Recipient<Letter>,
+    pub(crate) monitor: Option<MonitorRef>,
+}
+
+/// Starts a process with the arguments of another node. `None` if it is refused.
+pub(crate) type Start = dyn Fn(Vec<Term>) -> Option<Spawned> + Send + Sync;
+
+/// A node of an Erlang cluster. Its processes are those of this program that are
+/// [attached](Self::attach).
+///
+/// Clones are the same node. It ends with the processes of its scheduler, or by
+/// [`stop`](Self::stop).
+///
+/// See the [crate](crate) for an example.
+#[derive(Clone)]
+pub struct Node(Arc<Inner>);
+
+struct Inner {
+    own: Introduction,
+    cookie: Cookie,
+    patience: Duration,
+    allows_exits: bool,
+    accepts_plain_text: bool,
+    epmd: SocketAddr,
+    listens_at: Option<SocketAddr>,
+    locals: Mutex<Locals>,
+    exports: Mutex<HashMap<(Atom, Atom, i64), Arc<Start>>>,
+    peers: Mutex<Peers>,
+    /// Told when the state of a peer changes.
+    changed: Notify,
+    references: AtomicU64,
+    /// The process that accepts connections and knows the ends of attached processes.
+    keeper: Mutex<Option<Recipient<Attached>>>,
+}
+
+/// A process was attached, so its end must be noticed.
+pub(crate) struct Attached(pub(crate) Pid);
+
+#[derive(Default)]
+struct Locals {
+    last: u32,
+    by_number: HashMap<u32, (Pid, Recipient<Letter>)>,
+    by_pid: HashMap<Pid, u32>,
+    by_name: HashMap<Atom, u32>,
+    subscribers: HashMap<Pid, Recipient<Letter>>,
+}
+
+#[derive(Default)]
+struct Peers {
+    by_name: HashMap<Atom, Peer>,
+    /// The number of the latest connection to each node that was ever connected.
+    numbers: HashMap<Atom, u64>,
+    is_stopped: bool,
+}
+
+enum Peer {
+    /// This node is connecting to it.
+    Connecting,
+    Connected(Arc<Link>),
+}
+
+/// A connected node, as [`Node::peers`] tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerInfo {
+    /// The name of the node.
+    pub name: Atom,
+    /// Its incarnation.
+    pub creation: u32,
+    /// Which connection to it this is, counted from 1.
+    pub connection: u64,
+    /// How long it has been connected.
+    pub age: Duration,
+    /// The bytes that wait to be sent.
+    pub queued_bytes: usize,
+    /// The messages that were sent.
+    pub sent: u64,
+    /// The messages that were received.
+    pub received: u64,
+    /// The received messages for processes that do not exist or did not accept them.
+    pub undelivered: u64,
+    /// The operations that were refused because they are not allowed.
+    pub denied: u64,
+    /// The bytes that were sent.
+    pub bytes_sent: u64,
+    /// The bytes that were received.
+    pub bytes_received: u64,
+}
+
+/// The error of sending a term. It returns the term.
+pub struct SendTermError {
+    term: Term,
+    cause: SendTermCause,
+    /// The bytes for which a full queue has no room.
+    needs: Option<usize>,
+}
+
+/// Why a term was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendTermCause {
+    /// The node is not connected.
+    NoConnection,
+    /// The queue of the connection has no room. At most 4 MiB of messages of up to 64 KiB wait
+    /// there, and 32 MiB of larger ones. Half of it may be of one sender.
+    Full,
+    /// The message has more than 16 MiB.
+    TooLong,
+    /// The term cannot be written.
+    NotPortable(EncodeError),
+}
+
+impl SendTermError {
+    fn new(term: Term, why: Unqueued) -> Self {
+        let (cause, needs) = match why {
+            Unqueued::Full(length) => (SendTermCause::Full, Some(length)),
+            Unqueued::TooLong => (SendTermCause::TooLong, None),
+            Unqueued::Closed => (SendTermCause::NoConnection, None),
+            Unqueued::Wrong(error) => (SendTermCause::NotPortable(error), None),
+        };
+        Self { term, cause, needs }
+    }
+
+    /// Returns the term.
+    pub fn into_inner(self) -> Term {
+        self.term
+    }
+
+    /// Returns the cause.
+    pub fn cause(&self) -> SendTermCause {
+        self.cause
+    }
+}
+
+impl fmt::Debug for SendTermError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendTermError").field("cause", &self.cause).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for SendTermError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.cause, f)
+    }
+}
+
+impl fmt::Display for SendTermCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoConnection => f.write_str("the node is not connected"),
+            Self::Full => f.write_str("the queue of the connection is full"),
+            Self::TooLong => f.write_str("the message has more than 16 MiB"),
+            Self::NotPortable(error) => write!(f, "the message cannot be sent: {error}"),
+        }
+    }
+}
+
+impl Error for SendTermError {}
+
+/// The error of a call to a process of another node.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CallTermError {
+    /// The request was not sent. The error returns it.
+    Send(SendTermError),
+    /// The called process ended before it replied, does not exist, or cannot be reached any more.
+    Ended(Exit),
+    /// The time limit passed. The reply may come later, and is dropped then.
+    TimedOut,
+}
+
+impl fmt::Display for CallTermError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Send(error) => write!(f, "the request was not sent: {error}"),
+            Self::Ended(exit) => write!(f, "no reply: {exit}"),
+            Self::TimedOut => f.write_str("no reply within the time limit"),
+        }
+    }
+}
+
+impl Error for CallTermError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Send(error) => Some(error),
+            Self::Ended(exit) => Some(exit),
+            Self::TimedOut => None,
+        }
+    }
+}
+
+impl Node {
+    /// Returns a builder of a node with this name, such as `shop@127.0.0.1`.
+    pub fn builder(name: impl Into<Arc<str>>) -> NodeBuilder {
+        NodeBuilder::new(name.into())
+    }
+
+    /// Returns the name of the node.
+    pub fn name(&self) -> &Atom {
+        &self.0.own.name
+    }
+
+    /// Returns the address at which the node listens, if it does.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.0.listens_at
+    }
+
+    /// Makes a process reachable for other nodes. Returns its membership, by which it sends.
+    ///
+    /// A process has one PID in the cluster, so that attaching it again returns the same
+    /// membership. It ends with the process.
+    pub fn attach(&self, recipient: &Recipient<Letter>) -> Member {
+        Member::new(self.clone(), self.attach_number(recipient))
+    }
+
+    pub(crate) fn attach_number(&self, recipient: &Recipient<Letter>) -> u32 {
+        let pid = recipient.pid();
+        let number = {
+            let mut locals = self.0.locals.lock();
+            let locals = &mut *locals;
+            match locals.by_pid.entry(pid) {
+                Entry::Occupied(known) => return *known.get(),
+                Entry::Vacant(new) => {
+                    locals.last += 1;
+                    new.insert(locals.last);
+                    locals.by_number.insert(locals.last, (pid, recipient.clone()));
+                    locals.last
+                }
+            }
+        };
+        // Without a keeper, the node has stopped, and nobody reaches the process.
+        if let Some(keeper) = self.keeper() {
+            drop(keeper.send(Attached(pid)));
+        }
+        number
+    }
+
+    /// Gives an attached process a name, by which other nodes reach it. A process may have several
+    /// names.
+    ///
+    /// # Errors
+    /// Returns the name if another process has it.
+    pub fn register(&self, name: &str, member: &Member) -> Result<(), NameTaken> {
+        let taken = || NameTaken(name.to_owned());
+        let name = Atom::new(name).ok_or_else(taken)?;
+        let mut locals = self.0.locals.lock();
+        match locals.by_name.entry(name) {
+            Entry::Occupied(owner) if *owner.get() == member.number() => Ok(()),
+            Entry::Occupied(_) => Err(taken()),
+            Entry::Vacant(free) => {
+                free.insert(member.number());
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a name back. Returns `true` if a process had it.
+    pub fn unregister(&self, name: &str) -> bool {
+        Atom::new(name).is_some_and(|name| self.0.locals.lock().by_name.remove(&name).is_some())
+    }
+
+    /// Sends [`NodeUp`](Letter::NodeUp) and [`NodeDown`](Letter::NodeDown) to a process from now
+    /// on, in the order in which they happen.
+    pub fn subscribe(&self, recipient: &Recipient<Letter>) {
+        self.0.locals.lock().subscribers.insert(recipient.pid(), recipient.clone());
+    }
+
+    /// Lets other nodes start processes with a function: by
+    /// `spawn(Node, Module, Function, Arguments)`, in all its forms.
+    ///
+    /// `function` receives the context of the new process and the arguments, of which there are
+    /// `arity`. What is not exported cannot be started.
+    ///
+    /// # Panics
+    /// If a name has more than 255 characters.
+    pub fn export<F, P>(&self, module: &str, function: &str, arity: u8, start: F)
+    where
+        F: Fn(Context<Letter>, Vec<Term>) -> P + Send + Sync + 'static,
+        P: Future + Send + 'static,
+        P::Output: Outcome + Send + 'static,
+    {
+        let start = Arc::new(start);
+        let start = move |arguments| {
+            let start = Arc::clone(&start);
+            let options = SpawnOptions::new().monitor();
+            let process = move |cx: Context<Letter>| start(cx, arguments);
+            let child = options.try_start(process).ok()?;
+            let recipient = child.address().map(|letter: Letter| letter);
+            Some(Spawned { recipient, monitor: child.monitor_ref() })
+        };
+        let atom = |text| Atom::new(text).expect("a name has at most 255 characters");
+        let key = (atom(module), atom(function), i64::from(arity));
+        self.0.exports.lock().insert(key, Arc::new(start));
+    }
+
+    pub(crate) fn exported(&self, request: &SpawnRequest) -> Option<Arc<Start>> {
+        let key = (request.module.clone(), request.function.clone(), request.arity);
+        self.0.exports.lock().get(&key).cloned()
+    }
+
+    /// Sends a term to a process of another node. The sender is the node itself.
+    ///
+    /// It never blocks, and never connects. A process that sends on its own behalf uses
+    /// [`Member::send`].
+    ///
+    /// # Errors
+    /// [`SendTermError`] returns the term.
+    pub fn send(&self, to: impl Into<Remote>, term: Term) -> Result<(), SendTermError> {
+        self.send_from(0, &to.into(), term)
+    }
+
+    pub(crate) fn send_from(
+        &self,
+        number: u32,
+        to: &Remote,
+        term: Term,
+    ) -> Result<(), SendTermError> {
+        let Some(link) = self.link_of(to) else {
+            return Err(SendTermError::new(term, Unqueued::Closed));
+        };
+        let control = Control::Send { from: Some(self.pid_of(number)), to: to.target() };
+        let control = without_sender(control, &link);
+        match link.outbound.send(number.into(), &control, &term) {
+            Ok(()) => {
+                count(&link.counts.sent, 1);
+                Ok(())
+            }
+            Err(why) => Err(SendTermError::new(term, why)),
+        }
+    }
+
+    /// Calls a process of another node, as `GenServer.call` and `gen_server:call` do, and waits for
+    /// the reply.
+    ///
+    /// # Errors
+    /// [`CallTermError`] says whether the request was not sent, the called process has ended, or
+    /// `timeout` has passed.
+    ///
+    /// # Cancellation
+    /// If the future is dropped, the request may have been sent, and its reply is dropped.
+    pub async fn call(
+        &self,
+        to: impl Into<Remote>,
+        request: Term,
+        timeout: Duration,
+    ) -> Result<Term, CallTermError> {
+        self.call_from(0, to.into(), request, timeout).await
+    }
+
+    pub(crate) async fn call_from(
+        &self,
+        number: u32,
+        to: Remote,
+        request: Term,
+        timeout: Duration,
+    ) -> Result<Term, CallTermError> {
+        let no_connection = |term| CallTermError::Send(SendTermError::new(term, Unqueued::Closed));
+        let Some(link) = self.link_of(&to) else { return Err(no_connection(request)) };
+        let call = self.reference(CALL_KIND);
+        let (from, target) = (self.pid_of(number), to.target());
+        let (sender, receiver) = oneshot::channel();
+        let caller = Caller { from: from.clone(), target: target.clone(), caller: sender };
+        if link.tables(|tables| tables.calls.insert(call.clone(), caller)).is_none() {
+            return Err(no_connection(request));
+        }
+        // Forgets the call if this future is dropped, or the time limit passes.
+        let pending = Pending { link: &link, call: &call, from: &from, target: &target };
+        let lane = u64::from(number);
+        let monitor =
+            Control::Monitor { from: from.clone(), to: target.clone(), monitor: call.clone() };
+        link.outbound.signal(lane, &monitor, None);
+        let message = Term::tuple([
+            Term::atom("$gen_call"),
+            Term::tuple([from.clone().into(), call.clone().into()]),
+            request,
+        ]);
+        let control = Control::Send { from: Some(from.clone()), to: target.clone() };
+        if let Err(why) = link.outbound.send(lane, &without_sender(control, &link), &message) {
+            let term = crate::letter::last(message);
+            return Err(CallTermError::Send(SendTermError::new(term, why)));
+        }
+        count(&link.counts.sent, 1);
+        let reply = procession::timeout(timeout, receiver).await;
+        drop(pending);
+        match reply {
+            Ok(Ok(Ok(reply))) => Ok(reply),
+            Ok(Ok(Err(exit))) => Err(CallTermError::Ended(exit)),
+            Ok(Err(_)) => Err(CallTermError::Ended(Exit::NoConnection)),
+            Err(_) => Err(CallTermError::TimedOut),
+        }
+    }
+
+    pub(crate) fn reply(
+        &self,
+        from: &NodePid,
+        to: &NodePid,
+        tag: &Term,
+        reply: Term,
+    ) -> Result<(), SendTermError> {
+        let Some(link) = self.link_of(&to.into()) else {
+            return Err(SendTermError::new(reply, Unqueued::Closed));
+        };
+        // A caller that may give up asks for the reply at an alias, which it takes back then.
+        let alias = match tag {
+            Term::Improper(items, tail) => match (&**items, &**tail) {
+                ([word], Term::Reference(alias)) if word.is_atom("alias") => Some(alias),
+                _ => None,
+            },
+            _ => None,
+        };
+        let control = match alias {
+            Some(alias) => Control::AliasSend { from: from.clone(), alias: (**alias).clone() },
+            None => Control::Send { from: Some(from.clone()), to: Target::Pid(to.clone()) },
+        };
+        let message = Term::tuple([tag.clone(), reply]);
+        let lane = u64::from(from.id);
+        match link.outbound.send(lane, &without_sender(control, &link), &message) {
+            Ok(()) => {
+                count(&link.counts.sent, 1);
+                Ok(())
+            }
+            Err(why) => Err(SendTermError::new(crate::letter::last(message), why)),
+        }
+    }
+
+    /// Waits until a term that found a full queue may find room. Returns the term, or the error if
+    /// it has another cause.
+    pub(crate) async fn until_room(
+        &self,
+        number: u32,
+        to: &Remote,
+        refused: SendTermError,
+    ) -> Result<Term, SendTermError> {
+        let Some(length) = refused.needs else { return Err(refused) };
+        match self.link_of(to) {
+            Some(link) => link.outbound.room(number.into(), length).await,
+            None => return Err(refused),
+        }
+        Ok(refused.term)
+    }
+
+    /// Returns the connected nodes, by name.
+    pub fn peers(&self) -> Vec<PeerInfo> {
+        let links: Vec<_> = {
+            let peers = self.0.peers.lock();
+            peers.by_name.values().filter_map(Peer::link).cloned().collect()
+        };
+        let mut all: Vec<_> = links.iter().map(|link| link.info()).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// Ends the connection to a node. Returns `true` if there was one.
+    ///
+    /// All that monitor or are linked across it are told [`Exit::NoConnection`], on both sides.
+    pub fn disconnect(&self, node: &str) -> bool {
+        let link = self.link_to(node);
+        link.is_some_and(|link| {
+            link.orders.send(Order::Close("it was disconnected by this node".to_owned())).is_ok()
+        })
+    }
+
+    /// Ends all connections, and stops listening. It cannot be undone.
+    pub fn stop(&self) {
+        let peers = {
+            let mut peers = self.0.peers.lock();
+            peers.is_stopped = true;
+            std::mem::take(&mut peers.by_name)
+        };
+        for link in peers.values().filter_map(Peer::link) {
+            // Ignored: it has ended.
+            drop(link.orders.send(Order::Close("this node has stopped".to_owned())));
+        }
+        let keeper = self.0.keeper.lock().take();
+        if let Some(keeper) = keeper {
+            relations::cancel(keeper.pid());
+        }
+        self.0.changed.notify_waiters();
+    }
+}
+
+// What connections and members need.
+impl Node {
+    fn keeper(&self) -> Option<Recipient<Attached>> {
+        self.0.keeper.lock().clone()
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.0.patience
+    }
+
+    pub(crate) fn allows_exits(&self) -> bool {
+        self.0.allows_exits
+    }
+
+    /// Returns the PID that others know a process by. Number 0 is the node itself.
+    pub(crate) fn pid_of(&self, number: u32) -> NodePid {
+        let own = &self.0.own;
+        NodePid { node: own.name.clone(), id: number, serial: 0, creation: own.creation }
+    }
+
+    /// Returns the number of a process of this node and this incarnation.
+    pub(crate) fn number_of(&self, pid: &NodePid) -> Option<u32> {
+        let own = &self.0.own;
+        let is_own = pid.creation == own.creation && pid.node == own.name && pid.serial == 0;
+        (is_own && pid.id != 0).then_some(pid.id)
+    }
+
+    pub(crate) fn whereis(&self, name: &Atom) -> Option<u32> {
+        self.0.locals.lock().by_name.get(name).copied()
+    }
+
+    pub(crate) fn local(&self, number: u32) -> Option<(Pid, Recipient<Letter>)> {
+        self.0.locals.lock().by_number.get(&number).cloned()
+    }
+
+    /// Forgets a process that has ended.
+    pub(crate) fn detach(&self, pid: Pid) {
+        let gone = {
+            let mut locals = self.0.locals.lock();
+            let number = locals.by_pid.remove(&pid);
+            if let Some(number) = number {
+                locals.by_name.retain(|_, owner| *owner != number);
+            }
+            let recipient = number.and_then(|number| locals.by_number.remove(&number));
+            (recipient, locals.subscribers.remove(&pid))
+        };
+        // User code may run here, so it runs outside of the lock.
+        drop(gone);
+    }
+
+    fn reference(&self, kind: u32) -> Reference {
+        // Relaxed: the numbers only have to differ.
+        let number = self.0.references.fetch_add(1, Relaxed);
+        let own = &self.0.own;
+        let words = [number as u32 & 0x3_ffff, (number >> 18) as u32, kind];
+        Reference::new(own.name.clone(), own.creation, &words).expect("it has three words")
+    }
+
+    /// Returns a number of an unlink, which is never zero.
+    fn unlink_id(&self) -> u64 {
+        // Relaxed: the numbers only have to differ.
+        self.0.references.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Returns the call of this node that a message answers, if it has the form of a reply.
+    pub(crate) fn answered_call(&self, term: &Term) -> Option<Reference> {
+        let Some([Term::Reference(call), _]) = term.as_tuple() else { return None };
+        let own = &self.0.own;
+        let is_own = call.creation == own.creation && call.node == own.name;
+        (is_own && call.words().last() == Some(&CALL_KIND)).then(|| (**call).clone())
+    }
+
+    fn link_to(&self, node: &str) -> Option<Arc<Link>> {
+        let node = Atom::new(node)?;
+        self.0.peers.lock().by_name.get(&node)?.link().cloned()
+    }
+
+    /// Returns the connection by which a process is reached.
+    pub(crate) fn link_of(&self, remote: &Remote) -> Option<Arc<Link>> {
+        let peers = self.0.peers.lock();
+        let link = peers.by_name.get(remote.node())?.link()?;
+        link.is_of_peer(remote).then(|| Arc::clone(link))
+    }
+
+    pub(crate) fn next_connection(&self, node: &Atom) -> u64 {
+        let mut peers = self.0.peers.lock();
+        let number = peers.numbers.entry(node.clone()).or_default();
+        *number += 1;
+        *number
+    }
+
+    /// Makes a connection known.
+    pub(crate) fn connected(&self, link: &Arc<Link>) {
+        let replaced = {
+            let mut peers = self.0.peers.lock();
+            if peers.is_stopped {
+                drop(link.orders.send(Order::Close("this node has stopped".to_owned())));
+                return;
+            }
+            peers.by_name.insert(link.peer.name.clone(), Peer::Connected(Arc::clone(link)))
+        };
+        if let Some(Peer::Connected(old)) = replaced {
+            drop(old.orders.send(Order::Close("a newer connection has replaced it".to_owned())));
+        }
+        let (node, connection) = (link.peer.name.clone(), link.number);
+        self.publish(|| Letter::NodeUp { node: node.clone(), connection });
+        self.0.changed.notify_waiters();
+    }
+
+    /// Makes the end of a connection known.
+    pub(crate) fn disconnected(&self, link: &Arc<Link>, why: String) {
+        {
+            let mut peers = self.0.peers.lock();
+            let current = peers.by_name.get(&link.peer.name).and_then(Peer::link);
+            if current.is_some_and(|current| Arc::ptr_eq(current, link)) {
+                peers.by_name.remove(&link.peer.name);
+            }
+        }
+        let (node, connection) = (link.peer.name.clone(), link.number);
+        self.publish(|| Letter::NodeDown { node: node.clone(), connection, why: why.clone() });
+        self.0.changed.notify_waiters();
+    }
+
+    fn publish(&self, letter: impl Fn() -> Letter) {
+        let subscribers: Vec<_> = self.0.locals.lock().subscribers.values().cloned().collect();
+        for subscriber in subscribers {
+            // Ignored: it has ended, or takes no more.
+            drop(subscriber.send(letter()));
+        }
+    }
+}
+
+impl Peer {
+    fn link(&self) -> Option<&Arc<Link>> {
+        match self {
+            Self::Connected(link) => Some(link),
+            Self::Connecting => None,
+        }
+    }
+}
+
+impl Link {
+    fn info(&self) -> PeerInfo {
+        // Relaxed: the numbers are for people.
+        let read = |counter: &AtomicU64| counter.load(Relaxed);
+        PeerInfo {
+            name: self.peer.name.clone(),
+            creation: self.peer.creation,
+            connection: self.number,
+            age: Instant::now().saturating_duration_since(self.since),
+            queued_bytes: self.outbound.bytes(),
+            sent: read(&self.counts.sent),
+            received: read(&self.counts.received),
+            undelivered: read(&self.counts.undelivered),
+            denied: read(&self.counts.denied),
+            bytes_sent: read(&self.counts.bytes_sent),
+            bytes_received: read(&self.counts.bytes_received),
+        }
+    }
+}
+
+/// A call that nothing has answered yet.
+struct Pending<'a> {
+    link: &'a Link,
+    call: &'a Reference,
+    from: &'a NodePid,
+    target: &'a Target,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let forgotten = self.link.tables(|tables| tables.calls.remove(self.call));
+        if let Some(Some(_)) = forgotten {
+            let (from, to) = (self.from.clone(), self.target.clone());
+            let demonitor = Control::Demonitor { from, to, monitor: self.call.clone() };
+            // Behind the monitor, so in its lane.
+            self.link.outbound.signal(self.from.id.into(), &demonitor, None);
+        }
+    }
+}
+
+/// Leaves the sender of a message out if the other node cannot read it.
+fn without_sender(control: Control, link: &Link) -> Control {
+    match control {
+        Control::Send { to: to @ Target::Pid(_), .. }
+            if link.outbound.flags() & flags::SEND_SENDER == 0 =>
+        {
+            Control::Send { from: None, to }
+        }
+        other => other,
+    }
+}
+
+/// The error of a name that another process has, or that is too long. It contains the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameTaken(String);
+
+impl fmt::Display for NameTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the name {:?} is taken, or longer than 255 characters", self.0)
+    }
+}
+
+impl Error for NameTaken {}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Node").field(&self.0.own.name).finish()
+    }
+}

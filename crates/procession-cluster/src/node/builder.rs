@@ -1,0 +1,270 @@
+//! Starting a node.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use procession::Event;
+use procession::mailbox::Recipient;
+use procession::net::{TcpListener, TcpStream};
+use procession::sync::{Notify, Semaphore};
+use procession::{Context, SpawnOptions, spawn};
+use procession_sync::Mutex;
+use procession_sync::atomic::AtomicU64;
+
+use crate::cookie::Cookie;
+use crate::handshake::{Introduction, flags};
+use crate::node::connect::split;
+use crate::node::{Attached, Inner, Locals, Node, Peers};
+use crate::term::Atom;
+use crate::{chance, epmd};
+
+/// The handshakes with nodes that have connected that may be going on at a time.
+const HANDSHAKES_MAX: usize = 32;
+/// The time for which no connection is accepted after an error, such as a lack of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Builds a [`Node`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it is started"]
+pub struct NodeBuilder {
+    name: Arc<str>,
+    cookie: Option<Cookie>,
+    listen: Option<SocketAddr>,
+    epmd: SocketAddr,
+    registers: bool,
+    patience: Duration,
+    allows_exits: bool,
+    accepts_plain_text: bool,
+}
+
+/// The error of starting a node.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The name is not of the form `word@host`.
+    Name(String),
+    /// There is no cookie.
+    NoCookie,
+    /// The patience is not from 1 to 3600 seconds.
+    Patience(Duration),
+    /// The address is not on this machine only, and connections would not be encrypted. See
+    /// [`NodeBuilder::accept_plain_text`].
+    PlainText(SocketAddr),
+    /// The node cannot listen at its address.
+    Listen(SocketAddr, io::Error),
+    /// The node cannot be registered at the EPMD.
+    Register(io::Error),
+    /// The system has no random bytes.
+    Random(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(f, "{name:?} is not a name such as word@host"),
+            Self::NoCookie => f.write_str("the node has no cookie"),
+            Self::Patience(patience) => {
+                write!(f, "a patience of {patience:?} is not from 1 to 3600 seconds")
+            }
+            Self::PlainText(address) => write!(
+                f,
+                "{address} can be reached from other machines, and plain text was not accepted"
+            ),
+            Self::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
+            Self::Register(error) => write!(f, "cannot register the node: {error}"),
+            Self::Random(error) => write!(f, "the system has no random bytes: {error}"),
+        }
+    }
+}
+
+impl Error for StartError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Listen(_, error) | Self::Register(error) | Self::Random(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl NodeBuilder {
+    pub(crate) fn new(name: Arc<str>) -> Self {
+        Self {
+            name,
+            cookie: None,
+            listen: None,
+            epmd: epmd::local(),
+            registers: false,
+            patience: Duration::from_secs(60),
+            allows_exits: false,
+            accepts_plain_text: false,
+        }
+    }
+
+    /// Sets the cookie, which all nodes of the cluster have. It must be set.
+    pub fn cookie(mut self, cookie: Cookie) -> Self {
+        self.cookie = Some(cookie);
+        self
+    }
+
+    /// Listens at an address, so that other nodes can connect. By default, the node does not
+    /// listen. Port 0 takes any free port, which [`Node::local_addr`] returns.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = Some(address);
+        self
+    }
+
+    /// Registers the node at the EPMD of this machine, so that other nodes find its port by its
+    /// name, as `iex --sname` does. It has no effect if the node does not listen.
+    pub fn register(mut self) -> Self {
+        self.registers = true;
+        self
+    }
+
+    /// Sets the address of the EPMD of this machine, and the port at which those of other machines
+    /// listen. The default is port 4369.
+    pub fn epmd(mut self, address: SocketAddr) -> Self {
+        self.epmd = address;
+        self
+    }
+
+    /// Sets the time after which a node of which nothing is heard counts as unreachable, from 1
+    /// second to an hour. The default is 60 seconds, as of the BEAM. Nodes tick four times in it.
+    ///
+    /// It must be the `net_ticktime` of the BEAM nodes of the cluster, or longer.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Allows processes of other nodes to link to processes of this one and to send them exit
+    /// signals, both of which can end them. By default, that is refused.
+    ///
+    /// Links that a process of this node [makes](crate::Member::link) are always allowed.
+    pub fn allow_exits(mut self) -> Self {
+        self.allows_exits = true;
+        self
+    }
+
+    /// Allows connections to and from other machines, although they are not encrypted: all that
+    /// passes can be read and changed on the way, the cookie's proof included. By default, only
+    /// this machine is allowed.
+    pub fn accept_plain_text(mut self) -> Self {
+        self.accepts_plain_text = true;
+        self
+    }
+
+    /// Starts the node in the running scheduler.
+    ///
+    /// # Errors
+    /// [`StartError`] says what is wrong.
+    pub async fn start(self) -> Result<Node, StartError> {
+        let wrong = || StartError::Name(self.name.to_string());
+        let (word, _) = split(&self.name).ok_or_else(wrong)?;
+        let name = Atom::new(Arc::clone(&self.name)).ok_or_else(wrong)?;
+        let cookie = self.cookie.ok_or(StartError::NoCookie)?;
+        if !(1..=3600).contains(&self.patience.as_secs()) {
+            return Err(StartError::Patience(self.patience));
+        }
+        let listener = match self.listen {
+            Some(address) if !self.accepts_plain_text && !address.ip().is_loopback() => {
+                return Err(StartError::PlainText(address));
+            }
+            Some(address) => {
+                let failed = |error| StartError::Listen(address, error);
+                let listener = TcpListener::bind(address).await.map_err(failed)?;
+                let address = listener.local_addr().map_err(failed)?;
+                Some((listener, address))
+            }
+            None => None,
+        };
+        let registration = match &listener {
+            Some((_, address)) if self.registers => {
+                let registered = epmd::register(self.epmd, word, address.port()).await;
+                Some(registered.map_err(StartError::Register)?)
+            }
+            _ => None,
+        };
+        // Incarnations 0 to 3 have a meaning of their own in old versions of the protocol.
+        let creation = chance::number().map_err(StartError::Random)?.max(4);
+        let node = Node(Arc::new(Inner {
+            own: Introduction { name, creation, flags: flags::OWN },
+            cookie,
+            patience: self.patience,
+            allows_exits: self.allows_exits,
+            accepts_plain_text: self.accepts_plain_text,
+            epmd: self.epmd,
+            listens_at: listener.as_ref().map(|(_, address)| *address),
+            locals: Mutex::new(Locals::default()),
+            exports: Mutex::new(HashMap::new()),
+            peers: Mutex::new(Peers::default()),
+            changed: Notify::new(),
+            references: AtomicU64::new(1),
+            keeper: Mutex::new(None),
+        }));
+        let listener = listener.map(|(listener, _)| listener);
+        let keeper = {
+            let node = node.clone();
+            let options = SpawnOptions::new().label(format!("node {}", self.name));
+            options.start(move |cx| keep(cx, node, listener, registration))
+        };
+        let keeper: Recipient<Attached> = keeper.address().map(|attached| attached);
+        *node.0.keeper.lock() = Some(keeper);
+        Ok(node)
+    }
+}
+
+/// Accepts connections, and notices the ends of attached processes. The registration lasts as long
+/// as its connection.
+async fn keep(
+    mut cx: Context<Attached>,
+    node: Node,
+    listener: Option<TcpListener>,
+    registration: Option<TcpStream>,
+) {
+    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    loop {
+        let next = {
+            let mut event = pin!(cx.recv_event());
+            let mut accepted = pin!(async {
+                match &listener {
+                    Some(listener) => listener.accept().await,
+                    None => std::future::pending().await,
+                }
+            });
+            poll_fn(|task| {
+                if let Poll::Ready(event) = event.as_mut().poll(task) {
+                    return Poll::Ready(Ok(event));
+                }
+                accepted.as_mut().poll(task).map(Err)
+            })
+            .await
+        };
+        match next {
+            Ok(None) => break,
+            Ok(Some(Event::Message(Attached(pid)))) => drop(cx.monitor(pid)),
+            Ok(Some(Event::Down(down))) => node.detach(down.pid),
+            Ok(Some(_)) => {}
+            Err(Ok((stream, _))) => {
+                // Without a permit, the connection is closed.
+                if let Some(permit) = Arc::clone(&handshakes).try_acquire_owned(1) {
+                    let node = node.clone();
+                    drop(spawn(async move {
+                        // Ignored: the other node learns the reason by the protocol, or none.
+                        drop(node.accept(stream).await);
+                        drop(permit);
+                    }));
+                }
+            }
+            Err(Err(_)) => procession::sleep(PAUSE).await,
+        }
+    }
+    drop(registration);
+}

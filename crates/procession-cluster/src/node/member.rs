@@ -1,0 +1,181 @@
+//! Members: processes that other nodes know.
+
+use std::time::Duration;
+
+use procession::Exit;
+
+#[cfg(doc)]
+use crate::letter::Letter;
+use crate::link::{Order, Remote, Watch};
+use crate::node::{CallTermError, MONITOR_KIND, Node, SendTermError};
+use crate::term::{NodePid, Reference, Term};
+use crate::wire::control::Control;
+
+/// A process of this program as a member of the cluster: what it does there, it does by this.
+///
+/// [`Node::attach`] makes it. Clones are the same member. It can be used in any process and thread.
+#[derive(Clone, Debug)]
+pub struct Member {
+    node: Node,
+    number: u32,
+}
+
+impl Member {
+    pub(crate) fn new(node: Node, number: u32) -> Self {
+        Self { node, number }
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns the PID by which other nodes know the process.
+    pub fn pid(&self) -> NodePid {
+        self.node.pid_of(self.number)
+    }
+
+    /// Returns the node.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Sends a term to a process of another node, with this process as the sender.
+    ///
+    /// It never blocks, and never connects. Messages and signals of one sender to one process
+    /// arrive in order. A message that was accepted arrives, unless the connection ends before.
+    ///
+    /// # Errors
+    /// [`SendTermError`] returns the term: if the node is not connected, if the queue of its
+    /// connection is full, or if the term cannot be sent.
+    pub fn send(&self, to: impl Into<Remote>, term: Term) -> Result<(), SendTermError> {
+        self.node.send_from(self.number, &to.into(), term)
+    }
+
+    /// Sends a term like [`send`](Self::send), and waits while the queue is full.
+    ///
+    /// # Errors
+    /// [`SendTermError`] returns the term, for every cause but a full queue.
+    ///
+    /// # Cancellation
+    /// If the future is dropped, the term is not sent.
+    pub async fn send_wait(&self, to: impl Into<Remote>, term: Term) -> Result<(), SendTermError> {
+        let to = to.into();
+        let mut term = term;
+        loop {
+            match self.send(to.clone(), term) {
+                Ok(()) => return Ok(()),
+                Err(refused) => term = self.node.until_room(self.number, &to, refused).await?,
+            }
+        }
+    }
+
+    /// Calls a process of another node and waits for its reply. See [`Node::call`].
+    ///
+    /// # Errors
+    /// See [`Node::call`].
+    pub async fn call(
+        &self,
+        to: impl Into<Remote>,
+        request: Term,
+        timeout: Duration,
+    ) -> Result<Term, CallTermError> {
+        self.node.call_from(self.number, to.into(), request, timeout).await
+    }
+
+    /// Monitors a process of another node. This process receives exactly one
+    /// [`Down`](Letter::Down) with the returned reference: when the other one ends, or its node
+    /// cannot be reached. That is at once if it does not exist or is not connected.
+    pub fn monitor(&self, process: impl Into<Remote>) -> Reference {
+        let process = process.into();
+        let monitor = self.node.reference(MONITOR_KIND);
+        let Some((_, recipient)) = self.node.local(self.number) else { return monitor };
+        let watch = Watch { process, watcher: self.number, recipient };
+        let link = self.node.link_of(&watch.process);
+        let target = watch.process.target();
+        let mut watch = Some(watch);
+        let entered = link.as_ref().and_then(|link| {
+            link.tables(|tables| {
+                tables.watches.extend(watch.take().map(|watch| (monitor.clone(), watch)));
+            })
+        });
+        match (entered, link) {
+            (Some(()), Some(link)) => {
+                let from = self.pid();
+                let control = Control::Monitor { from, to: target, monitor: monitor.clone() };
+                link.outbound.signal(self.number.into(), &control, None);
+            }
+            _ => {
+                if let Some(watch) = watch {
+                    watch.tell(monitor.clone(), Exit::NoConnection);
+                }
+            }
+        }
+        monitor
+    }
+
+    /// Ends a monitor. Returns `false` if its [`Down`](Letter::Down) was sent, or it is not one of
+    /// this process. After `true`, there will be none.
+    pub fn demonitor(&self, process: impl Into<Remote>, monitor: &Reference) -> bool {
+        let process = process.into();
+        let Some(link) = self.node.link_of(&process) else { return false };
+        let is_own = |watch: &Watch| watch.watcher == self.number;
+        let removed = link.tables(|tables| match tables.watches.get(monitor).is_some_and(is_own) {
+            true => tables.watches.remove(monitor),
+            false => None,
+        });
+        let Some(Some(watch)) = removed else { return false };
+        let (from, to) = (self.pid(), watch.process.target());
+        let control = Control::Demonitor { from, to, monitor: monitor.clone() };
+        link.outbound.signal(self.number.into(), &control, None);
+        true
+    }
+
+    /// Links this process and one of another node, until either ends or unlinks. If the node is
+    /// not connected, this process gets the exit signal [`Exit::NoConnection`].
+    ///
+    /// In a trapped exit signal, the sender is not the other process, since that has no
+    /// [`Pid`](procession::Pid). Use a [monitor](Self::monitor) to tell several apart.
+    pub fn link(&self, process: &NodePid) {
+        let remote = Remote::Pid(process.clone());
+        let entered = self.node.link_of(&remote).and_then(|link| {
+            let pair = (self.number, process.clone());
+            link.tables(|tables| tables.links.insert(pair)).map(|is_new| (link, is_new))
+        });
+        match entered {
+            Some((link, true)) => {
+                // Ignored: if the connection has ended, its end tells this process.
+                drop(link.orders.send(Order::Watch(self.number)));
+                let control = Control::Link { from: self.pid(), to: process.clone() };
+                link.outbound.signal(self.number.into(), &control, None);
+            }
+            Some((_, false)) => {}
+            None => {
+                if let Some((pid, _)) = self.node.local(self.number) {
+                    procession::relations::send_exit(pid, Exit::NoConnection);
+                }
+            }
+        }
+    }
+
+    /// Ends a link. The end of the other process then has no effect, unless its signal came
+    /// before.
+    pub fn unlink(&self, process: &NodePid) {
+        let Some(link) = self.node.link_of(&Remote::Pid(process.clone())) else { return };
+        let pair = (self.number, process.clone());
+        if link.tables(|tables| tables.links.remove(&pair)) == Some(true) {
+            let id = self.node.unlink_id();
+            let control = Control::Unlink { id, from: self.pid(), to: process.clone() };
+            link.outbound.signal(self.number.into(), &control, None);
+        }
+    }
+
+    /// Sends an exit signal to a process of another node, as `exit(Pid, Reason)` does. Returns
+    /// `false` if the node is not connected.
+    pub fn send_exit(&self, process: &NodePid, exit: &Exit) -> bool {
+        let Some(link) = self.node.link_of(&Remote::Pid(process.clone())) else { return false };
+        let (from, to) = (self.pid(), process.clone());
+        let control = Control::Exit2 { from, to, reason: Some(crate::reason::to_term(exit)) };
+        link.outbound.signal(self.number.into(), &control, None);
+        true
+    }
+}

@@ -1,0 +1,303 @@
+//! The queue of a connection: what its processes have sent and the socket has not taken yet.
+//!
+//! Each sender has a lane, so that its messages stay in order. Lanes take turns: a turn sends some
+//! small messages, or one fragment of a large one, so that no message holds up those of other
+//! senders for longer than a fragment takes.
+//!
+//! A sender never waits. If there is no room, it gets its message back. Signals, such as the end of
+//! a process, are always accepted. A connection on which too many of them wait ends.
+
+use std::collections::{HashMap, VecDeque};
+
+use procession::sync::Notify;
+use procession_sync::Mutex;
+
+use crate::handshake::flags;
+use crate::term::{EncodeError, Term, Writer};
+use crate::wire::control::Control;
+use crate::wire::frame::{FRAGMENT_LEN, PLAIN_HEADER, write_fragment};
+
+/// The bytes of small messages that may wait. One sender may have half of it.
+pub(crate) const ROOM: usize = 4 << 20;
+/// The bytes of large messages that may wait, apart from the small ones, so that they take no room
+/// from these. One sender may have half of it.
+const LARGE_ROOM: usize = 2 * MESSAGE_MAX;
+/// The bytes by which signals may exceed the room.
+const SIGNALS_MAX: usize = 16 << 20;
+/// The longest message.
+pub(crate) const MESSAGE_MAX: usize = 16 << 20;
+/// The bytes of small messages that a lane sends in one turn.
+const TURN: usize = 16 << 10;
+
+/// The bytes in front of a large message that are not sent: those of a frame's length and header.
+const LARGE_HEAD: usize = 4 + PLAIN_HEADER.len();
+
+/// The sender of a message: the number of a process, or 0 for the node itself.
+pub(crate) type Lane = u64;
+
+/// The reason why nothing was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unqueued {
+    /// There is no room for so many bytes.
+    Full(usize),
+    TooLong,
+    Closed,
+    Wrong(EncodeError),
+}
+
+#[derive(Debug)]
+enum Part {
+    /// Whole frames.
+    Small(Vec<u8>),
+    /// An operation with its message, without a header.
+    Large { bytes: Vec<u8>, sent: usize, sequence: u64 },
+}
+
+#[derive(Debug, Default)]
+struct LaneQueue {
+    parts: VecDeque<Part>,
+    bytes: Waiting,
+}
+
+/// The bytes of messages that wait.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    small: usize,
+    large: usize,
+}
+
+impl Waiting {
+    fn of(&mut self, is_large: bool) -> &mut usize {
+        if is_large { &mut self.large } else { &mut self.small }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    lanes: HashMap<Lane, LaneQueue>,
+    /// The lanes that have something to send, in the order of their turns.
+    turns: VecDeque<Lane>,
+    bytes: Waiting,
+    sequence: u64,
+    closed: bool,
+    /// Too many signals wait.
+    is_overrun: bool,
+    /// Some sender waits for room.
+    is_awaited: bool,
+    /// The writer sleeps until it is notified.
+    sleeps: bool,
+}
+
+impl Queue {
+    /// Returns `true` if a message of a sender may wait here.
+    fn has_room(&self, lane: Lane, length: usize, is_large: bool) -> bool {
+        let own = self.lanes.get(&lane).map_or(Waiting::default(), |lane| lane.bytes);
+        let (waiting, own, room) = match is_large {
+            true => (self.bytes.large, own.large, LARGE_ROOM),
+            false => (self.bytes.small, own.small, ROOM),
+        };
+        // To a node that takes no fragments, a message may be longer than the room, and needs it
+        // alone.
+        (waiting + length <= room || waiting == 0) && (own + length <= room / 2 || own == 0)
+    }
+}
+
+/// The queue of a connection.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    queue: Mutex<Queue>,
+    /// Wakes the process of the connection.
+    pub(crate) filled: Notify,
+    /// Wakes senders that wait for room.
+    room: Notify,
+    /// What both nodes are able to do.
+    flags: u64,
+}
+
+impl Outbound {
+    pub(crate) fn new(flags: u64) -> Self {
+        let queue = Mutex::new(Queue::default());
+        Self { queue, filled: Notify::new(), room: Notify::new(), flags }
+    }
+
+    /// Queues a message of a process.
+    pub(crate) fn send(
+        &self,
+        lane: Lane,
+        control: &Control,
+        message: &Term,
+    ) -> Result<(), Unqueued> {
+        // An idle check first, so that nothing is written in vain.
+        if self.queue.lock().closed {
+            return Err(Unqueued::Closed);
+        }
+        let bytes = self.encode(control, Some(message)).map_err(Unqueued::Wrong)?;
+        if bytes.len() > MESSAGE_MAX {
+            return Err(Unqueued::TooLong);
+        }
+        self.push(lane, bytes, true)
+    }
+
+    /// Queues a signal. It does nothing if the connection has ended, since the end is the signal
+    /// then.
+    pub(crate) fn signal(&self, lane: Lane, control: &Control, message: Option<&Term>) {
+        // The terms of signals are those of this crate, and exit reasons, which are text.
+        if let Ok(bytes) = self.encode(control, message) {
+            let _ = self.push(lane, bytes, false);
+        }
+    }
+
+    /// Writes an operation and its message: as a frame, unless it is large.
+    fn encode(&self, control: &Control, message: Option<&Term>) -> Result<Vec<u8>, EncodeError> {
+        let mut out = Vec::with_capacity(128);
+        let has_headers = self.flags & flags::HEADERS != 0;
+        out.extend([0; 4]);
+        if has_headers {
+            out.extend(PLAIN_HEADER);
+        } else {
+            // The form without headers: each term has the version of the format in front.
+            out.extend([b'p', 131]);
+        }
+        control.write(&mut out)?;
+        if let Some(message) = message {
+            if !has_headers {
+                out.push(131);
+            }
+            Writer::new(&mut out).term(message)?;
+        }
+        Ok(out)
+    }
+
+    fn push(&self, lane: Lane, mut bytes: Vec<u8>, needs_room: bool) -> Result<(), Unqueued> {
+        let length = bytes.len();
+        bytes[..4].copy_from_slice(&((length - 4) as u32).to_be_bytes());
+        let is_large = self.is_large(length);
+        let mut guard = self.queue.lock();
+        let queue = &mut *guard;
+        if queue.closed {
+            return Err(Unqueued::Closed);
+        }
+        if needs_room && !queue.has_room(lane, length, is_large) {
+            return Err(Unqueued::Full(length));
+        }
+        *queue.bytes.of(is_large) += length;
+        queue.is_overrun |= queue.bytes.small > ROOM + SIGNALS_MAX + MESSAGE_MAX;
+        let own = queue.lanes.entry(lane).or_default();
+        if own.parts.is_empty() {
+            queue.turns.push_back(lane);
+        }
+        *own.bytes.of(is_large) += length;
+        if is_large {
+            queue.sequence += 1;
+            let sequence = queue.sequence;
+            own.parts.push_back(Part::Large { bytes, sent: LARGE_HEAD, sequence });
+        } else {
+            match own.parts.back_mut() {
+                Some(Part::Small(frames)) if frames.len() < TURN => frames.extend(bytes),
+                _ => own.parts.push_back(Part::Small(bytes)),
+            }
+        }
+        let wakes = std::mem::take(&mut queue.sleeps);
+        drop(guard);
+        if wakes {
+            self.filled.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Moves bytes to `out` until it has `most`, or nothing is left. Returns `false` if there was
+    /// nothing: then the next one that queues something notifies the writer.
+    pub(crate) fn fill(&self, out: &mut Vec<u8>, most: usize) -> bool {
+        let mut guard = self.queue.lock();
+        let queue = &mut *guard;
+        let from = out.len();
+        while out.len() < most
+            && let Some(lane) = queue.turns.pop_front()
+        {
+            let Some(own) = queue.lanes.get_mut(&lane) else { continue };
+            match own.parts.front_mut() {
+                Some(Part::Small(frames)) => {
+                    own.bytes.small -= frames.len();
+                    queue.bytes.small -= frames.len();
+                    out.append(frames);
+                    own.parts.pop_front();
+                }
+                Some(Part::Large { bytes, sent, sequence }) => {
+                    let is_first = *sent == LARGE_HEAD;
+                    let part = &bytes[*sent..bytes.len().min(*sent + FRAGMENT_LEN)];
+                    let left = (bytes.len() - *sent).div_ceil(FRAGMENT_LEN) as u64;
+                    write_fragment(out, *sequence, left, is_first, part);
+                    let taken = part.len() + if is_first { LARGE_HEAD } else { 0 };
+                    *sent += part.len();
+                    own.bytes.large -= taken;
+                    queue.bytes.large -= taken;
+                    if *sent == bytes.len() {
+                        own.parts.pop_front();
+                    }
+                }
+                None => {}
+            }
+            if own.parts.is_empty() {
+                queue.lanes.remove(&lane);
+            } else {
+                queue.turns.push_back(lane);
+            }
+        }
+        queue.sleeps = out.len() == from;
+        let tells = out.len() > from && std::mem::take(&mut queue.is_awaited);
+        drop(guard);
+        if tells {
+            self.room.notify_waiters();
+        }
+        out.len() > from
+    }
+
+    fn is_large(&self, length: usize) -> bool {
+        length > FRAGMENT_LEN && self.flags & flags::FRAGMENTS != 0
+    }
+
+    /// Waits until there is room for so many bytes of a sender, or the connection has ended.
+    pub(crate) async fn room(&self, lane: Lane, length: usize) {
+        loop {
+            let mut room = std::pin::pin!(self.room.notified());
+            room.as_mut().enable();
+            {
+                let mut queue = self.queue.lock();
+                if queue.closed || queue.has_room(lane, length, self.is_large(length)) {
+                    return;
+                }
+                queue.is_awaited = true;
+            }
+            room.await;
+        }
+    }
+
+    /// Refuses all that is sent from now on, and drops what waits.
+    pub(crate) fn close(&self) {
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        queue.turns.clear();
+        let lanes = std::mem::take(&mut queue.lanes);
+        queue.bytes = Waiting::default();
+        drop(queue);
+        drop(lanes);
+        self.room.notify_waiters();
+    }
+
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.queue.lock().is_overrun
+    }
+
+    /// Returns the number of bytes that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        let queue = self.queue.lock();
+        queue.bytes.small + queue.bytes.large
+    }
+
+    pub(crate) fn flags(&self) -> u64 {
+        self.flags
+    }
+}
+
+#[cfg(test)]
+mod tests;

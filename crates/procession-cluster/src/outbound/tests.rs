@@ -1,0 +1,102 @@
+//! The queue alone: turns, limits, and fragments that another node reads.
+
+use super::{LARGE_ROOM, MESSAGE_MAX, Outbound, ROOM, Unqueued};
+use crate::handshake::flags;
+use crate::term::{Atom, NodePid, Reader, Term};
+use crate::wire::control::{Control, Target};
+use crate::wire::frame::Frames;
+
+fn to(name: &str) -> Control {
+    let from = NodePid { node: Atom::known("a@here"), id: 1, serial: 0, creation: 7 };
+    let to = Target::Name(Atom::new(name).expect("it is short"));
+    Control::Send { from: Some(from), to }
+}
+
+/// Reads the frames in a buffer, and returns the messages.
+fn messages(mut bytes: &[u8], frames: &mut Frames) -> Vec<Term> {
+    let mut all = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk() {
+        let (frame, rest) = rest.split_at(u32::from_be_bytes(*length) as usize);
+        if let Some(whole) = frames.read(frame).expect("it is right") {
+            let mut reader = Reader::new(&whole.bytes, &whole.atoms, MESSAGE_MAX * 4);
+            Control::read(&mut reader).expect("it is right");
+            all.push(reader.term().expect("it is right"));
+        }
+        bytes = rest;
+    }
+    all
+}
+
+#[test]
+fn senders_take_turns_and_stay_in_order() {
+    let queue = Outbound::new(flags::OWN);
+    let large = Term::from(vec![7; 1 << 20]);
+    queue.send(1, &to("x"), &large).expect("there is room");
+    queue.send(1, &to("x"), &Term::atom("behind")).expect("there is room");
+    queue.send(2, &to("x"), &Term::atom("beside")).expect("there is room");
+    let mut frames = Frames::new(MESSAGE_MAX);
+    let mut come = Vec::new();
+    let mut out = Vec::new();
+    let mut rounds = 0;
+    while queue.fill(&mut out, 1) {
+        come.extend(messages(&out, &mut frames));
+        out.clear();
+        rounds += 1;
+    }
+    assert_eq!(come, [Term::atom("beside"), large, Term::atom("behind")]);
+    assert!(rounds > 16, "it came in {rounds} parts");
+    assert_eq!(queue.bytes(), 0);
+}
+
+#[test]
+fn a_full_queue_refuses_messages_and_takes_signals() {
+    let queue = Outbound::new(flags::OWN);
+    let term = Term::from(vec![7; 60_000]);
+    let mut own = 0;
+    while queue.send(1, &to("x"), &term).is_ok() {
+        own += 1;
+    }
+    // Half of the room is for others.
+    assert!((ROOM / 2 / 60_100..=ROOM / 2 / 60_000).contains(&own), "{own}");
+    assert!(queue.send(2, &to("x"), &term).is_ok());
+    let large = Term::from(vec![7; MESSAGE_MAX - 100]);
+    assert_eq!(queue.send(1, &to("x"), &large), Ok(()));
+    assert!(matches!(queue.send(1, &to("x"), &large), Err(Unqueued::Full(_))));
+    assert_eq!(queue.send(2, &to("x"), &large), Ok(()));
+    assert!(queue.bytes() <= ROOM + LARGE_ROOM);
+    let too_long = Term::from(vec![7; MESSAGE_MAX]);
+    assert_eq!(queue.send(3, &to("x"), &too_long), Err(Unqueued::TooLong));
+    let before = queue.bytes();
+    queue.signal(1, &to("x"), Some(&term));
+    assert!(queue.bytes() > before && !queue.is_overrun());
+    // Nothing is left of it.
+    queue.close();
+    assert_eq!(queue.send(1, &to("x"), &term), Err(Unqueued::Closed));
+    assert!(queue.bytes() == 0 && !queue.fill(&mut Vec::new(), 1));
+}
+
+#[test]
+fn too_many_signals_end_the_connection() {
+    let queue = Outbound::new(flags::OWN);
+    let term = Term::from(vec![7; 60_000]);
+    while !queue.is_overrun() {
+        queue.signal(1, &to("x"), Some(&term));
+    }
+    assert!(queue.bytes() > ROOM + MESSAGE_MAX);
+}
+
+#[test]
+fn a_node_without_headers_gets_whole_messages() {
+    let queue = Outbound::new(flags::REQUIRED);
+    let term = Term::from(vec![7; 1 << 20]);
+    queue.send(1, &to("x"), &term).expect("there is room");
+    let mut out = Vec::new();
+    assert!(queue.fill(&mut out, 1));
+    assert_eq!(out.get(4..6), Some(&b"p\x83"[..]));
+    let mut reader = Reader::new(&out[6..], &[], MESSAGE_MAX * 4);
+    Control::read(&mut reader).expect("it is right");
+    assert_eq!(reader.rest().first(), Some(&131));
+    let mut reader = Reader::new(&reader.rest()[1..], &[], MESSAGE_MAX * 4);
+    assert_eq!(reader.term(), Ok(term));
+    assert_eq!(reader.end(), Ok(()));
+}

@@ -1,0 +1,102 @@
+//! Exits of processes as the terms that BEAM nodes expect, and back.
+
+use std::fmt::{self, Write};
+
+use procession::Exit;
+
+use crate::term::Term;
+
+/// The longest text of a foreign reason, in bytes.
+const TEXT_MAX: usize = 4096;
+
+/// Returns the reason of an exit.
+pub(crate) fn to_term(exit: &Exit) -> Term {
+    let word = match exit {
+        Exit::Normal => "normal",
+        Exit::Shutdown => "shutdown",
+        Exit::Killed => "killed",
+        Exit::NoProcess => "noproc",
+        Exit::NoConnection => "noconnection",
+        Exit::Panicked(text) => return Term::tuple([Term::atom("panicked"), Term::from(&**text)]),
+        Exit::Failed(text) => return Term::tuple([Term::atom("failed"), Term::from(&**text)]),
+        other => return Term::tuple([Term::atom("failed"), Term::from(other.to_string())]),
+    };
+    Term::atom(word)
+}
+
+/// Returns the exit that a reason means. A reason that has no exit of its own becomes a failure
+/// with its text.
+pub(crate) fn to_exit(reason: &Term) -> Exit {
+    match reason {
+        Term::Atom(word) => match word.as_str() {
+            "normal" => return Exit::Normal,
+            "shutdown" => return Exit::Shutdown,
+            "killed" | "kill" => return Exit::Killed,
+            "noproc" => return Exit::NoProcess,
+            "noconnection" => return Exit::NoConnection,
+            _ => {}
+        },
+        Term::Tuple(items) => {
+            if let [Term::Atom(word), detail] = &**items {
+                match (word.as_str(), detail.to_text()) {
+                    ("shutdown", _) => return Exit::Shutdown,
+                    ("panicked", Some(text)) => return Exit::Panicked(text.into()),
+                    ("failed", Some(text)) => return Exit::failed(text),
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
+    }
+    Exit::failed(bounded(reason))
+}
+
+/// Returns the text of a term, cut if it is too long.
+pub(crate) fn bounded(term: &Term) -> String {
+    struct Bounded(String);
+
+    impl Write for Bounded {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let room = TEXT_MAX - self.0.len();
+            let end = text.floor_char_boundary(room);
+            self.0.push_str(&text[..end]);
+            if end < text.len() { Err(fmt::Error) } else { Ok(()) }
+        }
+    }
+
+    let mut text = Bounded(String::new());
+    // Ignored: an error means that the text is full.
+    let _ = write!(text, "{term}");
+    text.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TEXT_MAX, bounded, to_exit, to_term};
+    use crate::term::Term;
+    use procession::Exit;
+
+    #[test]
+    fn exits_come_back_as_they_were() {
+        for exit in [
+            Exit::Normal,
+            Exit::Shutdown,
+            Exit::Killed,
+            Exit::NoProcess,
+            Exit::NoConnection,
+            Exit::failed("no room"),
+            Exit::Panicked("index 7".into()),
+        ] {
+            assert_eq!(to_exit(&to_term(&exit)), exit);
+        }
+    }
+
+    #[test]
+    fn a_foreign_reason_becomes_text_of_limited_length() {
+        let reason = Term::tuple([Term::atom("badmatch"), Term::from(7)]);
+        assert_eq!(to_exit(&reason), Exit::failed("{badmatch,7}"));
+        let long = Term::from("ä".repeat(TEXT_MAX));
+        let text = bounded(&long);
+        assert!(text.len() <= TEXT_MAX && text.len() > TEXT_MAX - 4);
+    }
+}

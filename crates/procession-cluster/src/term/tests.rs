@@ -1,0 +1,180 @@
+//! Terms are read as they were written, and no bytes do harm.
+
+use proptest::prelude::*;
+
+use super::{
+    Atom, BigInteger, Bits, DecodeError, EncodeError, NodePid, Port, Reader, Reference, Term,
+    Writer,
+};
+
+const MEMORY: usize = 1 << 20;
+
+fn written(term: &Term) -> Result<Vec<u8>, EncodeError> {
+    let mut bytes = Vec::new();
+    Writer::new(&mut bytes).term(term).map(|()| bytes)
+}
+
+fn read(bytes: &[u8]) -> Result<Term, DecodeError> {
+    let mut reader = Reader::new(bytes, &[], MEMORY);
+    let term = reader.term()?;
+    reader.end().map(|()| term)
+}
+
+fn atom() -> impl Strategy<Value = Atom> {
+    "[a-zä ]{0,255}".prop_map(|text| Atom::new(text).expect("it is short"))
+}
+
+fn pid() -> impl Strategy<Value = NodePid> {
+    (atom(), any::<[u32; 3]>()).prop_map(|(node, [id, serial, creation])| NodePid {
+        node,
+        id,
+        serial,
+        creation,
+    })
+}
+
+fn term() -> impl Strategy<Value = Term> {
+    let leaf = prop_oneof![
+        atom().prop_map(Term::Atom),
+        any::<i64>().prop_map(Term::Integer),
+        (-300_i64..300).prop_map(Term::Integer),
+        (any::<bool>(), proptest::collection::vec(any::<u8>(), 9..300)).prop_filter_map(
+            "a small integer has another form",
+            |(sign, digits)| {
+                let big = BigInteger::new(sign, digits);
+                big.as_i64().is_none().then(|| Term::Big(Box::new(big)))
+            }
+        ),
+        any::<f64>().prop_filter("it is a number", |x| x.is_finite()).prop_map(Term::Float),
+        proptest::collection::vec(any::<u8>(), 0..300).prop_map(Term::from),
+        (proptest::collection::vec(any::<u8>(), 1..9), 1_u8..8)
+            .prop_map(|(bytes, last)| Term::Bits(Bits::new(bytes, last).expect("it has bits"))),
+        pid().prop_map(Term::Pid),
+        (atom(), any::<u32>(), proptest::collection::vec(any::<u32>(), 1..=5)).prop_map(
+            |(node, creation, words)| {
+                Reference::new(node, creation, &words).expect("it has 1 to 5 words").into()
+            }
+        ),
+        (atom(), any::<u64>(), any::<u32>())
+            .prop_map(|(node, id, creation)| Term::Port(Box::new(Port { node, id, creation }))),
+        (atom(), atom(), any::<u8>()).prop_map(|function| Term::Export(Box::new(function))),
+    ];
+    leaf.prop_recursive(5, 400, 300, |inner| {
+        let many = || proptest::collection::vec(inner.clone(), 0..6);
+        prop_oneof![
+            many().prop_map(Term::List),
+            proptest::collection::vec(inner.clone(), 0..300).prop_map(Term::Tuple),
+            many().prop_map(Term::Tuple),
+            (proptest::collection::vec(inner.clone(), 1..6), atom())
+                .prop_map(|(items, tail)| Term::Improper(items, Box::new(tail.into()))),
+            many().prop_map(|values| {
+                let pair = |(n, value)| (Term::from(n as u32), value);
+                Term::Map(values.into_iter().enumerate().map(pair).collect())
+            }),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_term_is_read_as_it_was_written(term in term()) {
+        prop_assert_eq!(read(&written(&term).expect("it can be written")), Ok(term));
+    }
+
+    #[test]
+    fn a_term_that_is_cut_is_incomplete(term in term(), part in 0.0..1.0) {
+        let bytes = written(&term).expect("it can be written");
+        let cut = (bytes.len() as f64 * part) as usize;
+        prop_assert_eq!(read(&bytes[..cut]), Err(DecodeError::Incomplete));
+    }
+
+    #[test]
+    fn no_bytes_do_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(term) = read(&bytes) {
+            // A map may have come with a key twice, which is not sent on.
+            if let Ok(again) = written(&term) {
+                prop_assert_eq!(read(&again), Ok(term));
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_does_no_harm(term in term(), at in any::<prop::sample::Index>(), byte: u8) {
+        let mut bytes = written(&term).expect("it can be written");
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        drop(read(&bytes));
+    }
+}
+
+#[test]
+fn nothing_is_allocated_for_a_count_without_items() {
+    // A list, a large tuple, a map and a large integer of four billion items.
+    for tag in [108, 105, 116, 111] {
+        assert_eq!(read(&[tag, 255, 255, 255, 255, 0]), Err(DecodeError::Incomplete));
+    }
+    // Empty lists, which take more memory than bytes.
+    let mut many = vec![105, 0, 1, 0, 0];
+    many.extend([106; 1 << 16]);
+    assert_eq!(read(&many), Err(DecodeError::TooLarge));
+}
+
+#[test]
+fn nesting_is_limited_in_both_directions() {
+    let deep = |levels| (0..levels).fold(Term::from(1), |inner, _| Term::tuple([inner]));
+    let fits = written(&deep(127)).expect("it is not too deep");
+    assert_eq!(read(&fits), Ok(deep(127)));
+    assert_eq!(written(&deep(128)), Err(EncodeError::TooDeep));
+    let mut bytes = [104, 1].repeat(1 << 16);
+    bytes.push(106);
+    assert_eq!(read(&bytes), Err(DecodeError::TooDeep));
+}
+
+#[test]
+fn what_would_end_the_connection_is_not_written() {
+    let twice = Term::Map(vec![(Term::atom("a"), 1.into()), (Term::atom("a"), 2.into())]);
+    assert_eq!(written(&twice), Err(EncodeError::DuplicateKey));
+    assert_eq!(written(&Term::from(f64::NAN)), Err(EncodeError::NotFinite));
+    let huge = BigInteger::new(false, vec![1; (1 << 16) + 1]);
+    assert_eq!(written(&Term::Big(Box::new(huge))), Err(EncodeError::TooLong));
+    // An integer has one form, so that keys can be compared.
+    let small = Term::Big(Box::new(BigInteger::new(true, vec![5, 0, 0])));
+    assert_eq!(written(&small), written(&Term::from(-5)));
+}
+
+/// The bytes are those of `term_to_binary` of OTP 25, without the version.
+#[test]
+fn terms_of_the_beam_are_read() {
+    // A list of small integers comes as a string.
+    assert_eq!(read(b"k\0\x03abc"), Ok(Term::list([97.into(), 98.into(), 99.into()])));
+    // Atoms of Latin-1, short and long.
+    assert_eq!(read(b"s\x01\xe4"), Ok(Term::atom("ä")));
+    assert_eq!(read(b"d\0\x02ok"), Ok(Term::atom("ok")));
+    assert_eq!(read(b"F\x3f\xf8\0\0\0\0\0\0"), Ok(Term::from(1.5)));
+    // -1 bsl 70.
+    let mut digits = vec![0; 9];
+    digits[8] = 64;
+    let big = Term::Big(Box::new(BigInteger::new(true, digits)));
+    assert_eq!(read(b"n\x09\x01\0\0\0\0\0\0\0\0\x40"), Ok(big));
+    // The least integer of 64 bits.
+    assert_eq!(read(b"n\x08\x01\0\0\0\0\0\0\0\x80"), Ok(Term::from(i64::MIN)));
+    assert_eq!(written(&Term::from(i64::MIN)), Ok(b"n\x08\x01\0\0\0\0\0\0\0\x80".to_vec()));
+    // Compressed terms are refused.
+    assert_eq!(read(b"P\0\0\0\x05x"), Err(DecodeError::Tag(80)));
+}
+
+#[test]
+fn terms_print_as_erlang_prints_them() {
+    let term = Term::tuple([
+        Term::atom("ok"),
+        Term::atom("Not plain"),
+        Term::list([1.into(), Term::from(2.0)]),
+        Term::Map(vec![(Term::from("key"), Term::from(vec![0, 255]))]),
+        Term::Improper(vec![1.into()], Box::new(2.into())),
+        Term::Bits(Bits::new([255, 160], 3).expect("it has bits")),
+    ]);
+    assert_eq!(
+        term.to_string(),
+        "{ok,'Not plain',[1,2.0],#{<<\"key\">> => <<0,255>>},[1|2],<<255,5:3>>}"
+    );
+}

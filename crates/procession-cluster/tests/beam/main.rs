@@ -1,0 +1,275 @@
+//! A node among nodes of the BEAM: the same script runs against a node of the BEAM and against one
+//! of this crate, and has the same outcomes.
+//!
+//! It needs `erl`, so it runs only if `PROCESSION_ERL` is set, as `.ci/run cluster` does. Nothing
+//! is skipped then.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use procession::{Context, Event, Exit, Scheduler, start};
+use procession_cluster::{Cookie, Letter, Member, Node, NodePid, Remote, Term};
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/beam");
+const NAME: &str = "under_test@127.0.0.1";
+
+/// Starts the port mapper, if it does not run.
+fn start_epmd() {
+    let started = Command::new("epmd").arg("-daemon").status().expect("epmd is installed");
+    assert!(started.success());
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, 4369)).is_err() {
+        std::thread::yield_now();
+    }
+}
+
+/// Runs the script against a node, and returns what it prints.
+fn run_script(node: &str) -> String {
+    let script = Command::new("escript").arg(format!("{FOLDER}/script.escript")).arg(node).output();
+    let output = script.expect("Erlang is installed");
+    let text = |bytes| String::from_utf8(bytes).expect("it is text");
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    assert!(out.ends_with("stop\n"), "the script of {node} did not end:\n{out}\n{err}");
+    out
+}
+
+/// A node of the BEAM, which ends when it is dropped.
+struct Beam(Child);
+
+impl Beam {
+    fn start(name: &str) -> Self {
+        let folder = env!("CARGO_TARGET_TMPDIR");
+        let mut compiler = Command::new("erlc");
+        compiler.args(["-o", folder]).arg(format!("{FOLDER}/procession.erl"));
+        assert!(compiler.status().expect("Erlang is installed").success());
+        let mut erl = Command::new("erl");
+        erl.args(["-noinput", "-hidden", "-pa", folder, "-name", name, "-setcookie", "secret"]);
+        erl.args(["-kernel", "prevent_overlapping_partitions", "false"]);
+        erl.args(["-eval", "spawn(procession, start, [])"]);
+        Self(erl.stdin(Stdio::null()).spawn().expect("Erlang is installed"))
+    }
+}
+
+impl Drop for Beam {
+    fn drop(&mut self) {
+        // Ignored: it may have ended.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn pid(term: &Term) -> NodePid {
+    term.as_pid().cloned().expect("it is a PID")
+}
+
+fn attach(node: &Node, cx: &Context<Letter>) -> Member {
+    node.attach(&cx.address().map(|letter| letter))
+}
+
+/// Does the same as `echo` of `procession.erl`.
+async fn echo(mut cx: Context<Letter>, node: Node) {
+    let own = attach(&node, &cx);
+    let mut slow = None;
+    let mut sum: Option<(NodePid, i64, i64)> = None;
+    while let Some(letter) = cx.recv().await {
+        let term = match letter {
+            Letter::Call { request, reply } if request.is_atom("slow") => {
+                slow = Some(reply);
+                continue;
+            }
+            Letter::Call { request, reply } => {
+                reply.send_wait(request).await.expect("it can be sent");
+                continue;
+            }
+            Letter::Message { term, .. } => term,
+            _ => continue,
+        };
+        match term.as_tuple() {
+            Some([word, to, message]) if word.is_atom("to") => {
+                own.send(pid(to), message.clone()).expect("it is connected");
+            }
+            Some([word, to, count]) if word.is_atom("sum") => {
+                sum = Some((pid(to), count.as_integer().expect("it is a count"), 0));
+            }
+            Some([word, number]) if word.is_atom("n") => {
+                let (to, left, value) = sum.as_mut().expect("it was announced");
+                let number = number.as_integer().expect("it is a number");
+                *value = (*value * 31 + number) & 0xffff_ffff;
+                *left -= 1;
+                if *left == 0 {
+                    let told = Term::tuple([Term::atom("sum"), (*value).into()]);
+                    own.send(&*to, told).expect("it is connected");
+                }
+            }
+            Some([word, to]) if word.is_atom("start") => {
+                let worker = {
+                    let node = node.clone();
+                    start(move |cx| worker(cx, node, Term::atom("wait")))
+                };
+                let worker = node.attach(&worker.address().map(|letter| letter)).pid();
+                let told = Term::tuple([Term::atom("started"), worker.into()]);
+                own.send(pid(to), told).expect("it is connected");
+            }
+            _ if term.is_atom("go") => {
+                let reply = slow.take().expect("it was asked slowly");
+                reply.send(Term::atom("late")).expect("it is connected");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Does the same as `worker` of `procession.erl`.
+async fn worker(mut cx: Context<Letter>, node: Node, task: Term) -> Exit {
+    let own = attach(&node, &cx);
+    match task.as_tuple() {
+        Some([word, to]) if word.is_atom("link") => own.link(&pid(to)),
+        Some([word, to]) if word.is_atom("trap") => {
+            cx.trap_exits(true);
+            let ready = Term::tuple([Term::atom("ready"), own.pid().into()]);
+            own.send(pid(to), ready).expect("it is connected");
+            while let Some(event) = cx.recv_event().await {
+                if let Event::Exit(signal) = event {
+                    let told = Term::tuple([Term::atom("trapped"), reason(&signal.exit)]);
+                    own.send(pid(to), told).expect("it is connected");
+                    return Exit::Normal;
+                }
+            }
+        }
+        Some([word, to, what]) if word.is_atom("watch") => {
+            own.monitor(pid(what));
+            let told = Term::tuple([Term::atom("watching"), own.pid().into()]);
+            own.send(pid(to), told).expect("it is connected");
+            while let Some(letter) = cx.recv().await {
+                if let Letter::Down(down) = letter {
+                    let told = Term::tuple([Term::atom("seen"), reason(&down.exit)]);
+                    own.send(pid(to), told).expect("it is connected");
+                    return Exit::Normal;
+                }
+            }
+        }
+        _ if task.is_atom("wait") => {}
+        _ => return exit(&task),
+    }
+    while let Some(letter) = cx.recv().await {
+        if let Letter::Message { term, .. } = letter
+            && let Some([word, reason]) = term.as_tuple()
+            && word.is_atom("stop")
+        {
+            return exit(reason);
+        }
+    }
+    Exit::Normal
+}
+
+/// The exits that the script uses.
+fn exit(reason: &Term) -> Exit {
+    match reason.is_atom("normal") {
+        true => Exit::Normal,
+        false => Exit::Shutdown,
+    }
+}
+
+fn reason(exit: &Exit) -> Term {
+    Term::atom(match exit {
+        Exit::Normal => "normal",
+        Exit::Shutdown => "shutdown",
+        Exit::NoProcess => "noproc",
+        other => panic!("{other:?} came"),
+    })
+}
+
+async fn start_node() -> Node {
+    let node = Node::builder(NAME)
+        .cookie(Cookie::new("secret").expect("it has a text"))
+        .listen((Ipv4Addr::LOCALHOST, 0).into())
+        .allow_exits()
+        .register()
+        .start()
+        .await
+        .expect("it starts");
+    let own = node.clone();
+    node.export("procession", "worker", 1, move |cx, mut arguments| {
+        worker(cx, own.clone(), arguments.pop().expect("it has one argument"))
+    });
+    let serves = node.clone();
+    let server = start(move |cx| echo(cx, serves));
+    let member = node.attach(&server.address().map(|letter| letter));
+    node.register("echo", &member).expect("the name is free");
+    node
+}
+
+#[test]
+fn the_same_script_has_the_same_outcomes() {
+    if std::env::var_os("PROCESSION_ERL").is_none() {
+        return;
+    }
+    start_epmd();
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(start_node());
+    let ours = run_script(NAME);
+    let peers: u64 = node.peers().iter().map(|peer| peer.undelivered).sum();
+    // Once the script has ended, so has the connection.
+    assert_eq!(peers, 0);
+    node.stop();
+    let beam = Beam::start("beam_under_test@127.0.0.1");
+    let theirs = run_until_it_answers("beam_under_test@127.0.0.1");
+    drop(beam);
+    assert_eq!(ours, theirs);
+}
+
+/// Runs the script once the node is there.
+fn run_until_it_answers(name: &str) -> String {
+    let (word, _) = name.split_once('@').expect("it is a name");
+    loop {
+        let names = Command::new("epmd").arg("-names").output().expect("epmd is installed");
+        if String::from_utf8_lossy(&names.stdout).contains(&format!("name {word} ")) {
+            return run_script(name);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// This node calls a server of a BEAM node, monitors it, and sees its node die.
+#[test]
+fn a_node_of_the_beam_is_called_and_its_death_is_told() {
+    if std::env::var_os("PROCESSION_ERL").is_none() {
+        return;
+    }
+    start_epmd();
+    const BEAM: &str = "beam_callee@127.0.0.1";
+    let mut beam = Beam::start(BEAM);
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    scheduler.block_on(async move {
+        let cookie = Cookie::new("secret").expect("it has a text");
+        let node =
+            Node::builder("caller@127.0.0.1").cookie(cookie).start().await.expect("it starts");
+        // It takes a moment until it is registered.
+        while node.connect(BEAM).await.is_err() {
+            procession::yield_now().await;
+        }
+        let process = start(move |mut cx: Context<Letter>| async move {
+            let own = attach(&node, &cx);
+            let echo = Remote::named("echo", BEAM);
+            let limit = std::time::Duration::from_secs(30);
+            // It may not have its name yet.
+            let mut replied = own.call(echo.clone(), Term::from("hello"), limit).await;
+            while replied.is_err() {
+                replied = own.call(echo.clone(), Term::from("hello"), limit).await;
+            }
+            assert_eq!(replied.expect("it replies"), Term::from("hello"));
+            let large = Term::from(vec![9; 3 << 20]);
+            let reply = own.call(echo.clone(), large.clone(), limit).await;
+            assert_eq!(reply.expect("it replies"), large);
+            let monitor = own.monitor(echo);
+            own.call(Remote::named("echo", BEAM), Term::from(1), limit).await.expect("it replies");
+            beam.0.kill().expect("it runs");
+            match cx.recv().await {
+                Some(Letter::Down(down)) => {
+                    assert_eq!((down.monitor, down.exit), (monitor, Exit::NoConnection));
+                }
+                other => panic!("{other:?} came"),
+            }
+        });
+        process.await.expect("it ends");
+    });
+}

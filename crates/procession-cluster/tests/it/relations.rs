@@ -1,0 +1,209 @@
+//! Monitors, links, exit signals, starts, and the end of a connection.
+
+use procession::{Context, Exit, relations, start};
+use procession_cluster::{Letter, Node, Remote, RemoteDown, Term};
+
+use crate::{PATIENCE, attach, connect, listens, next, pair, run, seen_by, until};
+
+/// Waits until it is cancelled.
+async fn waits(mut cx: Context<Letter>) {
+    while cx.recv().await.is_some() {}
+}
+
+async fn down(cx: &mut Context<Letter>) -> RemoteDown {
+    match next(cx).await {
+        Letter::Down(down) => down,
+        other => panic!("{other:?} came"),
+    }
+}
+
+#[test]
+fn a_monitor_tells_the_end_once() {
+    run(async {
+        let (a, b) = pair().await;
+        let ends = [
+            (Exit::Normal, "normal"),
+            (Exit::failed("no room"), "failed"),
+            (Exit::Shutdown, "shutdown"),
+        ];
+        for (exit, name) in ends {
+            let watched = start({
+                let exit = exit.clone();
+                |mut cx: Context<Letter>| async move {
+                    next(&mut cx).await;
+                    exit
+                }
+            });
+            let member = b.attach(&watched.address().map(|letter| letter));
+            b.register(name, &member).expect("the name is free");
+            let watcher = start({
+                let a = a.clone();
+                move |mut cx: Context<Letter>| async move {
+                    let own = attach(&a, &cx);
+                    let by_pid = own.monitor(member.pid());
+                    let by_name = own.monitor(Remote::named(name, "b@127.0.0.1"));
+                    let ended = own.monitor(member.pid());
+                    assert!(own.demonitor(member.pid(), &ended));
+                    own.send(member.pid(), Term::atom("end")).expect("it is connected");
+                    let mut downs = [down(&mut cx).await, down(&mut cx).await];
+                    downs.sort_by_key(|down| down.monitor != by_pid);
+                    assert_eq!(downs[1].monitor, by_name);
+                    // It has ended, so a new one is told so.
+                    own.monitor(member.pid());
+                    let late = down(&mut cx).await;
+                    assert!(cx.try_recv().is_none());
+                    (downs.map(|down| down.exit), late.exit)
+                }
+            });
+            let (exits, late) = watcher.await.expect("it ends");
+            assert_eq!(exits, [exit.clone(), exit]);
+            assert_eq!(late, Exit::NoProcess);
+        }
+    });
+}
+
+#[test]
+fn the_end_of_the_connection_is_told_to_all() {
+    run(async {
+        let (a, b) = pair().await;
+        let far = start(waits);
+        let member = b.attach(&far.address().map(|letter| letter));
+        let watcher = start({
+            let a = a.clone();
+            move |mut cx: Context<Letter>| async move {
+                a.subscribe(&cx.address().map(|letter| letter));
+                let own = attach(&a, &cx);
+                let monitor = own.monitor(member.pid());
+                // It is a call that nobody answers.
+                let call = own.call(member.pid(), Term::from(1), PATIENCE);
+                let cut = async {
+                    until(|| b.peers().iter().any(|peer| peer.received == 1)).await;
+                    assert!(b.disconnect("a@127.0.0.1"));
+                    std::future::pending::<()>().await;
+                };
+                let failed = futures_lite_or(call, cut).await;
+                assert!(failed.is_err_and(|error| error.to_string().contains("no connection")));
+                let told = down(&mut cx).await;
+                assert_eq!((told.monitor, told.exit), (monitor, Exit::NoConnection));
+                let Letter::NodeDown { node, connection: 1, .. } = next(&mut cx).await else {
+                    panic!("the end is told")
+                };
+                assert_eq!(node.as_str(), "b@127.0.0.1");
+                // Without a connection, a monitor is answered at once.
+                own.monitor(member.pid());
+                assert_eq!(down(&mut cx).await.exit, Exit::NoConnection);
+                // The nodes can be connected again, and the PID is still the same process.
+                connect(&a, &b).await;
+                let Letter::NodeUp { connection: 2, .. } = next(&mut cx).await else {
+                    panic!("the connection is told")
+                };
+                seen_by(&b, &a).await;
+                own.monitor(member.pid());
+                far.cancel();
+                // The monitor may come after the end.
+                let exit = down(&mut cx).await.exit;
+                assert!(matches!(exit, Exit::Normal | Exit::NoProcess), "{exit}");
+            }
+        });
+        watcher.await.expect("it ends");
+    });
+}
+
+/// Returns the output of the first future. The second one never ends.
+async fn futures_lite_or<T>(first: impl Future<Output = T>, second: impl Future<Output = ()>) -> T {
+    let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));
+    std::future::poll_fn(|task| {
+        let _ = second.as_mut().poll(task);
+        first.as_mut().poll(task)
+    })
+    .await
+}
+
+#[test]
+fn links_end_both_sides() {
+    run(async {
+        let (a, b) = pair().await;
+        // The one that links ends, and takes the other with it.
+        let far = start(waits);
+        let member = b.attach(&far.address().map(|letter| letter));
+        let near = start({
+            let (a, far) = (a.clone(), member.pid());
+            move |mut cx: Context<Letter>| async move {
+                attach(&a, &cx).link(&far);
+                next(&mut cx).await;
+                Exit::failed("enough")
+            }
+        });
+        let own = a.attach(&near.address().map(|letter| letter));
+        // Behind the link, in the same lane of the other direction's process.
+        until(|| b.peers().iter().any(|peer| peer.bytes_received > 0)).await;
+        let other = start(waits);
+        let helper = b.attach(&other.address().map(|letter| letter));
+        helper.send(own.pid(), Term::atom("end")).expect("it is connected");
+        assert_eq!(near.await.expect("it ends"), Exit::failed("enough"));
+        assert_eq!(far.await.expect_err("it is ended"), Exit::failed("enough"));
+        // The other way round, with a process that traps the exit.
+        let far = start(waits);
+        let member = b.attach(&far.address().map(|letter| letter));
+        let near = start({
+            let (a, far) = (a.clone(), member.pid());
+            move |mut cx: Context<Letter>| async move {
+                cx.trap_exits(true);
+                attach(&a, &cx).link(&far);
+                match cx.recv_event().await {
+                    Some(procession::Event::Exit(signal)) => signal.exit,
+                    other => panic!("{other:?} came"),
+                }
+            }
+        });
+        relations::kill(far.pid());
+        assert!(matches!(near.await.expect("it ends"), Exit::Killed | Exit::NoProcess));
+        other.cancel();
+    });
+}
+
+#[test]
+fn an_unlinked_process_does_not_learn_the_end() {
+    run(async {
+        let (a, b) = pair().await;
+        let far = start(waits);
+        let member = b.attach(&far.address().map(|letter| letter));
+        let near = start({
+            let a = a.clone();
+            move |mut cx: Context<Letter>| async move {
+                let own = attach(&a, &cx);
+                own.link(&member.pid());
+                own.unlink(&member.pid());
+                own.monitor(member.pid());
+                own.send_exit(&member.pid(), &Exit::Killed);
+                assert_eq!(down(&mut cx).await.exit, Exit::Killed);
+                assert!(!cx.is_cancelled());
+            }
+        });
+        near.await.expect("it is not ended by the link");
+        assert_eq!(far.await, Err(Exit::Killed));
+    });
+}
+
+#[test]
+fn another_incarnation_is_another_node() {
+    run(async {
+        let (a, b) = pair().await;
+        let far = start(waits);
+        let member = b.attach(&far.address().map(|letter| letter));
+        let old = member.pid();
+        b.stop();
+        until(|| a.peers().is_empty()).await;
+        let new = listens("b@127.0.0.1").start().await.expect("it starts");
+        connect(&a, &new).await;
+        let watcher = start(move |mut cx: Context<Letter>| async move {
+            let own = attach(&a, &cx);
+            assert!(own.send(&old, Term::from(1)).is_err());
+            own.monitor(&old);
+            down(&mut cx).await.exit
+        });
+        assert_eq!(watcher.await, Ok(Exit::NoConnection));
+        far.cancel();
+        drop::<Node>(new);
+    });
+}

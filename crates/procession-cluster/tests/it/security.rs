@@ -1,0 +1,133 @@
+//! What is refused.
+
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+
+use procession::{Context, start};
+use procession_cluster::{
+    ConnectError, Cookie, HandshakeError, Letter, Node, NodeBuilder, StartError,
+};
+
+use crate::{attach, cookie, listens, pair, run};
+
+#[test]
+fn a_wrong_cookie_or_name_is_refused_with_the_reason() {
+    run(async {
+        let b = listens("b@127.0.0.1").start().await.expect("it starts");
+        let address = b.local_addr().expect("it listens");
+        let other = Cookie::new("other").expect("it has a text");
+        let a = Node::builder("a@127.0.0.1").cookie(other).start().await.expect("it starts");
+        let refused = a.connect_at("b@127.0.0.1", address).await.expect_err("it is refused");
+        // The acceptor finds it first, and closes.
+        assert!(matches!(refused, ConnectError::Lost(_)), "{refused}");
+        assert!(b.peers().is_empty() && a.peers().is_empty());
+        let a = Node::builder("a@127.0.0.1").cookie(cookie()).start().await.expect("it starts");
+        let refused = a.connect_at("c@127.0.0.1", address).await.expect_err("it is another");
+        let ConnectError::Handshake(HandshakeError::Name(name)) = refused else {
+            panic!("{refused}")
+        };
+        assert_eq!(name, "b@127.0.0.1");
+        for wrong in ["b", "@host", "b@", "a b@host", "a@127.0.0.1"] {
+            let refused = a.connect_at(wrong, address).await.expect_err("it is no name");
+            assert!(matches!(refused, ConnectError::Name(_)), "{refused}");
+        }
+        // Nothing of it hinders the right one.
+        a.connect_at("b@127.0.0.1", address).await.expect("it is right");
+    });
+}
+
+#[test]
+fn plain_text_stays_on_this_machine_unless_it_is_accepted() {
+    run(async {
+        let wide = |builder: NodeBuilder| builder.listen((Ipv4Addr::UNSPECIFIED, 0).into());
+        let refused = wide(Node::builder("a@127.0.0.1").cookie(cookie())).start().await;
+        assert!(matches!(refused, Err(StartError::PlainText(_))));
+        let accepted = wide(Node::builder("a@127.0.0.1").cookie(cookie())).accept_plain_text();
+        accepted.start().await.expect("it was accepted");
+        let none = Node::builder("a@127.0.0.1").start().await;
+        assert!(matches!(none, Err(StartError::NoCookie)));
+    });
+}
+
+#[test]
+fn garbage_and_silence_hold_nobody_up() {
+    run(async {
+        let b = listens("b@127.0.0.1").start().await.expect("it starts");
+        let address = b.local_addr().expect("it listens");
+        let silent: Vec<_> =
+            (0..20).map(|_| TcpStream::connect(address).expect("it listens")).collect();
+        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[255; 100], &[0, 5, b'N', 1, 2, 3, 4]] {
+            let mut stream = TcpStream::connect(address).expect("it listens");
+            stream.write_all(garbage).expect("it reads");
+        }
+        let a = Node::builder("a@127.0.0.1").cookie(cookie()).start().await.expect("it starts");
+        a.connect_at("b@127.0.0.1", address).await.expect("it is not held up");
+        drop(silent);
+    });
+}
+
+#[test]
+fn exits_of_others_are_refused_unless_they_are_allowed() {
+    run(async {
+        // The second allows them, and the first does not.
+        let (a, b) = pair().await;
+        let target =
+            start(|mut cx: Context<Letter>| async move { while cx.recv().await.is_some() {} });
+        let member = a.attach(&target.address().map(|letter| letter));
+        let attacker = start(move |mut cx: Context<Letter>| async move {
+            let own = attach(&b, &cx);
+            own.send_exit(&member.pid(), &procession::Exit::Killed);
+            cx.trap_exits(true);
+            own.link(&member.pid());
+            match cx.recv_event().await {
+                Some(procession::Event::Exit(signal)) => signal.exit.to_string(),
+                other => panic!("{other:?} came"),
+            }
+        });
+        let refusal = attacker.await.expect("it ends");
+        assert!(refusal.contains("not_allowed"), "{refusal}");
+        assert_eq!(a.peers()[0].denied, 2);
+        target.cancel();
+        target.await.expect("it was not ended");
+    });
+}
+
+#[test]
+fn a_cookie_that_others_can_read_is_refused() {
+    let path = format!("{}/cookie", env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(&path, " secret\n").expect("the folder is there");
+    let allow = |mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&path, permissions).expect("it is ours");
+    };
+    allow(0o644);
+    let refused = Cookie::read(&path).expect_err("others can read it");
+    assert!(refused.to_string().contains("644"), "{refused}");
+    allow(0o600);
+    assert_eq!(Cookie::read(&path).expect("it is secret"), cookie());
+    assert!(!format!("{:?}", cookie()).contains("secret"));
+}
+
+#[test]
+fn both_may_connect_at_once() {
+    run(async {
+        for _ in 0..20 {
+            let a = listens("a@127.0.0.1").start().await.expect("it starts");
+            let b = listens("b@127.0.0.1").start().await.expect("it starts");
+            let (at_a, at_b) = (a.local_addr(), b.local_addr());
+            let (first, second) = (a.clone(), b.clone());
+            let one = procession::spawn(async move {
+                first.connect_at("b@127.0.0.1", at_b.expect("it listens")).await
+            });
+            let other = procession::spawn(async move {
+                second.connect_at("a@127.0.0.1", at_a.expect("it listens")).await
+            });
+            one.await.expect("it ends").expect("they are connected");
+            other.await.expect("it ends").expect("they are connected");
+            assert_eq!((a.peers().len(), b.peers().len()), (1, 1));
+            a.stop();
+            b.stop();
+        }
+    });
+}

@@ -1,0 +1,168 @@
+//! Messages and calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::{Context, start};
+use procession_cluster::{CallTermError, Letter, Remote, SendTermCause, Term};
+
+use crate::{PATIENCE, attach, next, pair, run};
+
+const A: &str = "a@127.0.0.1";
+
+/// Answers each call with its request, until it is cancelled.
+async fn echo(mut cx: Context<Letter>) {
+    while let Some(letter) = cx.recv().await {
+        if let Letter::Call { request, reply } = letter {
+            reply.send(request).expect("the caller is connected");
+        }
+    }
+}
+
+#[test]
+fn messages_arrive_in_order_with_their_sender() {
+    run(async {
+        const MANY: u32 = 10_000;
+        let (a, b) = pair().await;
+        let receives = start(|mut cx: Context<Letter>| async move {
+            let mut come = Vec::new();
+            while come.len() < MANY as usize {
+                match next(&mut cx).await {
+                    Letter::Message { from, term } => come.push((from, term)),
+                    other => panic!("{other:?} came"),
+                }
+            }
+            come
+        });
+        let receiver = b.attach(&receives.address().map(|letter| letter));
+        b.register("sink", &receiver).expect("the name is free");
+        let sends = start(move |cx: Context<Letter>| async move {
+            let own = attach(&a, &cx);
+            let sink = Remote::named("sink", "b@127.0.0.1");
+            for n in 0..MANY {
+                let term = match n % 1000 {
+                    // Longer than a fragment.
+                    0 => Term::tuple([n.into(), Term::from(vec![n as u8; 200_000])]),
+                    _ => Term::tuple([n.into()]),
+                };
+                own.send_wait(sink.clone(), term).await.expect("it is connected");
+            }
+            own.pid()
+        });
+        let sender = sends.await.expect("it ends");
+        let come = receives.await.expect("it ends");
+        assert_ne!(sender.node, receiver.pid().node);
+        for (n, (from, term)) in come.iter().enumerate() {
+            assert_eq!(from.as_ref(), Some(&sender));
+            let items = term.as_tuple().expect("it is a tuple");
+            assert_eq!(items[0], Term::from(n as u32));
+            if let Some(Term::Binary(bytes)) = items.get(1) {
+                assert!(bytes.len() == 200_000 && bytes.iter().all(|&byte| byte == n as u8));
+            }
+        }
+    });
+}
+
+#[test]
+fn calls_are_answered_in_both_directions() {
+    run(async {
+        let (a, b) = pair().await;
+        let servers = [&a, &b].map(|node| {
+            let server = start(echo);
+            let member = node.attach(&server.address().map(|letter| letter));
+            node.register("echo", &member).expect("the name is free");
+            server
+        });
+        for (node, name) in [(&a, "b@127.0.0.1"), (&b, A)] {
+            let request = Term::list([Term::atom("are"), Term::from("you"), Term::from(1.5)]);
+            let reply = node.call(Remote::named("echo", name), request.clone(), PATIENCE).await;
+            assert_eq!(reply.expect("it replies"), request);
+        }
+        servers.iter().for_each(|server| server.cancel());
+    });
+}
+
+#[test]
+fn a_call_without_a_callee_fails_at_once() {
+    run(async {
+        let (a, _b) = pair().await;
+        let nobody = Remote::named("nobody", "b@127.0.0.1");
+        let failed = a.call(nobody, Term::from(1), PATIENCE).await.expect_err("there is none");
+        let CallTermError::Ended(exit) = failed else { panic!("{failed}") };
+        assert_eq!(exit, procession::Exit::NoProcess);
+        // A node that is not connected returns the request.
+        let far = Remote::named("echo", "c@127.0.0.1");
+        let failed = a.call(far, Term::from(7), PATIENCE).await.expect_err("it is not connected");
+        let CallTermError::Send(refused) = failed else { panic!("{failed}") };
+        assert_eq!(refused.cause(), SendTermCause::NoConnection);
+        assert_eq!(refused.into_inner(), Term::from(7));
+    });
+}
+
+#[test]
+fn a_late_reply_is_dropped() {
+    run(async {
+        let (a, b) = pair().await;
+        let server = start(|mut cx: Context<Letter>| async move {
+            let Letter::Call { reply, .. } = next(&mut cx).await else { panic!("it is a call") };
+            // The caller has given up by now.
+            let Letter::Cast(_) = next(&mut cx).await else { panic!("it is a cast") };
+            reply.send(Term::from(1)).expect("the node is connected");
+        });
+        let member = b.attach(&server.address().map(|letter| letter));
+        let client = start(move |mut cx: Context<Letter>| async move {
+            let own = attach(&a, &cx);
+            let late = own.call(member.pid(), Term::from(0), Duration::from_millis(1)).await;
+            assert!(matches!(late, Err(CallTermError::TimedOut)));
+            let cast = Term::tuple([Term::atom("$gen_cast"), Term::from(0)]);
+            own.send(member.pid(), cast).expect("it is connected");
+            server.await.expect("it ends");
+            // The reply has been sent. What comes behind it is all that comes.
+            let echo = start(echo);
+            let there = member.node().attach(&echo.address().map(|letter| letter));
+            own.call(there.pid(), Term::from(2), PATIENCE).await.expect("it replies");
+            echo.cancel();
+            assert!(cx.try_recv().is_none());
+        });
+        client.await.expect("it ends");
+    });
+}
+
+#[test]
+fn a_message_that_cannot_be_sent_comes_back() {
+    run(async {
+        let (a, _b) = pair().await;
+        let to = Remote::named("sink", "b@127.0.0.1");
+        let twice = Term::Map(vec![(1.into(), 1.into()), (1.into(), 2.into())]);
+        let refused = a.send(to.clone(), twice.clone()).expect_err("a key is there twice");
+        assert!(matches!(refused.cause(), SendTermCause::NotPortable(_)));
+        assert_eq!(refused.into_inner(), twice);
+        let long = Term::Binary(Arc::from(vec![0; (16 << 20) + 1]));
+        let refused = a.send(to, long).expect_err("it is too long");
+        assert_eq!(refused.cause(), SendTermCause::TooLong);
+    });
+}
+
+#[test]
+fn small_messages_pass_large_ones_of_others() {
+    run(async {
+        let (a, b) = pair().await;
+        let server = start(echo);
+        let member = b.attach(&server.address().map(|letter| letter));
+        let large = Term::from(vec![7; 15 << 20]);
+        a.send(member.pid(), large).expect("the queue is empty");
+        let client = start({
+            let (a, member) = (a.clone(), member.clone());
+            move |cx: Context<Letter>| async move {
+                let own = attach(&a, &cx);
+                own.call(member.pid(), Term::from(1), PATIENCE).await.expect("it replies");
+                // The large one still waits, in part.
+                a.peers()[0].queued_bytes
+            }
+        });
+        // How much of it waits depends on the speed of the sockets. That it came back at all, with
+        // fragments of another message before and behind it, is what counts.
+        client.await.expect("it ends");
+        server.cancel();
+    });
+}

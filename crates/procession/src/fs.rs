@@ -1,0 +1,69 @@
+//! Files and directories.
+//!
+//! The functions and types work like those of the same name in [`std::fs`], and are futures. The
+//! kernel has no readiness for files: a call on a file that is not in memory blocks its thread
+//! until the disk has answered. So each operation runs on a helper thread while its process waits
+//! and the worker runs other processes.
+//!
+//! ```
+//! use procession::fs;
+//!
+//! # let folder = std::env::temp_dir().join(format!("procession-fs-{}", std::process::id()));
+//! procession::run(async {
+//!     fs::create_dir_all(&folder).await?;
+//!     let path = folder.join("greeting");
+//!     fs::write(&path, "hello").await?;
+//!     assert_eq!(fs::read_to_string(&path).await?, "hello");
+//!     assert_eq!(fs::metadata(&path).await?.len(), 5);
+//!     fs::remove_dir_all(&folder).await
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! The same futures work everywhere: await them in a process, and pass them to
+//! [`coroutine::wait`](crate::coroutine::wait) in a coroutine or on a plain thread. [`File`] also
+//! implements [`std::io::Read`], [`Write`](std::io::Write) and [`Seek`](std::io::Seek) for these.
+//!
+//! # The helper threads
+//! All schedulers of the program share one pool of helpers for files, apart from the threads of
+//! [`spawn_blocking`](crate::spawn_blocking()). It has at most 512 threads, which are started as
+//! operations need them and end after 10 s without work. When all of them are busy, operations wait
+//! in a queue, in the order in which they began. The queue has no bound, but a [`File`] runs one
+//! operation at a time, and a process usually waits for the one it began.
+//!
+//! A read from memory that the system keeps of a file (its page cache) needs no helper: the worker
+//! first asks for what is there without waiting (`preadv2` with `RWF_NOWAIT`), at most 64 KiB at a
+//! time.
+//!
+//! If the system gives no thread at all, an operation returns an error and has done nothing.
+//!
+//! # Cancellation
+//! An operation begins when its future is first polled. From then on it runs to its end on a
+//! helper, even if the future is dropped; only its result is lost. [`File`] keeps what an abandoned
+//! operation has read, and the error of an abandoned write, for its next operation.
+//!
+//! # Files that never end
+//! Opening a FIFO, or reading from one or from a terminal, may block a helper for ever. That harms
+//! neither the process, which can be cancelled, nor the end of the scheduler or the program. But
+//! the helper stays taken, and 512 of them are all there are. Use
+//! [`net::Readiness`](crate::net::Readiness) for such files: it waits without a thread.
+//!
+//! # On the test clock
+//! The clock stands still until the operation has ended.
+
+pub(crate) mod buffered;
+mod dir;
+mod file;
+mod file_traits;
+pub(crate) mod jobs;
+mod open_options;
+mod paths;
+
+pub use dir::{DirEntry, ReadDir, read_dir};
+pub use file::File;
+pub use open_options::OpenOptions;
+pub use paths::{
+    canonicalize, copy, create_dir, create_dir_all, hard_link, metadata, read, read_link,
+    read_to_string, remove_dir, remove_dir_all, remove_file, rename, set_permissions, symlink,
+    symlink_metadata, try_exists, write,
+};

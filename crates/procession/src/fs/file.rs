@@ -1,0 +1,437 @@
+//! Open files.
+
+use std::fmt;
+use std::fs::{File as StdFile, Metadata, Permissions};
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSliceMut, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::buffered::{BlockingFile, Buffered, JobEnd};
+use super::jobs::run;
+use crate::scheduler::budget;
+use crate::scheduler::placed::placed;
+
+/// The most that a worker itself copies from the page cache in one read.
+const INLINE_MAX: usize = 64 << 10;
+
+/// The room for a read into a buffer that grows.
+const READ_SIZE: usize = 32 << 10;
+
+/// An open file.
+///
+/// It implements the I/O traits of `futures-io`, and with the feature `tokio-io` the traits for
+/// reading and writing of tokio. In coroutines and on plain threads, use [`std::io::Read`],
+/// [`std::io::Write`] and [`std::io::Seek`].
+///
+/// # Writes
+/// A write hands a copy of the data to a helper thread and returns, without waiting for the system.
+/// The next operation waits for it. If the system refuses the data, the next write, or
+/// [`flush`](Self::flush), or [`sync_all`](Self::sync_all), returns its error. So call `flush`
+/// before the file is dropped: a drop neither waits nor reports an error. The helper still finishes
+/// the write, unless the program ends first.
+///
+/// # Cancellation
+/// Reads and writes may be dropped at any time. A read that was dropped leaves its data for the
+/// next read, and a write that was dropped while it waited has taken nothing.
+///
+/// ```
+/// use std::io::SeekFrom;
+/// use procession::fs::{self, File};
+///
+/// # let path = std::env::temp_dir().join(format!("procession-file-{}", std::process::id()));
+/// procession::run(async {
+///     let mut file = File::options().read(true).write(true).create(true).open(&path).await?;
+///     file.write_all(b"hello world").await?;
+///     file.seek(SeekFrom::Start(6)).await?;
+///     let mut text = String::new();
+///     file.read_to_string(&mut text).await?;
+///     assert_eq!(text, "world");
+///     fs::remove_file(&path).await
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct File {
+    pub(super) buffered: Buffered<StdFile>,
+    /// The seek whose job runs, for a caller that polls.
+    seeking: Option<SeekFrom>,
+    /// `true` until the kernel says that it cannot read this file without waiting.
+    reads_inline: bool,
+}
+
+impl BlockingFile for StdFile {
+    fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        Write::write_all(&mut &*self, bytes)
+    }
+
+    fn step_back(&self, count: usize) -> io::Result<()> {
+        let count = i64::try_from(count).expect("a buffer is smaller");
+        (&mut &*self).seek(SeekFrom::Current(-count)).map(drop)
+    }
+}
+
+/// Reads once into the free room of the buffer.
+fn read_some(file: &StdFile, buffer: &mut Vec<u8>) -> io::Result<()> {
+    loop {
+        match rustix::io::read(file, spare_capacity(buffer)) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result.map(drop)?),
+        }
+    }
+}
+
+impl File {
+    /// Waits for the operation that runs, and returns the file as one of std. If data was read
+    /// ahead for a read that was dropped, the position is moved back over it. A file without a
+    /// position, such as a FIFO, loses that data.
+    ///
+    /// # Errors
+    /// Returns the error of a write that no other operation has returned, or of moving the
+    /// position. The file is closed then.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, the file is closed.
+    #[track_caller]
+    pub fn into_std(mut self) -> impl Future<Output = io::Result<StdFile>> {
+        placed(async move {
+            self.flush().await?;
+            self.buffered.step_back()?;
+            let file = self.buffered.into_target();
+            Ok(Arc::into_inner(file).expect("only a job has another share, and none runs"))
+        })
+    }
+
+    /// Reads a part of the file into `buffer`, and returns the number of bytes. Zero bytes is the
+    /// end of the file, unless `buffer` is empty.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    #[track_caller]
+    pub fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+        placed(poll_fn(move |task| self.poll_read_into(task, buffer)))
+    }
+
+    /// Reads until `buffer` is full.
+    ///
+    /// # Errors
+    /// Returns the system's error, or [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the file
+    /// ends first.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, a part of the data may have been read.
+    #[track_caller]
+    pub fn read_exact(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<()>> {
+        placed(async move {
+            let mut filled = 0;
+            while filled < buffer.len() {
+                match self.read(&mut buffer[filled..]).await? {
+                    0 => {
+                        let text = format!("the file ends {} bytes early", buffer.len() - filled);
+                        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+                    }
+                    count => filled += count,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads until the end of the file, appends the data to `buffer`, and returns the number of
+    /// bytes.
+    ///
+    /// # Errors
+    /// Returns the system's error. What was read before it is in `buffer`.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, a part of the data is in `buffer`.
+    #[track_caller]
+    pub fn read_to_end(&mut self, buffer: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>> {
+        placed(async move {
+            let before = buffer.len();
+            // Larger and larger, so that few jobs read a large file.
+            let mut room = READ_SIZE;
+            loop {
+                let count = poll_fn(|task| {
+                    let data = ready!(self.buffered.poll_fill(task, room, read_some))?;
+                    buffer.extend_from_slice(data);
+                    let count = data.len();
+                    self.buffered.take(count);
+                    Poll::Ready(io::Result::Ok(count))
+                });
+                if count.await? == 0 {
+                    return Ok(buffer.len() - before);
+                }
+                room = room.saturating_mul(2);
+            }
+        })
+    }
+
+    /// Reads until the end of the file, appends the text to `buffer`, and returns the number of
+    /// bytes.
+    ///
+    /// # Errors
+    /// Returns the system's error, or [`InvalidData`](io::ErrorKind::InvalidData) if the data is
+    /// not UTF-8. `buffer` is unchanged then, and the data is lost.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, the data it has read so far is lost.
+    #[track_caller]
+    pub fn read_to_string(
+        &mut self,
+        buffer: &mut String,
+    ) -> impl Future<Output = io::Result<usize>> {
+        placed(async move {
+            let mut bytes = Vec::new();
+            self.read_to_end(&mut bytes).await?;
+            let text = String::from_utf8(bytes)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            buffer.push_str(&text);
+            Ok(text.len())
+        })
+    }
+
+    /// Hands a part of `bytes`, at most 2 MiB, to a helper, and returns its length. Waits only for
+    /// the operation before this one; see [Writes](Self#writes).
+    ///
+    /// # Errors
+    /// Returns the error of an earlier write, and an error if the system gives no thread. Nothing
+    /// of `bytes` was taken then.
+    #[track_caller]
+    pub fn write(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<usize>> {
+        placed(poll_fn(move |task| self.buffered.poll_write(task, bytes)))
+    }
+
+    /// Hands all of `bytes` to a helper; see [Writes](Self#writes).
+    ///
+    /// # Errors
+    /// Returns the same errors as [`write`](Self::write).
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, a part of `bytes` may have been taken.
+    #[track_caller]
+    pub fn write_all(&mut self, mut bytes: &[u8]) -> impl Future<Output = io::Result<()>> {
+        placed(async move {
+            while !bytes.is_empty() {
+                let count = self.write(bytes).await?;
+                bytes = &bytes[count..];
+            }
+            Ok(())
+        })
+    }
+
+    /// Waits until the system has all the data that was written. It need not be on the disk yet;
+    /// see [`sync_all`](Self::sync_all).
+    ///
+    /// # Errors
+    /// Returns the error of an earlier write that no other operation has returned.
+    #[track_caller]
+    pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> {
+        placed(poll_fn(move |task| self.buffered.poll_written(task)))
+    }
+
+    /// Moves the position, and returns it as the distance from the start.
+    ///
+    /// # Errors
+    /// Returns the system's error, for example for a position before the start or for a file
+    /// without a position, such as a FIFO.
+    ///
+    /// # Cancellation
+    /// If the future is dropped after it was polled, the position may or may not be moved.
+    #[track_caller]
+    pub fn seek(&mut self, position: SeekFrom) -> impl Future<Output = io::Result<u64>> {
+        // Another seek that was abandoned is not this one.
+        self.seeking = None;
+        placed(poll_fn(move |task| self.poll_seek_to(task, position)))
+    }
+
+    /// Moves the position to the start.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`seek`](Self::seek).
+    #[track_caller]
+    pub fn rewind(&mut self) -> impl Future<Output = io::Result<()>> {
+        placed(async move { self.seek(SeekFrom::Start(0)).await.map(drop) })
+    }
+
+    /// Returns the metadata of the file. The length is without data that is still handed over; call
+    /// [`flush`](Self::flush) first.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    #[track_caller]
+    pub fn metadata(&self) -> impl Future<Output = io::Result<Metadata>> + use<> {
+        let file = Arc::clone(self.buffered.target());
+        placed(run(move || file.metadata()))
+    }
+
+    /// Changes the permissions of the file.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    #[track_caller]
+    pub fn set_permissions(
+        &self,
+        permissions: Permissions,
+    ) -> impl Future<Output = io::Result<()>> + use<> {
+        let file = Arc::clone(self.buffered.target());
+        placed(run(move || file.set_permissions(permissions)))
+    }
+
+    /// Cuts the file, or extends it with zeros, to `length` bytes. The position stays.
+    ///
+    /// # Errors
+    /// Returns the system's error, and that of an earlier write.
+    #[track_caller]
+    pub fn set_len(&mut self, length: u64) -> impl Future<Output = io::Result<()>> {
+        self.after_writes(move |file| file.set_len(length))
+    }
+
+    /// Waits until the disk has all data and metadata of the file.
+    ///
+    /// # Errors
+    /// Returns the system's error, and that of an earlier write.
+    #[track_caller]
+    pub fn sync_all(&mut self) -> impl Future<Output = io::Result<()>> {
+        self.after_writes(StdFile::sync_all)
+    }
+
+    /// Waits until the disk has all data of the file, and what is needed to read it.
+    ///
+    /// # Errors
+    /// Returns the system's error, and that of an earlier write.
+    #[track_caller]
+    pub fn sync_data(&mut self) -> impl Future<Output = io::Result<()>> {
+        self.after_writes(StdFile::sync_data)
+    }
+
+    /// Creates another handle to the open file, which shares its position. Waits for the operation
+    /// that runs.
+    ///
+    /// # Errors
+    /// Returns the system's error, and that of an earlier write.
+    #[track_caller]
+    pub fn try_clone(&mut self) -> impl Future<Output = io::Result<Self>> {
+        placed(async move {
+            self.flush().await?;
+            self.buffered.step_back()?;
+            self.buffered.target().try_clone().map(Self::from)
+        })
+    }
+
+    #[track_caller]
+    fn after_writes(
+        &mut self,
+        call: impl FnOnce(&StdFile) -> io::Result<()> + Send + 'static,
+    ) -> impl Future<Output = io::Result<()>> {
+        placed(async move {
+            self.flush().await?;
+            self.buffered.step_back()?;
+            let file = Arc::clone(self.buffered.target());
+            run(move || call(&file)).await
+        })
+    }
+
+    pub(super) fn poll_read_into(
+        &mut self,
+        task: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if let Some(count) = ready!(self.poll_read_inline(task, buffer)) {
+            return Poll::Ready(Ok(count));
+        }
+        let data = ready!(self.buffered.poll_fill(task, buffer.len(), read_some))?;
+        let count = data.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&data[..count]);
+        self.buffered.take(count);
+        Poll::Ready(Ok(count))
+    }
+
+    /// Reads what the page cache has, on this thread. `None` means that a helper must read.
+    ///
+    /// Zero bytes is left to the helper, too: some kernels return it for data that is not there
+    /// yet (Linux 5.9 and 5.10).
+    fn poll_read_inline(
+        &mut self,
+        task: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<Option<usize>> {
+        if buffer.is_empty() {
+            return Poll::Ready(Some(0));
+        }
+        if !self.reads_inline || self.buffered.is_busy() || !self.buffered.ahead().is_empty() {
+            return Poll::Ready(None);
+        }
+        if !budget::charge(task) {
+            return Poll::Pending;
+        }
+        let room = buffer.len().min(INLINE_MAX);
+        let parts = &mut [IoSliceMut::new(&mut buffer[..room])];
+        match rustix::io::preadv2(
+            &**self.buffered.target(),
+            parts,
+            u64::MAX,
+            ReadWriteFlags::NOWAIT,
+        ) {
+            Ok(0) | Err(Errno::AGAIN | Errno::INTR) => Poll::Ready(None),
+            Ok(count) => Poll::Ready(Some(count)),
+            Err(_) => {
+                self.reads_inline = false;
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    pub(super) fn poll_seek_to(
+        &mut self,
+        task: &mut Context<'_>,
+        position: SeekFrom,
+    ) -> Poll<io::Result<u64>> {
+        let ended = ready!(self.buffered.poll_idle(task));
+        if self.seeking.take() == Some(position)
+            && let Some(JobEnd::Moved(result)) = ended
+        {
+            return Poll::Ready(result);
+        }
+        self.buffered.step_back()?;
+        self.buffered.start_to_move(move |file| (&mut &*file).seek(position))?;
+        self.seeking = Some(position);
+        match ready!(self.buffered.poll_idle(task)) {
+            Some(JobEnd::Moved(result)) => {
+                self.seeking = None;
+                Poll::Ready(result)
+            }
+            _ => unreachable!("the job that was started moves the position"),
+        }
+    }
+}
+
+impl From<StdFile> for File {
+    fn from(file: StdFile) -> Self {
+        Self { buffered: Buffered::new(file), seeking: None, reads_inline: true }
+    }
+}
+
+impl From<OwnedFd> for File {
+    fn from(file: OwnedFd) -> Self {
+        Self::from(StdFile::from(file))
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.buffered.target().as_fd()
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("File").field(&**self.buffered.target()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

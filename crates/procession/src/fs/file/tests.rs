@@ -1,0 +1,108 @@
+//! Random operations, some of which are dropped, against a file of std.
+
+use std::fs::File as StdFile;
+use std::future::{Future, poll_fn};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::pin::pin;
+use std::task::Poll;
+
+use proptest::prelude::*;
+
+use super::File;
+
+#[derive(Clone, Debug)]
+enum FileOperation {
+    Read(usize),
+    Write(Vec<u8>),
+    Seek(u64),
+    Flush,
+}
+
+fn operation() -> impl Strategy<Value = FileOperation> {
+    prop_oneof![
+        (1..40_usize).prop_map(FileOperation::Read),
+        prop::collection::vec(any::<u8>(), 1..40).prop_map(FileOperation::Write),
+        (0..100_u64).prop_map(FileOperation::Seek),
+        Just(FileOperation::Flush),
+    ]
+}
+
+/// Polls the future to its end, or drops it after one poll. Returns its result if it has one.
+async fn perhaps<F: Future>(future: F, drops: bool) -> Option<F::Output> {
+    let mut future = pin!(future);
+    if !drops {
+        return Some(future.await);
+    }
+    poll_fn(|task| match future.as_mut().poll(task) {
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// Plays the operations on a file here and on one of std, which sees only those that completed.
+async fn play(operations: Vec<(FileOperation, bool)>, inline: bool) {
+    let (mut ours, mut theirs) = (File::from(scratch()), scratch());
+    ours.reads_inline = inline;
+    for (operation, drops) in operations {
+        match operation {
+            FileOperation::Read(room) => {
+                let mut read = vec![0; room];
+                if let Some(count) = perhaps(ours.read(&mut read), drops).await {
+                    let count = count.expect("it can be read");
+                    let mut expected = vec![0; count];
+                    theirs.read_exact(&mut expected).expect("it has as much");
+                    assert_eq!(read[..count], expected);
+                    if count == 0 {
+                        assert_eq!(theirs.read(&mut [0]).expect("it can be read"), 0, "the end");
+                    }
+                }
+            }
+            FileOperation::Write(bytes) => {
+                if let Some(count) = perhaps(ours.write(&bytes), drops).await {
+                    assert_eq!(count.expect("it can be written"), bytes.len());
+                    theirs.write_all(&bytes).expect("it can be written");
+                }
+            }
+            // A seek that is dropped may have taken place or not.
+            FileOperation::Seek(to) => {
+                ours.seek(SeekFrom::Start(to)).await.expect("it has positions");
+                theirs.seek(SeekFrom::Start(to)).expect("it has positions");
+            }
+            FileOperation::Flush => {
+                if let Some(flushed) = perhaps(ours.flush(), drops).await {
+                    flushed.expect("it can be written");
+                }
+            }
+        }
+    }
+    let mut ours = ours.into_std().await.expect("everything was written");
+    let at = theirs.stream_position().expect("it has positions");
+    assert_eq!(ours.stream_position().expect("it has positions"), at);
+    assert_eq!(content(&mut ours), content(&mut theirs));
+}
+
+fn scratch() -> StdFile {
+    let folder = std::env::temp_dir();
+    let flags = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR;
+    rustix::fs::open(&folder, flags, rustix::fs::Mode::RUSR).expect("it can be created").into()
+}
+
+fn content(file: &mut StdFile) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    file.rewind().expect("it has positions");
+    file.read_to_end(&mut bytes).expect("it can be read");
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn operations_that_are_dropped_change_nothing(
+        operations in prop::collection::vec((operation(), any::<bool>()), 0..30),
+        inline in any::<bool>(),
+    ) {
+        crate::run(play(operations, inline));
+    }
+}

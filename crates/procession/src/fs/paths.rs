@@ -1,0 +1,125 @@
+//! Operations on paths: each is one call of std's on a helper.
+
+use std::fs::{self, Metadata, Permissions};
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::jobs::run;
+use crate::scheduler::placed::placed;
+
+/// Functions with one path, which each call the function of the same name in `std::fs`.
+macro_rules! of_a_path {
+    ($($(#[$doc:meta])* $name:ident -> $Result:ty = $call:path;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        #[doc = concat!("Returns the errors of [`", stringify!($call), "`], and an error if the system gives no thread for")]
+        /// the call.
+        ///
+        /// # Cancellation
+        /// If the future is dropped after it was polled, the call still runs to its end.
+        #[track_caller]
+        pub fn $name(path: impl AsRef<Path>) -> impl Future<Output = io::Result<$Result>> {
+            let path = path.as_ref().to_owned();
+            placed(run(move || $call(path)))
+        }
+    )*};
+}
+
+of_a_path! {
+    /// Returns the absolute path without symbolic links and without `.` and `..`.
+    canonicalize -> PathBuf = std::fs::canonicalize;
+    /// Creates a directory. Its parent must exist.
+    create_dir -> () = std::fs::create_dir;
+    /// Creates a directory, and its parents if they do not exist. A directory that exists is no
+    /// error.
+    create_dir_all -> () = std::fs::create_dir_all;
+    /// Returns the metadata of a file or directory, and follows symbolic links.
+    metadata -> Metadata = std::fs::metadata;
+    /// Reads a whole file.
+    read -> Vec<u8> = std::fs::read;
+    /// Returns the target of a symbolic link.
+    read_link -> PathBuf = std::fs::read_link;
+    /// Reads a whole file, which must be UTF-8.
+    read_to_string -> String = std::fs::read_to_string;
+    /// Removes an empty directory.
+    remove_dir -> () = std::fs::remove_dir;
+    /// Removes a directory with everything in it. Symbolic links are removed and not followed.
+    remove_dir_all -> () = std::fs::remove_dir_all;
+    /// Removes a file, or a symbolic link.
+    remove_file -> () = std::fs::remove_file;
+    /// Returns the metadata of a file, a directory or a symbolic link itself.
+    symlink_metadata -> Metadata = std::fs::symlink_metadata;
+    /// Returns `true` if the path exists.
+    try_exists -> bool = std::fs::exists;
+}
+
+/// Functions with two paths.
+macro_rules! of_two_paths {
+    ($($(#[$doc:meta])* $name:ident($from:ident, $to:ident) -> $Result:ty = $call:path;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        #[doc = concat!("Returns the errors of [`", stringify!($call), "`], and an error if the system gives no thread for")]
+        /// the call.
+        ///
+        /// # Cancellation
+        /// If the future is dropped after it was polled, the call still runs to its end.
+        #[track_caller]
+        pub fn $name(
+            $from: impl AsRef<Path>,
+            $to: impl AsRef<Path>,
+        ) -> impl Future<Output = io::Result<$Result>> {
+            let ($from, $to) = ($from.as_ref().to_owned(), $to.as_ref().to_owned());
+            placed(run(move || $call($from, $to)))
+        }
+    )*};
+}
+
+of_two_paths! {
+    /// Copies the content and the permissions of a file, and returns the number of bytes. A file
+    /// that exists is replaced.
+    copy(from, to) -> u64 = std::fs::copy;
+    /// Creates a hard link at `link` to the file `original`.
+    hard_link(original, link) -> () = std::fs::hard_link;
+    /// Renames a file or directory. A file that exists is replaced, in one step for all who look.
+    rename(from, to) -> () = std::fs::rename;
+    /// Creates a symbolic link at `link` that points to `original`.
+    symlink(original, link) -> () = std::os::unix::fs::symlink;
+}
+
+/// Writes a whole file. A file that exists is replaced; the content is written after the old one
+/// was removed, so a reader may see a part of it.
+///
+/// # Errors
+/// Returns the errors of [`std::fs::write`], and an error if the system gives no thread for the
+/// call.
+///
+/// # Cancellation
+/// If the future is dropped after it was polled, the call still runs to its end.
+#[track_caller]
+pub fn write(
+    path: impl AsRef<Path>,
+    contents: impl AsRef<[u8]>,
+) -> impl Future<Output = io::Result<()>> {
+    let (path, contents) = (path.as_ref().to_owned(), contents.as_ref().to_owned());
+    placed(run(move || fs::write(path, contents)))
+}
+
+/// Changes the permissions of a file or directory.
+///
+/// # Errors
+/// Returns the errors of [`std::fs::set_permissions`], and an error if the system gives no thread
+/// for the call.
+///
+/// # Cancellation
+/// If the future is dropped after it was polled, the call still runs to its end.
+#[track_caller]
+pub fn set_permissions(
+    path: impl AsRef<Path>,
+    permissions: Permissions,
+) -> impl Future<Output = io::Result<()>> {
+    let path = path.as_ref().to_owned();
+    placed(run(move || fs::set_permissions(path, permissions)))
+}

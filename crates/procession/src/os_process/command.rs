@@ -1,0 +1,225 @@
+//! The description of a process of the system.
+
+use std::ffi::OsStr;
+use std::future::Future;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command as StdCommand, ExitStatus, Output, Stdio};
+
+use super::child::Child;
+use crate::scheduler::current::Section;
+use crate::scheduler::placed::placed;
+use crate::sys::os;
+
+/// Describes a process of the system, and starts it; like [`std::process::Command`].
+///
+/// For settings that this type does not have, build a [`std::process::Command`] and convert it, or
+/// use [`as_std_mut`](Self::as_std_mut).
+#[derive(Debug)]
+pub struct Command {
+    std: StdCommand,
+    kill_on_drop: bool,
+    /// The streams that the caller has set.
+    set: SetStreams,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct SetStreams {
+    stdin: bool,
+    stdout: bool,
+    stderr: bool,
+}
+
+impl Command {
+    /// Describes a process that runs `program`, without arguments. A name without `/` is looked up
+    /// in the `PATH`.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self::from(StdCommand::new(program))
+    }
+
+    /// Adds an argument.
+    pub fn arg(&mut self, arg: impl AsRef<OsStr>) -> &mut Self {
+        self.std.arg(arg);
+        self
+    }
+
+    /// Adds several arguments.
+    pub fn args<S: AsRef<OsStr>>(&mut self, args: impl IntoIterator<Item = S>) -> &mut Self {
+        self.std.args(args);
+        self
+    }
+
+    /// Sets the name by which the program sees itself called. Default: the program.
+    pub fn arg0(&mut self, name: impl AsRef<OsStr>) -> &mut Self {
+        self.std.arg0(name);
+        self
+    }
+
+    /// Sets a variable of the environment. Default: the environment of this program.
+    pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
+        self.std.env(name, value);
+        self
+    }
+
+    /// Sets several variables of the environment.
+    pub fn envs<K: AsRef<OsStr>, V: AsRef<OsStr>>(
+        &mut self,
+        variables: impl IntoIterator<Item = (K, V)>,
+    ) -> &mut Self {
+        self.std.envs(variables);
+        self
+    }
+
+    /// Removes a variable from the environment.
+    pub fn env_remove(&mut self, name: impl AsRef<OsStr>) -> &mut Self {
+        self.std.env_remove(name);
+        self
+    }
+
+    /// Removes all variables from the environment.
+    pub fn env_clear(&mut self) -> &mut Self {
+        self.std.env_clear();
+        self
+    }
+
+    /// Sets the directory in which the process starts. Default: that of this program.
+    pub fn current_dir(&mut self, path: impl AsRef<Path>) -> &mut Self {
+        self.std.current_dir(path);
+        self
+    }
+
+    /// Sets the standard input. Default: that of this program; and nothing for
+    /// [`output`](Self::output).
+    pub fn stdin(&mut self, stdin: impl Into<Stdio>) -> &mut Self {
+        self.set.stdin = true;
+        self.std.stdin(stdin);
+        self
+    }
+
+    /// Sets the standard output. Default: that of this program; and a pipe for
+    /// [`output`](Self::output).
+    pub fn stdout(&mut self, stdout: impl Into<Stdio>) -> &mut Self {
+        self.set.stdout = true;
+        self.std.stdout(stdout);
+        self
+    }
+
+    /// Sets the standard error. Default: that of this program; and a pipe for
+    /// [`output`](Self::output).
+    pub fn stderr(&mut self, stderr: impl Into<Stdio>) -> &mut Self {
+        self.set.stderr = true;
+        self.std.stderr(stderr);
+        self
+    }
+
+    /// Sets the user of the process.
+    pub fn uid(&mut self, id: u32) -> &mut Self {
+        self.std.uid(id);
+        self
+    }
+
+    /// Sets the group of the process.
+    pub fn gid(&mut self, id: u32) -> &mut Self {
+        self.std.gid(id);
+        self
+    }
+
+    /// Sets the process group. 0 makes a new one, with the PID of the process. Signals of the
+    /// terminal, such as Ctrl-C, go to one group. Default: the group of this program.
+    pub fn process_group(&mut self, group: i32) -> &mut Self {
+        self.std.process_group(group);
+        self
+    }
+
+    /// Sets whether the process is killed (`SIGKILL`) when its [`Child`] is dropped before its end
+    /// was seen. Default: `false`.
+    ///
+    /// A process of a scheduler that is terminated drops what it holds, so its children end with
+    /// it. Their own children do not.
+    pub fn kill_on_drop(&mut self, kill: bool) -> &mut Self {
+        self.kill_on_drop = kill;
+        self
+    }
+
+    /// Returns the description as one of std.
+    pub fn as_std(&self) -> &StdCommand {
+        &self.std
+    }
+
+    /// Returns the description as one of std, to change it. For [`output`](Self::output), a stream
+    /// that is set there counts as not set.
+    pub fn as_std_mut(&mut self) -> &mut StdCommand {
+        &mut self.std
+    }
+
+    /// Starts the process.
+    ///
+    /// # Errors
+    /// Returns the errors of [`std::process::Command::spawn`]. Returns the system's error if a pipe
+    /// cannot be registered; the process is killed then. Returns
+    /// [`Unsupported`](io::ErrorKind::Unsupported) on a simulated system.
+    ///
+    /// # Blocking
+    /// Blocks until the process has begun to run its program, usually for less than 1 ms. In a
+    /// process, this is a [blocking section](crate::blocking()).
+    pub fn spawn(&mut self) -> io::Result<Child> {
+        if os::here().is_some() {
+            let text = "cannot start a process of the system on a simulated one";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
+        let spawned = {
+            let _section = Section::enter();
+            self.std.spawn()?
+        };
+        Child::new(spawned, self.kill_on_drop)
+    }
+
+    /// Starts the process, and waits for its end.
+    ///
+    /// # Errors
+    /// Returns the errors of [`spawn`](Self::spawn) and of [`Child::wait`].
+    ///
+    /// # Cancellation
+    /// The process starts at once. If the future is dropped before it completes, the process goes
+    /// on, or is killed if [`kill_on_drop`](Self::kill_on_drop) says so.
+    #[track_caller]
+    pub fn status(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + use<> {
+        let spawned = self.spawn();
+        placed(async move {
+            let mut child = spawned?;
+            // The other ends of pipes would keep the child from ending.
+            drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
+            child.wait().await
+        })
+    }
+
+    /// Starts the process, and collects what it writes until its end.
+    ///
+    /// # Errors
+    /// Returns the errors of [`spawn`](Self::spawn) and of [`Child::wait_with_output`].
+    ///
+    /// # Cancellation
+    /// As for [`status`](Self::status).
+    #[track_caller]
+    pub fn output(&mut self) -> impl Future<Output = io::Result<Output>> + use<> {
+        if !self.set.stdin {
+            self.std.stdin(Stdio::null());
+        }
+        if !self.set.stdout {
+            self.std.stdout(Stdio::piped());
+        }
+        if !self.set.stderr {
+            self.std.stderr(Stdio::piped());
+        }
+        let spawned = self.spawn();
+        placed(async move { spawned?.wait_with_output().await })
+    }
+}
+
+/// Takes all settings. For [`Command::output`], streams count as not set.
+impl From<StdCommand> for Command {
+    fn from(std: StdCommand) -> Self {
+        Self { std, kill_on_drop: false, set: SetStreams::default() }
+    }
+}

@@ -1,0 +1,109 @@
+//! Waiting for the end of a process of the system.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Child as StdChild, ExitStatus};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
+
+use crate::net::io::{Io, IoResult, Side};
+use crate::pool::program::ProgramPool;
+use crate::pool::{JobError, JobHandle};
+
+/// Threads that wait for processes without a pidfd. They are apart from other helpers, since a
+/// process may run for long.
+static WAITERS: ProgramPool = ProgramPool::new("children");
+
+/// The event of the end of a process. The status itself is always asked for by the child of std,
+/// which never touches a PID again after that.
+pub(super) struct ExitWait {
+    event: ExitEvent,
+    seen: bool,
+}
+
+enum ExitEvent {
+    Pidfd(Io<OwnedFd>),
+    /// A helper thread, once somebody waits.
+    Helper(Option<JobHandle<io::Result<()>>>),
+}
+
+fn pid(child: &StdChild) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+}
+
+impl ExitWait {
+    pub(super) fn of(child: &StdChild) -> Self {
+        let pidfd = pid(child)
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+            .and_then(|pidfd| Io::new(pidfd).ok());
+        let event = pidfd.map_or(ExitEvent::Helper(None), ExitEvent::Pidfd);
+        Self { event, seen: false }
+    }
+
+    /// Returns `true` if the status was returned, and the PID may belong to another process.
+    pub(super) fn is_seen(&self) -> bool {
+        self.seen
+    }
+
+    pub(super) fn try_wait(&mut self, child: &mut StdChild) -> io::Result<Option<ExitStatus>> {
+        let status = child.try_wait()?;
+        self.seen |= status.is_some();
+        Ok(status)
+    }
+
+    pub(super) async fn wait(&mut self, child: &mut StdChild) -> io::Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.try_wait(child)? {
+                return Ok(status);
+            }
+            match &mut self.event {
+                ExitEvent::Pidfd(pidfd) => {
+                    let ended = |_: &OwnedFd| match child.try_wait()? {
+                        Some(_) => Ok(IoResult::whole(())),
+                        None => Err(io::ErrorKind::WouldBlock.into()),
+                    };
+                    pidfd.run(Side::Read, ended).await?;
+                }
+                ExitEvent::Helper(job) => {
+                    let running = match job {
+                        Some(running) => running,
+                        None => job.insert(wait_on_helper(child)?),
+                    };
+                    let waited = running.await;
+                    *job = None;
+                    waited.map_err(io::Error::other)??;
+                }
+            }
+        }
+    }
+
+    /// Takes the descriptor, to wait for the process elsewhere.
+    pub(super) fn take_pidfd(&mut self) -> Option<OwnedFd> {
+        match std::mem::replace(&mut self.event, ExitEvent::Helper(None)) {
+            ExitEvent::Pidfd(pidfd) => Some(pidfd.into_inner()),
+            ExitEvent::Helper(_) => None,
+        }
+    }
+}
+
+/// Waits on a thread. The process stays a zombie until the child of std asks for its status, so its
+/// PID is not used again.
+fn wait_on_helper(child: &StdChild) -> io::Result<JobHandle<io::Result<()>>> {
+    let Some(pid) = pid(child) else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let waits = move || {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        loop {
+            match waitid(WaitId::Pid(pid), options) {
+                Err(Errno::INTR) => {}
+                // Somebody else has asked for the status: the child of std tells.
+                Err(Errno::CHILD) => return Ok(()),
+                waited => return Ok(waited.map(drop)?),
+            }
+        }
+    };
+    WAITERS.submit(waits).map_err(|_| io::Error::other(JobError::Refused))
+}
+
+#[cfg(test)]
+mod tests;

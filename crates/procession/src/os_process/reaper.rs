@@ -1,0 +1,85 @@
+//! The thread that asks for the status of children whose handles were dropped.
+//!
+//! It waits for the pidfds of all of them and for a bell, which rings when another comes. It ends
+//! when there are none left.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::Child as StdChild;
+use std::sync::Arc;
+
+use procession_sync::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::sys::World;
+
+/// Interval between two looks at children without a pidfd. It only decides for how long such a
+/// child stays a zombie.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+static ORPHANS: Mutex<Orphans> = Mutex::new(Orphans { children: Vec::new(), bell: None });
+
+struct Orphans {
+    children: Vec<Orphan>,
+    /// Wakes the thread. There while the thread is.
+    bell: Option<Arc<OwnedFd>>,
+}
+
+struct Orphan {
+    child: StdChild,
+    pidfd: Option<Arc<OwnedFd>>,
+}
+
+/// Takes a child that has not ended yet. If the system refuses the thread, the child waits for the
+/// next one that is taken.
+pub(super) fn adopt(child: StdChild, pidfd: Option<OwnedFd>) {
+    let mut orphans = ORPHANS.lock();
+    orphans.children.push(Orphan { child, pidfd: pidfd.map(Arc::new) });
+    if let Some(bell) = &orphans.bell {
+        ring(bell);
+        return;
+    }
+    let Ok(bell) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else { return };
+    let bell = Arc::new(bell);
+    orphans.bell = Some(Arc::clone(&bell));
+    drop(orphans);
+    let started = World::real(Some(0)).start_thread("procession-reaper".to_owned(), {
+        let bell = Arc::clone(&bell);
+        move || while reap(&bell) {}
+    });
+    if started.is_err() {
+        ORPHANS.lock().bell = None;
+    }
+}
+
+fn ring(bell: &OwnedFd) {
+    // Ignored: a bell that is full has rung.
+    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+}
+
+/// Asks for the status of all that have ended, and waits for others. Returns `false` if there are
+/// none.
+fn reap(bell: &OwnedFd) -> bool {
+    let mut orphans = ORPHANS.lock();
+    // An error means that somebody else has asked for the status.
+    orphans.children.retain_mut(|orphan| matches!(orphan.child.try_wait(), Ok(None)));
+    if orphans.children.is_empty() {
+        orphans.bell = None;
+        return false;
+    }
+    let pidfds: Vec<_> =
+        orphans.children.iter().filter_map(|orphan| orphan.pidfd.clone()).collect();
+    let looks = pidfds.len() < orphans.children.len();
+    drop(orphans);
+    let mut events: Vec<_> = pidfds.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)).collect();
+    events.push(PollFd::new(bell, PollFlags::IN));
+    if poll(&mut events, looks.then_some(&LOOK))
+        .is_err_and(|error| error != rustix::io::Errno::INTR)
+    {
+        // The kernel has no memory for the wait. Look again later.
+        let _: io::Result<usize> = poll(&mut [], Some(&LOOK)).map_err(io::Error::from);
+    }
+    // Emptied before the next look, so that a child that comes after it rings again.
+    let _ = rustix::io::read(bell, &mut [0; 8]);
+    true
+}

@@ -1,0 +1,176 @@
+//! Copies between streams: partial transfers, ends, errors and flushes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::io::ErrorKind;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_lite::io::{AsyncRead, AsyncWrite};
+use procession::io::{copy, copy_bidirectional};
+use procession::net::UnixStream;
+use procession::{spawn, yield_now};
+use procession_sync::Mutex;
+use proptest::prelude::*;
+
+use crate::scene::driven;
+
+/// What one poll of a scripted stream does.
+#[derive(Clone, Debug)]
+enum Act {
+    /// Transfers at most this many bytes.
+    Some(usize),
+    /// Waits, and is woken at once.
+    Wait,
+    Fail(ErrorKind),
+}
+
+/// A stream whose reads, writes, flushes and close follow a script. Beyond its end, everything
+/// succeeds.
+#[derive(Default)]
+struct Scripted {
+    input: Vec<u8>,
+    reads: VecDeque<Act>,
+    writes: VecDeque<Act>,
+    written: Arc<Mutex<Vec<u8>>>,
+    flushed: Arc<Mutex<usize>>,
+    closed: usize,
+}
+
+fn act(script: &mut VecDeque<Act>, room: usize, task: &Context<'_>) -> Poll<io::Result<usize>> {
+    match script.pop_front() {
+        Some(Act::Wait) => {
+            task.waker().wake_by_ref();
+            Poll::Pending
+        }
+        Some(Act::Fail(kind)) => Poll::Ready(Err(kind.into())),
+        Some(Act::Some(count)) => Poll::Ready(Ok(count.min(room))),
+        None => Poll::Ready(Ok(room)),
+    }
+}
+
+impl AsyncRead for Scripted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let room = buffer.len().min(self.input.len());
+        act(&mut self.reads, room, task).map_ok(|count| {
+            buffer[..count].copy_from_slice(&self.input[..count]);
+            self.input.drain(..count);
+            count
+        })
+    }
+}
+
+impl AsyncWrite for Scripted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        act(&mut self.writes, bytes.len(), task).map_ok(|count| {
+            self.written.lock().extend_from_slice(&bytes[..count]);
+            count
+        })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        *self.flushed.lock() = self.written.lock().len();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.closed += 1;
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn script() -> impl Strategy<Value = VecDeque<Act>> {
+    let act = prop_oneof![(1..9_usize).prop_map(Act::Some), Just(Act::Wait)];
+    prop::collection::vec(act, 0..40).prop_map(VecDeque::from)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn every_byte_is_copied_once_in_both_directions(
+        there in prop::collection::vec(any::<u8>(), 0..200),
+        back in prop::collection::vec(any::<u8>(), 0..200),
+        scripts in prop::array::uniform4(script()),
+    ) {
+        let [reads_a, writes_a, reads_b, writes_b] = scripts;
+        let stream = |input: &Vec<u8>, reads, writes| Scripted {
+            input: input.clone(),
+            reads,
+            writes,
+            ..Default::default()
+        };
+        let mut a = stream(&there, reads_a, writes_a);
+        let mut b = stream(&back, reads_b, writes_b);
+        let copied = driven().block_on(copy_bidirectional(&mut a, &mut b)).expect("none fails");
+        prop_assert_eq!(copied, (there.len() as u64, back.len() as u64));
+        prop_assert_eq!(&*b.written.lock(), &there);
+        prop_assert_eq!(&*a.written.lock(), &back);
+        prop_assert_eq!((a.closed, b.closed), (1, 1));
+        prop_assert_eq!((*a.flushed.lock(), *b.flushed.lock()), (back.len(), there.len()));
+    }
+}
+
+#[test]
+fn an_error_ends_a_copy() {
+    let failing = |reads: &[Act], writes: &[Act]| {
+        let mut reader = Scripted { input: vec![1; 50], ..Default::default() };
+        reader.reads.extend(reads.iter().cloned());
+        let mut writer = Scripted::default();
+        writer.writes.extend(writes.iter().cloned());
+        let error = driven().block_on(copy(&mut reader, &mut writer)).expect_err("it fails");
+        assert_eq!(writer.closed, 0, "a copy closes nothing");
+        (error.kind(), writer.written.lock().len())
+    };
+    let reset = Act::Fail(ErrorKind::ConnectionReset);
+    assert_eq!(failing(&[Act::Some(7), reset.clone()], &[]), (ErrorKind::ConnectionReset, 7));
+    assert_eq!(failing(&[], &[Act::Some(3), reset]), (ErrorKind::ConnectionReset, 3));
+    assert_eq!(failing(&[], &[Act::Some(3), Act::Some(0)]), (ErrorKind::WriteZero, 3));
+}
+
+#[test]
+fn a_reader_that_has_nothing_for_now_has_the_writer_flushed() {
+    let scheduler = driven();
+    let (ours, mut theirs) = UnixStream::pair().expect("it is allowed");
+    let mut writer = Scripted::default();
+    let flushed = Arc::clone(&writer.flushed);
+    let copies = scheduler.spawn(async move { copy(&mut theirs, &mut writer).await });
+    scheduler.block_on(async {
+        ours.write_all(b"a question").await.expect("there is room");
+        while *flushed.lock() < 10 {
+            yield_now().await;
+        }
+        drop(ours);
+        assert_eq!(copies.await.expect("it does not panic").expect("none fails"), 10);
+    });
+}
+
+#[test]
+fn an_endless_copy_in_memory_lets_others_run() {
+    struct Endless;
+
+    impl AsyncRead for Endless {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut [u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(buffer.len()))
+        }
+    }
+
+    let scheduler = driven();
+    let copies = scheduler.spawn(async { copy(&mut Endless, &mut futures_lite::io::sink()).await });
+    scheduler.block_on(async { spawn(async {}).await.expect("it runs beside the copy") });
+    copies.cancel();
+    assert!(scheduler.block_on(copies).is_err(), "it was dropped");
+}
