@@ -53,6 +53,16 @@ function compute(n)
 end
 ";
 
+/// Returns the time that the processors have spent on this program, in milliseconds. On a machine
+/// with other work it says more than the time that has passed.
+fn processor_time() -> Result<u64, Box<dyn Error>> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    // The name of the program may contain anything. The fields begin after its parenthesis.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse().unwrap_or(0)).sum();
+    Ok(ticks * 10)
+}
+
 /// Sums up numbers that must come in order, and returns the sum at 0.
 const ADDER: &str = "
 function adder(state)
@@ -78,7 +88,7 @@ fn upgrade(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
         while deployment.versions().values().sum::<usize>() < PROCESSES {
             procession::yield_now().await;
         }
-        let start = Instant::now();
+        let (start, spent) = (Instant::now(), processor_time()?);
         let new = Program::load("adder", format!("{ADDER} -- new"))?;
         let version = new.version();
         let replacing = deployment.clone();
@@ -92,14 +102,16 @@ fn upgrade(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
             procession::sleep(std::time::Duration::from_millis(100)).await;
         }
         let replaced = (&mut replaced).await??;
-        let took = Instant::now() - start;
+        let (took, spent) = (Instant::now() - start, processor_time()? - spent);
         let all = [(version, PROCESSES)].into();
         assert_eq!((replaced.upgraded, deployment.versions()), (PROCESSES, all));
         for adder in adders {
             adder.send(Value::Integer(0).into())?;
             assert_eq!(adder.await?, Value::Integer(last * (last + 1) / 2));
         }
-        println!("{PROCESSES} processes upgraded in {took:?}, {last} messages each meanwhile");
+        println!(
+            "{PROCESSES} processes upgraded in {took:?}, {spent} ms of processor time, {last} messages each meanwhile"
+        );
         Ok(())
     })
 }
