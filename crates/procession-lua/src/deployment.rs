@@ -50,7 +50,8 @@ const SELFTEST_TIMEOUT: Duration = Duration::from_secs(5);
 ///     let deployment = Deployment::new(Program::load("counter", old)?);
 ///     let counter = deployment.program().spawn("counter", [Value::Integer(0)])?.detach().pid();
 ///     let ask = async || {
-///         Ok::<_, procession_lua::Error>(deployment.program().spawn("ask", [counter.into()])?.await?)
+///         let asking = deployment.program().spawn("ask", [counter.into()])?;
+///         asking.await.map_err(procession_lua::Error::from)
 ///     };
 ///     assert_eq!(ask().await?, Value::Integer(1));
 ///     let replaced = deployment.replace(Program::load("counter", new)?).await?;
