@@ -94,10 +94,11 @@
 //!
 //! - A signal does not interrupt a call that has suspended its coroutine: there is no `EINTR`, so
 //!   `alarm` ends no wait.
-//! - A descriptor that another thread closes while a coroutine waits for it, and whose number is
-//!   used again at once, is not protected: the call is made again with the number.
-//! - The wait holds a duplicate of the descriptor. To close a duplicate releases the `fcntl` locks
-//!   that the process has on the file. Regular files are never duplicated.
+//! - A call that waits holds a duplicate of the descriptor, so it goes on with its own file if
+//!   another thread closes the descriptor and the number is used again. `poll` and `select` of
+//!   several descriptors ask again with the numbers, so they are not protected.
+//! - To close the duplicate releases the `fcntl` locks that the process has on the file. Regular
+//!   files are never duplicated.
 //! - Linux with glibc, dynamically linked. A library that is preloaded (`LD_PRELOAD`) and contains
 //!   a copy of this crate sees no coroutine of the program.
 //! - A lock that is held across such a call is held while other coroutines run on the same thread.
@@ -106,7 +107,7 @@
 //!   [`coroutine::blocking`](procession::coroutine::blocking()), which runs them on a helper
 //!   thread.
 //! - A stack that is too small overflows. The report names the coroutine and the size.
-//!   `getaddrinfo` runs on a helper thread and needs none.
+//!   `getaddrinfo` runs on a helper thread and needs none, except for numeric addresses.
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")))]
 compile_error!(

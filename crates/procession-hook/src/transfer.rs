@@ -57,7 +57,8 @@ fn way_of(fd: c_int, side: Side) -> Way {
     }
 }
 
-/// The three forms of one call.
+/// The three forms of one call. They get the descriptor to make it with, which is not that of the
+/// caller once the call has waited.
 pub(crate) struct Forms<S, N, P> {
     /// As a call for sockets that does not block.
     pub(crate) socket: S,
@@ -71,20 +72,26 @@ pub(crate) struct Forms<S, N, P> {
 pub(crate) fn once(
     fd: c_int,
     side: Side,
-    mut forms: Forms<impl FnMut() -> ssize_t, impl FnMut() -> ssize_t, impl FnOnce() -> ssize_t>,
+    mut forms: Forms<
+        impl FnMut(c_int) -> ssize_t,
+        impl FnMut(c_int) -> ssize_t,
+        impl FnOnce(c_int) -> ssize_t,
+    >,
 ) -> ssize_t {
     let entry = errno::get();
     let mut waits = Waits::new(fd, side);
     let mut way = Way::Socket;
     loop {
         let count = match way {
-            Way::Socket => (forms.socket)(),
-            Way::NoWait => (forms.no_wait)(),
+            Way::Socket => (forms.socket)(waits.fd()),
+            Way::NoWait => (forms.no_wait)(waits.fd()),
             Way::WhenReady => match when_ready(&mut waits) {
-                Some(waited) => return end_of_wait(waited, entry, forms.plain),
-                None => return wait::block(forms.plain),
+                Some(waited) => {
+                    return end_of_wait(waited, entry, || (forms.plain)(waits.fd()));
+                }
+                None => return plainly(entry, || (forms.plain)(waits.fd())),
             },
-            Way::Plain => return wait::block(forms.plain),
+            Way::Plain => return plainly(entry, || (forms.plain)(waits.fd())),
         };
         if count >= 0 {
             errno::set(entry);
@@ -93,7 +100,7 @@ pub(crate) fn once(
         match errno::get() {
             libc::EAGAIN => match waits.again() {
                 Waited::Again => {}
-                waited => return end_of_wait(waited, entry, forms.plain),
+                waited => return end_of_wait(waited, entry, || (forms.plain)(waits.fd())),
             },
             number => match next_way(way, number, fd, side) {
                 Some(next) => way = next,
@@ -127,26 +134,30 @@ fn when_ready(waits: &mut Waits) -> Option<Waited> {
     }
 }
 
+/// Makes the plain call with the error number that the caller had, which a success leaves as it
+/// was.
+fn plainly(entry: c_int, plain: impl FnOnce() -> ssize_t) -> ssize_t {
+    errno::set(entry);
+    wait::block(plain)
+}
+
 fn end_of_wait(waited: Waited, entry: c_int, plain: impl FnOnce() -> ssize_t) -> ssize_t {
     match waited {
         Waited::Fails(number) => errno::fail(number),
-        Waited::Again | Waited::Plain => {
-            errno::set(entry);
-            wait::block(plain)
-        }
+        Waited::Again | Waited::Plain => plainly(entry, plain),
     }
 }
 
-/// A write, or another call that is over only once all is transferred. The forms get the number of
-/// bytes that were transferred before.
+/// A write, or another call that is over only once all is transferred. The forms also get the
+/// number of bytes that were transferred before.
 pub(crate) fn whole(
     fd: c_int,
     side: Side,
     total: size_t,
     mut forms: Forms<
-        impl FnMut(size_t) -> ssize_t,
-        impl FnMut(size_t) -> ssize_t,
-        impl FnOnce(size_t) -> ssize_t,
+        impl FnMut(c_int, size_t) -> ssize_t,
+        impl FnMut(c_int, size_t) -> ssize_t,
+        impl FnOnce(c_int, size_t) -> ssize_t,
     >,
 ) -> ssize_t {
     let entry = errno::get();
@@ -159,15 +170,18 @@ pub(crate) fn whole(
     };
     loop {
         let count = match way {
-            Way::Socket => (forms.socket)(done),
-            Way::NoWait => (forms.no_wait)(done),
+            Way::Socket => (forms.socket)(waits.fd(), done),
+            Way::NoWait => (forms.no_wait)(waits.fd(), done),
             Way::WhenReady => match when_ready(&mut waits) {
                 Some(waited) => {
-                    return rest(done, end_of_wait(waited, entry, || (forms.plain)(done)));
+                    return rest(
+                        done,
+                        end_of_wait(waited, entry, || (forms.plain)(waits.fd(), done)),
+                    );
                 }
-                None => return rest(done, wait::block(|| (forms.plain)(done))),
+                None => return rest(done, plainly(entry, || (forms.plain)(waits.fd(), done))),
             },
-            Way::Plain => return rest(done, wait::block(|| (forms.plain)(done))),
+            Way::Plain => return rest(done, plainly(entry, || (forms.plain)(waits.fd(), done))),
         };
         if count >= 0 {
             done += count as size_t;
@@ -181,7 +195,12 @@ pub(crate) fn whole(
         match errno::get() {
             libc::EAGAIN => match waits.again() {
                 Waited::Again => {}
-                waited => return rest(done, end_of_wait(waited, entry, || (forms.plain)(done))),
+                waited => {
+                    return rest(
+                        done,
+                        end_of_wait(waited, entry, || (forms.plain)(waits.fd(), done)),
+                    );
+                }
             },
             number => match next_way(way, number, fd, side) {
                 Some(next) => way = next,

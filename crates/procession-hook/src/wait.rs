@@ -1,11 +1,11 @@
 //! The decision to wait, and the wait.
 
 use std::ffi::c_int;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use libc::timeval;
-use procession::coroutine::{self, FdWait, Interest};
+use procession::coroutine::{self, FdWait, HeldFd, Interest};
 use procession::time::Instant;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -92,9 +92,12 @@ impl Side {
     }
 }
 
-/// The waits of one call.
+/// The waits of one call. From the first wait on, they hold the open file, as the kernel does
+/// during a call that blocks: if another thread closes the descriptor, and even if its number is
+/// used again, the call goes on with its own file.
 pub(crate) struct Waits {
-    fd: c_int,
+    number: c_int,
+    held: HeldFd,
     side: Side,
     /// Known once the call has waited.
     deadline: Option<Option<Instant>>,
@@ -109,19 +112,24 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 impl Waits {
     pub(crate) fn new(fd: c_int, side: Side) -> Self {
-        Self { fd, side, deadline: None, idle: 0 }
+        Self { number: fd, held: HeldFd::default(), side, deadline: None, idle: 0 }
+    }
+
+    /// Returns the descriptor to make calls with.
+    pub(crate) fn fd(&self) -> c_int {
+        self.held.get().map_or(self.number, |held| held.as_raw_fd())
     }
 
     /// Waits until the call is worth trying again. The caller has just found that it would block.
     pub(crate) fn again(&mut self) -> Waited {
         if self.deadline.is_none() {
-            if is_nonblocking(self.fd) {
+            if is_nonblocking(self.fd()) {
                 return Waited::Fails(libc::EAGAIN);
             }
             if !may_wait() {
                 return Waited::Plain;
             }
-            let limit = self.side.option.and_then(|option| time_limit(self.fd, option));
+            let limit = self.side.option.and_then(|option| time_limit(self.fd(), option));
             self.deadline = Some(limit.map(|limit| Instant::now() + limit));
         }
         let deadline = self.deadline.flatten();
@@ -132,14 +140,14 @@ impl Waits {
                 None => Waited::Again,
             };
         }
-        match ready(self.fd, self.side.interest, deadline) {
+        match ready(&mut self.held, self.number, self.side.interest, deadline) {
             None => Waited::Again,
             Some(number) => Waited::Fails(number),
         }
     }
 
     pub(crate) fn is_nonblocking(&self) -> bool {
-        is_nonblocking(self.fd)
+        is_nonblocking(self.fd())
     }
 
     /// Asks the system whether the descriptor is ready, without waiting.
@@ -148,7 +156,7 @@ impl Waits {
             Interest::Read => libc::POLLIN,
             Interest::Write => libc::POLLOUT,
         };
-        let mut entry = libc::pollfd { fd: self.fd, events, revents: 0 };
+        let mut entry = libc::pollfd { fd: self.fd(), events, revents: 0 };
         // SAFETY: there is one entry.
         unsafe { real::poll(&raw mut entry, 1, 0) != 0 }
     }
@@ -159,16 +167,21 @@ impl Waits {
     }
 }
 
-/// Waits for a descriptor. Returns the error number of a wait that failed: `EAGAIN` after the
-/// deadline.
-pub(crate) fn ready(fd: c_int, interest: Interest, deadline: Option<Instant>) -> Option<c_int> {
+/// Waits for a descriptor, and holds its file. Returns the error number of a wait that failed:
+/// `EAGAIN` after the deadline.
+pub(crate) fn ready(
+    held: &mut HeldFd,
+    fd: c_int,
+    interest: Interest,
+    deadline: Option<Instant>,
+) -> Option<c_int> {
     if fd < 0 {
         // The call that follows says so.
         return None;
     }
     // SAFETY: the number is used for calls only. If it is not open, they fail.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    match coroutine::wait_fd(fd, interest, deadline) {
+    match held.wait(fd, interest, deadline) {
         FdWait::Ready => None,
         FdWait::TimedOut => Some(libc::EAGAIN),
         FdWait::Cancelled | FdWait::Terminated => Some(libc::ECANCELED),

@@ -122,6 +122,8 @@ pub use foreign::may_suspend_foreign;
 pub use local::Local;
 pub use suspend::{NoCoroutine, Token, suspend, token};
 pub use try_wait::{Interrupted, try_wait};
+#[doc(hidden)]
+pub use wait_fd::HeldFd;
 pub use wait_fd::{FdWait, Interest, wait_fd};
 
 use std::any::Any;

@@ -69,7 +69,7 @@ fn connected(fd: c_int) -> c_int {
             Waited::Fails(number) => return number,
             Waited::Plain => {
                 // Nothing can be suspended any more. Waits in the system.
-                let mut entry = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+                let mut entry = libc::pollfd { fd: waits.fd(), events: libc::POLLOUT, revents: 0 };
                 // SAFETY: there is one entry.
                 block(|| unsafe { real::poll(&raw mut entry, 1, -1) });
             }
@@ -80,7 +80,7 @@ fn connected(fd: c_int) -> c_int {
     // SAFETY: the room is as large as is said.
     let result = unsafe {
         libc::getsockopt(
-            fd,
+            waits.fd(),
             libc::SOL_SOCKET,
             libc::SO_ERROR,
             (&raw mut number).cast(),
@@ -108,9 +108,9 @@ unsafe extern "C" fn accept4(
     flags: c_int,
 ) -> c_int {
     // SAFETY: by the caller.
-    let plain = || unsafe { real::accept4(fd, address, length, flags) };
+    let plain = |fd| unsafe { real::accept4(fd, address, length, flags) };
     if !is_possible() || !is_listener(fd) {
-        return plain();
+        return plain(fd);
     }
     let entry = errno::get();
     let mut waits = Waits::new(fd, Side::READ);
@@ -124,7 +124,7 @@ unsafe extern "C" fn accept4(
     }
     errno::set(entry);
     // The listener has no flag for one call, and another thread may take the connection first.
-    block(plain)
+    block(|| plain(waits.fd()))
 }
 
 /// Returns `true` if a call to accept can wait.

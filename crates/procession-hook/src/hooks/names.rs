@@ -1,10 +1,13 @@
 //! Names of hosts, which the C library looks up by files and questions to servers. It waits inside,
-//! where no hook reaches, so each question runs on a helper thread.
+//! where no hook reaches, so each question runs on a helper thread. Numeric addresses are no
+//! questions.
 
 use std::cell::UnsafeCell;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::net::IpAddr;
 use std::ptr;
+use std::str::FromStr;
 
 use libc::{addrinfo, hostent, size_t, socklen_t};
 use procession::coroutine::{self, Local};
@@ -66,10 +69,27 @@ unsafe extern "C" fn getaddrinfo(
 ) -> c_int {
     // SAFETY: by the caller.
     let plain = || unsafe { real::getaddrinfo(node, service, hints, found) };
-    if !is_possible() || !may_wait() {
+    // SAFETY: by the caller.
+    let is_address = || unsafe { is_parsed::<IpAddr>(node) };
+    // SAFETY: by the caller.
+    let is_port = || unsafe { is_parsed::<u16>(service) };
+    if !is_possible() || !may_wait() || is_address() && is_port() {
         return plain();
     }
     on_helper(plain)
+}
+
+/// Returns `true` for a text that the C library need not look up: a number of this kind, or none.
+///
+/// # Safety
+/// `text` is null, or ends with a zero.
+unsafe fn is_parsed<T: FromStr>(text: *const c_char) -> bool {
+    if text.is_null() {
+        return true;
+    }
+    // SAFETY: by the caller.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().is_ok_and(|text| text.parse::<T>().is_ok())
 }
 
 /// The room for the answer to one question. A larger answer is refused with `ERANGE`.

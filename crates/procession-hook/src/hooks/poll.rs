@@ -1,19 +1,67 @@
 //! Waits for several descriptors: `poll` and `epoll_wait`.
 //!
 //! A coroutine that has to wait makes an `epoll` descriptor, adds the descriptors that it asks
-//! about, and waits until that one is readable. The answer is then that of the system's own call.
+//! about, and waits until that one is readable. A single descriptor in one direction, about which
+//! most libraries ask, is waited for as it is. The answer is then that of the system's own call.
 
 use std::ffi::c_int;
+use std::os::fd::AsRawFd;
 use std::slice;
 use std::time::Duration;
 
 use libc::{epoll_event, nfds_t, pollfd, sigset_t, size_t, timespec};
-use procession::coroutine::Interest;
+use procession::coroutine::{HeldFd, Interest};
 use procession::time::Instant;
 
 use super::{deadline_in, duration_of};
 use crate::wait::{self, Refused, block, is_possible, may_wait};
 use crate::{errno, real};
+
+/// Calls `ask`, which does not wait, until it has an answer. Waits for `fd` between the calls,
+/// which get a descriptor of the same file. At the deadline, the answer is that of the last call.
+fn ask_when_ready(
+    fd: c_int,
+    interest: Interest,
+    deadline: Option<Instant>,
+    mut ask: impl FnMut(c_int) -> c_int,
+) -> c_int {
+    let (mut idle, mut held) = (0, HeldFd::default());
+    loop {
+        let waited = wait::ready(&mut held, fd, interest, deadline);
+        let fd = held.get().map_or(fd, |held| held.as_raw_fd());
+        match waited {
+            None => match ask(fd) {
+                0 => {
+                    // Ready for something that was not asked about, such as an error or a hang-up.
+                    idle += 1;
+                    if idle > 2
+                        && let Some(libc::ECANCELED) = wait::pause(deadline)
+                    {
+                        return errno::fail(libc::ECANCELED);
+                    }
+                }
+                answer => return answer,
+            },
+            Some(libc::EAGAIN) => return ask(fd),
+            Some(number) => return errno::fail(number),
+        }
+    }
+}
+
+/// Returns the direction in which a descriptor is ready if any of these events happens, unless
+/// there are two.
+fn direction_of(events: i16) -> Option<Interest> {
+    const READ: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLPRI | libc::POLLRDHUP;
+    // These are reported even if nothing asks for them.
+    let events = events & !(libc::POLLERR | libc::POLLHUP | libc::POLLNVAL);
+    if events == libc::POLLOUT {
+        Some(Interest::Write)
+    } else if events & libc::POLLIN != 0 && events & !READ == 0 {
+        Some(Interest::Read)
+    } else {
+        None
+    }
+}
 
 /// Several descriptors that are waited for together.
 pub(super) struct Together(c_int);
@@ -41,29 +89,9 @@ impl Together {
         (result == 0).then_some(())
     }
 
-    /// Calls `ask`, which does not wait, until it has an answer. Waits between the calls. At the
-    /// deadline, the answer is that of the last call.
+    /// Calls `ask` until it has an answer, like [`ask_when_ready`].
     pub(super) fn ask(&self, deadline: Option<Instant>, mut ask: impl FnMut() -> c_int) -> c_int {
-        let mut idle = 0;
-        loop {
-            match wait::ready(self.0, Interest::Read, deadline) {
-                None => match ask() {
-                    0 => {
-                        // An error or a hang-up that was not asked about is reported here, and
-                        // nowhere else.
-                        idle += 1;
-                        if idle > 2
-                            && let Some(libc::ECANCELED) = wait::pause(deadline)
-                        {
-                            return errno::fail(libc::ECANCELED);
-                        }
-                    }
-                    answer => return answer,
-                },
-                Some(libc::EAGAIN) => return ask(),
-                Some(number) => return errno::fail(number),
-            }
-        }
+        ask_when_ready(self.0, Interest::Read, deadline, |_| ask())
     }
 }
 
@@ -84,6 +112,17 @@ fn deadline_in_ms(timeout: c_int) -> Option<Instant> {
 fn wait_for(entries: &mut [pollfd], deadline: Option<Instant>) -> Option<c_int> {
     if entries.iter().all(|entry| entry.fd < 0) {
         return Some(sleep_until(deadline));
+    }
+    if let [pollfd { fd, events, .. }] = *entries
+        && let Some(interest) = direction_of(events)
+    {
+        return Some(ask_when_ready(fd, interest, deadline, |fd| {
+            let mut entry = pollfd { fd, events, revents: 0 };
+            // SAFETY: there is one entry.
+            let answer = unsafe { real::poll(&raw mut entry, 1, 0) };
+            entries[0].revents = entry.revents;
+            answer
+        }));
     }
     let together = Together::new()?;
     for (number, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.fd >= 0) {
@@ -187,35 +226,23 @@ unsafe extern "C" fn epoll_wait(
     timeout: c_int,
 ) -> c_int {
     // SAFETY: by the caller.
-    let ask = |timeout| unsafe { real::epoll_wait(fd, events, count, timeout) };
+    let ask = |fd, timeout| unsafe { real::epoll_wait(fd, events, count, timeout) };
     if timeout == 0 || !is_possible() {
-        return ask(timeout);
+        return ask(fd, timeout);
     }
     let entry = errno::get();
-    let answer = ask(0);
+    let answer = ask(fd, 0);
     if answer != 0 {
         return answer;
     }
     if !may_wait() {
-        return block(|| ask(timeout));
+        return block(|| ask(fd, timeout));
     }
-    let deadline = deadline_in_ms(timeout);
-    loop {
-        let answer = match wait::ready(fd, Interest::Read, deadline) {
-            None => ask(0),
-            Some(libc::EAGAIN) => {
-                errno::set(entry);
-                return ask(0);
-            }
-            Some(number) => return errno::fail(number),
-        };
-        if answer != 0 {
-            if answer > 0 {
-                errno::set(entry);
-            }
-            return answer;
-        }
+    let answer = ask_when_ready(fd, Interest::Read, deadline_in_ms(timeout), |fd| ask(fd, 0));
+    if answer >= 0 {
+        errno::set(entry);
     }
+    answer
 }
 
 /// # Safety

@@ -1,6 +1,7 @@
 //! Reads and receives.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::time::Duration;
 
 use libc::{
     MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_WAITALL, MSG_WAITFORONE, iovec, mmsghdr,
@@ -8,7 +9,7 @@ use libc::{
 };
 use procession::time::Instant;
 
-use super::deadline_of;
+use super::{deadline_of, to_timespec};
 use crate::transfer::{Forms, once, total_of, whole};
 use crate::wait::{Side, block, is_possible};
 use crate::{errno, real};
@@ -52,11 +53,11 @@ unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssiz
         Side::READ,
         Forms {
             // SAFETY: by the caller.
-            socket: || unsafe { real::recv(fd, buffer, count, MSG_DONTWAIT) },
+            socket: |fd| unsafe { real::recv(fd, buffer, count, MSG_DONTWAIT) },
             // SAFETY: by the caller.
-            no_wait: || unsafe { libc::preadv2(fd, &raw const vector, 1, -1, libc::RWF_NOWAIT) },
+            no_wait: |fd| unsafe { libc::preadv2(fd, &raw const vector, 1, -1, libc::RWF_NOWAIT) },
             // SAFETY: by the caller.
-            plain: || unsafe { real::read(fd, buffer, count) },
+            plain: |fd| unsafe { real::read(fd, buffer, count) },
         },
     )
 }
@@ -77,11 +78,11 @@ unsafe extern "C" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ss
         Side::READ,
         Forms {
             // SAFETY: by the caller.
-            socket: || unsafe { real::recvmsg(fd, &raw mut message, MSG_DONTWAIT) },
+            socket: |fd| unsafe { real::recvmsg(fd, &raw mut message, MSG_DONTWAIT) },
             // SAFETY: by the caller.
-            no_wait: || unsafe { libc::preadv2(fd, vectors, count, -1, libc::RWF_NOWAIT) },
+            no_wait: |fd| unsafe { libc::preadv2(fd, vectors, count, -1, libc::RWF_NOWAIT) },
             // SAFETY: by the caller.
-            plain: || unsafe { real::readv(fd, vectors, count) },
+            plain: |fd| unsafe { real::readv(fd, vectors, count) },
         },
     )
 }
@@ -115,18 +116,18 @@ unsafe extern "C" fn recvfrom(
     length: *mut socklen_t,
 ) -> ssize_t {
     // SAFETY: by the caller.
-    let plain = || unsafe { real::recvfrom(fd, buffer, count, flags, address, length) };
+    let plain = |fd| unsafe { real::recvfrom(fd, buffer, count, flags, address, length) };
     if flags & AS_IT_IS != 0 || !is_possible() {
-        return plain();
+        return plain(fd);
     }
     if waits_for_all(flags) && flags & MSG_PEEK != 0 {
         // What it has seen is seen again, so it cannot be made in parts.
-        return block(plain);
+        return block(|| plain(fd));
     }
     let at_once = flags | MSG_DONTWAIT;
     if waits_for_all(flags) && count > 0 && is_stream(fd) {
         // The address comes with the first part.
-        let receive = |done: size_t, flags: c_int| {
+        let receive = |fd, done: size_t, flags: c_int| {
             let rest = buffer.wrapping_byte_add(done);
             let none = (std::ptr::null_mut(), std::ptr::null_mut());
             let (address, length) = if done == 0 { (address, length) } else { none };
@@ -138,9 +139,9 @@ unsafe extern "C" fn recvfrom(
             Side::READ,
             count,
             Forms {
-                socket: |done| receive(done, at_once),
-                no_wait: |done| receive(done, flags),
-                plain: |done| receive(done, flags),
+                socket: |fd, done| receive(fd, done, at_once),
+                no_wait: |fd, done| receive(fd, done, flags),
+                plain: |fd, done| receive(fd, done, flags),
             },
         );
     }
@@ -149,7 +150,7 @@ unsafe extern "C" fn recvfrom(
         Side::READ,
         Forms {
             // SAFETY: by the caller.
-            socket: || unsafe { real::recvfrom(fd, buffer, count, at_once, address, length) },
+            socket: |fd| unsafe { real::recvfrom(fd, buffer, count, at_once, address, length) },
             no_wait: plain,
             plain,
         },
@@ -161,20 +162,20 @@ unsafe extern "C" fn recvfrom(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: by the caller.
-    let plain = || unsafe { real::recvmsg(fd, message, flags) };
+    let plain = |fd| unsafe { real::recvmsg(fd, message, flags) };
     if flags & AS_IT_IS != 0 || !is_possible() {
-        return plain();
+        return plain(fd);
     }
     if waits_for_all(flags) {
         // The rest would have to go to the rest of the vectors, behind what comes with the data.
-        return block(plain);
+        return block(|| plain(fd));
     }
     once(
         fd,
         Side::READ,
         Forms {
             // SAFETY: by the caller.
-            socket: || unsafe { real::recvmsg(fd, message, flags | MSG_DONTWAIT) },
+            socket: |fd| unsafe { real::recvmsg(fd, message, flags | MSG_DONTWAIT) },
             no_wait: plain,
             plain,
         },
@@ -202,6 +203,8 @@ unsafe extern "C" fn recvmmsg(
         None => None,
     };
     let mut received = 0;
+    // The time that was left after the last message, as in the kernel.
+    let mut left = None;
     while received < count {
         // SAFETY: by the caller; the number is less than `count`.
         let message = unsafe { messages.add(received as usize) };
@@ -213,14 +216,22 @@ unsafe extern "C" fn recvmmsg(
         // SAFETY: by the caller.
         let length = unsafe { recvmsg(fd, &raw mut message.msg_hdr, flags) };
         if length < 0 {
-            return if received > 0 { received as c_int } else { -1 };
+            break;
         }
         message.msg_len = length as c_uint;
         received += 1;
-        // As in the kernel: the time is looked at after each message only.
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        // The time is looked at after each message only.
+        left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
             break;
         }
+    }
+    if received == 0 {
+        return -1;
+    }
+    // SAFETY: by the caller.
+    if let (Some(timeout), Some(left)) = (unsafe { timeout.as_mut() }, left) {
+        *timeout = to_timespec(left);
     }
     received as c_int
 }

@@ -33,18 +33,18 @@ unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) -> s
         Side::WRITE,
         count,
         Forms {
-            socket: |done| {
+            socket: |fd, done| {
                 let (buffer, count) = rest(done);
                 // SAFETY: by the caller.
                 unsafe { real::send(fd, buffer, count, MSG_DONTWAIT) }
             },
-            no_wait: |done| {
+            no_wait: |fd, done| {
                 let (buffer, count) = rest(done);
                 let vector = iovec { iov_base: buffer.cast_mut(), iov_len: count };
                 // SAFETY: by the caller.
                 unsafe { libc::pwritev2(fd, &raw const vector, 1, -1, libc::RWF_NOWAIT) }
             },
-            plain: |done| {
+            plain: |fd, done| {
                 let (buffer, count) = rest(done);
                 // SAFETY: by the caller.
                 unsafe { real::write(fd, buffer, count) }
@@ -76,7 +76,7 @@ unsafe extern "C" fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> s
         Side::WRITE,
         total,
         Forms {
-            socket: |done| {
+            socket: |fd, done| {
                 if done == 0 {
                     // SAFETY: by the caller.
                     return unsafe { real::sendmsg(fd, &raw const message, MSG_DONTWAIT) };
@@ -85,7 +85,7 @@ unsafe extern "C" fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> s
                 // SAFETY: by the caller.
                 unsafe { real::send(fd, rest.iov_base, rest.iov_len, MSG_DONTWAIT) }
             },
-            no_wait: |done| {
+            no_wait: |fd, done| {
                 if done == 0 {
                     // SAFETY: by the caller.
                     return unsafe { libc::pwritev2(fd, vectors, count, -1, libc::RWF_NOWAIT) };
@@ -94,7 +94,7 @@ unsafe extern "C" fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> s
                 // SAFETY: by the caller.
                 unsafe { libc::pwritev2(fd, &raw const rest, 1, -1, libc::RWF_NOWAIT) }
             },
-            plain: |done| {
+            plain: |fd, done| {
                 if done == 0 {
                     // SAFETY: by the caller.
                     return unsafe { real::writev(fd, vectors, count) };
@@ -156,24 +156,24 @@ unsafe extern "C" fn sendto(
     length: socklen_t,
 ) -> ssize_t {
     // SAFETY: by the caller.
-    let call = |done: size_t, flags: c_int| unsafe {
+    let call = |fd, done: size_t, flags: c_int| unsafe {
         real::sendto(fd, buffer.wrapping_byte_add(done), count - done, flags, address, length)
     };
     if flags & MSG_DONTWAIT != 0 || !is_possible() {
-        return call(0, flags);
+        return call(fd, 0, flags);
     }
     if flags & libc::MSG_FASTOPEN != 0 {
         // It may connect first.
-        return block(|| call(0, flags));
+        return block(|| call(fd, 0, flags));
     }
     whole(
         fd,
         Side::WRITE,
         count,
         Forms {
-            socket: |done| call(done, flags | MSG_DONTWAIT),
-            no_wait: |done| call(done, flags),
-            plain: |done| call(done, flags),
+            socket: |fd, done| call(fd, done, flags | MSG_DONTWAIT),
+            no_wait: |fd, done| call(fd, done, flags),
+            plain: |fd, done| call(fd, done, flags),
         },
     )
 }
@@ -183,12 +183,12 @@ unsafe extern "C" fn sendto(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: by the caller.
-    let plain = || unsafe { real::sendmsg(fd, message, flags) };
+    let plain = |fd| unsafe { real::sendmsg(fd, message, flags) };
     // SAFETY: by the caller.
-    let Some(header) = (unsafe { message.as_ref() }) else { return plain() };
+    let Some(header) = (unsafe { message.as_ref() }) else { return plain(fd) };
     let count = header.msg_iovlen;
     if flags & MSG_DONTWAIT != 0 || count > libc::UIO_MAXIOV as size_t || !is_possible() {
-        return plain();
+        return plain(fd);
     }
     // SAFETY: by the caller.
     let total = if count == 0 { 0 } else { unsafe { total_of(header.msg_iov, count) } };
@@ -199,7 +199,7 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
         Side::WRITE,
         total,
         Forms {
-            socket: |done| {
+            socket: |fd, done| {
                 if done == 0 {
                     // SAFETY: by the caller.
                     return unsafe { real::sendmsg(fd, message, flags | MSG_DONTWAIT) };
@@ -208,10 +208,10 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
                 // SAFETY: by the caller. What comes with the data went with its first byte.
                 unsafe { real::send(fd, rest.iov_base, rest.iov_len, flags | MSG_DONTWAIT) }
             },
-            no_wait: |_| plain(),
-            plain: |done| {
+            no_wait: |fd, _| plain(fd),
+            plain: |fd, done| {
                 if done == 0 {
-                    return plain();
+                    return plain(fd);
                 }
                 plain_rest(total, done, &rest, |rest| {
                     // SAFETY: by the caller.

@@ -1,11 +1,15 @@
 //! The edges: cancel, terminate, fork, a signal handler, masks, and places without suspension.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use procession::{Exit, coroutine as co};
+use procession_sync::atomic::Ordering::SeqCst;
+use procession_sync::atomic::{AtomicBool, AtomicU32};
 
 use super::{
-    answer, coroutine, one_thread, poll, read, several_threads, sockets, soon, told, write,
+    answer, coroutine, foreign_thread, one_thread, poll, read, several_threads, sockets, soon,
+    told, write,
 };
 
 /// The calls that wait, each with a descriptor that is never ready.
@@ -140,6 +144,60 @@ fn with_other_signals_blocked_the_thread_blocks_and_is_replaced() {
     // Another thread of the scheduler does it, once the watchdog has seen that this one is blocked.
     scheduler.spawn(async move { write(there.as_raw_fd(), b"!") }).join().expect("it runs");
     assert_eq!(reads.join(), Ok(((1, 0), b"!".to_vec())));
+}
+
+/// The descriptor that the handler reads, and the number of the thread on which it does.
+static HANDLED: AtomicU32 = AtomicU32::new(u32::MAX);
+static HANDLER: AtomicU32 = AtomicU32::new(0);
+/// What the handler has read.
+static READ: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn read_in_handler(_: libc::c_int) {
+    let mut byte = 0_u8;
+    // SAFETY: it has no preconditions.
+    HANDLER.store(unsafe { libc::gettid() }.cast_unsigned(), SeqCst);
+    // SAFETY: there is room for one byte.
+    let count =
+        unsafe { libc::read(HANDLED.load(SeqCst).cast_signed(), (&raw mut byte).cast(), 1) };
+    READ.store(if count == 1 { byte.into() } else { u32::MAX }, SeqCst);
+}
+
+/// Goal: nothing else runs on a thread in the middle of a signal handler. Method: the handler
+/// reads, while another process is ready to run on the thread.
+#[test]
+fn a_signal_handler_makes_the_plain_call() {
+    let scheduler = one_thread();
+    let (here, there) = sockets(libc::SOCK_STREAM);
+    HANDLED.store(here.as_raw_fd().cast_unsigned(), SeqCst);
+    let writes = foreign_thread(move || {
+        // The handler waits first.
+        while HANDLER.load(SeqCst) == 0 || state_of(HANDLER.load(SeqCst).cast_signed()) != Some('S')
+        {
+            procession_sync::thread::yield_now();
+        }
+        write(there.as_raw_fd(), b"*")
+    });
+    let inner = scheduler.clone();
+    let raises = coroutine(&scheduler, move || {
+        let handler: extern "C" fn(libc::c_int) = read_in_handler;
+        // SAFETY: an action is plain memory.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handler as usize;
+        // SAFETY: the handler only makes system calls.
+        unsafe { libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()) };
+        let has_run = Arc::new(AtomicBool::new(false));
+        let runs = Arc::clone(&has_run);
+        let other = inner.spawn(async move { runs.store(true, SeqCst) });
+        // SAFETY: it has no preconditions.
+        unsafe { libc::raise(libc::SIGUSR2) };
+        let ran_meanwhile = has_run.load(SeqCst);
+        drop(other);
+        ran_meanwhile
+    });
+    assert_eq!(raises.join(), Ok(false));
+    assert_eq!(READ.load(SeqCst), u32::from(b'*'));
+    assert_eq!(writes.join().expect("it does not panic"), (1, 0));
+    drop(here);
 }
 
 fn with_both(call: impl Fn(i32) -> (i64, i32), there: &OwnedFd, here: &OwnedFd) -> (i64, i32) {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::{
-    Answer, Ends, coroutine, errno, flags, foreign_thread, limit_waits, one_thread, pipe, poll,
-    read, recv, send, set_nonblocking, sockets, tcp, write,
+    Answer, Ends, coroutine, errno, file, flags, foreign_thread, limit_waits, one_thread, pipe,
+    poll, read, recv, send, set_nonblocking, sockets, tcp, terminal, write,
 };
 
 /// One call, or what another thread does while it waits.
@@ -44,11 +44,32 @@ fn ends(kind: u8) -> Ends {
         3 => tcp(),
         // The script reads.
         4 => pipe(),
-        _ => {
+        5 => {
             let (reads, writes) = pipe();
             (writes, reads)
         }
+        BYTES => terminal(false),
+        LINES => terminal(true),
+        _ => file(),
     }
+}
+
+/// A terminal that is read byte by byte, one that is read line by line, and a regular file.
+const BYTES: u8 = 6;
+const LINES: u8 = 7;
+const FILE: u8 = 8;
+
+fn is_terminal(kind: u8) -> bool {
+    matches!(kind, BYTES | LINES)
+}
+
+/// What the other end writes.
+fn arriving(kind: u8, size: usize) -> Vec<u8> {
+    let mut bytes = vec![if kind == LINES { b'a' } else { size as u8 }; size];
+    if kind == LINES {
+        bytes[size - 1] = b'\n';
+    }
+    bytes
 }
 
 fn script(kind: u8, rng: &mut Rng) -> Vec<Step> {
@@ -66,7 +87,8 @@ fn script(kind: u8, rng: &mut Rng) -> Vec<Step> {
     };
     let flag = [flags(), flags(), flags()];
     for number in 0..rng.usize(2..8) {
-        let size = rng.usize(1..2000);
+        // What arrives at a terminal is there at once only if it is small.
+        let size = rng.usize(1..if is_terminal(kind) { 100 } else { 2000 });
         match rng.u8(..12) {
             0 | 1 if is_socket => steps.push(Step::Recv(size, flag[number % 3])),
             2 if is_socket => steps.push(Step::Send(size, flag[number % 3] & !libc::MSG_PEEK)),
@@ -84,6 +106,16 @@ fn script(kind: u8, rng: &mut Rng) -> Vec<Step> {
                 steps.push(if rng.bool() { Step::Read(size) } else { Step::Recv(size, 0) });
                 steps.push(Step::Limit(true));
             }
+            8 if is_terminal(kind) => {
+                steps.extend([Step::Nonblocking(false), Step::ArrivesLater(size)]);
+                // A part, and then the rest of what has arrived.
+                let part = rng.usize(1..=size);
+                steps.push(Step::Read(part));
+                if part < size {
+                    steps.push(Step::Read(size));
+                }
+                steps.push(Step::Nonblocking(true));
+            }
             9 => steps.push(Step::Drained),
             10 if number > 3 => steps.push(Step::Closed),
             _ => steps.push(Step::Poll(libc::POLLIN, 0)),
@@ -99,14 +131,17 @@ fn run(kind: u8, steps: &[Step], later: &Sender<(c_int, Vec<u8>)>) -> Log {
     let fd = here.as_raw_fd();
     let mut log = Log::new();
     let arrives = |there: &OwnedFd, size: usize| {
-        let bytes = vec![size as u8; size];
+        let bytes = arriving(kind, size);
         // At most what there is room for.
         if kind < 4 {
             send(there.as_raw_fd(), &bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
         } else if kind == 4 {
             set_nonblocking(there.as_raw_fd(), true);
             write(there.as_raw_fd(), &bytes);
+        } else if kind == FILE {
+            write(there.as_raw_fd(), &bytes);
         }
+        // A terminal takes a moment, so that a read that does not wait may miss what was written.
     };
     for step in steps {
         // A success leaves the number as it was.
@@ -135,7 +170,7 @@ fn run(kind: u8, steps: &[Step], later: &Sender<(c_int, Vec<u8>)>) -> Log {
             }
             Step::ArrivesLater(size) => {
                 if let Some(there) = &there {
-                    let bytes = vec![*size as u8; *size];
+                    let bytes = arriving(kind, *size);
                     later.send((there.as_raw_fd(), bytes)).expect("the thread is there");
                 }
                 continue;
@@ -172,19 +207,22 @@ fn scripts_have_the_same_results_in_and_out_of_coroutines() {
     let (later, comes) = channel::<(c_int, Vec<u8>)>();
     let other_end = foreign_thread(move || {
         for (fd, bytes) in comes {
-            send(fd, &bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+            let sent = send(fd, &bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+            if sent == (-1, libc::ENOTSOCK) {
+                write(fd, &bytes);
+            }
         }
     });
     let scheduler = one_thread();
     let count = std::env::var("HOOK_SCRIPTS").ok().and_then(|count| count.parse().ok());
     for seed in 0..count.unwrap_or(1000_u64) {
         let mut rng = Rng::with_seed(seed);
-        let kind = rng.u8(..6);
+        let kind = rng.u8(..=FILE);
         let steps = script(kind, &mut rng);
         let plain = run(kind, &steps, &later);
         let (its_steps, its_later) = (steps.clone(), later.clone());
         let seen = coroutine(&scheduler, move || run(kind, &its_steps, &its_later));
-        assert!(seen.join() == Ok(plain), "seed {seed}, kind {kind}: {steps:?}");
+        assert_eq!(seen.join(), Ok(plain), "seed {seed}, kind {kind}: {steps:?}");
     }
     drop(later);
     other_end.join().expect("it does not panic");

@@ -2,10 +2,12 @@
 
 mod ends;
 mod equal;
+mod lineage;
 mod waits;
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -116,6 +118,40 @@ fn own([one, other]: [c_int; 2]) -> Ends {
     let one = unsafe { OwnedFd::from_raw_fd(one) };
     // SAFETY: as above.
     (one, unsafe { OwnedFd::from_raw_fd(other) })
+}
+
+/// A terminal without echo, and the end at which its characters come out. It is read byte by byte,
+/// or line by line.
+fn terminal(by_lines: bool) -> Ends {
+    let (mut main, mut other) = (0, 0);
+    // SAFETY: the mode is plain memory, which is filled below.
+    let mut mode: libc::termios = unsafe { std::mem::zeroed() };
+    // SAFETY: there is room for both.
+    let opened = unsafe {
+        libc::openpty(&raw mut main, &raw mut other, ptr::null_mut(), ptr::null(), ptr::null())
+    };
+    assert_eq!(opened, 0);
+    let (main, other) = own([main, other]);
+    // SAFETY: there is room for the mode.
+    unsafe { libc::cfmakeraw(&raw mut mode) };
+    mode.c_cc[libc::VMIN] = 1;
+    if by_lines {
+        mode.c_lflag |= libc::ICANON;
+        // Nothing else is special.
+        mode.c_cc = [0; _];
+    }
+    mode.c_cflag |= libc::CREAD;
+    // SAFETY: the mode is there.
+    assert_eq!(unsafe { libc::tcsetattr(other.as_raw_fd(), libc::TCSANOW, &raw const mode) }, 0);
+    (other, main)
+}
+
+/// A regular file twice, with one position.
+fn file() -> Ends {
+    // SAFETY: the name ends with a zero.
+    let file = unsafe { libc::memfd_create(c"file".as_ptr(), libc::MFD_CLOEXEC) };
+    // SAFETY: it has no preconditions.
+    own([file, unsafe { libc::dup(file) }])
 }
 
 fn tcp() -> Ends {

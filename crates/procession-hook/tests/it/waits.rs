@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::net::TcpListener;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -325,6 +325,87 @@ fn names_are_looked_up_beside_the_worker() {
         .into();
     let two: Vec<_> = two.into_iter().map(|one| one.join()).collect();
     assert_eq!(two, [Ok([127, 0, 0, 1]), Ok([127, 0, 0, 2])]);
+}
+
+/// Goal: a call that waits keeps its file, as in the kernel. Method: meanwhile, another process of
+/// the same thread puts another file in the place of its descriptor.
+#[test]
+fn a_descriptor_that_is_used_again_does_not_disturb_a_wait() {
+    let scheduler = one_thread();
+    let ((here, there), (other, its_peer)) =
+        (sockets(libc::SOCK_STREAM), sockets(libc::SOCK_STREAM));
+    let (number, peer) = (here.into_raw_fd(), its_peer.as_raw_fd());
+    let got = while_waiting(
+        &scheduler,
+        move || read(number, 8),
+        move || {
+            // SAFETY: nothing else uses the number.
+            assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
+            assert_eq!(write(peer, b"theirs"), (6, 0));
+            assert_eq!(write(there.as_raw_fd(), b"own"), (3, 0));
+        },
+    );
+    assert_eq!(got, ((3, 0), b"own".to_vec()));
+    // The number is the other file's now.
+    assert_eq!(read(number, 8), ((6, 0), b"theirs".to_vec()));
+    // The file of the wait was closed at its end.
+    assert_eq!(scheduler.snapshot().descriptors.registered, 0);
+}
+
+#[test]
+fn several_messages_are_received_within_a_time_of_which_the_rest_is_told() {
+    let scheduler = one_thread();
+    let (here, there) = sockets(libc::SOCK_DGRAM);
+    let got = while_waiting(
+        &scheduler,
+        move || {
+            let mut bytes = [[0_u8; 8]; 2];
+            let mut parts = bytes.each_mut().map(|bytes| libc::iovec {
+                iov_base: bytes.as_mut_ptr().cast(),
+                iov_len: bytes.len(),
+            });
+            let mut messages = parts.each_mut().map(|part| {
+                // SAFETY: no address and no length are what zeroes say.
+                let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+                message.msg_hdr.msg_iov = part;
+                message.msg_hdr.msg_iovlen = 1;
+                message
+            });
+            let mut time = libc::timespec { tv_sec: 60, tv_nsec: 0 };
+            let start = messages.as_mut_ptr();
+            // SAFETY: the messages and the time are there.
+            let count =
+                answer(unsafe { libc::recvmmsg(here.as_raw_fd(), start, 2, 0, &raw mut time) });
+            (count, messages.map(|message| message.msg_len), time.tv_sec)
+        },
+        move || {
+            assert_eq!(send(there.as_raw_fd(), b"ab", 0), (2, 0));
+            assert_eq!(send(there.as_raw_fd(), b"cde", 0), (3, 0));
+        },
+    );
+    assert_eq!((got.0, got.1), ((2, 0), [2, 3]));
+    assert!((0..60).contains(&got.2), "{got:?}");
+}
+
+#[test]
+fn an_absolute_sleep_ends_on_a_test_clock() {
+    let builder = Scheduler::builder().worker_threads(1).test_clock();
+    // SAFETY: the coroutine holds no thread-local pointer across a wait.
+    let scheduler = unsafe { builder.enable_coroutines() }.build().expect("the system has threads");
+    for clock in [libc::CLOCK_MONOTONIC, libc::CLOCK_REALTIME, libc::CLOCK_BOOTTIME] {
+        let sleeps = coroutine(&scheduler, move || {
+            let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: there is room for the time.
+            unsafe { libc::clock_gettime(clock, &raw mut time) };
+            time.tv_sec += 3600;
+            let (flags, none) = (libc::TIMER_ABSTIME, std::ptr::null_mut());
+            let begun = Instant::now();
+            // SAFETY: the time is there.
+            let slept = unsafe { libc::clock_nanosleep(clock, flags, &raw const time, none) };
+            (slept, (Instant::now() - begun) > Duration::from_secs(3590))
+        });
+        assert_eq!(sleeps.join(), Ok((0, true)));
+    }
 }
 
 /// Goal: flags that mean different things for streams and messages keep their meaning.

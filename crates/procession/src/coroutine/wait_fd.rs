@@ -7,11 +7,15 @@
 //!   has the number now.
 //! - A descriptor that its scheduler knows already, such as that of a socket, can be waited for.
 //!
+//! [`HeldFd`] keeps the duplicate until the call that follows the wait has been made with it. So
+//! that call uses the same file, too.
+//!
 //! # Rejected
 //! - A registration of the number itself, without a duplicate. It saves two calls (0.3 us). If the
 //!   number is closed and used again during the wait, the end of the wait removes the registration
 //!   of the new file, and its waiter sleeps on.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -104,16 +108,81 @@ impl crate::Outcome for FdWait {}
 ///
 /// If the scheduler has ended, returns [`FdWait::Terminated`].
 pub fn wait_fd(fd: BorrowedFd<'_>, interest: Interest, deadline: Option<Instant>) -> FdWait {
+    HeldFd::default().wait(fd, interest, deadline)
+}
+
+/// The open file of several waits in a row, and of the calls between them. It holds nothing until
+/// the first wait. Private: used by `procession-hook`.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct HeldFd(Option<HeldFile>);
+
+impl HeldFd {
+    /// Waits like [`wait_fd`]. The first wait is for `fd`, and later ones are for the same file,
+    /// whatever has become of `fd`.
+    pub fn wait(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        interest: Interest,
+        deadline: Option<Instant>,
+    ) -> FdWait {
+        wait_and_hold(&mut self.0, fd, interest, deadline)
+    }
+
+    /// Returns a descriptor of the file that was waited for, if there was a wait.
+    pub fn get(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref().and_then(HeldFile::fd)
+    }
+}
+
+/// A duplicate, and the scheduler with which it was registered.
+struct HeldFile {
+    /// `Some` until the drop.
+    own: Option<OwnedFd>,
+    shared: Arc<Shared>,
+}
+
+impl HeldFile {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.own.as_ref().map(AsFd::as_fd)
+    }
+}
+
+impl fmt::Debug for HeldFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.own.fmt(f)
+    }
+}
+
+impl Drop for HeldFile {
+    fn drop(&mut self) {
+        if let Some(own) = self.own.take() {
+            drop(own);
+            // Whatever waits for a free descriptor may have one now.
+            self.shared.poller.starved.note_closed();
+        }
+    }
+}
+
+fn wait_and_hold(
+    held: &mut Option<HeldFile>,
+    fd: BorrowedFd<'_>,
+    interest: Interest,
+    deadline: Option<Instant>,
+) -> FdWait {
     let Some(frame) = suspendable() else {
+        let fd = held.as_ref().and_then(HeldFile::fd).unwrap_or(fd);
         return crate::blocking(|| block_in_poll(fd, interest, deadline));
     };
     let shared = frame.slot().shared().arc();
-    let waited = match register(&shared, fd, interest) {
-        WatchAttempt::Waits(registered) => within(
-            frame,
-            deadline,
-            FdReady { registered: &registered, interest, waiter: Some(WaiterId::ANY) },
-        ),
+    let own = held.take().and_then(|mut held| held.own.take());
+    let waited = match register(&shared, fd, own, interest) {
+        WatchAttempt::Waits(registered) => {
+            let ready = FdReady { registered: &registered, interest, waiter: Some(WaiterId::ANY) };
+            let waited = within(frame, deadline, ready);
+            *held = Some(HeldFile { own: Some(registered.into_io()), shared });
+            waited
+        }
         WatchAttempt::NotNeeded => return FdWait::Ready,
         WatchAttempt::Refused => within(frame, deadline, ask_repeatedly(fd, interest)),
     };
@@ -150,16 +219,24 @@ enum WatchAttempt {
     Refused,
 }
 
-fn register(shared: &Arc<Shared>, fd: BorrowedFd<'_>, interest: Interest) -> WatchAttempt {
+/// Registers `own`, or a duplicate of `fd`.
+fn register(
+    shared: &Arc<Shared>,
+    fd: BorrowedFd<'_>,
+    own: Option<OwnedFd>,
+    interest: Interest,
+) -> WatchAttempt {
+    let is_plain = || rustix::fs::fstat(fd).is_ok_and(|status| is_always_ready(status.st_mode));
     // To close a duplicate would release the locks that the process has on the file.
-    if rustix::fs::fstat(fd).is_ok_and(|status| is_always_ready(status.st_mode)) {
+    if own.is_none() && is_plain() {
         return WatchAttempt::NotNeeded;
     }
     let watched = match interest {
         Interest::Read => EventMask::READ,
         Interest::Write => EventMask::WRITE,
     };
-    let registered = rustix::io::fcntl_dupfd_cloexec(fd, 0)
+    let registered = own
+        .map_or_else(|| rustix::io::fcntl_dupfd_cloexec(fd, 0), Ok)
         .map_err(io::Error::from)
         .and_then(|own| Registered::for_one_wait(Arc::clone(shared), own, watched));
     match registered {
