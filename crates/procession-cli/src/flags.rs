@@ -1,6 +1,7 @@
 //! The command line: one table of flags, which the parser and the help are both derived from.
 
 mod help;
+mod tools;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -10,8 +11,9 @@ use std::time::Duration;
 use lexopt::Arg;
 
 use crate::bench::{BenchArgs, Here, ROUNDS_MAX, Scale, WORKLOADS};
-use crate::program::RunArgs;
+use crate::program::{Entry, RunArgs};
 use crate::see::{SeeArgs, Verb};
+use crate::tools::TestArgs;
 use crate::trial::{SECONDS_MAX, TrialArgs};
 
 /// The parsed command line. Nothing but the arguments was looked at.
@@ -23,6 +25,10 @@ pub(crate) enum LowArgs {
     Run(RunArgs),
     Bench(BenchArgs),
     See(SeeArgs),
+    /// Holds the files.
+    Check(Vec<String>),
+    Test(TestArgs),
+    Annotations,
     /// A measurement in a fresh program that a workload starts. Not in the help.
     BenchHere(Here, Scale),
 }
@@ -31,6 +37,10 @@ pub(crate) enum LowArgs {
 enum Command {
     Trial,
     Run,
+    Check,
+    Test,
+    Repl,
+    Annotations,
     Bench,
     See(Verb),
 }
@@ -245,9 +255,13 @@ const FLAGS: &[Flag] = &[
     },
 ];
 
-const COMMANDS: [(&str, Command, &str); 9] = [
+const COMMANDS: [(&str, Command, &str); 13] = [
     ("trial", Command::Trial, "run a service while everything goes wrong, and judge it"),
     ("run", Command::Run, "run a program of processes in Lua"),
+    ("check", Command::Check, "find mistakes in programs in Lua"),
+    ("test", Command::Test, "run tests that are written in Lua"),
+    ("repl", Command::Repl, "evaluate lines of Lua in a process"),
+    ("annotations", Command::Annotations, "print the library for the Lua language server"),
     ("bench", Command::Bench, "measure the runtime on this machine"),
     ("top", TOP, "show what a running program does, again and again"),
     ("ps", PS, "list the processes of a running program"),
@@ -256,6 +270,11 @@ const COMMANDS: [(&str, Command, &str); 9] = [
     ("dump", DUMP, "write the latest events of a running program to a file"),
     ("kill", KILL, "end a process of a running program, if the program allows it"),
 ];
+
+/// Returns the options of all commands.
+fn flags() -> impl Iterator<Item = &'static Flag> {
+    tools::FLAGS.iter().chain(FLAGS)
+}
 
 /// Parses the value of an option of which the message of its type says all.
 fn key<T: FromStr>(flag: &'static str, value: &OsStr) -> Result<T, UsageError> {
@@ -289,7 +308,8 @@ struct Parsed {
     run: RunArgs,
     bench: BenchArgs,
     see: SeeArgs,
-    /// The words after a command that looks into a program.
+    test: TestArgs,
+    /// The words after `check`, and after a command that looks into a program.
     words: Vec<String>,
     help: bool,
     version: bool,
@@ -326,6 +346,16 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
         Command::Trial => LowArgs::Trial(parsed.trial),
         Command::Run if parsed.run.program.is_none() => return Err(UsageError::NoProgram),
         Command::Run => LowArgs::Run(parsed.run),
+        Command::Check | Command::Test if parsed.words.is_empty() => {
+            return Err(UsageError::NoFiles);
+        }
+        Command::Check => LowArgs::Check(parsed.words),
+        Command::Test => LowArgs::Test(TestArgs { paths: parsed.words, ..parsed.test }),
+        Command::Repl => {
+            let program = parsed.words.pop();
+            LowArgs::Run(RunArgs { program, entry: Entry::Repl, ..parsed.run })
+        }
+        Command::Annotations => LowArgs::Annotations,
         Command::See(verb) => {
             let missing = parsed.words.len() < verb.words_min();
             if missing {
@@ -364,11 +394,11 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
                         || parsed.command.is_some_and(|command| flag.of.contains(&command)))
             };
             // An option of another command is recognised here and refused later.
-            let any = || FLAGS.iter().find(|flag| flag.long == name);
-            (FLAGS.iter().find(fits).or_else(any), format!("--{name}"))
+            let any = || flags().find(|flag| flag.long == name);
+            (flags().find(fits).or_else(any), format!("--{name}"))
         }
         Some(Arg::Short(name)) => {
-            (FLAGS.iter().find(|flag| flag.short == Some(name)), format!("-{name}"))
+            (flags().find(|flag| flag.short == Some(name)), format!("-{name}"))
         }
     };
     let flag = flag.ok_or(UsageError::UnknownFlag(written))?;
@@ -398,7 +428,15 @@ impl Parsed {
             Some(Command::See(verb)) if self.words.len() <= verb.words_min() => {
                 self.words.push(word.to_owned());
             }
-            Some(Command::Trial | Command::Run | Command::See(_)) => {
+            Some(Command::Check | Command::Test) => self.words.push(word.to_owned()),
+            Some(Command::Repl) if self.words.is_empty() => self.words.push(word.to_owned()),
+            Some(
+                Command::Trial
+                | Command::Run
+                | Command::Repl
+                | Command::Annotations
+                | Command::See(_),
+            ) => {
                 return Err(UsageError::Word(word.to_owned()));
             }
         }
@@ -415,6 +453,7 @@ fn lossy(text: &OsStr) -> String {
 pub(crate) enum UsageError {
     NoCommand,
     NoProgram,
+    NoFiles,
     UnknownCommand(String),
     UnknownFlag(String),
     UnknownWorkload(String),
@@ -448,6 +487,7 @@ impl fmt::Display for UsageError {
                 write!(f, "no command given: the commands are {commands}; see --help")
             }
             Self::NoProgram => f.write_str("no program given: see run --help"),
+            Self::NoFiles => f.write_str("no file given: see --help"),
             Self::UnknownCommand(name) => {
                 write!(f, "unknown command '{name}': the commands are {commands}")
             }

@@ -4,7 +4,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | success, also if the reader of the output went away, or if one signal asked for the end |
-//! | 1 | a promise was broken, a program failed, a workload gave a wrong result, something could not run, or the output was not written |
+//! | 1 | a promise was broken, a program or a test failed, a mistake was found, a workload gave a wrong result, something could not run, or the output was not written |
 //! | 2 | the command line is invalid |
 //! | 130, 143 | a second SIGINT or SIGTERM ended the program immediately |
 #![deny(unsafe_code)]
@@ -16,11 +16,17 @@ mod flags;
 #[cfg(not(procession_loom))]
 mod program;
 #[cfg(not(procession_loom))]
+mod repl;
+#[cfg(not(procession_loom))]
 mod run;
 #[cfg(not(procession_loom))]
 mod see;
 #[cfg(not(procession_loom))]
+mod tools;
+#[cfg(not(procession_loom))]
 mod trial;
+#[cfg(not(procession_loom))]
+mod watch;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

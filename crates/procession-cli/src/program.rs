@@ -1,9 +1,10 @@
-//! `procession run`: a program of processes in Lua.
+//! `procession run` and `procession repl`: a program of processes in Lua.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal as _};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::Duration;
 
 use procession::door::Observe;
@@ -11,11 +12,13 @@ use procession::scheduler::BuildError;
 use procession::signal::{EndRequest, end_request};
 use procession::snapshot::{ProcessSnapshot, Snapshot};
 use procession::time::Instant;
-use procession::{Exit, Pid, Scheduler, Select, SpawnOptions};
-use procession_lua::{Output, Program, Value};
+use procession::{Exit, JoinHandle, OnCancel, Pid, Scheduler, Select, SpawnOptions};
+use procession_lua::{Deployment, Output, Program, Replaced, Value};
 
+use crate::repl;
 use crate::run::Failure;
 use crate::see::own;
+use crate::watch::Watch;
 
 /// The time between two tables of statistics.
 const TABLE_EVERY: Duration = Duration::from_secs(1);
@@ -31,11 +34,27 @@ pub(crate) struct RunArgs {
     pub(crate) arguments: Vec<String>,
     pub(crate) deadline: Duration,
     pub(crate) stats: bool,
+    pub(crate) watch: bool,
+    pub(crate) entry: Entry,
+}
+
+/// The process that is started first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Main,
+    Repl,
 }
 
 impl Default for RunArgs {
     fn default() -> Self {
-        Self { program: None, arguments: Vec::new(), deadline: DEADLINE, stats: false }
+        Self {
+            program: None,
+            arguments: Vec::new(),
+            deadline: DEADLINE,
+            stats: false,
+            watch: false,
+            entry: Entry::Main,
+        }
     }
 }
 
@@ -45,6 +64,8 @@ pub(crate) enum RunError {
     Load(procession_lua::Error),
     Scheduler(BuildError),
     Signals(io::Error),
+    /// Holds the program.
+    Watch(String, io::Error),
     /// Holds the program and the exit of its `main`.
     Ended(String, Exit),
     /// Holds the program and the number of processes that did not end in time.
@@ -63,6 +84,7 @@ impl fmt::Display for RunError {
             Self::Load(error) => error.fmt(f),
             Self::Scheduler(error) => write!(f, "cannot start a scheduler: {error}"),
             Self::Signals(error) => write!(f, "cannot listen to signals: {error}"),
+            Self::Watch(program, error) => write!(f, "cannot watch {program}: {error}"),
             Self::Ended(program, Exit::Failed(text)) => {
                 write!(f, "main of {program} failed: {text}")
             }
@@ -74,19 +96,71 @@ impl fmt::Display for RunError {
     }
 }
 
+/// The reason why a program does not go on.
+enum Stop {
+    /// Its first process has ended.
+    Ended(Result<Value, Exit>),
+    Signal,
+    /// Its file has changed. This is the new program.
+    Changed(Program),
+}
+
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let name = args.program.clone().unwrap_or_default();
     let (out, err) = Output::standard();
-    let program = Program::read(&name)
-        .map_err(RunError::Load)?
-        .report_failures()
-        .output(out.clone(), err.clone());
+    let mut program = load(args, &out, &err)?;
     let end = end_request().map_err(RunError::Signals)?;
+    let name = args.program.as_deref().unwrap_or_default();
+    let watch = args.watch.then(|| Watch::start(Path::new(name))).transpose();
+    let watch = watch.map_err(|error| RunError::Watch(name.to_owned(), error))?;
+    loop {
+        match run_once(args, &program, &end, watch.as_ref(), (&out, &err)) {
+            Ok(None) => return Ok(()),
+            Ok(Some(changed)) => program = changed,
+            Err(failure) if failure.is_closed_pipe() => return Err(failure),
+            Err(failure) => {
+                // After everything that the program printed. Ignored: if it is not read, the exit
+                // code must do.
+                report(&err, &failure);
+                drop(err.flush(LAST_WORDS));
+                return Err(Failure::Told);
+            }
+        }
+    }
+}
+
+fn load(args: &RunArgs, out: &Output, err: &Output) -> Result<Program, RunError> {
+    let program = match &args.program {
+        Some(name) => Program::read(name)?,
+        None => Program::load("repl", "")?,
+    };
+    Ok(program.report_failures().output(out.clone(), err.clone()))
+}
+
+fn report(err: &Output, failure: &dyn fmt::Display) {
+    err.try_write(format!("procession: {failure}\n").as_bytes());
+}
+
+/// Runs the program on a scheduler of its own, and shuts that down. Returns the program that is to
+/// run next, if its file has changed.
+fn run_once(
+    args: &RunArgs,
+    program: &Program,
+    end: &EndRequest,
+    watch: Option<&Watch>,
+    (out, err): (&Output, &Output),
+) -> Result<Option<Program>, Failure> {
+    let name = args.program.clone().unwrap_or_default();
     // The program reports its failures itself, among what it prints.
-    let builder = || Scheduler::builder().on_exit(|_| {});
+    let builder = || {
+        let builder = Scheduler::builder().on_exit(|_| {});
+        match args.entry {
+            Entry::Main => builder,
+            Entry::Repl => builder.handler(repl::READ, repl::reader(out.clone())),
+        }
+    };
     let scheduler = own::build(builder, Observe::default()).map_err(RunError::Scheduler)?;
-    let ended = scheduler.block_on(async {
-        let result = run_program(args, &program, &scheduler, &end, &err).await;
+    scheduler.block_on(async {
+        let result = run_program(args, program, &scheduler, end, err, watch).await;
         // One deadline covers the shutdown and the output together.
         let ends = Instant::now() + args.deadline;
         let left = || ends.saturating_duration_since(Instant::now());
@@ -95,41 +169,46 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         // Ignored: if standard error is closed, there is no reader for it.
         drop(err.flush(left()));
         match result? {
-            Some(Err(exit)) => Err(RunError::Ended(name, exit).into()),
+            Stop::Ended(Err(exit)) => Err(RunError::Ended(name, exit).into()),
             _ if !unfinished.is_empty() => Err(RunError::Unfinished(name, unfinished.len()).into()),
-            _ => written.map_err(Failure::Output),
+            stop => {
+                written?;
+                Ok(if let Stop::Changed(program) = stop { Some(program) } else { None })
+            }
         }
-    });
-    match ended {
-        Err(failure) if !failure.is_closed_pipe() => {
-            // After everything that the program printed. Ignored: if it is not read, the exit code
-            // must do.
-            err.try_write(format!("procession: {failure}\n").as_bytes());
-            drop(err.flush(LAST_WORDS));
-            Err(Failure::Told)
-        }
-        other => other,
-    }
+    })
 }
 
-/// Runs the program until its `main` has ended, and returns how it ended. Returns `None` if a
-/// signal came first.
+/// Runs the program until its first process has ended, or a signal comes. With `watch`, a change of
+/// the program is awaited after its end, too, and processes of a program with a function `upgrade`
+/// are upgraded.
 async fn run_program(
     args: &RunArgs,
     program: &Program,
     scheduler: &Scheduler,
     end: &EndRequest,
     err: &Output,
-) -> Result<Option<Result<Value, Exit>>, RunError> {
+    watch: Option<&Watch>,
+) -> Result<Stop, RunError> {
     let arguments: Vec<Value> = args.arguments.iter().map(Value::string).collect();
-    let mut main =
-        program.spawn_with(SpawnOptions::new().on(scheduler), "main", arguments)?.into_parts().1;
+    let options = SpawnOptions::new().on(scheduler);
+    let deployment = watch.map(|_| Deployment::new(program.clone()));
+    let program = deployment.as_ref().map_or_else(|| program.clone(), Deployment::program);
+    let main = match args.entry {
+        Entry::Main => program.spawn_with(options, "main", arguments)?,
+        Entry::Repl => program.repl(options.on_cancel(OnCancel::Drop), repl::READ)?,
+    };
+    let mut main = Some(main.into_parts().1);
+    let mut program = program;
     let mut statistics = args.stats.then(|| Statistics::new(io::stderr().is_terminal()));
     loop {
         let ends = Select::new()
-            .wait_for(&mut main, |result| ControlFlow::Break(Some(result)))
-            .wait_for(end.asked(), |_| ControlFlow::Break(None));
-        let ended = match &mut statistics {
+            .wait_for(ended(&mut main), |result| ControlFlow::Break(Stop::Ended(result)))
+            .wait_for(end.asked(), |_| ControlFlow::Break(Stop::Signal))
+            .wait_for(changed(args, &program, watch, err), |new| {
+                ControlFlow::Break(Stop::Changed(new))
+            });
+        let stopped = match &mut statistics {
             None => ends.await,
             Some(statistics) => {
                 let ended = ends.timeout(TABLE_EVERY, || ControlFlow::Continue(())).await;
@@ -137,8 +216,85 @@ async fn run_program(
                 ended
             }
         };
-        if let ControlFlow::Break(result) = ended {
-            return Ok(result);
+        match stopped {
+            ControlFlow::Break(Stop::Ended(result)) if watch.is_some() => {
+                if let Err(exit) = result {
+                    report(err, &RunError::Ended(args.program.clone().unwrap_or_default(), exit));
+                }
+                report(err, &"waiting for a change of the program");
+            }
+            ControlFlow::Break(Stop::Changed(new))
+                if let Some(deployment) = &deployment
+                    && main.is_some()
+                    && program.has_function("upgrade")? =>
+            {
+                match upgrade(deployment, new).await {
+                    Ok(replaced) => report(err, &Upgraded(replaced)),
+                    Err(error) => report(err, &error),
+                }
+                program = deployment.program();
+            }
+            ControlFlow::Break(stop) => return Ok(stop),
+            ControlFlow::Continue(()) => {}
+        }
+    }
+}
+
+/// Upgrades the processes. If that fails for all that could be upgraded, the program before is the
+/// current one again.
+async fn upgrade(deployment: &Deployment, new: Program) -> Result<Replaced, procession_lua::Error> {
+    let replaced = deployment.replace(new).await?;
+    if replaced.upgraded + replaced.pending == 0 && !replaced.failed.is_empty() {
+        deployment.rollback().await?;
+    }
+    Ok(replaced)
+}
+
+/// The report of an upgrade.
+struct Upgraded(Replaced);
+
+impl fmt::Display for Upgraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Replaced { upgraded, kept, failed, ended, pending, not_asked, .. } = &self.0;
+        write!(f, "upgraded {upgraded} processes")?;
+        let others = [
+            ("failed", failed.len()),
+            ("kept their version", *kept),
+            ("ended", *ended),
+            ("will follow", *pending),
+            ("were not asked", *not_asked),
+        ];
+        others
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .try_for_each(|(what, count)| write!(f, ", {count} {what}"))
+    }
+}
+
+/// Waits for the end of the first process. Waits forever once that was returned.
+async fn ended(main: &mut Option<JoinHandle<Value>>) -> Result<Value, Exit> {
+    let Some(handle) = main else { return std::future::pending().await };
+    let result = handle.await;
+    *main = None;
+    result
+}
+
+/// Waits for a change that gives another program. A version that is not valid is reported, and the
+/// program that runs goes on.
+async fn changed(
+    args: &RunArgs,
+    program: &Program,
+    watch: Option<&Watch>,
+    err: &Output,
+) -> Program {
+    let Some(watch) = watch else { return std::future::pending().await };
+    let (out, log) = Output::standard();
+    loop {
+        watch.changed().await;
+        match load(args, &out, &log) {
+            Ok(new) if new.version() == program.version() => {}
+            Ok(new) => return new,
+            Err(error) => report(err, &error),
         }
     }
 }
@@ -224,7 +380,7 @@ mod tests {
         for stats in [false, true] {
             let args = RunArgs { stats, ..RunArgs::default() };
             let timers = scheduler.block_on(async {
-                let mut running = pin!(run_program(&args, &program, &scheduler, &end, &err));
+                let mut running = pin!(run_program(&args, &program, &scheduler, &end, &err, None));
                 poll_fn(|task| Poll::Ready(running.as_mut().poll(task).is_ready())).await;
                 scheduler.snapshot().timers.pending
             });

@@ -7,6 +7,7 @@ use crate::bench::{self, Failed};
 use crate::flags::{LowArgs, UsageError};
 use crate::program::{self, RunError};
 use crate::see::{self, SeeError};
+use crate::tools::{self, ToolError};
 use crate::trial::{self, TrialError};
 
 pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
@@ -17,6 +18,9 @@ pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
         LowArgs::Trial(args) => trial::run(&args, out)?,
         LowArgs::Bench(args) => bench::run(&args, out)?,
         LowArgs::See(args) => see::run(&args, out)?,
+        LowArgs::Check(files) => tools::check(&files, out)?,
+        LowArgs::Test(args) => tools::test(&args, out)?,
+        LowArgs::Annotations => tools::annotations(out)?,
         LowArgs::BenchHere(here, scale) => bench::here(here, scale, out)?,
     }
     out.flush()?;
@@ -32,6 +36,7 @@ pub(crate) enum Failure {
     Trial(TrialError),
     Run(RunError),
     See(SeeError),
+    Tool(ToolError),
     Output(io::Error),
     /// The failure was reported already.
     Told,
@@ -50,6 +55,7 @@ impl Failure {
             | Self::Trial(_)
             | Self::Run(_)
             | Self::See(_)
+            | Self::Tool(_)
             | Self::Output(_)
             | Self::Told => 1,
         }
@@ -68,6 +74,12 @@ impl From<RunError> for Failure {
     }
 }
 
+impl From<ToolError> for Failure {
+    fn from(error: ToolError) -> Self {
+        Self::Tool(error)
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
@@ -82,6 +94,7 @@ impl fmt::Display for Failure {
             Self::Trial(error) => error.fmt(f),
             Self::Run(error) => error.fmt(f),
             Self::See(error) => error.fmt(f),
+            Self::Tool(error) => error.fmt(f),
             Self::Output(error) => write!(f, "cannot write to standard output: {error}"),
             Self::Told => Ok(()),
         }

@@ -1,5 +1,5 @@
-//! Measures the cost of Lua processes: memory and time of 10 000 of them, and of messages between
-//! two.
+//! Measures the cost of Lua processes: memory and time of 10 000 of them, of messages between two,
+//! and of a new version of the program for all of them under load.
 //!
 //! `cargo run --release -p procession-lua --example measure`
 #![expect(clippy::print_stdout, reason = "the example prints its figures")]
@@ -9,7 +9,7 @@ use std::fs;
 
 use procession::time::Instant;
 use procession::{Scheduler, SpawnOptions};
-use procession_lua::{Program, Value};
+use procession_lua::{Deployment, Program, Value};
 
 const PROCESSES: usize = 10_000;
 const MESSAGES: i64 = 200_000;
@@ -53,6 +53,69 @@ function compute(n)
 end
 ";
 
+/// Returns the time that the processors have spent on this program, in milliseconds. On a machine
+/// with other work it says more than the time that has passed.
+fn processor_time() -> Result<u64, Box<dyn Error>> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    // The name of the program may contain anything. The fields begin after its parenthesis.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse().unwrap_or(0)).sum();
+    Ok(ticks * 10)
+}
+
+/// Sums up numbers that must come in order, and returns the sum at 0.
+const ADDER: &str = "
+function adder(state)
+  last, sum = (state or { 0 })[1], (state or { 0, 0 })[2]
+  while true do
+    local n = process.receive()
+    if n == 0 then return sum end
+    assert(n == last + 1, 'lost or received twice')
+    last, sum = n, sum + n
+  end
+end
+function upgrade() return { last, sum } end
+resume_adder = adder
+";
+
+/// Replaces the program of waiting processes while each receives numbered messages.
+fn upgrade(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
+    let deployment = Deployment::new(Program::load("adder", ADDER)?);
+    let options = || SpawnOptions::new().on(scheduler);
+    let adders = (0..PROCESSES).map(|_| deployment.program().spawn_with(options(), "adder", []));
+    let adders = adders.collect::<Result<Vec<_>, _>>()?;
+    scheduler.block_on(async {
+        while deployment.versions().values().sum::<usize>() < PROCESSES {
+            procession::yield_now().await;
+        }
+        let (start, spent) = (Instant::now(), processor_time()?);
+        let new = Program::load("adder", format!("{ADDER} -- new"))?;
+        let version = new.version();
+        let replacing = deployment.clone();
+        let mut replaced = procession::spawn(async move { replacing.replace(new).await });
+        let mut last = 0;
+        while !replaced.is_finished() {
+            last += 1;
+            for adder in &adders {
+                adder.send(Value::Integer(last).into())?;
+            }
+            procession::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        let replaced = (&mut replaced).await??;
+        let (took, spent) = (Instant::now() - start, processor_time()? - spent);
+        let all = [(version, PROCESSES)].into();
+        assert_eq!((replaced.upgraded, deployment.versions()), (PROCESSES, all));
+        for adder in adders {
+            adder.send(Value::Integer(0).into())?;
+            assert_eq!(adder.await?, Value::Integer(last * (last + 1) / 2));
+        }
+        println!(
+            "{PROCESSES} processes upgraded in {took:?}, {spent} ms of processor time, {last} messages each meanwhile"
+        );
+        Ok(())
+    })
+}
+
 /// Returns the resident memory of this process in bytes.
 fn resident() -> Result<u64, Box<dyn Error>> {
     let pages: u64 = fs::read_to_string("/proc/self/statm")?
@@ -87,6 +150,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             "{PROCESSES} processes: started in {started:?}, {} us each; ended after {ended:?}; {bytes} more bytes each than before",
             started.as_micros() / PROCESSES as u128,
         );
+    }
+    for _ in 0..ROUNDS {
+        upgrade(&scheduler)?;
     }
     for (function, count) in [("pingpong", MESSAGES), ("stream", MESSAGES), ("compute", 10_000_000)]
     {

@@ -2,6 +2,7 @@
 
 mod operations;
 mod running;
+mod upgrade;
 mod waits;
 
 use std::collections::VecDeque;
@@ -12,8 +13,10 @@ use mlua::MultiValue;
 use procession::Pid;
 use procession::machine::{Events, InitError, Process, Status, Yields};
 
-use self::running::{Ending, Running};
+use self::running::{Ending, Ran, Running};
+use self::upgrade::Attempt;
 use self::waits::Awaited;
+use crate::deployment::{Member, Upgrade};
 use crate::library::{self, Budget};
 use crate::program::Program;
 use crate::value::{self, Value};
@@ -48,6 +51,9 @@ pub enum Message {
         /// The result of the operation.
         result: Result<Value, Box<str>>,
     },
+    /// A request to continue with another version of the program. A
+    /// [`Deployment`](crate::Deployment) sends it.
+    Upgrade(Upgrade),
 }
 
 impl From<Value> for Message {
@@ -65,13 +71,17 @@ pub struct Guest {
     program: Program,
     method: Box<str>,
     running: Option<Running>,
+    /// The upgrade that has begun.
+    attempt: Option<Attempt>,
+    /// `None` before the first step, and outside of deployments.
+    member: Option<Member>,
 }
 
 impl Guest {
     /// Creates a process of `program` for [`procession::machine::spawn_machine`].
     /// [`Program::spawn`] does both.
     pub fn new(program: Program) -> Self {
-        Self { program, method: "".into(), running: None }
+        Self { program, method: "".into(), running: None, attempt: None, member: None }
     }
 
     fn start(&self, method: &str, arguments: &[Value]) -> Result<Running, InitError> {
@@ -106,6 +116,8 @@ impl Guest {
             timer: None,
             cancelled: false,
             cancel_seen: false,
+            has_waited: false,
+            asked: None,
             ending: None,
         })
     }
@@ -134,29 +146,84 @@ impl Process for Guest {
         events: &mut Events<Message>,
         yields: &mut Yields<'_>,
     ) -> Result<Status<Value>, Box<dyn Error + Send + Sync>> {
+        if let Some(run) = &self.program.inner().repeatable
+            && !run.take_step()
+        {
+            return Err("the processes of the test performed too many steps".into());
+        }
+        self.join(yields);
         let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;
         let handled = running.handle_events(events, yields);
         if running.ending.is_none() {
-            let result = match handled.and_then(|()| running.run(&self.program, yields)) {
+            let result = match handled.and_then(|()| self.run(yields)) {
                 Ok(Status::Done(value)) => Ok(value),
                 Err(failure) => Err(failure),
                 Ok(status) => return Ok(status),
             };
-            let inner = self.program.inner();
-            let failure =
-                result.as_ref().err().filter(|_| inner.reports && *self.method != *"main");
-            let report = failure
-                .map(|failure| format!("{} {} failed: {failure}\n", yields.pid(), self.method));
-            let settle = inner.settles && (report.is_some() || running.budget.has_printed());
-            running.ending =
-                Some(Ending { result, report, settle_out: settle, settle_err: settle });
-            running.waits = Awaited::Ready(MultiValue::new());
+            self.begin_end(result, yields)?;
         }
+        let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;
         running.end(&self.program, yields)
     }
 
     fn close(&mut self) {
-        self.running = None;
+        (self.running, self.attempt, self.member) = (None, None, None);
+    }
+}
+
+impl Guest {
+    /// Becomes a member of the deployment of its program, in the first step.
+    fn join(&mut self, yields: &mut Yields<'_>) {
+        if self.member.is_none()
+            && let Some(link) = &self.program.inner().deployment
+        {
+            let (member, upgrade) = link.join(yields.pid(), self.program.version());
+            self.member = Some(member);
+            if let Some(running) = &mut self.running {
+                running.asked = upgrade;
+            }
+            self.show_version(yields);
+        }
+    }
+
+    /// Runs the program until it waits or ends. If the new program of an upgrade fails, the process
+    /// continues in its old state.
+    fn run(&mut self, yields: &mut Yields<'_>) -> Result<Status<Value>, Failure> {
+        loop {
+            if self.upgrade(yields) {
+                return Ok(Status::Continue);
+            }
+            let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;
+            match running.run(&self.program, yields) {
+                Ok(Ran::MayUpgrade) => {}
+                Ok(Ran::Until(status)) => {
+                    match status {
+                        Status::Done(_) => self.commit(yields),
+                        _ => self.commit_if_it_waited(yields),
+                    }
+                    return Ok(status);
+                }
+                Err(failure) if self.is_final(&failure, yields) => return Err(failure),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Begins the end of the process: its function has ended.
+    fn begin_end(
+        &mut self,
+        result: Result<Value, Failure>,
+        yields: &Yields<'_>,
+    ) -> Result<(), Failure> {
+        let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;
+        let inner = self.program.inner();
+        let failure = result.as_ref().err().filter(|_| inner.reports && *self.method != *"main");
+        let report =
+            failure.map(|failure| format!("{} {} failed: {failure}\n", yields.pid(), self.method));
+        let settle = inner.settles && (report.is_some() || running.budget.has_printed());
+        running.ending = Some(Ending { result, report, settle_out: settle, settle_err: settle });
+        running.waits = Awaited::Ready(MultiValue::new());
+        Ok(())
     }
 }
 

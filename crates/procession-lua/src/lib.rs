@@ -20,20 +20,31 @@
 #![cfg(not(procession_loom))]
 #![forbid(unsafe_code)]
 
+mod check;
+mod deployment;
 mod guest;
 mod json;
 mod library;
 mod net;
 mod output;
 mod program;
+mod reference;
+mod repeatable;
+mod testing;
 mod value;
+mod version;
 
 /// The example in the README is a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use check::{Finding, check};
+pub use deployment::{Deployment, Replaced, Rolling, Upgrade};
 pub use guest::{Guest, Message};
 pub use output::Output;
 pub use program::{Error, Program};
+pub use reference::annotations;
+pub use testing::{TestReport, Tests};
 pub use value::{CopyError, Socket, Value};
+pub use version::Version;

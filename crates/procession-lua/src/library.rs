@@ -62,6 +62,9 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
     let prelude = lua.load(&*inner.prelude).set_mode(ChunkMode::Binary).into_function()?;
     let methods: Table = prelude.call((native, commands, pids))?;
     lua.set_named_registry_value(SOCKET_METHODS, methods)?;
+    if let Some(run) = &inner.repeatable {
+        run.prepare(&lua)?;
+    }
     lua.set_memory_limit(inner.memory_bytes)?;
     let spent = Arc::clone(budget);
     lua.set_global_hook(
@@ -77,6 +80,9 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
         },
     )?;
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
+    if let Some(addition) = &inner.addition {
+        lua.load(&**addition).set_mode(ChunkMode::Binary).exec()?;
+    }
     budget.loaded.store(true, Relaxed);
     // Everything used only to define the functions is garbage. Many processes would hold it for a
     // long time, since they do little.
@@ -268,7 +274,7 @@ fn spawn(arguments: &Arguments, program: &Program) -> Result<Pid, String> {
         2 => options.scoped(),
         _ => options,
     };
-    let child = program.spawn_with(options, &arguments.text(1)?, arguments.rest(2)?);
+    let child = program.current().spawn_with(options, &arguments.text(1)?, arguments.rest(2)?);
     Ok(child.map_err(|error| error.to_string())?.detach().pid())
 }
 

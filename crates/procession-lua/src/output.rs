@@ -140,6 +140,8 @@ struct State {
     closed: bool,
     /// The first error since the last flush.
     error: Option<io::Error>,
+    /// If `true`, the buffer keeps what is written to it, up to [`RESERVE`], and has no thread.
+    captures: bool,
 }
 
 /// The turn of a suspended guest. If it is dropped, the guest's line is withdrawn, unless it is in
@@ -166,10 +168,24 @@ impl Output {
             flushing: 0,
             closed: false,
             error: None,
+            captures: false,
         };
         let shared =
             Shared { state: Mutex::new(state), work: Condvar::new(), progress: Condvar::new() };
         Self(Arc::new(Handle(Arc::new(shared))))
+    }
+
+    /// Creates an output that keeps the first [`RESERVE`] bytes or a little more, and drops the
+    /// rest. It always has room.
+    pub(crate) fn captured() -> Self {
+        let output = Self::new(io::sink());
+        output.shared().lock().captures = true;
+        output
+    }
+
+    /// Takes what a captured output has kept.
+    pub(crate) fn take_captured(&self) -> Vec<u8> {
+        std::mem::take(&mut self.shared().lock().buffer)
     }
 
     /// Returns the outputs for standard output and standard error. They are the same in the whole
@@ -219,6 +235,12 @@ impl Output {
         bytes: &[u8],
         can_wait: bool,
     ) -> Option<MutexGuard<'a, State>> {
+        if state.captures {
+            if state.buffer.len() < RESERVE {
+                state.buffer.extend_from_slice(bytes);
+            }
+            return None;
+        }
         if !state.has_room(can_wait) {
             return Some(state);
         }

@@ -77,9 +77,9 @@ local function is_doomed()
   local _, doomed = native("doomed")
   return doomed
 end
-local function settle(ok, cause, ...)
-  if not ok and is_doomed() then error(cause, 0) end
-  return ok, cause, ...
+local function settle(ok, ...)
+  if not ok and is_doomed() then error((...), 0) end
+  return ok, ...
 end
 function pcall(...) return settle(raw_pcall(...)) end
 function xpcall(...) return settle(raw_xpcall(...)) end

@@ -9,9 +9,13 @@ use std::sync::Arc;
 use procession::command::CommandId;
 use procession::{Child, Exit, SpawnError, SpawnOptions};
 
+use crate::deployment::Link;
 use crate::guest::{Guest, Message};
+use crate::library::{self, Budget};
 use crate::output::Output;
+use crate::repeatable::RepeatableRun;
 use crate::value::Value;
+use crate::version::Version;
 
 /// The default limit of the memory that a process may allocate in its Lua state, in bytes.
 const MEMORY_BYTES: usize = 64 * 1024 * 1024;
@@ -26,6 +30,7 @@ pub struct Program(Arc<Inner>);
 #[derive(Clone, Debug)]
 pub(crate) struct Inner {
     pub(crate) name: String,
+    pub(crate) version: Version,
     /// Compiled, since each process loads it. The compiler also runs where it cannot be
     /// interrupted.
     pub(crate) code: Vec<u8>,
@@ -40,6 +45,10 @@ pub(crate) struct Inner {
     pub(crate) err: Output,
     /// If `true`, a process that has printed ends only once everything is written.
     pub(crate) settles: bool,
+    /// A chunk that runs after the program.
+    pub(crate) addition: Option<Vec<u8>>,
+    pub(crate) repeatable: Option<Arc<RepeatableRun>>,
+    pub(crate) deployment: Option<Link>,
 }
 
 impl Program {
@@ -50,11 +59,6 @@ impl Program {
     /// If the source is not valid Lua, returns an [`Error`] that contains the line.
     pub fn load(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Self, Error> {
         let (name, source) = (name.into(), source.into());
-        let compile = |name: &str, source: &[u8], strip: bool| {
-            let lua = mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new())?;
-            let chunk = lua.load(source).set_mode(mlua::chunk::ChunkMode::Text).set_name(name);
-            chunk.into_function().map(|function| function.dump(strip))
-        };
         let failed =
             |error: mlua::Error| Error::Load { program: name.clone(), cause: error.to_string() };
         let code = compile(&format!("@{name}"), without_shebang(&source), false).map_err(failed)?;
@@ -71,6 +75,7 @@ impl Program {
         let (out, err) = Output::standard();
         Ok(Self(Arc::new(Inner {
             name,
+            version: Version::of(&source),
             code,
             prelude,
             parts,
@@ -81,7 +86,15 @@ impl Program {
             out,
             err,
             settles: true,
+            addition: None,
+            repeatable: None,
+            deployment: None,
         })))
+    }
+
+    /// Returns the version of the program: a hash of its source, as 16 hexadecimal digits.
+    pub fn version(&self) -> Version {
+        self.0.version
     }
 
     /// Loads a program from a file.
@@ -225,9 +238,74 @@ impl Program {
         started.map_err(|error| refused(init_cause(&error)))
     }
 
+    /// Starts a process that evaluates lines of Lua in the state of a process of this program, and
+    /// prints the results.
+    ///
+    /// The handler of the command `read` gets each line: its input is the [`Value::Boolean`] `true`
+    /// if the line continues a statement, and it completes with a [`Value::String`], or with
+    /// [`Value::Nil`] at the end of the input. The process ends then. It does not end at a cancel,
+    /// unless [`SpawnOptions::on_cancel`] says so.
+    ///
+    /// # Errors
+    /// Returns an [`Error`] if [`spawn_with`](Self::spawn_with) does.
+    #[track_caller]
+    pub fn repl(
+        &self,
+        options: SpawnOptions,
+        read: CommandId,
+    ) -> Result<Child<Message, Value>, Error> {
+        let failed = |error: mlua::Error| Error::Load {
+            program: self.0.name.clone(),
+            cause: error.to_string(),
+        };
+        let addition = compile("=procession", include_bytes!("repl.lua"), true).map_err(failed)?;
+        let mut program = self.clone().command("repl read", read);
+        Arc::make_mut(&mut program.0).addition = Some(addition);
+        program.spawn_with(options, "procession repl", [])
+    }
+
+    /// Returns `true` if a process of this program finds a global function with this name.
+    ///
+    /// # Errors
+    /// Returns an [`Error`] if the program fails before one of its functions is called.
+    pub fn has_function(&self, name: &str) -> Result<bool, Error> {
+        let opened = library::open(self, &Arc::new(Budget::default()));
+        let found = opened.and_then(|lua| lua.globals().raw_get::<mlua::Value>(name));
+        let is_function = found.map(|value| value.is_function());
+        is_function.map_err(|error| Error::Start {
+            program: self.0.name.clone(),
+            function: name.to_owned(),
+            cause: error.to_string(),
+        })
+    }
+
+    /// Makes the processes of this program part of a deployment.
+    pub(crate) fn deployed(mut self, link: Link) -> Self {
+        Arc::make_mut(&mut self.0).deployment = Some(link);
+        self
+    }
+
+    /// Returns the program that new processes of this program run.
+    pub(crate) fn current(&self) -> Self {
+        let link = self.0.deployment.as_ref();
+        link.and_then(Link::current).unwrap_or_else(|| self.clone())
+    }
+
+    /// Makes the processes of this program part of a run that can be repeated.
+    pub(crate) fn repeatable(mut self, run: RepeatableRun) -> Self {
+        Arc::make_mut(&mut self.0).repeatable = Some(Arc::new(run));
+        self
+    }
+
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }
+}
+
+fn compile(name: &str, source: &[u8], strip: bool) -> mlua::Result<Vec<u8>> {
+    let lua = mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new())?;
+    let chunk = lua.load(source).set_mode(mlua::chunk::ChunkMode::Text).set_name(name);
+    chunk.into_function().map(|function| function.dump(strip))
 }
 
 fn init_cause(error: &SpawnError<Guest>) -> String {
@@ -237,7 +315,7 @@ fn init_cause(error: &SpawnError<Guest>) -> String {
 }
 
 /// Returns the source without a first line that is meant for the shell.
-fn without_shebang(source: &[u8]) -> &[u8] {
+pub(crate) fn without_shebang(source: &[u8]) -> &[u8] {
     if !source.starts_with(b"#") {
         return source;
     }

@@ -6,5 +6,5 @@ pub(crate) mod process;
 pub(crate) mod registry;
 pub(crate) mod value;
 
-pub use self::process::{Events, InitError, Process, Status, WaitingFor, Yields};
+pub use self::process::{Events, InitError, Process, Status, Successor, WaitingFor, Yields};
 pub use crate::api::entry::spawn_machine;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{COMMANDS, Command, FLAGS, Flag, Takes};
+use super::{COMMANDS, Command, Flag, Takes, flags};
 use crate::bench::WORKLOADS;
 use crate::see::Verb;
 
@@ -42,6 +42,37 @@ immediately.
 Usage: procession run [OPTION]... PROGRAM.lua [ARGUMENT]...
 ";
 
+const ABOUT_CHECK: &str = "\
+Checks programs in Lua without running them. Prints a line for each mistake: a global that
+nothing defines, a function that the library does not have, a wrong number of arguments for
+a function of the library, a process with a function that the program does not have.
+
+Usage: procession check [OPTION]... PROGRAM.lua...
+";
+
+const ABOUT_TEST: &str = "\
+Runs the tests in programs in Lua: global functions with names that begin with test_. In a
+folder, these are the files with names that end with _test.lua. Each test is a process on a
+scheduler of its own with a clock that moves only while nothing can run. The same seed gives
+the same outcome.
+
+Usage: procession test [OPTION]... PATH...
+";
+
+const ABOUT_REPL: &str = "\
+Evaluates lines of Lua in a process, until the end of the input or a signal. The lines may
+use the functions of the program, if one is given, and those of docs/LUA.md.
+
+Usage: procession repl [OPTION]... [PROGRAM.lua]
+";
+
+const ABOUT_ANNOTATIONS: &str = "\
+Prints declarations of the functions that programs in Lua may call. A file with them in the
+workspace lets the Lua language server complete and check these functions.
+
+Usage: procession annotations
+";
+
 const ABOUT_BENCH: &str = "\
 Measures the runtime on this machine, with two workers if there are two CPUs. Each
 workload runs once to warm up and then in rounds, and its result is checked each time.
@@ -56,8 +87,8 @@ const EXIT_CODES: &str = "
 Exit codes:
   0    success, also if the reader of the output went away, or if one signal asked for the
        end
-  1    a promise was broken, a program failed, a workload gave a wrong result, something
-       could not run, or the output was not written
+  1    a promise was broken, a program or a test failed, a mistake was found, a workload gave
+       a wrong result, something could not run, or the output was not written
   2    the command line is invalid
   130  a second SIGINT ended the program immediately
   143  a second SIGTERM ended the program immediately
@@ -68,17 +99,21 @@ pub(super) fn help(of: Option<Command>) -> String {
         None => ABOUT,
         Some(Command::Trial) => ABOUT_TRIAL,
         Some(Command::Run) => ABOUT_RUN,
+        Some(Command::Check) => ABOUT_CHECK,
+        Some(Command::Test) => ABOUT_TEST,
+        Some(Command::Repl) => ABOUT_REPL,
+        Some(Command::Annotations) => ABOUT_ANNOTATIONS,
         Some(Command::Bench) => ABOUT_BENCH,
         Some(Command::See(verb)) => return help_of_see(verb),
     });
     match of {
         None => COMMANDS.iter().for_each(|(name, _, what)| row(&mut text, name, what)),
-        Some(Command::Trial | Command::Run | Command::See(_)) => {}
         Some(Command::Bench) => {
             WORKLOADS.iter().for_each(|workload| {
                 row(&mut text, workload.definition.name, workload.definition.what)
             });
         }
+        _ => {}
     }
     options(&mut text, of);
     text + EXIT_CODES
@@ -95,8 +130,9 @@ fn help_of_see(verb: Verb) -> String {
 
 fn options(text: &mut String, of: Option<Command>) {
     text.push_str("\nOptions:\n");
-    let is_of = |flag: &&Flag| flag.of.is_empty() || of.is_some_and(|of| flag.of.contains(&of));
-    for flag in FLAGS.iter().filter(|flag| !flag.help.is_empty()).filter(is_of) {
+    let is_of =
+        |flag: &&'static Flag| flag.of.is_empty() || of.is_some_and(|of| flag.of.contains(&of));
+    for flag in flags().filter(|flag| !flag.help.is_empty()).filter(is_of) {
         let short = flag.short.map_or(String::from("    "), |short| format!("-{short}, "));
         let value =
             if let Takes::Value(name, _) = flag.takes { format!(" {name}") } else { String::new() };

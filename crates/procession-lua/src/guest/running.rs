@@ -11,6 +11,7 @@ use procession::time::Instant;
 use super::operations::{Served, completed};
 use super::waits::{Awaited, Received};
 use super::{Failure, Message};
+use crate::deployment::Upgrade;
 use crate::library::{Arguments, Budget};
 use crate::program::Program;
 use crate::value::{self, Value};
@@ -34,7 +35,18 @@ pub(super) struct Running {
     pub(super) cancelled: bool,
     /// `true` after a cancel has ended a wait.
     pub(super) cancel_seen: bool,
+    /// `true` once its function has waited.
+    pub(super) has_waited: bool,
+    /// The upgrade that happens at the next receive.
+    pub(super) asked: Option<Upgrade>,
     pub(super) ending: Option<Ending>,
+}
+
+/// The result of a run.
+pub(super) enum Ran {
+    /// The process is in a receive, and an upgrade was asked for.
+    MayUpgrade,
+    Until(Status<Value>),
 }
 
 /// The end of a process: its function has ended, but it may still wait for an output.
@@ -74,6 +86,8 @@ impl Running {
                     self.waits = Awaited::Ready(self.given(Ok(value))?);
                 }
             }
+            // An older request that has not been followed is dropped.
+            Event::Message(Message::Upgrade(upgrade)) => self.asked = Some(upgrade),
             Event::Message(Message::Done { tag, result }) => self.done(tag, result, yields)?,
             Event::Completion { tag, result } => {
                 if self.timer.is_some_and(|(timer, _)| timer == tag) {
@@ -132,24 +146,27 @@ impl Running {
         &mut self,
         program: &Program,
         yields: &mut Yields<'_>,
-    ) -> Result<Status<Value>, Failure> {
+    ) -> Result<Ran, Failure> {
         self.budget.renew();
         for _ in 0..OPERATIONS_MAX {
+            if self.asked.is_some() && matches!(self.waits, Awaited::Receive(_)) {
+                return Ok(Ran::MayUpgrade);
+            }
             let Some(given) = self.ready(yields)? else {
-                return Ok(Status::Wait(WaitingFor::Either));
+                return Ok(Ran::Until(Status::Wait(WaitingFor::Either)));
             };
             let mut yielded = self.thread.resume::<MultiValue>(given)?;
             if self.thread.is_finished() {
                 let result = yielded.pop_front().unwrap_or(mlua::Value::Nil);
                 let result = value::take(&result)
                     .map_err(|error| format!("the result of the process: {error}"))?;
-                return Ok(Status::Done(result));
+                return Ok(Ran::Until(Status::Done(result)));
             }
             // The hook yields no value. Inside of a coroutine that becomes `nil`.
             let operation = match yielded.pop_front() {
                 None | Some(mlua::Value::Nil) => {
                     self.waits = Awaited::Ready(MultiValue::new());
-                    return Ok(Status::Continue);
+                    return Ok(Ran::Until(Status::Continue));
                 }
                 Some(mlua::Value::String(operation)) => operation.as_bytes().to_vec(),
                 Some(_) => {
@@ -160,16 +177,28 @@ impl Running {
             };
             match self.serve(&operation, &Arguments(yielded), program, yields) {
                 Ok(Served::Done(value)) => self.waits = Awaited::Ready(self.given(Ok(value))?),
-                Ok(Served::Waits(waits)) => self.waits = waits,
-                Ok(Served::WaitsToRead) => {}
+                Ok(Served::Waits(waits)) => {
+                    // Output is no wait for the world.
+                    self.has_waited |= !matches!(waits, Awaited::Output(..));
+                    self.waits = waits;
+                }
+                Ok(Served::WaitsToRead) => self.has_waited = true,
                 Ok(Served::Yields) => {
                     self.waits = Awaited::Ready(self.given(Ok(Value::Nil))?);
-                    return Ok(Status::Continue);
+                    return Ok(Ran::Until(Status::Continue));
                 }
                 Err(cause) => self.waits = Awaited::Ready(self.given(Err(cause.into()))?),
             }
         }
-        Ok(Status::Continue)
+        Ok(Ran::Until(Status::Continue))
+    }
+
+    /// Takes over the process from another state of it: what was received, the timer, the cancel.
+    pub(super) fn take_over(&mut self, other: &mut Self) {
+        self.inbox = std::mem::take(&mut other.inbox);
+        self.asked = other.asked.take();
+        (self.tag, self.timer) = (other.tag, other.timer.take());
+        (self.cancelled, self.cancel_seen) = (other.cancelled, other.cancel_seen);
     }
 
     /// Performs the steps that are left at the end of the process, and ends it.

@@ -7,7 +7,7 @@ use super::response::RESPONSE_BYTES_MAX;
 use super::views::{PLACE_MAX, place, row};
 use crate::observe::census;
 use crate::observe::look::detail;
-use crate::observe::snapshot;
+use crate::observe::snapshot::{self, current_label};
 use crate::process::slot::Slot;
 use crate::relations::links;
 use crate::relations::pid_list::PidList;
@@ -55,7 +55,7 @@ fn pids(json: &mut Json, list: &PidList) {
 }
 
 fn label(json: &mut Json, slot: &Slot) {
-    json.name("label").text_or_null(slot.extra().and_then(|extra| extra.label.as_deref()));
+    json.name("label").text_or_null(current_label(slot).as_deref());
     json.name("place").long_text(place(slot.location()), PLACE_MAX);
 }
 

@@ -92,6 +92,7 @@ use crate::{Exit, Pid};
 /// | `Wait` for completions | steps when one comes; messages are kept until then | ends with [`Exit::WaitsForNothing`] |
 /// | `Wait` for either | steps when either comes | steps when a message comes |
 /// | [`Done`](Status::Done) | ends, as the output says ([`Outcome`]); its sleeps are cancelled, other commands go on, and their completions are ignored | ends |
+/// | [`Become`](Status::Become) | its [successor](Process::successor) steps after everything that is ready | the same |
 /// | an error | ends with [`Exit::Failed`], and the texts of the error and its sources | the same |
 ///
 /// Signals ([`Event::Down`], [`Event::Exit`]) count as messages. If the error is an [`Exit`], the
@@ -99,6 +100,11 @@ use crate::{Exit, Pid};
 ///
 /// If a step returns `Done` or an error, its yields are dropped. A cancel is an event of its own.
 /// It comes once, and ends every wait.
+///
+/// # Successors
+/// A process may become another state machine with the same types of messages and outputs, for
+/// example a new version of its code. It keeps its PID, mailbox, links, monitors, names, children
+/// and label. See [`successor`](Self::successor).
 ///
 /// # Panics
 /// A panic in `init` is returned to the starter. A panic in `step` ends the process with
@@ -128,9 +134,126 @@ pub trait Process: Send + 'static {
         yields: &mut Yields<'_>,
     ) -> Result<Status<Self::Output>, Box<dyn Error + Send + Sync>>;
 
+    /// Returns the state machine that continues in place of this one. It is called once after each
+    /// step that returned [`Status::Become`], and its default returns `None`.
+    ///
+    /// The events that the step has not taken, the commands that it has yielded and the completions
+    /// that are outstanding belong to the successor. If the process has been cancelled, the
+    /// successor receives an [`Event::Cancel`] of its own. `init` is not called. This state machine
+    /// is closed and dropped before the first step of the successor.
+    ///
+    /// If there is no successor, the process ends with [`Exit::Failed`].
+    ///
+    /// ```
+    /// use procession::Event;
+    /// use procession::machine::{
+    ///     Events, InitError, Process, Status, Successor, WaitingFor, Yields, spawn_machine,
+    /// };
+    ///
+    /// type StepResult = Result<Status<u64>, Box<dyn std::error::Error + Send + Sync>>;
+    ///
+    /// /// Counts messages until 0 comes. After that, [`Adds`] continues with the count.
+    /// struct Counts(u64);
+    /// /// Adds up messages until 0 comes.
+    /// struct Adds(u64);
+    ///
+    /// impl Process for Counts {
+    ///     type Input = ();
+    ///     type Message = u64;
+    ///     type Output = u64;
+    ///
+    ///     fn init(&mut self, _method: &str, (): ()) -> Result<(), InitError> {
+    ///         Ok(())
+    ///     }
+    ///
+    ///     fn step(&mut self, events: &mut Events<u64>, _: &mut Yields<'_>) -> StepResult {
+    ///         for event in events {
+    ///             match event {
+    ///                 Event::Message(0) => return Ok(Status::Become),
+    ///                 Event::Message(_) => self.0 += 1,
+    ///                 _ => {}
+    ///             }
+    ///         }
+    ///         Ok(Status::Wait(WaitingFor::Messages))
+    ///     }
+    ///
+    ///     fn successor(&mut self) -> Option<Successor<(), u64, u64>> {
+    ///         Some(Box::new(Adds(self.0)))
+    ///     }
+    /// }
+    ///
+    /// impl Process for Adds {
+    ///     type Input = ();
+    ///     type Message = u64;
+    ///     type Output = u64;
+    ///
+    ///     fn init(&mut self, _method: &str, (): ()) -> Result<(), InitError> {
+    ///         Ok(())
+    ///     }
+    ///
+    ///     fn step(&mut self, events: &mut Events<u64>, _: &mut Yields<'_>) -> StepResult {
+    ///         for event in events {
+    ///             match event {
+    ///                 Event::Message(0) => return Ok(Status::Done(self.0)),
+    ///                 Event::Message(number) => self.0 += number,
+    ///                 _ => {}
+    ///             }
+    ///         }
+    ///         Ok(Status::Wait(WaitingFor::Messages))
+    ///     }
+    /// }
+    ///
+    /// let sum = procession::run(async {
+    ///     let process = spawn_machine(Counts(0), "", ()).expect("it accepts everything");
+    ///     for number in [5, 5, 0, 10, 0] {
+    ///         process.send(number).expect("it is alive");
+    ///     }
+    ///     process.await
+    /// });
+    /// assert_eq!(sum, Ok(2 + 10));
+    /// ```
+    fn successor(&mut self) -> Option<Successor<Self::Input, Self::Message, Self::Output>> {
+        None
+    }
+
     /// Releases what the process holds, before the process is dropped. It is called once, whatever
-    /// the exit, but only if `init` accepted.
+    /// the exit, but only if `init` accepted, and for every successor.
     fn close(&mut self) {}
+}
+
+/// The state machine that a process becomes, see [`Process::successor`]. It is a [`Process`]
+/// itself.
+pub type Successor<I, M, T> = Box<dyn Process<Input = I, Message = M, Output = T>>;
+
+impl<I, M, T> Process for Successor<I, M, T>
+where
+    I: Send + 'static,
+    M: Send + 'static,
+    T: Outcome + Send + 'static,
+{
+    type Input = I;
+    type Message = M;
+    type Output = T;
+
+    fn init(&mut self, method: &str, input: I) -> Result<(), InitError> {
+        (**self).init(method, input)
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<M>,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<T>, Box<dyn Error + Send + Sync>> {
+        (**self).step(events, yields)
+    }
+
+    fn successor(&mut self) -> Option<Successor<I, M, T>> {
+        (**self).successor()
+    }
+
+    fn close(&mut self) {
+        (**self).close();
+    }
 }
 
 /// The result of a step.
@@ -140,6 +263,8 @@ pub enum Status<T> {
     Continue,
     /// The process waits.
     Wait(WaitingFor),
+    /// The process continues as its [`successor`](Process::successor).
+    Become,
     /// The process ends with a result.
     Done(T),
 }
@@ -207,6 +332,14 @@ impl Yields<'_> {
     /// Returns the PID of the process.
     pub fn pid(&self) -> Pid {
         self.slot.pid()
+    }
+
+    /// Changes the label of the process, which snapshots, looks and reports show from now on. The
+    /// span of its traces keeps the label that it was spawned with.
+    pub fn set_label(&mut self, label: impl Into<Arc<str>>) {
+        let label = label.into();
+        let before = self.slot.extra_or_default().changed_label.lock().replace(label);
+        drop(before);
     }
 
     /// Monitors another process. When it ends, an [`Event::Down`] comes. See
@@ -318,6 +451,8 @@ pub(crate) struct MachineBody<P: Process> {
 
 enum MachineStage<P: Process> {
     Runs(Closing<P>),
+    /// Runs as a successor of the process that was started.
+    Became(Closing<Successor<P::Input, P::Message, P::Output>>),
     Ended(Result<P::Output, Exit>),
     Taken,
 }
@@ -501,6 +636,27 @@ impl<P: Process> MachineBody<P> {
         step
     }
 
+    /// Continues as the successor of the process. The events that are left are kept for it: they
+    /// count as received.
+    fn become_successor(&mut self, slot: &Slot) -> Step {
+        let successor = match &mut self.stage {
+            MachineStage::Runs(process) => process.0.successor(),
+            MachineStage::Became(process) => process.0.successor(),
+            MachineStage::Ended(_) | MachineStage::Taken => None,
+        };
+        let Some(successor) = successor else {
+            return self.end_with(slot, Exit::failed("the process has no successor"));
+        };
+        let before = std::mem::replace(&mut self.stage, MachineStage::Became(Closing(successor)));
+        // A panic here ends the process, as in a step.
+        drop(before);
+        self.waiting_for = None;
+        self.told_cancel = false;
+        self.outstanding += self.yields.len();
+        self.serve(slot);
+        Step::GoesOn
+    }
+
     /// Waits for `waiting_for`, if nothing has come meanwhile.
     fn wait(&self, slot: &Slot, waiting_for: WaitingFor) -> Step {
         if self.has_more {
@@ -535,9 +691,6 @@ impl<P: Process> Body for MachineBody<P> {
             let waiting_for = self.waiting_for.expect("a process that waits for nothing may step");
             return self.wait(slot, waiting_for);
         }
-        let MachineStage::Runs(process) = &mut self.stage else {
-            return Step::Ended(None);
-        };
         slot.count_received(self.messages as u32);
         if self.messages > 0
             && let Some(Mailbox::Bounded(ring)) = slot.mailbox_checked::<P::Message>()
@@ -554,7 +707,14 @@ impl<P: Process> Body for MachineBody<P> {
             outstanding: &mut self.outstanding,
             slot,
         };
-        let status = process.0.step(&mut self.events, yields);
+        let status = match &mut self.stage {
+            MachineStage::Runs(process) => process.0.step(&mut self.events, yields),
+            MachineStage::Became(process) => process.0.step(&mut self.events, yields),
+            MachineStage::Ended(_) | MachineStage::Taken => return Step::Ended(None),
+        };
+        if let Ok(Status::Become) = status {
+            return self.become_successor(slot);
+        }
         while let Some(event) = self.events.0.pop_front() {
             drop_guarded(event);
         }
@@ -573,7 +733,7 @@ impl<P: Process> Body for MachineBody<P> {
                 let error = DropGuarded::new(error);
                 return self.end_with(slot, Exit::from_error(&**error));
             }
-            Ok(Status::Continue) => None,
+            Ok(Status::Continue | Status::Become) => None,
             Ok(Status::Wait(waiting_for)) => Some(waiting_for),
         };
         self.waiting_for = waiting_for;

@@ -4,6 +4,7 @@
 //! needs nothing to be enabled. The observed side pays 4 instructions for each step (callgrind,
 //! `yield` with and without): each counter is a plain store by the one thread that writes it.
 
+use std::borrow::Cow;
 use std::panic::Location;
 use std::time::Duration;
 
@@ -200,8 +201,18 @@ pub struct UnfinishedProcess {
     pub state: ProcessState,
 }
 
+/// Returns the current label of a process.
+pub(crate) fn current_label(slot: &Slot) -> Option<Cow<'_, str>> {
+    let extra = slot.extra()?;
+    let changed = extra.changed_label.lock().clone();
+    match changed {
+        Some(changed) => Some(Cow::Owned(changed.to_string())),
+        None => extra.label.as_deref().map(Cow::Borrowed),
+    }
+}
+
 pub(crate) fn label(slot: &Slot) -> Option<String> {
-    slot.extra().and_then(|extra| extra.label.as_deref()).map(str::to_owned)
+    current_label(slot).map(Cow::into_owned)
 }
 
 fn each<R>(shared: &Shared, mut of: impl FnMut(&Slot, Seen) -> Option<R>) -> Vec<R> {

@@ -40,10 +40,12 @@ use std::any::{Any, TypeId};
 use std::num::NonZeroU32;
 use std::panic::Location;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::task::Waker;
 use std::{fmt, mem, ptr};
 
 use procession_queue::{Entry, EventQueue};
+use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicPtr, AtomicU16, AtomicU32};
 use procession_sync::cell::UnsafeCell;
@@ -143,8 +145,10 @@ impl<M> Mailbox<'_, M> {
 /// The fields that few processes need.
 #[derive(Default)]
 pub(crate) struct Extra {
-    /// Fixed while occupied.
+    /// The label that the process was spawned with. Fixed while occupied.
     pub(crate) label: Option<Box<str>>,
+    /// The label that the process has given itself since.
+    pub(crate) changed_label: Mutex<Option<Arc<str>>>,
     /// The worker that the process is bound to. Fixed while occupied.
     pub(crate) affinity: Option<u32>,
     /// A `BoundedMailbox` of the process's message type, if its mailbox is bounded. Fixed while

@@ -6,6 +6,7 @@
 
 mod commands;
 mod sleeps;
+mod successors;
 
 use crate::home::mpsc;
 use std::error::Error;

@@ -14,7 +14,7 @@ use crate::observe::look::groups::LookGroups;
 use crate::observe::look::query::{Filter, PlacePattern, Query};
 use crate::observe::look::rows::find;
 use crate::observe::look::view::{Baseline, Figures, MemoryUse, ProcessKey, ProcessRow, View};
-use crate::observe::snapshot::{in_steps, state};
+use crate::observe::snapshot::{current_label, in_steps, state};
 use crate::process::slot::Slot;
 use crate::process::state::ProcessState;
 use crate::process::typed::COROUTINE;
@@ -275,8 +275,7 @@ fn matches(filter: &Filter, slot: &Slot, figure: &ProcessFigures) -> bool {
         && filter.kind.as_ref().is_none_or(|kind| kind == slot.kind().name)
         && filter.place.as_ref().is_none_or(|place| place.matches(slot.location()))
         && filter.label.as_ref().is_none_or(|text| {
-            let label = slot.extra().and_then(|extra| extra.label.as_deref());
-            label.is_some_and(|label| label.contains(text.as_str()))
+            current_label(slot).is_some_and(|label| label.contains(text.as_str()))
         })
 }
 

@@ -6,6 +6,7 @@ use crate::observe::look::figure::ProcessFigures;
 use crate::observe::look::view::{
     Baseline, Figures, ProcessKey, ProcessRow, ProcessWait, Samples, View,
 };
+use crate::observe::snapshot::current_label;
 use crate::process::slot::Slot;
 use crate::sys::nanoseconds;
 use crate::watchdog::samples::SampleSum;
@@ -96,8 +97,7 @@ fn waits_for_itself(first: &Slot) -> bool {
 
 /// Returns the label of a process, cut.
 pub(crate) fn short_label(slot: &Slot) -> Option<String> {
-    let label = slot.extra()?.label.as_deref()?;
-    Some(label.chars().take(LABEL_MAX).collect())
+    Some(current_label(slot)?.chars().take(LABEL_MAX).collect())
 }
 
 impl Baseline {

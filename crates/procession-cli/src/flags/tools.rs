@@ -1,0 +1,45 @@
+//! The options of the tools for programs in Lua.
+
+use std::time::Duration;
+
+use super::{Command, Flag, Takes, key, seconds};
+
+pub(super) const FLAGS: &[Flag] = &[
+    Flag {
+        long: "watch",
+        short: None,
+        help: "upgrade or restart the program when its file changes",
+        of: &[Command::Run],
+        takes: Takes::Nothing(|parsed| parsed.run.watch = true),
+    },
+    Flag {
+        long: "seed",
+        short: None,
+        help: "choose the order of processes and the random numbers by N (0)",
+        of: &[Command::Test],
+        takes: Takes::Value("N", |parsed, value| {
+            parsed.test.seed = key("--seed", value)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "timeout",
+        short: None,
+        help: "let a test take N seconds of the test clock (60)",
+        of: &[Command::Test],
+        takes: Takes::Value("N", |parsed, value| {
+            parsed.test.timeout = Duration::from_secs(seconds("--timeout", value)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "filter",
+        short: None,
+        help: "run only tests of which the names contain TEXT",
+        of: &[Command::Test],
+        takes: Takes::Value("TEXT", |parsed, value| {
+            parsed.test.filter = key("--filter", value)?;
+            Ok(())
+        }),
+    },
+];

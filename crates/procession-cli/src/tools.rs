@@ -1,0 +1,144 @@
+//! The tools for programs in Lua: `check`, `test` and `annotations`.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use procession_lua::{Program, TestReport, Tests};
+
+use crate::run::Failure;
+
+/// The end of the names of the files that `test` finds in a folder.
+const TEST_FILES: &str = "_test.lua";
+
+#[derive(Debug)]
+pub(crate) struct TestArgs {
+    pub(crate) paths: Vec<String>,
+    pub(crate) seed: u64,
+    pub(crate) timeout: Duration,
+    /// Only tests of which the name contains this text are run.
+    pub(crate) filter: String,
+}
+
+impl Default for TestArgs {
+    fn default() -> Self {
+        let timeout = Duration::from_secs(60);
+        Self { paths: Vec::new(), seed: 0, timeout, filter: String::new() }
+    }
+}
+
+/// The failure of a tool.
+#[derive(Debug)]
+pub(crate) enum ToolError {
+    Read(PathBuf, io::Error),
+    /// Holds the number of mistakes.
+    Mistakes(usize),
+    /// Holds the number of tests that failed, of how many, and the seed.
+    Failed(usize, usize, u64),
+    NoTests,
+}
+
+impl fmt::Display for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            Self::Mistakes(1) => f.write_str("1 mistake found"),
+            Self::Mistakes(count) => write!(f, "{count} mistakes found"),
+            Self::Failed(failed, of, seed) => {
+                write!(f, "{failed} of {of} tests failed with the seed {seed}")
+            }
+            Self::NoTests => f.write_str("there are no tests: see test --help"),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ToolError> {
+    fs::read(path).map_err(|error| ToolError::Read(path.to_owned(), error))
+}
+
+/// Prints the mistakes in programs, in all files also if one is not valid Lua.
+pub(crate) fn check(files: &[String], out: &mut impl Write) -> Result<(), Failure> {
+    let mut mistakes = 0;
+    for file in files {
+        match procession_lua::check(file.clone(), read(Path::new(file))?) {
+            Ok(findings) => {
+                mistakes += findings.len();
+                findings.iter().try_for_each(|finding| writeln!(out, "{finding}"))?;
+            }
+            Err(error) => {
+                mistakes += 1;
+                writeln!(out, "{error}")?;
+            }
+        }
+    }
+    out.flush()?;
+    match mistakes {
+        0 => Ok(()),
+        count => Err(ToolError::Mistakes(count).into()),
+    }
+}
+
+/// Runs tests, and prints a line for each, with the output and the reason of those that fail.
+pub(crate) fn test(args: &TestArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let mut files = Vec::new();
+    for path in &args.paths {
+        find_tests(Path::new(path), true, &mut files)?;
+    }
+    let (mut failed, mut count) = (0, 0);
+    for file in files {
+        let name = file.display().to_string();
+        let found = Program::load(name.clone(), read(&file)?).and_then(|it| Tests::find(&it));
+        let tests = match found {
+            Ok(tests) => tests.seed(args.seed).timeout(args.timeout),
+            Err(error) => {
+                (failed, count) = (failed + 1, count + 1);
+                writeln!(out, "{error}")?;
+                continue;
+            }
+        };
+        for test in tests.names().iter().filter(|test| test.contains(&args.filter)) {
+            let report = tests.run(test);
+            count += 1;
+            failed += usize::from(report.failure.is_some());
+            print(out, &name, test, &report)?;
+        }
+    }
+    out.flush()?;
+    match (failed, count) {
+        (_, 0) => Err(ToolError::NoTests.into()),
+        (0, _) => Ok(writeln!(out, "{count} passed")?),
+        _ => Err(ToolError::Failed(failed, count, args.seed).into()),
+    }
+}
+
+fn print(out: &mut impl Write, file: &str, test: &str, report: &TestReport) -> io::Result<()> {
+    let Some(failure) = &report.failure else { return writeln!(out, "{file}: {test} ... ok") };
+    writeln!(out, "{file}: {test} ... FAILED")?;
+    out.write_all(&report.output)?;
+    writeln!(out, "{failure}")
+}
+
+/// Finds the files of tests at a path: the file itself, or those in a folder and the folders in it.
+fn find_tests(path: &Path, is_named: bool, found: &mut Vec<PathBuf>) -> Result<(), ToolError> {
+    let failed = |error| ToolError::Read(path.to_owned(), error);
+    if !fs::metadata(path).map_err(failed)?.is_dir() {
+        let is_test = path.as_os_str().as_encoded_bytes().ends_with(TEST_FILES.as_bytes());
+        if is_named || is_test {
+            found.push(path.to_owned());
+        }
+        return Ok(());
+    }
+    let entries: io::Result<Vec<_>> =
+        fs::read_dir(path).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let mut entries = entries.map_err(failed)?;
+    entries.sort();
+    // A link to a folder may lead back, so it is not followed.
+    entries.retain(|entry| !(entry.is_symlink() && entry.is_dir()));
+    entries.iter().try_for_each(|entry| find_tests(entry, false, found))
+}
+
+pub(crate) fn annotations(out: &mut impl Write) -> Result<(), Failure> {
+    Ok(out.write_all(procession_lua::annotations().as_bytes())?)
+}

@@ -1,0 +1,238 @@
+//! The tools for programs in Lua: `check`, `test`, `repl`, `annotations`, and `run --watch`.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{check, procession};
+
+/// A folder that is removed at the end of a test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str, files: &[(&str, &str)]) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // Ignored: in most cases there is nothing left of an earlier run.
+        drop(fs::remove_dir_all(&path));
+        fs::create_dir_all(&path).expect("the folder can be made");
+        let folder = Self(path);
+        files.iter().for_each(|(name, source)| folder.write(name, source));
+        folder
+    }
+
+    fn write(&self, name: &str, source: &str) {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().expect("it is in the folder")).expect("it can be made");
+        fs::write(path, source).expect("the file can be written");
+    }
+
+    /// Runs the command in the folder, and returns its output, its errors and its exit code.
+    fn run(&self, arguments: &str, input: &str) -> (String, String, i32) {
+        let mut command = procession(arguments);
+        command.current_dir(&self.0).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the command can be started");
+        let stdin = child.stdin.take().expect("it is piped");
+        // Ignored: the command need not read.
+        drop({ stdin }.write_all(input.as_bytes()));
+        let output = child.wait_with_output().expect("it ends");
+        let text = |bytes| String::from_utf8(bytes).expect("it is text");
+        let code = output.status.code().expect("it was not killed");
+        (text(output.stdout), text(output.stderr), code)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Ignored: the folder is in the folder of the build.
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+#[test]
+fn check_prints_the_mistakes_of_all_files() {
+    let folder = Folder::new(
+        "check",
+        &[
+            ("good.lua", "function main() print(process.self()) end"),
+            ("bad.lua", "function main()\n  process.sned(1, x)\nend"),
+            ("broken.lua", "function main("),
+        ],
+    );
+    assert_eq!(folder.run("check good.lua", ""), (String::new(), String::new(), 0));
+    let (out, err, code) = folder.run("check good.lua bad.lua broken.lua", "");
+    let expected = "bad.lua:2:3: `process` has no function `sned`\n\
+                    bad.lua:2:19: the global `x` is not defined\n\
+                    cannot load broken.lua: ";
+    assert!(out.starts_with(expected), "{out}");
+    assert_eq!((err.as_str(), code), ("procession: 3 mistakes found\n", 1));
+    let (_, err, code) = folder.run("check missing.lua", "");
+    assert!(err.starts_with("procession: cannot read missing.lua: "), "{err}");
+    assert_eq!(code, 1);
+    check("check", "procession: no file given: see --help\nexit code: 2\n");
+}
+
+#[test]
+fn test_runs_the_tests_of_a_folder() {
+    let folder = Folder::new(
+        "test",
+        &[
+            ("a_test.lua", "function test_one() time.sleep(1e6) end function test_two() end"),
+            ("inner/b_test.lua", "function test_three() print('seen') error('broken') end"),
+            ("main.lua", "error('it is no test')"),
+        ],
+    );
+    let (out, err, code) = folder.run("test --timeout 2000 .", "");
+    let expected = "./a_test.lua: test_one ... ok\n./a_test.lua: test_two ... ok\n\
+                    ./inner/b_test.lua: test_three ... FAILED\nseen\n\
+                    runtime error: ./inner/b_test.lua:1: broken\nstack traceback:\n";
+    assert!(out.starts_with(expected), "{out}");
+    assert_eq!((err.as_str(), code), ("procession: 1 of 3 tests failed with the seed 0\n", 1));
+    let passed = "a_test.lua: test_two ... ok\n1 passed\n".to_owned();
+    assert_eq!(folder.run("test a_test.lua --filter two", ""), (passed, String::new(), 0));
+    let (out, _, code) = folder.run("test a_test.lua --filter one", "");
+    assert!(out.contains("it did not end within 60s") && code == 1, "{out}");
+    let (_, err, code) = folder.run("test main.lua a_test.lua --filter none", "");
+    assert_eq!((err.as_str(), code), ("procession: 1 of 1 tests failed with the seed 0\n", 1));
+    let none = "procession: there are no tests: see test --help\n".to_owned();
+    assert_eq!(folder.run("test a_test.lua --filter none", ""), (String::new(), none, 1));
+}
+
+#[test]
+fn a_test_has_the_same_outcome_in_every_run() {
+    let source = "
+      function child(parent) time.sleep(math.random(5)) process.send(parent, process.self()) end
+      function test_order()
+        local t = {}
+        for i = 1, 5 do t[process.spawn('child', process.self())] = math.random() end
+        for i = 1, 5 do local pid = process.receive() print(pid, t[pid]) end
+        for pid, number in pairs(t) do print(pid, number) end
+        error('shown')
+      end";
+    let folder = Folder::new("outcome", &[("order_test.lua", source)]);
+    let first = folder.run("test --seed 7 order_test.lua", "");
+    assert!(first.0.contains("shown") && first.1.contains("with the seed 7"), "{first:?}");
+    for _ in 0..10 {
+        assert_eq!(folder.run("test --seed 7 order_test.lua", ""), first);
+    }
+    assert_ne!(folder.run("test --seed 8 order_test.lua", "").0, first.0);
+}
+
+#[test]
+fn repl_evaluates_lines() {
+    let folder = Folder::new("repl", &[("lib.lua", "function double(n) return 2 * n end")]);
+    let input = "1 + 1\n\
+                 x = double(21)\n\
+                 x, 'text', { 1, 2, a = { b = 'c' }, [2.5] = true }\n\
+                 for i = 1, 2 do\n  print(i)\nend\n\
+                 error('broken')\n\
+                 )\n\
+                 process.send(process.self(), 'hello')\n\
+                 process.receive()\n\
+                 function late() return 1";
+    let (out, err, code) = folder.run("repl lib.lua", input);
+    let expected = "2\n42\ttext\t{ 1, 2, [2.5] = true, a = { b = \"c\" } }\n1\n2\n\
+                    error: repl:1: broken\nerror: repl:1: unexpected symbol near ')'\ntrue\nhello\n";
+    assert_eq!((out.as_str(), err.as_str(), code), (expected, "", 0));
+    assert_eq!(folder.run("repl", "return 1 < 2\n").0, "true\n");
+}
+
+#[test]
+fn annotations_are_lua() {
+    let folder = Folder::new("annotations", &[]);
+    let (out, err, code) = folder.run("annotations", "");
+    assert_eq!((err.as_str(), code), ("", 0));
+    assert!(out.starts_with("---@meta\n") && out.contains("---@return pid?\n"), "{out}");
+    folder.write("procession.lua", &out);
+    assert_eq!(folder.run("check procession.lua", ""), (String::new(), String::new(), 0));
+}
+
+/// A program under `run --watch`, killed at the end.
+struct Watched(Child, BufReader<ChildStdout>, BufReader<ChildStderr>);
+
+impl Watched {
+    fn start(folder: &Folder, arguments: &str) -> Self {
+        let mut command = procession(arguments);
+        command.current_dir(&folder.0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the command can be started");
+        let out = BufReader::new(child.stdout.take().expect("it is piped"));
+        let err = BufReader::new(child.stderr.take().expect("it is piped"));
+        Self(child, out, err)
+    }
+
+    fn says(&mut self, expected: &str) {
+        let mut line = String::new();
+        self.1.read_line(&mut line).expect("it is text");
+        assert_eq!(line, expected);
+    }
+
+    fn reports(&mut self, expected: &str) {
+        let mut line = String::new();
+        self.2.read_line(&mut line).expect("it is text");
+        assert!(line.contains(expected), "{line}");
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // Ignored: it may have ended.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+#[test]
+fn watch_starts_the_program_again_when_its_file_changes() {
+    let version = |n| format!("function main() print('version {n}') process.receive() end");
+    let folder = Folder::new("watch", &[("main.lua", &version(1))]);
+    let mut watched = Watched::start(&folder, "run --watch main.lua");
+    watched.says("version 1\n");
+    folder.write("other.lua", "it is another file");
+    folder.write("main.lua", &version(2));
+    watched.says("version 2\n");
+    // A version that is not valid is reported. The program goes on.
+    folder.write("main.lua", "function");
+    watched.reports("cannot load main.lua");
+    // As editors do: the file is written elsewhere and moved.
+    folder.write("new", "print('at once') function main() print('version 3') error('broken') end");
+    fs::rename(folder.0.join("new"), folder.0.join("main.lua")).expect("it can be moved");
+    watched.says("at once\n");
+    watched.says("version 3\n");
+    watched.reports("main of main.lua failed: runtime error: main.lua:1: broken");
+    folder.write("main.lua", &version(4));
+    watched.says("version 4\n");
+    kill_process(Pid::from_child(&watched.0), Signal::TERM).expect("it runs");
+    assert_eq!(watched.0.wait().expect("it is a child").code(), Some(0));
+}
+
+#[test]
+fn watch_upgrades_a_program_that_can_be_upgraded() {
+    let version = |n| {
+        format!(
+            "function main(state)
+               print('version {n}', process.self(), type(state))
+               process.receive()
+             end
+             function upgrade() return {{}} end
+             resume_main = main"
+        )
+    };
+    let folder = Folder::new("watch_upgrade", &[("main.lua", &version(1))]);
+    let mut watched = Watched::start(&folder, "run --watch main.lua");
+    watched.says("version 1\tp1.0.1\tnil\n");
+    folder.write("main.lua", &version(2));
+    watched.says("version 2\tp1.0.1\ttable\n");
+    watched.reports("procession: upgraded 1 processes\n");
+    folder.write("main.lua", "function resume_main() error('broken') end");
+    watched.reports("main cannot be upgraded to ");
+    let mut line = String::new();
+    while !line.contains("upgraded 0 processes, 1 failed") {
+        line.clear();
+        assert!(watched.2.read_line(&mut line).expect("it is text") > 0, "the report comes");
+    }
+    folder.write("main.lua", &version(3));
+    watched.says("version 3\tp1.0.1\ttable\n");
+}

@@ -1,0 +1,231 @@
+//! A process that continues with a new version of its program.
+//!
+//! # Protocol of an upgrade
+//! ## Problem
+//! A process must change its code and its Lua state without losing a message, and must be as it was
+//! if the new code fails.
+//!
+//! ## Steps
+//! 1. `Ask`: an [`Upgrade`] arrives like a message. Nothing happens until the process is in
+//!    `process.receive`.
+//! 2. `Save`: the function `upgrade` of the old program runs in the old state, beside the suspended
+//!    process, and returns the state as a [`Value`]. It may not wait.
+//! 3. `Resume`: the new program is opened in a new state, and `resume_NAME` is called. It has the
+//!    messages that nobody has received. The old state is kept.
+//! 4. `Commit`: once the new function waits for the first time, the old state is dropped. If it
+//!    fails before, the process continues in the old state, still in the same `process.receive`.
+//!
+//! ## Why it works
+//! Until `Commit` the new function has received nothing, because a receive is a wait. The inbox is
+//! therefore complete when it moves back, and each message is received by exactly one state.
+//!
+//! ## Allowed
+//! What the new function sends before its first wait has been sent, also if it fails then.
+//!
+//! ## Checked by
+//! `tests/upgrades.rs`.
+
+use mlua::{MultiValue, Thread};
+use procession::machine::Yields;
+
+use super::running::Running;
+use super::waits::Awaited;
+use super::{Failure, Guest};
+use crate::deployment::{Outcome, Upgrade};
+use crate::program::Program;
+use crate::value::{self, Value};
+
+/// The number of steps that `upgrade`, or `resume_NAME` before its first wait, may take. With the
+/// default budget of instructions, these are about 100 ms.
+const STEPS_MAX: u32 = 1000;
+/// The number of digits of a version in the label of a process. They tell the versions of one
+/// program apart, and leave room on a screen.
+const LABEL_DIGITS: usize = 8;
+
+/// The phase of an upgrade that has begun.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    /// The function `upgrade` runs.
+    Saves { upgrade: Upgrade, thread: Thread, given: MultiValue, steps: u32 },
+    /// The new function runs and has not waited yet. The old state is kept.
+    Tries { upgrade: Upgrade, old: Box<Running>, before: Program, steps: u32 },
+}
+
+impl Guest {
+    /// Continues an upgrade, or begins one that was asked for. Returns `true` if it needs another
+    /// step before the process can continue.
+    pub(super) fn upgrade(&mut self, yields: &mut Yields<'_>) -> bool {
+        match self.attempt.take() {
+            None => self.begin_upgrade(yields),
+            Some(Attempt::Saves { upgrade, thread, given, steps }) => {
+                self.save(upgrade, thread, given, steps, yields)
+            }
+            Some(Attempt::Tries { upgrade, old, before, steps }) if steps < STEPS_MAX => {
+                self.attempt = Some(Attempt::Tries { upgrade, old, before, steps: steps + 1 });
+                self.commit_if_it_waited(yields);
+                false
+            }
+            Some(Attempt::Tries { upgrade, old, before, .. }) => {
+                self.attempt = Some(Attempt::Tries { upgrade, old, before, steps: STEPS_MAX });
+                self.revert("it did not wait in time", yields);
+                false
+            }
+        }
+    }
+
+    fn begin_upgrade(&mut self, yields: &Yields<'_>) -> bool {
+        let Some(running) = &mut self.running else { return false };
+        if !matches!(running.waits, Awaited::Receive(_)) {
+            return false;
+        }
+        let Some(upgrade) = running.asked.take() else { return false };
+        if upgrade.program().version() == self.program.version() {
+            upgrade.report(Outcome::Upgraded);
+            return false;
+        }
+        let function = match running.lua.globals().raw_get("upgrade") {
+            Ok(mlua::Value::Function(function)) => function,
+            _ => {
+                upgrade.report(Outcome::Kept);
+                return false;
+            }
+        };
+        let version = running.lua.create_string(self.program.version().to_string());
+        let begun = version.and_then(|version| {
+            let thread = running.lua.create_thread(function)?;
+            Ok((thread, MultiValue::from_iter([mlua::Value::String(version)])))
+        });
+        match begun {
+            Ok((thread, given)) => self.save(upgrade, thread, given, 0, yields),
+            Err(error) => {
+                self.fail(&upgrade, &error.to_string(), yields);
+                false
+            }
+        }
+    }
+
+    /// Performs a step of `upgrade`, and starts the new program with its result.
+    fn save(
+        &mut self,
+        upgrade: Upgrade,
+        thread: Thread,
+        given: MultiValue,
+        steps: u32,
+        yields: &Yields<'_>,
+    ) -> bool {
+        let Some(running) = &mut self.running else { return false };
+        running.budget.renew();
+        let saved = match thread.resume::<MultiValue>(given) {
+            Err(error) => Err(error.to_string()),
+            Ok(mut results) if thread.is_finished() => {
+                let state = results.pop_front().unwrap_or(mlua::Value::Nil);
+                value::take(&state).map_err(|error| format!("the result of upgrade: {error}"))
+            }
+            // The hook yields no value. Inside of a coroutine that becomes `nil`.
+            Ok(results) => match results.front() {
+                None | Some(mlua::Value::Nil) if steps < STEPS_MAX => {
+                    let (given, steps) = (MultiValue::new(), steps + 1);
+                    self.attempt = Some(Attempt::Saves { upgrade, thread, given, steps });
+                    return true;
+                }
+                None | Some(mlua::Value::Nil) => Err("upgrade computed for too long".to_owned()),
+                Some(_) => Err("upgrade cannot wait".to_owned()),
+            },
+        };
+        match saved.and_then(|state| self.resume(&upgrade, &state)) {
+            Ok((old, before)) => {
+                self.attempt = Some(Attempt::Tries { upgrade, old, before, steps: 0 });
+            }
+            Err(cause) => self.fail(&upgrade, &cause, yields),
+        }
+        false
+    }
+
+    /// Opens the new program, and moves the process into its state.
+    fn resume(
+        &mut self,
+        upgrade: &Upgrade,
+        state: &Value,
+    ) -> Result<(Box<Running>, Program), String> {
+        let name = match self.method.rsplit_once('.') {
+            Some((table, name)) => format!("{table}.resume_{name}"),
+            None => format!("resume_{}", self.method),
+        };
+        let before = std::mem::replace(&mut self.program, upgrade.program().clone());
+        let started = self.start(&name, std::slice::from_ref(state));
+        let started = started.map_err(|error| {
+            use std::error::Error as _;
+            error.source().map_or_else(|| format!("the new program: {error}"), ToString::to_string)
+        });
+        let mut new = match started {
+            Ok(new) => new,
+            Err(cause) => {
+                self.program = before;
+                return Err(cause);
+            }
+        };
+        let Some(mut old) = self.running.take() else {
+            self.program = before;
+            return Err("the process has ended".to_owned());
+        };
+        new.take_over(&mut old);
+        self.running = Some(new);
+        Ok((Box::new(old), before))
+    }
+
+    /// Drops the old state if the new function has waited.
+    pub(super) fn commit_if_it_waited(&mut self, yields: &mut Yields<'_>) {
+        if self.running.as_ref().is_some_and(|running| running.has_waited) {
+            self.commit(yields);
+        }
+    }
+
+    pub(super) fn commit(&mut self, yields: &mut Yields<'_>) {
+        if let Some(Attempt::Tries { upgrade, .. }) = self.attempt.take() {
+            if let Some(member) = &self.member {
+                member.set_version(self.program.version());
+            }
+            self.show_version(yields);
+            upgrade.report(Outcome::Upgraded);
+        }
+    }
+
+    /// Puts the version into the label of the process, after the name of its function.
+    pub(super) fn show_version(&self, yields: &mut Yields<'_>) {
+        let version = self.program.version().to_string();
+        yields.set_label(format!("{} {}", self.method, &version[..LABEL_DIGITS]));
+    }
+
+    /// Handles a failure of the running function. Returns `false` if the process continues in its
+    /// old state.
+    pub(super) fn is_final(&mut self, failure: &Failure, yields: &mut Yields<'_>) -> bool {
+        self.commit_if_it_waited(yields);
+        if !matches!(self.attempt, Some(Attempt::Tries { .. })) {
+            return true;
+        }
+        self.revert(&failure.to_string(), yields);
+        false
+    }
+
+    /// Returns to the old state.
+    fn revert(&mut self, cause: &str, yields: &Yields<'_>) {
+        let Some(Attempt::Tries { upgrade, mut old, before, .. }) = self.attempt.take() else {
+            return;
+        };
+        if let Some(mut new) = self.running.take() {
+            old.take_over(&mut new);
+        }
+        self.running = Some(*old);
+        self.program = before;
+        self.fail(&upgrade, cause, yields);
+    }
+
+    fn fail(&self, upgrade: &Upgrade, cause: &str, yields: &Yields<'_>) {
+        let version = upgrade.program().version();
+        let text =
+            format!("{} {} cannot be upgraded to {version}: {cause}\n", yields.pid(), self.method);
+        // Ignored: without room the line is lost. The outcome has the cause, too.
+        self.program.inner().err.try_write(text.as_bytes());
+        upgrade.report(Outcome::Failed(cause.to_owned()));
+    }
+}

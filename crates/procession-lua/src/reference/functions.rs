@@ -1,0 +1,182 @@
+//! The entries of the reference.
+
+use super::Function;
+
+const fn function(signature: &'static str, description: &'static str) -> Function {
+    Function { signature, description }
+}
+
+/// The global tables with functions that the host of a program chooses.
+pub(crate) const HOST_TABLES: &[&str] = &["command"];
+
+/// The functions of the library, by the tables of `docs/LUA.md`.
+pub(crate) const SECTIONS: &[&[Function]] = &[PROCESS, VALUES, FILES, SOCKETS, READERS, HTTP];
+
+const PROCESS: &[Function] = &[
+    function(
+        "process.spawn(name: entry, ...: any): pid",
+        "starts a process that calls the global function `name` with copies of the other arguments; returns its PID",
+    ),
+    function(
+        "process.spawn_link(name: entry, ...: any): pid",
+        "starts a process like `spawn`, and links it to this one",
+    ),
+    function("process.self(): pid", "returns the PID of this process"),
+    function(
+        "process.send(to: target, message: any): boolean",
+        "sends to a PID or a name; returns `true` if the process accepted the message",
+    ),
+    function(
+        "process.receive(ms?: number): any, call|string|nil",
+        "waits for a message and returns it; see below",
+    ),
+    function(
+        "process.call(to: target, request: any, ms?: number): any, string?",
+        "sends a request and waits for the reply; returns `nil` and the cause if the process ends or the time is over",
+    ),
+    function("process.reply(call: call, value: any): boolean", "replies to a call, once"),
+    function(
+        "process.link(to: target): boolean",
+        "links two processes; if a linked process fails, the other fails, too",
+    ),
+    function("process.unlink(to: target): boolean", "removes a link"),
+    function(
+        "process.trap_exits(traps?: boolean): boolean",
+        "if `true` (the default), exits of linked processes arrive as messages `{ exit = pid, reason = text }`; returns the previous setting",
+    ),
+    function(
+        "process.monitor(to: target): boolean",
+        "sends this process a message `{ down = pid, reason = text }` when the other one ends",
+    ),
+    function(
+        "process.exit(to: target, reason?: string): boolean",
+        "sends an exit with the reason `\"shutdown\"` (the default), `\"normal\"`, `\"kill\"`, or any other text for a failure",
+    ),
+    function(
+        "process.cancel(to: target): boolean",
+        "asks a process to end (see [Cancels](#cancels)); returns `true` if it exists",
+    ),
+    function("process.register(name: string): boolean", "gives this process a name"),
+    function(
+        "process.whereis(name: string): pid?",
+        "returns the PID of the process with this name, or `nil`",
+    ),
+    function("process.yield()", "lets all processes run that are ready"),
+    function("process.cancelled(): boolean", "returns `true` if this process was cancelled"),
+];
+
+const VALUES: &[Function] = &[
+    function("time.now(): number", "returns the milliseconds since this process began, as a float"),
+    function(
+        "time.sleep(ms: number): boolean",
+        "waits; returns `false` if a cancel ended the wait, else `true`",
+    ),
+    function(
+        "json.encode(value: any): string",
+        "returns text; keys 1 to n make an array, strings as keys make an object, sorted by key",
+    ),
+    function(
+        "json.decode(text: string): any, string?",
+        "returns a value, or `nil` and the cause; `null` becomes `nil`",
+    ),
+    function("log.debug(...: any)", "writes a line to standard error, with the level and the PID"),
+    function("log.info(...: any)", "like `log.debug`"),
+    function("log.warn(...: any)", "like `log.debug`"),
+    function("log.error(...: any)", "like `log.debug`"),
+    function("print(...: any)", "writes a line to standard output, in one piece"),
+];
+
+const FILES: &[Function] = &[
+    function(
+        "fs.read(path: string, from?: integer, count?: integer): string?, string?",
+        "returns bytes, starting at the offset `from`, at most 256 MiB; or `nil` and the cause",
+    ),
+    function(
+        "fs.size(path: string): integer?, string?",
+        "returns the size in bytes, or `nil` and the cause",
+    ),
+    function(
+        "fs.lines(path: string): fun(): string?",
+        "returns an iterator over the lines, without their ends; it raises an error if the file cannot be read",
+    ),
+];
+
+const SOCKETS: &[Function] = &[
+    function(
+        "net.listen(address: string): listener?, string?",
+        "returns a listener at `\"host:port\"`",
+    ),
+    function(
+        "listener:accept(): connection?, string?",
+        "waits for the next connection and returns it",
+    ),
+    function("listener:address(): string", "returns the address of the listener"),
+    function("listener:close()", "closes the listener for this process"),
+    function("listener:forget()", "like `connection:forget`"),
+    function(
+        "net.connect(address: string, ms?: number): connection?, string?",
+        "returns a connection",
+    ),
+    function(
+        "connection:read(most?: integer, ms?: number): string?, string?",
+        "returns bytes that have arrived, at most 65 536; `nil` at the end; `nil` and the cause for an error or `\"timeout\"`",
+    ),
+    function("connection:write(bytes: string, ms?: number): boolean?, string?", "writes all bytes"),
+    function(
+        "connection:close()",
+        "closes a connection in both directions, and removes the socket from this process",
+    ),
+    function(
+        "connection:forget()",
+        "removes the socket from this process; other processes to which it was sent keep it",
+    ),
+    function(
+        "net.serve(listener: listener, name: entry, ...: any)",
+        "serves connections; see below",
+    ),
+    function("net.reader(connection: connection): reader", "returns a reader; see below"),
+];
+
+const READERS: &[Function] = &[
+    function(
+        "reader.line(most?: integer, ms?: number): string?, string?",
+        "returns a line without its end; if the line has more than `most` bytes, returns `nil` and `\"too long\"`",
+    ),
+    function(
+        "reader.lines(most?: integer, ms?: number): fun(): string?",
+        "returns an iterator over the lines for a `for` loop, which ends when `reader.line` fails",
+    ),
+    function(
+        "reader.exactly(count: integer, ms?: number): string?, string?",
+        "returns `count` bytes",
+    ),
+    function(
+        "reader.buffered(): integer",
+        "returns the number of bytes that have been read from the connection and not been returned yet",
+    ),
+];
+
+const HTTP: &[Function] = &[function(
+    "http.serve(listener: listener, name: entry, ms?: number)",
+    "serves HTTP/1.1 until a cancel, in the same way as `net.serve`",
+)];
+
+/// The globals of Lua itself that programs have. A line holds the fields of one table, or the
+/// functions and tables outside of any.
+pub(crate) const LUA: &[(&str, &str)] = &[
+    (
+        "",
+        "_G _VERSION assert coroutine error getmetatable ipairs load math next pairs pcall rawequal rawget rawlen rawset select setmetatable string table tonumber tostring type utf8 xpcall",
+    ),
+    ("coroutine", "close create isyieldable resume running status wrap yield"),
+    (
+        "math",
+        "abs acos asin atan atan2 ceil cos cosh deg exp floor fmod frexp huge ldexp log log10 max maxinteger min mininteger modf pi pow rad random randomseed sin sinh sqrt tan tanh tointeger type ult",
+    ),
+    (
+        "string",
+        "byte char find format gmatch gsub len lower match pack packsize rep reverse sub unpack upper",
+    ),
+    ("table", "concat insert move pack remove sort unpack"),
+    ("utf8", "char charpattern codepoint codes len offset"),
+];

@@ -1,0 +1,57 @@
+-- The process of `Program::repl`. It evaluates lines, which the host reads.
+local read = command["repl read"]
+local DEPTH_MAX, ENTRIES_MAX = 4, 50
+
+local function show(value, depth)
+  if type(value) == "string" then return depth == 0 and value or string.format("%q", value) end
+  if type(value) ~= "table" or depth == DEPTH_MAX then return tostring(value) end
+  local parts, keys = {}, {}
+  for key in next, value do keys[#keys + 1] = key end
+  table.sort(keys, function(a, b)
+    if type(a) == type(b) and (type(a) == "number" or type(a) == "string") then return a < b end
+    return type(a) < type(b)
+  end)
+  for i, key in ipairs(keys) do
+    if i > ENTRIES_MAX then
+      parts[#parts + 1] = "..."
+      break
+    end
+    local shown = show(value[key], depth + 1)
+    if key == i then
+      parts[i] = shown
+    elseif type(key) == "string" and key:find("^[%a_][%w_]*$") then
+      parts[#parts + 1] = key .. " = " .. shown
+    else
+      parts[#parts + 1] = "[" .. show(key, depth + 1) .. "] = " .. shown
+    end
+  end
+  return #parts == 0 and "{}" or "{ " .. table.concat(parts, ", ") .. " }"
+end
+
+local function report(ok, ...)
+  local values = table.pack(...)
+  if not ok then
+    print("error: " .. tostring(values[1]))
+  elseif values.n > 0 then
+    for i = 1, values.n do values[i] = show(values[i], 0) end
+    print(table.concat(values, "\t"))
+  end
+end
+
+_G["procession repl"] = function()
+  local text
+  while true do
+    local more = read(text ~= nil)
+    if not more then return end
+    text = text and text .. "\n" .. more or more
+    local chunk, cause = load("return " .. text, "=repl")
+    if not chunk then chunk, cause = load(text, "=repl") end
+    if chunk then
+      text = nil
+      report(pcall(chunk))
+    elseif not cause:find("<eof>", 1, true) then
+      text = nil
+      print("error: " .. cause)
+    end
+  end
+end

@@ -1,0 +1,382 @@
+//! Tests of programs that are replaced while their processes live.
+#![cfg(not(procession_loom))]
+
+use std::time::Duration;
+
+use procession::{Builder, Exit, Pid, Scheduler, SpawnOptions};
+use procession_lua::{Deployment, Error, Message, Output, Program, Replaced, Rolling, Value};
+
+/// Longer than any test takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A process that keeps what it receives, and answers `"all"` with it. `VERSION` is replaced.
+const KEEPER: &str = "
+  function keeper(kept)
+    list = kept or {}
+    while true do
+      local message, call = process.receive()
+      if call then
+        process.reply(call, { version = VERSION, all = list })
+      elseif message == 'fail' then
+        error('told to')
+      else
+        list[#list + 1] = message
+      end
+    end
+  end
+  function upgrade() return list end
+  resume_keeper = keeper
+  function ask(pid) return process.call(pid, 'all', 10000) end
+";
+
+fn load(source: &str) -> Program {
+    let silent = Output::new(std::io::sink());
+    let program = Program::load("test", source).expect("the source is valid Lua");
+    program.output(silent.clone(), silent)
+}
+
+fn keeper(version: u32) -> Program {
+    load(&KEEPER.replace("VERSION", &version.to_string()))
+}
+
+/// Runs a test on a scheduler with two workers.
+fn run(test: impl AsyncFnOnce() -> Result<(), Error>) {
+    run_on(Scheduler::builder().worker_threads(2), test);
+}
+
+fn run_on(builder: Builder, test: impl AsyncFnOnce() -> Result<(), Error>) {
+    let scheduler = builder.on_exit(|_| {}).build().expect("the system has threads");
+    let tested = scheduler.block_on(async { procession::timeout(TIMEOUT, test()).await });
+    tested.expect("it ends in time").expect("no process fails");
+}
+
+fn spawn(deployment: &Deployment, function: &str) -> Result<Pid, Error> {
+    Ok(deployment.program().spawn(function, [])?.detach().pid())
+}
+
+fn send(pid: Pid, value: impl Into<Value>) {
+    procession::mailbox::send(pid, Message::Plain(value.into())).expect("it is alive");
+}
+
+/// Asks a keeper for its version and what it has received.
+async fn ask(deployment: &Deployment, pid: Pid) -> Result<(i64, Vec<i64>), Error> {
+    let answer = deployment.program().spawn("ask", [pid.into()])?.await?;
+    let integer = |value: &Value| match value {
+        Value::Integer(integer) => *integer,
+        other => panic!("an integer, and not {other:?}"),
+    };
+    let Some(Value::Table(all)) = answer.get("all") else { panic!("an answer: {answer:?}") };
+    let mut all: Vec<_> = all.iter().map(|(key, value)| (integer(key), integer(value))).collect();
+    all.sort_unstable();
+    let version = integer(answer.get("version").expect("it has a version"));
+    Ok((version, all.into_iter().map(|(_, value)| value).collect()))
+}
+
+/// Waits until all members of a deployment have begun and wait.
+async fn settle(deployment: &Deployment, members: usize) {
+    while deployment.versions().values().sum::<usize>() < members {
+        procession::yield_now().await;
+    }
+}
+
+#[test]
+fn no_message_is_lost_or_received_twice_in_an_upgrade_under_load() {
+    const PROCESSES: usize = 100;
+    const MESSAGES: i64 = 300;
+    run(async || {
+        let deployment = Deployment::new(keeper(1));
+        let pids: Vec<Pid> =
+            (0..PROCESSES).map(|_| spawn(&deployment, "keeper")).collect::<Result<_, _>>()?;
+        settle(&deployment, PROCESSES).await;
+        let receivers = pids.clone();
+        let sender = procession::spawn(async move {
+            for number in 1..=MESSAGES {
+                receivers.iter().for_each(|&pid| send(pid, number));
+                procession::yield_now().await;
+            }
+        });
+        for version in 2..=4 {
+            let replaced = deployment.replace(keeper(version)).await?;
+            assert_eq!((replaced.upgraded, replaced.failed), (PROCESSES, vec![]));
+        }
+        sender.await.expect("no panic");
+        let expected: Vec<i64> = (1..=MESSAGES).collect();
+        for pid in pids {
+            assert_eq!(ask(&deployment, pid).await?, (4, expected.clone()));
+        }
+        Ok(())
+    });
+}
+
+/// Replaces a keeper that has received a 7 by a program, and checks that it continues as it was.
+async fn refuses(new: &str, expected: &str) -> Result<(), Error> {
+    let deployment = Deployment::new(keeper(1));
+    let pid = spawn(&deployment, "keeper")?;
+    settle(&deployment, 1).await;
+    send(pid, 7);
+    let replaced = deployment.replace(load(new).memory_limit(2 << 20)).await?;
+    let [(failed, cause)] = &replaced.failed[..] else { panic!("{new}: {replaced:?}") };
+    assert!(*failed == pid && cause.contains(expected), "{new}: {cause}");
+    assert_eq!(deployment.version_of(pid), Some(keeper(1).version()));
+    send(pid, 8);
+    // The function that asks is in the old program.
+    deployment.rollback().await?;
+    assert_eq!(ask(&deployment, pid).await?, (1, vec![7, 8]), "{new}");
+    Ok(())
+}
+
+#[test]
+fn a_new_program_that_fails_leaves_the_process_as_it_was() {
+    run(async || {
+        refuses("function resume_keeper() error('broken') end", "test:1: broken").await?;
+        refuses("x = 1", "it has no method \"resume_keeper\"").await?;
+        refuses("function resume_keeper() while true do end end", "it did not wait in time")
+            .await?;
+        let hungry = "function resume_keeper() local t = {} while true do t[#t + 1] = {} end end";
+        refuses(hungry, "not enough memory").await?;
+        let late = "function resume_keeper(list) print('begins') process.send(process.self(), 0)
+                      error('broken') end";
+        let deployment = Deployment::new(keeper(1));
+        let pid = spawn(&deployment, "keeper")?;
+        settle(&deployment, 1).await;
+        assert_eq!(deployment.replace(load(late)).await?.failed.len(), 1);
+        deployment.rollback().await?;
+        // What the new program has sent, has been sent.
+        assert_eq!(ask(&deployment, pid).await?, (1, vec![0]));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_failure_after_the_first_wait_is_that_of_the_process() {
+    run(async || {
+        let deployment = Deployment::new(keeper(1));
+        let child = deployment.program().spawn("keeper", [])?;
+        settle(&deployment, 1).await;
+        let new = "function resume_keeper() process.receive() error('later') end";
+        assert_eq!(deployment.replace(load(new)).await?.upgraded, 1);
+        child.send(Value::Nil.into()).expect("it is alive");
+        let exit = child.await.expect_err("it fails");
+        assert!(exit.to_string().contains("later"), "{exit}");
+        assert!(deployment.versions().is_empty(), "it left the deployment");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_old_program_that_cannot_give_its_state_stays() {
+    let cases = [
+        ("error('no state')", "no state"),
+        ("process.receive()", "upgrade cannot wait"),
+        ("while true do end", "upgrade computed for too long"),
+        ("return { a = { print } }", ".a[1] cannot be copied: it is a function"),
+    ];
+    run(async || {
+        for (upgrade, expected) in cases {
+            let source = KEEPER.replace("return list", upgrade).replace("VERSION", "1");
+            let deployment = Deployment::new(load(&source));
+            let pid = spawn(&deployment, "keeper")?;
+            settle(&deployment, 1).await;
+            send(pid, 7);
+            let replaced = deployment.replace(keeper(2)).await?;
+            assert!(replaced.failed[0].1.contains(expected), "{replaced:?}");
+            assert_eq!(ask(&deployment, pid).await?, (1, vec![7]), "{upgrade}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn processes_without_an_upgrade_keep_their_version_and_new_ones_get_the_new() {
+    run(async || {
+        let old = "function serve() while true do
+                     local _, call = process.receive()
+                     process.reply(call, process.spawn('child', process.self()))
+                   end end
+                   function child() process.receive() end
+                   function ask(pid) return process.call(pid, 1) end";
+        let deployment = Deployment::new(load(old));
+        let pid = spawn(&deployment, "serve")?;
+        settle(&deployment, 1).await;
+        let new = load(&format!("{old} -- new"));
+        let replaced = deployment.replace(new.clone()).await?;
+        assert_eq!((replaced.kept, replaced.upgraded), (1, 0));
+        let answer = deployment.program().spawn("ask", [pid.into()])?.await?;
+        let Value::Pid(child) = answer else { panic!("a PID, and not {answer:?}") };
+        while deployment.version_of(child).is_none() {
+            procession::yield_now().await;
+        }
+        assert_eq!(deployment.version_of(child), Some(new.version()));
+        assert_eq!(deployment.version_of(pid), Some(load(old).version()));
+        assert_eq!(deployment.versions().len(), 2);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_call_that_is_out_gets_its_answer_and_a_timer_stays() {
+    run(async || {
+        let source = "
+          function caller(to)
+            answer = process.call(to, 'all')
+            process.receive()
+          end
+          function upgrade() return answer end
+          function resume_caller(answer)
+            local nothing, why = process.receive(20)
+            assert(nothing == nil and why == 'timeout')
+            return answer.version
+          end";
+        let keepers = Deployment::new(keeper(5));
+        let to = spawn(&keepers, "keeper")?;
+        let deployment = Deployment::new(load(source));
+        let child = deployment.program().spawn("caller", [to.into()])?;
+        settle(&deployment, 1).await;
+        let replaced = deployment.replace(load(&format!("{source} -- new"))).await?;
+        assert_eq!((replaced.upgraded, replaced.failed), (1, vec![]));
+        assert_eq!(child.await?, Value::Integer(5));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_process_that_does_not_receive_is_upgraded_later() {
+    run(async || {
+        let source = "
+          function busy() time.sleep(50) return process.receive() end
+          function upgrade() return 'state' end
+          function resume_busy(state) process.receive() return state end";
+        let deployment = Deployment::new(load(source));
+        let child = deployment.program().spawn("busy", [])?;
+        settle(&deployment, 1).await;
+        let mut pace = Rolling::default();
+        pace.patience = Duration::from_millis(1);
+        let replaced = deployment.replace_with(load(&format!("{source} -- new")), pace).await?;
+        assert_eq!((replaced.pending, replaced.upgraded), (1, 0));
+        child.send(Value::Nil.into()).expect("it is alive");
+        assert_eq!(child.await?, "state".into());
+        Ok(())
+    });
+}
+
+#[test]
+fn replacements_may_overlap_and_be_rolled_back() {
+    run(async || {
+        let deployment = Deployment::new(keeper(1));
+        let pids: Vec<Pid> =
+            (0..20).map(|_| spawn(&deployment, "keeper")).collect::<Result<_, _>>()?;
+        settle(&deployment, 20).await;
+        let others: Vec<_> = (2..6)
+            .map(|version| {
+                let deployment = deployment.clone();
+                procession::spawn(async move { deployment.replace(keeper(version)).await })
+            })
+            .collect();
+        for other in others {
+            let replaced = other.await.expect("no panic")?;
+            assert!(replaced.failed.is_empty(), "{replaced:?}");
+        }
+        let current = deployment.program().version();
+        let last = deployment.replace(keeper(9)).await?;
+        assert_eq!(last.upgraded, 20);
+        assert_eq!(deployment.rollback().await?.upgraded, 20);
+        assert_eq!(deployment.program().version(), current);
+        assert_eq!(deployment.versions(), [(current, 20)].into());
+        for pid in pids {
+            assert_eq!(ask(&deployment, pid).await?.1, [0_i64; 0]);
+        }
+        let fresh = Deployment::new(keeper(1));
+        let error = fresh.rollback().await.expect_err("there is none").to_string();
+        assert_eq!(error, "cannot load test: there is no version before the current one");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_self_test_that_fails_changes_nothing() {
+    run_on(Scheduler::builder().worker_threads(1).test_clock(), async || {
+        let deployment = Deployment::new(keeper(1));
+        let pid = spawn(&deployment, "keeper")?;
+        settle(&deployment, 1).await;
+        for (test, expected) in [("error('unfit')", "unfit"), ("process.receive()", "5s")] {
+            let new = format!("function selftest() {test} end {KEEPER}").replace("VERSION", "2");
+            let error = deployment.replace(load(&new)).await.expect_err("it is unfit").to_string();
+            assert!(error.contains("cannot start selftest of test: "), "{error}");
+            assert!(error.contains(expected), "{error}");
+        }
+        assert_eq!(deployment.program().version(), keeper(1).version());
+        assert_eq!(ask(&deployment, pid).await?.0, 1);
+        let fit = format!("function selftest() return 1 end {KEEPER}").replace("VERSION", "2");
+        assert_eq!(deployment.replace(load(&fit)).await?.upgraded, 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_replacement_stops_after_too_many_failures_and_counts_what_ends() {
+    run(async || {
+        let deployment = Deployment::new(keeper(1));
+        for _ in 0..50 {
+            spawn(&deployment, "keeper")?;
+        }
+        settle(&deployment, 50).await;
+        let mut pace = Rolling::default();
+        (pace.at_once, pace.max_failures) = (4, 5);
+        let bad = load("function resume_keeper() error('broken') end");
+        let replaced = deployment.replace_with(bad, pace).await?;
+        assert!((5..=8).contains(&replaced.failed.len()), "{replaced:?}");
+        assert_eq!(replaced.not_asked, 50 - replaced.failed.len());
+        assert_eq!(deployment.versions()[&keeper(1).version()], 50);
+        Ok(())
+    });
+}
+
+#[test]
+fn processes_may_be_killed_at_any_time_of_an_upgrade() {
+    run(async || {
+        let mut upgraded_in_all = 0;
+        for delay in 0..40 {
+            let deployment = Deployment::new(keeper(1));
+            let pids: Vec<Pid> =
+                (0..10).map(|_| spawn(&deployment, "keeper")).collect::<Result<_, _>>()?;
+            settle(&deployment, 10).await;
+            let killer = procession::spawn(async move {
+                // Not to wait for something, but to kill at another time in each round.
+                procession::sleep(Duration::from_micros(50 * delay * delay)).await;
+                for pid in pids {
+                    procession::relations::send_exit(pid, Exit::Killed);
+                }
+            });
+            let Replaced { upgraded, ended, failed, pending, .. } =
+                deployment.replace(keeper(2)).await?;
+            assert_eq!((failed, pending), (vec![], 0));
+            assert!(upgraded + ended <= 10, "each process counts once");
+            upgraded_in_all += upgraded;
+            killer.await.expect("no panic");
+            while !deployment.versions().is_empty() {
+                procession::yield_now().await;
+            }
+        }
+        assert!(upgraded_in_all > 0, "the last rounds kill late");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_process_that_starts_during_a_replacement_is_upgraded() {
+    // One worker: the process takes its first step after the replacement.
+    let scheduler = Scheduler::builder().worker_threads(1).test_clock().build();
+    let scheduler = scheduler.expect("it starts no thread");
+    let deployment = Deployment::new(keeper(1));
+    let options = SpawnOptions::new().on(&scheduler);
+    let child = deployment.program().spawn_with(options, "keeper", []).expect("it starts");
+    scheduler.block_on(async {
+        let replaced = deployment.replace(keeper(2)).await.expect("it is valid");
+        assert_eq!(replaced, Replaced::default());
+    });
+    scheduler.run_until_idle();
+    let version = keeper(2).version().to_string();
+    let label = scheduler.snapshot().processes[0].label.clone();
+    assert_eq!(label, Some(format!("keeper {}", &version[..8])), "its version is shown");
+    assert_eq!(deployment.version_of(child.pid()), Some(keeper(2).version()));
+}
