@@ -1,7 +1,7 @@
 //! A short trial, with a client of the test beside its own clients.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -53,6 +53,27 @@ fn ask(stream: &mut TcpStream, page: &str) -> String {
         answer += std::str::from_utf8(&bytes[..count]).expect("the answer is text");
     }
     answer
+}
+
+/// Sends half a request, and waits until the server has read it.
+fn ask_half(stream: &mut TcpStream) {
+    stream.write_all(b"GET / HT").expect("it listens");
+    let port = |address: std::io::Result<SocketAddr>| {
+        format!(":{:04X}", address.expect("it is connected").port())
+    };
+    let (own, other) = (port(stream.local_addr()), port(stream.peer_addr()));
+    let is_read = || {
+        let table = std::fs::read_to_string("/proc/net/tcp").expect("this is Linux");
+        table.lines().any(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            // The addresses of the server's side, and what waits to be sent and to be read.
+            matches!(&*fields, [_, local, remote, _, queues, ..]
+                if local.ends_with(&other) && remote.ends_with(&own) && queues.ends_with(":00000000"))
+        })
+    };
+    while !is_read() {
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -128,7 +149,7 @@ fn the_second_signal_ends_a_trial_at_once() {
         // Half a request. The shutdown waits for its end.
         let mut half = TcpStream::connect(&trial.address).expect("it listens");
         ask(&mut half, "/");
-        half.write_all(b"GET / HT").expect("it listens");
+        ask_half(&mut half);
         trial.signal(signal);
         // Idle connections are closed when the shutdown begins.
         let closed = idle.read(&mut [0]);
@@ -148,7 +169,7 @@ fn a_deadline_ends_what_does_not_end_by_itself() {
     let trial = begin("trial --seconds 600 --deadline 1");
     let mut half = TcpStream::connect(&trial.address).expect("it listens");
     ask(&mut half, "/");
-    half.write_all(b"GET / HT").expect("it listens");
+    ask_half(&mut half);
     trial.signal(Signal::TERM);
     let (text, output) = trial.end();
     assert_eq!(output.status.code(), Some(0), "{text}");
