@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -20,7 +21,7 @@ use procession::time::{Instant, sleep_until};
 use procession::{Context, Exit, relations, yield_now};
 
 use crate::handshake::{Introduction, flags};
-use crate::letter::{Letter, sort};
+use crate::letter::{Letter, post, sort};
 use crate::link::{Caller, Link, Order, count};
 use crate::node::{Node, Spawned};
 use crate::outbound::MESSAGE_MAX;
@@ -404,7 +405,7 @@ impl Connection {
             return count(&self.link.counts.undelivered, 1);
         };
         let letter = sort(&self.node, &self.node.pid_of(number), from, term);
-        if recipient.send(letter).is_err() {
+        if !post(&recipient, letter) {
             count(&self.link.counts.undelivered, 1);
         }
     }
@@ -571,7 +572,11 @@ impl Connection {
                 Err("undef")
             }
             (Some(_), _) if self.watched.len() >= RELATIONS_MAX => Err("system_limit"),
-            (Some(start), Term::List(arguments)) => start(arguments).ok_or("system_limit"),
+            (Some(start), Term::List(arguments)) if arguments.len() as i64 == request.arity => {
+                // The function makes a future, which is code of the user.
+                let started = catch_unwind(AssertUnwindSafe(|| start(arguments)));
+                started.unwrap_or(None).ok_or("system_limit")
+            }
             (Some(_), _) => Err("badarg"),
         };
         let result = started.map(|Spawned { recipient, monitor }| {

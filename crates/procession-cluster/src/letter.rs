@@ -1,8 +1,10 @@
 //! Letters: what a process receives from the cluster.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use procession::Exit;
+use procession::mailbox::Recipient;
 
 use crate::link::Remote;
 use crate::node::Node;
@@ -109,6 +111,12 @@ impl fmt::Debug for TermReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TermReply").field("to", &self.to).finish_non_exhaustive()
     }
+}
+
+/// Gives a letter to a process. Returns `false` if it does not accept the letter, or if the
+/// function of its [`Recipient`] panics, which is code of the user.
+pub(crate) fn post(recipient: &Recipient<Letter>, letter: Letter) -> bool {
+    catch_unwind(AssertUnwindSafe(|| recipient.send(letter).is_ok())).unwrap_or(false)
 }
 
 /// Sorts a message: calls and casts have forms of their own.

@@ -17,7 +17,7 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::handshake::Introduction;
-use crate::letter::{Letter, RemoteDown};
+use crate::letter::{Letter, RemoteDown, post};
 use crate::outbound::Outbound;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::Target;
@@ -192,6 +192,6 @@ impl Watch {
     pub(crate) fn tell(self, monitor: Reference, exit: Exit) {
         let down = RemoteDown { monitor, process: self.process, exit };
         // Ignored: a process that has ended or takes no more learns nothing.
-        drop(self.recipient.send(Letter::Down(down)));
+        post(&self.recipient, Letter::Down(down));
     }
 }

@@ -27,7 +27,7 @@ pub use self::member::Member;
 
 use crate::cookie::Cookie;
 use crate::handshake::{Introduction, flags};
-use crate::letter::Letter;
+use crate::letter::{Letter, post};
 use crate::link::{Caller, Link, Order, Remote, count};
 use crate::outbound::Unqueued;
 use crate::term::{Atom, EncodeError, NodePid, Reference, Term};
@@ -304,7 +304,10 @@ impl Node {
     /// Sends [`NodeUp`](Letter::NodeUp) and [`NodeDown`](Letter::NodeDown) to a process from now
     /// on, in the order in which they happen.
     pub fn subscribe(&self, recipient: &Recipient<Letter>) {
-        self.0.locals.lock().subscribers.insert(recipient.pid(), recipient.clone());
+        let (pid, recipient) = (recipient.pid(), recipient.clone());
+        let replaced = self.0.locals.lock().subscribers.insert(pid, recipient);
+        // Outside of the lock, since it has code of the user.
+        drop(replaced);
     }
 
     /// Lets other nodes start processes with a function: by
@@ -332,7 +335,9 @@ impl Node {
         };
         let atom = |text| Atom::new(text).expect("a name has at most 255 characters");
         let key = (atom(module), atom(function), i64::from(arity));
-        self.0.exports.lock().insert(key, Arc::new(start));
+        let replaced = self.0.exports.lock().insert(key, Arc::new(start));
+        // Outside of the lock, since it has code of the user.
+        drop(replaced);
     }
 
     pub(crate) fn exported(&self, request: &SpawnRequest) -> Option<Arc<Start>> {
@@ -648,7 +653,7 @@ impl Node {
         let subscribers: Vec<_> = self.0.locals.lock().subscribers.values().cloned().collect();
         for subscriber in subscribers {
             // Ignored: it has ended, or takes no more.
-            drop(subscriber.send(letter()));
+            post(&subscriber, letter());
         }
     }
 }

@@ -207,3 +207,25 @@ fn another_incarnation_is_another_node() {
         drop::<Node>(new);
     });
 }
+
+/// Goal: code of a user that panics in the process of a connection does not end the connection.
+#[test]
+fn a_recipient_that_panics_harms_no_other() {
+    run(async {
+        let (a, b) = pair().await;
+        let broken = start(waits);
+        let member = b.attach(&broken.address().map(|_: Letter| -> Letter { panic!("broken") }));
+        let healthy = start(|mut cx: Context<Letter>| async move {
+            match next(&mut cx).await {
+                Letter::Message { term, .. } => term,
+                other => panic!("{other:?} came"),
+            }
+        });
+        let other = b.attach(&healthy.address().map(|letter| letter));
+        a.send(member.pid(), Term::from(1)).expect("it is connected");
+        a.send(other.pid(), Term::from(2)).expect("it is connected");
+        assert_eq!(healthy.await, Ok(Term::from(2)));
+        assert_eq!(b.peers()[0].undelivered, 1);
+        broken.cancel();
+    });
+}
