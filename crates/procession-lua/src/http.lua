@@ -30,8 +30,12 @@ local function request(reader, timeout)
     if cause == "cancelled" then return reader.line(8192, timeout) end
     return text, cause
   end
-  local first, cause = reader.line(8192, process.cancelled() and reader.buffered() == 0 and 0 or timeout)
-  if cause == "cancelled" and reader.buffered() > 0 then first, cause = reader.line(8192, timeout) end
+  local first, cause
+  repeat
+    local is_last = process.cancelled() and reader.buffered() == 0
+    first, cause = reader.line(8192, is_last and 0 or timeout)
+    local is_put_off = cause == "cancelled" or is_last and cause == "timeout"
+  until not is_put_off or reader.buffered() == 0
   if not first then
     if cause == "too long" then return nil, 400 end
     return nil

@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,18 +37,18 @@ impl fmt::Display for Socket {
 }
 
 impl Connection {
-    /// Reads bytes that have arrived. Returns `None` if there are none yet.
+    /// Reads bytes that are known to have arrived. Returns `None` if there are none yet.
     pub(crate) fn try_read(&self, most: usize) -> Option<io::Result<Value>> {
-        thread_local! {
-            /// Kept between reads, since each would otherwise allocate and zero a buffer.
-            static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_MAX]);
-        }
-        BUFFER.with_borrow_mut(|buffer| {
-            match self.0.try_read(&mut buffer[..most.clamp(1, READ_MAX)]) {
-                Ok(count) => Some(Ok(received(&buffer[..count]))),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-                Err(error) => Some(Err(error)),
-            }
+        read_once(most, |buffer| self.0.try_read(buffer))
+    }
+
+    /// Reads bytes that have arrived, also if the reactor has not seen them yet. Returns `None` if
+    /// there are none. It takes more time than [`try_read`](Self::try_read), and is for a last look.
+    pub(crate) fn read_now(&self, most: usize) -> Option<io::Result<Value>> {
+        read_once(most, |buffer| {
+            // The duplicate shares the mode of the socket, which does not block.
+            let socket = self.0.as_fd().try_clone_to_owned()?;
+            std::net::TcpStream::from(socket).read(buffer)
         })
     }
 
@@ -79,6 +80,22 @@ impl Connection {
         // Ignored: the peer may have closed the connection.
         drop(self.0.shutdown(Shutdown::Both));
     }
+}
+
+/// Reads into a buffer of the thread.
+fn read_once(
+    most: usize,
+    read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+) -> Option<io::Result<Value>> {
+    thread_local! {
+        /// Kept between reads, since each would otherwise allocate and zero a buffer.
+        static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_MAX]);
+    }
+    BUFFER.with_borrow_mut(|buffer| match read(&mut buffer[..most.clamp(1, READ_MAX)]) {
+        Ok(count) => Some(Ok(received(&buffer[..count]))),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+        Err(error) => Some(Err(error)),
+    })
 }
 
 /// A read of zero bytes is the end of the stream.

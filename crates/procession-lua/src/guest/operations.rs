@@ -161,9 +161,12 @@ impl Running {
         let connection = connection(arguments)?;
         let most = usize::try_from(arguments.integer(1)?).unwrap_or(1);
         let until = deadline(arguments, 2)?;
-        match connection.try_read(most) {
+        let is_over = until.is_some_and(|until| until <= Instant::now());
+        // Without time to wait, this is the last look.
+        let read = if is_over { connection.read_now(most) } else { connection.try_read(most) };
+        match read {
             Some(read) => Ok(Served::Done(read.map_err(|error| error.to_string())?)),
-            None if until.is_some_and(|until| until <= Instant::now()) => Err("timeout".to_owned()),
+            None if is_over => Err("timeout".to_owned()),
             None => {
                 self.waits = Awaited::Read { tag: 0, connection, most, until, helper: None };
                 self.watch(yields)?;

@@ -131,7 +131,7 @@ impl Running {
     /// Reads bytes that had arrived when the cancel came, but had not been seen yet.
     pub(super) fn last_read(&self) -> Result<Value, Box<str>> {
         match &self.waits {
-            Awaited::Read { connection, most, .. } => match connection.try_read(*most) {
+            Awaited::Read { connection, most, .. } => match connection.read_now(*most) {
                 Some(read) => read.map_err(|error| error.to_string().into()),
                 None => Err("cancelled".into()),
             },
