@@ -43,7 +43,8 @@ impl Connection {
     }
 
     /// Reads bytes that have arrived, also if the reactor has not seen them yet. Returns `None` if
-    /// there are none. It takes more time than [`try_read`](Self::try_read), and is for a last look.
+    /// there are none. It takes more time than [`try_read`](Self::try_read), and is for a last
+    /// look.
     pub(crate) fn read_now(&self, most: usize) -> Option<io::Result<Value>> {
         read_once(most, |buffer| {
             // The duplicate shares the mode of the socket, which does not block.

@@ -87,8 +87,9 @@ fn script(kind: u8, rng: &mut Rng) -> Vec<Step> {
     };
     let flag = [flags(), flags(), flags()];
     for number in 0..rng.usize(2..8) {
-        // What arrives at a terminal is there at once only if it is small.
-        let size = rng.usize(1..if is_terminal(kind) { 100 } else { 2000 });
+        // What arrives at a terminal is there at once only if it is small: all of a script has to
+        // fit into one buffer of 256 bytes, or a read may come between two of them.
+        let size = rng.usize(1..if is_terminal(kind) { 32 } else { 2000 });
         match rng.u8(..12) {
             0 | 1 if is_socket => steps.push(Step::Recv(size, flag[number % 3])),
             2 if is_socket => steps.push(Step::Send(size, flag[number % 3] & !libc::MSG_PEEK)),

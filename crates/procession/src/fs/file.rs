@@ -89,9 +89,13 @@ impl File {
     /// ahead for a read that was dropped, the position is moved back over it. A file without a
     /// position, such as a FIFO, loses that data.
     ///
+    /// If the future of another operation was abandoned, such as [`sync_all`](Self::sync_all) or
+    /// [`metadata`](Self::metadata), the result is a duplicate of the descriptor, and the first one
+    /// is closed when that operation ends.
+    ///
     /// # Errors
-    /// Returns the error of a write that no other operation has returned, or of moving the
-    /// position. The file is closed then.
+    /// Returns the error of a write that no other operation has returned, of moving the position,
+    /// or of the duplicate. The file is closed then.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, the file is closed.
@@ -100,8 +104,8 @@ impl File {
         placed(async move {
             self.flush().await?;
             self.buffered.step_back()?;
-            let file = self.buffered.into_target();
-            Ok(Arc::into_inner(file).expect("only a job has another share, and none runs"))
+            // An operation that was abandoned, or not begun, may have a share, too.
+            Arc::try_unwrap(self.buffered.into_target()).or_else(|shared| shared.try_clone())
         })
     }
 
@@ -285,6 +289,10 @@ impl File {
     ///
     /// # Errors
     /// Returns the system's error, and that of an earlier write.
+    ///
+    /// # Cancellation
+    /// If the future is dropped after it was polled, the length may or may not change, and may do
+    /// so after operations that follow.
     #[track_caller]
     pub fn set_len(&mut self, length: u64) -> impl Future<Output = io::Result<()>> {
         self.after_writes(move |file| file.set_len(length))

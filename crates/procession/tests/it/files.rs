@@ -132,6 +132,21 @@ fn an_error_of_a_write_is_returned_by_the_next_operation() {
 }
 
 #[test]
+fn a_file_is_taken_back_beside_an_operation_that_was_abandoned() {
+    let scratch = Scratch::new("abandoned");
+    let path = scratch.path("file");
+    procession::run(async {
+        let mut file = File::create_new(&path).await.expect("it is new");
+        file.write_all(b"four").await.expect("it is handed over");
+        // It holds the file, too, until it ends.
+        let metadata = file.metadata();
+        let mut taken = file.into_std().await.expect("everything was written");
+        assert_eq!(taken.stream_position().expect("it has positions"), 4);
+        assert_eq!(metadata.await.expect("it is open").len(), 4);
+    });
+}
+
+#[test]
 fn a_dropped_file_finishes_its_write() {
     let scratch = Scratch::new("dropped");
     let path = scratch.fifo();
