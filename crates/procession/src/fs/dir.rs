@@ -1,4 +1,4 @@
-//! DirReading directories.
+//! Reading directories.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

@@ -83,7 +83,7 @@ of_two_paths! {
     copy(from, to) -> u64 = std::fs::copy;
     /// Creates a hard link at `link` to the file `original`.
     hard_link(original, link) -> () = std::fs::hard_link;
-    /// Renames a file or directory. A file that exists is replaced, in one step for all who look.
+    /// Renames a file or directory. A file that exists is replaced, in one step for all programs.
     rename(from, to) -> () = std::fs::rename;
     /// Creates a symbolic link at `link` that points to `original`.
     symlink(original, link) -> () = std::os::unix::fs::symlink;

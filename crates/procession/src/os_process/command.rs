@@ -213,6 +213,16 @@ impl Command {
             self.std.stderr(Stdio::piped());
         }
         let spawned = self.spawn();
+        // A later `status` does not use the pipes.
+        if !self.set.stdin {
+            self.std.stdin(Stdio::inherit());
+        }
+        if !self.set.stdout {
+            self.std.stdout(Stdio::inherit());
+        }
+        if !self.set.stderr {
+            self.std.stderr(Stdio::inherit());
+        }
         placed(async move { spawned?.wait_with_output().await })
     }
 }

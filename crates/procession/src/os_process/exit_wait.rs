@@ -24,7 +24,7 @@ pub(super) struct ExitWait {
 
 enum ExitEvent {
     Pidfd(Io<OwnedFd>),
-    /// A helper thread, once somebody waits.
+    /// A helper thread, once a process waits.
     Helper(Option<JobHandle<io::Result<()>>>),
 }
 

@@ -61,7 +61,7 @@ fn ring(bell: &OwnedFd) {
 /// none.
 fn reap(bell: &OwnedFd) -> bool {
     let mut orphans = ORPHANS.lock();
-    // An error means that somebody else has asked for the status.
+    // An error means that other code has asked for the status.
     orphans.children.retain_mut(|orphan| matches!(orphan.child.try_wait(), Ok(None)));
     if orphans.children.is_empty() {
         orphans.bell = None;
