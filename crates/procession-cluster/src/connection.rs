@@ -5,35 +5,30 @@
 //! timer at once. So it always reads, and two nodes that both write cannot wait for each other.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::io;
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use procession::Event;
 use procession::mailbox::Recipient;
 use procession::net::TcpStream;
 use procession::relations::MonitorRef;
-use procession::time::{Instant, sleep_until};
+use procession::time::Instant;
 use procession::{Context, Exit, relations, yield_now};
 
+mod io;
+
+use self::io::{Inbox, Outbox, ends, wait, write};
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, post, sort};
 use crate::link::{Caller, Link, Order, count};
 use crate::node::{Node, Spawned};
-use crate::outbound::MESSAGE_MAX;
 use crate::reason;
 use crate::term::{Atom, NodePid, Reader, Reference, Term};
 use crate::wire::control::{Control, SpawnRequest, Target};
-use crate::wire::frame::{FRAGMENT_LEN, Frames};
+use crate::wire::frame::Frames;
 
-/// The bytes that are read or written at a time.
-const CHUNK: usize = 64 << 10;
-/// The longest frame. Larger messages come in fragments, except from nodes that cannot make them.
-const FRAME_MAX: usize = MESSAGE_MAX + (1 << 16);
 /// The bytes of messages in parts that are held.
 const HELD_MAX: usize = 64 << 20;
 /// The memory that the terms of one message may take.
@@ -85,7 +80,7 @@ impl Drop for Connection {
 }
 
 /// The reason why a connection ends.
-type Ends = String;
+pub(crate) type Ends = String;
 
 /// Runs a connection until it ends.
 pub(crate) async fn run(
@@ -113,62 +108,6 @@ pub(crate) async fn run(
     // The other side learns at once, even of bytes that it did not take.
     drop(stream.set_linger(Some(Duration::ZERO)));
     this.why = why;
-}
-
-/// The bytes that have come and were not read as frames yet.
-#[derive(Debug)]
-struct Inbox {
-    bytes: Vec<u8>,
-    from: usize,
-    to: usize,
-}
-
-impl Inbox {
-    fn new(come: Vec<u8>) -> Self {
-        let to = come.len();
-        Self { bytes: come, from: 0, to }
-    }
-
-    /// Returns room for one read.
-    fn room(&mut self) -> &mut [u8] {
-        if self.from == self.to {
-            (self.from, self.to) = (0, 0);
-        } else if self.from > 0 && self.bytes.len() - self.to < CHUNK {
-            self.bytes.copy_within(self.from..self.to, 0);
-            (self.from, self.to) = (0, self.to - self.from);
-        }
-        if self.bytes.len() - self.to < CHUNK {
-            // Doubles, so that a large frame is not copied for each of its parts.
-            self.bytes.resize((2 * self.to).max(self.to + CHUNK), 0);
-        }
-        &mut self.bytes[self.to..]
-    }
-
-    /// Returns the place of the next frame without its length, if it is complete.
-    fn next(&mut self) -> Result<Option<std::ops::Range<usize>>, Ends> {
-        let Some(digits) = self.bytes[self.from..self.to].first_chunk() else { return Ok(None) };
-        let length = u32::from_be_bytes(*digits) as usize;
-        if length > FRAME_MAX {
-            return Err(format!("a frame of {length} bytes came, and at most {FRAME_MAX} may"));
-        }
-        let start = self.from + 4;
-        if self.to - start < length {
-            return Ok(None);
-        }
-        self.from = start + length;
-        Ok(Some(start..start + length))
-    }
-}
-
-/// Bytes for the socket.
-#[derive(Debug, Default)]
-struct Outbox {
-    bytes: Vec<u8>,
-    sent: usize,
-}
-
-fn ends(error: &io::Error) -> Ends {
-    error.to_string()
 }
 
 impl Connection {
@@ -239,8 +178,8 @@ impl Connection {
                 self.read_frames(cx, inbox)?;
                 Ok(true)
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
             Err(error) => Err(ends(&error)),
         }
     }
@@ -313,7 +252,7 @@ impl Connection {
             }
             Some(Watched::Links(own)) => {
                 self.linked.remove(&own);
-                let linked = self.link.tables(|tables| take_links(&mut tables.links, own));
+                let linked = self.link.tables(|tables| tables.take_links(own));
                 let from = self.node.pid_of(own);
                 for to in linked.unwrap_or_default() {
                     let from = from.clone();
@@ -512,7 +451,7 @@ impl Connection {
             }
             None => {
                 // It has ended meanwhile.
-                let linked = self.link.tables(|tables| take_links(&mut tables.links, own));
+                let linked = self.link.tables(|tables| tables.take_links(own));
                 for to in linked.unwrap_or_default() {
                     let from = self.node.pid_of(own);
                     self.tell(own.into(), Term::atom("noproc"), |reason| Control::Exit {
@@ -630,68 +569,6 @@ fn lane_of(target: &Target) -> u64 {
         Target::Pid(pid) => pid.id.into(),
         Target::Name(_) => 0,
     }
-}
-
-/// Takes out the links of a process of this node.
-fn take_links(links: &mut std::collections::BTreeSet<(u32, NodePid)>, own: u32) -> Vec<NodePid> {
-    let taken: Vec<_> = links.iter().filter(|(first, _)| *first == own).cloned().collect();
-    taken
-        .into_iter()
-        .map(|pair| {
-            links.remove(&pair);
-            pair.1
-        })
-        .collect()
-}
-
-/// Writes as much as the socket takes. Returns `true` if it took something.
-fn write(link: &Link, stream: &TcpStream, outbox: &mut Outbox) -> Result<bool, Ends> {
-    if outbox.sent == outbox.bytes.len() {
-        outbox.bytes.clear();
-        outbox.sent = 0;
-        link.outbound.fill(&mut outbox.bytes, CHUNK);
-        outbox.bytes.shrink_to(4 * FRAGMENT_LEN);
-    }
-    if outbox.bytes.is_empty() {
-        return Ok(false);
-    }
-    match stream.try_write(&outbox.bytes[outbox.sent..]) {
-        Ok(count) => {
-            outbox.sent += count;
-            crate::link::count(&link.counts.bytes_sent, count as u64);
-            Ok(true)
-        }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
-        Err(error) => Err(ends(&error)),
-    }
-}
-
-/// Waits until there is something to do.
-async fn wait(
-    cx: &mut Context<Order>,
-    stream: &TcpStream,
-    link: &Link,
-    has_more: bool,
-    deadline: Instant,
-) -> Result<Option<Event<Order>>, Ends> {
-    let mut event = pin!(cx.recv_event());
-    let mut readable = pin!(stream.readable());
-    let mut writable = pin!(stream.writable());
-    let mut filled = pin!(link.outbound.filled.notified());
-    let mut time = pin!(sleep_until(deadline));
-    poll_fn(|task| {
-        if let Poll::Ready(event) = event.as_mut().poll(task) {
-            let cancelled = || "this node is shutting down".to_owned();
-            return Poll::Ready(event.map(Some).ok_or_else(cancelled));
-        }
-        let is_ready = readable.as_mut().poll(task).is_ready()
-            || (has_more && writable.as_mut().poll(task).is_ready())
-            || (!has_more && filled.as_mut().poll(task).is_ready())
-            || time.as_mut().poll(task).is_ready();
-        if is_ready { Poll::Ready(Ok(None)) } else { Poll::Pending }
-    })
-    .await
 }
 
 #[cfg(test)]

@@ -113,6 +113,18 @@ pub(crate) struct Tables {
     pub(crate) links: BTreeSet<(u32, NodePid)>,
 }
 
+impl Tables {
+    /// Takes out the links of a process of this node. Returns the processes on the other side.
+    pub(crate) fn take_links(&mut self, own: u32) -> Vec<NodePid> {
+        let taken: Vec<_> = self.links.iter().filter(|(first, _)| *first == own).cloned().collect();
+        let take = |pair| {
+            self.links.remove(&pair);
+            pair.1
+        };
+        taken.into_iter().map(take).collect()
+    }
+}
+
 /// What a process of this node asks of the process of a connection.
 #[derive(Debug)]
 pub(crate) enum Order {

@@ -1,0 +1,126 @@
+//! The bytes of a connection on their way from and to the socket.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+
+use procession::net::TcpStream;
+use procession::time::{Instant, sleep_until};
+use procession::{Context, Event};
+
+use crate::connection::Ends;
+use crate::link::{Link, Order};
+use crate::outbound::MESSAGE_MAX;
+use crate::wire::frame::FRAGMENT_LEN;
+
+/// The bytes that are read or written at a time.
+const CHUNK: usize = 64 << 10;
+/// The longest frame. Larger messages come in fragments, except from nodes that cannot make them.
+const FRAME_MAX: usize = MESSAGE_MAX + (1 << 16);
+
+/// The bytes that have come and were not read as frames yet.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    pub(super) bytes: Vec<u8>,
+    from: usize,
+    pub(super) to: usize,
+}
+
+impl Inbox {
+    pub(super) fn new(come: Vec<u8>) -> Self {
+        let to = come.len();
+        Self { bytes: come, from: 0, to }
+    }
+
+    /// Returns room for one read.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        if self.from == self.to {
+            (self.from, self.to) = (0, 0);
+        } else if self.from > 0 && self.bytes.len() - self.to < CHUNK {
+            self.bytes.copy_within(self.from..self.to, 0);
+            (self.from, self.to) = (0, self.to - self.from);
+        }
+        if self.bytes.len() - self.to < CHUNK {
+            // Doubles, so that a large frame is not copied for each of its parts.
+            self.bytes.resize((2 * self.to).max(self.to + CHUNK), 0);
+        }
+        &mut self.bytes[self.to..]
+    }
+
+    /// Returns the place of the next frame without its length, if it is complete.
+    pub(super) fn next(&mut self) -> Result<Option<std::ops::Range<usize>>, Ends> {
+        let Some(digits) = self.bytes[self.from..self.to].first_chunk() else { return Ok(None) };
+        let length = u32::from_be_bytes(*digits) as usize;
+        if length > FRAME_MAX {
+            return Err(format!("a frame of {length} bytes came, and at most {FRAME_MAX} may"));
+        }
+        let start = self.from + 4;
+        if self.to - start < length {
+            return Ok(None);
+        }
+        self.from = start + length;
+        Ok(Some(start..start + length))
+    }
+}
+
+/// Bytes for the socket.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    pub(super) bytes: Vec<u8>,
+    sent: usize,
+}
+
+pub(super) fn ends(error: &io::Error) -> Ends {
+    error.to_string()
+}
+
+/// Writes as much as the socket takes. Returns `true` if it took something.
+pub(super) fn write(link: &Link, stream: &TcpStream, outbox: &mut Outbox) -> Result<bool, Ends> {
+    if outbox.sent == outbox.bytes.len() {
+        outbox.bytes.clear();
+        outbox.sent = 0;
+        link.outbound.fill(&mut outbox.bytes, CHUNK);
+        outbox.bytes.shrink_to(4 * FRAGMENT_LEN);
+    }
+    if outbox.bytes.is_empty() {
+        return Ok(false);
+    }
+    match stream.try_write(&outbox.bytes[outbox.sent..]) {
+        Ok(count) => {
+            outbox.sent += count;
+            crate::link::count(&link.counts.bytes_sent, count as u64);
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+        Err(error) => Err(ends(&error)),
+    }
+}
+
+/// Waits until there is something to do.
+pub(super) async fn wait(
+    cx: &mut Context<Order>,
+    stream: &TcpStream,
+    link: &Link,
+    has_more: bool,
+    deadline: Instant,
+) -> Result<Option<Event<Order>>, Ends> {
+    let mut event = pin!(cx.recv_event());
+    let mut readable = pin!(stream.readable());
+    let mut writable = pin!(stream.writable());
+    let mut filled = pin!(link.outbound.filled.notified());
+    let mut time = pin!(sleep_until(deadline));
+    poll_fn(|task| {
+        if let Poll::Ready(event) = event.as_mut().poll(task) {
+            let cancelled = || "this node is shutting down".to_owned();
+            return Poll::Ready(event.map(Some).ok_or_else(cancelled));
+        }
+        let is_ready = readable.as_mut().poll(task).is_ready()
+            || (has_more && writable.as_mut().poll(task).is_ready())
+            || (!has_more && filled.as_mut().poll(task).is_ready())
+            || time.as_mut().poll(task).is_ready();
+        if is_ready { Poll::Ready(Ok(None)) } else { Poll::Pending }
+    })
+    .await
+}

@@ -1,0 +1,123 @@
+//! The errors of sends, calls and names.
+
+use std::error::Error;
+use std::fmt;
+
+use procession::Exit;
+
+use crate::outbound::Unqueued;
+use crate::term::{EncodeError, Term};
+
+/// The error of sending a term. It returns the term.
+pub struct SendTermError {
+    pub(super) term: Term,
+    cause: SendTermCause,
+    /// The bytes for which a full queue has no room.
+    pub(super) needs: Option<usize>,
+}
+
+/// Why a term was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendTermCause {
+    /// The node is not connected.
+    NoConnection,
+    /// The queue of the connection has no room. At most 4 MiB of messages of up to 64 KiB wait
+    /// there, and 32 MiB of larger ones. Half of it may be of one sender.
+    Full,
+    /// The message has more than 16 MiB.
+    TooLong,
+    /// The term cannot be written.
+    NotPortable(EncodeError),
+}
+
+impl SendTermError {
+    pub(super) fn new(term: Term, why: Unqueued) -> Self {
+        let (cause, needs) = match why {
+            Unqueued::Full(length) => (SendTermCause::Full, Some(length)),
+            Unqueued::TooLong => (SendTermCause::TooLong, None),
+            Unqueued::Closed => (SendTermCause::NoConnection, None),
+            Unqueued::Wrong(error) => (SendTermCause::NotPortable(error), None),
+        };
+        Self { term, cause, needs }
+    }
+
+    /// Returns the term.
+    pub fn into_inner(self) -> Term {
+        self.term
+    }
+
+    /// Returns the cause.
+    pub fn cause(&self) -> SendTermCause {
+        self.cause
+    }
+}
+
+impl fmt::Debug for SendTermError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendTermError").field("cause", &self.cause).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for SendTermError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.cause, f)
+    }
+}
+
+impl fmt::Display for SendTermCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoConnection => f.write_str("the node is not connected"),
+            Self::Full => f.write_str("the queue of the connection is full"),
+            Self::TooLong => f.write_str("the message has more than 16 MiB"),
+            Self::NotPortable(error) => write!(f, "the message cannot be sent: {error}"),
+        }
+    }
+}
+
+impl Error for SendTermError {}
+
+/// The error of a call to a process of another node.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CallTermError {
+    /// The request was not sent. The error returns it.
+    Send(SendTermError),
+    /// The called process ended before it replied, does not exist, or cannot be reached any more.
+    Ended(Exit),
+    /// The time limit passed. The reply may come later, and is dropped then.
+    TimedOut,
+}
+
+impl fmt::Display for CallTermError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Send(error) => write!(f, "the request was not sent: {error}"),
+            Self::Ended(exit) => write!(f, "no reply: {exit}"),
+            Self::TimedOut => f.write_str("no reply within the time limit"),
+        }
+    }
+}
+
+impl Error for CallTermError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Send(error) => Some(error),
+            Self::Ended(exit) => Some(exit),
+            Self::TimedOut => None,
+        }
+    }
+}
+
+/// The error of a name that another process has, or that is too long. It contains the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameTaken(pub(super) String);
+
+impl fmt::Display for NameTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the name {:?} is taken, or longer than 255 characters", self.0)
+    }
+}
+
+impl Error for NameTaken {}
