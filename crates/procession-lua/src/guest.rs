@@ -100,6 +100,8 @@ impl Guest {
         let mlua::Value::Function(function): mlua::Value = found else {
             return Err(InitError::unknown_method(method));
         };
+        // The search may have called `__index` of the program.
+        budget.set_loaded();
         let thread = lua.create_thread(function).map_err(refused)?;
         let given = arguments
             .iter()

@@ -30,7 +30,7 @@ pub(crate) struct Budget {
     overruns: AtomicU32,
     doomed: AtomicBool,
     printed: AtomicBool,
-    /// `true` once the program's functions are defined, and one of them may run.
+    /// `true` once the function of the process has been found, and may run.
     loaded: AtomicBool,
 }
 
@@ -39,6 +39,13 @@ impl Budget {
         // Relaxed, here and below: the process runs on one thread at a time, and the scheduler
         // hands it over.
         self.overruns.store(0, Relaxed);
+    }
+
+    /// Allows what only a process may do, such as a spawn. Before that, code of the program runs on
+    /// the stack of its spawner.
+    pub(crate) fn set_loaded(&self) {
+        // Relaxed, as in `renew`.
+        self.loaded.store(true, Relaxed);
     }
 
     pub(crate) fn has_printed(&self) -> bool {
@@ -83,7 +90,6 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
     if let Some(addition) = &inner.addition {
         lua.load(&**addition).set_mode(ChunkMode::Binary).exec()?;
     }
-    budget.loaded.store(true, Relaxed);
     // Everything used only to define the functions is garbage. Many processes would hold it for a
     // long time, since they do little.
     lua.gc_collect()?;
