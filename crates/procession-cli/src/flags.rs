@@ -5,6 +5,7 @@ mod tools;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub(crate) enum LowArgs {
     Bench(BenchArgs),
     See(SeeArgs),
     /// Holds the files.
-    Check(Vec<String>),
+    Check(Vec<OsString>),
     Test(TestArgs),
     Annotations,
     /// A measurement in a fresh program that a workload starts. Not in the help.
@@ -310,7 +311,7 @@ struct Parsed {
     see: SeeArgs,
     test: TestArgs,
     /// The words after `check`, and after a command that looks into a program.
-    words: Vec<String>,
+    words: Vec<OsString>,
     help: bool,
     version: bool,
     here: Option<Here>,
@@ -352,7 +353,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
         Command::Check => LowArgs::Check(parsed.words),
         Command::Test => LowArgs::Test(TestArgs { paths: parsed.words, ..parsed.test }),
         Command::Repl => {
-            let program = parsed.words.pop();
+            let program = parsed.words.pop().map(PathBuf::from);
             LowArgs::Run(RunArgs { program, entry: Entry::Repl, ..parsed.run })
         }
         Command::Annotations => LowArgs::Annotations,
@@ -361,7 +362,8 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
             if missing {
                 return Err(UsageError::Missing(verb));
             }
-            LowArgs::See(SeeArgs { verb, words: parsed.words, ..parsed.see })
+            let words = parsed.words.into_iter().map(text).collect::<Result<_, _>>()?;
+            LowArgs::See(SeeArgs { verb, words, ..parsed.see })
         }
         Command::Bench => match parsed.here {
             Some(here) => LowArgs::BenchHere(here, parsed.bench.scale),
@@ -376,17 +378,11 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
         None => return Ok(false),
         // Everything that follows belongs to the program.
         Some(Arg::Value(word)) if parsed.command == Some(Command::Run) => {
-            parsed.run.program =
-                Some(word.into_string().map_err(|word| UsageError::Word(lossy(&word)))?);
-            for argument in parser.raw_args()? {
-                parsed
-                    .run
-                    .arguments
-                    .push(argument.into_string().map_err(|word| UsageError::Word(lossy(&word)))?);
-            }
+            parsed.run.program = Some(word.into());
+            parsed.run.arguments.extend(parser.raw_args()?);
             return Ok(false);
         }
-        Some(Arg::Value(word)) => return parsed.take_word(&lossy(&word)).map(|()| true),
+        Some(Arg::Value(word)) => return parsed.take_word(word).map(|()| true),
         Some(Arg::Long(name)) => {
             let fits = |flag: &&Flag| {
                 flag.long == name
@@ -412,24 +408,24 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
 
 impl Parsed {
     /// Takes a word. The first word is the command, which decides what the other words are.
-    fn take_word(&mut self, word: &str) -> Result<(), UsageError> {
+    fn take_word(&mut self, word: OsString) -> Result<(), UsageError> {
         match self.command {
             None => {
-                let command = COMMANDS.iter().find(|(name, ..)| *name == word);
+                let command = COMMANDS.iter().find(|(name, ..)| word == **name);
                 self.command =
-                    Some(command.ok_or_else(|| UsageError::UnknownCommand(word.to_owned()))?.1);
+                    Some(command.ok_or_else(|| UsageError::UnknownCommand(lossy(&word)))?.1);
             }
             Some(Command::Bench) => {
-                let workload = WORKLOADS.iter().find(|workload| workload.definition.name == word);
+                let workload = WORKLOADS.iter().find(|workload| word == *workload.definition.name);
                 self.bench
                     .workloads
-                    .push(workload.ok_or_else(|| UsageError::UnknownWorkload(word.to_owned()))?);
+                    .push(workload.ok_or_else(|| UsageError::UnknownWorkload(lossy(&word)))?);
             }
             Some(Command::See(verb)) if self.words.len() <= verb.words_min() => {
-                self.words.push(word.to_owned());
+                self.words.push(word);
             }
-            Some(Command::Check | Command::Test) => self.words.push(word.to_owned()),
-            Some(Command::Repl) if self.words.is_empty() => self.words.push(word.to_owned()),
+            Some(Command::Check | Command::Test) => self.words.push(word),
+            Some(Command::Repl) if self.words.is_empty() => self.words.push(word),
             Some(
                 Command::Trial
                 | Command::Run
@@ -437,11 +433,16 @@ impl Parsed {
                 | Command::Annotations
                 | Command::See(_),
             ) => {
-                return Err(UsageError::Word(word.to_owned()));
+                return Err(UsageError::Word(lossy(&word)));
             }
         }
         Ok(())
     }
+}
+
+/// Returns a word that must be in UTF-8.
+fn text(word: OsString) -> Result<String, UsageError> {
+    word.into_string().map_err(|word| UsageError::Word(lossy(&word)))
 }
 
 fn lossy(text: &OsStr) -> String {

@@ -1,10 +1,12 @@
 //! `procession run` and `procession repl`: a program of processes in Lua.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal as _};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use procession::door::Observe;
@@ -30,8 +32,8 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(crate) struct RunArgs {
-    pub(crate) program: Option<String>,
-    pub(crate) arguments: Vec<String>,
+    pub(crate) program: Option<PathBuf>,
+    pub(crate) arguments: Vec<OsString>,
     pub(crate) deadline: Duration,
     pub(crate) stats: bool,
     pub(crate) watch: bool,
@@ -43,6 +45,13 @@ pub(crate) struct RunArgs {
 pub(crate) enum Entry {
     Main,
     Repl,
+}
+
+impl RunArgs {
+    /// Returns the name of the program in reports.
+    fn name(&self) -> String {
+        self.program.as_deref().unwrap_or(Path::new("")).display().to_string()
+    }
 }
 
 impl Default for RunArgs {
@@ -64,6 +73,8 @@ pub(crate) enum RunError {
     Load(procession_lua::Error),
     Scheduler(BuildError),
     Signals(io::Error),
+    /// Standard error was not written.
+    Log(io::Error),
     /// Holds the program.
     Watch(String, io::Error),
     /// Holds the program and the exit of its `main`.
@@ -84,6 +95,7 @@ impl fmt::Display for RunError {
             Self::Load(error) => error.fmt(f),
             Self::Scheduler(error) => write!(f, "cannot start a scheduler: {error}"),
             Self::Signals(error) => write!(f, "cannot listen to signals: {error}"),
+            Self::Log(error) => write!(f, "cannot write to standard error: {error}"),
             Self::Watch(program, error) => write!(f, "cannot watch {program}: {error}"),
             Self::Ended(program, Exit::Failed(text)) => {
                 write!(f, "main of {program} failed: {text}")
@@ -101,6 +113,8 @@ enum Stop {
     /// Its first process has ended.
     Ended(Result<Value, Exit>),
     Signal,
+    /// What it prints or logs is lost.
+    OutputLost,
     /// Its file has changed. This is the new program.
     Changed(Program),
 }
@@ -109,9 +123,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (out, err) = Output::standard();
     let mut program = load(args, &out, &err)?;
     let end = end_request().map_err(RunError::Signals)?;
-    let name = args.program.as_deref().unwrap_or_default();
-    let watch = args.watch.then(|| Watch::start(Path::new(name))).transpose();
-    let watch = watch.map_err(|error| RunError::Watch(name.to_owned(), error))?;
+    let watched = args.program.as_deref().filter(|_| args.watch);
+    let watch = watched.map(Watch::start).transpose();
+    let watch = watch.map_err(|error| RunError::Watch(args.name(), error))?;
     loop {
         match run_once(args, &program, &end, watch.as_ref(), (&out, &err)) {
             Ok(None) => return Ok(()),
@@ -130,7 +144,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 
 fn load(args: &RunArgs, out: &Output, err: &Output) -> Result<Program, RunError> {
     let program = match &args.program {
-        Some(name) => Program::read(name)?,
+        Some(path) => Program::read(path)?,
         None => Program::load("repl", "")?,
     };
     Ok(program.report_failures().output(out.clone(), err.clone()))
@@ -149,7 +163,7 @@ fn run_once(
     watch: Option<&Watch>,
     (out, err): (&Output, &Output),
 ) -> Result<Option<Program>, Failure> {
-    let name = args.program.clone().unwrap_or_default();
+    let name = args.name();
     // The program reports its failures itself, among what it prints.
     let builder = || {
         let builder = Scheduler::builder().on_exit(|_| {});
@@ -160,26 +174,38 @@ fn run_once(
     };
     let scheduler = own::build(builder, Observe::default()).map_err(RunError::Scheduler)?;
     scheduler.block_on(async {
-        let result = run_program(args, program, &scheduler, end, err, watch).await;
+        let result = run_program(args, program, &scheduler, end, (out, err), watch).await;
         // One deadline covers the shutdown and the output together.
         let ends = Instant::now() + args.deadline;
         let left = || ends.saturating_duration_since(Instant::now());
         let unfinished = scheduler.shutdown(args.deadline).await;
         let written = out.flush(left());
-        // Ignored: if standard error is closed, there is no reader for it.
-        drop(err.flush(left()));
+        let logged = err.flush(left()).or_else(log_failure);
         match result? {
             Stop::Ended(Err(exit)) => Err(RunError::Ended(name, exit).into()),
+            // Processes that have not ended are no news: they ended for the output.
+            Stop::OutputLost => written.map_err(Failure::from).and(logged).map(|()| None),
             _ if !unfinished.is_empty() => Err(RunError::Unfinished(name, unfinished.len()).into()),
             stop => {
                 written?;
+                logged?;
                 Ok(if let Stop::Changed(program) = stop { Some(program) } else { None })
             }
         }
     })
 }
 
-/// Runs the program until its first process has ended, or a signal comes. With `watch`, a change of
+/// Returns the failure that an error of standard error is.
+fn log_failure(error: io::Error) -> Result<(), Failure> {
+    match error.kind() {
+        // A reader that is too slow loses lines of the log, and no results.
+        io::ErrorKind::TimedOut => Ok(()),
+        io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
+        _ => Err(RunError::Log(error).into()),
+    }
+}
+
+/// Runs the program until its first process has ended, a signal comes, or its output is lost. With `watch`, a change of
 /// the program is awaited after its end, too, and processes of a program with a function `upgrade`
 /// are upgraded.
 async fn run_program(
@@ -187,10 +213,11 @@ async fn run_program(
     program: &Program,
     scheduler: &Scheduler,
     end: &EndRequest,
-    err: &Output,
+    (out, err): (&Output, &Output),
     watch: Option<&Watch>,
 ) -> Result<Stop, RunError> {
-    let arguments: Vec<Value> = args.arguments.iter().map(Value::string).collect();
+    let arguments: Vec<Value> =
+        args.arguments.iter().map(|word| Value::string(word.as_bytes())).collect();
     let options = SpawnOptions::new().on(scheduler);
     let deployment = watch.map(|_| Deployment::new(program.clone()));
     let program = deployment.as_ref().map_or_else(|| program.clone(), Deployment::program);
@@ -205,6 +232,8 @@ async fn run_program(
         let ends = Select::new()
             .wait_for(ended(&mut main), |result| ControlFlow::Break(Stop::Ended(result)))
             .wait_for(end.asked(), |_| ControlFlow::Break(Stop::Signal))
+            .wait_for(out.failed(), |()| ControlFlow::Break(Stop::OutputLost))
+            .wait_for(err.failed(), |()| ControlFlow::Break(Stop::OutputLost))
             .wait_for(changed(args, &program, watch, err), |new| {
                 ControlFlow::Break(Stop::Changed(new))
             });
@@ -219,7 +248,7 @@ async fn run_program(
         match stopped {
             ControlFlow::Break(Stop::Ended(result)) if watch.is_some() => {
                 if let Err(exit) = result {
-                    report(err, &RunError::Ended(args.program.clone().unwrap_or_default(), exit));
+                    report(err, &RunError::Ended(args.name(), exit));
                 }
                 report(err, &"waiting for a change of the program");
             }
@@ -380,7 +409,8 @@ mod tests {
         for stats in [false, true] {
             let args = RunArgs { stats, ..RunArgs::default() };
             let timers = scheduler.block_on(async {
-                let mut running = pin!(run_program(&args, &program, &scheduler, &end, &err, None));
+                let mut running =
+                    pin!(run_program(&args, &program, &scheduler, &end, (&err, &err), None));
                 poll_fn(|task| Poll::Ready(running.as_mut().poll(task).is_ready())).await;
                 scheduler.snapshot().timers.pending
             });

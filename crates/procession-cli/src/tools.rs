@@ -1,5 +1,6 @@
 //! The tools for programs in Lua: `check`, `test` and `annotations`.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io::{self, Write};
@@ -15,7 +16,7 @@ const TEST_FILES: &str = "_test.lua";
 
 #[derive(Debug)]
 pub(crate) struct TestArgs {
-    pub(crate) paths: Vec<String>,
+    pub(crate) paths: Vec<OsString>,
     pub(crate) seed: u64,
     pub(crate) timeout: Duration,
     /// Only tests of which the name contains this text are run.
@@ -59,10 +60,11 @@ fn read(path: &Path) -> Result<Vec<u8>, ToolError> {
 }
 
 /// Prints the mistakes in programs, in all files also if one is not valid Lua.
-pub(crate) fn check(files: &[String], out: &mut impl Write) -> Result<(), Failure> {
+pub(crate) fn check(files: &[OsString], out: &mut impl Write) -> Result<(), Failure> {
     let mut mistakes = 0;
     for file in files {
-        match procession_lua::check(file.clone(), read(Path::new(file))?) {
+        let file = Path::new(file);
+        match procession_lua::check(file.display().to_string(), read(file)?) {
             Ok(findings) => {
                 mistakes += findings.len();
                 findings.iter().try_for_each(|finding| writeln!(out, "{finding}"))?;

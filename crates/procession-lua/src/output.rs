@@ -51,6 +51,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use procession::command::Completion;
+use procession::sync::CancellationToken;
 use procession_sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 
 use crate::value::Value;
@@ -71,7 +72,7 @@ const KEPT: usize = 4 * CAPACITY;
 /// ends after the last clone of the output is dropped and everything is written.
 ///
 /// If the sink refuses a write, the bytes of that write are lost, and the guests continue.
-/// [`flush`](Self::flush) returns the error.
+/// [`flush`](Self::flush) returns the error, and [`failed`](Self::failed) tells the host at once.
 ///
 /// ```
 /// use std::io::{self, Write};
@@ -116,6 +117,8 @@ struct Shared {
     work: Condvar,
     /// Wakes threads in [`Output::flush`].
     progress: Condvar,
+    /// Cancelled once the sink has refused a write.
+    failed: CancellationToken,
 }
 
 struct State {
@@ -170,8 +173,12 @@ impl Output {
             error: None,
             captures: false,
         };
-        let shared =
-            Shared { state: Mutex::new(state), work: Condvar::new(), progress: Condvar::new() };
+        let shared = Shared {
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+            failed: CancellationToken::new(),
+        };
         Self(Arc::new(Handle(Arc::new(shared))))
     }
 
@@ -295,6 +302,42 @@ impl Output {
             ));
         }
         error.map_or(Ok(()), Err)
+    }
+
+    /// Waits until the sink has refused a write, now or before. [`flush`](Self::flush) returns the
+    /// error.
+    ///
+    /// # Cancellation
+    /// Dropping the future has no effect.
+    ///
+    /// ```
+    /// use std::io::{self, Write};
+    /// use std::time::Duration;
+    /// use procession_lua::Output;
+    ///
+    /// struct Full;
+    ///
+    /// impl Write for Full {
+    ///     fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+    ///         Err(io::ErrorKind::StorageFull.into())
+    ///     }
+    ///
+    ///     fn flush(&mut self) -> io::Result<()> {
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let output = Output::new(Full);
+    /// assert!(output.try_write(b"hello\n"));
+    /// procession::run({
+    ///     let output = output.clone();
+    ///     async move { output.failed().await }
+    /// });
+    /// let error = output.flush(Duration::ZERO).expect_err("the sink takes nothing");
+    /// assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    /// ```
+    pub async fn failed(&self) {
+        self.shared().failed.cancelled().await;
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -437,6 +480,7 @@ impl Shared {
             let mut state = self.lock();
             state.sink = Some(sink);
             state.written += batch.len() as u64;
+            let has_failed = error.is_err();
             if let Err(first) = &mut error
                 && state.error.is_none()
             {
@@ -447,6 +491,10 @@ impl Shared {
                 self.progress.notify_all();
             }
             drop(state);
+            if has_failed {
+                // Without the lock: it wakes.
+                self.failed.cancel();
+            }
             settled.into_iter().for_each(resume);
             batch.clear();
             if batch.capacity() > KEPT {

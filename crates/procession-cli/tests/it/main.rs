@@ -6,6 +6,7 @@ mod programs;
 mod see;
 mod tools;
 mod trial;
+mod wall;
 
 use std::collections::BTreeSet;
 use std::io::pipe;

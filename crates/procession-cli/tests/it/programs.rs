@@ -482,7 +482,7 @@ fn readers_of_both_streams_that_never_read_do_not_hold_up_the_exit() {
 }
 
 #[test]
-fn a_program_with_refused_output_goes_on_and_reports_it() {
+fn a_program_with_refused_output_ends_and_reports_it() {
     let path = written("refused.lua", &format!("function main() for i = 1, 10 do {FITS} end end"));
     let (reader, writer) = pipe().expect("the system gives a pipe");
     drop(reader);

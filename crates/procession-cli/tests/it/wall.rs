@@ -1,0 +1,115 @@
+//! Programs in Lua that would harm their host, each in a process of its own.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use super::procession;
+
+fn written(name: impl AsRef<Path>, source: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, source).expect("the folder is there");
+    path
+}
+
+/// Runs a program. Returns what it printed, what it reported, and its exit code, which is `None` if
+/// a signal ended it.
+fn run(name: &str, source: &str) -> (String, String, Option<i32>) {
+    let output =
+        procession("run").arg(written(name, source)).output().expect("the command can be started");
+    let text = |bytes| String::from_utf8(bytes).expect("it is text");
+    (text(output.stdout), text(output.stderr), output.status.code())
+}
+
+/// The search for the function of a process may call `__index` of the program, still on the stack
+/// of the spawner.
+#[test]
+fn a_spawn_during_the_search_for_a_function_is_refused() {
+    for (looked_up, wanted) in [("_G", "nothing"), ("part", "part.nothing")] {
+        let source = format!(
+            "part = {{}}
+             setmetatable({looked_up}, {{ __index = function() process.spawn('{wanted}') end }})
+             function main() print(pcall(process.spawn, '{wanted}')) end"
+        );
+        let (out, err, code) = run("search.lua", &source);
+        assert_eq!((err.as_str(), code), ("", Some(0)), "{wanted}");
+        assert!(out.starts_with("false\t"), "{wanted}: {out}");
+        assert!(out.contains("the process has not started yet"), "{wanted}: {out}");
+    }
+}
+
+fn full() -> File {
+    File::options().write(true).open("/dev/full").expect("there is a device that is always full")
+}
+
+/// Prints and logs without an end, and ends at a cancel.
+const ENDLESS: &str = "function main()
+    while not process.cancelled() do print('out') log.info('err') time.sleep(1) end
+end";
+
+#[test]
+fn a_reader_that_goes_away_ends_an_endless_program() {
+    let path = written("endless_pipe.lua", ENDLESS);
+    for is_out in [true, false] {
+        let (mut reader, writer) = io::pipe().expect("the system gives a pipe");
+        let mut command = procession("run");
+        command.arg(&path).stdout(Stdio::null()).stderr(Stdio::null());
+        match is_out {
+            true => command.stdout(writer),
+            false => command.stderr(writer),
+        };
+        let mut child = command.spawn().expect("the command can be started");
+        drop(command);
+        reader.read_exact(&mut [0]).expect("the program prints");
+        drop(reader);
+        assert_eq!(child.wait().expect("it is a child").code(), Some(0), "{is_out}");
+    }
+}
+
+#[test]
+fn an_output_that_is_full_ends_an_endless_program_and_is_reported() {
+    let path = written("endless_full.lua", ENDLESS);
+    let output = procession("run").arg(&path).stdout(full()).stderr(Stdio::piped()).spawn();
+    let output =
+        output.and_then(|child| child.wait_with_output()).expect("the command can be started");
+    let report =
+        "procession: cannot write to standard output: No space left on device (os error 28)\n";
+    let text = String::from_utf8(output.stderr).expect("it is text");
+    assert!(text.ends_with(report), "{text}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_log_that_is_full_is_a_failure() {
+    for source in ["function main() log.info('once') end", ENDLESS] {
+        let path = written("full_log.lua", source);
+        let mut command = procession("run");
+        let status = command.arg(&path).stdout(Stdio::null()).stderr(full()).status();
+        assert_eq!(status.expect("the command can be started").code(), Some(1), "{source}");
+    }
+}
+
+#[test]
+fn paths_and_arguments_are_bytes() {
+    let path = written(
+        OsStr::from_bytes(b"path\xff_test.lua"),
+        "function main(word) print(#word, word:byte(1, -1)) end function test_it() end",
+    );
+    for (command, arguments, expected) in [
+        ("run", &[&b"\xfe"[..]][..], "1\t254\n"),
+        ("check", &[], ""),
+        ("test", &[], "test_it ... ok\n1 passed\n"),
+        ("repl", &[], ""),
+    ] {
+        let mut started = procession(command);
+        started.arg(&path).args(arguments.iter().map(|word| OsStr::from_bytes(word)));
+        let output = started.stdin(Stdio::null()).output().expect("the command can be started");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{command}");
+        assert_eq!(output.status.code(), Some(0), "{command}");
+        let out = String::from_utf8(output.stdout).expect("names are shown as text");
+        assert!(out.ends_with(expected), "{command}: {out}");
+    }
+}
