@@ -205,9 +205,9 @@ fn log_failure(error: io::Error) -> Result<(), Failure> {
     }
 }
 
-/// Runs the program until its first process has ended, a signal comes, or its output is lost. With `watch`, a change of
-/// the program is awaited after its end, too, and processes of a program with a function `upgrade`
-/// are upgraded.
+/// Runs the program until its first process has ended, a signal comes, or its output is lost. With
+/// `watch`, a change of the program is awaited after its end, too, and processes of a program with
+/// a function `upgrade` are upgraded.
 async fn run_program(
     args: &RunArgs,
     program: &Program,

@@ -117,7 +117,7 @@ struct Shared {
     work: Condvar,
     /// Wakes threads in [`Output::flush`].
     progress: Condvar,
-    /// Cancelled once the sink has refused a write.
+    /// Cancelled, without the lock, once the sink has refused a write.
     failed: CancellationToken,
 }
 
@@ -305,37 +305,7 @@ impl Output {
     }
 
     /// Waits until the sink has refused a write, now or before. [`flush`](Self::flush) returns the
-    /// error.
-    ///
-    /// # Cancellation
-    /// Dropping the future has no effect.
-    ///
-    /// ```
-    /// use std::io::{self, Write};
-    /// use std::time::Duration;
-    /// use procession_lua::Output;
-    ///
-    /// struct Full;
-    ///
-    /// impl Write for Full {
-    ///     fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-    ///         Err(io::ErrorKind::StorageFull.into())
-    ///     }
-    ///
-    ///     fn flush(&mut self) -> io::Result<()> {
-    ///         Ok(())
-    ///     }
-    /// }
-    ///
-    /// let output = Output::new(Full);
-    /// assert!(output.try_write(b"hello\n"));
-    /// procession::run({
-    ///     let output = output.clone();
-    ///     async move { output.failed().await }
-    /// });
-    /// let error = output.flush(Duration::ZERO).expect_err("the sink takes nothing");
-    /// assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-    /// ```
+    /// error. Dropping the future has no effect.
     pub async fn failed(&self) {
         self.shared().failed.cancelled().await;
     }
@@ -471,28 +441,24 @@ impl Shared {
             let result = catch_unwind(AssertUnwindSafe(|| {
                 sink.write_all(&batch).and_then(|()| sink.flush())
             }));
-            let mut error = result.unwrap_or_else(|payload| {
-                // Its drop may panic, too.
-                std::mem::forget(payload);
-                Err(io::Error::other("the sink panicked"))
-            });
-
+            let mut error = result
+                .unwrap_or_else(|payload| {
+                    // Its drop may panic, too.
+                    std::mem::forget(payload);
+                    Err(io::Error::other("the sink panicked"))
+                })
+                .err();
             let mut state = self.lock();
             state.sink = Some(sink);
             state.written += batch.len() as u64;
-            let has_failed = error.is_err();
-            if let Err(first) = &mut error
-                && state.error.is_none()
-            {
-                state.error = Some(std::mem::replace(first, io::ErrorKind::Other.into()));
-            }
+            let has_failed = error.is_some();
+            state.error = state.error.take().or_else(|| error.take());
             let settled = state.settled();
             if state.flushing > 0 {
                 self.progress.notify_all();
             }
             drop(state);
             if has_failed {
-                // Without the lock: it wakes.
                 self.failed.cancel();
             }
             settled.into_iter().for_each(resume);

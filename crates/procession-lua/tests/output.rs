@@ -173,6 +173,7 @@ fn a_reader_that_has_gone_suspends_no_process() {
     let error = output.flush(TIMEOUT).expect_err("the output has no reader");
     assert_eq!(error.kind(), ErrorKind::BrokenPipe);
     assert!(output.flush(TIMEOUT).is_ok(), "an error is returned once");
+    scheduler.block_on(output.failed());
 }
 
 /// A sink that waits for a permit before each write, until the permits are dropped.
