@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value as Json};
 
-use crate::value::Value;
+use crate::value::{VALUES_MAX, Value};
 
 /// Encodes a value. A table is an array if its keys are 1 to n, in any order, and also if it is
 /// empty. A table with strings as keys is an object.
@@ -50,7 +50,26 @@ fn to_json(value: &Value) -> Result<Json, String> {
     })
 }
 
+/// Returns the number of values in a text, or more than that if it is not JSON.
+fn count(text: &[u8]) -> usize {
+    let (mut count, mut is_string, mut is_escaped) = (1, false, false);
+    for byte in text {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_string,
+            b'"' => is_string = !is_string,
+            b',' | b':' | b'[' | b'{' if !is_string => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+/// Decodes a value. A text can be much smaller than its values, so their number is bounded.
 pub(crate) fn decode(text: &[u8]) -> Result<Value, String> {
+    if count(text) > VALUES_MAX {
+        return Err(format!("this JSON has more than {VALUES_MAX} values"));
+    }
     serde_json::from_slice(text)
         .map(from_json)
         .map_err(|error| format!("this is not JSON: {error}"))

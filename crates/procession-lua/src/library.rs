@@ -22,6 +22,7 @@ use crate::value::{self, LuaSocket, PIDS, SOCKET_METHODS, Socket, Value};
 /// function called by `string.gsub`, and in the program before one of its functions is called. With
 /// the default budget, all of them together take about 100 ms.
 const OVERRUNS_MAX: u32 = 1000;
+const OVERRUN: &str = "the process computed for too long where it cannot be suspended";
 
 /// The record of a process: how far it has overrun its step, if it must end for that, and if it has
 /// printed.
@@ -39,6 +40,16 @@ impl Budget {
         // Relaxed, here and below: the process runs on one thread at a time, and the scheduler
         // hands it over.
         self.overruns.store(0, Relaxed);
+    }
+
+    /// Counts that the step is over. Returns `true` if the process must end, since it could not be
+    /// suspended for too long.
+    fn overrun(&self) -> bool {
+        // Relaxed, as in `renew`.
+        if self.overruns.fetch_add(1, Relaxed) >= OVERRUNS_MAX {
+            self.doomed.store(true, Relaxed);
+        }
+        self.doomed.load(Relaxed)
     }
 
     /// Allows what only a process may do, such as a spawn. Before that, code of the program runs on
@@ -77,13 +88,10 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
     lua.set_global_hook(
         HookTriggers::new().every_nth_instruction(inner.instructions),
         move |_, _| {
-            if spent.overruns.fetch_add(1, Relaxed) < OVERRUNS_MAX && !spent.doomed.load(Relaxed) {
+            if !spent.overrun() {
                 return Ok(VmState::Yield);
             }
-            spent.doomed.store(true, Relaxed);
-            Err(mlua::Error::runtime(
-                "the process computed for too long where it cannot be suspended",
-            ))
+            Err(mlua::Error::runtime(OVERRUN))
         },
     )?;
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
@@ -99,20 +107,25 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
 type Answer = Result<mlua::Value, String>;
 
 /// The arguments of a call from Lua.
-pub(crate) struct Arguments(pub(crate) MultiValue);
+pub(crate) struct Arguments {
+    pub(crate) values: MultiValue,
+    /// The number of bytes that a copy of an argument may take.
+    pub(crate) bytes_max: usize,
+}
 
 impl Arguments {
     pub(crate) fn value(&self, index: usize) -> Result<Value, String> {
-        let Some(value) = self.0.get(index) else { return Ok(Value::Nil) };
-        value::take(value).map_err(|error| format!("argument {}: {error}", index + 1))
+        let Some(value) = self.values.get(index) else { return Ok(Value::Nil) };
+        value::take(value, self.bytes_max)
+            .map_err(|error| format!("argument {}: {error}", index + 1))
     }
 
     pub(crate) fn rest(&self, from: usize) -> Result<Vec<Value>, String> {
-        (from..self.0.len()).map(|index| self.value(index)).collect()
+        (from..self.values.len()).map(|index| self.value(index)).collect()
     }
 
     fn wrong(&self, index: usize, wanted: &str) -> String {
-        let given = self.0.get(index).map_or("nothing", |value| value.type_name());
+        let given = self.values.get(index).map_or("nothing", |value| value.type_name());
         format!("argument {} must be {wanted}, not {given}", index + 1)
     }
 
@@ -129,7 +142,7 @@ impl Arguments {
     }
 
     pub(crate) fn integer(&self, index: usize) -> Result<i64, String> {
-        match self.0.get(index) {
+        match self.values.get(index) {
             Some(mlua::Value::Integer(integer)) => Ok(*integer),
             _ => Err(self.wrong(index, "an integer")),
         }
@@ -151,7 +164,7 @@ impl Arguments {
     /// Takes the socket in the first argument out of the Lua state. Returns `None` if it was taken
     /// out before.
     fn forget_socket(&self) -> Result<Option<Socket>, String> {
-        let data = self.0.front().and_then(mlua::Value::as_userdata);
+        let data = self.values.front().and_then(mlua::Value::as_userdata);
         let socket = data.and_then(|data| Some(data.borrow_mut::<LuaSocket>().ok()?.0.take()));
         socket.ok_or_else(|| self.wrong(0, "a socket"))
     }
@@ -184,7 +197,9 @@ fn native(lua: &Lua, program: &Program, budget: &Arc<Budget>) -> mlua::Result<Fu
         let Some(mlua::Value::String(name)) = arguments.pop_front() else {
             return Err(mlua::Error::runtime("native: the first argument must be a name"));
         };
-        Ok(match serve(lua, &name.as_bytes(), &Arguments(arguments), &program, &spent, start) {
+        let bytes_max = program.inner().memory_bytes;
+        let arguments = Arguments { values: arguments, bytes_max };
+        Ok(match serve(lua, &name.as_bytes(), &arguments, &program, &spent, start) {
             Ok(value) => (true, value),
             Err(cause) => (false, mlua::Value::String(lua.create_string(cause)?)),
         })
@@ -246,6 +261,8 @@ fn serve(
         }
         b"address" => give(lua, address(arguments)?),
         // Relaxed, as in `renew`.
+        b"overrun" if budget.overrun() => Err(OVERRUN.to_owned()),
+        b"overrun" => nothing,
         b"doomed" => give(lua, budget.doomed.load(Relaxed)),
         b"part" => part(lua, arguments, program),
         _ => Err("the runtime has no such function".to_owned()),
@@ -296,11 +313,11 @@ fn part(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
 /// Appends a line to an output. If the output has no room and the process can be suspended, returns
 /// `false`.
 fn print(output: &Output, arguments: &Arguments, budget: &Budget) -> Answer {
-    let Some(mlua::Value::String(line)) = arguments.0.front() else {
+    let Some(mlua::Value::String(line)) = arguments.values.front() else {
         return Err(arguments.wrong(0, "a string"));
     };
     let can_wait =
-        arguments.0.get(1).is_some_and(|can_wait| *can_wait == mlua::Value::Boolean(true));
+        arguments.values.get(1).is_some_and(|can_wait| *can_wait == mlua::Value::Boolean(true));
     // Relaxed, as in `renew`.
     budget.printed.store(true, Relaxed);
     match can_wait {

@@ -32,11 +32,6 @@ for _, name in ipairs { "dofile", "loadfile", "require", "package", "io", "os", 
 end
 string.dump = nil
 
--- A binary chunk could do anything, so only text is loaded.
-function load(chunk, name, _, ...)
-  return raw_load(chunk, name, "t", ...)
-end
-
 -- A finalizer would run where it cannot be interrupted.
 local raw_setmetatable = setmetatable
 function setmetatable(value, metatable)
@@ -82,7 +77,48 @@ local function settle(ok, ...)
   return ok, ...
 end
 function pcall(...) return settle(raw_pcall(...)) end
-function xpcall(...) return settle(raw_xpcall(...)) end
+-- Lua calls the handler of an error in a hook without hooks, where nothing could end it.
+local function guard(handler)
+  return function(...)
+    if is_doomed() then return ... end
+    return handler(...)
+  end
+end
+function xpcall(f, handler, ...)
+  return settle(raw_xpcall(f, type(handler) == "function" and guard(handler) or handler, ...))
+end
+
+-- A binary chunk could do anything, so only text is loaded. The compiler cannot be suspended, so the
+-- text is bounded, and the process yields after each LOAD_STEP bytes.
+local LOAD_MAX, LOAD_STEP = 1 << 20, 1 << 14
+local compiled = 0
+function load(chunk, name, _, ...)
+  if type(chunk) == "function" then
+    local pieces, size = {}, 0
+    repeat
+      local ok, piece = pcall(chunk)
+      if not ok then return nil, piece end
+      if piece ~= nil and type(piece) ~= "string" then return nil, "reader function must return a string" end
+      pieces[#pieces + 1] = piece
+      size = size + #(piece or "")
+    until piece == nil or piece == "" or size > LOAD_MAX
+    chunk, name = concat(pieces), name or "=(load)"
+  end
+  if type(chunk) == "string" then
+    if #chunk > LOAD_MAX then return nil, "a chunk of more than " .. LOAD_MAX .. " bytes" end
+    compiled = compiled + #chunk
+    if compiled > LOAD_STEP then
+      compiled = 0
+      if can_yield() then
+        yield()
+      else
+        local ok, cause = native("overrun")
+        if not ok then error(cause, 0) end
+      end
+    end
+  end
+  return raw_load(chunk, name, "t", ...)
+end
 
 -- Performs an operation that a step serves. Where the process cannot be suspended, output goes to
 -- the native function, which does not wait.

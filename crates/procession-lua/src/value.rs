@@ -14,7 +14,7 @@ use crate::net::{Connection, Listener};
 const DEPTH_MAX: usize = 64;
 /// The number of values in one copy. A table that can be reached in two ways is copied twice, so
 /// without this limit a small table could become an endless copy.
-const VALUES_MAX: usize = 1 << 20;
+pub(crate) const VALUES_MAX: usize = 1 << 20;
 
 /// A Lua value outside of any Lua state.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -134,9 +134,12 @@ impl UserData for LuaPid {
     }
 }
 
-/// Copies a value out of a Lua state.
-pub(crate) fn take(value: &mlua::Value) -> Result<Value, CopyError> {
-    Copying { path: Vec::new(), tables: Vec::new(), left: VALUES_MAX }.copy(value)
+/// Copies a value out of a Lua state. The strings in it may have `bytes_max` bytes together, which
+/// should be the memory limit of the state: one string of the state may be in a table many times,
+/// and is copied each time.
+pub(crate) fn take(value: &mlua::Value, bytes_max: usize) -> Result<Value, CopyError> {
+    let (path, tables) = (Vec::new(), Vec::new());
+    Copying { path, tables, left: VALUES_MAX, bytes_left: bytes_max }.copy(value)
 }
 
 struct Copying {
@@ -146,6 +149,8 @@ struct Copying {
     tables: Vec<*const std::ffi::c_void>,
     /// The number of values that may still be copied.
     left: usize,
+    /// The number of bytes that strings may still have.
+    bytes_left: usize,
 }
 
 impl Copying {
@@ -163,7 +168,14 @@ impl Copying {
             mlua::Value::Boolean(boolean) => Value::Boolean(*boolean),
             mlua::Value::Integer(integer) => Value::Integer(*integer),
             mlua::Value::Number(float) => Value::Float(*float),
-            mlua::Value::String(string) => Value::string(string.as_bytes()),
+            mlua::Value::String(string) => {
+                let bytes = string.as_bytes();
+                match self.bytes_left.checked_sub(bytes.len()) {
+                    Some(left) => self.bytes_left = left,
+                    None => return self.refuse("too large for the memory of its process"),
+                }
+                Value::string(bytes)
+            }
             mlua::Value::Table(table) => self.copy_table(table)?,
             mlua::Value::UserData(data) => match from_userdata(data) {
                 Ok(value) => value,

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use super::procession;
 
@@ -18,8 +18,11 @@ fn written(name: impl AsRef<Path>, source: &str) -> PathBuf {
 /// Runs a program. Returns what it printed, what it reported, and its exit code, which is `None` if
 /// a signal ended it.
 fn run(name: &str, source: &str) -> (String, String, Option<i32>) {
-    let output =
-        procession("run").arg(written(name, source)).output().expect("the command can be started");
+    output_of(procession("run").arg(written(name, source)))
+}
+
+fn output_of(command: &mut Command) -> (String, String, Option<i32>) {
+    let output = command.output().expect("the command can be started");
     let text = |bytes| String::from_utf8(bytes).expect("it is text");
     (text(output.stdout), text(output.stderr), output.status.code())
 }
@@ -39,6 +42,65 @@ fn a_spawn_during_the_search_for_a_function_is_refused() {
         assert!(out.starts_with("false\t"), "{wanted}: {out}");
         assert!(out.contains("the process has not started yet"), "{wanted}: {out}");
     }
+}
+
+/// Processes that never end by themselves are killed, and those that exceed a limit fail.
+#[test]
+fn an_endless_process_ends_wherever_it_computes() {
+    for body in [
+        "xpcall(error, function() while true do end end)",
+        "while true do xpcall(error, function() while true do end end) end",
+        "local text = ('x = 1 '):rep(100000) while true do load(text) end",
+        "load(function() return 'x = 1 ' end) error('ends')",
+        "local text = ('x = 1 '):rep(10000)
+         table.sort({ 1, 2, 3 }, function() while true do load(text) end end)",
+    ] {
+        let source = format!(
+            "function endless() {body} end
+             function main()
+               local pid = process.spawn('endless')
+               process.monitor(pid)
+               time.sleep(10)
+               process.exit(pid, 'kill')
+               print(process.receive().reason)
+             end"
+        );
+        let (out, err, code) = run("endless_process.lua", &source);
+        assert_eq!(code, Some(0), "{body}: {err}");
+        assert!(out.contains("terminated") || out.contains("failed"), "{body}: {out}");
+    }
+}
+
+/// Runs a program with at most 2 GiB of address space.
+fn run_limited(name: &str, source: &str) -> (String, String, Option<i32>) {
+    let mut command = Command::new("sh");
+    let run = procession("run");
+    command.args(["-c", "ulimit -v 2097152; exec \"$0\" \"$@\""]).arg(run.get_program());
+    output_of(command.args(run.get_args()).arg(written(name, source)))
+}
+
+#[test]
+fn what_is_copied_out_of_a_process_counts_against_its_memory() {
+    let texts =
+        "local text, many = string.rep('x', 1 << 24), {} for i = 1, 1000 do many[i] = text end";
+    for (name, call) in [
+        ("send", "process.send(process.self(), many)"),
+        ("encode", "json.encode(many)"),
+        ("spawn", "process.spawn('main', many)"),
+    ] {
+        let source = format!("function main() {texts} print(pcall(function() {call} end)) end");
+        let (out, err, code) = run_limited("copied.lua", &source);
+        assert_eq!((err.as_str(), code), ("", Some(0)), "{name}");
+        assert!(out.starts_with("false\t") && out.contains("too large for the memory"), "{out}");
+    }
+    let source = "function main()
+        print(json.decode('[' .. string.rep('1,', 1 << 22) .. '1]'))
+        print(#json.decode('[\"' .. string.rep(',', 1 << 21) .. '\"]')[1])
+    end";
+    let (out, err, code) = run_limited("decoded.lua", source);
+    assert_eq!((err.as_str(), code), ("", Some(0)));
+    assert!(out.starts_with("nil\tthis JSON has more than 1048576 values\n"), "{out}");
+    assert!(out.ends_with("\n2097152\n"), "{out}");
 }
 
 fn full() -> File {

@@ -158,7 +158,7 @@ impl Running {
             let mut yielded = self.thread.resume::<MultiValue>(given)?;
             if self.thread.is_finished() {
                 let result = yielded.pop_front().unwrap_or(mlua::Value::Nil);
-                let result = value::take(&result)
+                let result = value::take(&result, program.inner().memory_bytes)
                     .map_err(|error| format!("the result of the process: {error}"))?;
                 return Ok(Ran::Until(Status::Done(result)));
             }
@@ -175,7 +175,8 @@ impl Running {
                     );
                 }
             };
-            match self.serve(&operation, &Arguments(yielded), program, yields) {
+            let arguments = Arguments { values: yielded, bytes_max: program.inner().memory_bytes };
+            match self.serve(&operation, &arguments, program, yields) {
                 Ok(Served::Done(value)) => self.waits = Awaited::Ready(self.given(Ok(value))?),
                 Ok(Served::Waits(waits)) => {
                     // Output is no wait for the world.

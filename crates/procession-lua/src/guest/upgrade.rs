@@ -119,7 +119,8 @@ impl Guest {
             Err(error) => Err(error.to_string()),
             Ok(mut results) if thread.is_finished() => {
                 let state = results.pop_front().unwrap_or(mlua::Value::Nil);
-                value::take(&state).map_err(|error| format!("the result of upgrade: {error}"))
+                value::take(&state, self.program.inner().memory_bytes)
+                    .map_err(|error| format!("the result of upgrade: {error}"))
             }
             // The hook yields no value. Inside of a coroutine that becomes `nil`.
             Ok(results) => match results.front() {
