@@ -62,6 +62,8 @@ struct Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.link.outbound.close();
+        // First, so that a process that is told can connect again.
+        self.node.forget(&self.link);
         let tables = self.link.close();
         for (monitor, watch) in tables.watches {
             watch.tell(monitor, Exit::NoConnection);
@@ -146,6 +148,10 @@ impl Connection {
                 continue;
             }
             if read || wrote {
+                // A busy socket does not keep the mailbox waiting.
+                while let Some(event) = io::ready_event(cx).await? {
+                    self.event(cx, event)?;
+                }
                 yield_now().await;
                 continue;
             }
@@ -426,7 +432,9 @@ impl Connection {
                 count(&self.link.counts.denied, 1);
                 "not_allowed"
             }
-            Some(_) if self.watched.len() >= RELATIONS_MAX => "system_limit",
+            Some(_) if self.link.tables(|tables| tables.links.len()) >= Some(RELATIONS_MAX) => {
+                "system_limit"
+            }
             Some(own) => {
                 self.link.tables(|tables| tables.links.insert((own, from)));
                 return self.watch_linked(cx, own);

@@ -534,15 +534,17 @@ impl Node {
         self.0.changed.notify_waiters();
     }
 
+    /// Forgets a connection that has ended, so that there can be another one.
+    pub(crate) fn forget(&self, link: &Arc<Link>) {
+        let mut peers = self.0.peers.lock();
+        let current = peers.by_name.get(&link.peer.name).and_then(Peer::link);
+        if current.is_some_and(|current| Arc::ptr_eq(current, link)) {
+            peers.by_name.remove(&link.peer.name);
+        }
+    }
+
     /// Makes the end of a connection known.
     pub(crate) fn disconnected(&self, link: &Arc<Link>, why: String) {
-        {
-            let mut peers = self.0.peers.lock();
-            let current = peers.by_name.get(&link.peer.name).and_then(Peer::link);
-            if current.is_some_and(|current| Arc::ptr_eq(current, link)) {
-                peers.by_name.remove(&link.peer.name);
-            }
-        }
         let (node, connection) = (link.peer.name.clone(), link.number);
         self.publish(|| Letter::NodeDown { node: node.clone(), connection, why: why.clone() });
         self.0.changed.notify_waiters();

@@ -19,6 +19,9 @@ const CHUNK: usize = 64 << 10;
 /// The longest frame. Larger messages come in fragments, except from nodes that cannot make them.
 const FRAME_MAX: usize = MESSAGE_MAX + (1 << 16);
 
+/// The end of a connection whose process is cancelled.
+const SHUTS_DOWN: &str = "this node is shutting down";
+
 /// The bytes that have come and were not read as frames yet.
 #[derive(Debug)]
 pub(super) struct Inbox {
@@ -113,14 +116,26 @@ pub(super) async fn wait(
     let mut time = pin!(sleep_until(deadline));
     poll_fn(|task| {
         if let Poll::Ready(event) = event.as_mut().poll(task) {
-            let cancelled = || "this node is shutting down".to_owned();
-            return Poll::Ready(event.map(Some).ok_or_else(cancelled));
+            return Poll::Ready(event.map(Some).ok_or_else(|| SHUTS_DOWN.to_owned()));
         }
         let is_ready = readable.as_mut().poll(task).is_ready()
             || (has_more && writable.as_mut().poll(task).is_ready())
             || (!has_more && filled.as_mut().poll(task).is_ready())
             || time.as_mut().poll(task).is_ready();
         if is_ready { Poll::Ready(Ok(None)) } else { Poll::Pending }
+    })
+    .await
+}
+
+/// Returns an event that has come, without waiting.
+pub(super) async fn ready_event(cx: &mut Context<Order>) -> Result<Option<Event<Order>>, Ends> {
+    let mut event = pin!(cx.recv_event());
+    poll_fn(|task| {
+        Poll::Ready(match event.as_mut().poll(task) {
+            Poll::Ready(Some(event)) => Ok(Some(event)),
+            Poll::Ready(None) => Err(SHUTS_DOWN.to_owned()),
+            Poll::Pending => Ok(None),
+        })
     })
     .await
 }

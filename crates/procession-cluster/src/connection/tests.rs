@@ -14,8 +14,9 @@ fn cookie() -> Cookie {
     Cookie::new("secret").expect("it has a text")
 }
 
-async fn listens() -> Node {
-    let node = Node::builder("a@127.0.0.1").cookie(cookie()).patience(Duration::from_secs(1));
+async fn listens(patience: u64) -> Node {
+    let node = Node::builder("a@127.0.0.1").cookie(cookie());
+    let node = node.patience(Duration::from_secs(patience));
     node.listen((Ipv4Addr::LOCALHOST, 0).into()).start().await.expect("it starts")
 }
 
@@ -49,9 +50,13 @@ fn pid() -> NodePid {
 }
 
 /// The exit that a monitor of a process of the other node tells, once `spoil` has been called.
-fn told_after(flags: u64, spoil: impl FnOnce(&mut TcpStream) + Send + 'static) -> Exit {
+fn told_after(
+    patience: u64,
+    flags: u64,
+    spoil: impl FnOnce(&mut TcpStream) + Send + 'static,
+) -> Exit {
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens());
+    let node = scheduler.block_on(listens(patience));
     let mut stream = connect(&node, flags);
     let (sender, monitored) = std::sync::mpsc::channel();
     let watcher = scheduler.start(move |mut cx: Context<Letter>| async move {
@@ -74,7 +79,7 @@ fn told_after(flags: u64, spoil: impl FnOnce(&mut TcpStream) + Send + 'static) -
 
 #[test]
 fn a_node_that_is_silent_is_given_up() {
-    assert_eq!(told_after(flags::OWN, |_| {}), Exit::NoConnection);
+    assert_eq!(told_after(1, flags::OWN, |_| {}), Exit::NoConnection);
 }
 
 #[test]
@@ -90,7 +95,7 @@ fn a_node_that_breaks_the_protocol_is_given_up() {
         &[0, 0, 0, 9, 131, 68, 0, 104, 1, 97, 7, 106, 106],
     ];
     for frame in frames {
-        let told = told_after(flags::OWN, move |stream| {
+        let told = told_after(60, flags::OWN, move |stream| {
             stream.write_all(frame).expect("it reads");
             // It is closed at once, long before the patience ends.
             let mut rest = Vec::new();
@@ -110,7 +115,7 @@ fn a_node_without_headers_is_understood() {
         writer.pid(&pid());
         bytes
     };
-    let told = told_after(flags::REQUIRED, move |stream| {
+    let told = told_after(60, flags::REQUIRED, move |stream| {
         // The request to monitor comes first: its reference is the last of its elements.
         let mut length = [0; 4];
         let mut frame = Vec::new();
@@ -138,7 +143,7 @@ fn a_node_without_headers_is_understood() {
 #[test]
 fn a_node_that_never_reads_makes_sends_fail() {
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens());
+    let node = scheduler.block_on(listens(60));
     let stream = connect(&node, flags::OWN);
     let refused = scheduler.spawn({
         let node = node.clone();

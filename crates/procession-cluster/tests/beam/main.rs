@@ -207,9 +207,6 @@ fn the_same_script_has_the_same_outcomes() {
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
     let node = scheduler.block_on(start_node());
     let ours = run_script(NAME);
-    let peers: u64 = node.peers().iter().map(|peer| peer.undelivered).sum();
-    // Once the script has ended, so has the connection.
-    assert_eq!(peers, 0);
     node.stop();
     let beam = Beam::start("beam_under_test@127.0.0.1");
     let theirs = run_until_it_answers("beam_under_test@127.0.0.1");
