@@ -5,8 +5,9 @@
 //! these. If one of them stays the same for longer than a limit, the law is broken.
 //!
 //! The limit comes from the run itself. With `k` processes ready at a time, and steps of `t`, a
-//! process waits at most `k t + 2 t + 1 ms` on one processor: virtual threads take turns, so there
-//! is one, whatever the number of workers. The engine may also let a thread that could run wait,
+//! process waits at most `4 (k t + 2 t + 1 ms)` on one processor: virtual threads take turns, so
+//! there is one, whatever the number of workers. Four times, because woken processes may have every
+//! other turn, and new processes every other turn of those that are left. The engine may also let a thread that could run wait,
 //! for as long as its strategy likes. The limit counts the longest such wait four times: for a
 //! worker, for the one that helps it, and for the watchdog. Each step that stalls adds the time in
 //! which the watchdog notices that.
@@ -108,7 +109,7 @@ impl Bounds {
     fn limit(&self, since: Since, slack: u64) -> u64 {
         let steps = (self.most_ready + 2) * self.longest_step + MS;
         let stalls = self.stalls - since.stalls;
-        2 * steps + 4 * self.longest_delay + stalls * RESCUE + slack
+        4 * steps + 4 * self.longest_delay + stalls * RESCUE + slack
     }
 
     /// Looks at the demand of a scheduler. Returns the law that is broken, if any.

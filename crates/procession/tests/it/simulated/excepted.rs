@@ -60,6 +60,7 @@ const EXCEPTED: &[Tests] = &[
             "blocked::threads::threads_that_retire_beside_those_that_block_leave_one_to_keep_the_time",
             "bounds::busy::a_timer_of_a_worker_in_a_blocking_section_is_served_in_time",
             "coroutines::endings::a_coroutine_that_swallows_its_unwinding_for_ever_ends_without_its_stack",
+            "coroutines::foreign::a_coroutine_that_always_waits_again_is_listed_as_stuck",
             "coroutines::placement::beyond_the_limit_of_stacks_coroutines_wait_before_they_begin",
             "coroutines::poll::a_poll_that_cannot_suspend_blocks_its_thread",
             "coroutines::sockets::code_for_blocking_sockets_runs_in_coroutines_unchanged",
@@ -79,7 +80,6 @@ const EXCEPTED: &[Tests] = &[
         "It fails in the simulation or does not end there within 40 s. Cause not known.",
         &[
             "cancel::shutdown::parents_that_end_meanwhile_leave_no_child_behind",
-            "coroutines::foreign::a_coroutine_that_always_waits_again_is_listed_as_stuck",
             "key_value::what_is_not_the_protocol_is_told_and_ends_that_connection_alone",
             "select::two_selects_meet",
             "shutdown::load::a_busy_scheduler_is_dropped",
@@ -102,7 +102,6 @@ const EXCEPTED: &[Tests] = &[
             "net::a_batch_of_the_poller_wakes_a_worker_for_each_process",
             "net::a_worker_that_runs_what_was_polled_has_handed_the_reactor_off",
             "panics::wakers::the_waker_of_a_combinator_panics_when_a_message_comes",
-            "promises::nothing_is_lost_or_doubled_under_stress",
             "promises::work_that_one_worker_queues_is_done_by_all",
             "select::chance_does_not_depend_on_the_place_of_an_arm",
             "sockets::gone::a_peer_that_vanishes_is_found_out_by_each_timeout",
