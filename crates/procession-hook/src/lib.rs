@@ -92,6 +92,8 @@
 //!
 //! # Limits
 //!
+//! - A call that would wait first lets the other processes run that are ready on its thread, and
+//!   then tries again. A time limit may be exceeded by that time.
 //! - A signal does not interrupt a call that has suspended its coroutine: there is no `EINTR`, so
 //!   `alarm` ends no wait.
 //! - A call that waits holds a duplicate of the descriptor, so it goes on with its own file if

@@ -1,6 +1,7 @@
 //! The decision to wait, and the wait.
 
 use std::ffi::c_int;
+use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -92,13 +93,16 @@ impl Side {
     }
 }
 
-/// The waits of one call. From the first wait on, they hold the open file, as the kernel does
+/// The waits of one call. Before the first wait, the call lets the other processes that are ready
+/// run, and tries again. From then on, the waits hold the open file, as the kernel does
 /// during a call that blocks: if another thread closes the descriptor, and even if its number is
 /// used again, the call goes on with its own file.
 pub(crate) struct Waits {
     number: c_int,
     held: HeldFd,
     side: Side,
+    /// Set once the call has let others run.
+    has_passed: bool,
     /// Known once the call has waited.
     deadline: Option<Option<Instant>>,
     /// Number of waits in a row after which the call still would have blocked.
@@ -112,7 +116,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 impl Waits {
     pub(crate) fn new(fd: c_int, side: Side) -> Self {
-        Self { number: fd, held: HeldFd::default(), side, deadline: None, idle: 0 }
+        Self {
+            number: fd,
+            held: HeldFd::default(),
+            side,
+            has_passed: false,
+            deadline: None,
+            idle: 0,
+        }
     }
 
     /// Returns the descriptor to make calls with.
@@ -128,6 +139,12 @@ impl Waits {
             }
             if !may_wait() {
                 return Waited::Plain;
+            }
+            if !mem::replace(&mut self.has_passed, true) {
+                return match pass(&mut self.held, self.number) {
+                    Ok(()) => Waited::Again,
+                    Err(Refused) => Waited::Fails(libc::ECANCELED),
+                };
             }
             let limit = self.side.option.and_then(|option| time_limit(self.fd(), option));
             self.deadline = Some(limit.map(|limit| Instant::now() + limit));
@@ -175,17 +192,23 @@ pub(crate) fn ready(
     interest: Interest,
     deadline: Option<Instant>,
 ) -> Option<c_int> {
-    if fd < 0 {
-        // The call that follows says so.
-        return None;
-    }
-    // SAFETY: the number is used for calls only. If it is not open, they fail.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    // The call that follows says so if it is no descriptor.
+    let fd = descriptor(fd)?;
     match held.wait(fd, interest, deadline) {
         FdWait::Ready => None,
         FdWait::TimedOut => Some(libc::EAGAIN),
         FdWait::Cancelled | FdWait::Terminated => Some(libc::ECANCELED),
     }
+}
+
+fn descriptor(fd: c_int) -> Option<BorrowedFd<'static>> {
+    // SAFETY: the number is used for calls only. If it is not open, they fail.
+    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Lets the other processes that are ready run, and holds the file of the descriptor meanwhile.
+pub(crate) fn pass(held: &mut HeldFd, fd: c_int) -> Result<(), Refused> {
+    descriptor(fd).map_or(Ok(()), |fd| held.pass(fd)).map_err(|_| Refused)
 }
 
 /// Waits for a moment, at most until the deadline. Returns the error number of a wait that failed.

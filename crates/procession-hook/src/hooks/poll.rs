@@ -10,7 +10,7 @@ use std::slice;
 use std::time::Duration;
 
 use libc::{epoll_event, nfds_t, pollfd, sigset_t, size_t, timespec};
-use procession::coroutine::{HeldFd, Interest};
+use procession::coroutine::{self, HeldFd, Interest};
 use procession::time::Instant;
 
 use super::{deadline_in, duration_of};
@@ -19,13 +19,33 @@ use crate::{errno, real};
 
 /// Calls `ask`, which does not wait, until it has an answer. Waits for `fd` between the calls,
 /// which get a descriptor of the same file. At the deadline, the answer is that of the last call.
+///
+/// Before the first wait, the other processes that are ready run.
 fn ask_when_ready(
     fd: c_int,
     interest: Interest,
     deadline: Option<Instant>,
     mut ask: impl FnMut(c_int) -> c_int,
 ) -> c_int {
-    let (mut idle, mut held) = (0, HeldFd::default());
+    let mut held = HeldFd::default();
+    if let Err(Refused) = wait::pass(&mut held, fd) {
+        return errno::fail(libc::ECANCELED);
+    }
+    match ask(held.get().map_or(fd, |held| held.as_raw_fd())) {
+        0 => ask_after_waits(held, fd, interest, deadline, ask),
+        answer => answer,
+    }
+}
+
+/// Like [`ask_when_ready`], but waits at once.
+fn ask_after_waits(
+    mut held: HeldFd,
+    fd: c_int,
+    interest: Interest,
+    deadline: Option<Instant>,
+    mut ask: impl FnMut(c_int) -> c_int,
+) -> c_int {
+    let mut idle = 0;
     loop {
         let waited = wait::ready(&mut held, fd, interest, deadline);
         let fd = held.get().map_or(fd, |held| held.as_raw_fd());
@@ -89,9 +109,18 @@ impl Together {
         (result == 0).then_some(())
     }
 
-    /// Calls `ask` until it has an answer, like [`ask_when_ready`].
+    /// Calls `ask` until it has an answer, like [`ask_after_waits`].
     pub(super) fn ask(&self, deadline: Option<Instant>, mut ask: impl FnMut() -> c_int) -> c_int {
-        ask_when_ready(self.0, Interest::Read, deadline, |_| ask())
+        ask_after_waits(HeldFd::default(), self.0, Interest::Read, deadline, |_| ask())
+    }
+}
+
+/// Lets the other processes that are ready run, and asks again. Often there is an answer then, and
+/// there is no need to wait for the descriptors. Returns 0 if there is none.
+pub(super) fn ask_after_pass(ask: impl FnOnce() -> c_int) -> c_int {
+    match coroutine::try_wait(procession::yield_now()) {
+        Ok(()) => ask(),
+        Err(_) => errno::fail(libc::ECANCELED),
     }
 }
 
@@ -106,6 +135,12 @@ pub(super) fn sleep_until(deadline: Option<Instant>) -> c_int {
 /// Returns the deadline of a timeout in milliseconds. Negative is none.
 fn deadline_in_ms(timeout: c_int) -> Option<Instant> {
     u64::try_from(timeout).ok().and_then(|timeout| deadline_in(Duration::from_millis(timeout)))
+}
+
+/// Asks about all entries without waiting.
+fn ask_all(entries: &mut [pollfd]) -> c_int {
+    // SAFETY: these are the entries.
+    unsafe { real::poll(entries.as_mut_ptr(), entries.len() as nfds_t, 0) }
 }
 
 /// Waits for entries, none of which has a report now. `None`: the plain call has to do it.
@@ -124,6 +159,10 @@ fn wait_for(entries: &mut [pollfd], deadline: Option<Instant>) -> Option<c_int> 
             answer
         }));
     }
+    let answer = ask_after_pass(|| ask_all(entries));
+    if answer != 0 {
+        return Some(answer);
+    }
     let together = Together::new()?;
     for (number, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.fd >= 0) {
         let same = |other: &&pollfd| other.fd == entry.fd;
@@ -134,9 +173,7 @@ fn wait_for(entries: &mut [pollfd], deadline: Option<Instant>) -> Option<c_int> 
         let all = entries.iter().filter(same).fold(0, |all, other| all | other.events);
         together.add(entry.fd, all as u16 as u32)?;
     }
-    let (start, count) = (entries.as_mut_ptr(), entries.len() as nfds_t);
-    // SAFETY: these are the entries.
-    Some(together.ask(deadline, || unsafe { real::poll(start, count, 0) }))
+    Some(together.ask(deadline, || ask_all(entries)))
 }
 
 /// `poll` with a timeout that is neither zero nor, with `None`, any.

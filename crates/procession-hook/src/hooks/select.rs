@@ -6,7 +6,7 @@ use std::time::Duration;
 use libc::{FD_SETSIZE, fd_set, sigset_t, timespec, timeval};
 use procession::time::Instant;
 
-use super::poll::{Together, sleep_until};
+use super::poll::{Together, ask_after_pass, sleep_until};
 use super::{deadline_in, duration_of};
 use crate::wait::{block, is_possible, may_wait};
 use crate::{errno, real};
@@ -89,20 +89,22 @@ impl Asked {
     /// # Safety
     /// The sets are those of the call.
     unsafe fn wait(&self, sets: Sets, deadline: Option<Instant>) -> Option<c_int> {
-        let mut together = None;
-        for fd in 0..self.count {
-            let events = self.events(fd);
-            if events == 0 {
-                continue;
-            }
-            if together.is_none() {
-                together = Some(Together::new()?);
-            }
-            together.as_ref()?.add(fd, events)?;
+        let events = |fd| (fd, self.events(fd));
+        let mut asked = (0..self.count).map(events).filter(|&(_, events)| events != 0).peekable();
+        if asked.peek().is_none() {
+            return Some(sleep_until(deadline));
         }
-        let Some(together) = together else { return Some(sleep_until(deadline)) };
         // SAFETY: by the caller.
-        Some(together.ask(deadline, || unsafe { self.ask(sets) }))
+        let ask = || unsafe { self.ask(sets) };
+        let answer = ask_after_pass(ask);
+        if answer != 0 {
+            return Some(answer);
+        }
+        let together = Together::new()?;
+        for (fd, events) in asked {
+            together.add(fd, events)?;
+        }
+        Some(together.ask(deadline, ask))
     }
 }
 

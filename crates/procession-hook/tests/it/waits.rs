@@ -442,3 +442,31 @@ fn a_receive_of_all_takes_one_message_and_small_sets_are_not_overrun() {
     );
     assert_eq!(got, ((1, 0), 0, (1, 0)));
 }
+
+/// Goal: a call that lets other processes run before it waits goes on with its own file. Method: one
+/// of these gives the number of the descriptor to another file, which has something to read.
+#[test]
+fn a_call_that_lets_others_run_keeps_its_file() {
+    let scheduler = one_thread();
+    for (kind, (here, there)) in kinds() {
+        let (other, other_there) = sockets(libc::SOCK_STREAM);
+        assert_eq!(write(other_there.as_raw_fd(), b"wrong"), (5, 0));
+        let (told, tells) = told();
+        let number = here.as_raw_fd();
+        let begins = coroutine(&scheduler, move || {
+            let neighbour = procession::spawn(async move {
+                // SAFETY: both are open, and `here` is not used any more.
+                assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), here.as_raw_fd()) }, number);
+                assert_eq!(write(there.as_raw_fd(), b"right"), (5, 0));
+                drop(there);
+                here
+            });
+            told.send((read(number, 8), neighbour)).expect("the test listens");
+        });
+        begins.join().expect("it does not panic");
+        let (got, neighbour) = soon(&tells);
+        drop(neighbour.join().expect("it does not panic"));
+        assert_eq!(got, ((5, 0), b"right".to_vec()), "{kind}");
+    }
+    assert_eq!(scheduler.snapshot().descriptors.registered, 0);
+}

@@ -36,6 +36,7 @@ use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::sys::epoll::EventMask;
 use crate::time::{Instant, sleep, sleep_until};
+use crate::yield_now;
 
 /// The direction in which [`wait_fd`] waits for a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,7 +130,20 @@ impl HeldFd {
         wait_and_hold(&mut self.0, fd, interest, deadline)
     }
 
-    /// Returns a descriptor of the file that was waited for, if there was a wait.
+    /// Lets the other processes that are ready run first, and holds the file of `fd` meanwhile.
+    /// Often there is no need to wait after that, and the registration is saved. Does nothing if the
+    /// file is always ready, if the system has no descriptor left, or where the caller cannot be
+    /// suspended.
+    pub fn pass(&mut self, fd: BorrowedFd<'_>) -> Result<(), Interrupted> {
+        let Some(frame) = suspendable() else { return Ok(()) };
+        if self.0.is_none() {
+            let Ok(Some(own)) = duplicate(fd) else { return Ok(()) };
+            self.0 = Some(HeldFile { own: Some(own), shared: frame.slot().shared().arc() });
+        }
+        frame.try_wait(pin!(yield_now()))
+    }
+
+    /// Returns a descriptor of the file that is held, if there is one.
     pub fn get(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_ref().and_then(HeldFile::fd)
     }
@@ -226,19 +240,16 @@ fn register(
     own: Option<OwnedFd>,
     interest: Interest,
 ) -> WatchAttempt {
-    let is_plain = || rustix::fs::fstat(fd).is_ok_and(|status| is_always_ready(status.st_mode));
-    // To close a duplicate would release the locks that the process has on the file.
-    if own.is_none() && is_plain() {
-        return WatchAttempt::NotNeeded;
-    }
+    let own = match own.map_or_else(|| duplicate(fd), |own| Ok(Some(own))) {
+        Ok(Some(own)) => Ok(own),
+        Ok(None) => return WatchAttempt::NotNeeded,
+        Err(errno) => Err(io::Error::from(errno)),
+    };
     let watched = match interest {
         Interest::Read => EventMask::READ,
         Interest::Write => EventMask::WRITE,
     };
-    let registered = own
-        .map_or_else(|| rustix::io::fcntl_dupfd_cloexec(fd, 0), Ok)
-        .map_err(io::Error::from)
-        .and_then(|own| Registered::for_one_wait(Arc::clone(shared), own, watched));
+    let registered = own.and_then(|own| Registered::for_one_wait(Arc::clone(shared), own, watched));
     match registered {
         Ok(registered) => WatchAttempt::Waits(registered),
         Err(error) => match Errno::from_io_error(&error) {
@@ -246,6 +257,15 @@ fn register(
             _ => WatchAttempt::Refused,
         },
     }
+}
+
+/// Duplicates a descriptor, unless its file is always ready: to close a duplicate would release the
+/// locks that the process has on the file.
+fn duplicate(fd: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
+    if rustix::fs::fstat(fd).is_ok_and(|status| is_always_ready(status.st_mode)) {
+        return Ok(None);
+    }
+    rustix::io::fcntl_dupfd_cloexec(fd, 0).map(Some)
 }
 
 fn is_always_ready(mode: u32) -> bool {
