@@ -6,6 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use fastrand::Rng;
+use procession::time::Instant;
 
 use super::{
     Answer, Ends, coroutine, errno, file, flags, foreign_thread, limit_waits, one_thread, pipe,
@@ -30,6 +31,26 @@ enum Step {
     Closed,
     /// Whether calls give up after a while.
     Limit(bool),
+}
+
+/// A defect that a hook might have, planted into the calls of a script.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Defect {
+    /// The error number is that of a call in between.
+    LostErrno,
+    /// The descriptor stays in the mode in which it was asked.
+    FlippedMode,
+}
+
+impl Defect {
+    /// Does what the defect does after a call.
+    fn strike(self, fd: c_int) {
+        match self {
+            // SAFETY: it is this thread's own.
+            Self::LostErrno => unsafe { errno().write(libc::EAGAIN) },
+            Self::FlippedMode => set_nonblocking(fd, true),
+        }
+    }
 }
 
 const LIMIT: Duration = Duration::from_millis(2);
@@ -126,7 +147,7 @@ fn script(kind: u8, rng: &mut Rng) -> Vec<Step> {
 }
 
 /// Runs a script. `later` is the thread at the other end.
-fn run(kind: u8, steps: &[Step], later: &Sender<(c_int, Vec<u8>)>) -> Log {
+fn run(kind: u8, steps: &[Step], later: &Sender<(c_int, Vec<u8>)>, defect: Option<Defect>) -> Log {
     let (here, there) = ends(kind);
     let mut there = Some(there);
     let fd = here.as_raw_fd();
@@ -195,6 +216,9 @@ fn run(kind: u8, steps: &[Step], later: &Sender<(c_int, Vec<u8>)>) -> Log {
                 continue;
             }
         };
+        if let Some(defect) = defect {
+            defect.strike(fd);
+        }
         // SAFETY: it is this thread's own.
         let number = unsafe { errno().read() };
         log.push((answer, bytes, number));
@@ -203,8 +227,8 @@ fn run(kind: u8, steps: &[Step], later: &Sender<(c_int, Vec<u8>)>) -> Log {
     log
 }
 
-#[test]
-fn scripts_have_the_same_results_in_and_out_of_coroutines() {
+/// Compares so many scripts. The calls in coroutines have the defect.
+fn compare(count: u64, defect: Option<Defect>) {
     let (later, comes) = channel::<(c_int, Vec<u8>)>();
     let other_end = foreign_thread(move || {
         for (fd, bytes) in comes {
@@ -215,16 +239,88 @@ fn scripts_have_the_same_results_in_and_out_of_coroutines() {
         }
     });
     let scheduler = one_thread();
-    let count = std::env::var("HOOK_SCRIPTS").ok().and_then(|count| count.parse().ok());
-    for seed in 0..count.unwrap_or(1000_u64) {
+    for seed in 0..count {
         let mut rng = Rng::with_seed(seed);
         let kind = rng.u8(..=FILE);
         let steps = script(kind, &mut rng);
-        let plain = run(kind, &steps, &later);
+        let plain = run(kind, &steps, &later, None);
         let (its_steps, its_later) = (steps.clone(), later.clone());
-        let seen = coroutine(&scheduler, move || run(kind, &its_steps, &its_later));
+        let seen = coroutine(&scheduler, move || run(kind, &its_steps, &its_later, defect));
         assert_eq!(seen.join(), Ok(plain), "seed {seed}, kind {kind}: {steps:?}");
     }
     drop(later);
     other_end.join().expect("it does not panic");
+}
+
+#[test]
+fn scripts_have_the_same_results_in_and_out_of_coroutines() {
+    let count = std::env::var("HOOK_SCRIPTS").ok().and_then(|count| count.parse().ok());
+    compare(count.unwrap_or(1000), None);
+}
+
+#[test]
+#[should_panic(expected = "seed")]
+fn canary_a_lost_error_number() {
+    compare(20, Some(Defect::LostErrno));
+}
+
+#[test]
+#[should_panic(expected = "seed")]
+fn canary_a_flipped_mode() {
+    compare(20, Some(Defect::FlippedMode));
+}
+
+/// The calls that may wait for a time, each given a limit in milliseconds.
+fn limited_calls(here: &OwnedFd) -> [Box<dyn Fn(c_int) + '_>; 5] {
+    let fd = here.as_raw_fd();
+    let limited = move |limit: c_int| {
+        limit_waits(here, libc::SO_RCVTIMEO, Duration::from_millis(limit as u64));
+    };
+    let entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    [
+        Box::new(move |limit| {
+            limited(limit);
+            assert_eq!(read(fd, 1).0, (-1, libc::EAGAIN));
+        }),
+        Box::new(move |limit| {
+            limited(limit);
+            assert_eq!(recv(fd, 1, 0).0, (-1, libc::EAGAIN));
+        }),
+        Box::new(move |limit| assert_eq!(poll(&mut [entry], limit), (0, 0))),
+        Box::new(move |limit| assert_eq!(poll(&mut [entry, entry], limit), (0, 0))),
+        // SAFETY: it has no preconditions.
+        Box::new(|limit| assert_eq!(unsafe { libc::usleep(limit as u32 * 1000) }, 0)),
+    ]
+}
+
+/// Compares the time of each call with its limit of 40 ms. The calls get `times` times as much.
+///
+/// A call is never early. On a busy machine it may be late, but not each of 20.
+fn compare_limits(times: c_int) {
+    let scheduler = one_thread();
+    let waits = coroutine(&scheduler, move || {
+        let (here, _there) = sockets(libc::SOCK_STREAM);
+        for (number, call) in limited_calls(&here).iter().enumerate() {
+            let took = || {
+                let begun = Instant::now();
+                call(40 * times);
+                Instant::now() - begun
+            };
+            let in_time = (0..20).map(|_| took()).find(|took| *took < Duration::from_millis(60));
+            assert!(in_time.is_some(), "call {number} exceeds its limit");
+            assert!(in_time >= Some(Duration::from_millis(40)), "call {number} is early");
+        }
+    });
+    waits.join().expect("it does not panic");
+}
+
+#[test]
+fn each_call_gives_up_at_its_limit() {
+    compare_limits(1);
+}
+
+#[test]
+#[should_panic(expected = "exceeds its limit")]
+fn canary_a_doubled_limit() {
+    compare_limits(2);
 }
