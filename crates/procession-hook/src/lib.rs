@@ -44,7 +44,7 @@
 //! | writes | `write`, `writev`, `send`, `sendto`, `sendmsg`, `sendmmsg` |
 //! | several descriptors | `poll`, `ppoll`, `select`, `pselect`, `epoll_wait`, `epoll_pwait` |
 //! | sleeps | `nanosleep`, `clock_nanosleep`, `usleep`, `sleep` |
-//! | names | `getaddrinfo`, `gethostbyname`, `gethostbyname2`, `gethostbyaddr`, on helper threads |
+//! | names | `getaddrinfo`; `gethostbyname`, `gethostbyname2`, `gethostbyaddr`, and each with `_r`; on helper threads |
 //!
 //! Besides, the forms with checked sizes that compilers call (`__read_chk` and others) and the
 //! aliases that the C library exports (`__read` and others).

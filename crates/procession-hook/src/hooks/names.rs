@@ -174,3 +174,58 @@ unsafe extern "C" fn gethostbyaddr(
         }
     })
 }
+
+/// Answers into the caller's own buffer, by a plain call or on a helper thread.
+fn answer(call: impl Fn() -> c_int) -> c_int {
+    if is_possible() && may_wait() { on_helper(call) } else { call() }
+}
+
+/// # Safety
+/// The contract of `gethostbyname_r(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gethostbyname_r(
+    name: *const c_char,
+    found: *mut hostent,
+    buffer: *mut c_char,
+    count: size_t,
+    result: *mut *mut hostent,
+    error: *mut c_int,
+) -> c_int {
+    // SAFETY: by the caller.
+    answer(|| unsafe { real::gethostbyname_r(name, found, buffer, count, result, error) })
+}
+
+/// # Safety
+/// The contract of `gethostbyname2_r(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gethostbyname2_r(
+    name: *const c_char,
+    family: c_int,
+    found: *mut hostent,
+    buffer: *mut c_char,
+    count: size_t,
+    result: *mut *mut hostent,
+    error: *mut c_int,
+) -> c_int {
+    // SAFETY: by the caller.
+    answer(|| unsafe { real::gethostbyname2_r(name, family, found, buffer, count, result, error) })
+}
+
+/// # Safety
+/// The contract of `gethostbyaddr_r(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gethostbyaddr_r(
+    address: *const c_void,
+    length: socklen_t,
+    family: c_int,
+    found: *mut hostent,
+    buffer: *mut c_char,
+    count: size_t,
+    result: *mut *mut hostent,
+    error: *mut c_int,
+) -> c_int {
+    // SAFETY: by the caller.
+    answer(|| unsafe {
+        real::gethostbyaddr_r(address, length, family, found, buffer, count, result, error)
+    })
+}

@@ -1,6 +1,6 @@
 //! Calls that wait suspend the coroutine, and others run on its thread meanwhile.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString, c_int};
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::Arc;
@@ -325,6 +325,53 @@ fn names_are_looked_up_beside_the_worker() {
         .into();
     let two: Vec<_> = two.into_iter().map(|one| one.join()).collect();
     assert_eq!(two, [Ok([127, 0, 0, 1]), Ok([127, 0, 0, 2])]);
+}
+
+/// Looks up an address, into buffers of its own.
+fn looked_up(name: &CStr) -> [u8; 4] {
+    unsafe extern "C" {
+        fn gethostbyname_r(
+            name: *const libc::c_char,
+            found: *mut libc::hostent,
+            buffer: *mut libc::c_char,
+            count: usize,
+            result: *mut *mut libc::hostent,
+            error: *mut c_int,
+        ) -> c_int;
+    }
+    // SAFETY: it is plain memory.
+    let mut found: libc::hostent = unsafe { std::mem::zeroed() };
+    let (mut buffer, mut result, mut error) = ([0; 1024], std::ptr::null_mut(), 0);
+    let (name, room, count) = (name.as_ptr(), buffer.as_mut_ptr(), buffer.len());
+    // SAFETY: the name ends with a zero, and the room is as large as is said.
+    let number = unsafe {
+        gethostbyname_r(name, &raw mut found, room, count, &raw mut result, &raw mut error)
+    };
+    assert_eq!((number, result), (0, &raw mut found));
+    // SAFETY: the answer has a list of addresses.
+    let address = unsafe { *found.h_addr_list };
+    // SAFETY: the list has one, of four bytes.
+    unsafe { *address.cast() }
+}
+
+/// Method: a process that is ready runs at the latest during the thousandth question. The helper
+/// may answer a question before the coroutine waits.
+#[test]
+fn a_lookup_into_the_callers_buffer_leaves_the_thread_to_others() {
+    let scheduler = one_thread();
+    let looks = coroutine(&scheduler, move || {
+        let runs = Arc::new(AtomicU32::new(0));
+        let ran = Arc::clone(&runs);
+        drop(procession::spawn(async move { ran.store(1, Relaxed) }));
+        for _ in 0..1000 {
+            assert_eq!(looked_up(c"127.0.0.3"), [127, 0, 0, 3]);
+            if runs.load(Relaxed) == 1 {
+                return true;
+            }
+        }
+        false
+    });
+    assert_eq!(looks.join(), Ok(true));
 }
 
 /// Goal: a call that waits keeps its file, as in the kernel. Method: meanwhile, another process of
