@@ -490,8 +490,8 @@ fn a_receive_of_all_takes_one_message_and_small_sets_are_not_overrun() {
     assert_eq!(got, ((1, 0), 0, (1, 0)));
 }
 
-/// Goal: a call that lets other processes run before it waits goes on with its own file. Method: one
-/// of these gives the number of the descriptor to another file, which has something to read.
+/// Goal: a call that lets other processes run before it waits goes on with its own file. Method:
+/// one of these gives the number of the descriptor to another file, which has something to read.
 #[test]
 fn a_call_that_lets_others_run_keeps_its_file() {
     let scheduler = one_thread();

@@ -7,10 +7,10 @@
 //! The limit comes from the run itself. With `k` processes ready at a time, and steps of `t`, a
 //! process waits at most `4 (k t + 2 t + 1 ms)` on one processor: virtual threads take turns, so
 //! there is one, whatever the number of workers. Four times, because woken processes may have every
-//! other turn, and new processes every other turn of those that are left. The engine may also let a thread that could run wait,
-//! for as long as its strategy likes. The limit counts the longest such wait four times: for a
-//! worker, for the one that helps it, and for the watchdog. Each step that stalls adds the time in
-//! which the watchdog notices that.
+//! other turn, and new processes every other turn of those that are left. The engine may also let a
+//! thread that could run wait, for as long as its strategy likes. The limit counts the longest such
+//! wait four times: for a worker, for the one that helps it, and for the watchdog. Each step that
+//! stalls adds the time in which the watchdog notices that.
 //!
 //! Faults that make the system late suspend the law while they can happen.
 

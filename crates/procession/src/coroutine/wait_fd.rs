@@ -131,9 +131,9 @@ impl HeldFd {
     }
 
     /// Lets the other processes that are ready run first, and holds the file of `fd` meanwhile.
-    /// Often there is no need to wait after that, and the registration is saved. Does nothing if the
-    /// file is always ready, if the system has no descriptor left, or where the caller cannot be
-    /// suspended.
+    /// Often there is no need to wait after that, and the registration is saved. Does nothing if
+    /// the file is always ready, if the system has no descriptor left, or where the caller cannot
+    /// be suspended.
     pub fn pass(&mut self, fd: BorrowedFd<'_>) -> Result<(), Interrupted> {
         let Some(frame) = suspendable() else { return Ok(()) };
         if self.0.is_none() {
