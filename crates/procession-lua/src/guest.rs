@@ -1,5 +1,6 @@
 //! Guests: processes written in Lua.
 
+mod failure;
 mod operations;
 mod running;
 mod upgrade;
@@ -11,13 +12,16 @@ use std::sync::Arc;
 
 use mlua::MultiValue;
 use procession::Pid;
-use procession::machine::{Events, InitError, Process, Status, Yields};
+use procession::machine::{Events, InitError, Process, Status, Yields, is_terminated};
 
+use self::failure::{cleaned, printable};
 use self::running::{Ending, Ran, Running};
 use self::upgrade::Attempt;
 use self::waits::Awaited;
+use crate::account::{Account, Charge};
+use crate::budget::Budget;
 use crate::deployment::{Member, Upgrade};
-use crate::library::{self, Budget};
+use crate::library;
 use crate::program::Program;
 use crate::value::{self, Value};
 
@@ -54,6 +58,48 @@ pub enum Message {
     /// A request to continue with another version of the program. A
     /// [`Deployment`](crate::Deployment) sends it.
     Upgrade(Upgrade),
+    /// A message of another guest, which counts against the limits of the mailbox.
+    Charged(Charged),
+}
+
+/// A message between guests. It takes room in the mailbox of its receiver until that receives it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Charged {
+    content: Content,
+    charge: Charge,
+}
+
+/// The content of a message between guests.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Content {
+    Plain(Value),
+    Call { from: Pid, tag: u64, value: Value },
+    Answer { tag: u64, value: Value },
+}
+
+impl Content {
+    pub(crate) fn value(&self) -> &Value {
+        let (Self::Plain(value) | Self::Call { value, .. } | Self::Answer { value, .. }) = self;
+        value
+    }
+
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self, Self::Answer { .. })
+    }
+
+    pub(crate) fn charged(self, charge: Charge) -> Charged {
+        Charged { content: self, charge }
+    }
+}
+
+impl From<Content> for Message {
+    fn from(content: Content) -> Self {
+        match content {
+            Content::Plain(value) => Self::Plain(value),
+            Content::Call { from, tag, value } => Self::Call { from, tag, value },
+            Content::Answer { tag, value } => Self::Answer { tag, value },
+        }
+    }
 }
 
 impl From<Value> for Message {
@@ -75,18 +121,25 @@ pub struct Guest {
     attempt: Option<Attempt>,
     /// `None` before the first step, and outside of deployments.
     member: Option<Member>,
+    account: Arc<Account>,
 }
 
 impl Guest {
     /// Creates a process of `program` for [`procession::machine::spawn_machine`].
     /// [`Program::spawn`] does both.
     pub fn new(program: Program) -> Self {
-        Self { program, method: "".into(), running: None, attempt: None, member: None }
+        let inner = program.inner();
+        let account = Account::new(inner.mailbox_messages, inner.memory_bytes / 2);
+        Self { program, method: "".into(), running: None, attempt: None, member: None, account }
+    }
+
+    pub(crate) fn account(&self) -> Arc<Account> {
+        Arc::clone(&self.account)
     }
 
     fn start(&self, method: &str, arguments: &[Value]) -> Result<Running, InitError> {
-        let refused = |error: mlua::Error| InitError::Refused(error.to_string().into());
-        let budget = Arc::new(Budget::default());
+        let refused = |error: mlua::Error| InitError::Refused(cleaned(&error.to_string()).into());
+        let budget = Arc::new(Budget::new(self.program.inner().instructions));
         let lua = library::open(&self.program, &budget).map_err(refused)?;
         let mut found = mlua::Value::Table(lua.globals());
         // A name with a dot refers to a function in a global table.
@@ -101,7 +154,7 @@ impl Guest {
             return Err(InitError::unknown_method(method));
         };
         // The search may have called `__index` of the program.
-        budget.set_loaded();
+        budget.set_started();
         let thread = lua.create_thread(function).map_err(refused)?;
         let given = arguments
             .iter()
@@ -110,12 +163,14 @@ impl Guest {
         let waits = Awaited::Ready(given.map_err(refused)?);
         Ok(Running {
             lua,
+            memory_bytes: self.program.inner().memory_bytes,
             thread,
             budget,
             inbox: VecDeque::new(),
             waits,
             tag: 0,
             timer: None,
+            monitors: 0,
             cancelled: false,
             cancel_seen: false,
             has_waited: false,
@@ -153,12 +208,17 @@ impl Process for Guest {
         {
             return Err("the processes of the test performed too many steps".into());
         }
+        if !self.account.is_entered() {
+            self.account.enter(yields.pid());
+        }
         self.join(yields);
         let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;
         let handled = running.handle_events(events, yields);
         if running.ending.is_none() {
             let result = match handled.and_then(|()| self.run(yields)) {
                 Ok(Status::Done(value)) => Ok(value),
+                // It failed because it is terminated, which is the reason of its end.
+                Err(_) if is_terminated() => return Ok(Status::Continue),
                 Err(failure) => Err(failure),
                 Ok(status) => return Ok(status),
             };
@@ -170,6 +230,12 @@ impl Process for Guest {
 
     fn close(&mut self) {
         (self.running, self.attempt, self.member) = (None, None, None);
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.account.remove();
     }
 }
 
@@ -217,16 +283,22 @@ impl Guest {
         result: Result<Value, Failure>,
         yields: &Yields<'_>,
     ) -> Result<(), Failure> {
+        let result = result.map_err(|failure| Failure::from(cleaned(&failure.to_string())));
         let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;
         let inner = self.program.inner();
         let failure = result.as_ref().err().filter(|_| inner.reports && *self.method != *"main");
-        let report =
-            failure.map(|failure| format!("{} {} failed: {failure}\n", yields.pid(), self.method));
+        let report = failure
+            .map(|failure| format!("{} {} failed: {failure}\n", yields.pid(), label(&self.method)));
         let settle = inner.settles && (report.is_some() || running.budget.has_printed());
         running.ending = Some(Ending { result, report, settle_out: settle, settle_err: settle });
         running.waits = Awaited::Ready(MultiValue::new());
         Ok(())
     }
+}
+
+/// Returns the name of a function as it is shown. A program may choose any bytes.
+pub(crate) fn label(function: &str) -> String {
+    printable(function).replace(['\n', '\t'], " ")
 }
 
 type Failure = Box<dyn Error + Send + Sync>;

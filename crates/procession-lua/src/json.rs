@@ -1,78 +1,134 @@
 //! Conversion of values to JSON and back.
 
-use serde_json::{Map, Number, Value as Json};
+use serde_json::Value as Json;
 
-use crate::value::{VALUES_MAX, Value};
+use crate::value::Value;
 
-/// Encodes a value. A table is an array if its keys are 1 to n, in any order, and also if it is
-/// empty. A table with strings as keys is an object.
-pub(crate) fn encode(value: &Value) -> Result<String, String> {
-    Ok(to_json(value)?.to_string())
+/// The bytes that a value in JSON takes while it is decoded: in serde's tree, in a [`Value`], and
+/// for the spare capacity of a list.
+const DECODED_BYTES: usize = 4 * (size_of::<Json>() + size_of::<Value>());
+
+/// Encodes a value in at most `most` bytes. A table is an array if its keys are 1 to n, in any
+/// order, and also if it is empty. A table with strings as keys is an object.
+pub(crate) fn encode(value: &Value, most: usize) -> Result<String, String> {
+    let mut encoder = Encoder { text: String::new(), most };
+    encoder.value(value)?;
+    Ok(encoder.text)
 }
 
-fn text(bytes: &[u8]) -> Result<String, String> {
-    String::from_utf8(bytes.to_vec()).map_err(|_| "a JSON string must be UTF-8".to_owned())
+struct Encoder {
+    text: String,
+    most: usize,
 }
 
-fn to_json(value: &Value) -> Result<Json, String> {
-    Ok(match value {
-        Value::Nil => Json::Null,
-        Value::Boolean(boolean) => Json::Bool(*boolean),
-        Value::Integer(integer) => Json::from(*integer),
-        Value::Float(float) => Json::Number(
-            Number::from_f64(*float).ok_or_else(|| format!("{float} is not a JSON number"))?,
-        ),
-        Value::String(bytes) => Json::String(text(bytes)?),
-        Value::Pid(pid) => Json::String(pid.to_string()),
-        Value::Socket(_) => return Err("a socket has no JSON form".to_owned()),
-        Value::Table(entries)
-            if entries.iter().all(|(key, _)| matches!(key, Value::Integer(_))) =>
-        {
-            let mut items = vec![Json::Null; entries.len()];
-            for (key, value) in entries {
-                let index =
-                    if let Value::Integer(index) = key { index.checked_sub(1) } else { None };
-                let item = index.and_then(|index| items.get_mut(usize::try_from(index).ok()?));
-                *item.ok_or("a JSON array must have the keys 1 to n")? = to_json(value)?;
-            }
-            Json::Array(items)
+fn text(bytes: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|_| "a JSON string must be UTF-8".to_owned())
+}
+
+impl Encoder {
+    fn push(&mut self, text: &str) -> Result<(), String> {
+        if text.len() > self.most - self.text.len() {
+            let most = self.most;
+            return Err(format!("JSON of more than {most} bytes, the memory that is left"));
         }
-        Value::Table(entries) => {
-            let mut object = Map::new();
-            for (key, value) in entries {
-                let Value::String(key) = key else {
-                    return Err("the keys of a JSON object must be strings".to_owned());
-                };
-                object.insert(text(key)?, to_json(value)?);
-            }
-            Json::Object(object)
-        }
-    })
-}
+        self.text.push_str(text);
+        Ok(())
+    }
 
-/// Returns the number of values in a text, or more than that if it is not JSON.
-fn count(text: &[u8]) -> usize {
-    let (mut count, mut is_string, mut is_escaped) = (1, false, false);
-    for byte in text {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' => is_escaped = is_string,
-            b'"' => is_string = !is_string,
-            b',' | b':' | b'[' | b'{' if !is_string => count += 1,
-            _ => {}
+    fn string(&mut self, text: &str) -> Result<(), String> {
+        // An escape has at most six bytes.
+        if text.len() > self.most - self.text.len() {
+            return self.push(text);
+        }
+        self.push(&Json::from(text).to_string())
+    }
+
+    fn value(&mut self, value: &Value) -> Result<(), String> {
+        match value {
+            Value::Nil => self.push("null"),
+            Value::Boolean(boolean) => self.push(if *boolean { "true" } else { "false" }),
+            Value::Integer(integer) => self.push(&integer.to_string()),
+            Value::Float(float) => match serde_json::Number::from_f64(*float) {
+                Some(number) => self.push(&number.to_string()),
+                None => Err(format!("{float} is not a JSON number")),
+            },
+            Value::String(bytes) => self.string(text(bytes)?),
+            Value::Pid(pid) => self.string(&pid.to_string()),
+            Value::Socket(_) => Err("a socket has no JSON form".to_owned()),
+            Value::Table(entries)
+                if entries.iter().all(|(key, _)| matches!(key, Value::Integer(_))) =>
+            {
+                self.array(entries)
+            }
+            Value::Table(entries) => self.object(entries),
         }
     }
-    count
+
+    fn array(&mut self, entries: &[(Value, Value)]) -> Result<(), String> {
+        let mut items = vec![None; entries.len()];
+        for (key, value) in entries {
+            let index = if let Value::Integer(index) = key { index.checked_sub(1) } else { None };
+            let item = index.and_then(|index| items.get_mut(usize::try_from(index).ok()?));
+            *item.ok_or("a JSON array must have the keys 1 to n")? = Some(value);
+        }
+        self.push("[")?;
+        for (index, item) in items.into_iter().enumerate() {
+            if index > 0 {
+                self.push(",")?;
+            }
+            self.value(item.unwrap_or(&Value::Nil))?;
+        }
+        self.push("]")
+    }
+
+    fn object(&mut self, entries: &[(Value, Value)]) -> Result<(), String> {
+        let mut members = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            let Value::String(key) = key else {
+                return Err("the keys of a JSON object must be strings".to_owned());
+            };
+            members.push((text(key)?, value));
+        }
+        members.sort_unstable_by_key(|(key, _)| *key);
+        self.push("{")?;
+        for (index, (key, value)) in members.into_iter().enumerate() {
+            if index > 0 {
+                self.push(",")?;
+            }
+            self.string(key)?;
+            self.push(":")?;
+            self.value(value)?;
+        }
+        self.push("}")
+    }
 }
 
-/// Decodes a value. A text can be much smaller than its values, so their number is bounded.
-pub(crate) fn decode(text: &[u8]) -> Result<Value, String> {
-    if count(text) > VALUES_MAX {
-        return Err(format!("this JSON has more than {VALUES_MAX} values"));
+/// Decodes a value that takes at most about `most` bytes.
+pub(crate) fn decode(text: &[u8], most: usize) -> Result<Value, String> {
+    let needed = text.len().saturating_mul(2).saturating_add(values_in(text) * DECODED_BYTES);
+    if needed > most {
+        return Err(format!(
+            "this JSON may need {needed} bytes of memory, more than the {most} that are left"
+        ));
     }
     serde_json::from_slice(text)
         .map(from_json)
         .map_err(|error| format!("this is not JSON: {error}"))
+}
+
+/// Returns an upper bound of the number of values in a text.
+fn values_in(text: &[u8]) -> usize {
+    let (mut count, mut in_string, mut escaped) = (1, false, false);
+    for &byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' | b':' if !in_string => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 /// Converts from JSON. `null` becomes `nil`, so an entry with that value does not exist.

@@ -20,13 +20,19 @@
 #![cfg(not(procession_loom))]
 #![forbid(unsafe_code)]
 
+mod account;
+mod budget;
 mod check;
 mod deployment;
+mod fs;
+#[cfg(test)]
+mod fuzz;
 mod guest;
 mod json;
 mod library;
 mod net;
 mod output;
+mod pattern;
 mod program;
 mod reference;
 mod repeatable;
@@ -41,7 +47,7 @@ struct Readme;
 
 pub use check::{Finding, check};
 pub use deployment::{Deployment, Replaced, Rolling, Upgrade};
-pub use guest::{Guest, Message};
+pub use guest::{Charged, Guest, Message};
 pub use output::Output;
 pub use program::{Error, Program};
 pub use reference::annotations;

@@ -1,68 +1,21 @@
-//! The Lua state of a guest: its limits, and the functions that never wait.
+//! The Lua state of a guest, and the functions that never wait.
 
 use std::sync::Arc;
 
 use mlua::chunk::ChunkMode;
-use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, VmState};
+use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table};
 use procession::relations::RegisterError;
 use procession::time::Instant;
 use procession::{Exit, Pid, SpawnOptions};
-use procession_sync::atomic::AtomicBool;
-use procession_sync::atomic::AtomicU32;
-use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::guest::Message;
+use crate::account::Account;
+use crate::budget::Budget;
+use crate::guest::{Content, Message};
 use crate::json;
 use crate::output::Output;
+use crate::pattern::{self, Capture, Found};
 use crate::program::Program;
 use crate::value::{self, LuaSocket, PIDS, SOCKET_METHODS, Socket, Value};
-
-/// The number of times that a process may use up its instruction budget within one step, before it
-/// ends. It can do so only where Lua cannot be suspended: in a comparison of `table.sort`, in a
-/// function called by `string.gsub`, and in the program before one of its functions is called. With
-/// the default budget, all of them together take about 100 ms.
-const OVERRUNS_MAX: u32 = 1000;
-const OVERRUN: &str = "the process computed for too long where it cannot be suspended";
-
-/// The record of a process: how far it has overrun its step, if it must end for that, and if it has
-/// printed.
-#[derive(Debug, Default)]
-pub(crate) struct Budget {
-    overruns: AtomicU32,
-    doomed: AtomicBool,
-    printed: AtomicBool,
-    /// `true` once the function of the process has been found, and may run.
-    loaded: AtomicBool,
-}
-
-impl Budget {
-    pub(crate) fn renew(&self) {
-        // Relaxed, here and below: the process runs on one thread at a time, and the scheduler
-        // hands it over.
-        self.overruns.store(0, Relaxed);
-    }
-
-    /// Counts that the step is over. Returns `true` if the process must end, since it could not be
-    /// suspended for too long.
-    fn overrun(&self) -> bool {
-        // Relaxed, as in `renew`.
-        if self.overruns.fetch_add(1, Relaxed) >= OVERRUNS_MAX {
-            self.doomed.store(true, Relaxed);
-        }
-        self.doomed.load(Relaxed)
-    }
-
-    /// Allows what only a process may do, such as a spawn. Before that, code of the program runs on
-    /// the stack of its spawner.
-    pub(crate) fn set_loaded(&self) {
-        // Relaxed, as in `renew`.
-        self.loaded.store(true, Relaxed);
-    }
-
-    pub(crate) fn has_printed(&self) -> bool {
-        self.printed.load(Relaxed)
-    }
-}
 
 /// Opens a new state, and runs the program in it, so that its functions are defined.
 pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua> {
@@ -84,16 +37,7 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
         run.prepare(&lua)?;
     }
     lua.set_memory_limit(inner.memory_bytes)?;
-    let spent = Arc::clone(budget);
-    lua.set_global_hook(
-        HookTriggers::new().every_nth_instruction(inner.instructions),
-        move |_, _| {
-            if !spent.overrun() {
-                return Ok(VmState::Yield);
-            }
-            Err(mlua::Error::runtime(OVERRUN))
-        },
-    )?;
+    budget.set_hook(&lua)?;
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
     if let Some(addition) = &inner.addition {
         lua.load(&**addition).set_mode(ChunkMode::Binary).exec()?;
@@ -104,28 +48,44 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
     Ok(lua)
 }
 
+/// The bytes of a name of a process, or of the reason of an exit.
+const KEPT_MAX: usize = 64 * 1024;
+
 type Answer = Result<mlua::Value, String>;
 
-/// The arguments of a call from Lua.
-pub(crate) struct Arguments {
-    pub(crate) values: MultiValue,
-    /// The number of bytes that a copy of an argument may take.
-    pub(crate) bytes_max: usize,
+/// Returns the number of bytes that the host may hold for a process: the rest of its memory limit,
+/// and at least a quarter of it, since much of the state may be garbage.
+pub(crate) fn allowance(lua: &Lua, program: &Program) -> usize {
+    let limit = program.inner().memory_bytes;
+    limit.saturating_sub(lua.used_memory()).max(limit / 4)
 }
+
+/// The arguments of a call from Lua, and the number of bytes that copies of them may have.
+pub(crate) struct Arguments(pub(crate) MultiValue, pub(crate) usize);
 
 impl Arguments {
     pub(crate) fn value(&self, index: usize) -> Result<Value, String> {
-        let Some(value) = self.values.get(index) else { return Ok(Value::Nil) };
-        value::take(value, self.bytes_max)
-            .map_err(|error| format!("argument {}: {error}", index + 1))
+        self.copy(index, self.1)
+    }
+
+    fn copy(&self, index: usize, most: usize) -> Result<Value, String> {
+        let Some(value) = self.0.get(index) else { return Ok(Value::Nil) };
+        value::take(value, most).map_err(|error| format!("argument {}: {error}", index + 1))
     }
 
     pub(crate) fn rest(&self, from: usize) -> Result<Vec<Value>, String> {
-        (from..self.values.len()).map(|index| self.value(index)).collect()
+        let mut left = self.1;
+        let mut values = Vec::new();
+        for index in from..self.0.len() {
+            let value = self.copy(index, left)?;
+            left = left.saturating_sub(value.size());
+            values.push(value);
+        }
+        Ok(values)
     }
 
     fn wrong(&self, index: usize, wanted: &str) -> String {
-        let given = self.values.get(index).map_or("nothing", |value| value.type_name());
+        let given = self.0.get(index).map_or("nothing", |value| value.type_name());
         format!("argument {} must be {wanted}, not {given}", index + 1)
     }
 
@@ -136,13 +96,30 @@ impl Arguments {
         }
     }
 
+    /// Returns a string without copying it.
+    fn borrowed(&self, index: usize) -> Result<&mlua::LuaString, String> {
+        match self.0.get(index) {
+            Some(mlua::Value::String(text)) => Ok(text),
+            _ => Err(self.wrong(index, "a string")),
+        }
+    }
+
+    /// Returns a text that the host keeps, such as a name.
+    fn short(&self, index: usize) -> Result<String, String> {
+        let text = self.text(index)?;
+        match text.len() <= KEPT_MAX {
+            true => Ok(text),
+            false => Err(format!("argument {} has more than {KEPT_MAX} bytes", index + 1)),
+        }
+    }
+
     pub(crate) fn text(&self, index: usize) -> Result<String, String> {
         String::from_utf8(self.bytes(index)?.to_vec())
             .map_err(|_| self.wrong(index, "a string in UTF-8"))
     }
 
     pub(crate) fn integer(&self, index: usize) -> Result<i64, String> {
-        match self.values.get(index) {
+        match self.0.get(index) {
             Some(mlua::Value::Integer(integer)) => Ok(*integer),
             _ => Err(self.wrong(index, "an integer")),
         }
@@ -164,7 +141,7 @@ impl Arguments {
     /// Takes the socket in the first argument out of the Lua state. Returns `None` if it was taken
     /// out before.
     fn forget_socket(&self) -> Result<Option<Socket>, String> {
-        let data = self.values.front().and_then(mlua::Value::as_userdata);
+        let data = self.0.front().and_then(mlua::Value::as_userdata);
         let socket = data.and_then(|data| Some(data.borrow_mut::<LuaSocket>().ok()?.0.take()));
         socket.ok_or_else(|| self.wrong(0, "a socket"))
     }
@@ -181,10 +158,34 @@ fn give(lua: &Lua, value: impl Into<Value>) -> Answer {
     value::give(lua, &value.into()).map_err(|error| error.to_string())
 }
 
-fn send(to: Pid, message: Message) -> bool {
+/// The cause of a message that was refused because too many wait for its receiver.
+const FULL: &str = "the mailbox of the process is full";
+
+/// Sends to a process. Returns `false` if it does not accept the message, such as because it has
+/// ended.
+///
+/// # Errors
+/// Returns an error if too many messages wait for the process.
+pub(crate) fn send(to: Pid, content: Content) -> Result<bool, &'static str> {
+    let message = match Account::of(to) {
+        None => content.into(),
+        Some(account) => {
+            let (bytes, is_answer) = (content.value().size(), content.is_answer());
+            let charge = account.charge(bytes, is_answer).ok_or(FULL)?;
+            Message::Charged(content.charged(charge))
+        }
+    };
     // A refused message is dropped: as in Erlang, a send to a process that has ended does nothing.
     // Lua gets the result.
-    procession::mailbox::send(to, message).is_ok()
+    Ok(procession::mailbox::send(to, message).is_ok())
+}
+
+/// Gives the result of a send to Lua. A refusal is a text.
+fn give_sent(lua: &Lua, sent: Result<bool, &'static str>) -> Answer {
+    match sent {
+        Ok(sent) => give(lua, sent),
+        Err(cause) => give(lua, cause),
+    }
 }
 
 /// Creates the function through which Lua calls everything that never waits. It is a single
@@ -197,12 +198,13 @@ fn native(lua: &Lua, program: &Program, budget: &Arc<Budget>) -> mlua::Result<Fu
         let Some(mlua::Value::String(name)) = arguments.pop_front() else {
             return Err(mlua::Error::runtime("native: the first argument must be a name"));
         };
-        let bytes_max = program.inner().memory_bytes;
-        let arguments = Arguments { values: arguments, bytes_max };
-        Ok(match serve(lua, &name.as_bytes(), &arguments, &program, &spent, start) {
+        let arguments = Arguments(arguments, allowance(lua, &program));
+        let result = match serve(lua, &name.as_bytes(), &arguments, &program, &spent, start) {
             Ok(value) => (true, value),
             Err(cause) => (false, mlua::Value::String(lua.create_string(cause)?)),
-        })
+        };
+        spent.note_work(lua)?;
+        Ok(result)
     })
 }
 
@@ -218,24 +220,28 @@ fn serve(
     // The program is loaded in its spawner's step: what names the current process would name the
     // spawner. A process spawned here would load the program, and spawn the next one.
     let needs_process = matches!(name, b"self" | b"spawn" | b"register" | b"exit");
-    if needs_process && !budget.loaded.load(Relaxed) {
+    if needs_process && !budget.has_started() {
         return Err("the process has not started yet".to_owned());
     }
     match name {
-        b"send" => give(lua, send(arguments.target(0)?, Message::Plain(arguments.value(1)?))),
-        b"reply" => give(lua, reply(arguments)?),
+        b"spend" => spend(lua, arguments, budget),
+        b"send" => {
+            let (to, value) = (arguments.target(0)?, arguments.value(1)?);
+            give_sent(lua, send(to, Content::Plain(value)))
+        }
+        b"reply" => reply(lua, arguments),
         b"self" => give(lua, procession::current_pid().ok_or("the process has not started yet")?),
         b"spawn" => give(lua, spawn(arguments, program)?),
         b"register" => {
             let pid = procession::current_pid().ok_or("the process has not started yet")?;
-            procession::relations::register(arguments.text(0)?, pid)
+            procession::relations::register(arguments.short(0)?, pid)
                 .map_err(|error: RegisterError| error.to_string())?;
             give(lua, true)
         }
         b"whereis" => procession::relations::whereis(&arguments.text(0)?)
             .map_or(nothing, |pid| give(lua, pid)),
         b"exit" => {
-            let exit = match &*arguments.text(1)? {
+            let exit = match &*arguments.short(1)? {
                 "normal" => Exit::Normal,
                 "shutdown" => Exit::Shutdown,
                 "kill" => Exit::Killed,
@@ -245,8 +251,9 @@ fn serve(
         }
         b"cancel" => give(lua, procession::relations::cancel(arguments.target(0)?)),
         b"now" => give(lua, Instant::now().saturating_duration_since(start).as_secs_f64() * 1000.0),
-        b"encode" => give(lua, &*json::encode(&arguments.value(0)?)?),
-        b"decode" => give(lua, json::decode(&arguments.bytes(0)?)?),
+        b"encode" => give(lua, &*json::encode(&arguments.value(0)?, arguments.1)?),
+        b"decode" => give(lua, json::decode(&arguments.borrowed(0)?.as_bytes(), arguments.1)?),
+        b"search" => search(lua, arguments),
         b"print" => print(&program.inner().out, arguments, budget),
         b"log" => print(&program.inner().err, arguments, budget),
         b"close" => {
@@ -260,10 +267,7 @@ fn serve(
             nothing
         }
         b"address" => give(lua, address(arguments)?),
-        // Relaxed, as in `renew`.
-        b"overrun" if budget.overrun() => Err(OVERRUN.to_owned()),
-        b"overrun" => nothing,
-        b"doomed" => give(lua, budget.doomed.load(Relaxed)),
+        b"doomed" => give(lua, budget.is_doomed()),
         b"part" => part(lua, arguments, program),
         _ => Err("the runtime has no such function".to_owned()),
     }
@@ -278,14 +282,57 @@ fn address(arguments: &Arguments) -> Result<Value, String> {
 }
 
 /// Answers a call that was received.
-fn reply(arguments: &Arguments) -> Result<bool, String> {
+fn reply(lua: &Lua, arguments: &Arguments) -> Answer {
     let call = arguments.value(0)?;
     let (Some(Value::Pid(from)), Some(Value::Integer(tag))) = (call.get("from"), call.get("tag"))
     else {
         return Err("argument 1 must be a call that was received".to_owned());
     };
-    let answer = Message::Answer { tag: tag.cast_unsigned(), value: arguments.value(1)? };
-    Ok(send(*from, answer))
+    let content = Content::Answer { tag: tag.cast_unsigned(), value: arguments.value(1)? };
+    give_sent(lua, send(*from, content))
+}
+
+/// Counts work in C. Returns `true` if the process should be suspended now.
+fn spend(lua: &Lua, arguments: &Arguments, budget: &Budget) -> Answer {
+    let work = u64::try_from(arguments.integer(0)?).unwrap_or(0);
+    let can_yield = arguments.0.get(1) == Some(&mlua::Value::Boolean(true));
+    let due = budget.spend(lua, work, can_yield).map_err(|error| error.to_string())?;
+    give(lua, due)
+}
+
+/// Searches for a match of a pattern. Returns a table with the first and the last byte, and the
+/// captures. Returns an offset if the search should go on there after a pause.
+fn search(lua: &Lua, arguments: &Arguments) -> Answer {
+    let (text, wanted) = (arguments.borrowed(1)?, arguments.borrowed(2)?);
+    let (text, wanted) = (text.as_bytes(), wanted.as_bytes());
+    let from = usize::try_from(arguments.integer(3)?).unwrap_or(0).min(text.len());
+    let last = usize::try_from(arguments.integer(4)?).ok();
+    let found = match &*arguments.borrowed(0)?.as_bytes() {
+        b"plain" => pattern::search_plain(&text, &wanted, from),
+        kind => pattern::search(&text, &wanted, from, last, kind == b"anchored")?,
+    };
+    let offset = |at: usize| i64::try_from(at).unwrap_or(i64::MAX);
+    let (start, end, captures) = match found {
+        Found::Nothing => return Ok(mlua::Value::Nil),
+        Found::Paused(at) => return Ok(mlua::Value::Integer(offset(at))),
+        Found::Match(start, end, captures) => (start, end, captures),
+    };
+    let table = lua.create_table_with_capacity(captures.len() + 2, 0);
+    let filled = table.and_then(|table| {
+        table.raw_push(offset(start) + 1)?;
+        table.raw_push(offset(end))?;
+        for capture in captures {
+            match capture {
+                Capture::Text(start, end) => {
+                    table.raw_push(lua.create_string(&text[start..end])?)?
+                }
+                Capture::Position(at) => table.raw_push(offset(at) + 1)?,
+                Capture::Open => table.raw_push(false)?,
+            }
+        }
+        Ok(mlua::Value::Table(table))
+    });
+    filled.map_err(|error| error.to_string())
 }
 
 /// Spawns a process of the program. It is linked if the first argument is 1, and cancelled at the
@@ -313,13 +360,12 @@ fn part(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
 /// Appends a line to an output. If the output has no room and the process can be suspended, returns
 /// `false`.
 fn print(output: &Output, arguments: &Arguments, budget: &Budget) -> Answer {
-    let Some(mlua::Value::String(line)) = arguments.values.front() else {
+    let Some(mlua::Value::String(line)) = arguments.0.front() else {
         return Err(arguments.wrong(0, "a string"));
     };
     let can_wait =
-        arguments.values.get(1).is_some_and(|can_wait| *can_wait == mlua::Value::Boolean(true));
-    // Relaxed, as in `renew`.
-    budget.printed.store(true, Relaxed);
+        arguments.0.get(1).is_some_and(|can_wait| *can_wait == mlua::Value::Boolean(true));
+    budget.note_printed();
     match can_wait {
         true if output.try_write(&line.as_bytes()) => Ok(mlua::Value::Nil),
         true => Ok(mlua::Value::Boolean(false)),

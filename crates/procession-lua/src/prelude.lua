@@ -8,9 +8,7 @@ local yield, resume, status = coroutine.yield, coroutine.resume, coroutine.statu
 local can_yield = coroutine.isyieldable
 local raw_pcall, raw_xpcall, raw_load = pcall, xpcall, load
 local error, select, type, tostring, setmetatable, getmetatable = error, select, type, tostring, setmetatable, getmetatable
-local pack, unpack, concat = table.pack, table.unpack, table.concat
-local insert, remove, move, sort = table.insert, table.remove, table.move, table.sort
-local find, sub, format = string.find, string.sub, string.format
+local pack, concat = table.pack, table.concat
 
 -- Raises the error of a native function or a step at the place where the program called. It must be
 -- the tail call of the function that the program called.
@@ -32,6 +30,14 @@ for _, name in ipairs { "dofile", "loadfile", "require", "package", "io", "os", 
 end
 string.dump = nil
 
+-- Work in C counts as if it were instructions, and the process pauses after too much of it. Where it
+-- cannot pause, it ends if that goes on for too long.
+local function pause(work)
+  local ok, due = native("spend", work, can_yield())
+  if not ok then error(due, 0) end
+  if due then yield() end
+end
+
 -- A finalizer would run where it cannot be interrupted.
 local raw_setmetatable = setmetatable
 function setmetatable(value, metatable)
@@ -41,30 +47,16 @@ function setmetatable(value, metatable)
   return raw_setmetatable(value, metatable)
 end
 
--- These functions are loops in C. A table can claim any length, so they could run forever.
-local LENGTH_MAX = 1 << 24
-local function bounded(list)
-  if type(list) == "table" and getmetatable(list) ~= nil and #list > LENGTH_MAX then
-    error("a table of more than " .. LENGTH_MAX .. " entries", 3)
+-- Lua's own functions that loop in C, which the parts `string` and `table` replace.
+local raw = {}
+for name, fields in pairs {
+  string = { "find", "gmatch", "gsub", "lower", "match", "rep", "reverse", "upper" },
+  table = { "concat", "insert", "move", "remove", "sort", "unpack" },
+} do
+  local owner = _G[name]
+  for _, field in ipairs(fields) do
+    raw[field], owner[field] = owner[field], nil
   end
-end
--- The same holds for an empty string, repeated any number of times.
-local rep = string.rep
-function string.rep(text, count, separator)
-  if text == "" and (separator or "") == "" then return "" end
-  return rep(text, count, separator)
-end
-function table.insert(list, ...) bounded(list) return insert(list, ...) end
-function table.remove(list, ...) bounded(list) return remove(list, ...) end
-function table.sort(list, less) bounded(list) return sort(list, less) end
-function table.concat(list, separator, from, to)
-  bounded(list)
-  if from and to and to - from > LENGTH_MAX then error("a range of more than " .. LENGTH_MAX .. " entries", 2) end
-  return concat(list, separator, from, to)
-end
-function table.move(from, first, last, ...)
-  if last - first > LENGTH_MAX then error("a range of more than " .. LENGTH_MAX .. " entries", 2) end
-  return move(from, first, last, ...)
 end
 
 -- A process that must end for exceeding its budget cannot catch that error.
@@ -89,9 +81,8 @@ function xpcall(f, handler, ...)
 end
 
 -- A binary chunk could do anything, so only text is loaded. The compiler cannot be suspended, so the
--- text is bounded, and the process yields after each LOAD_STEP bytes.
-local LOAD_MAX, LOAD_STEP = 1 << 20, 1 << 14
-local compiled = 0
+-- text is bounded.
+local SOURCE_MAX = 1 << 20
 function load(chunk, name, _, ...)
   if type(chunk) == "function" then
     local pieces, size = {}, 0
@@ -101,22 +92,13 @@ function load(chunk, name, _, ...)
       if piece ~= nil and type(piece) ~= "string" then return nil, "reader function must return a string" end
       pieces[#pieces + 1] = piece
       size = size + #(piece or "")
-    until piece == nil or piece == "" or size > LOAD_MAX
+    until piece == nil or piece == "" or size > SOURCE_MAX
     chunk, name = concat(pieces), name or "=(load)"
   end
-  if type(chunk) == "string" then
-    if #chunk > LOAD_MAX then return nil, "a chunk of more than " .. LOAD_MAX .. " bytes" end
-    compiled = compiled + #chunk
-    if compiled > LOAD_STEP then
-      compiled = 0
-      if can_yield() then
-        yield()
-      else
-        local ok, cause = native("overrun")
-        if not ok then error(cause, 0) end
-      end
-    end
+  if type(chunk) == "string" and #chunk > SOURCE_MAX then
+    return nil, "a chunk of more than " .. SOURCE_MAX .. " bytes"
   end
+  pause(type(chunk) == "string" and #chunk // 8 or 0)
   return raw_load(chunk, name, "t", ...)
 end
 
@@ -137,9 +119,31 @@ local function pass(co, ok, tag, ...)
   end
   if status(co) == "dead" then return true, tag, ... end
   if tag == GIVEN then return true, ... end
+  -- The coroutine should pause, but the code around it cannot.
+  if tag == nil and not can_yield() then
+    pause(0)
+    return pass(co, resume(co))
+  end
   return pass(co, resume(co, ask(tag, ...)))
 end
-function coroutine.resume(co, ...) return pass(co, resume(co, ...)) end
+-- Each coroutine has a count of its own of the instructions that it may take until the hook looks.
+local resumed = 0
+local function count()
+  resumed = resumed + 1
+  if resumed == 64 then
+    resumed = 0
+    pause(6400)
+  end
+end
+function coroutine.resume(co, ...)
+  count()
+  return pass(co, resume(co, ...))
+end
+local close = coroutine.close
+function coroutine.close(co)
+  count()
+  return settle(close(co))
+end
 function coroutine.yield(...)
   return yield(GIVEN, ...)
 end
@@ -150,7 +154,10 @@ local function rethrow(ok, cause, ...)
 end
 function coroutine.wrap(f)
   local co = create(f)
-  return function(...) return rethrow(pass(co, resume(co, ...))) end
+  return function(...)
+    count()
+    return rethrow(pass(co, resume(co, ...)))
+  end
 end
 
 local function line(...)
@@ -169,15 +176,27 @@ function print(...) return put("print", line(...)) end
 ---- process
 
 process = {}
-function process.spawn(name, ...) return check(native("spawn", 0, name, ...)) end
-function process.spawn_link(name, ...) return check(native("spawn", 1, name, ...)) end
-function process.send(to, message) return check(native("send", to, message)) end
+-- The program is loaded for the new process in the step of this one.
+local function spawned(ok, value)
+  if not ok then error(value, 2) end
+  pause(1000)
+  return value
+end
+function process.spawn(name, ...) return spawned(native("spawn", 0, name, ...)) end
+function process.spawn_link(name, ...) return spawned(native("spawn", 1, name, ...)) end
+-- A text is the cause of a refusal.
+local function sent(ok, value)
+  if not ok then error(value, 2) end
+  if type(value) == "string" then return false, value end
+  return value
+end
+function process.send(to, message) return sent(native("send", to, message)) end
 function process.self() return check(native("self")) end
 function process.register(name) return check(native("register", name)) end
 function process.whereis(name) return check(native("whereis", name)) end
 function process.exit(to, reason) return check(native("exit", to, reason or "shutdown")) end
 function process.cancel(to) return check(native("cancel", to)) end
-function process.reply(call, value) return check(native("reply", call, value)) end
+function process.reply(call, value) return sent(native("reply", call, value)) end
 function process.receive(timeout) return check(yield("receive", timeout)) end
 function process.call(to, request, timeout) return try(yield("call", to, request, timeout)) end
 function process.link(to) return check(yield("link", to)) end
@@ -223,29 +242,37 @@ function lazy.__index(part, key)
   load_part(part)
   return part[key]
 end
+function lazy.__newindex(part, key, value)
+  load_part(part)
+  part[key] = value
+end
 function lazy.__pairs(part)
   load_part(part)
   return next, part, nil
 end
-for _, name in ipairs { "fs", "net", "http" } do
-  _G[name] = raw_setmetatable({}, lazy)
-  parts[_G[name]] = name
+local function set_lazy(part, name)
+  parts[part] = name
+  return raw_setmetatable(part, lazy)
 end
-local socket = raw_setmetatable({}, lazy)
-parts[socket] = "net"
-local net = net
+for _, name in ipairs { "fs", "net", "http" } do _G[name] = set_lazy({}, name) end
+set_lazy(string, "string")
+set_lazy(table, "table")
+local net, socket = net, set_lazy({}, "net")
 function load_part(part)
   local name = parts[part]
-  if name == "net" then
-    parts[net], parts[socket] = nil, nil
-    raw_setmetatable(net, nil)
-    raw_setmetatable(socket, nil)
-    part = net
-  else
-    parts[part] = nil
-    raw_setmetatable(part, nil)
+  local both = name == "net" and { net, socket } or { part }
+  for _, loaded in ipairs(both) do
+    parts[loaded] = nil
+    raw_setmetatable(loaded, nil)
   end
-  check(native("part", name))(part, socket, native, check, try, yield)
+  local ok, cause = native("part", name)
+  if ok then
+    ok, cause = raw_pcall(cause, both[1], socket, native, check, try, yield, pause, raw, set_lazy)
+  end
+  if ok then return end
+  -- It may succeed another time, when there is more memory.
+  for _, loaded in ipairs(both) do set_lazy(loaded, name) end
+  error(cause, 0)
 end
 
 return socket

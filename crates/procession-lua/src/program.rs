@@ -9,9 +9,11 @@ use std::sync::Arc;
 use procession::command::CommandId;
 use procession::{Child, Exit, SpawnError, SpawnOptions};
 
+use crate::account;
+use crate::budget::Budget;
 use crate::deployment::Link;
-use crate::guest::{Guest, Message};
-use crate::library::{self, Budget};
+use crate::guest::{self, Guest, Message};
+use crate::library;
 use crate::output::Output;
 use crate::repeatable::RepeatableRun;
 use crate::value::Value;
@@ -38,6 +40,7 @@ pub(crate) struct Inner {
     pub(crate) prelude: Vec<u8>,
     pub(crate) parts: Vec<(&'static str, Vec<u8>)>,
     pub(crate) memory_bytes: usize,
+    pub(crate) mailbox_messages: usize,
     pub(crate) instructions: u32,
     pub(crate) commands: Vec<(String, CommandId)>,
     pub(crate) reports: bool,
@@ -68,6 +71,10 @@ impl Program {
             ("fs", include_str!("fs.lua")),
             ("net", include_str!("net.lua")),
             ("http", include_str!("http.lua")),
+            ("string", include_str!("strings.lua")),
+            ("patterns", include_str!("patterns.lua")),
+            ("table", include_str!("lists.lua")),
+            ("tables", include_str!("tables.lua")),
         ];
         let parts =
             parts.into_iter().map(|(name, source)| library(source).map(|code| (name, code)));
@@ -80,6 +87,7 @@ impl Program {
             prelude,
             parts,
             memory_bytes: MEMORY_BYTES,
+            mailbox_messages: account::MESSAGES,
             instructions: INSTRUCTIONS,
             commands: Vec::new(),
             reports: false,
@@ -117,6 +125,17 @@ impl Program {
     #[must_use]
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         Arc::make_mut(&mut self.0).memory_bytes = bytes;
+        self
+    }
+
+    /// Sets the number of messages that may wait for each process. Default: 1 048 576.
+    ///
+    /// The values of these messages may together have half as many bytes as
+    /// [`memory_limit`](Self::memory_limit). If a message of another guest does not fit, it is
+    /// refused, and its sender learns that. Messages from Rust are not counted.
+    #[must_use]
+    pub fn mailbox_limit(mut self, messages: usize) -> Self {
+        Arc::make_mut(&mut self.0).mailbox_messages = messages;
         self
     }
 
@@ -230,12 +249,16 @@ impl Program {
             ));
         }
         let arguments: Vec<Value> = arguments.into_iter().collect();
-        let started = options.label(function).spawn_machine(
-            Guest::new(self.clone()),
+        let guest = Guest::new(self.clone());
+        let account = guest.account();
+        let started = options.label(guest::label(function)).spawn_machine(
+            guest,
             function,
             Box::new(arguments),
         );
-        started.map_err(|error| refused(init_cause(&error)))
+        let child = started.map_err(|error| refused(init_cause(&error)))?;
+        account.enter(child.pid());
+        Ok(child)
     }
 
     /// Starts a process that evaluates lines of Lua in the state of a process of this program, and
@@ -269,7 +292,7 @@ impl Program {
     /// # Errors
     /// Returns an [`Error`] if the program fails before one of its functions is called.
     pub fn has_function(&self, name: &str) -> Result<bool, Error> {
-        let opened = library::open(self, &Arc::new(Budget::default()));
+        let opened = library::open(self, &Arc::new(Budget::new(self.0.instructions)));
         let found = opened.and_then(|lua| lua.globals().raw_get::<mlua::Value>(name));
         let is_function = found.map(|value| value.is_function());
         is_function.map_err(|error| Error::Start {

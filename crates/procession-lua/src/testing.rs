@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use procession::{Exit, Scheduler, SpawnOptions};
 
-use crate::library::{self, Budget};
+use crate::budget::Budget;
+use crate::library;
 use crate::output::Output;
 use crate::program::{Error, Program};
 use crate::repeatable::RepeatableRun;
@@ -149,7 +150,8 @@ impl Tests {
 }
 
 fn names(program: &Program) -> mlua::Result<Vec<String>> {
-    let lua = library::open(program, &std::sync::Arc::new(Budget::default()))?;
+    let lua =
+        library::open(program, &std::sync::Arc::new(Budget::new(program.inner().instructions)))?;
     let mut names = Vec::new();
     for pair in lua.globals().pairs::<mlua::Value, mlua::Value>() {
         if let (mlua::Value::String(name), mlua::Value::Function(_)) = pair?

@@ -14,7 +14,10 @@ use crate::net::{Connection, Listener};
 const DEPTH_MAX: usize = 64;
 /// The number of values in one copy. A table that can be reached in two ways is copied twice, so
 /// without this limit a small table could become an endless copy.
-pub(crate) const VALUES_MAX: usize = 1 << 20;
+const VALUES_MAX: usize = 1 << 20;
+/// The bytes of a value outside of its state, beside the bytes of a string. In a state, an entry of
+/// a table takes about as much.
+const VALUE_BYTES: usize = size_of::<Value>();
 
 /// A Lua value outside of any Lua state.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,6 +69,18 @@ impl Value {
     /// Creates a string.
     pub fn string(bytes: impl AsRef<[u8]>) -> Self {
         Self::String(bytes.as_ref().into())
+    }
+
+    /// Returns the number of bytes that this value takes.
+    pub(crate) fn size(&self) -> usize {
+        VALUE_BYTES
+            + match self {
+                Self::String(bytes) => bytes.len(),
+                Self::Table(entries) => {
+                    entries.iter().map(|(key, value)| key.size() + value.size()).sum()
+                }
+                _ => 0,
+            }
     }
 
     /// Returns the entry with a string as its key, if this is a table that has it.
@@ -134,35 +149,38 @@ impl UserData for LuaPid {
     }
 }
 
-/// Copies a value out of a Lua state. The strings in it may have `bytes_max` bytes together, which
-/// should be the memory limit of the state: one string of the state may be in a table many times,
-/// and is copied each time.
-pub(crate) fn take(value: &mlua::Value, bytes_max: usize) -> Result<Value, CopyError> {
-    let (path, tables) = (Vec::new(), Vec::new());
-    Copying { path, tables, left: VALUES_MAX, bytes_left: bytes_max }.copy(value)
+/// Copies a value of at most `most` bytes out of a Lua state.
+pub(crate) fn take(value: &mlua::Value, most: usize) -> Result<Value, CopyError> {
+    Copying { tables: Vec::new(), values: VALUES_MAX, bytes: most }.copy(value)
 }
 
 struct Copying {
-    /// The keys that lead to the value.
-    path: Vec<String>,
     /// The tables around the value.
     tables: Vec<*const std::ffi::c_void>,
-    /// The number of values that may still be copied.
-    left: usize,
-    /// The number of bytes that strings may still have.
-    bytes_left: usize,
+    /// The number of values and of bytes that may still be copied.
+    values: usize,
+    bytes: usize,
+}
+
+fn refuse<T>(what: impl Into<String>) -> Result<T, CopyError> {
+    Err(CopyError { path: String::new(), what: what.into() })
 }
 
 impl Copying {
-    fn refuse<T>(&self, what: impl Into<String>) -> Result<T, CopyError> {
-        Err(CopyError { path: self.path.concat(), what: what.into() })
+    fn charge(&mut self, bytes: usize) -> Result<(), CopyError> {
+        match self.bytes.checked_sub(bytes) {
+            Some(left) => self.bytes = left,
+            None => return refuse("too large for the memory of its process"),
+        }
+        Ok(())
     }
 
     fn copy(&mut self, value: &mlua::Value) -> Result<Value, CopyError> {
-        let Some(left) = self.left.checked_sub(1) else {
-            return self.refuse(format!("part of a copy of more than {VALUES_MAX} values"));
+        let Some(left) = self.values.checked_sub(1) else {
+            return refuse(format!("part of a copy of more than {VALUES_MAX} values"));
         };
-        self.left = left;
+        self.values = left;
+        self.charge(VALUE_BYTES)?;
         Ok(match value {
             mlua::Value::Nil => Value::Nil,
             mlua::Value::Boolean(boolean) => Value::Boolean(*boolean),
@@ -170,49 +188,53 @@ impl Copying {
             mlua::Value::Number(float) => Value::Float(*float),
             mlua::Value::String(string) => {
                 let bytes = string.as_bytes();
-                match self.bytes_left.checked_sub(bytes.len()) {
-                    Some(left) => self.bytes_left = left,
-                    None => return self.refuse("too large for the memory of its process"),
-                }
+                self.charge(bytes.len())?;
                 Value::string(bytes)
             }
             mlua::Value::Table(table) => self.copy_table(table)?,
             mlua::Value::UserData(data) => match from_userdata(data) {
                 Ok(value) => value,
-                Err(what) => return self.refuse(what),
+                Err(what) => return refuse(what),
             },
-            other => return self.refuse(format!("a {}", other.type_name())),
+            other => return refuse(format!("a {}", other.type_name())),
         })
     }
 
     fn copy_table(&mut self, table: &Table) -> Result<Value, CopyError> {
         if self.tables.contains(&table.to_pointer()) {
-            return self.refuse("a table that contains itself");
+            return refuse("a table that contains itself");
         }
         if self.tables.len() == DEPTH_MAX {
-            return self.refuse(format!("a table inside of {DEPTH_MAX} others"));
+            return refuse(format!("a table inside of {DEPTH_MAX} others"));
         }
         self.tables.push(table.to_pointer());
         let mut entries = Vec::new();
         for pair in table.pairs::<mlua::Value, mlua::Value>() {
             let Ok((key, value)) = pair else {
-                return self.refuse("too large for the memory of its process");
+                return refuse("too large for the memory of its process");
             };
-            self.path.push(step(&key));
-            let key = self.copy(&key)?;
-            let value = self.copy(&value)?;
-            entries.push((key, value));
-            self.path.pop();
+            let copied = self.copy(&key).and_then(|copied| Ok((copied, self.copy(&value)?)));
+            entries.push(copied.map_err(|mut error| {
+                error.path.insert_str(0, &step(&key));
+                error
+            })?);
         }
         self.tables.pop();
         Ok(Value::Table(entries))
     }
 }
 
+/// The number of characters of a key in a path.
+const STEP_MAX: usize = 100;
+
 /// Formats a key as a part of a path.
 fn step(key: &mlua::Value) -> String {
     match key {
-        mlua::Value::String(name) => format!(".{}", String::from_utf8_lossy(&name.as_bytes())),
+        mlua::Value::String(name) => {
+            let name = name.as_bytes();
+            let shown = &name[..name.len().min(STEP_MAX)];
+            format!(".{}", String::from_utf8_lossy(shown).escape_debug())
+        }
         mlua::Value::Integer(index) => format!("[{index}]"),
         mlua::Value::Number(number) => format!("[{number}]"),
         mlua::Value::Boolean(boolean) => format!("[{boolean}]"),

@@ -109,6 +109,9 @@ fn endless_loops_yield_wherever_they_are() {
         "while true do pcall(function() while true do end end) end",
         "coroutine.wrap(function() while true do end end)()",
         "local co = coroutine.create(function() while true do coroutine.yield() end end) while true do coroutine.resume(co) end",
+        "table.sort({2, 1}, function() while true do end end)",
+        "string.gsub('a', 'a', function() while true do end end)",
+        "load(function() while true do end end)",
     ] {
         let source = format!(
             "function endless() {endless} end
@@ -136,9 +139,11 @@ fn endless_loops_yield_wherever_they_are() {
 #[test]
 fn code_that_cannot_be_suspended_ends_and_cannot_catch_that() {
     for endless in [
-        "table.sort({2, 1}, function() while true do end end)",
-        "table.sort({2, 1}, function() while true do pcall(function() while true do end end) end end)",
-        "string.gsub('a', 'a', function() while true do end end)",
+        "tostring(setmetatable({}, { __tostring = function() while true do end end }))",
+        "tostring(setmetatable({}, { __tostring = function() while true do pcall(function() while true do end end) end end }))",
+        "string.format('%s', setmetatable({}, { __tostring = function() coroutine.wrap(function() while true do end end)() end }))",
+        "tostring(setmetatable({}, { __tostring = function() while true do coroutine.wrap(function() for _ = 1, 100 do end end)() end end }))",
+        "tostring(setmetatable({}, { __tostring = function() while true do xpcall(error, function() while true do end end) end end }))",
     ] {
         let text = failure(&format!(
             "function main() while true do pcall(function() {endless} end) end end"

@@ -6,5 +6,7 @@ pub(crate) mod process;
 pub(crate) mod registry;
 pub(crate) mod value;
 
-pub use self::process::{Events, InitError, Process, Status, Successor, WaitingFor, Yields};
+pub use self::process::{
+    Events, InitError, Process, Status, Successor, WaitingFor, Yields, is_terminated,
+};
 pub use crate::api::entry::spawn_machine;

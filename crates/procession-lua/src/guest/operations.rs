@@ -1,9 +1,8 @@
 //! The operations that a guest may have to wait for.
 
-use std::fs::File;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -12,10 +11,11 @@ use procession::machine::Yields;
 use procession::time::Instant;
 use procession::{Pid, SpawnOptions};
 
-use super::Message;
 use super::running::Running;
 use super::waits::{Awaited, Cancel, Helper};
-use crate::library::Arguments;
+use super::{Content, Message};
+use crate::fs::{self, Part};
+use crate::library::{self, Arguments};
 use crate::net::{self, Connection};
 use crate::output::Output;
 use crate::program::Program;
@@ -28,8 +28,8 @@ fn call_tag(caller: Pid, number: u64) -> u64 {
     KEY.hash_one((caller, number))
 }
 
-/// The number of bytes of a file that one call reads at most.
-const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// The number of monitors that a process may have at a time.
+const MONITORS_MAX: u32 = 1 << 16;
 
 /// The result of serving an operation.
 pub(super) enum Served {
@@ -64,11 +64,12 @@ impl Running {
                 self.tag += 1;
                 let tag = call_tag(yields.pid(), self.tag);
                 let monitor = yields.monitor(to);
-                // If the message is refused, the monitor reports the reason.
-                drop(procession::mailbox::send(
-                    to,
-                    Message::Call { from: yields.pid(), tag, value },
-                ));
+                let sent = library::send(to, Content::Call { from: yields.pid(), tag, value });
+                if let Err(cause) = sent {
+                    yields.demonitor(monitor);
+                    return Err(cause.to_owned());
+                }
+                // If the process has ended, the monitor reports the reason.
                 Served::Waits(Awaited::Answer { tag, monitor, until })
             }
             b"link" => {
@@ -80,7 +81,11 @@ impl Running {
                 Served::Done(Value::Boolean(true))
             }
             b"monitor" => {
+                if self.monitors == MONITORS_MAX {
+                    return Err(format!("a process may have {MONITORS_MAX} monitors at a time"));
+                }
                 yields.monitor(arguments.target(0)?);
+                self.monitors += 1;
                 Served::Done(Value::Boolean(true))
             }
             b"trap" => Served::Done(Value::Boolean(
@@ -109,9 +114,13 @@ impl Running {
     ) -> Result<Served, String> {
         Ok(match operation {
             b"fs.read" => {
-                let (path, from, count) =
-                    (arguments.text(0)?, arguments.integer(1)?, arguments.integer(2)?);
-                self.blocking(yields, move || read_file(&path, from, count))
+                let (path, from) = (arguments.text(0)?, arguments.integer(1)?);
+                let from = u64::try_from(from)
+                    .map_err(|_| format!("cannot read {path} from offset {from}"))?;
+                let count = u64::try_from(arguments.integer(2)?).ok();
+                let part = Part { from, count, most: arguments.1 as u64 };
+                let act = format!("cannot read {path}");
+                self.in_helper(yields, Cancel::Ignored, act, fs::read(path, part))?
             }
             b"fs.size" => {
                 let path = arguments.text(0)?;
@@ -294,22 +303,4 @@ pub(super) fn deadline(arguments: &Arguments, index: usize) -> Result<Option<Ins
 
 pub(super) fn about(act: &str, path: &str, error: &io::Error) -> String {
     format!("cannot {act} {path}: {error}")
-}
-
-/// Reads `count` bytes from the offset `from`, or fewer if the file ends before. If `count` is
-/// negative, reads to the end.
-pub(super) fn read_file(path: &str, from: i64, count: i64) -> Result<Value, String> {
-    let failed = |error: io::Error| about("read", path, &error);
-    let mut file = File::open(path).map_err(failed)?;
-    let from = u64::try_from(from).map_err(|_| format!("cannot read {path} from offset {from}"))?;
-    file.seek(SeekFrom::Start(from)).map_err(failed)?;
-    let wanted = u64::try_from(count).unwrap_or(FILE_BYTES_MAX + 1);
-    let mut bytes = Vec::new();
-    let read = file.take(wanted.min(FILE_BYTES_MAX + 1)).read_to_end(&mut bytes).map_err(failed)?;
-    if read as u64 > FILE_BYTES_MAX {
-        return Err(format!(
-            "cannot read {path}: it is larger than {FILE_BYTES_MAX} bytes; read parts of it"
-        ));
-    }
-    Ok(Value::string(bytes))
 }

@@ -10,9 +10,11 @@ use procession::time::Instant;
 
 use super::operations::{Served, completed};
 use super::waits::{Awaited, Received};
-use super::{Failure, Message};
+use super::{Charged, Content, Failure, Message};
+use crate::account::Charge;
+use crate::budget::Budget;
 use crate::deployment::Upgrade;
-use crate::library::{Arguments, Budget};
+use crate::library::{self, Arguments};
 use crate::program::Program;
 use crate::value::{self, Value};
 
@@ -24,14 +26,19 @@ const OPERATIONS_MAX: u32 = 128;
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) lua: Lua,
+    /// The limit of the memory of the Lua state.
+    pub(super) memory_bytes: usize,
     pub(super) thread: Thread,
     pub(super) budget: Arc<Budget>,
-    pub(super) inbox: VecDeque<Received>,
+    /// The messages, with the room that they take in the account of the process.
+    pub(super) inbox: VecDeque<(Received, Option<Charge>)>,
     pub(super) waits: Awaited,
     /// The last tag that was given to an operation.
     pub(super) tag: u64,
     /// The timer that is set, and the time at which it fires. There is at most one.
     pub(super) timer: Option<(u64, Instant)>,
+    /// The number of monitors that have not reported an end yet.
+    pub(super) monitors: u32,
     pub(super) cancelled: bool,
     /// `true` after a cancel has ended a wait.
     pub(super) cancel_seen: bool,
@@ -74,17 +81,17 @@ impl Running {
         yields: &mut Yields<'_>,
     ) -> Result<(), Failure> {
         match event {
-            Event::Message(Message::Plain(value)) => self.inbox.push_back(Received::Message(value)),
+            Event::Message(Message::Plain(value)) => {
+                self.content(Content::Plain(value), None, yields)?;
+            }
             Event::Message(Message::Call { from, tag, value }) => {
-                self.inbox.push_back(Received::Call(from, tag, value));
+                self.content(Content::Call { from, tag, value }, None, yields)?;
             }
             Event::Message(Message::Answer { tag, value }) => {
-                if let Awaited::Answer { tag: wanted, monitor, .. } = self.waits
-                    && wanted == tag
-                {
-                    yields.demonitor(monitor);
-                    self.waits = Awaited::Ready(self.given(Ok(value))?);
-                }
+                self.content(Content::Answer { tag, value }, None, yields)?;
+            }
+            Event::Message(Message::Charged(Charged { content, charge })) => {
+                self.content(content, Some(charge), yields)?;
             }
             // An older request that has not been followed is dropped.
             Event::Message(Message::Upgrade(upgrade)) => self.asked = Some(upgrade),
@@ -101,17 +108,41 @@ impl Running {
                 Awaited::Answer { monitor, .. } if monitor == down.monitor => {
                     self.waits = Awaited::Ready(self.given(Err(down.exit.to_string().into()))?);
                 }
-                _ => self.inbox.push_back(Received::Ended(
-                    Some(down.pid),
-                    down.exit.to_string(),
-                    true,
-                )),
+                _ => {
+                    self.monitors = self.monitors.saturating_sub(1);
+                    let ended = Received::Ended(Some(down.pid), down.exit.to_string(), true);
+                    self.inbox.push_back((ended, None));
+                }
             },
             Event::Exit(signal) => {
-                self.inbox.push_back(Received::Ended(signal.from, signal.exit.to_string(), false));
+                let ended = Received::Ended(signal.from, signal.exit.to_string(), false);
+                self.inbox.push_back((ended, None));
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    fn content(
+        &mut self,
+        content: Content,
+        charge: Option<Charge>,
+        yields: &mut Yields<'_>,
+    ) -> Result<(), Failure> {
+        let received = match content {
+            Content::Plain(value) => Received::Message(value),
+            Content::Call { from, tag, value } => Received::Call(from, tag, value),
+            Content::Answer { tag, value } => {
+                if let Awaited::Answer { tag: wanted, monitor, .. } = self.waits
+                    && wanted == tag
+                {
+                    yields.demonitor(monitor);
+                    self.waits = Awaited::Ready(self.given(Ok(value))?);
+                }
+                return Ok(());
+            }
+        };
+        self.inbox.push_back((received, charge));
         Ok(())
     }
 
@@ -158,7 +189,7 @@ impl Running {
             let mut yielded = self.thread.resume::<MultiValue>(given)?;
             if self.thread.is_finished() {
                 let result = yielded.pop_front().unwrap_or(mlua::Value::Nil);
-                let result = value::take(&result, program.inner().memory_bytes)
+                let result = value::take(&result, library::allowance(&self.lua, program))
                     .map_err(|error| format!("the result of the process: {error}"))?;
                 return Ok(Ran::Until(Status::Done(result)));
             }
@@ -175,7 +206,7 @@ impl Running {
                     );
                 }
             };
-            let arguments = Arguments { values: yielded, bytes_max: program.inner().memory_bytes };
+            let arguments = Arguments(yielded, library::allowance(&self.lua, program));
             match self.serve(&operation, &arguments, program, yields) {
                 Ok(Served::Done(value)) => self.waits = Awaited::Ready(self.given(Ok(value))?),
                 Ok(Served::Waits(waits)) => {
@@ -200,6 +231,7 @@ impl Running {
         self.asked = other.asked.take();
         (self.tag, self.timer) = (other.tag, other.timer.take());
         (self.cancelled, self.cancel_seen) = (other.cancelled, other.cancel_seen);
+        self.monitors = other.monitors;
     }
 
     /// Performs the steps that are left at the end of the process, and ends it.

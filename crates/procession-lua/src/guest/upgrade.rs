@@ -30,8 +30,9 @@ use procession::machine::Yields;
 
 use super::running::Running;
 use super::waits::Awaited;
-use super::{Failure, Guest};
+use super::{Failure, Guest, label};
 use crate::deployment::{Outcome, Upgrade};
+use crate::library;
 use crate::program::Program;
 use crate::value::{self, Value};
 
@@ -119,7 +120,7 @@ impl Guest {
             Err(error) => Err(error.to_string()),
             Ok(mut results) if thread.is_finished() => {
                 let state = results.pop_front().unwrap_or(mlua::Value::Nil);
-                value::take(&state, self.program.inner().memory_bytes)
+                value::take(&state, library::allowance(&running.lua, &self.program))
                     .map_err(|error| format!("the result of upgrade: {error}"))
             }
             // The hook yields no value. Inside of a coroutine that becomes `nil`.
@@ -194,7 +195,7 @@ impl Guest {
     /// Puts the version into the label of the process, after the name of its function.
     pub(super) fn show_version(&self, yields: &mut Yields<'_>) {
         let version = self.program.version().to_string();
-        yields.set_label(format!("{} {}", self.method, &version[..LABEL_DIGITS]));
+        yields.set_label(format!("{} {}", label(&self.method), &version[..LABEL_DIGITS]));
     }
 
     /// Handles a failure of the running function. Returns `false` if the process continues in its
@@ -223,8 +224,11 @@ impl Guest {
 
     fn fail(&self, upgrade: &Upgrade, cause: &str, yields: &Yields<'_>) {
         let version = upgrade.program().version();
-        let text =
-            format!("{} {} cannot be upgraded to {version}: {cause}\n", yields.pid(), self.method);
+        let text = format!(
+            "{} {} cannot be upgraded to {version}: {cause}\n",
+            yields.pid(),
+            label(&self.method)
+        );
         // Ignored: without room the line is lost. The outcome has the cause, too.
         self.program.inner().err.try_write(text.as_bytes());
         upgrade.report(Outcome::Failed(cause.to_owned()));

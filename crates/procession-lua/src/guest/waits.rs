@@ -80,7 +80,7 @@ impl Running {
             Awaited::Receive(until) => {
                 let until = *until;
                 match self.inbox.pop_front() {
-                    Some(received) => Some(self.received(received)?),
+                    Some((received, _charge)) => Some(self.received(received)?),
                     None if self.is_ended(Cancel::Ends { limited: until.is_some() }) => {
                         Some(self.nothing("cancelled")?)
                     }
@@ -201,9 +201,23 @@ impl Running {
         };
         let mut given = self.given(Ok(message))?;
         if let Some(call) = call {
-            given.push_back(value::give(&self.lua, &call)?);
+            given.push_back(self.give(&call)?);
         }
         Ok(given)
+    }
+
+    /// Copies a value into the Lua state. Messages come whatever their receiver does, so they may
+    /// exceed the limit of its memory, up to twice the limit. What the process allocates itself
+    /// then fails until it needs less.
+    fn give(&self, value: &Value) -> mlua::Result<mlua::Value> {
+        let given = value::give(&self.lua, value);
+        if !matches!(given, Err(mlua::Error::MemoryError(_))) {
+            return given;
+        }
+        self.lua.set_memory_limit(self.memory_bytes.saturating_mul(2))?;
+        let given = value::give(&self.lua, value);
+        self.lua.set_memory_limit(self.memory_bytes)?;
+        given
     }
 
     /// Returns the values that an operation of the runtime passes to Lua.
@@ -212,6 +226,6 @@ impl Running {
             Ok(value) => (true, value),
             Err(cause) => (false, Value::string(&*cause)),
         };
-        Ok(MultiValue::from_iter([mlua::Value::Boolean(ok), value::give(&self.lua, &value)?]))
+        Ok(MultiValue::from_iter([mlua::Value::Boolean(ok), self.give(&value)?]))
     }
 }

@@ -23,8 +23,8 @@ const PROCESS: &[Function] = &[
     ),
     function("process.self(): pid", "returns the PID of this process"),
     function(
-        "process.send(to: target, message: any): boolean",
-        "sends to a PID or a name; returns `true` if the process accepted the message",
+        "process.send(to: target, message: any): boolean, string|nil",
+        "sends to a PID or a name; returns `true` if the process accepted the message, and `false` and the cause if too many wait for it",
     ),
     function(
         "process.receive(ms?: number): any, call|string|nil",
@@ -89,7 +89,7 @@ const VALUES: &[Function] = &[
 const FILES: &[Function] = &[
     function(
         "fs.read(path: string, from?: integer, count?: integer): string?, string?",
-        "returns bytes, starting at the offset `from`, at most 256 MiB; or `nil` and the cause",
+        "returns bytes, starting at the offset `from`, as many as the memory limit leaves; or `nil` and the cause",
     ),
     function(
         "fs.size(path: string): integer?, string?",

@@ -2,7 +2,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{HOST_TABLES, LUA, SECTIONS, signatures, table};
-use crate::library::{self, Budget};
+use crate::budget::Budget;
+use crate::library;
 use crate::program::Program;
 
 /// Returns the names that a process of a program finds, as in `process.send`.
@@ -20,7 +21,8 @@ fn found() -> BTreeSet<String> {
         end
       end";
     let program = Program::load("names", source).expect("the source is valid Lua");
-    let lua = library::open(&program, &Arc::new(Budget::default())).expect("the program runs");
+    let lua = library::open(&program, &Arc::new(Budget::new(program.inner().instructions)))
+        .expect("the program runs");
     let names: Vec<String> = lua.globals().get("names").expect("the program made it");
     names.into_iter().collect()
 }

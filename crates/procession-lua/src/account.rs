@@ -1,0 +1,172 @@
+//! Bounds the messages that wait for a guest.
+//!
+//! Each guest has an account of the messages that were sent to it and that its program has not
+//! received yet. A sender charges the account of the receiver, and sends the charge along with the
+//! message. If the account is full, the message is refused.
+//!
+//! Accounts are found by PID. The account of a guest is entered by its spawner and, for spawners
+//! that do not know it, by its own first step. It is removed when the guest is dropped.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::{Arc, LazyLock};
+
+use procession::Pid;
+use procession_sync::Mutex;
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicBool, AtomicUsize};
+
+/// The number of messages that may wait for a process by default.
+pub(crate) const MESSAGES: usize = 1 << 20;
+/// The bytes that a message takes beside its value.
+const MESSAGE_BYTES: usize = 64;
+/// The number of tables of accounts, each with a lock.
+const SHARDS: usize = 64;
+
+type Shard = Mutex<HashMap<Pid, Arc<Account>>>;
+
+fn shards() -> &'static [Shard] {
+    static ACCOUNTS: LazyLock<Vec<Shard>> =
+        LazyLock::new(|| (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect());
+    &ACCOUNTS
+}
+
+fn shard(pid: Pid) -> &'static Shard {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(pid);
+    // The remainder is less than the number of shards.
+    &shards()[(hash % SHARDS as u64) as usize]
+}
+
+/// Returns the number of processes that have an account.
+#[cfg(test)]
+pub(crate) fn count() -> usize {
+    (0..SHARDS).map(|index| shards()[index].lock().len()).sum()
+}
+
+/// The messages that wait for a process.
+#[derive(Debug)]
+pub(crate) struct Account {
+    messages_max: usize,
+    bytes_max: usize,
+    messages: AtomicUsize,
+    bytes: AtomicUsize,
+    entry: Mutex<Entry>,
+    /// `true` once the account has been entered. It is only a short cut.
+    entered: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Missing,
+    There(Pid),
+    Ended,
+}
+
+impl Account {
+    pub(crate) fn new(messages_max: usize, bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            messages_max,
+            bytes_max,
+            messages: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            entry: Mutex::new(Entry::Missing),
+            entered: AtomicBool::new(false),
+        })
+    }
+
+    /// Enters the account of a process, unless that was done before or the process has ended.
+    pub(crate) fn enter(self: &Arc<Self>, pid: Pid) {
+        let mut entry = self.entry.lock();
+        if matches!(*entry, Entry::Missing) {
+            *entry = Entry::There(pid);
+            shard(pid).lock().insert(pid, Arc::clone(self));
+            self.entered.store(true, Relaxed);
+        }
+    }
+
+    pub(crate) fn is_entered(&self) -> bool {
+        self.entered.load(Relaxed)
+    }
+
+    pub(crate) fn remove(&self) {
+        let mut entry = self.entry.lock();
+        let Entry::There(pid) = std::mem::replace(&mut *entry, Entry::Ended) else { return };
+        let removed = shard(pid).lock().remove(&pid);
+        drop(entry);
+        drop(removed);
+    }
+
+    pub(crate) fn of(pid: Pid) -> Option<Arc<Self>> {
+        shard(pid).lock().get(&pid).cloned()
+    }
+
+    /// Charges for a message with a value of `bytes`. Returns `None` if the account is full.
+    ///
+    /// Answers come in addition to other messages, since the process waits for them: they have as
+    /// much room again.
+    pub(crate) fn charge(self: &Arc<Self>, bytes: usize, is_answer: bool) -> Option<Charge> {
+        let share = if is_answer { 2 } else { 1 };
+        let bytes = bytes.saturating_add(MESSAGE_BYTES);
+        // Relaxed, here and below: these are counts, which publish nothing. If two senders charge
+        // at the same time, both may be refused for the last room.
+        let messages = self.messages.fetch_add(1, Relaxed);
+        let waiting = self.bytes.fetch_add(bytes, Relaxed);
+        let charge = Charge { account: Arc::clone(self), bytes };
+        let fits = messages < self.messages_max.saturating_mul(share)
+            && waiting.saturating_add(bytes) <= self.bytes_max.saturating_mul(share);
+        fits.then_some(charge)
+    }
+
+    #[cfg(test)]
+    fn waiting(&self) -> (usize, usize) {
+        (self.messages.load(Relaxed), self.bytes.load(Relaxed))
+    }
+}
+
+/// The room of a message in an account, which is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl Clone for Charge {
+    /// Charges for a copy of the message, even if the account is full.
+    fn clone(&self) -> Self {
+        self.account.messages.fetch_add(1, Relaxed);
+        self.account.bytes.fetch_add(self.bytes, Relaxed);
+        Self { account: Arc::clone(&self.account), bytes: self.bytes }
+    }
+}
+
+/// All charges are equal: they are no part of a message's content.
+impl PartialEq for Charge {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.messages.fetch_sub(1, Relaxed);
+        self.account.bytes.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Account, MESSAGE_BYTES};
+
+    #[test]
+    fn an_account_is_full_by_messages_or_bytes_and_empty_after_all_charges() {
+        let account = Account::new(2, 1000);
+        let one = account.charge(100, false).expect("there is room");
+        assert!(account.charge(1000, false).is_none(), "too many bytes");
+        assert_eq!(account.waiting(), (1, 100 + MESSAGE_BYTES), "a refusal takes no room");
+        let two = account.charge(0, false).expect("there is room");
+        assert!(account.charge(0, false).is_none(), "too many messages");
+        let answer = account.charge(1000, true).expect("answers have room of their own");
+        drop((one, two, answer));
+        assert_eq!(account.waiting(), (0, 0));
+    }
+}

@@ -1,0 +1,112 @@
+//! Files of guests.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+
+use procession::net::Readiness;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+
+use crate::value::Value;
+
+/// The number of bytes that one read of a pipe takes at most.
+const PART_MAX: usize = 64 * 1024;
+
+/// The part of a file that is read: `count` bytes from an offset, or fewer if the file ends before.
+/// If `count` is `None`, all up to the end, which must be at most `most` bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) from: u64,
+    pub(crate) count: Option<u64>,
+    pub(crate) most: u64,
+}
+
+enum Opened {
+    Read(Value),
+    /// A pipe or a device, which may not have anything to read yet.
+    Waits(File),
+}
+
+impl Part {
+    fn limit(self) -> u64 {
+        self.count.unwrap_or(u64::MAX).min(self.most.saturating_add(1))
+    }
+
+    fn value(self, bytes: &[u8]) -> io::Result<Value> {
+        if bytes.len() as u64 > self.most {
+            let most = self.most;
+            return Err(io::Error::other(format!(
+                "it has more than {most} bytes, which the memory of the process leaves; read parts of it"
+            )));
+        }
+        Ok(Value::string(bytes))
+    }
+
+    fn read(self, file: impl Read) -> io::Result<Value> {
+        let mut bytes = Vec::new();
+        file.take(self.limit()).read_to_end(&mut bytes)?;
+        self.value(&bytes)
+    }
+}
+
+/// Reads a part of a file. Ends at once if it is dropped, also while it waits for the writer of a
+/// pipe.
+pub(crate) async fn read(path: String, part: Part) -> io::Result<Value> {
+    let opened = in_thread(move || {
+        // Without this flag, the thread would wait until the pipe has a writer.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let mut file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+        let kind = file.metadata()?.file_type();
+        if part.from > 0 {
+            file.seek(SeekFrom::Start(part.from))?;
+        }
+        Ok(match kind.is_file() || kind.is_dir() {
+            true => Opened::Read(part.read(file)?),
+            false => Opened::Waits(file),
+        })
+    });
+    let file = match opened.await? {
+        Opened::Read(value) => return Ok(value),
+        Opened::Waits(file) => file,
+    };
+    // The kernel reports no readiness for devices that never wait, such as /dev/zero.
+    let again = file.try_clone()?;
+    let pipe = match Readiness::new(file) {
+        Ok(pipe) => pipe,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return in_thread(move || part.read(again)).await;
+        }
+        Err(error) => return Err(error),
+    };
+    drop(again);
+    read_pipe(&pipe, part).await
+}
+
+async fn read_pipe(pipe: &Readiness<File>, part: Part) -> io::Result<Value> {
+    let (mut bytes, mut buffer) = (Vec::new(), vec![0; PART_MAX]);
+    loop {
+        let left = part.limit() - bytes.len() as u64;
+        let room = usize::try_from(left).unwrap_or(PART_MAX).min(PART_MAX);
+        let count = pipe.read_with(|mut file| {
+            let mut polled = [PollFd::new(file, PollFlags::IN)];
+            // A pipe that has had no writer yet reads as if it had ended.
+            match poll(&mut polled, Some(&rustix::event::Timespec::default()))? {
+                0 => Err(io::ErrorKind::WouldBlock.into()),
+                _ => file.read(&mut buffer[..room]),
+            }
+        });
+        match count.await? {
+            0 => return part.value(&bytes),
+            count => bytes.extend_from_slice(&buffer[..count]),
+        }
+    }
+}
+
+async fn in_thread<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    match procession::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(exit) => Err(io::Error::other(exit.to_string())),
+    }
+}

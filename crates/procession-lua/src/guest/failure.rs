@@ -1,0 +1,80 @@
+//! The text of a failure, as others see it.
+
+/// The number of bytes of a text that are kept.
+const BYTES_MAX: usize = 64 * 1024;
+const TRACEBACK: &str = "stack traceback:";
+
+/// Returns the text of an error without the frames of the library and of functions in C, and
+/// without characters that control a terminal.
+pub(super) fn cleaned(text: &str) -> String {
+    let (message, traceback) = match text.rfind(TRACEBACK) {
+        Some(at) => (text[..at].trim_end_matches('\n'), &text[at + TRACEBACK.len()..]),
+        None => (text, ""),
+    };
+    let mut cleaned = printable(message);
+    let frames = frames(traceback);
+    if !frames.is_empty() {
+        cleaned.push('\n');
+        cleaned += TRACEBACK;
+        for frame in frames {
+            cleaned.push('\n');
+            cleaned += &printable(frame);
+        }
+    }
+    cleaned
+}
+
+/// Returns the lines of a traceback that are about the program.
+fn frames(traceback: &str) -> Vec<&str> {
+    let mut frames = Vec::new();
+    let mut is_hosts = true;
+    for line in traceback.lines().filter(|line| !line.is_empty()) {
+        // A tail call belongs to the frame before it.
+        if !line.starts_with("\t(...tail") {
+            is_hosts = ["\t[C]: in ", "\t?: in ", "\tprocession:"]
+                .iter()
+                .any(|prefix| line.starts_with(prefix));
+        }
+        if !is_hosts {
+            frames.push(line);
+        }
+    }
+    frames
+}
+
+/// Returns a text in which characters that control a terminal are escaped, and the end of a very
+/// long one is left out.
+pub(super) fn printable(text: &str) -> String {
+    let is_kept = |next: char| !next.is_control() || next == '\n' || next == '\t';
+    let end = text.floor_char_boundary(BYTES_MAX);
+    let mut printable = String::with_capacity(end);
+    for next in text[..end].chars() {
+        match is_kept(next) {
+            true => printable.push(next),
+            false => printable.extend(next.escape_default()),
+        }
+    }
+    if end < text.len() {
+        printable += "...";
+    }
+    printable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BYTES_MAX, cleaned, printable};
+
+    #[test]
+    fn only_frames_of_the_program_are_left() {
+        let text = "runtime error: main:1: broken\nstack traceback:\n\t[C]: in function 'error'\n\t?: in function <?:263>\n\t(...tail calls...)\n\tmain:1: in upvalue 'deep'\n\t(...tail calls...)\n\tmain:2: in function 'main'";
+        let expected = "runtime error: main:1: broken\nstack traceback:\n\tmain:1: in upvalue 'deep'\n\t(...tail calls...)\n\tmain:2: in function 'main'";
+        assert_eq!(cleaned(text), expected);
+        assert_eq!(cleaned("broken\nstack traceback:\n\t[C]: in ?"), "broken");
+    }
+
+    #[test]
+    fn controls_are_escaped_and_long_texts_are_cut() {
+        assert_eq!(printable("a\x1b[2J\u{9b}\tb\n"), "a\\u{1b}[2J\\u{9b}\tb\n");
+        assert_eq!(printable(&"\u{e9}".repeat(BYTES_MAX)).len(), BYTES_MAX + 3);
+    }
+}

@@ -1,0 +1,75 @@
+-- The part `string` of the library: those of its functions that match patterns or repeat.
+local string, _, _, _, _, _, pause, raw, set_lazy = ...
+local find, match, gmatch, gsub, rep = raw.find, raw.match, raw.gmatch, raw.gsub, raw.rep
+local tointeger, tonumber, type = math.tointeger, tonumber, type
+local patterns = set_lazy({}, "patterns")
+
+-- Functions that handle each byte of a longer text count that as work.
+local LONG = 1 << 16
+for _, name in ipairs { "lower", "reverse", "upper" } do
+  local change = raw[name]
+  string[name] = function(text)
+    if type(text) == "string" and #text > LONG then pause(#text // 8) end
+    return change(text)
+  end
+end
+
+-- Lua repeats a text piece by piece: slowly if the pieces are short, and without bound if they are
+-- empty. Many short ones are joined to long ones first.
+local function is_text(value) return type(value) == "string" or type(value) == "number" end
+function string.rep(text, count, separator)
+  local times = tointeger(tonumber(count))
+  if not times or times <= 65536 or not is_text(text) or not is_text(separator or "") then
+    return rep(text, count, separator)
+  end
+  local piece, last = text .. (separator or ""), ""
+  if piece == "" then return piece end
+  if #piece >= 64 then return rep(text, count, separator) end
+  if (separator or "") ~= "" then times, last = times - 1, text end
+  return rep(rep(piece, 4096), times // 4096) .. rep(piece, times % 4096) .. last
+end
+
+-- The longest text for which Lua's matcher is used, for each pattern: it tries all ways to match,
+-- which are more for each repetition in the pattern. The last repetition tries only one.
+local ROOTS = { 316, 46, 17, 10, 6, 5, 4 }
+local longest, known = {}, 0
+local function weigh(pattern)
+  if type(pattern) ~= "string" or #pattern == 0 or #pattern > 200 then return -1 end
+  local rest = gsub(pattern, "[*+?-]%)*$", "")
+  local _, repetitions = gsub(rest, "[*+?-]", "")
+  local _, others = gsub(rest, "%%[b%d]", "")
+  local count = repetitions + others
+  local most = count == 0 and 10000000 // #pattern or ROOTS[count] or 3
+  if known == 100 then longest, known = {}, 0 end
+  longest[pattern], known = most, known + 1
+  return most
+end
+local function is_light(text, pattern)
+  if type(text) ~= "string" or #text > (longest[pattern] or weigh(pattern)) then return false end
+  if #text > LONG then pause(#text) end
+  return true
+end
+local function is_light_and_plain(text, pattern)
+  if type(text) ~= "string" or type(pattern) ~= "string" then return false end
+  local work = #text * #pattern
+  if work > LONG then pause(work // 8) end
+  return work <= 10000000
+end
+function string.find(text, pattern, from, plain)
+  if plain and is_light_and_plain(text, pattern) or not plain and is_light(text, pattern) then
+    return find(text, pattern, from, plain)
+  end
+  return patterns.find(text, pattern, from, plain)
+end
+function string.match(text, pattern, from)
+  if is_light(text, pattern) then return match(text, pattern, from) end
+  return patterns.match(text, pattern, from)
+end
+function string.gmatch(text, pattern, from)
+  if is_light(text, pattern) then return gmatch(text, pattern, from) end
+  return patterns.gmatch(text, pattern, from)
+end
+function string.gsub(text, pattern, replacement, most)
+  if type(replacement) == "string" and is_light(text, pattern) then return gsub(text, pattern, replacement, most) end
+  return patterns.gsub(text, pattern, replacement, most)
+end

@@ -1,0 +1,223 @@
+//! Programs that would harm their host: each ends one process, or is refused.
+#![cfg(not(procession_loom))]
+
+use std::time::Duration;
+
+use procession::{Exit, Scheduler, SpawnOptions};
+use procession_lua::{Program, Value};
+
+/// Longer than any test takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+fn run(program: &Program) -> Result<Value, Exit> {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("the system has threads");
+    let main = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []);
+    let main = main.expect("the program has main");
+    main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end"))
+}
+
+fn load(source: &str) -> Program {
+    Program::load("test", source).unwrap_or_else(|error| panic!("{error}: {source}"))
+}
+
+fn text(result: Result<Value, Exit>) -> String {
+    match result {
+        Ok(Value::String(bytes)) => String::from_utf8(bytes.to_vec()).expect("it is text"),
+        other => panic!("the program must return a text, but: {other:?}"),
+    }
+}
+
+#[test]
+fn a_long_repetition_gives_what_lua_gives() {
+    let source = "
+        function main()
+          for _, text in ipairs { '', 'a', 'abc', ('x'):rep(70), 12 } do
+            for _, separator in ipairs { '', '-', ', ', 7 } do
+              for _, count in ipairs { 65536, 65537, 70000, 70000.0, '70001' } do
+                local pieces = {}
+                for i = 1, tonumber(count) // 1 | 0 do pieces[i] = text end
+                local wanted = table.concat(pieces, separator)
+                assert(string.rep(text, count, separator) == wanted, text .. separator .. count)
+              end
+            end
+          end
+          assert(string.rep('a', -1 << 40) == '' and string.rep('', 1 << 40) == '')
+          for _, call in ipairs {
+            { nil, 70000 }, { 'a' }, { 'a', 70000.5 }, { 'a', 70000, {} }, { 'a', 1 << 62 },
+          } do
+            assert(not pcall(string.rep, table.unpack(call, 1, 3)))
+          end
+          return 'equal'
+        end";
+    assert_eq!(text(run(&load(source))), "equal");
+}
+
+#[test]
+fn a_mailbox_is_bounded_and_the_sender_is_told() {
+    let source = "
+        function flood(to, make)
+          local count = 0
+          while true do
+            local sent, cause = process.send(to, make(count))
+            if not sent then return count, cause end
+            count = count + 1
+          end
+        end
+        function asks(to, main) process.send(main, select(2, process.call(to, 'x'))) end
+        -- Replies once it was told to.
+        function gate()
+          while true do
+            local _, one = process.receive()
+            local _, other = process.receive()
+            process.reply(one or other, 'go')
+          end
+        end
+        -- Receives only while the gate is open.
+        function holder(main, gate)
+          while true do
+            process.call(gate, 'open?')
+            local count = 0
+            while process.receive(20) do count = count + 1 end
+            process.send(main, count)
+          end
+        end
+        function main()
+          local gate = process.spawn('gate')
+          local holder = process.spawn('holder', process.self(), gate)
+          local count, cause = flood(holder, function(n) return n end)
+          assert(count == 1000, count)
+          process.spawn('asks', holder, process.self())
+          local asked = process.receive()
+          process.send(gate, 'open')
+          assert(process.receive() == 1000)
+          -- There is room again, now for fewer messages with more bytes.
+          local large = ('x'):rep(1 << 16)
+          local more, again = flood(holder, function() return large end)
+          assert(more > 10 and more < 100, more)
+          process.send(gate, 'open')
+          assert(process.receive() == more)
+          return cause .. '; ' .. asked .. '; ' .. again
+        end";
+    let program = load(source).mailbox_limit(1000).memory_limit(8 << 20);
+    let full = "the mailbox of the process is full";
+    assert_eq!(text(run(&program)), [full, full, full].join("; "));
+}
+
+#[test]
+fn what_the_host_holds_for_a_process_counts_against_its_memory() {
+    let many = "local text, many = ('x'):rep(1 << 20), {} for i = 1, 100000 do many[i] = text end";
+    for (call, cause) in [
+        ("process.send(process.self(), many)", "too large for the memory"),
+        ("process.spawn('main', many)", "too large for the memory"),
+        (
+            "process.spawn('main', text, text, text, text, text, text, text, text, text, text, text, text, text, text, text, text, text)",
+            "too large for the memory",
+        ),
+        ("error(select(2, process.call(process.self(), many, 1)), 0)", "too large for the memory"),
+        ("json.encode(many)", "too large for the memory"),
+        (
+            "error(select(2, json.decode('[' .. ('1,'):rep(1 << 18) .. '1]')), 0)",
+            "this JSON may need",
+        ),
+        ("process.register(text)", "has more than 65536 bytes"),
+        ("process.exit(process.self(), text)", "has more than 65536 bytes"),
+        ("for _ = 1, 1 << 20 do process.monitor(process.self()) end", "65536 monitors at a time"),
+    ] {
+        let source = format!(
+            "function main()
+               {many}
+               local ok, cause = pcall(function() {call} end)
+               assert(not ok)
+               return tostring(cause)
+             end"
+        );
+        let refused = text(run(&load(&source).memory_limit(16 << 20)));
+        assert!(refused.contains(cause), "{call}: {refused}");
+    }
+}
+
+/// A receiver that has used up nearly all of its memory still gets what others send.
+#[test]
+fn a_message_does_not_end_its_receiver() {
+    let source = "
+        function holder(main)
+          local held = {}
+          for i = 1, 12 do held[i] = ('x'):rep((1 << 20) - i) end
+          process.send(main, process.self())
+          local message = process.receive()
+          local size = #message
+          held, message = nil, nil
+          process.send(main, size)
+        end
+        function main()
+          process.trap_exits(true)
+          process.spawn_link('holder', process.self())
+          local holder = process.receive()
+          assert(process.send(holder, ('y'):rep(6 << 20)))
+          local size = process.receive()
+          return tostring(size)
+        end";
+    assert_eq!(text(run(&load(source).memory_limit(17 << 20))), (6 << 20).to_string());
+}
+
+#[test]
+fn a_read_of_a_pipe_waits_for_its_writer_and_can_be_ended() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let path = std::env::temp_dir().join(format!("procession-wall-{}", std::process::id()));
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("the folder is there");
+    let source = format!(
+        "local path = {path:?}
+         function reads(main) process.send(main, 'begins') process.send(main, fs.read(path)) end
+         function main()
+           local killed = process.spawn('reads', process.self())
+           assert(process.receive() == 'begins')
+           process.monitor(killed)
+           time.sleep(20)
+           process.exit(killed, 'kill')
+           assert(process.receive().down == killed)
+           process.spawn('reads', process.self())
+           assert(process.receive() == 'begins')
+           process.send('test', 'write')
+           return process.receive()
+         end"
+    );
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("the system has threads");
+    let to = path.clone();
+    let writer =
+        scheduler.start(move |mut cx: procession::Context<procession_lua::Message>| async move {
+            cx.recv().await.expect("the program asks");
+            // Opens and writes in parts. Opening waits for the reader.
+            procession::spawn_blocking(move || {
+                use std::io::Write as _;
+                let mut pipe = std::fs::File::options().write(true).open(to).expect("it is there");
+                pipe.write_all(b"one ").and_then(|()| pipe.write_all(b"two")).expect("it is read");
+            })
+            .await
+            .expect("it does not panic");
+        });
+    scheduler.register("test", writer.pid()).expect("the name is free");
+    let main = load(&source).spawn_with(SpawnOptions::new().on(&scheduler), "main", []);
+    let main = main.expect("the program has main");
+    let result = main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end"));
+    assert_eq!(text(result), "one two");
+    std::fs::remove_file(path).expect("it is there");
+}
+
+#[test]
+fn a_function_with_any_name_has_a_label_that_is_safe_to_show() {
+    let source = "
+        _G['\\27[2J'] = function() error('\\27[2J') end
+        function main()
+          process.monitor(process.spawn('\\27[2J'))
+          return process.receive().reason
+        end";
+    let reason = text(run(&load(source)));
+    assert!(!reason.contains('\x1b') && reason.contains("\\u{1b}[2J"), "{reason}");
+    assert!(!reason.contains("[C]") && !reason.contains("\t?:"), "{reason}");
+    // The same for a program that fails before its function is called.
+    let refused = load("error('\\27[2J')").spawn("main", []).expect_err("it fails").to_string();
+    assert!(
+        refused.ends_with("test:1: \\u{1b}[2J\nstack traceback:\n\ttest:1: in main chunk"),
+        "{refused}"
+    );
+}
