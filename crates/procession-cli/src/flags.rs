@@ -1,6 +1,7 @@
 //! The command line: one table of flags, which the parser and the help are both derived from.
 
 mod help;
+mod see;
 mod tools;
 
 use std::ffi::{OsStr, OsString};
@@ -45,13 +46,6 @@ enum Command {
     Bench,
     See(Verb),
 }
-
-const TOP: Command = Command::See(Verb::Top);
-const PS: Command = Command::See(Verb::Ps);
-const TREE: Command = Command::See(Verb::Tree);
-const CRASHES: Command = Command::See(Verb::Crashes);
-const DUMP: Command = Command::See(Verb::Dump);
-const KILL: Command = Command::See(Verb::Kill);
 
 struct Flag {
     long: &'static str,
@@ -140,79 +134,6 @@ const FLAGS: &[Flag] = &[
         takes: Takes::Nothing(|parsed| parsed.bench.scale = Scale::Tiny),
     },
     Flag {
-        long: "json",
-        short: None,
-        help: "print the answer of the program as JSON",
-        of: &[TOP, PS, TREE, CRASHES],
-        takes: Takes::Nothing(|parsed| parsed.see.json = true),
-    },
-    Flag {
-        long: "once",
-        short: None,
-        help: "print one look and end, also on a terminal",
-        of: &[TOP],
-        takes: Takes::Nothing(|parsed| parsed.see.once = true),
-    },
-    Flag {
-        long: "sort",
-        short: None,
-        help: "sort by KEY: samples, steps, mailbox, growth, age, memory (samples)",
-        of: &[TOP, PS],
-        takes: Takes::Value("KEY", |parsed, value| {
-            parsed.see.sort = key("--sort", value)?;
-            Ok(())
-        }),
-    },
-    Flag {
-        long: "group",
-        short: None,
-        help: "group by KEY: place, state, waiting",
-        of: &[TOP, PS],
-        takes: Takes::Value("KEY", |parsed, value| {
-            parsed.see.group = Some(key("--group", value)?);
-            Ok(())
-        }),
-    },
-    Flag {
-        long: "top",
-        short: None,
-        help: "show at most N processes, up to 1000 (50)",
-        of: &[TOP, PS],
-        takes: Takes::Value("N", |parsed, value| {
-            parsed.see.top = key("--top", value)?;
-            Ok(())
-        }),
-    },
-    Flag {
-        long: "filter",
-        short: None,
-        help: "show only processes with such a pid, state, waiting, kind, label or place",
-        of: &[TOP, PS],
-        takes: Takes::Value("N=V", |parsed, value| {
-            let pair = value.to_str().and_then(|text| text.split_once('='));
-            let (name, value) = pair.ok_or_else(|| UsageError::Key("--filter", lossy(value)))?;
-            parsed.see.filters.push((name.to_owned(), value.to_owned()));
-            Ok(())
-        }),
-    },
-    Flag {
-        long: "seconds",
-        short: None,
-        help: "record the next N seconds, 1 to 10, instead of taking the latest events",
-        of: &[DUMP],
-        takes: Takes::Value("N", |parsed, value| {
-            parsed.see.seconds = Some(key("--seconds", value)?);
-            Ok(())
-        }),
-    },
-    Flag {
-        long: "cancel",
-        short: None,
-        help: "ask the process to end, and do not terminate it",
-        of: &[KILL],
-        takes: Takes::Nothing(|parsed| parsed.see.cancel = true),
-    },
-    Flag {
         long: "idle-memory-here",
         short: None,
         help: "",
@@ -256,7 +177,7 @@ const FLAGS: &[Flag] = &[
     },
 ];
 
-const COMMANDS: [(&str, Command, &str); 13] = [
+const COMMANDS: [(&str, Command, &str); 17] = [
     ("trial", Command::Trial, "run a service while everything goes wrong, and judge it"),
     ("run", Command::Run, "run a program of processes in Lua"),
     ("check", Command::Check, "find mistakes in programs in Lua"),
@@ -264,17 +185,21 @@ const COMMANDS: [(&str, Command, &str); 13] = [
     ("repl", Command::Repl, "evaluate lines of Lua in a process"),
     ("annotations", Command::Annotations, "print the library for the Lua language server"),
     ("bench", Command::Bench, "measure the runtime on this machine"),
-    ("top", TOP, "show what a running program does, again and again"),
-    ("ps", PS, "list the processes of a running program"),
-    ("tree", TREE, "show the supervision tree of a running program"),
-    ("crashes", CRASHES, "list the processes that failed, and why"),
-    ("dump", DUMP, "write the latest events of a running program to a file"),
-    ("kill", KILL, "end a process of a running program, if the program allows it"),
+    ("top", see::TOP, "show what a running program does, again and again"),
+    ("ps", see::PS, "list the processes of a running program"),
+    ("tree", see::TREE, "show the supervision tree of a running program"),
+    ("crashes", see::CRASHES, "list the processes that failed, and why"),
+    ("stack", see::STACK, "print where a process waits, or what its step does"),
+    ("inspect", see::INSPECT, "print what a process shows of itself"),
+    ("dump", see::DUMP, "write the latest events of a running program to a file"),
+    ("suspend", see::SUSPEND, "stop a process for a time, if the program allows it"),
+    ("resume", see::RESUME, "let a process go on, if the program allows it"),
+    ("kill", see::KILL, "end a process of a running program, if the program allows it"),
 ];
 
 /// Returns the options of all commands.
 fn flags() -> impl Iterator<Item = &'static Flag> {
-    tools::FLAGS.iter().chain(FLAGS)
+    tools::FLAGS.iter().chain(see::FLAGS).chain(FLAGS)
 }
 
 /// Parses the value of an option of which the message of its type says all.

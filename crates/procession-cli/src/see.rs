@@ -32,7 +32,11 @@ pub(crate) enum Verb {
     Ps,
     Tree,
     Crashes,
+    Stack,
+    Inspect,
     Dump,
+    Suspend,
+    Resume,
     Kill,
 }
 
@@ -43,7 +47,11 @@ impl Verb {
             Self::Ps => "ps",
             Self::Tree => "tree",
             Self::Crashes => "crashes",
+            Self::Stack => "stack",
+            Self::Inspect => "inspect",
             Self::Dump => "dump",
+            Self::Suspend => "suspend",
+            Self::Resume => "resume",
             Self::Kill => "kill",
         }
     }
@@ -53,7 +61,9 @@ impl Verb {
         match self {
             Self::Top | Self::Ps | Self::Tree | Self::Crashes => " [TARGET]",
             Self::Dump => " FILE [TARGET]",
-            Self::Kill => " PID [TARGET]",
+            Self::Stack | Self::Inspect | Self::Suspend | Self::Resume | Self::Kill => {
+                " PID [TARGET]"
+            }
         }
     }
 
@@ -61,7 +71,7 @@ impl Verb {
     pub(crate) fn words_min(self) -> usize {
         match self {
             Self::Top | Self::Ps | Self::Tree | Self::Crashes => 0,
-            Self::Dump | Self::Kill => 1,
+            _ => 1,
         }
     }
 
@@ -83,6 +93,28 @@ second.
             Self::Tree => "Shows the supervisors of a running program and their children.\n",
             Self::Crashes => {
                 "Lists the last 64 processes that failed, the latest first, and the reasons.\n"
+            }
+            Self::Stack => {
+                "\
+Prints the stacks of a process of a running program: where it waits, or what its step does.
+"
+            }
+            Self::Inspect => {
+                "\
+Prints what a process of a running program shows of itself. The program decides what that is,
+by Process::inspect and Context::inspect_with.
+"
+            }
+            Self::Suspend => {
+                "\
+Stops a process of a running program after its present step, for a time. Its mailbox still
+takes messages. The program must allow it by Observe::allow_actions.
+"
+            }
+            Self::Resume => {
+                "\
+Lets a process that is suspended go on. The program must allow it by Observe::allow_actions.
+"
             }
             Self::Dump => {
                 "\
@@ -204,14 +236,25 @@ pub(crate) fn run(args: &SeeArgs, out: &mut impl Write) -> Result<(), Failure> {
         Verb::Ps => ps(&door, args, out),
         Verb::Tree => show(&door, "/tree", args, out, list::tree),
         Verb::Crashes => show(&door, "/crashes", args, out, list::crashes),
+        Verb::Stack => show(&door, &process_target(args, "stack"), args, out, list::stacks),
+        Verb::Inspect => show(&door, &process_target(args, "inspect"), args, out, list::fields),
         Verb::Dump => dump(&door, args, out),
-        Verb::Kill => {
-            let action = if args.cancel { "cancel" } else { "terminate" };
-            let pid = door::encode(&args.words[0]);
-            door.post(&format!("/process/{pid}/{action}"))?;
-            Ok(())
-        }
+        Verb::Suspend => act(&door, args, "suspend"),
+        Verb::Resume => act(&door, args, "resume"),
+        Verb::Kill => act(&door, args, if args.cancel { "cancel" } else { "terminate" }),
     }
+}
+
+/// Returns the target of a request to the process that the first word names.
+fn process_target(args: &SeeArgs, request: &str) -> String {
+    let pid = door::encode(&args.words[0]);
+    let seconds = args.seconds.map_or(String::new(), |seconds| format!("?seconds={seconds}"));
+    format!("/process/{pid}/{request}{seconds}")
+}
+
+fn act(door: &DoorFile, args: &SeeArgs, action: &str) -> Result<(), Failure> {
+    door.post(&process_target(args, action))?;
+    Ok(())
 }
 
 fn show(

@@ -18,12 +18,17 @@ mod util {
 mod process {
     pub(crate) mod join_waker;
     pub(crate) mod refcount;
+    pub(crate) mod request_table;
     #[cfg(test)]
     #[path = "slot"]
     mod slot {
         mod models;
     }
     pub(crate) mod state;
+}
+#[path = "../../procession/src/sys"]
+mod sys {
+    pub(crate) mod handover;
 }
 #[path = "../../procession/src/relations"]
 mod relations {

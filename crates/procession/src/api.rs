@@ -203,12 +203,19 @@ pub mod look {
     //! for schedulers with millions of processes. Nothing needs to be enabled, and workers are not
     //! stopped.
 
+    pub use crate::mailbox::context::inspecting::Inspecting;
+    pub use crate::observe::ask::AskError;
     pub use crate::observe::look::detail::ProcessDetail;
     pub use crate::observe::look::query::{GroupKey, ParseKeyError, Query, SortKey};
     pub use crate::observe::look::tree::{SupervisedRow, SupervisorRow};
     pub use crate::observe::look::view::{
         MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View,
     };
+    #[cfg(feature = "observe")]
+    pub use crate::observe::stack::{ProcessStack, StackSource};
+    #[cfg(feature = "observe")]
+    pub use crate::observe::symbols::StackFrame;
+    pub use crate::process::inspection::Inspection;
     pub use crate::process::wait_reason::{WaitReason, Waiting};
     pub use crate::relations::pid_list::PidList;
 }

@@ -30,6 +30,8 @@
 //! | `GET /view?sort=KEY&top=N&group=KEY&since=VIEW` | a [look](crate::look): rows and groups of processes. Filters: `pid`, `state`, `waiting`, `kind`, `label`, `place`. `since` is the member `view` of an earlier answer; the door keeps the last 16 |
 //! | `GET /processes?skip=N&count=M` | a part of the list of all processes, in the order of their slots, at most 1000 |
 //! | `GET /process/PID` | one process, with its wait, links, monitors and children |
+//! | `GET /process/PID/stack?seconds=N` | its [stacks](crate::Scheduler::stack): the member `source` is `wait` or `step`. It gives up after N seconds, at most 10; by default 1. One at a time in the program |
+//! | `GET /process/PID/inspect` | what the process [shows of itself](crate::Scheduler::inspect), as a list of names and values |
 //! | `GET /tree` | the supervision tree |
 //! | `GET /crashes` | the last 64 processes that failed |
 //! | `GET /workers` | workers, queues, timers, descriptors |
@@ -40,9 +42,15 @@
 //! | `GET /trace?seconds=N` | the [events](crate::recorder) of the next N seconds, at most 10, as a file for Perfetto; without `seconds`, the latest events. One at a time, at most 64 MiB |
 //! | `POST /process/PID/cancel` | cancels the process: [`Scheduler::cancel`](crate::Scheduler::cancel) |
 //! | `POST /process/PID/terminate` | ends the process: [`Scheduler::terminate`](crate::Scheduler::terminate) |
+//! | `POST /process/PID/suspend?seconds=N` | stops the process for N seconds, at most 60; by default 5: [`Scheduler::suspend_for`](crate::Scheduler::suspend_for) |
+//! | `POST /process/PID/resume` | ends its suspension: [`Scheduler::resume`](crate::Scheduler::resume) |
 //!
 //! The answers are JSON objects unless the table says otherwise. The member `version` is 1; readers
 //! ignore members that they do not know.
+//!
+//! A request about a process that has ended is answered with the status 404. If the process cannot
+//! do what is asked, because it shows nothing, has no stack, was told to end or is not suspended,
+//! the status is 409. If it does not answer in time, it is 503.
 //!
 //! # Limits
 //! A door serves 8 connections at once, each for one request, and refuses others with the status
@@ -60,10 +68,14 @@
 //! - `Host` must name this machine, and `Origin` the door itself, so that no web page can use the
 //!   browser to look in.
 //! - Requests cannot change anything unless [`Observe::allow_actions`] was called.
-//! - Messages and states of processes are never shown.
+//! - Messages are never shown, and of the states of processes only what the program
+//!   [decides to show](crate::machine::Process::inspect).
 
 mod access;
+mod actions;
 mod activity;
+mod answers;
+mod asks;
 mod details;
 mod entry;
 mod json;

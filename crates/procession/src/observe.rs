@@ -1,5 +1,6 @@
 //! Observation of a running scheduler: looks, snapshots and tracing.
 
+pub(crate) mod ask;
 #[cfg(any(feature = "observe", feature = "metrics"))]
 pub(crate) mod census;
 #[cfg(feature = "metrics")]
@@ -10,7 +11,17 @@ pub(crate) mod metrics;
 #[cfg(any(feature = "observe", feature = "metrics"))]
 pub(crate) mod pool_figures;
 pub(crate) mod snapshot;
+#[cfg(feature = "observe")]
+pub(crate) mod stack;
 #[cfg(feature = "sim")]
 mod subject;
+#[cfg(feature = "observe")]
+pub(crate) mod symbols;
 #[cfg(feature = "tracing")]
 pub(crate) mod trace;
+#[cfg(all(
+    feature = "observe",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod unwind;

@@ -5,6 +5,8 @@ pub(crate) mod async_body;
 pub(crate) mod body;
 pub(crate) mod cancel;
 pub(crate) mod exit;
+pub(crate) mod inspection;
+pub(crate) mod inspectors;
 #[expect(unsafe_code, reason = "a cell that changes hands by protocol")]
 pub(crate) mod join_waker;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
@@ -17,8 +19,12 @@ pub(crate) mod pid;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod pin;
 pub(crate) mod refcount;
+pub(crate) mod request;
+pub(crate) mod request_table;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod slot;
+#[cfg(feature = "observe")]
+pub(crate) mod stack_notes;
 pub(crate) mod state;
 pub(crate) mod stuck;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]

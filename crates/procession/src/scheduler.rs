@@ -1,6 +1,7 @@
 //! The scheduler: its workers, their seats, parking and shutdown, and the state that they share.
 
 mod announce;
+mod attend;
 pub(crate) mod block_on;
 pub(crate) mod budget;
 pub(crate) mod builder;

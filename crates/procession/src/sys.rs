@@ -9,6 +9,12 @@
 #[expect(unsafe_code, reason = "an instruction that no safe interface offers")]
 mod cycles;
 pub(crate) mod epoll;
+#[cfg(all(
+    feature = "observe",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod handover;
 #[cfg_attr(
     not(feature = "sim"),
     expect(unreachable_pub, reason = "only a simulated system has one")
@@ -26,6 +32,20 @@ pub(crate) mod poll;
 pub(crate) mod read_buf;
 #[expect(unsafe_code, reason = "a system call that no safe interface offers")]
 mod thread_clock;
+#[cfg(all(
+    feature = "observe",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+#[expect(unsafe_code, reason = "a signal handler copies a stack")]
+pub(crate) mod thread_stack;
+#[cfg(all(
+    feature = "observe",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+#[expect(unsafe_code, reason = "the loader passes raw pointers")]
+pub(crate) mod unwind_tables;
 
 use std::cell::Cell;
 use std::fs::File;

@@ -432,7 +432,10 @@ impl Sleep {
             if pending && armed.waker == waker {
                 return Poll::Pending;
             }
-            let action = Action::Wake(task.waker().clone().into());
+            let another = task.waker().clone();
+            // Of the clone: a step that notes its stacks has a waker of its own.
+            let waker = identity(&another);
+            let action = Action::Wake(another.into());
             if let Ok(modified) = timers.modify(armed.timer.id, deadline, None, action) {
                 armed.timer.place.note_earliest(&shared, modified.earliest, deadline);
                 armed.waker = waker;

@@ -202,6 +202,40 @@ pub(super) fn tree_lines(answer: &Value) -> Vec<String> {
     lines
 }
 
+/// Returns the stacks of a process.
+pub(super) fn stacks(answer: &Value) -> String {
+    let is_wait = answer["source"].as_str() == Some("wait");
+    let state = if is_wait { "waits" } else { "runs a step" };
+    let mut out = format!("{} {state}\n", text(&answer["pid"]));
+    for stack in rows(&answer["stacks"]) {
+        out.push('\n');
+        for frame in rows(stack) {
+            let name = if frame["function"].is_string() { "function" } else { "address" };
+            out.push_str(&text(&frame[name]));
+            if frame["file"].is_string() {
+                let line = frame["line"].as_u64().unwrap_or(0);
+                // Ignored: a string takes everything.
+                let _ = write!(out, " at {}:{line}", text(&frame["file"]));
+            }
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// Returns what a process shows of itself.
+pub(super) fn fields(answer: &Value) -> String {
+    let mut out = format!("{} shows\n\n", text(&answer["pid"]));
+    for field in rows(&answer["fields"]) {
+        // Ignored: a string takes everything.
+        let _ = writeln!(out, "{}: {}", text(&field["name"]), text(&field["value"]));
+    }
+    if answer["truncated"].as_bool() == Some(true) {
+        out.push_str("(something was cut off)\n");
+    }
+    out
+}
+
 /// Returns the failed processes.
 pub(super) fn crashes(answer: &Value) -> String {
     let lines = crash_lines(answer);

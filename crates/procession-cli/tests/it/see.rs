@@ -149,6 +149,59 @@ fn a_process_is_killed_only_with_leave() {
 }
 
 #[test]
+fn a_process_is_looked_into() {
+    let scene = Scene::new(|observe| observe);
+    let shows = scene.scheduler.start(|mut cx: Context<u32>| async move {
+        let _inspecting = cx.inspect_with(|shown| {
+            shown.field("balance", 120).field("owner", "ann \u{1b}[2J");
+        });
+        cx.recv().await;
+    });
+    scene.scheduler.run_until_idle();
+    let (teller, shows) = (scene.teller.pid().to_string(), shows.pid().to_string());
+    let (code, out, err) = scene.run(&["stack", &teller, "bank", "--seconds", "10"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.starts_with(&format!("{teller} waits\n\n")), "{out}");
+    assert!(out.contains("tests/it/see.rs:"), "{out}");
+    let (_, out, _) = scene.run(&["stack", &teller, "bank", "--json"]);
+    let value: Value = serde_json::from_str(&out).expect("it is JSON");
+    assert_eq!((&value["pid"], &value["source"]), (&teller.as_str().into(), &"wait".into()));
+    let (code, _, err) = scene.run(&["stack", &teller, "bank", "--seconds", "11"]);
+    assert!(code == 1 && err.contains("from 1 to 10"), "{err}");
+    let (code, out, err) = scene.run(&["inspect", &shows, "bank"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out, format!("{shows} shows\n\nbalance: 120\nowner: ann \\u{{1b}}[2J\n"));
+    let (code, _, err) = scene.run(&["inspect", &teller, "bank"]);
+    assert!(code == 1 && err.contains("shows nothing of itself"), "{err}");
+    let (code, _, err) = scene.run(&["stack", "p1.9999.1", "bank"]);
+    assert_eq!(code, 1, "{err}");
+    let (code, _, err) = scene.run(&["stack"]);
+    assert_eq!(code, 2, "{err}");
+}
+
+#[test]
+fn a_process_is_suspended_only_with_leave() {
+    let nothing = || (0, String::new(), String::new());
+    let scene = Scene::new(|observe| observe);
+    let pid = scene.teller.pid().to_string();
+    let (code, _, err) = scene.run(&["suspend", &pid, "bank"]);
+    assert!(code == 1 && err.starts_with("procession: the program refused: "), "{err}");
+    let scene = Scene::new(Observe::allow_actions);
+    let pid = scene.teller.pid().to_string();
+    let is_suspended =
+        || scene.scheduler.detail(scene.teller.pid()).expect("it is there").suspended;
+    let (code, _, err) = scene.run(&["resume", &pid, "bank"]);
+    assert!(code == 1 && err.contains("is not suspended"), "{err}");
+    let (code, _, err) = scene.run(&["suspend", &pid, "bank", "--seconds", "61"]);
+    assert!(code == 1 && err.contains("from 1 to 60"), "{err}");
+    assert!(!is_suspended());
+    assert_eq!(scene.run(&["suspend", &pid, "bank", "--seconds", "60"]), nothing());
+    assert!(is_suspended());
+    assert_eq!(scene.run(&["resume", &pid, "bank"]), nothing());
+    assert!(!is_suspended());
+}
+
+#[test]
 fn doors_are_chosen_by_words() {
     let scene = Scene::new(|observe| observe);
     let socket = scene.socket();

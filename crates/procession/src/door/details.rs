@@ -40,6 +40,7 @@ pub(super) fn process(json: &mut Json, shared: &Shared, pid: Pid) -> Option<()> 
             pids(json.name(name), list);
         }
         json.name("supervisor").text_or_null(found.supervisor);
+        json.name("suspended").literal(found.suspended);
         let children = census::each(shared).filter(|slot| slot.parent() == Some(pid));
         let children: Vec<_> = children.map(|slot| slot.pid()).collect();
         pids(json.name("children"), &PidList::of(children.into_iter()));

@@ -9,10 +9,11 @@ use std::time::Duration;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use super::answers::VERSION;
 use super::json::Json;
 use super::request::{HttpRequest, Method};
 use super::response::{HttpStatus, Response};
-use super::routes::{Observed, VERSION};
+use super::routes::Observed;
 use super::views::{query, write_view};
 use super::{activity, details};
 use crate::observe::look::query::Query;

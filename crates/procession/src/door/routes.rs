@@ -1,13 +1,15 @@
 //! The routes of a door.
 
-use std::str::FromStr;
 use std::sync::Weak;
 
 use procession_sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
 use super::access::Keys;
+use super::actions;
 use super::activity;
+use super::answers::{object, own_pid};
+use super::asks;
 use super::details;
 use super::json::Json;
 use super::metrics;
@@ -17,13 +19,8 @@ use super::response::{HttpStatus, Response};
 use super::socket::program_name;
 use super::traces::{OneAtATime, trace};
 use super::views::{KeptViews, view};
-use crate::Pid;
 use crate::observe::metrics::MetricsReader;
-use crate::relations;
 use crate::scheduler::shared::Shared;
-
-/// The version of the answers.
-pub(super) const VERSION: u32 = 1;
 
 /// The scheduler behind a door, and the state of the server.
 pub(super) struct Observed {
@@ -68,7 +65,7 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
     let path = [parts.next(), parts.next(), parts.next(), parts.next()];
     let result = match (request.method, path) {
         (Method::Post, [Some("process"), Some(pid), Some(action), None]) => {
-            act(&shared, observed.actions, pid, action)
+            actions::act(request, &shared, observed.actions, pid, action)
         }
         (Method::Post, _) => Err(unknown(request)),
         (_, [Some("about"), None, ..]) => Ok(about(&shared, observed.actions)),
@@ -81,6 +78,12 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
             try_object(|json| view(json, request, &shared, &observed.views))
         }
         (_, [Some("process"), Some(pid), None, _]) => process(&shared, pid),
+        (_, [Some("process"), Some(pid), Some("stack"), None]) => {
+            asks::stack(request, shared, pid).await
+        }
+        (_, [Some("process"), Some(pid), Some("inspect"), None]) => {
+            asks::inspect(&shared, pid).await
+        }
         (_, [Some("processes"), None, ..]) => list(request, &shared),
         (_, [Some("tree"), None, ..]) => Ok(object(|json| details::tree(json, &shared))),
         (_, [Some("crashes"), None, ..]) => Ok(object(|json| details::crashes(json, &shared))),
@@ -98,56 +101,11 @@ fn unknown(request: &HttpRequest) -> Response {
     Response::error(HttpStatus::NotFound, &format!("there is nothing at {path} for this method"))
 }
 
-/// Parses the PID of a process of this scheduler.
-fn own_pid(shared: &Shared, text: &str) -> Result<Pid, Response> {
-    let pid = Pid::from_str(text)
-        .map_err(|error| Response::error(HttpStatus::BadRequest, &error.to_string()))?;
-    if pid.node() != 0 || pid.scheduler() != shared.id() {
-        let text = format!("{pid} is not of scheduler {}", shared.id());
-        return Err(Response::error(HttpStatus::NotFound, &text));
-    }
-    Ok(pid)
-}
-
-fn act(shared: &Shared, is_allowed: bool, pid: &str, action: &str) -> Result<Response, Response> {
-    let act: fn(Pid) -> bool = match action {
-        "cancel" => relations::cancel,
-        "terminate" => relations::kill,
-        _ => {
-            return Err(Response::error(
-                HttpStatus::NotFound,
-                "the actions are cancel and terminate",
-            ));
-        }
-    };
-    if !is_allowed {
-        return Err(Response::error(
-            HttpStatus::Forbidden,
-            "this door is read-only: the program did not call Observe::allow_actions",
-        ));
-    }
-    let pid = own_pid(shared, pid)?;
-    if !act(pid) {
-        return Err(Response::error(HttpStatus::NotFound, &format!("{pid} has ended")));
-    }
-    Ok(object(|json| json.name("pid").text(pid)))
-}
-
 /// Like `object`, but refuses the request if `write` returns the reason to.
 fn try_object(write: impl FnOnce(&mut Json) -> Result<(), String>) -> Result<Response, Response> {
     let mut result = Ok(());
     let response = object(|json| result = write(json));
     result.map(|()| response).map_err(|reason| Response::error(HttpStatus::BadRequest, &reason))
-}
-
-/// Returns an answer with the version and the members that `write` writes.
-fn object(write: impl FnOnce(&mut Json)) -> Response {
-    let mut json = Json::default();
-    json.object(|json| {
-        json.name("version").literal(VERSION);
-        write(json);
-    });
-    Response::json(json.into_text())
 }
 
 fn process(shared: &Shared, pid: &str) -> Result<Response, Response> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::answers::seconds;
 use super::request::HttpRequest;
 use super::response::{HttpStatus, Response};
 use crate::recorder::{Trace, TraceError};
@@ -50,16 +51,7 @@ pub(super) async fn trace(
     shared: Arc<Shared>,
     long: &OneAtATime,
 ) -> Result<Response, Response> {
-    let seconds = match request.parameter("seconds") {
-        None => 0,
-        Some(text) => match text.parse() {
-            Ok(seconds @ 1..=SECONDS_MAX) => seconds,
-            _ => {
-                let text = "seconds must be a whole number from 1 to 10";
-                return Err(Response::error(HttpStatus::BadRequest, text));
-            }
-        },
-    };
+    let seconds = seconds(request, SECONDS_MAX)?.unwrap_or(0);
     let permit = long.take()?;
     // On a thread of its own, so that the door goes on serving. It has the permit: a request that
     // goes away does not end the trace.

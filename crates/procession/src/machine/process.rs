@@ -14,6 +14,7 @@ use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::event::Event;
 use crate::process::body::{Body, Queued, Step, System};
+use crate::process::inspection::Inspection;
 use crate::process::outcome::Outcome;
 use crate::process::slot::{Mailbox, Slot};
 use crate::process::state::WaitPhase;
@@ -123,6 +124,16 @@ pub trait Process: Send + 'static {
     /// # Errors
     /// Returns an [`InitError`], which goes to the starter together with the process.
     fn init(&mut self, method: &str, input: Self::Input) -> Result<(), InitError>;
+
+    /// Shows the state to a caller of [`Scheduler::inspect`](crate::Scheduler::inspect). It runs
+    /// between two steps, ahead of all events, and must be quick: the process does nothing else
+    /// meanwhile. By default, a state machine shows nothing.
+    ///
+    /// The program decides what it shows. Leave out secrets: all that can reach the
+    /// [door](crate#features) of the program can read it.
+    fn inspect(&self, shown: &mut Inspection) {
+        let _ = shown;
+    }
 
     /// Performs a step. Events that it does not take out of `events` are dropped.
     ///
@@ -704,6 +715,12 @@ impl<P: Process> MachineBody<P> {
 }
 
 impl<P: Process> Body for MachineBody<P> {
+    fn inspect(&self, shown: &mut Inspection) {
+        if let MachineStage::Runs(process) = &self.stage {
+            process.0.inspect(shown);
+        }
+    }
+
     fn step(&mut self, slot: &Slot, _: &mut TaskContext<'_>) -> Step {
         let ((), terminated) = slot.state.take_for_step(|| self.collect(slot));
         if terminated {

@@ -1,6 +1,7 @@
 //! The context of a process with a mailbox: its side of the mailbox, its PID, and its relations.
 
 mod aside;
+pub(crate) mod inspecting;
 mod mark;
 mod take;
 

@@ -28,6 +28,7 @@ use std::task::Context as TaskContext;
 
 use crate::Exit;
 use crate::machine::value::CommandResult;
+use crate::process::inspection::Inspection;
 use crate::process::slot::Slot;
 use crate::process::state::WaitPhase;
 use crate::relations::signal::Signal;
@@ -85,6 +86,9 @@ pub(crate) trait Body: Send {
 
     /// Ends the process from outside, or after a panic. Drops its state, and may unwind.
     fn end(&mut self, slot: &Slot, exit: Exit);
+
+    /// Adds what the state shows of itself. May unwind.
+    fn inspect(&self, _: &mut Inspection) {}
 
     /// Returns the span of the process while it is open.
     #[cfg(feature = "tracing")]

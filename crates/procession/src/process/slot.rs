@@ -567,8 +567,7 @@ impl Slot {
 
     #[inline]
     fn leaves_nothing(&self) -> bool {
-        let seen = self.state.see();
-        !seen.has_handle() && !seen.is_related() && self.has_empty_mailbox()
+        self.state.see().leaves_nothing() && self.has_empty_mailbox()
     }
 
     /// Returns `true` if the mailbox is unbounded and empty, as far as this thread can see.

@@ -12,7 +12,7 @@
 //!
 //! | phase | queue entries | owner of the body |
 //! |---|---|---|
-//! | `ACTIVE` (ready, or in a step) | exactly one, in a run queue or with the worker that took it | that worker |
+//! | `ACTIVE` (ready, in a step, or suspended) | exactly one, in a run queue, with the worker that took it, or with the requests | that worker |
 //! | `BLOCKED` (waits, but not for messages) | none | none |
 //! | `IDLE` (waits for messages among others) | none | none |
 //! | `COMPLETE`, the final phase | none | the handle, while `HANDLE` is set |
@@ -32,6 +32,9 @@
 //! | `unwatch` (the handle takes it back) | clears `WAITER` | clears it | returns: complete |
 //! | `release_handle` | clears `HANDLE` | clears it | clears it by a store, returns: complete |
 //! | `relate` (an entry was left, see `relations/on_exit.rs`) | sets `RELATED` | sets it | returns: complete |
+//! | `ask` (a request was left, see `process/request_table.rs`) | sets `ASKED` and `WOKEN` | sets `ASKED`; `ACTIVE`, caller queues it | returns: complete |
+//! | `attend` (the worker takes the requests) | clears `ASKED` | - | - |
+//! | `hold` (the worker hands the entry to the requests) | sets `ASKED` | - | - |
 //!
 //! A `-` cannot happen: only the worker that has the entry causes those events, and debug builds
 //! assert it.
@@ -55,6 +58,14 @@
 //! out of the mailbox first, and reads the word then (`take_for_step`). Taking acquires the
 //! sender's view, and so the flag. A batch that was taken before is older than the terminate, and
 //! may be received.
+//!
+//! A request is left before `ask`, and taken after `attend` has cleared `ASKED`. If `ask` is
+//! ordered before `attend`, the worker takes the request. Otherwise the flag stays for the next
+//! step.
+//!
+//! A suspended process is `ACTIVE`, and its entry is with its requests, under their lock. A cancel
+//! or a terminate looks for the entry there if it finds `ASKED`. If it is ordered before `hold`,
+//! the worker finds its flag and keeps the entry. Otherwise it finds `ASKED`, and then the entry.
 //!
 //! From one step to the next, the body goes with the entry. A run queue releases an entry to the
 //! worker that takes it. Otherwise a `wake` acquires from `wait`, and its caller puts the entry
@@ -103,6 +114,9 @@ const WAITER: u32 = 1 << 7;
 /// Others may have left entries with the process, to be settled at its end. Set in any phase, by
 /// the thread that left an entry; never cleared.
 const RELATED: u32 = 1 << 8;
+/// Requests were left, or the process is suspended. Set in any phase but `COMPLETE`; cleared by the
+/// worker that takes the requests.
+const ASKED: u32 = 1 << 9;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -119,6 +133,10 @@ pub(crate) mod mutation {
     pub(crate) const START_RELAXED: u8 = 4;
     /// `take_for_step` reads the word before it takes.
     pub(crate) const LOOK_BEFORE_TAKE: u8 = 5;
+    /// `attend` clears `ASKED` after it has taken the requests.
+    pub(crate) const TAKE_BEFORE_CLEAR: u8 = 6;
+    /// `hold` ignores that the process is to end.
+    pub(crate) const HOLD_WITHOUT_LOOKING: u8 = 7;
 }
 
 /// The duty of the caller of a transition.
@@ -204,6 +222,24 @@ impl Seen {
 
     pub(crate) fn is_terminated(self) -> bool {
         self.0 & TERMINATE != 0
+    }
+
+    /// Returns `true` if a step is more than a call of the body: the process is terminated, or
+    /// requests were left.
+    #[inline]
+    pub(crate) fn is_special(self) -> bool {
+        self.0 & (TERMINATE | ASKED) != 0
+    }
+
+    /// Returns `true` if requests were left, or the process is suspended.
+    pub(crate) fn is_asked(self) -> bool {
+        self.0 & ASKED != 0
+    }
+
+    /// Returns `true` if nothing is left to signal at the end: no handle, relation or request.
+    #[inline]
+    pub(crate) fn leaves_nothing(self) -> bool {
+        self.0 & (HANDLE | RELATED | ASKED) == 0
     }
 
     pub(crate) fn is_complete(self) -> bool {
@@ -439,6 +475,37 @@ impl<const MUTATION: u8> State<MUTATION> {
         // Ordering: Release pairs with the Acquire of `complete`, and in the other direction:
         // either the end finds the entry, or this finds the end. The entry itself is under a lock.
         Seen(self.word.fetch_or(RELATED, AcqRel))
+    }
+
+    /// Marks a request that was left, and wakes the process. Returns `None` if it is too late.
+    pub(crate) fn ask(&self) -> Option<Duty> {
+        let duty = self.raise(ASKED);
+        // Without the flag the process is complete, or the worker has just taken the request.
+        // Ordering: Acquire pairs with the Release of `complete`.
+        (!self.see().is_complete()).then_some(duty)
+    }
+
+    /// Takes the requests that were left. Only the worker that has the entry calls this.
+    pub(crate) fn attend<T>(&self, take: impl FnOnce() -> T) -> T {
+        // Ordering: Acquire pairs with the Release of `ask`. The requests are under a lock, so this
+        // only keeps the clearing before the taking.
+        let clear = || self.word.fetch_and(!ASKED, AcqRel);
+        if MUTATION == mutation::TAKE_BEFORE_CLEAR {
+            let taken = take();
+            clear();
+            return taken;
+        }
+        clear();
+        take()
+    }
+
+    /// Marks that the requests have the entry of the process, under their lock. Returns `false` if
+    /// the process is to end, and must run.
+    pub(crate) fn hold(&self) -> bool {
+        // Ordering: AcqRel, as in `raise`: the cancel that finds the flag takes the lock after this
+        // worker has released it.
+        let seen = Seen(self.word.fetch_or(ASKED, AcqRel));
+        MUTATION == mutation::HOLD_WITHOUT_LOOKING || !seen.is_cancelled()
     }
 
     /// Releases the handle. If the process is complete, the caller disposes of the body.

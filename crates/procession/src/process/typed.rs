@@ -15,6 +15,8 @@ use crate::variance::Typed;
 
 /// The name of the kind of coroutines.
 pub(crate) const COROUTINE: &str = "coroutine";
+/// The name of the kind of state machines.
+pub(crate) const MACHINE: &str = "machine";
 
 /// The kind of a process that receives messages of type `M`.
 pub(crate) struct TypedKind<M> {
@@ -37,7 +39,7 @@ macro_rules! kinds {
 
 kinds!("async", asked_async, dropped_async);
 kinds!(COROUTINE, asked_coroutine, dropped_coroutine);
-kinds!("machine", asked_machine, dropped_machine);
+kinds!(MACHINE, asked_machine, dropped_machine);
 
 impl<M: Send + 'static> TypedKind<M> {
     /// The kind of async processes with a context.

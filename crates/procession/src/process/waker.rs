@@ -15,28 +15,55 @@ use crate::scheduler::shared::Shared;
 use crate::time::action::TimerWaker;
 
 /// ## Invariants
-/// - `[waker data]` the data of a waker with this table is a slot with a pin. The pin belongs to
-///   the waker or, for a borrowed waker, to the step that lends it.
-static VTABLE: RawWakerVTable = RawWakerVTable::new(
+/// - `[waker data]` the data of a waker with this table, or with `NOTING`, is a slot with a pin.
+///   The pin belongs to the waker or, for a borrowed waker, to the step that lends it.
+static VTABLE: RawWakerVTable =
+    RawWakerVTable::new(clone_pinned, wake_pinned, wake_by_ref_pinned, drop_pinned);
+
+/// The table of the waker of a step that notes its stacks: as `VTABLE`, and a clone notes where it
+/// is made. The clone itself is an ordinary waker of the process. Futures that compare wakers
+/// before they clone one find that this is another.
+#[cfg(feature = "observe")]
+static NOTING: RawWakerVTable = RawWakerVTable::new(
     |data| {
+        crate::process::stack_notes::note();
         // SAFETY: [waker data]
-        let pin = Pin::again(unsafe { slot(data) });
-        RawWaker::new(pin.into_raw().as_ptr().cast_const().cast(), &VTABLE)
+        unsafe { clone_pinned(data) }
     },
-    |data| {
-        // SAFETY: [waker data], and the waker gives its pin up.
-        let pin = unsafe { pin(data) };
-        wake(&pin);
-    },
-    |data| {
-        // SAFETY: [waker data]
-        wake(unsafe { slot(data) });
-    },
-    |data| {
-        // SAFETY: [waker data], and the waker gives its pin up.
-        drop(unsafe { pin(data) });
-    },
+    wake_pinned,
+    wake_by_ref_pinned,
+    drop_pinned,
 );
+
+/// # Safety
+/// `[waker data]`
+unsafe fn clone_pinned(data: *const ()) -> RawWaker {
+    // SAFETY: [waker data]
+    let pin = Pin::again(unsafe { slot(data) });
+    RawWaker::new(pin.into_raw().as_ptr().cast_const().cast(), &VTABLE)
+}
+
+/// # Safety
+/// `[waker data]`, and the waker gives its pin up.
+unsafe fn wake_pinned(data: *const ()) {
+    // SAFETY: [waker data], by the caller.
+    let pin = unsafe { pin(data) };
+    wake(&pin);
+}
+
+/// # Safety
+/// `[waker data]`
+unsafe fn wake_by_ref_pinned(data: *const ()) {
+    // SAFETY: [waker data]
+    wake(unsafe { slot(data) });
+}
+
+/// # Safety
+/// `[waker data]`, and the waker gives its pin up.
+unsafe fn drop_pinned(data: *const ()) {
+    // SAFETY: [waker data], by the caller.
+    drop(unsafe { pin(data) });
+}
 
 /// ## Invariants
 /// - `[unpinned waker]` the data of a waker with this table is a slot, which may be free by now or
@@ -76,6 +103,13 @@ unsafe fn pin(data: *const ()) -> Pin {
 pub(crate) fn borrowed(slot: &Slot) -> ManuallyDrop<Waker> {
     // SAFETY: [waker data]; the pin is not given up, since the waker is never dropped.
     ManuallyDrop::new(unsafe { Waker::new(std::ptr::from_ref(slot).cast(), &VTABLE) })
+}
+
+/// Creates a waker like [`borrowed`], which notes the stacks on which it is cloned.
+#[cfg(feature = "observe")]
+pub(crate) fn noting(slot: &Slot) -> ManuallyDrop<Waker> {
+    // SAFETY: [waker data]; as in `borrowed`.
+    ManuallyDrop::new(unsafe { Waker::new(std::ptr::from_ref(slot).cast(), &NOTING) })
 }
 
 /// Clones a waker. If it is the waker of a process of `shared`, the clone has no pin, which saves

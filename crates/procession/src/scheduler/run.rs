@@ -1,6 +1,6 @@
 //! One step of a process, and its end.
 
-use std::task::Context as TaskContext;
+use std::task::{Context as TaskContext, Waker};
 
 use procession_sync::atomic::Ordering::{Relaxed, Release};
 
@@ -8,13 +8,12 @@ use crate::Exit;
 #[cfg(feature = "tracing")]
 use crate::observe::trace;
 use crate::process::body::Step;
-use crate::process::slot::Ready;
-#[cfg(feature = "sim")]
-use crate::process::slot::Slot;
+use crate::process::inspection::Inspection;
+use crate::process::slot::{Ready, Slot};
 use crate::process::state::{Duty, Seen};
 use crate::process::unwind::{guarded, is_dropped};
 use crate::process::wait_reason::Waiting;
-use crate::process::waker;
+use crate::process::{wake, waker};
 use crate::relations::links;
 use crate::report::{failure, panics};
 use crate::scheduler::current;
@@ -49,22 +48,19 @@ impl LocalWorker {
         self.step.yields.set(false);
         self.step.process.set(Some(ready.as_raw()));
         slot.clear_waiting();
-        let step = if seen.is_terminated() {
-            Err(links::doom(slot))
+        if seen.is_special() {
+            self.special_step(ready, seen);
         } else {
-            let waker = waker::borrowed(slot);
-            let mut task = TaskContext::from_waker(&waker);
-            guarded(|| {
-                #[cfg(feature = "sim")]
-                self.panic_if_told(slot);
-                // SAFETY: [running] this worker took the entry.
-                unsafe {
-                    slot.with_body(|body| {
-                        body.as_mut().map_or(Step::Ended(None), |body| body.step(slot, &mut task))
-                    })
-                }
-            })
-        };
+            let step = self.step_body::<false>(slot, &waker::borrowed(slot));
+            self.after_step(ready, seen, step);
+        }
+        seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Does with a process what its step has decided.
+    #[inline(always)]
+    pub(crate) fn after_step(&self, ready: Ready, seen: Seen, step: Result<Step, Exit>) {
+        let slot = ready.slot();
         match step {
             Ok(Step::Waits(wait_phase)) if !self.step.yields.get() => {
                 self.step.process.set(None);
@@ -85,7 +81,27 @@ impl LocalWorker {
             Ok(Step::Ended(Some(exit))) => self.end_with(ready, &exit),
             Err(exit) => self.end_early(ready, seen, &exit),
         }
-        seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Calls the body of the process in its step. Special steps have a copy of the code, so that
+    /// the call is inlined in all others.
+    #[inline(always)]
+    pub(crate) fn step_body<const IS_SPECIAL: bool>(
+        &self,
+        slot: &Slot,
+        waker: &Waker,
+    ) -> Result<Step, Exit> {
+        let mut task = TaskContext::from_waker(waker);
+        guarded(|| {
+            #[cfg(feature = "sim")]
+            self.panic_if_told(slot);
+            // SAFETY: [running] this worker took the entry.
+            unsafe {
+                slot.with_body(|body| {
+                    body.as_mut().map_or(Step::Ended(None), |body| body.step(slot, &mut task))
+                })
+            }
+        })
     }
 
     /// Panics if a simulated system lets the step of this process panic. No hook is called: the
@@ -204,6 +220,9 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
         links::release_names(slot);
     }
     let seen = slot.state.complete();
+    if seen.is_asked() {
+        wake::forget_requests(slot);
+    }
     if seen.is_related() {
         links::settle(slot, exit);
     }
@@ -228,6 +247,19 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     unsafe { crate::process::life::let_go(ready, detached) };
     if !counted {
         counter.add(|stats| &stats.ended, 1);
+    }
+}
+
+/// Adds what the state of the process shows of itself. Only the worker that runs it calls this. May
+/// unwind.
+pub(crate) fn inspect_body(slot: &Slot, shown: &mut Inspection) {
+    // SAFETY: [running] this worker took the entry.
+    unsafe {
+        slot.with_body(|body| {
+            if let Some(body) = body {
+                body.inspect(shown);
+            }
+        });
     }
 }
 

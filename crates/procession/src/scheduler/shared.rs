@@ -13,6 +13,8 @@ use crate::io::poller::Poller;
 use crate::machine::registry::HandlerTable;
 use crate::mailbox::dead_letter;
 use crate::mailbox::parcel::Relay;
+use crate::process::inspectors::Inspectors;
+use crate::process::request::ProcessRequests;
 use crate::process::slot::Ready;
 use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
@@ -70,6 +72,10 @@ pub(crate) struct ProcessIndex {
     /// Wakers of combinators inside processes, by slot, to be woken at the beginning of the next
     /// step. Few processes leave any.
     foreign: Mutex<BTreeMap<u32, Vec<Waker>>>,
+    /// The requests that processes serve between two steps.
+    pub(crate) requests: ProcessRequests<Ready>,
+    /// The closures that async processes show themselves by.
+    pub(crate) inspectors: Inspectors,
     /// The [`WaitTarget`](crate::process::target::WaitTarget)s of waiting processes.
     pub(crate) targets: Column,
     /// Since when processes wait (`watchdog/wait_stamps.rs`).
@@ -82,6 +88,8 @@ impl ProcessIndex {
             table,
             names: Names::default(),
             foreign: Mutex::default(),
+            requests: ProcessRequests::default(),
+            inspectors: Inspectors::default(),
             targets: Column::default(),
             stamps: Column::default(),
         }
@@ -233,6 +241,8 @@ impl Drop for Shared {
         drop_each(self.callers.take_waiting());
         drop_each(self.lifetime.take_waiters());
         drop_each(self.processes.take_all_foreign());
+        drop_each(self.processes.requests.take_all());
+        drop_each(self.processes.inspectors.take_all());
         let extensions = &mut self.extensions;
         drop_each(extensions.handlers.take());
         drop_guarded(extensions.dead_letters.take());

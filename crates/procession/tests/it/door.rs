@@ -3,6 +3,7 @@
 //! Method: plain sockets of std speak HTTP to a scheduler of the same program.
 
 mod access;
+mod asks;
 mod life;
 mod live;
 mod metrics;

@@ -63,6 +63,7 @@ mod promises;
 mod recorder;
 mod refusals;
 mod reports;
+mod requests;
 mod scene;
 mod seeded;
 mod select;

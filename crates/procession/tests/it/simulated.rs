@@ -64,6 +64,7 @@ mod panics;
 mod pool;
 mod promises;
 mod recorder;
+mod requests;
 mod scene;
 mod seeded;
 mod select;

@@ -29,6 +29,8 @@ pub struct ProcessDetail {
     pub scope: PidList,
     /// The process that supervises it, if there is one.
     pub supervisor: Option<Pid>,
+    /// `true` if it is [suspended](crate::Scheduler::suspend).
+    pub suspended: bool,
 }
 
 /// Returns the process with this PID, if it belongs to the scheduler.
@@ -48,5 +50,6 @@ pub(crate) fn of(shared: &Shared, pid: Pid) -> Option<ProcessDetail> {
         monitored: relations.monitored,
         scope: relations.scope,
         supervisor: relations.supervisor,
+        suspended: shared.processes.requests.is_suspended(slot.index(), slot.pins.generation()),
     })
 }

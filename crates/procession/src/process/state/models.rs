@@ -1,7 +1,7 @@
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use procession_sync::cell::UnsafeCell;
-use procession_sync::{Arc, explore, thread};
+use procession_sync::{Arc, Mutex, explore, thread};
 
 use super::{Duty, State, WaitPhase, mutation};
 
@@ -165,4 +165,85 @@ fn terminate_against_receive() {
 #[should_panic(expected = "a message that was sent after the terminate is received")]
 fn canary_look_before_take() {
     terminate_against_take::<{ mutation::LOOK_BEFORE_TAKE }>();
+}
+
+/// A request is left while the process takes those before it.
+fn request_against_attend<const MUTATION: u8>() {
+    explore(|| {
+        let shared = Arc::new((State::<MUTATION>::ready(), Mutex::new(0)));
+        let asker = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                *shared.1.lock() += 1;
+                shared.0.ask() == Some(Duty::Enqueue)
+            })
+        };
+        let (state, requests) = &*shared;
+        let take = || std::mem::take(&mut *requests.lock());
+        let mut taken = 0;
+        // Twice, so that the flag of one round can be cleared by the next.
+        for _ in 0..2 {
+            if state.start().is_asked() {
+                taken += state.attend(take);
+            }
+            state.yield_step();
+        }
+        // Whatever the first rounds have seen: this one is asked without need.
+        let _ = state.ask();
+        let _ = state.start();
+        taken += state.attend(take);
+        let mut has_entry = state.wait(WaitPhase::Idle) == Duty::Enqueue;
+        has_entry |= asker.join().expect("the asker does not panic");
+        if has_entry && state.start().is_asked() {
+            taken += state.attend(take);
+        }
+        assert_eq!(taken, 1, "no request is lost");
+    });
+}
+
+#[test]
+fn ask_against_attend() {
+    request_against_attend::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "no request is lost")]
+fn canary_take_before_clear() {
+    request_against_attend::<{ mutation::TAKE_BEFORE_CLEAR }>();
+}
+
+/// A process is terminated while its entry goes to its requests.
+fn terminate_against_hold<const MUTATION: u8>() {
+    explore(|| {
+        let shared = Arc::new((State::<MUTATION>::ready(), Mutex::new(false)));
+        let terminator = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let wake = shared.0.terminate();
+                assert_eq!(wake, Duty::Nothing, "a suspended process is active");
+                shared.0.see().is_asked() && std::mem::take(&mut *shared.1.lock())
+            })
+        };
+        let (state, held) = &*shared;
+        let _ = state.start();
+        state.yield_step();
+        let is_held = {
+            let mut held = held.lock();
+            *held = state.hold();
+            *held
+        };
+        let released = terminator.join().expect("the terminator does not panic");
+        assert_eq!(is_held, released, "a process that ends is not held");
+    });
+}
+
+#[test]
+fn terminate_of_suspended() {
+    terminate_against_hold::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a process that ends is not held")]
+fn canary_hold_without_looking() {
+    terminate_against_hold::<{ mutation::HOLD_WITHOUT_LOOKING }>();
 }

@@ -58,6 +58,10 @@ fn every_event_in_every_phase() {
         assert!(state.see().is_related());
         assert_eq!(state.release_handle().is_complete(), phase == Complete);
         assert!(!state.see().has_handle());
+        let state = in_phase(phase);
+        assert_eq!(state.ask(), (phase != Complete).then_some(wake), "{phase:?}");
+        assert_eq!(state.see().is_asked(), phase != Complete, "{phase:?}");
+        assert_eq!(state.see().phase(), after, "{phase:?}");
         let state = in_phase(Ready);
         let _ = (state.cancel(), state.start());
         if phase == Complete {
@@ -126,4 +130,23 @@ fn of_several_wakes_one_queues() {
     let state = in_phase(Idle);
     let queued = [state.wake(), state.cancel(), state.terminate(), state.wake()];
     assert_eq!(queued, [Duty::Enqueue, Duty::Nothing, Duty::Nothing, Duty::Nothing]);
+}
+
+#[test]
+fn a_request_makes_a_step_special_once() {
+    let state = in_phase(Idle);
+    assert_eq!(state.ask(), Some(Duty::Enqueue));
+    let seen = state.start();
+    assert!(seen.is_special() && seen.is_asked() && !seen.leaves_nothing());
+    assert_eq!(state.attend(|| 7), 7);
+    assert_eq!(state.wait(WaitPhase::Blocked), Duty::Nothing);
+    assert!(!state.see().is_special());
+}
+
+#[test]
+fn a_process_that_ends_is_not_held() {
+    let state = in_step();
+    assert!(state.hold() && state.see().is_asked());
+    let _ = state.terminate();
+    assert!(!state.hold());
 }

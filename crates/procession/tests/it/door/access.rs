@@ -171,7 +171,7 @@ fn other_users_are_refused() {
 fn actions_without_leave_change_nothing() {
     let scene = Scene::threaded(|observe| observe);
     let process = scene.scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
-    for action in ["cancel", "terminate"] {
+    for action in ["cancel", "terminate", "suspend", "resume"] {
         let answer = scene.post(&format!("/process/{}/{action}", process.pid()));
         assert_eq!(answer.status, 403, "{answer:?}");
     }

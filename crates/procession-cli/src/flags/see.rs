@@ -1,0 +1,109 @@
+//! The options of the commands that look into a running program.
+
+use std::ffi::OsStr;
+
+use super::{Command, Flag, Parsed, Takes, UsageError, key, lossy};
+use crate::see::Verb;
+
+pub(super) const TOP: Command = Command::See(Verb::Top);
+pub(super) const PS: Command = Command::See(Verb::Ps);
+pub(super) const TREE: Command = Command::See(Verb::Tree);
+pub(super) const CRASHES: Command = Command::See(Verb::Crashes);
+pub(super) const STACK: Command = Command::See(Verb::Stack);
+pub(super) const INSPECT: Command = Command::See(Verb::Inspect);
+pub(super) const DUMP: Command = Command::See(Verb::Dump);
+pub(super) const SUSPEND: Command = Command::See(Verb::Suspend);
+pub(super) const RESUME: Command = Command::See(Verb::Resume);
+pub(super) const KILL: Command = Command::See(Verb::Kill);
+
+pub(super) const FLAGS: &[Flag] = &[
+    Flag {
+        long: "json",
+        short: None,
+        help: "print the answer of the program as JSON",
+        of: &[TOP, PS, TREE, CRASHES, STACK, INSPECT],
+        takes: Takes::Nothing(|parsed| parsed.see.json = true),
+    },
+    Flag {
+        long: "once",
+        short: None,
+        help: "print one look and end, also on a terminal",
+        of: &[TOP],
+        takes: Takes::Nothing(|parsed| parsed.see.once = true),
+    },
+    Flag {
+        long: "sort",
+        short: None,
+        help: "sort by KEY: samples, steps, mailbox, growth, age, memory (samples)",
+        of: &[TOP, PS],
+        takes: Takes::Value("KEY", |parsed, value| {
+            parsed.see.sort = key("--sort", value)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "group",
+        short: None,
+        help: "group by KEY: place, state, waiting",
+        of: &[TOP, PS],
+        takes: Takes::Value("KEY", |parsed, value| {
+            parsed.see.group = Some(key("--group", value)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "top",
+        short: None,
+        help: "show at most N processes, up to 1000 (50)",
+        of: &[TOP, PS],
+        takes: Takes::Value("N", |parsed, value| {
+            parsed.see.top = key("--top", value)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "filter",
+        short: None,
+        help: "show only processes with such a pid, state, waiting, kind, label or place",
+        of: &[TOP, PS],
+        takes: Takes::Value("N=V", |parsed, value| {
+            let pair = value.to_str().and_then(|text| text.split_once('='));
+            let (name, value) = pair.ok_or_else(|| UsageError::Key("--filter", lossy(value)))?;
+            parsed.see.filters.push((name.to_owned(), value.to_owned()));
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "seconds",
+        short: None,
+        help: "record the next N seconds, 1 to 10, instead of taking the latest events",
+        of: &[DUMP],
+        takes: Takes::Value("N", set_seconds),
+    },
+    Flag {
+        long: "seconds",
+        short: None,
+        help: "give up after N seconds, 1 to 10, if the process neither waits nor stays in a step (1)",
+        of: &[STACK],
+        takes: Takes::Value("N", set_seconds),
+    },
+    Flag {
+        long: "seconds",
+        short: None,
+        help: "stop the process for N seconds, 1 to 60 (5)",
+        of: &[SUSPEND],
+        takes: Takes::Value("N", set_seconds),
+    },
+    Flag {
+        long: "cancel",
+        short: None,
+        help: "ask the process to end, and do not terminate it",
+        of: &[KILL],
+        takes: Takes::Nothing(|parsed| parsed.see.cancel = true),
+    },
+];
+
+fn set_seconds(parsed: &mut Parsed, value: &OsStr) -> Result<(), UsageError> {
+    parsed.see.seconds = Some(key("--seconds", value)?);
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Requests to one process: its stacks, and what it shows of itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answers::{object, own_pid, seconds};
+use super::json::Json;
+use super::request::HttpRequest;
+use super::response::{HttpStatus, RESPONSE_BYTES_MAX, Response};
+use crate::Pid;
+use crate::observe::ask::{ANSWER_TIMEOUT, AskError, inspect as ask_inspect};
+use crate::observe::stack::{STACK_SECONDS_MAX, StackSource, stack as ask_stack};
+use crate::observe::symbols::StackFrame;
+use crate::process::inspection::VALUE_MAX;
+use crate::scheduler::shared::Shared;
+use crate::spawn_blocking;
+
+/// The maximum length of the name of a function, and of the path of a file.
+const NAME_MAX: usize = 500;
+
+/// Returns the response to a request that a process did not answer.
+pub(super) fn refused(pid: Pid, error: &AskError) -> Response {
+    let status = match error {
+        AskError::Ended => {
+            return Response::error(HttpStatus::NotFound, &format!("{pid} has ended"));
+        }
+        AskError::Ending | AskError::Itself | AskError::ShowsNothing | AskError::NoStack => {
+            HttpStatus::Conflict
+        }
+        AskError::Busy => HttpStatus::TooManyRequests,
+        AskError::TimedOut | AskError::Panicked(_) | AskError::NoTimer => HttpStatus::Unavailable,
+    };
+    Response::error(status, &format!("{pid}: {error}"))
+}
+
+/// Answers `GET /process/PID/stack`.
+pub(super) async fn stack(
+    request: &HttpRequest,
+    shared: Arc<Shared>,
+    pid: &str,
+) -> Result<Response, Response> {
+    let pid = own_pid(&shared, pid)?;
+    let timeout = seconds(request, STACK_SECONDS_MAX)?.map_or(ANSWER_TIMEOUT, Duration::from_secs);
+    let taken = ask_stack(&shared, pid, timeout).await.map_err(|error| refused(pid, &error))?;
+    let source = match taken.source() {
+        StackSource::Wait => "wait",
+        StackSource::Step => "step",
+    };
+    // On a thread of its own: the first time, the debug information of the program is read.
+    let stacks = spawn_blocking(move || taken.stacks()).await;
+    let stacks =
+        stacks.map_err(|error| Response::error(HttpStatus::Unavailable, &error.to_string()))?;
+    Ok(object(|json| {
+        json.name("pid").text(pid);
+        json.name("source").text(source);
+        let mut truncated = false;
+        json.name("stacks").array(|json| {
+            for stack in &stacks {
+                json.array(|json| truncated |= frames(json, stack));
+            }
+        });
+        json.name("truncated").literal(truncated);
+    }))
+}
+
+/// Writes the frames of a stack. Returns `true` if some are left out.
+fn frames(json: &mut Json, stack: &[StackFrame]) -> bool {
+    for frame in stack {
+        if json.is_over(RESPONSE_BYTES_MAX) {
+            return true;
+        }
+        let name_or_null = |json: &mut Json, name: &Option<String>| match name {
+            Some(name) => json.long_text(name, NAME_MAX),
+            None => json.text_or_null(None::<&str>),
+        };
+        json.object(|json| {
+            json.name("address").text(format_args!("{:#x}", frame.address));
+            name_or_null(json.name("function"), &frame.function);
+            name_or_null(json.name("file"), &frame.file);
+            json.name("line").literal_or_null(frame.line);
+        });
+    }
+    false
+}
+
+/// Answers `GET /process/PID/inspect`.
+pub(super) async fn inspect(shared: &Shared, pid: &str) -> Result<Response, Response> {
+    let pid = own_pid(shared, pid)?;
+    let shown = ask_inspect(shared, pid).await.map_err(|error| refused(pid, &error))?;
+    Ok(object(|json| {
+        json.name("pid").text(pid);
+        json.name("fields").array(|json| {
+            for (name, value) in shown.fields() {
+                json.object(|json| {
+                    json.name("name").text(name);
+                    json.name("value").long_text(value, VALUE_MAX);
+                });
+            }
+        });
+        json.name("truncated").literal(shown.is_truncated());
+    }))
+}

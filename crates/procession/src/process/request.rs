@@ -1,0 +1,51 @@
+//! The requests to processes, and their answers.
+
+#[cfg(feature = "observe")]
+use std::sync::Weak;
+
+use crate::process::inspection::Inspection;
+use crate::process::request_table::{RequestTable, TableRequest};
+#[cfg(feature = "observe")]
+use crate::process::stack_notes::StackNotes;
+use crate::time::armed::Armed;
+
+/// The answer to a request to inspect. The error is the text of a panic.
+pub(crate) type InspectAnswer = Box<dyn FnOnce(Result<Inspection, String>) + Send>;
+
+/// The requests of all processes. `E` is the entry of a ready process.
+pub(crate) type ProcessRequests<E> = RequestTable<ProcessRequest, E, Armed>;
+
+/// A request, with the function that takes the answer. It must not block or panic.
+pub(crate) enum ProcessRequest {
+    /// To note the stacks of the next step that waits.
+    #[cfg(feature = "observe")]
+    Stack(StackRequest),
+    /// To show what the process shows of itself.
+    Inspect(InspectAnswer),
+}
+
+/// A request for the stacks of a step.
+#[cfg(feature = "observe")]
+pub(crate) struct StackRequest {
+    /// Takes the stacks.
+    pub(crate) answer: Box<dyn FnOnce(StackNotes) + Send>,
+    /// Refers to something while the caller waits for the answer.
+    pub(crate) caller: Weak<()>,
+}
+
+#[cfg(feature = "observe")]
+impl StackRequest {
+    /// Returns `true` if the caller has given up.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.caller.strong_count() == 0
+    }
+}
+
+impl TableRequest for ProcessRequest {
+    fn waits_for_step(&self) -> bool {
+        #[cfg(feature = "observe")]
+        return matches!(self, Self::Stack(_));
+        #[cfg(not(feature = "observe"))]
+        false
+    }
+}

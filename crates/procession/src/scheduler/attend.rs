@@ -1,0 +1,119 @@
+//! Steps that are more than a call of the body: requests, suspensions, and the end of a terminated
+//! process. The protocol is that of `process/request_table.rs`.
+
+#[cfg(feature = "observe")]
+use crate::Exit;
+#[cfg(feature = "observe")]
+use crate::process::body::Step;
+use crate::process::inspection::Inspection;
+#[cfg(feature = "observe")]
+use crate::process::request::StackRequest;
+use crate::process::request::{InspectAnswer, ProcessRequest};
+use crate::process::slot::{Ready, Slot};
+use crate::process::state::Seen;
+use crate::process::unwind::{drop_each, guarded};
+use crate::process::waker;
+use crate::relations::links;
+use crate::report::panics;
+use crate::scheduler::local::LocalWorker;
+use crate::scheduler::run::inspect_body;
+
+impl LocalWorker {
+    /// Runs a special step.
+    #[cold]
+    pub(crate) fn special_step(&self, ready: Ready, seen: Seen) {
+        let slot = ready.slot();
+        if seen.is_terminated() {
+            let exit = links::doom(slot);
+            return self.after_step(ready, seen, Err(exit));
+        }
+        // `Attend`
+        let requests = &self.shared.processes.requests;
+        let (asked, is_suspended) = slot.state.attend(|| requests.take(slot.index()));
+        #[cfg(feature = "observe")]
+        let mut notings = Vec::new();
+        for request in asked {
+            match request {
+                ProcessRequest::Inspect(answer) => inspect(slot, answer),
+                #[cfg(feature = "observe")]
+                ProcessRequest::Stack(request) => notings.push(request),
+            }
+        }
+        if is_suspended {
+            #[cfg(feature = "observe")]
+            self.put_back(slot, notings);
+            return self.hold(ready);
+        }
+        #[cfg(feature = "observe")]
+        if !notings.is_empty() {
+            let step = self.noting_step(slot, notings);
+            return self.after_step(ready, seen, step);
+        }
+        let step = self.step_body::<true>(slot, &waker::borrowed(slot));
+        self.after_step(ready, seen, step);
+    }
+
+    /// Leaves requests for a later step, except for those that their callers have given up.
+    #[cfg(feature = "observe")]
+    fn put_back(&self, slot: &Slot, requests: Vec<StackRequest>) {
+        let generation = slot.pins.generation();
+        for request in requests.into_iter().filter(|request| !request.is_given_up()) {
+            let request = ProcessRequest::Stack(request);
+            let left = self.shared.processes.requests.leave(slot.index(), generation, request);
+            // A request for which there is no room any more is dropped, which tells its caller. The
+            // process runs, so no entry comes back, and it is queued after this step.
+            drop(left);
+            let _ = slot.state.ask();
+        }
+    }
+
+    /// Gives the entry of a suspended process to its requests, if it may not run.
+    fn hold(&self, ready: Ready) {
+        let slot = ready.slot();
+        self.step.process.set(None);
+        slot.state.yield_step();
+        let requests = &self.shared.processes.requests;
+        if let Err(may_run) = requests.hold(slot.index(), &slot.state, ready) {
+            if let Some(timer) = may_run.timer {
+                drop_each(timer.delete(&self.shared));
+            }
+            self.push_continued(may_run.entry);
+        }
+    }
+
+    /// Runs a step that notes its stacks. If it notes none and goes on, the next step does.
+    #[cfg(feature = "observe")]
+    fn noting_step(&self, slot: &Slot, requests: Vec<StackRequest>) -> Result<Step, Exit> {
+        let noting = crate::process::stack_notes::Noting::begin();
+        let step = self.step_body::<true>(slot, &waker::noting(slot));
+        let stacks = noting.end();
+        if !matches!(step, Ok(Step::Waits(_) | Step::GoesOn)) {
+            return step;
+        }
+        if stacks.is_empty() && (matches!(step, Ok(Step::GoesOn)) || self.step.yields.get()) {
+            self.put_back(slot, requests);
+            return step;
+        }
+        for request in requests {
+            (request.answer)(stacks.clone());
+        }
+        step
+    }
+}
+
+/// Answers what the process shows of itself.
+fn inspect(slot: &Slot, answer: InspectAnswer) {
+    let generation = slot.pins.generation();
+    let inspected = guarded(|| {
+        let mut shown = Inspection::default();
+        inspect_body(slot, &mut shown);
+        for inspector in slot.shared().processes.inspectors.of(slot.index(), generation) {
+            inspector(&mut shown);
+        }
+        shown
+    });
+    if inspected.is_err() {
+        panics::tell_caught(slot);
+    }
+    answer(inspected.map_err(|exit| exit.to_string()));
+}

@@ -1,0 +1,166 @@
+//! Stacks, inspections and suspensions through a door.
+
+use std::future::pending;
+use std::time::Duration;
+
+use procession::Context;
+use procession::door::Observe;
+use procession::snapshot::ProcessState;
+use serde_json::Value;
+
+use super::{Answer, Scene, wait_until};
+use crate::home::thread;
+
+/// One stack is taken at a time in a program, and tests run at the same time.
+fn stack(scene: &Scene, target: &str) -> Answer {
+    loop {
+        let answer = scene.get(target);
+        if answer.status != 429 {
+            return answer;
+        }
+        thread::yield_now();
+    }
+}
+
+fn parsed(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let value: Value = serde_json::from_str(&answer.body).expect("the answer is JSON");
+    assert_eq!(value["version"], 1);
+    value
+}
+
+async fn waits_deep_inside() {
+    pending::<()>().await;
+    procession::sleep(Duration::from_secs(3600)).await;
+}
+
+async fn waits_for_an_hour() {
+    procession::sleep(Duration::from_secs(3600)).await;
+}
+
+#[test]
+fn the_stack_of_a_process_names_its_functions() {
+    let scene = Scene::threaded(|observe| observe);
+    let waits = scene.scheduler.spawn(waits_for_an_hour());
+    let (pid, target) = (waits.pid().to_string(), format!("/process/{}/stack", waits.pid()));
+    let value = parsed(&stack(&scene, &target));
+    assert_eq!((&value["pid"], &value["source"]), (&pid.into(), &"wait".into()));
+    assert_eq!(value["truncated"], false);
+    let frames = value["stacks"][0].as_array().expect("there is a stack");
+    let is_its =
+        |frame: &&Value| frame["file"].as_str().is_some_and(|file| file.ends_with("door/asks.rs"));
+    let own = frames.iter().find(is_its).unwrap_or_else(|| panic!("{value}"));
+    assert!(own["line"].is_u64() && own["address"].as_str().is_some_and(|at| at.starts_with("0x")));
+    for seconds in ["0", "11", "x"] {
+        let answer = scene.get(&format!("{target}?seconds={seconds}"));
+        assert_eq!(answer.status, 400, "{answer:?}");
+        assert!(answer.body.contains("a whole number from 1 to 10"), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_process_that_cannot_answer_is_a_conflict_and_one_that_ended_is_not_found() {
+    let scene = Scene::threaded(|observe| observe);
+    let other = Scene::threaded(|observe| observe);
+    let silent = scene.scheduler.spawn(waits_deep_inside());
+    let panics = scene.scheduler.start(|mut cx: Context<()>| async move {
+        let _inspecting = cx.inspect_with(|_| panic!("no luck"));
+        cx.recv().await;
+    });
+    let foreign = other.scheduler.spawn(pending::<()>());
+    let ended = scene.scheduler.spawn(async {});
+    let ended_pid = ended.pid();
+    assert_eq!(ended.join(), Ok(()));
+    scene.scheduler.run_until_idle();
+    let inspect = |pid| scene.get(&format!("/process/{pid}/inspect"));
+    let answer = inspect(silent.pid());
+    assert_eq!(answer.status, 409, "{answer:?}");
+    assert!(answer.body.contains("shows nothing"), "{answer:?}");
+    let answer = inspect(panics.pid());
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(answer.body.contains("no luck"), "{answer:?}");
+    for pid in [ended_pid, foreign.pid()] {
+        assert_eq!(inspect(pid).status, 404);
+        assert_eq!(stack(&scene, &format!("/process/{pid}/stack")).status, 404);
+    }
+    assert_eq!(scene.get("/process/nonsense/inspect").status, 400);
+    assert_eq!(scene.get(&format!("/process/{}/nonsense", silent.pid())).status, 404);
+    assert_eq!(scene.post(&format!("/process/{}/inspect", silent.pid())).status, 404);
+}
+
+#[test]
+fn a_process_shows_its_fields() {
+    let scene = Scene::threaded(|observe| observe);
+    let shows = scene.scheduler.start(|mut cx: Context<()>| async move {
+        let _inspecting = cx.inspect_with(|shown| {
+            shown.field("balance", 120).field("owner", "\"ann\"").field("long", "x".repeat(2000));
+        });
+        cx.recv().await;
+    });
+    scene.scheduler.run_until_idle();
+    let value = parsed(&scene.get(&format!("/process/{}/inspect", shows.pid())));
+    assert_eq!(value["fields"][0], serde_json::json!({ "name": "balance", "value": "120" }));
+    assert_eq!(value["fields"][1]["value"], "\"ann\"");
+    assert_eq!(value["fields"][2]["value"].as_str().map(str::len), Some(1024));
+    assert_eq!(value["truncated"], true);
+}
+
+#[test]
+fn a_process_is_suspended_and_resumed_with_leave() {
+    let scene = Scene::threaded(Observe::allow_actions);
+    let waits = scene.scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
+    let post = |action: &str| scene.post(&format!("/process/{}/{action}", waits.pid()));
+    let is_suspended =
+        || parsed(&scene.get(&format!("/process/{}", waits.pid())))["process"]["suspended"].clone();
+    assert_eq!(is_suspended(), false);
+    let answer = post("resume");
+    assert_eq!(answer.status, 409, "{answer:?}");
+    assert!(answer.body.contains("is not suspended"), "{answer:?}");
+    for seconds in ["0", "61", "x"] {
+        assert_eq!(post(&format!("suspend?seconds={seconds}")).status, 400);
+    }
+    assert_eq!(is_suspended(), false);
+    assert_eq!(scene.get(&format!("/process/{}/suspend", waits.pid())).status, 404, "GET is safe");
+    assert_eq!(post("suspend?seconds=60").status, 200);
+    assert_eq!(is_suspended(), true);
+    waits.send(7).expect("its mailbox is open");
+    scene.scheduler.run_until_idle();
+    let state = scene.scheduler.detail(waits.pid()).map(|detail| detail.row.state);
+    assert_eq!(state, Some(ProcessState::Ready), "it stands still");
+    assert_eq!(post("resume").status, 200);
+    let pid = waits.pid();
+    assert_eq!(waits.join(), Ok(Some(7)));
+    for action in ["suspend", "resume"] {
+        let answer = scene.post(&format!("/process/{pid}/{action}"));
+        assert_eq!(answer.status, 404, "{answer:?}");
+        assert!(answer.body.contains("has ended"), "{answer:?}");
+    }
+    let cleans_up = scene.scheduler.start(|mut cx: Context<u32>| async move {
+        cx.cancelled().await;
+        while cx.recv().await.is_some() {}
+        pending::<()>().await;
+    });
+    assert!(scene.scheduler.cancel(cleans_up.pid()));
+    let answer = scene.post(&format!("/process/{}/suspend", cleans_up.pid()));
+    assert_eq!(answer.status, 409, "{answer:?}");
+    assert!(scene.scheduler.terminate(cleans_up.pid()));
+}
+
+#[test]
+fn one_stack_is_taken_at_a_time_and_others_are_served_meanwhile() {
+    let scene = Scene::threaded(Observe::allow_actions);
+    let waits = scene.scheduler.spawn(waits_for_an_hour());
+    scene.scheduler.run_until_idle();
+    assert_eq!(scene.post(&format!("/process/{}/suspend?seconds=60", waits.pid())).status, 200);
+    let target = format!("/process/{}/stack?seconds=10", waits.pid());
+    thread::scope(|scope| {
+        let first = scope.spawn(|| stack(&scene, &target));
+        wait_until(|| {
+            scene.get(&format!("/process/{}/stack?seconds=1", waits.pid())).status == 429
+        });
+        assert_eq!(scene.get("/about").status, 200);
+        assert_eq!(scene.post(&format!("/process/{}/resume", waits.pid())).status, 200);
+        let first = first.join().expect("it does not panic");
+        assert_eq!(parsed(&first)["stacks"].as_array().map(Vec::len), Some(1), "{first:?}");
+    });
+}
