@@ -72,6 +72,7 @@
 //! | `http2` | HTTP/2 for the server, and for the client if it is there. Implies `serve` |
 //! | `tls` | TLS by rustls for the server, and for the client if it is there. The program chooses the cryptography of rustls. Implies `serve` |
 //! | `client` | `http::Connector` for the client of hyper-util. Implies `hyper` |
+//! | `macros` | the attributes `main` and `test` for async functions |
 //! | `metrics` | `metrics`: hands the metrics of a scheduler to an exporter of the crate `metrics` |
 //! | `observe` | `door` and `Builder::observe`: an HTTP server at a Unix socket, through which the command `procession top`, a browser or a scraper of metrics looks into the program |
 //! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal` |
@@ -130,6 +131,9 @@ pub mod stream;
 pub mod supervisor;
 pub mod sync;
 mod sys;
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+pub mod testing;
 pub mod time;
 mod util;
 mod variance;

@@ -61,6 +61,7 @@ const ROOMS: &[(&str, &str)] = &[
     ),
     ("sync", "process scheduler time util"),
     ("sys", "io scheduler util"),
+    ("testing", "process scheduler time"),
     ("time", "process scheduler sys util"),
     ("util", ""),
     ("variance", ""),
