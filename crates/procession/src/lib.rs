@@ -75,11 +75,29 @@
 //! | `macros` | the attributes `main` and `test` for async functions |
 //! | `metrics` | `metrics`: hands the metrics of a scheduler to an exporter of the crate `metrics` |
 //! | `observe` | `door` and `Builder::observe`: an HTTP server at a Unix socket, through which the command `procession top`, a browser or a scraper of metrics looks into the program |
+//! | `serde` | the traits of serde for PIDs, exits, snapshots and views; see [below](#serde) |
 //! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal` |
 //! | `stream` | `stream`: the traits `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime |
 //! | `tokio` | crates that need tokio run unchanged in processes: `Builder::tokio`, and `compat` for single futures. The default scheduler is connected to tokio. Implies `tokio-io` |
 //! | `tracing` | a span for each process, and an event for each failure, each stall and what supervisors do |
+//!
+//! ## serde
+//! With the feature `serde`, [`Pid`] and [`Exit`] can be serialized and deserialized, and the types
+//! of [`snapshot`] and [`look`] can be serialized, except for those of supervisors. A new version
+//! may add fields, exits and names to these representations:
+//!
+//! | type | representation |
+//! |---|---|
+//! | [`Pid`] | its text, as `"p1.42.7"` |
+//! | [`Exit`] | an enum with names such as `"no_process"`; two of them have a text, as `{"failed": "no disk"}` and `{"panicked": "..."}` |
+//! | structs | structs with all public fields, under their names |
+//! | [`ProcessState`](snapshot::ProcessState), [`WaitReason`](look::WaitReason) | the text that `name` returns |
+//! | [`Waiting`](snapshot::Waiting) | a sequence of wait reasons |
+//! | other enums | their names in the form `"drop_oldest"` |
+//! | places in the source | texts such as `"src/main.rs:31:13"` |
+//! | durations | as serde has them: `{"secs": 1, "nanos": 500}` |
+//! | times | durations since the start of the clock |
 //!
 //! ## Spans
 //! With the feature `tracing`, each process has a span `process` with the target `procession` and
@@ -122,6 +140,8 @@ pub mod recorder;
 pub mod relations;
 pub mod report;
 pub mod scheduler;
+#[cfg(feature = "serde")]
+mod serialize;
 #[cfg(feature = "signal")]
 pub mod signal;
 mod spawn;

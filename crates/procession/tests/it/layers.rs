@@ -51,6 +51,7 @@ const ROOMS: &[(&str, &str)] = &[
         "scheduler",
         "bridge coroutine door io machine mailbox observe process recorder relations report spawn sys time util watchdog",
     ),
+    ("serialize", "mailbox observe process recorder relations time watchdog"),
     ("signal", "observe process recorder scheduler sync sys"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
     ("stdio", "coroutine fs pool process scheduler"),

@@ -67,6 +67,8 @@ mod requests;
 mod scene;
 mod seeded;
 mod select;
+#[cfg(feature = "serde")]
+mod serialize;
 mod shutdown;
 #[cfg(feature = "signal")]
 mod signals;

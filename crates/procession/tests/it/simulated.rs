@@ -11,6 +11,7 @@
 //! - `bridge` runs a runtime of tokio's beside the scheduler;
 //! - `door` is asked by plain sockets of std, on threads of the system;
 //! - `layers` reads sources;
+//! - `serialize` is about texts;
 //! - `spawn`, `stalls` and `stress` start a million processes, or measure real time.
 #![expect(
     clippy::type_complexity,
