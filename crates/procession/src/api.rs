@@ -507,6 +507,101 @@ where
     SpawnOptions::new().start(process)
 }
 
+/// Starts a local process: one whose future is not `Send`, because it holds an `Rc`, a `RefCell`
+/// guard or a handle of a library that stays on its thread.
+///
+/// `make` is `Send`, and makes the future. It is called in the first step of the process, on the
+/// worker where the process begins. From then on the process stays on that worker's thread: its
+/// future is polled and dropped there, whatever its end. The output is `Send`, since the handle may
+/// be awaited elsewhere. Everything else is as for [`spawn`], which is cheaper and whose processes
+/// any worker can continue; prefer it.
+///
+/// ```
+/// use std::cell::RefCell;
+/// use std::rc::Rc;
+///
+/// procession::run(async {
+///     let handle = procession::spawn_local(|| async {
+///         let lines = Rc::new(RefCell::new(Vec::new()));
+///         let other = Rc::clone(&lines);
+///         let write = async move {
+///             other.borrow_mut().push("first");
+///             procession::yield_now().await;
+///             other.borrow_mut().push("second");
+///         };
+///         write.await;
+///         lines.take().join(", ")
+///     });
+///     assert_eq!(handle.await, Ok("first, second".to_owned()));
+/// });
+/// ```
+///
+/// `make` itself is `Send`, and so is the output:
+///
+/// ```compile_fail,E0277
+/// let local = std::rc::Rc::new(1);
+/// drop(procession::spawn_local(move || async move { *local }));
+/// ```
+///
+/// ```compile_fail,E0277
+/// drop(procession::spawn_local(|| async { std::rc::Rc::new(1) }));
+/// ```
+///
+/// # Where it runs
+/// A local process is placed like a [coroutine](crate::coroutine):
+///
+/// | what happens | to the local process |
+/// |---|---|
+/// | it was not run yet | any worker may take it. A worker that has many more of these processes than another sends new ones there. With an [affinity](SpawnOptions::affinity), it begins on that worker |
+/// | its worker blocks or computes | it waits, even if another worker takes the permit |
+/// | its worker has nothing else to do, and its thread would retire | the thread stays until the process has ended |
+/// | the workers become [fewer](Scheduler::set_worker_threads) | its worker takes turns with others |
+/// | it is cancelled or terminated, or the scheduler shuts down | its future is dropped on its thread |
+/// | its thread is one that [drives](Builder::callers_drive) the scheduler | no other thread drives the scheduler while the process lives. When the thread ends, it drops the future, and the process ends with [`Exit::ThreadEnded`]. The main thread does not; it ends with the program |
+#[track_caller]
+pub fn spawn_local<C, F>(make: C) -> JoinHandle<F::Output>
+where
+    C: FnOnce() -> F + Send + 'static,
+    F: Future + 'static,
+    F::Output: Send + 'static,
+{
+    SpawnOptions::new().spawn_local(make)
+}
+
+/// Starts a local process with a mailbox: `process` is `Send`, and the future that it makes need
+/// not be. See [`spawn_local`] for where it runs, and [`start`] for everything else.
+///
+/// ```
+/// use std::rc::Rc;
+/// use std::time::Duration;
+/// use procession::{Context, Reply};
+///
+/// procession::run(async {
+///     let cache = procession::start_local(|mut cx: Context<(u32, Reply<usize>)>| async move {
+///         let mut seen = vec![Rc::new(0)];
+///         while let Some((number, reply)) = cx.recv().await {
+///             seen.push(Rc::new(number));
+///             reply.send(seen.len());
+///         }
+///     });
+///     let length = cache.call(|reply| (7, reply), Duration::from_secs(9)).await?;
+///     assert_eq!(length, 2);
+///     Ok::<(), procession::CallError<_>>(())
+/// })?;
+/// # Ok::<(), procession::CallError<_>>(())
+/// ```
+#[track_caller]
+pub fn start_local<M, C, F>(process: C) -> Child<M, F::Output>
+where
+    M: Send + 'static,
+    C: FnOnce(Context<M>) -> F + Send + 'static,
+    F: Future + 'static,
+    F::Output: Send + 'static,
+    fn() -> F::Output: Returns,
+{
+    SpawnOptions::new().start_local(process)
+}
+
 /// Yields: everything that is ready on this worker runs before the process continues.
 pub async fn yield_now() {
     let mut yielded = false;

@@ -59,7 +59,7 @@
 //! ```
 //!
 //! The future passed to [`run`] or [`Scheduler::block_on`] stays on its thread, and need not be
-//! `Send`.
+//! `Send`. Nor need that of a process that is started by [`spawn_local`].
 //!
 //! # Features
 //!

@@ -13,6 +13,8 @@ pub(crate) mod join_waker;
 pub(crate) mod kind;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod life;
+#[expect(unsafe_code, reason = "a future that is not `Send` is in a body that is")]
+pub(crate) mod local_body;
 pub(crate) mod on_cancel;
 pub(crate) mod outcome;
 pub(crate) mod pid;
@@ -21,6 +23,7 @@ pub(crate) mod pin;
 pub(crate) mod refcount;
 pub(crate) mod request;
 pub(crate) mod request_table;
+pub(crate) mod residence;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod slot;
 #[cfg(feature = "observe")]

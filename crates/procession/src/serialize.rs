@@ -219,7 +219,8 @@ impl Serialize for Waiting {
 }
 
 /// Serializes structs with all of their public fields: `field`, or `field = value` if the field has
-/// no representation of its own. Private fields come after a semicolon. A field that is missing in the list is an error of the compiler.
+/// no representation of its own. A private field comes after a semicolon. A field that is missing
+/// in the list is an error of the compiler.
 macro_rules! as_structs {
     ($($type:ident { $($field:ident $(= $value:expr)?),+ $(,)? $(; $left_out:ident)? })+) => {$(
         impl Serialize for $type {
@@ -280,7 +281,7 @@ as_structs! {
         memory, oldest_wait,
     }
     ProcessDetail {
-        row, name = name.as_deref(), message, links, monitors, monitored, scope, supervisor,
+        row, name = name.as_deref(), message, links, monitors, monitored, scope, supervisor, suspended,
     }
     PidList { first, total }
 }

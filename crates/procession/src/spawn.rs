@@ -2,5 +2,6 @@
 
 pub(crate) mod error;
 pub(crate) mod join_handle;
+mod local;
 pub(crate) mod options;
 pub(crate) mod process_local;

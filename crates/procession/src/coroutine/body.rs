@@ -14,6 +14,7 @@ use crate::coroutine::foreign;
 use crate::coroutine::frame::{Frame, NOTHING, Out, Resume, Resuming, set_current};
 use crate::process::body::{Body, Step};
 use crate::process::outcome::{ByOutcome, Judge, Returns};
+use crate::process::residence::{Begin, Residence, ResidentKind};
 use crate::process::slot::Slot;
 use crate::process::stuck::StuckCoroutine;
 use crate::process::unwind::{drop_guarded, guarded};
@@ -21,7 +22,6 @@ use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
 use crate::scheduler::local::LocalWorker;
-use crate::scheduler::seat_id::SeatId;
 
 /// Ends a coroutine's function, by return or panic, and drops its locals while it is still the
 /// running coroutine.
@@ -52,20 +52,13 @@ pub(crate) struct CoBody<F, T: 'static> {
     stage: CoroutineStage<F, T>,
     bytes: usize,
     pinned: bool,
-    /// The thread that the coroutine stays on, once it has begun.
-    thread: u64,
-    /// The seat that the coroutine is counted for, from the moment it is sent there or begins.
-    seat: Option<SeatId>,
-    /// Number of times it was put off.
-    put_off: u8,
+    /// The thread that the coroutine stays on, if it is pinned.
+    residence: Residence,
+    /// Set while a coroutine that is not pinned is counted.
+    is_counted: bool,
     /// The way in which it was last suspended.
     out: Out,
 }
-
-/// Maximum number of times that a new coroutine is put off in favour of workers with less to do. It
-/// is put off once for each round in which everything that is ready has had a turn. So it begins
-/// soon even if no worker comes, and other workers have time to wake up and take it.
-const PUT_OFF_MAX: u8 = 16;
 
 enum CoroutineStage<F, T: 'static> {
     Fresh(F),
@@ -108,10 +101,8 @@ fn go_on_to_end<T>(coroutine: &mut Coroutine<Resume, Out, T>) -> Out {
 /// The result of an attempt to begin.
 enum Attempt {
     Runs,
-    /// It is bound to another worker now.
-    Elsewhere,
-    /// It is left to any worker, behind everything else in the queue.
-    PutOff,
+    /// It begins on another worker, or later.
+    Later,
     /// There is no stack at present.
     Waits,
     /// There never will be a stack.
@@ -148,9 +139,8 @@ where
             stage: CoroutineStage::Fresh(function),
             bytes,
             pinned,
-            thread: 0,
-            seat: None,
-            put_off: 0,
+            residence: Residence::new(ResidentKind::Coroutine),
+            is_counted: false,
             out: Out::Waits,
         }
     }
@@ -159,25 +149,8 @@ where
     fn begin(&mut self, slot: &Slot, task: &TaskContext<'_>) -> Attempt {
         current::with_local(|local| {
             let local = local.expect("[seat] processes run on workers");
-            let shared = slot.shared();
-            if self.pinned
-                && slot.bound_to().is_none()
-                && let Some(other) = local.seat_for_coroutine()
-            {
-                slot.bind(other);
-                // Counted at once. Otherwise more coroutines would be sent after it before it
-                // begins there.
-                self.seat = Some(other);
-                shared.count_coroutine(self.seat);
-                return Attempt::Elsewhere;
-            }
-            if self.pinned
-                && slot.bound_to().is_none()
-                && self.put_off < PUT_OFF_MAX
-                && local.puts_coroutines_off()
-            {
-                self.put_off += 1;
-                return Attempt::PutOff;
+            if self.pinned && self.residence.choose(slot, local) == Begin::Later {
+                return Attempt::Later;
             }
             let stack = match self.take_stack(local, task) {
                 Ok(stack) => stack,
@@ -204,18 +177,13 @@ where
             // SAFETY: the slot lives as long as its process; `tell` only formats numbers and copies
             // text.
             unsafe { coroutine.describe_with(ptr::from_ref(slot).cast(), tell) };
-            let was_counted = self.seat.is_some();
             if self.pinned {
-                slot.bind_begun(local.seat);
-                local.core.begun.set(local.core.begun.get() + 1);
-                self.thread = current::thread_number();
-                self.seat = Some(local.seat);
+                self.residence.begin(slot, local);
             } else {
                 // SAFETY: by the caller of `spawn_migratable`.
                 unsafe { coroutine.let_migrate() };
-            }
-            if !was_counted {
-                shared.count_coroutine(self.seat);
+                slot.shared().count_migrating();
+                self.is_counted = true;
             }
             self.stage = CoroutineStage::Runs(coroutine);
             Attempt::Runs
@@ -239,19 +207,11 @@ where
     /// if it never will. Called once more if the output panics.
     fn finish(&mut self, slot: &Slot, result: Result<T, Exit>) {
         let before = std::mem::replace(&mut self.stage, CoroutineStage::Ended(result));
-        let seat = self.seat.take();
         let CoroutineStage::Runs(coroutine) = before else {
-            // The coroutine was sent to another worker and did not begin there.
-            if seat.is_some() {
-                slot.shared().uncount_coroutine(seat);
-            }
+            // The coroutine was perhaps sent to another worker and did not begin there.
+            self.residence.leave(slot);
             return drop_guarded(before);
         };
-        current::with_local(|local| {
-            if let Some(local) = local.filter(|_| self.pinned) {
-                local.core.begun.set(local.core.begun.get() - 1);
-            }
-        });
         match coroutine.into_stack() {
             Ok(stack) => {
                 current::with_local(|local| match local {
@@ -269,14 +229,16 @@ where
                 stuck.leak();
             }
         }
-        slot.shared().uncount_coroutine(seat);
+        self.residence.leave(slot);
+        if std::mem::take(&mut self.is_counted) {
+            slot.shared().uncount_migrating();
+        }
     }
 
     /// Aborts on a wrong thread. Called before anything on the coroutine's stack runs.
     fn assert_own_thread(&self) {
-        if self.pinned && self.thread != current::thread_number() {
-            // [own thread] is broken, and nothing that could be done here is sound.
-            std::process::abort();
+        if self.pinned {
+            self.residence.assert_here();
         }
     }
 }
@@ -291,7 +253,7 @@ where
         if let CoroutineStage::Fresh(_) = self.stage {
             match self.begin(slot, task) {
                 Attempt::Runs => {}
-                Attempt::Elsewhere | Attempt::PutOff => return Step::GoesOn,
+                Attempt::Later => return Step::GoesOn,
                 Attempt::Waits => {
                     slot.note_waiting(Waiting::STACK);
                     return Step::Waits(slot.waiting().wait_phase());

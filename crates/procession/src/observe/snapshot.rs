@@ -147,7 +147,7 @@ pub struct ProcessSnapshot {
     pub label: Option<String>,
     /// Where it was spawned.
     pub location: &'static Location<'static>,
-    /// `async`, `machine` or `thread`.
+    /// `async`, `local`, `machine`, `coroutine` or `thread`.
     pub kind: &'static str,
     /// Its state.
     pub state: ProcessState,

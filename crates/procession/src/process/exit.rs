@@ -34,8 +34,9 @@ pub enum Exit {
     NoProcess,
     /// Its node cannot be reached any more. The process itself may be alive.
     NoConnection,
-    /// It was a coroutine, and the thread on which it had begun has ended: that of a caller that
-    /// drove the scheduler ([`Builder::callers_drive`](crate::Builder::callers_drive)).
+    /// It was a coroutine or a local process, and the thread on which it had begun has ended: that
+    /// of a caller that drove the scheduler
+    /// ([`Builder::callers_drive`](crate::Builder::callers_drive)).
     ThreadEnded,
     /// It never ran, because its scheduler has reached its limit of processes or is shutting down.
     Refused,
@@ -112,9 +113,7 @@ impl fmt::Display for Exit {
             Self::MailboxFull => f.write_str("the process's mailbox was full"),
             Self::NoProcess => f.write_str("there is no such process"),
             Self::NoConnection => f.write_str("there is no connection to the node of the process"),
-            Self::ThreadEnded => {
-                f.write_str("the process was a coroutine, and the thread that it began on ended")
-            }
+            Self::ThreadEnded => f.write_str("the thread that the process stays on has ended"),
             Self::Refused => f.write_str("the scheduler takes no more processes"),
         }
     }

@@ -173,8 +173,8 @@ const _: () = assert!(mem::offset_of!(Slot, received) / 64 != mem::offset_of!(Sl
 /// In `Slot::bound`: the mailbox is bounded. Fixed while occupied.
 pub(crate) const HAS_BOUNDED: u16 = 1 << 15;
 
-/// In `Slot::bound`: the process is a coroutine that has begun on the worker, so only the worker's
-/// thread may run it.
+/// In `Slot::bound`: the process is a coroutine or a local process that has begun on the worker, so
+/// only the worker's thread may run it.
 const HAS_BEGUN: u16 = 1 << 14;
 
 /// The number of messages after which the count of a slot wraps around.
@@ -326,21 +326,23 @@ impl Slot {
         self.bound.store(self.bound.load(Relaxed) & HAS_BOUNDED | (seat.0 as u16 + 1), Relaxed);
     }
 
-    /// Binds the running process, a coroutine that begins in this step, to its worker's thread.
+    /// Binds the running process, a coroutine or a local process that begins in this step, to its
+    /// worker's thread.
     pub(crate) fn bind_begun(&self, seat: SeatId) {
         self.bind(seat);
         // Relaxed, and no read-modify-write: as in `bind`.
         self.bound.store(self.bound.load(Relaxed) | HAS_BEGUN, Relaxed);
     }
 
-    /// Returns `true` if the process is a coroutine that has begun and stays on its worker.
+    /// Returns `true` if the process is a coroutine or a local process that has begun and stays on
+    /// its worker.
     pub(crate) fn has_begun(&self) -> bool {
         // Relaxed: for people only.
         self.bound.load(Relaxed) & HAS_BEGUN != 0
     }
 
-    /// Returns `true` if the process is a coroutine that has begun on this worker. Exact only for
-    /// the thread that sits there.
+    /// Returns `true` if the process is a coroutine or a local process that has begun on this
+    /// worker. Exact only for the thread that sits there.
     pub(crate) fn has_begun_on(&self, seat: SeatId) -> bool {
         // Relaxed: the thread that asks is the one that wrote it.
         self.bound.load(Relaxed) & !HAS_BOUNDED == HAS_BEGUN | (seat.0 as u16 + 1)

@@ -39,6 +39,7 @@ macro_rules! kinds {
 
 kinds!("async", asked_async, dropped_async);
 kinds!(COROUTINE, asked_coroutine, dropped_coroutine);
+kinds!("local", asked_local, dropped_local);
 kinds!(MACHINE, asked_machine, dropped_machine);
 
 impl<M: Send + 'static> TypedKind<M> {
@@ -57,6 +58,16 @@ impl<M: Send + 'static> TypedKind<M> {
     #[inline]
     pub(crate) fn coroutine() -> Self {
         Self::new(asked_coroutine::<M>())
+    }
+
+    /// The kind of local processes with a context.
+    pub(crate) fn local_with_context() -> Self {
+        Self::new(asked_local::<M>())
+    }
+
+    /// The kind of local processes without a context.
+    pub(crate) fn local() -> Self {
+        Self::new(dropped_local::<M>())
     }
 
     #[inline]

@@ -38,7 +38,7 @@ pub struct ExitReport {
     pub label: Option<String>,
     /// The name under which it was registered, if it was.
     pub name: Option<Arc<str>>,
-    /// `async`, `machine` or `coroutine`.
+    /// `async`, `local`, `machine` or `coroutine`.
     pub kind: &'static str,
     /// Where it was spawned.
     pub location: &'static Location<'static>,

@@ -242,11 +242,11 @@ impl Builder {
     /// process then holds the last [`Scheduler`] handle, and no thread drives the scheduler any
     /// more, the scheduler is never freed.
     ///
-    /// A [coroutine](crate::coroutine) stays on the thread that began it. While a coroutine that
-    /// began on a caller's thread is alive, only that thread drives the scheduler; other callers
-    /// wait. When the thread ends, it unwinds its remaining coroutines, with
-    /// [`Exit::ThreadEnded`](crate::Exit::ThreadEnded), and other callers can drive. The main
-    /// thread unwinds none, because it ends with the program.
+    /// A [coroutine](crate::coroutine) stays on the thread that began it, and so does a [local
+    /// process](crate::spawn_local()). While one that began on a caller's thread is alive, only
+    /// that thread drives the scheduler; other callers wait. When the thread ends, it ends those
+    /// that are left, with [`Exit::ThreadEnded`](crate::Exit::ThreadEnded), and other callers can
+    /// drive. The main thread ends none, because it ends with the program.
     pub fn callers_drive(mut self) -> Self {
         self.callers_drive = true;
         self

@@ -193,6 +193,31 @@ impl Scheduler {
         SpawnOptions::new().on(self).start(process)
     }
 
+    /// Starts a local process on this scheduler. See [`spawn_local`](crate::spawn_local()).
+    #[track_caller]
+    pub fn spawn_local<C, F>(&self, make: C) -> JoinHandle<F::Output>
+    where
+        C: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        SpawnOptions::new().on(self).spawn_local(make)
+    }
+
+    /// Starts a local process with a mailbox on this scheduler. See
+    /// [`start_local`](crate::start_local()).
+    #[track_caller]
+    pub fn start_local<M, C, F>(&self, process: C) -> Child<M, F::Output>
+    where
+        M: Send + 'static,
+        C: FnOnce(Context<M>) -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+        fn() -> F::Output: Returns,
+    {
+        SpawnOptions::new().on(self).start_local(process)
+    }
+
     /// Starts a coroutine on this scheduler. See
     /// [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
     ///

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use procession_sync::atomic::Ordering::Relaxed;
-
 use crate::io::poller::Batch;
 use crate::recorder::word::WordKind;
 use crate::scheduler::driver::Kept;
@@ -278,8 +276,8 @@ impl LocalWorker {
     /// is no surplus of threads.
     fn retire_at(&self, stay: &Stay<'_>) -> u64 {
         let shared = &*self.shared;
-        // Coroutines that have begun here stay on this thread.
-        let keeps = shared.seat(self.seat).coroutines.load(Relaxed) > 0;
+        // Coroutines and local processes that have begun here stay on this thread.
+        let keeps = shared.seat(self.seat).residents() > 0;
         if !matches!(stay, Stay::Always) || keeps || !shared.idle.has_surplus() {
             return NEVER;
         }

@@ -43,8 +43,10 @@ pub(crate) struct Seat {
     pub(crate) ring: RingPlace,
     /// The block-on future that the thread waits for, if any (`scheduler/wait_cycle.rs`).
     pub(crate) waits_for: Mutex<Option<Arc<BlockOnFuture>>>,
-    /// The number of coroutines that have begun here, and so stay here.
+    /// The number of coroutines that have begun here, and so stay here, or were sent here.
     pub(crate) coroutines: AtomicU32,
+    /// The same of local processes.
+    pub(crate) locals: AtomicU32,
     /// The worker's private state, while no thread sits here.
     pub(crate) core: Mutex<Option<Core>>,
 }
@@ -67,6 +69,7 @@ impl Seat {
             ring: RingPlace::new(),
             waits_for: Mutex::new(None),
             coroutines: AtomicU32::new(0),
+            locals: AtomicU32::new(0),
             core: Mutex::new(Some(core)),
         }
     }

@@ -1,4 +1,5 @@
-//! The end of coroutines that have begun on callers' threads.
+//! The end of coroutines and local processes that have begun on callers' threads. What is said of
+//! coroutines here and in the code holds for both.
 //!
 //! A coroutine stays on the thread that began it. If that is the thread of a caller, the seat for
 //! callers is reserved for this thread as long as such coroutines are alive. The thread ends them
@@ -11,8 +12,6 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
-
-use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::coroutine::frame::{Resuming, SavedStep};
 use crate::scheduler::current;
@@ -50,8 +49,7 @@ pub(crate) struct Visit<'a>(pub(crate) &'a Arc<Shared>);
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        // Relaxed: this thread counted the coroutines that have begun here.
-        let counted = self.0.seat(SeatId(0)).coroutines.load(Relaxed);
+        let counted = self.0.seat(SeatId(0)).residents();
         if counted == 0 || !self.0.idle.is_absent_for(current::thread_number()) {
             return;
         }

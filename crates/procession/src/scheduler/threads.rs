@@ -125,7 +125,7 @@ impl Shared {
     pub(crate) fn vacate(&self, seat: SeatId, core: Core) {
         self.seat(seat).thread.store(0, Relaxed);
         self.watchdog.close_file(self.seat(seat));
-        // Coroutines that have begun here stay on this thread.
+        // Coroutines and local processes that have begun here stay on this thread.
         let keeps = core.begun.get() > 0;
         *self.seat(seat).core.lock() = Some(core);
         let for_callers = self.callers.drive && seat.0 == 0;

@@ -175,7 +175,7 @@ impl LocalWorker {
         let shared = &*self.shared;
         let first = shared.seats.first();
         let is_first = self.seat.0 < first;
-        let own = shared.seat(self.seat).coroutines.load(Relaxed);
+        let own = shared.seat(self.seat).residents();
         if is_first && (own < COROUTINES_APART || first == 1) {
             return None;
         }
@@ -187,7 +187,7 @@ impl LocalWorker {
             .idle
             .first_unblocked((from + apart) % first, first)
             .filter(|&other| other != self.seat)?;
-        let theirs = shared.seat(other).coroutines.load(Relaxed);
+        let theirs = shared.seat(other).residents();
         (!is_first || own > theirs.saturating_mul(2).saturating_add(COROUTINES_APART))
             .then_some(other)
     }

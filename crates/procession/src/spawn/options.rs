@@ -32,7 +32,7 @@ use crate::spawn::error::{SpawnError, SpawnErrorKind};
 use crate::spawn::join_handle::{Child, JoinHandle};
 
 /// The message type of a process without a mailbox.
-enum Nothing {}
+pub(super) enum Nothing {}
 
 /// The options of a new process. See [`spawn`](crate::spawn()) for a process without options.
 #[derive(Debug, Default)]
@@ -374,7 +374,7 @@ impl SpawnOptions {
 
     /// Puts a process into a slot, and queues it. `pins` is the number of pins that its address and
     /// its context take. `body` can hand out that many at no cost.
-    fn launch<M: Send + 'static, T>(
+    pub(super) fn launch<M: Send + 'static, T>(
         self,
         mut kind: TypedKind<M>,
         location: &'static Location<'static>,

@@ -306,6 +306,7 @@ const ISLANDS: &[&str] = &[
     "process::join_waker",
     "process::kind",
     "process::life",
+    "process::local_body",
     "process::pin",
     "process::slot",
     "process::table",

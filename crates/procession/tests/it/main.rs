@@ -51,6 +51,7 @@ mod http;
 mod idle;
 mod key_value;
 mod layers;
+mod local;
 mod look;
 mod machines;
 mod messages;

@@ -55,6 +55,7 @@ mod here;
 mod hostile;
 mod idle;
 mod key_value;
+mod local;
 mod look;
 mod machines;
 mod messages;

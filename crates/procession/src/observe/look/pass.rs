@@ -243,7 +243,11 @@ impl<'a> LookScan<'a> {
         MemoryUse {
             body: slot.body_bytes(),
             mailbox: mailbox as usize * slot.kind().message_bytes,
-            stack: if slot.has_begun() { self.shared.coroutines.stack_bytes } else { 0 },
+            stack: if slot.has_begun() && slot.kind().name == COROUTINE {
+                self.shared.coroutines.stack_bytes
+            } else {
+                0
+            },
         }
     }
 

@@ -108,7 +108,7 @@ impl Query {
         self
     }
 
-    /// Returns only processes of this kind: `async`, `machine` or `coroutine`.
+    /// Returns only processes of this kind: `async`, `local`, `machine` or `coroutine`.
     pub fn kind(mut self, kind: impl Into<String>) -> Self {
         self.filter.kind = Some(kind.into());
         self

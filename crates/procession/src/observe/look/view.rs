@@ -77,7 +77,7 @@ pub struct ProcessRow {
     pub label: Option<String>,
     /// Where it was spawned.
     pub place: &'static Location<'static>,
-    /// `async`, `machine` or `coroutine`.
+    /// `async`, `local`, `machine` or `coroutine`.
     pub kind: &'static str,
     /// Its state.
     pub state: ProcessState,

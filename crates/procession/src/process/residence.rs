@@ -1,0 +1,108 @@
+//! The thread on which a process begins and then stays, and the choice of it.
+
+use crate::process::slot::Slot;
+use crate::scheduler::current;
+use crate::scheduler::local::LocalWorker;
+use crate::scheduler::seat_id::SeatId;
+
+/// Maximum number of times that a new process is put off in favour of workers with less to do. It
+/// is put off once for each round in which everything that is ready has had a turn. So it begins
+/// soon even if no worker comes, and other workers have time to wake up and take it.
+const PUT_OFF_MAX: u8 = 16;
+
+/// The thread of a process that stays where it begins: of a coroutine, or of a local process.
+pub(crate) struct Residence {
+    kind: ResidentKind,
+    /// The number of the thread, once the process has begun.
+    thread: u64,
+    /// The seat that the process is counted for, from the moment it is sent there or begins.
+    seat: Option<SeatId>,
+    /// Number of times it was put off.
+    put_off: u8,
+}
+
+/// The kinds of processes that stay on a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResidentKind {
+    /// It has a stack.
+    Coroutine,
+    /// It has a future that is not `Send`.
+    Local,
+}
+
+/// The place for the next step of a process that has not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Begin {
+    /// It begins here.
+    Here,
+    /// It is bound to another worker now, or is left to any worker behind everything else in the
+    /// queue. In both cases it is ready and has not begun.
+    Later,
+}
+
+impl Residence {
+    pub(crate) fn new(kind: ResidentKind) -> Self {
+        Self { kind, thread: 0, seat: None, put_off: 0 }
+    }
+
+    /// Chooses where a process begins that has not begun and that the worker runs now.
+    pub(crate) fn choose(&mut self, slot: &Slot, local: &LocalWorker) -> Begin {
+        if slot.bound_to().is_some() {
+            return Begin::Here;
+        }
+        if let Some(other) = local.seat_for_coroutine() {
+            slot.bind(other);
+            // Counted at once. Otherwise more processes would be sent after it before it begins
+            // there.
+            self.count(slot, other);
+            return Begin::Later;
+        }
+        if self.put_off < PUT_OFF_MAX && local.puts_coroutines_off() {
+            self.put_off += 1;
+            return Begin::Later;
+        }
+        Begin::Here
+    }
+
+    /// Binds a process that begins to this thread.
+    pub(crate) fn begin(&mut self, slot: &Slot, local: &LocalWorker) {
+        slot.bind_begun(local.seat);
+        local.core.begun.set(local.core.begun.get() + 1);
+        self.thread = current::thread_number();
+        match self.seat {
+            // It was counted when it was sent here.
+            Some(_) => self.seat = Some(local.seat),
+            None => self.count(slot, local.seat),
+        }
+    }
+
+    fn count(&mut self, slot: &Slot, seat: SeatId) {
+        slot.shared().count_resident(seat, self.kind);
+        self.seat = Some(seat);
+    }
+
+    /// Releases the thread, after the process has ended there or if it never begins. A second call
+    /// does nothing.
+    pub(crate) fn leave(&mut self, slot: &Slot) {
+        if std::mem::take(&mut self.thread) != 0 {
+            current::with_local(|local| {
+                if let Some(local) = local {
+                    local.core.begun.set(local.core.begun.get() - 1);
+                }
+            });
+        }
+        if let Some(seat) = self.seat.take() {
+            slot.shared().uncount_resident(seat, self.kind);
+        }
+    }
+
+    /// Aborts on a wrong thread. Called before anything of a process that has begun is touched.
+    #[inline]
+    pub(crate) fn assert_here(&self) {
+        if self.thread != current::thread_number() {
+            // [own thread] is broken, and nothing that could be done here is sound.
+            std::process::abort();
+        }
+    }
+}
