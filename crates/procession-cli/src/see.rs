@@ -144,6 +144,8 @@ pub(crate) struct SeeArgs {
     /// Names and values of filters, which the door checks.
     pub(crate) filters: Vec<(String, String)>,
     pub(crate) seconds: Option<u64>,
+    /// The number of a report.
+    pub(crate) number: Option<u64>,
     pub(crate) cancel: bool,
 }
 
@@ -159,6 +161,7 @@ impl Default for SeeArgs {
             top: TOP_DEFAULT,
             filters: Vec::new(),
             seconds: None,
+            number: None,
             cancel: false,
         }
     }
@@ -235,7 +238,10 @@ pub(crate) fn run(args: &SeeArgs, out: &mut impl Write) -> Result<(), Failure> {
         Verb::Top => once(&door, args, out),
         Verb::Ps => ps(&door, args, out),
         Verb::Tree => show(&door, "/tree", args, out, list::tree),
-        Verb::Crashes => show(&door, "/crashes", args, out, list::crashes),
+        Verb::Crashes => match args.number {
+            None => show(&door, "/crashes", args, out, list::crashes),
+            Some(number) => show(&door, &format!("/crash/{number}"), args, out, list::crash),
+        },
         Verb::Stack => show(&door, &process_target(args, "stack"), args, out, list::stacks),
         Verb::Inspect => show(&door, &process_target(args, "inspect"), args, out, list::fields),
         Verb::Dump => dump(&door, args, out),

@@ -34,6 +34,7 @@
 //! | `GET /process/PID/inspect` | what the process [shows of itself](crate::Scheduler::inspect), as a list of names and values |
 //! | `GET /tree` | the supervision tree |
 //! | `GET /crashes` | the last 64 processes that failed |
+//! | `GET /crash/NUMBER` | one of these, with its [backtrace](crate::report::CrashReport::backtrace) |
 //! | `GET /workers` | workers, queues, timers, descriptors |
 //! | `GET /pools` | pools, added up by name |
 //! | `GET /timeline?ms=N` | what each worker ran in the last N milliseconds, at most 10 000, as far as the [recorder](crate::recorder) still has it: 300 columns, each with the place whose processes had the most of it |

@@ -25,6 +25,16 @@ pub(super) const FLAGS: &[Flag] = &[
         takes: Takes::Nothing(|parsed| parsed.see.json = true),
     },
     Flag {
+        long: "number",
+        short: None,
+        help: "show only the report N, with the backtrace of its panic if the program keeps it",
+        of: &[CRASHES],
+        takes: Takes::Value("N", |parsed, value| {
+            parsed.see.number = Some(key("--number", value)?);
+            Ok(())
+        }),
+    },
+    Flag {
         long: "once",
         short: None,
         help: "print one look and end, also on a terminal",

@@ -209,16 +209,23 @@ pub(super) fn stacks(answer: &Value) -> String {
     let mut out = format!("{} {state}\n", text(&answer["pid"]));
     for stack in rows(&answer["stacks"]) {
         out.push('\n');
-        for frame in rows(stack) {
-            let name = if frame["function"].is_string() { "function" } else { "address" };
-            out.push_str(&text(&frame[name]));
-            if frame["file"].is_string() {
-                let line = frame["line"].as_u64().unwrap_or(0);
-                // Ignored: a string takes everything.
-                let _ = write!(out, " at {}:{line}", text(&frame["file"]));
-            }
-            out.push('\n');
+        out += &frames(stack);
+    }
+    out
+}
+
+/// Returns a line for each call of a stack.
+fn frames(stack: &Value) -> String {
+    let mut out = String::new();
+    for frame in rows(stack) {
+        let name = if frame["function"].is_string() { "function" } else { "address" };
+        out.push_str(&text(&frame[name]));
+        if frame["file"].is_string() {
+            let line = frame["line"].as_u64().unwrap_or(0);
+            // Ignored: a string takes everything.
+            let _ = write!(out, " at {}:{line}", text(&frame["file"]));
         }
+        out.push('\n');
     }
     out
 }
@@ -247,26 +254,38 @@ pub(super) fn crashes(answer: &Value) -> String {
 
 /// Returns two lines for each failed process.
 pub(super) fn crash_lines(answer: &Value) -> Vec<String> {
-    let lines = |crash: &Value| {
-        let at = match crash["panicked_at"].as_str() {
-            Some(_) => format!(" at {}", text(&crash["panicked_at"])),
-            None => String::new(),
-        };
-        let answer = match crash["answer"].as_str() {
-            Some(answer) => format!("; its supervisor: {}", plain(answer)),
-            None => String::new(),
-        };
-        let [pid, exit] = ["pid", "exit"].map(|member| text(&crash[member]));
-        [
-            format!("{:>8} ago  {pid}  {}: {exit}{at}", duration(&crash["age_ms"]), title(crash)),
-            format!(
-                "              spawned at {}{answer}; {} steps, {} messages received, {} waiting",
-                short_place(&crash["place"]),
-                number(&crash["steps"]),
-                number(&crash["received"]),
-                number(&crash["waiting"])
-            ),
-        ]
+    rows(&answer["crashes"]).iter().flat_map(lines_of_crash).collect()
+}
+
+/// Returns the report of a failed process, with its backtrace.
+pub(super) fn crash(answer: &Value) -> String {
+    let crash = &answer["crash"];
+    let head = lines_of_crash(crash).map(|line| line + "\n").concat();
+    match frames(&crash["backtrace"]) {
+        none if none.is_empty() => head,
+        backtrace => format!("{head}\n{backtrace}"),
+    }
+}
+
+fn lines_of_crash(crash: &Value) -> [String; 2] {
+    let at = match crash["panicked_at"].as_str() {
+        Some(_) => format!(" at {}", text(&crash["panicked_at"])),
+        None => String::new(),
     };
-    rows(&answer["crashes"]).iter().flat_map(lines).collect()
+    let answer = match crash["answer"].as_str() {
+        Some(answer) => format!("; its supervisor: {}", plain(answer)),
+        None => String::new(),
+    };
+    let [pid, exit] = ["pid", "exit"].map(|member| text(&crash[member]));
+    [
+        format!("{:>8} ago  {pid}  {}: {exit}{at}", duration(&crash["age_ms"]), title(crash)),
+        format!(
+            "              report {}, spawned at {}{answer}; {} steps, {} messages received, {} waiting",
+            number(&crash["number"]),
+            short_place(&crash["place"]),
+            number(&crash["steps"]),
+            number(&crash["received"]),
+            number(&crash["waiting"])
+        ),
+    ]
 }

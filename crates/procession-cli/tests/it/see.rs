@@ -133,6 +133,36 @@ fn trees_crashes_and_events_are_shown() {
     assert!(code == 1 && err.contains("File exists"), "a file is not written over: {err}");
 }
 
+#[inline(never)]
+fn fails_deep_inside() {
+    panic!("no disk");
+}
+
+#[test]
+fn the_report_of_a_panic_has_its_backtrace_if_the_program_keeps_it() {
+    procession::report::install_panic_hook();
+    let folder = Folder::new();
+    for keep in [true, false] {
+        let observe = Observe::default().directory(folder.0.join("procession"));
+        let builder = Scheduler::builder().name("kept").worker_threads(1).on_exit(|_| {});
+        let scheduler = builder.observe(observe).panic_backtraces(keep).build().expect("it is new");
+        let ended: Result<(), _> = scheduler.spawn(async { fails_deep_inside() }).join();
+        ended.expect_err("it panics");
+        let (code, out, err) = run(&folder.0, &["crashes", "kept", "--number", "1"]);
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert!(out.contains("no disk") && out.contains("report 1, spawned at"), "{out}");
+        assert_eq!(out.contains("fails_deep_inside"), keep, "{out}");
+        let functions: Vec<_> = out.lines().skip(3).collect();
+        let begins = functions.first().is_some_and(|line| line.contains("fails_deep_inside"));
+        assert_eq!(begins, keep, "the functions that begin a panic are left out: {out}");
+        let (code, _, err) = run(&folder.0, &["crashes", "kept", "--number", "2"]);
+        assert!(code == 1 && err.contains("there is no report 2"), "{err}");
+        let (_, out, _) = run(&folder.0, &["crashes", "kept", "--json"]);
+        let value: Value = serde_json::from_str(&out).expect("it is JSON");
+        assert_eq!(value["crashes"][0]["has_backtrace"], keep);
+    }
+}
+
 #[test]
 fn a_process_is_killed_only_with_leave() {
     let scene = Scene::new(|observe| observe);

@@ -1,9 +1,11 @@
-//! Requests to one process: its stacks, and what it shows of itself.
+//! Requests to one process: its stacks, and what it shows of itself; and the report of one that
+//! failed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::answers::{object, own_pid, seconds};
+use super::details;
 use super::json::Json;
 use super::request::HttpRequest;
 use super::response::{HttpStatus, RESPONSE_BYTES_MAX, Response};
@@ -46,10 +48,7 @@ pub(super) async fn stack(
         StackSource::Wait => "wait",
         StackSource::Step => "step",
     };
-    // On a thread of its own: the first time, the debug information of the program is read.
-    let stacks = spawn_blocking(move || taken.stacks()).await;
-    let stacks =
-        stacks.map_err(|error| Response::error(HttpStatus::Unavailable, &error.to_string()))?;
+    let stacks = off_thread(move || taken.stacks()).await?;
     Ok(object(|json| {
         json.name("pid").text(pid);
         json.name("source").text(source);
@@ -81,6 +80,38 @@ fn frames(json: &mut Json, stack: &[StackFrame]) -> bool {
         });
     }
     false
+}
+
+/// Answers `GET /crash/NUMBER`.
+pub(super) async fn crash(shared: &Shared, number: &str) -> Result<Response, Response> {
+    let wanted: u64 = number.parse().map_err(|_| {
+        Response::error(HttpStatus::BadRequest, "the number of a crash must be a whole number")
+    })?;
+    let kept = shared.extensions.crashes.all();
+    let report = kept.into_iter().find(|report| report.number == wanted).ok_or_else(|| {
+        let text = format!("there is no report {wanted}, or it is not kept any more");
+        Response::error(HttpStatus::NotFound, &text)
+    })?;
+    let now = shared.world.now();
+    let read = Arc::clone(&report);
+    let backtrace = off_thread(move || read.backtrace()).await?;
+    Ok(object(|json| {
+        json.name("crash").object(|json| {
+            details::crash(json, &report, now);
+            let mut truncated = false;
+            json.name("backtrace").array(|json| truncated = frames(json, &backtrace));
+            json.name("truncated").literal(truncated);
+        });
+    }))
+}
+
+/// Reads symbols on a thread of its own: the first time, the debug information of the program is
+/// read.
+async fn off_thread<T: Send + 'static>(
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Response> {
+    let done = spawn_blocking(read).await;
+    done.map_err(|error| Response::error(HttpStatus::Unavailable, &error.to_string()))
 }
 
 /// Answers `GET /process/PID/inspect`.

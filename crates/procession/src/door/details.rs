@@ -149,7 +149,7 @@ pub(super) fn latest_crash(json: &mut Json, shared: &Shared) {
     }
 }
 
-fn crash(json: &mut Json, report: &CrashReport, now: u64) {
+pub(super) fn crash(json: &mut Json, report: &CrashReport, now: u64) {
     let exit = &report.exit;
     json.name("number").literal(report.number);
     json.name("age_ms").literal(now.saturating_sub(report.at) / 1_000_000);
@@ -162,6 +162,7 @@ fn crash(json: &mut Json, report: &CrashReport, now: u64) {
     json.name("panicked").literal(matches!(exit.exit, Exit::Panicked(_)));
     json.name("exit").long_text(&exit.exit, EXIT_MAX);
     json.name("panicked_at").text_or_null(exit.panicked_at.as_deref());
+    json.name("has_backtrace").literal(!report.panic_stack.is_empty());
     json.name("steps").literal(exit.steps);
     json.name("received").literal(exit.received);
     json.name("waiting").literal(report.waiting);

@@ -87,6 +87,7 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
         (_, [Some("processes"), None, ..]) => list(request, &shared),
         (_, [Some("tree"), None, ..]) => Ok(object(|json| details::tree(json, &shared))),
         (_, [Some("crashes"), None, ..]) => Ok(object(|json| details::crashes(json, &shared))),
+        (_, [Some("crash"), Some(number), None, _]) => asks::crash(&shared, number).await,
         (_, [Some("pools"), None, ..]) => Ok(object(|json| activity::pools(json, &shared))),
         (_, [Some("timeline"), None, ..]) => timeline(request, &shared),
         (_, [Some("trace"), None, ..]) => trace(request, shared, &observed.long).await,

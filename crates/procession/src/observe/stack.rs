@@ -188,7 +188,7 @@ pub(crate) async fn stack(
     let mut receiver = {
         let slot = find(shared, pid)?;
         if current::is_current(&slot) {
-            let stacks = vec![stack_notes::addresses()];
+            let stacks = vec![stack_notes::addresses(stack_notes::FRAMES_MAX)];
             return Ok(ProcessStack { pid, source: StackSource::Step, stacks });
         }
         let (sender, receiver) = oneshot::channel();

@@ -2,9 +2,20 @@
 
 use std::fmt;
 
-/// Parts of the names of the functions that note a stack.
-const INNER: &[&str] =
-    &["procession::process::stack_notes::note", "<core::task::wake::Waker as core::clone::Clone>"];
+use crate::report::CrashReport;
+
+/// Parts of the names of the functions that note a stack, and of those that begin a panic.
+const INNER: &[&str] = &[
+    "procession::process::stack_notes::",
+    "<core::task::wake::Waker as core::clone::Clone>",
+    "__rust_end_short_backtrace",
+    "rust_begin_unwind",
+    "core::panicking::",
+    "std::panicking::begin_panic",
+    "core::option::expect_failed",
+    "core::option::unwrap_failed",
+    "core::result::unwrap_failed",
+];
 /// The number of innermost frames among which these functions are.
 const INNER_FRAMES: usize = 24;
 /// A part of the name of the function by which the runtime calls a process.
@@ -35,6 +46,20 @@ impl fmt::Display for StackFrame {
             (Some(file), None) => write!(f, " at {file}"),
             _ => Ok(()),
         }
+    }
+}
+
+impl CrashReport {
+    /// Returns the calls on the stack of the panic, the innermost first. The functions that begin a
+    /// panic and those of the runtime are left out, if the program has symbols. Empty if the
+    /// process did not panic, or if its [backtrace](crate::Builder::panic_backtraces) was not
+    /// taken. At most 128 addresses are kept, each of which can be that of several inlined
+    /// functions.
+    ///
+    /// # Blocking
+    /// Reads the debug information of the program.
+    pub fn backtrace(&self) -> Vec<StackFrame> {
+        resolve(&self.panic_stack)
     }
 }
 

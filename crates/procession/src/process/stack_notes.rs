@@ -49,7 +49,7 @@ pub(crate) fn note() {
     if NOTES.try_with(has_room) != Ok(true) {
         return;
     }
-    let stack = addresses();
+    let stack = addresses(FRAMES_MAX);
     let _ = NOTES.try_with(|notes| {
         if let Some(notes) = notes.borrow_mut().as_mut() {
             notes.push(stack);
@@ -57,12 +57,13 @@ pub(crate) fn note() {
     });
 }
 
-/// Returns the return addresses of the calling thread's stack, the innermost first.
-pub(crate) fn addresses() -> Vec<usize> {
+/// Returns the return addresses of the calling thread's stack, the innermost first, and at most
+/// `max` of them.
+pub(crate) fn addresses(max: usize) -> Vec<usize> {
     let mut stack = Vec::new();
     backtrace::trace(|frame| {
         stack.push(frame.ip().addr());
-        stack.len() < FRAMES_MAX
+        stack.len() < max
     });
     stack
 }

@@ -17,6 +17,10 @@ pub(crate) const TEXT_MAX: usize = 1024;
 /// The maximum length in bytes of each other text in a kept report.
 pub(crate) const PART_MAX: usize = 256;
 
+/// The maximum number of return addresses of a backtrace in a kept report.
+#[cfg(feature = "observe")]
+pub(crate) const BACKTRACE_MAX: usize = 128;
+
 /// The report of a failed process, as its scheduler keeps it. See the [module](super).
 ///
 /// It never contains messages or the state of the process, only their number and type, and has at
@@ -43,6 +47,9 @@ pub struct CrashReport {
     pub supervisor: Option<Pid>,
     /// The answer of the supervisor. `None` until it has answered, and without a supervisor.
     pub answer: Option<SupervisorAnswer>,
+    /// The return addresses of the stack of the panic, the innermost first.
+    #[cfg(feature = "observe")]
+    pub(crate) panic_stack: Vec<usize>,
     /// When it failed, on the clock of the scheduler.
     pub(crate) at: u64,
 }

@@ -76,6 +76,8 @@ pub(crate) fn kept(slot: &Slot, report: &ExitReport) -> CrashReport {
         monitors: relations.monitors,
         supervisor: relations.supervisor,
         answer: None,
+        #[cfg(feature = "observe")]
+        panic_stack: if report.exit.is_panic() { panics::take_backtrace(slot) } else { Vec::new() },
         at: shared.world.now(),
     }
 }

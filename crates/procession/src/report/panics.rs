@@ -16,6 +16,10 @@ use std::sync::Once;
 
 use crate::Pid;
 use crate::process::slot::Slot;
+#[cfg(feature = "observe")]
+use crate::process::stack_notes;
+#[cfg(feature = "observe")]
+use crate::report::crash_report::BACKTRACE_MAX;
 use crate::report::text::{Escaped, REASON_MAX, line_of};
 use crate::report::writer;
 use crate::scheduler::current;
@@ -35,6 +39,9 @@ struct Note {
     step: StepId,
     place: String,
     text: String,
+    /// The return addresses of the stack, the innermost first, if reports keep them.
+    #[cfg(feature = "observe")]
+    backtrace: Vec<usize>,
     /// Set if the report of the process has the place, or the panic was printed.
     is_told: bool,
 }
@@ -81,17 +88,19 @@ pub fn install_panic_hook() {
 /// Notes a panic. Returns `true` if nothing is to be printed now.
 fn leaves_to_report(info: &PanicHookInfo<'_>) -> bool {
     let Some(slot) = current::current() else { return false };
+    let wants_backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
     let note = Note {
         step: StepId::of(&slot),
         place: info.location().map(ToString::to_string).unwrap_or_default(),
         text: info.payload_as_str().unwrap_or("a value that is no text").to_owned(),
+        #[cfg(feature = "observe")]
+        backtrace: backtrace(&slot, wants_backtrace),
         is_told: false,
     };
     if cfg!(panic = "abort") {
         note.print();
         return false;
     }
-    let wants_backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
     // The note is moved out first, so that nothing is borrowed while something is printed.
     let last = LAST.try_with(|last| last.take()).ok().flatten();
     let is_first = match last.filter(|last| last.step == note.step) {
@@ -121,6 +130,29 @@ pub(crate) fn take_place(slot: &Slot) -> Option<String> {
     };
     // A caller may drive its scheduler in the destructor of another local.
     LAST.try_with(take).ok().flatten()
+}
+
+/// Returns the backtrace of the panic that ends a process in this step, if it was taken.
+#[cfg(feature = "observe")]
+pub(crate) fn take_backtrace(slot: &Slot) -> Vec<usize> {
+    let step = StepId::of(slot);
+    let take = |last: &RefCell<Option<Note>>| {
+        let mut last = last.borrow_mut();
+        let last = last.as_mut().filter(|last| last.step == step)?;
+        Some(std::mem::take(&mut last.backtrace))
+    };
+    LAST.try_with(take).ok().flatten().unwrap_or_default()
+}
+
+/// Returns the backtrace of the calling thread, if the reports of the scheduler keep it.
+#[cfg(feature = "observe")]
+fn backtrace(slot: &Slot, by_environment: bool) -> Vec<usize> {
+    let reports = &slot.shared().extensions.reports;
+    if reports.panic_backtraces.unwrap_or(by_environment) {
+        stack_notes::addresses(BACKTRACE_MAX)
+    } else {
+        Vec::new()
+    }
 }
 
 /// Has the panic printed that the runtime has caught in this step, if nothing has printed it. It

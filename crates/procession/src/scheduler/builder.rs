@@ -439,6 +439,17 @@ impl Builder {
         self
     }
 
+    /// Sets whether [crash reports](crate::report::CrashReport::backtrace) keep the backtrace of a
+    /// panic. Default: `true` if the environment variable `RUST_BACKTRACE` is set and not `0`.
+    ///
+    /// Only a program that has called [`install_panic_hook`](crate::report::install_panic_hook)
+    /// has backtraces. To take one costs about as much as the panic itself.
+    #[cfg(feature = "observe")]
+    pub fn panic_backtraces(mut self, keep: bool) -> Self {
+        self.reports.panic_backtraces = Some(keep);
+        self
+    }
+
     /// Sets a hook that is called for each restart, give-up, failed start and late stop of a
     /// supervisor. Default: as for [`on_exit`](Self::on_exit).
     ///

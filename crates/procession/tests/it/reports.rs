@@ -523,6 +523,41 @@ fn the_panic_hook_leaves_backtraces_to_the_hook_before_it() {
     panics_with_the_hook();
 }
 
+#[cfg(feature = "observe")]
+#[test]
+fn reports_keep_backtraces_as_the_builder_or_the_environment_says() {
+    let this = "reports_keep_backtraces_as_the_builder_or_the_environment_says";
+    if !is_child() {
+        for variable in ["0", "1"] {
+            let output = child(this).env("RUST_BACKTRACE", variable).output();
+            let output = output.expect("the system has processes");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        }
+        return;
+    }
+    /// Panics below more calls than a report keeps.
+    fn panics(depth: u32) -> u32 {
+        assert!(depth > 0, "too deep");
+        std::hint::black_box(panics(depth - 1) + 1)
+    }
+    install_panic_hook();
+    let keeps = [Some(true), Some(false), None].map(|keep| {
+        let builder = Scheduler::builder().worker_threads(1).on_exit(|_| {});
+        let builder = keep.into_iter().fold(builder, procession::Builder::panic_backtraces);
+        let scheduler = builder.build().expect("the system has threads");
+        let ended = scheduler.spawn(async { panics(1000) }).join();
+        ended.expect_err("it panics");
+        let crashes = scheduler.crashes();
+        let mut addresses: Vec<_> =
+            crashes[0].backtrace().iter().map(|frame| frame.address).collect();
+        addresses.dedup();
+        assert!(addresses.len() <= 128, "{}", addresses.len());
+        !addresses.is_empty()
+    });
+    let by_environment = std::env::var("RUST_BACKTRACE").as_deref() == Ok("1");
+    assert_eq!(keeps, [true, false, by_environment]);
+}
+
 #[test]
 fn with_the_panic_hook_a_second_panic_hides_neither() {
     struct Fails;

@@ -32,6 +32,8 @@ fn report(slot: u32) -> CrashReport {
         monitors: PidList::default(),
         supervisor: None,
         answer: None,
+        #[cfg(feature = "observe")]
+        panic_stack: Vec::new(),
         at: 0,
     }
 }
