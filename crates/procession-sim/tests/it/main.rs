@@ -9,6 +9,7 @@ mod found;
 mod mutants;
 mod net;
 mod scaling;
+mod suspensions;
 
 use std::time::Duration;
 

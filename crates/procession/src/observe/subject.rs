@@ -63,10 +63,12 @@ impl Shared {
 
     /// Returns `true` if each process that is ready has one queue entry, while no worker runs.
     /// Those that are bound to a worker are left out, since only that worker sees all their
-    /// entries.
+    /// entries, and so are those of which the requests have the entry.
     fn have_ready_processes_one_entry(&self) -> bool {
         let is_queued = |slot: &Pin| {
-            slot.state.see().phase() == ProcessState::Ready && slot.bound_to().is_none()
+            slot.state.see().phase() == ProcessState::Ready
+                && slot.bound_to().is_none()
+                && !self.processes.requests.is_held(slot.index())
         };
         let ready = self.existing().filter(is_queued).count();
         let lifo_slots = self.all_seats().filter(|seat| !seat.next.look().is_null()).count();
@@ -151,6 +153,7 @@ impl Subject for Shared {
             slot.state.see().phase() == ProcessState::Ready
                 && slot.bound_to().is_none()
                 && slot.kind().name != COROUTINE
+                && !self.processes.requests.is_held(slot.index())
                 && !in_steps.iter().any(|&(running, _)| running == slot.index() + 1)
         };
         let kernel = self.poller.kernel().filter(|kernel| kernel.is_ready());

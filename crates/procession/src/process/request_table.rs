@@ -247,6 +247,15 @@ impl<Q: TableRequest, E, T: Copy, const MUTATION: u8> RequestTable<Q, E, T, MUTA
         self.0.lock().suspension(slot, generation, None).is_some()
     }
 
+    /// Returns `true` if the table has the entry of the process, or is being changed.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_held(&self, slot: u32) -> bool {
+        // A thread that does not have the turn may have the lock.
+        let Some(table) = self.0.try_lock() else { return true };
+        let suspension = table.by_slot.get(&slot).and_then(|left| left.suspension.as_ref());
+        suspension.is_some_and(|suspension| suspension.entry.is_some())
+    }
+
     /// Takes all that was left for a process that has ended.
     pub(crate) fn forget(&self, slot: u32) -> Option<SlotRequests<Q, E, T>> {
         self.0.lock().by_slot.remove(&slot)
