@@ -18,6 +18,7 @@ workloads() ->
      {"step", [{"step", "ns"}], fun step/1},
      {"idle_mem", [{"idle_mem", "bytes"}], fun idle_mem/1},
      {"downs", [{"downs", "ns"}, {"downs_held", "bytes"}, {"downs_kept", "bytes"}, {"downs_lost", "bytes"}], fun downs/1},
+     {"group_broadcast", [{"group_broadcast", "ns"}], fun group_broadcast/1},
      {"timers_cancel", [{"timers_cancel", "ns"}], fun timers_cancel/1},
      {"timers_fire", [{"timers_fire", "ns"}, {"timers_fire_cpu", "ns"}], fun timers_fire/1},
      {"timer_behind_hog", [{"timer_behind_hog", "us"}, {"timer_behind_hog_max", "us"}], fun timer_behind_hog/1},
@@ -33,6 +34,39 @@ each(Start, Count) -> [(now_ns() - Start) / Count].
 
 check(_, Expected, Expected) -> ok;
 check(What, Expected, Found) -> throw({wrong, What, Expected, Found}).
+
+%% As with `spawn`, a counter tells of the last one. A member joins by itself, as `pg` wants it.
+group_broadcast(Scale) ->
+    {Messages, Members} = {of_(100, Scale), 10000},
+    {ok, Scope} = pg:start(bench),
+    {Left, Self} = {atomics:new(1, []), self()},
+    Pids = [spawn_link(fun() -> ok = pg:join(bench, members, self()), Self ! joined, member(Messages, 0, Left, Self) end)
+            || _ <- lists:seq(1, Members)],
+    [receive joined -> ok end || _ <- Pids],
+    Start = now_ns(),
+    times(Messages, fun() ->
+        atomics:put(Left, 1, Members),
+        All = pg:get_members(bench, members),
+        [Pid ! 1 || Pid <- All],
+        check("the members that get a message", Members, length(All)),
+        receive all_received -> ok end
+    end),
+    Values = each(Start, Messages * Members),
+    Sum = lists:sum([receive {sum, S} -> S end || _ <- Pids]),
+    check("the sum of the messages", Messages * Members, Sum),
+    gen_server:stop(Scope),
+    Values.
+
+member(0, Sum, _, Owner) -> Owner ! {sum, Sum};
+member(N, Sum, Left, Owner) ->
+    receive
+        Number ->
+            case atomics:sub_get(Left, 1, 1) of
+                0 -> Owner ! all_received;
+                _ -> ok
+            end,
+            member(N - 1, Sum + Number, Left, Owner)
+    end.
 
 %% A counter instead of a message for each: the workload measures processes.
 spawn_all(Scale) ->

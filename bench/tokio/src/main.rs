@@ -13,6 +13,8 @@ mod exchange;
 mod fairness;
 #[path = "../../../crates/procession-cli/src/bench/files.rs"]
 mod files;
+#[path = "../../../crates/procession-cli/src/bench/groups.rs"]
+mod groups;
 #[path = "../../../crates/procession-cli/src/bench/latch.rs"]
 mod latch;
 #[path = "../../../crates/procession-cli/src/bench/latency.rs"]
@@ -153,6 +155,14 @@ impl Peer for Runtime {
         Workload {
             definition: &workload::BROADCAST,
             run: |runtime, scale| inside(runtime, exchange::broadcast(scale)),
+        },
+        Workload {
+            definition: &workload::JOINSET,
+            run: |runtime, scale| inside(runtime, groups::join_set(scale)),
+        },
+        Workload {
+            definition: &workload::GROUP_BROADCAST,
+            run: |runtime, scale| inside(runtime, groups::group_broadcast(scale)),
         },
         Workload {
             definition: &workload::FS_READ,

@@ -15,8 +15,11 @@ pub(crate) use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 pub(crate) use tokio::runtime::Runtime;
 pub(crate) use tokio::spawn;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 pub(crate) use tokio::sync::{Notify, broadcast, oneshot, watch};
-pub(crate) use tokio::task::{JoinHandle, block_in_place as blocking, unconstrained, yield_now};
+pub(crate) use tokio::task::{
+    JoinHandle, JoinSet, block_in_place as blocking, unconstrained, yield_now,
+};
 pub(crate) use tokio::time::{Instant, Sleep, sleep};
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -50,6 +53,36 @@ pub(crate) fn runtime_with_keep_alive(
 /// Blocks until the task has ended.
 pub(crate) fn join<T>(runtime: &Runtime, handle: JoinHandle<T>) -> Result<T, Failed> {
     Ok(runtime.block_on(handle)?)
+}
+
+/// A group of tasks that receive numbers: tokio has none, so it is the list of their channels.
+#[derive(Default)]
+pub(crate) struct Group(Vec<UnboundedSender<u64>>);
+
+impl Group {
+    /// Starts a member, which receives this many numbers, calls `received` after each, and returns
+    /// their sum.
+    pub(crate) fn start_member(
+        &mut self,
+        numbers: u64,
+        received: fn(),
+    ) -> Result<JoinHandle<u64>, Failed> {
+        let (sender, mut receiver) = unbounded_channel();
+        self.0.push(sender);
+        Ok(spawn(async move {
+            let mut sum = 0;
+            for _ in 0..numbers {
+                sum += receiver.recv().await.unwrap_or_default();
+                received();
+            }
+            sum
+        }))
+    }
+
+    /// Sends a number to all members, and returns how many accepted it.
+    pub(crate) fn broadcast(&self, number: u64) -> u64 {
+        self.0.iter().filter(|member| member.send(number).is_ok()).count() as u64
+    }
 }
 
 /// How many tasks there are.

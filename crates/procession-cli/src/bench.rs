@@ -7,6 +7,7 @@ mod coroutines;
 mod exchange;
 mod fairness;
 mod files;
+mod groups;
 mod latch;
 mod latency;
 mod machines;
@@ -142,6 +143,14 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload {
         definition: &workload::BROADCAST,
         run: |scheduler, scale| inside(scheduler, exchange::broadcast(scale)),
+    },
+    Workload {
+        definition: &workload::JOINSET,
+        run: |scheduler, scale| inside(scheduler, groups::join_set(scale)),
+    },
+    Workload {
+        definition: &workload::GROUP_BROADCAST,
+        run: |scheduler, scale| inside(scheduler, groups::group_broadcast(scale)),
     },
     Workload {
         definition: &workload::FS_READ,

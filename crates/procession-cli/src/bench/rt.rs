@@ -1,6 +1,8 @@
 //! The operations of a runtime that the workloads need, on Procession. Each peer in `bench/` has
 //! such a module.
 
+use procession::group::Groups;
+use procession::{Context, start};
 use std::num::NonZero;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -15,7 +17,7 @@ pub(super) use procession::net::{TcpListener, TcpStream};
 pub(super) use procession::sync::{Notify, broadcast, oneshot, watch};
 pub(super) use procession::time::{Instant, Sleep};
 pub(super) use procession::{
-    JoinHandle, Scheduler as Runtime, blocking, interval as ticks, sleep, spawn, yield_now,
+    JoinHandle, JoinSet, Scheduler as Runtime, blocking, interval as ticks, sleep, spawn, yield_now,
 };
 
 /// Both runs of `timers_cancel` yield: once its budget is spent, a process sets no timers until it
@@ -49,6 +51,36 @@ pub(super) fn runtime_with_keep_alive(
 /// Blocks until the process has ended.
 pub(super) fn join<T: Send + 'static>(_: &Runtime, handle: JoinHandle<T>) -> Result<T, Failed> {
     Ok(handle.join()?)
+}
+
+/// A group of processes that receive numbers.
+#[derive(Default)]
+pub(super) struct Group(Groups);
+
+impl Group {
+    /// Starts a member, which receives this many numbers, calls `received` after each, and returns
+    /// their sum.
+    pub(super) fn start_member(
+        &mut self,
+        numbers: u64,
+        received: fn(),
+    ) -> Result<JoinHandle<u64>, Failed> {
+        let member = start(move |mut cx: Context<u64>| async move {
+            let mut sum = 0;
+            for _ in 0..numbers {
+                sum += cx.recv().await.unwrap_or_default();
+                received();
+            }
+            sum
+        });
+        self.0.join("members", member.pid()).map_err(Failed::error)?;
+        Ok(member.into_parts().1)
+    }
+
+    /// Sends a number to all members, and returns how many accepted it.
+    pub(super) fn broadcast(&self, number: u64) -> u64 {
+        self.0.broadcast("members", number) as u64
+    }
 }
 
 /// Returns the number of processes that exist.

@@ -5,6 +5,8 @@
 mod exchange;
 #[path = "workload/files.rs"]
 mod files;
+#[path = "workload/groups.rs"]
+mod groups;
 #[path = "workload/measure.rs"]
 mod measure;
 
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 pub(crate) use self::exchange::*;
 pub(crate) use self::files::*;
+pub(crate) use self::groups::*;
 pub(crate) use self::measure::*;
 
 /// The description of a workload.
