@@ -55,6 +55,7 @@ pub struct Check {
     time_limit: Duration,
     step_limit: Duration,
     panics_fail: bool,
+    draws_budgets: bool,
     replay: Option<String>,
     #[cfg(procession_sim)]
     pub(crate) at_atomics: bool,
@@ -109,6 +110,7 @@ impl Check {
             time_limit: Duration::from_secs(60),
             step_limit: Duration::from_secs(10),
             panics_fail: true,
+            draws_budgets: true,
             replay: None,
             #[cfg(procession_sim)]
             at_atomics: false,
@@ -184,6 +186,14 @@ impl Check {
     /// Allows panics of processes. By default, each panic is a failure of its run.
     pub fn allow_panics(mut self) -> Self {
         self.panics_fail = false;
+        self
+    }
+
+    /// Gives each step the usual budget. By default, some runs draw the budget of each step, so that
+    /// an operation which could go on yields instead. A program that polls by hand, and relies on
+    /// the answer, needs this.
+    pub fn usual_budgets(mut self) -> Self {
+        self.draws_budgets = false;
         self
     }
 
@@ -291,6 +301,7 @@ impl Check {
             workers: (*self.workers.start(), *self.workers.end()),
             faults: self.faults,
             panics_fail: self.panics_fail,
+            draws_budgets: self.draws_budgets,
             timeout: self.step_limit,
             seen: Arc::new(Seen::default()),
             #[cfg(procession_sim)]

@@ -42,7 +42,7 @@ pub use self::operations::OperationCounts;
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
 pub(crate) use self::threads::Enlisted;
-use self::threads::Leftover;
+use self::threads::{Carried, Leftover};
 pub(crate) use self::wait::{notify, publish, wait_until};
 use crate::chance::Chance;
 use crate::faults::{Fault, Faults};
@@ -63,6 +63,11 @@ const READ: u64 = 20;
 /// the clock ends.
 const READS_MAX: u64 = 1000;
 const READ_LONG: u64 = 10 * US;
+/// Steps and waits without a moment at which all threads wait, after which each takes 1 ns longer than
+/// the one before, and at most `LONGER_MAX` longer. So a program that is always busy comes to its
+/// deadlines.
+const BUSY_MAX: u64 = 10_000;
+const LONGER_MAX: u64 = 10 * US;
 /// Nanoseconds of a step. Each run draws one of these.
 const STEPS: [u64; 4] = [200, 20, 5 * US, 300 * US];
 /// Points in a row of one thread after which it is no longer the first choice.
@@ -82,12 +87,14 @@ const BUDGET_MAX: u32 = 128;
 thread_local! {
     /// The number of the virtual thread, or 0.
     static ME: Cell<u32> = const { Cell::new(0) };
-    static ENGINE: RefCell<Option<Arc<Engine>>> = const { RefCell::new(None) };
+    /// The first local of a virtual thread, and so the last that is destroyed.
+    static CARRIED: RefCell<Option<Carried>> = const { RefCell::new(None) };
 }
 
 /// Returns the engine of the calling thread, if it is a virtual one.
 pub(crate) fn current() -> Option<Arc<Engine>> {
-    ENGINE.try_with(|engine| engine.borrow().clone()).ok().flatten()
+    let engine = |carried: &RefCell<Option<Carried>>| Some(carried.borrow().as_ref()?.engine());
+    CARRIED.try_with(engine).ok().flatten()
 }
 
 /// What a virtual thread does.
@@ -148,6 +155,8 @@ struct State {
     has_faults: bool,
     /// Points in a row of the running thread.
     in_a_row: u32,
+    /// Steps and waits since all threads waited.
+    busy: u64,
     failure: Option<Failure>,
     /// Set once nothing more is to be found out: the rest of the run is tame.
     is_over: bool,
@@ -211,6 +220,7 @@ impl Engine {
                 setup,
                 has_faults: false,
                 in_a_row: 0,
+                busy: 0,
                 failure: None,
                 is_over: false,
                 root: None,
@@ -290,6 +300,15 @@ impl Engine {
                 Quiet::Stopped => return self.rest(me, why),
             }
         }
+    }
+
+    /// Lets more time pass if no thread has waited for the clock for long.
+    fn note_busy(&self) {
+        let mut state = self.state();
+        state.busy += 1;
+        let longer = state.busy.saturating_sub(BUSY_MAX).min(LONGER_MAX);
+        // Relaxed: the turn orders it.
+        self.now.fetch_add(longer, Relaxed);
     }
 
     /// Ends a program that does not end.
@@ -387,6 +406,7 @@ impl Engine {
         if me == 0 {
             return;
         }
+        self.note_busy();
         let mut state = self.state();
         let early = state.fault(Fault::EarlyWake, &[0, 1]).is_some();
         let now = self.time();

@@ -74,6 +74,8 @@ pub(crate) struct Rules {
     pub(crate) workers: (usize, usize),
     pub(crate) faults: Faults,
     pub(crate) panics_fail: bool,
+    /// Set if steps may have other budgets than the usual one.
+    pub(crate) draws_budgets: bool,
     /// The real time without a point after which a step counts as endless.
     pub(crate) timeout: Duration,
     pub(crate) seen: Arc<Seen>,
@@ -110,7 +112,7 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     listen_to_panics();
     #[cfg(procession_sim)]
     let _alone = rules.at_atomics.then(|| ALONE.lock());
-    let mut setup = Setup::draw(&mut chance, rules.workers, rules.faults);
+    let mut setup = Setup::draw(&mut chance, rules.workers, rules.faults, rules.draws_budgets);
     #[cfg(procession_sim)]
     {
         setup = setup.at_atomics(rules.at_atomics);

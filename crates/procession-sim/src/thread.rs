@@ -45,22 +45,23 @@ impl<T> JoinHandle<T> {
 }
 
 /// Runs the body of a thread, as a virtual one if it was enlisted.
-fn run<T>(enlisted: Option<Enlisted>, over: &AtomicBool, body: impl FnOnce() -> T) -> Result<T> {
+fn run<T>(
+    enlisted: Option<Enlisted>,
+    over: Arc<AtomicBool>,
+    body: impl FnOnce() -> T,
+) -> Result<T> {
+    let Some(enlisted) = enlisted else {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        over.store(true, Relaxed);
+        return result;
+    };
     // Nothing runs between this and the end of the virtual thread, so the real one ends without a
     // turn, and may be waited for.
-    let tell = || {
+    enlisted.run(body, move |engine| {
         // Relaxed: the turn orders it.
         over.store(true, Relaxed);
-        engine::notify();
-    };
-    match enlisted {
-        Some(enlisted) => enlisted.run(body, tell),
-        None => {
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-            tell();
-            result
-        }
-    }
+        engine.notify_waiting();
+    })
 }
 
 fn enlist() -> Option<Enlisted> {
@@ -80,7 +81,7 @@ where
     let (enlisted, over) = (enlist(), Arc::new(AtomicBool::new(false)));
     let (own, is_over) = (enlisted.clone(), Arc::clone(&over));
     #[expect(clippy::disallowed_methods, reason = "this is the home of the program's threads")]
-    let handle = real::spawn(move || run(own, &is_over, body));
+    let handle = real::spawn(move || run(own, is_over, body));
     if let Some(enlisted) = enlisted {
         enlisted.started(handle.thread().clone());
     }
@@ -134,7 +135,7 @@ impl<'scope> Scope<'scope, '_> {
     {
         let (enlisted, over) = (enlist(), Arc::new(AtomicBool::new(false)));
         let (own, is_over) = (enlisted.clone(), Arc::clone(&over));
-        let handle = self.real.spawn(move || run(own, &is_over, body));
+        let handle = self.real.spawn(move || run(own, is_over, body));
         if let Some(enlisted) = enlisted {
             enlisted.started(handle.thread().clone());
         }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use procession::Pid;
 use procession::sim::Demand;
 
-use super::{Engine, GRAIN, Held, MS, NEVER, State, Status, Virtual};
+use super::{BUSY_MAX, Engine, GRAIN, Held, MS, NEVER, State, Status, Virtual};
 use crate::faults::Fault;
 use crate::story::Kind;
 
@@ -29,6 +29,9 @@ const EVERY: u64 = MS;
 const STALL: u64 = 10 * MS;
 /// The time in which the watchdog replaces a stalled worker, from the beginning of its step.
 const RESCUE: u64 = 14 * MS;
+/// The time of two looks of the watchdog. Where steps become longer, a worker may go on for that long
+/// before it reads the clock.
+const LOOKS: u64 = 5 * MS;
 /// The largest number of processes that the law is checked for. With more, a look takes too long.
 const READY_MAX: usize = 500;
 
@@ -161,7 +164,8 @@ impl State {
         self.note_delays(now);
         self.bounds.stalled =
             self.threads.iter().filter(|thread| thread.stalls().is_some()).count() as u64;
-        let slack = if self.setup.faults.contains(Fault::CoarseClock) { 2 * GRAIN } else { 0 };
+        let coarse = if self.setup.faults.contains(Fault::CoarseClock) { 2 * GRAIN } else { 0 };
+        let slack = coarse + if self.busy > BUSY_MAX { LOOKS } else { 0 };
         demands
             .iter()
             .enumerate()

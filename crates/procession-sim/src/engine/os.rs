@@ -98,6 +98,7 @@ impl Os for Engine {
             return None;
         }
         self.now.fetch_add(self.setup.step_ns, Relaxed);
+        self.note_busy();
         {
             #[cfg(procession_sim)]
             let _muted = procession_sync::simulated::mute();

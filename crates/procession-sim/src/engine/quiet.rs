@@ -86,6 +86,7 @@ impl Engine {
             until = until.saturating_add(leap);
             state.story.tell(to, || format!("the clock leaps by {}", duration(leap)));
         }
+        state.busy = 0;
         // Relaxed: the turn orders it.
         self.now.fetch_max(until, Relaxed);
         Quiet::GoesOn

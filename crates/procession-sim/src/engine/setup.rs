@@ -22,11 +22,16 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// Draws a set-up. All of it comes from the tape.
-    pub(crate) fn draw(chance: &mut Chance, workers: (usize, usize), allowed: Faults) -> Self {
+    pub(crate) fn draw(
+        chance: &mut Chance,
+        workers: (usize, usize),
+        allowed: Faults,
+        may_draw_budgets: bool,
+    ) -> Self {
         let workers = workers.0 + chance.setup((workers.1 - workers.0 + 1) as u32) as usize;
         let threads = workers + [4, 1, 0, 16][chance.setup(4) as usize];
         let step_ns = STEPS[chance.setup(STEPS.len() as u32) as usize];
-        let draws_budgets = chance.setup(2) == 1;
+        let draws_budgets = may_draw_budgets && chance.setup(2) == 1;
         let faults = allowed
             .iter()
             .filter(|fault| !fault.is_of_calls() && chance.setup(2) == 1)

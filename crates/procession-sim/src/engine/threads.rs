@@ -8,7 +8,7 @@ use procession::sim::{Os, ThreadBody, bind_to_one_processor, enter};
 use procession_sync::host::atomic::Ordering::Relaxed;
 use procession_sync::thread::{self, Thread};
 
-use super::{ENGINE, Engine, ME, Status, Virtual, Why};
+use super::{CARRIED, Engine, ME, Status, Virtual, Why};
 use crate::turn::Turn;
 
 /// What is left of a run when its engine stops.
@@ -25,7 +25,7 @@ impl Engine {
         let number = enlisted.number;
         let own = enlisted.clone();
         // Panics end here, as in a detached thread. The hook has noted them.
-        let run = move || drop(own.run(body, || {}));
+        let run = move || drop(own.run(body, |_| {}));
         #[expect(clippy::disallowed_methods, reason = "this is the home of virtual threads")]
         let started = thread::Builder::new().name(name).spawn(run);
         match started {
@@ -129,12 +129,13 @@ impl Enlisted {
         let _ = self.turn.thread.set(thread);
     }
 
-    /// Runs `body` as the virtual thread, on the calling thread. No other thread runs between
-    /// `at_end`, which must not panic, and the end of the virtual thread.
+    /// Runs `body` as the virtual thread, on the calling thread, which is to end soon. The virtual
+    /// thread ends once the locals of the thread are destroyed. No other thread runs between
+    /// `at_end`, which must not panic, and that end.
     pub(crate) fn run<R>(
         self,
         body: impl FnOnce() -> R,
-        at_end: impl FnOnce(),
+        at_end: impl FnOnce(&Engine) + 'static,
     ) -> std::thread::Result<R> {
         let Self { engine, number, turn } = self;
         if number == 1 {
@@ -144,8 +145,10 @@ impl Enlisted {
         }
         turn.take();
         ME.set(number);
-        ENGINE.set(Some(Arc::clone(&engine)));
-        let entered = enter(Arc::clone(&engine) as Arc<dyn Os>);
+        let carried = Carried { engine: Arc::clone(&engine), number, at_end: Box::new(at_end) };
+        CARRIED.set(Some(carried));
+        // The thread stays one of the simulated system until its locals are gone.
+        std::mem::forget(enter(Arc::clone(&engine) as Arc<dyn Os>));
         #[cfg(procession_sim)]
         let watched = {
             engine.begin_first_turn();
@@ -158,10 +161,28 @@ impl Enlisted {
             procession_sync::simulated::fence();
             drop(watched);
         }
-        at_end();
-        drop(entered);
-        ENGINE.set(None);
-        engine.end_thread(number);
         result
+    }
+}
+
+/// The virtual thread that a thread carries. It ends when this is dropped.
+///
+/// The locals of a thread are destroyed in the order opposite to that in which they were first used.
+pub(super) struct Carried {
+    engine: Arc<Engine>,
+    number: u32,
+    at_end: Box<dyn FnOnce(&Engine)>,
+}
+
+impl Carried {
+    pub(super) fn engine(&self) -> Arc<Engine> {
+        Arc::clone(&self.engine)
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        std::mem::replace(&mut self.at_end, Box::new(|_| {}))(&self.engine);
+        self.engine.end_thread(self.number);
     }
 }

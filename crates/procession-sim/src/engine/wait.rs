@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use procession::sim::Os;
 
-use super::{ME, NEVER, current};
+use super::{Engine, ME, NEVER, current};
 
 /// Makes what the calling thread has stored visible to others, as a call of the system does.
 pub(crate) fn publish() {
@@ -29,9 +29,17 @@ pub(crate) fn wait_until(timeout: Option<Duration>, mut is_over: impl FnMut() ->
 
 /// Lets all threads that wait ask again.
 pub(crate) fn notify() {
-    let Some(engine) = current() else { return };
-    let waiting = std::mem::take(&mut engine.state().waiting);
-    for thread in waiting {
-        engine.unpark(thread);
+    if let Some(engine) = current() {
+        engine.notify_waiting();
+    }
+}
+
+impl Engine {
+    /// Lets all threads of the program that wait for others ask again.
+    pub(crate) fn notify_waiting(&self) {
+        let waiting = std::mem::take(&mut self.state().waiting);
+        for thread in waiting {
+            self.unpark(thread);
+        }
     }
 }

@@ -128,11 +128,12 @@ impl Network for Engine {
 
     fn error(&self, socket: BorrowedFd<'_>, reads: bool) -> Option<io::Error> {
         let error = self.ask(socket, |net, _, id| {
-            let stream = net.stream(id)?;
-            stream.error?;
+            net.stream(id)?.error?;
             // What has arrived before can still be read.
-            let has_data = || rustix::io::ioctl_fionread(socket).is_ok_and(|count| count > 0);
-            if reads && has_data() { None } else { stream.error.take() }
+            let has_data = |net: &mut Net| {
+                net.has_more(id) || rustix::io::ioctl_fionread(socket).is_ok_and(|count| count > 0)
+            };
+            if reads && has_data(net) { None } else { net.stream(id)?.error.take() }
         });
         error.flatten().map(io::Error::from)
     }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
 
 use super::{HostProgram, Kind, Moment, Net, PROGRAM, Socket};
 use crate::engine::NEVER;
@@ -181,7 +182,16 @@ impl Net {
             if tells {
                 self.abort(moment, id);
             }
-            self.sockets.remove(&id);
+            // What the program has sent is with the system of the host.
+            let stays = tells && self.has_sent(id);
+            match self.sockets.get_mut(&id).filter(|_| stays) {
+                Some(socket) => {
+                    socket.is_closed = true;
+                    // It fails if the program has closed its socket.
+                    let _ = shutdown(&socket.far, Shutdown::Both);
+                }
+                None => drop(self.sockets.remove(&id)),
+            }
         }
     }
 

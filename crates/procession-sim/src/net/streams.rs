@@ -44,6 +44,8 @@ pub(super) struct Stream {
     has_ended: bool,
     /// The connection is broken.
     is_broken: bool,
+    /// The peer learns that the connection is broken once all that was sent has arrived.
+    resets_at_end: bool,
     /// The error that the next call of the program gets.
     pub(super) error: Option<Errno>,
     /// How many bytes arrive at a time.
@@ -81,6 +83,7 @@ impl Stream {
             peer_has_ended: false,
             has_ended: false,
             is_broken: false,
+            resets_at_end: false,
             error: None,
             grain,
             options: None,
@@ -246,6 +249,7 @@ impl Net {
             receiver.peer_has_ended |= is_end;
         }
         self.flush(moment, peer);
+        self.reset_at_end(moment, from);
         self.go_on(moment, from);
         self.drain(moment, from);
     }
@@ -258,13 +262,21 @@ impl Net {
         }
     }
 
-    /// The peer's system says that there is no such connection.
+    /// The peer's system says that there is no such connection, behind what it has sent before.
     fn refuse_segment(&mut self, moment: &mut Moment<'_>, from: u64) {
-        if let Some((own, other)) = self.way(from) {
-            self.forget_sent(from);
+        self.forget_sent(from);
+        let peer = self.stream(from).and_then(|stream| stream.peer);
+        if let Some(peer) = peer.filter(|&peer| self.has_sent(peer)) {
+            self.abort(moment, peer);
+        } else if let Some((own, other)) = self.way(from) {
             self.send(moment, (other, own), Cargo::Reset { to: from });
         }
         self.tidy(from);
+    }
+
+    /// Returns `true` if something that a stream has sent is on its way.
+    pub(super) fn has_sent(&mut self, id: u64) -> bool {
+        self.stream(id).is_some_and(|stream| !stream.sent.is_empty())
     }
 
     fn forget_sent(&mut self, id: u64) {
@@ -289,7 +301,7 @@ impl Net {
                 Err(_) => stream.arrived.clear(),
             }
         }
-        if stream.arrived.is_empty() && stream.peer_has_ended && !stream.is_broken {
+        if stream.arrived.is_empty() && (stream.peer_has_ended || stream.is_broken) {
             // It fails if the program has closed its socket.
             let _ = shutdown(&socket.far, Shutdown::Write);
         }
@@ -301,14 +313,28 @@ impl Net {
         }
     }
 
-    /// Ends a stream so that its peer learns of it at once.
+    /// Ends a stream so that its peer gets an error behind what was sent before. This is what Linux
+    /// does: what has left arrives in order, and then the reset.
     pub(super) fn abort(&mut self, moment: &mut Moment<'_>, id: u64) {
         let Some(way) = self.way(id) else { return };
-        self.forget_sent(id);
         let Some(stream) = self.stream(id) else { return };
         stream.has_ended = true;
-        if let Some(peer) = stream.peer {
+        if !stream.sent.is_empty() {
+            stream.resets_at_end = true;
+        } else if let Some(peer) = stream.peer {
             self.send(moment, way, Cargo::Reset { to: peer });
+        }
+    }
+
+    /// Sends the reset that waits for the last segment, once that has arrived.
+    fn reset_at_end(&mut self, moment: &Moment<'_>, from: u64) {
+        let Some(way) = self.way(from) else { return };
+        let Some(stream) = self.stream(from) else { return };
+        if stream.sent.is_empty()
+            && std::mem::take(&mut stream.resets_at_end)
+            && let Some(peer) = stream.peer
+        {
+            self.follow(way, Cargo::Reset { to: peer }, moment.now);
         }
     }
 
@@ -321,15 +347,23 @@ impl Net {
         }
     }
 
-    /// Ends both directions of a far end, so that the program wakes.
+    /// Ends both directions of a far end, so that the program wakes. The program can still read what
+    /// has arrived, as on Linux. What it has written is lost.
     pub(super) fn hang_up(&mut self, id: u64) {
         self.forget_sent(id);
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         let Kind::Stream(stream) = &mut socket.kind else { return };
         (stream.is_broken, stream.has_ended) = (true, true);
-        stream.arrived.clear();
+        let ends = if stream.arrived.is_empty() { Shutdown::Both } else { Shutdown::Read };
         // It fails if the program has closed its socket.
-        let _ = shutdown(&socket.far, Shutdown::Both);
+        let _ = shutdown(&socket.far, ends);
+        // A writer that waits for room wakes.
+        while let Found::Bytes(_) = look(socket, SEGMENT_MAX) {}
+    }
+
+    /// Returns `true` if something has arrived that the program cannot read yet.
+    pub(super) fn has_more(&mut self, id: u64) -> bool {
+        self.stream(id).is_some_and(|stream| !stream.arrived.is_empty())
     }
 
     /// Removes a stream that its program has closed, once all it has sent has arrived.
@@ -338,7 +372,8 @@ impl Net {
         let is_closed = socket.is_closed;
         let Some(stream) = socket.stream() else { return };
         // A broken stream has hung up itself. Its program may still ask for the error.
-        if is_closed && stream.has_ended && !stream.is_broken && stream.sent.is_empty() {
+        let is_over = stream.sent.is_empty() && !stream.resets_at_end;
+        if is_closed && stream.has_ended && !stream.is_broken && is_over {
             self.sockets.remove(&id);
         }
     }

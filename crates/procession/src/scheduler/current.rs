@@ -13,8 +13,8 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::atomic::{AtomicU64, AtomicUsize};
 use procession_sync::thread;
 
 use crate::Pid;
@@ -35,6 +35,7 @@ use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
 use crate::scheduler::wait_cycle::RegisteredRoot;
+use crate::sys::os;
 use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// The scheduler that the calling thread belongs to.
@@ -567,14 +568,23 @@ pub(crate) fn thread_number() -> u64 {
 /// Returns a number below `count`, drawn from the generator of the worker that this thread is.
 /// Other threads draw in turn, since their order is not the scheduler's choice.
 pub(crate) fn chance(count: usize) -> usize {
-    static TURN: AtomicUsize = AtomicUsize::new(0);
     if count < 2 {
         return 0;
     }
     with_local(|local| match local {
         Some(local) => local.draw(count),
-        None => fastrand::Rng::with_seed(TURN.fetch_add(1, Relaxed) as u64).usize(..count),
+        None => fastrand::Rng::with_seed(next_turn()).usize(..count),
     })
+}
+
+/// Returns how many numbers threads without a worker have drawn before, in this program or in a
+/// simulated one.
+fn next_turn() -> u64 {
+    static TURN: AtomicU64 = AtomicU64::new(0);
+    let turn = |turn: &AtomicU64| turn.fetch_add(1, Relaxed);
+    let Some(os) = os::here() else { return turn(&TURN) };
+    let own = os.local("chance", &|| Arc::new(AtomicU64::new(0)));
+    own.downcast_ref().map_or(0, turn)
 }
 
 /// The origin of an entry, which decides into which queue it goes.

@@ -7,6 +7,7 @@
 mod refused;
 mod threads;
 
+use crate::home::Barrier;
 use crate::home::mpsc::{Receiver, Sender};
 use crate::home::{mpsc, thread};
 use std::env;
@@ -14,7 +15,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};

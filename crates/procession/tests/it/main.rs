@@ -12,8 +12,16 @@
 /// Threads and channels of std. `crates/procession-sim/tests/simulated`, which includes these
 /// modules, has simulated ones.
 mod home {
-    pub(crate) use std::sync::mpsc;
+    pub(crate) use std::sync::{Barrier, mpsc};
     pub(crate) use std::thread;
+
+    /// Lets other threads run, where they do not do so by themselves.
+    pub(crate) fn others_may_run() {}
+
+    /// Returns the seed of a test that draws its input.
+    pub(crate) fn seed() -> u64 {
+        fastrand::u64(..)
+    }
 }
 
 mod basics;

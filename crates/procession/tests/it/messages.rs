@@ -6,7 +6,7 @@ mod receives;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use procession::snapshot::ProcessSnapshot;
 use procession::time::Elapsed;
 use procession::{Address, Child, Context, Exit, Scheduler};
 
+use crate::home::Barrier;
 use crate::scene::{assert_conserved, driven, threaded};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,9 +1,9 @@
 //! Descriptors and sockets.
 
-use crate::home::mpsc;
+use crate::home::{Barrier, mpsc, others_may_run};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::net::Readiness;
@@ -174,6 +174,7 @@ fn a_worker_that_runs_what_was_polled_has_handed_the_reactor_off() {
         read_byte(&there).await;
         (&second_here).write_all(b"c").expect("it is connected");
         while !ticked.load(Acquire) {
+            others_may_run();
             hint::spin_loop();
         }
     });

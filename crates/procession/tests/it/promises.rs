@@ -10,6 +10,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
+use crate::home::Barrier;
 use crate::scene::{assert_conserved, driven, threaded};
 
 /// A program in which everything happens: spawns, messages between random neighbours, yields,
@@ -204,11 +205,10 @@ fn work_that_one_worker_queues_is_done_by_all() {
     // Each process waits until all others have started. If one of them could not be reached by
     // other workers, they would wait forever.
     let scheduler = threaded(4);
-    let barrier = Arc::new(std::sync::Barrier::new(4));
+    let barrier = Arc::new(Barrier::new(4));
     let handles = scheduler.block_on(async {
         spawn(async move {
-            let wait =
-                |barrier: Arc<std::sync::Barrier>| spawn(async move { barrier.wait().is_leader() });
+            let wait = |barrier: Arc<Barrier>| spawn(async move { barrier.wait().is_leader() });
             (0..4).map(|_| wait(Arc::clone(&barrier))).collect::<Vec<_>>()
         })
         .await

@@ -33,7 +33,25 @@ extern crate procession_sim_attribute;
 
 /// Threads and channels of the simulation.
 mod home {
+    use std::cell::Cell;
+
+    pub(crate) use procession_sim::sync::Barrier;
     pub(crate) use procession_sim::{mpsc, thread};
+
+    thread_local! {
+        /// The seed that the run has drawn, on its first thread.
+        pub(super) static SEED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Lets other threads run: they do so only where a thread passes its turn on.
+    pub(crate) fn others_may_run() {
+        thread::yield_now();
+    }
+
+    /// Returns the seed of a test that draws its input.
+    pub(crate) fn seed() -> u64 {
+        SEED.get()
+    }
 }
 
 #[path = "simulated/excepted.rs"]
@@ -88,9 +106,13 @@ fn simulate<R: Termination + 'static>(name: &str, test: fn() -> R) {
     // The tests say what happens on a system that does what it is asked for, in time.
     let faults = Faults::none().with(Fault::EarlyWake).with(Fault::NoMembarrier);
     // An unoptimised build takes several times as long. See also `excepted::SLOW`.
-    let seeds = if cfg!(debug_assertions) { 1 } else { 5 };
+    let usual = if cfg!(debug_assertions) { 1 } else { 5 };
+    let asked = std::env::var("SIM_SEEDS").ok().map(|seeds| seeds.parse().expect("a number"));
+    let seeds = asked.unwrap_or(usual);
     let check = Check::new().seeds(0..seeds).workers(1..=4).faults(faults);
+    let check = if excepted::polls_by_hand(name) { check.usual_budgets() } else { check };
     check.allow_panics().step_limit(std::time::Duration::from_secs(30)).run_threads(move |sim| {
+        home::SEED.set(sim.choose(0..1 << 31));
         sim.always("the test succeeds", test().report() == ExitCode::SUCCESS);
     });
 }

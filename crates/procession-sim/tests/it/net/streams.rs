@@ -123,6 +123,31 @@ fn what_has_arrived_before_a_reset_can_be_read() {
 }
 
 #[test]
+fn what_was_sent_before_a_reset_arrives_before_it() {
+    calm().run(|sim| async move {
+        sim.host("rude", || async {
+            let (stream, _) = listen(1).await.accept().await.expect("it listens");
+            // The question arrives, and is never read.
+            procession::sleep(Duration::from_millis(1)).await;
+            stream.write_all(&[7; 50_000]).await.expect("there is room");
+        });
+        sim.settle().await;
+        let stream = TcpStream::connect("rude:1").await.expect("it listens");
+        stream.write_all(b"?").await.expect("the peer is there");
+        let (mut all, mut part) = (0, [0; 4000]);
+        let end = loop {
+            match stream.read(&mut part).await {
+                Ok(0) => break Ok(()),
+                Ok(count) => all += count,
+                Err(error) => break Err(error),
+            }
+        };
+        sim.always("all arrives", all == 50_000);
+        sim.always("and then the reset", end.is_err_and(|error| is_reset(&error)));
+    });
+}
+
+#[test]
 fn a_write_to_a_peer_that_is_gone_resets_the_connection() {
     calm().run(|sim| async move {
         sim.host("short", || async {

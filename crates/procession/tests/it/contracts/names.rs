@@ -1,6 +1,6 @@
 //! Names: each has one owner, and is free before any process learns of the owner's end.
 
-use crate::home::thread;
+use crate::home::{others_may_run, thread};
 use std::sync::Arc;
 
 use procession::relations::{Named, RegisterError, register, whereis};
@@ -150,6 +150,7 @@ fn a_name_that_is_freed_as_it_is_registered_leaves_nothing_with_its_process() {
             while !stops.load(Relaxed) {
                 // Usually there is no such name.
                 let _freed = scheduler.unregister("a");
+                others_may_run();
             }
         });
         let free_again = (0..ROUNDS).all(|_| {

@@ -10,6 +10,7 @@ use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::HOUR;
+use crate::home::others_may_run;
 use crate::scene::{assert_conserved, driven, panic_quietly, threaded};
 
 enum Part {
@@ -161,6 +162,7 @@ fn each_message_is_received_refused_or_discarded_when_the_receiver_ends_amid_the
         let (accepted, refused) = {
             let (mut accepted, mut refused) = (0, 0);
             while accepted < MANY && numbers.is_alive() {
+                others_may_run();
                 match numbers.send(accepted) {
                     Ok(()) => accepted += 1,
                     Err(error) => {

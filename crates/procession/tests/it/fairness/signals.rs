@@ -1,6 +1,6 @@
 //! Floods of exit signals.
 
-use crate::home::mpsc;
+use crate::home::{mpsc, others_may_run};
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::mailbox::WhenFull;
 use procession::{Context, Exit, Pid, SpawnOptions, yield_now};
@@ -99,6 +99,7 @@ fn flood_until(pid: Pid, wait: impl FnOnce()) {
             scope.spawn(|| {
                 while !over.load(Relaxed) {
                     procession::relations::send_exit(pid, Exit::Shutdown);
+                    others_may_run();
                 }
             });
         }

@@ -339,7 +339,7 @@ fn leak<P: Subject>(pool: P) -> &'static P {
 fn check(build: Build) {
     let seed = match std::env::var("POOL_SEED") {
         Ok(seed) => seed.parse().expect("POOL_SEED is a number"),
-        Err(_) => fastrand::u64(..),
+        Err(_) => crate::home::seed(),
     };
     let config = ProptestConfig {
         cases: HISTORIES,

@@ -1,7 +1,7 @@
 mod size;
 
 use crate::home::mpsc::channel;
-use crate::home::thread;
+use crate::home::{Barrier, thread};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,7 +236,7 @@ fn a_submit_that_could_only_deadlock_is_refused() {
     for capacity in [1, 8] {
         let pool = of(capacity, Queue::HandOff, OnFull::Wait);
         let refused = Arc::new(AtomicUsize::new(0));
-        let barrier = Arc::new(std::sync::Barrier::new(capacity));
+        let barrier = Arc::new(Barrier::new(capacity));
         let (done, jobs) = channel::<()>();
         for _ in 0..capacity {
             let (inside, refused, barrier, done) =

@@ -10,6 +10,7 @@ use procession::Scheduler;
 use procession::time::{Instant, Timer, run_after, run_every};
 use procession_sync::Mutex;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 use super::{on_test_clock, timers};
 
@@ -166,7 +167,7 @@ fn check(ops: Vec<(Op, bool)>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, rng_seed: RngSeed::Fixed(crate::home::seed()), ..ProptestConfig::with_cases(200) })]
 
     #[test]
     fn timers_do_what_a_sorted_map_does(ops in prop::collection::vec((op(), any::<bool>()), 1..60)) {
