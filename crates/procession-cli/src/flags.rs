@@ -1,6 +1,7 @@
 //! The command line: one table of flags, which the parser and the help are both derived from.
 
 mod help;
+mod permissions;
 mod see;
 mod tools;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 use lexopt::Arg;
 
 use crate::bench::{BenchArgs, Here, ROUNDS_MAX, Scale, WORKLOADS};
+use crate::permissions::Allowed;
 use crate::program::{Entry, RunArgs};
 use crate::see::{SeeArgs, Verb};
 use crate::tools::TestArgs;
@@ -61,6 +63,8 @@ enum Takes {
     Nothing(fn(&mut Parsed)),
     /// Holds the name of the value in the help.
     Value(&'static str, fn(&mut Parsed, &OsStr) -> Result<(), UsageError>),
+    /// A value may follow a `=`. Holds the name of the value in the help.
+    Optional(&'static str, fn(&mut Parsed, Option<&OsStr>)),
 }
 
 const FLAGS: &[Flag] = &[
@@ -199,7 +203,7 @@ const COMMANDS: [(&str, Command, &str); 17] = [
 
 /// Returns the options of all commands.
 fn flags() -> impl Iterator<Item = &'static Flag> {
-    tools::FLAGS.iter().chain(see::FLAGS).chain(FLAGS)
+    tools::FLAGS.iter().chain(see::FLAGS).chain(permissions::FLAGS).chain(FLAGS)
 }
 
 /// Parses the value of an option of which the message of its type says all.
@@ -235,6 +239,8 @@ struct Parsed {
     bench: BenchArgs,
     see: SeeArgs,
     test: TestArgs,
+    /// The permissions of a program in Lua.
+    allowed: Allowed,
     /// The words after `check`, and after a command that looks into a program.
     words: Vec<OsString>,
     help: bool,
@@ -271,15 +277,19 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
     Ok(match command {
         Command::Trial => LowArgs::Trial(parsed.trial),
         Command::Run if parsed.run.program.is_none() => return Err(UsageError::NoProgram),
-        Command::Run => LowArgs::Run(parsed.run),
+        Command::Run => LowArgs::Run(RunArgs { allowed: parsed.allowed, ..parsed.run }),
         Command::Check | Command::Test if parsed.words.is_empty() => {
             return Err(UsageError::NoFiles);
         }
         Command::Check => LowArgs::Check(parsed.words),
-        Command::Test => LowArgs::Test(TestArgs { paths: parsed.words, ..parsed.test }),
+        Command::Test => {
+            let (paths, allowed) = (parsed.words, parsed.allowed);
+            LowArgs::Test(TestArgs { paths, allowed, ..parsed.test })
+        }
         Command::Repl => {
             let program = parsed.words.pop().map(PathBuf::from);
-            LowArgs::Run(RunArgs { program, entry: Entry::Repl, ..parsed.run })
+            let allowed = parsed.allowed;
+            LowArgs::Run(RunArgs { program, entry: Entry::Repl, allowed, ..parsed.run })
         }
         Command::Annotations => LowArgs::Annotations,
         Command::See(verb) => {
@@ -327,6 +337,7 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
     match &flag.takes {
         Takes::Nothing(set) => set(parsed),
         Takes::Value(_, set) => set(parsed, &parser.value()?)?,
+        Takes::Optional(_, set) => set(parsed, parser.optional_value().as_deref()),
     }
     Ok(true)
 }

@@ -14,6 +14,7 @@ mod bench;
 #[cfg(not(procession_loom))]
 mod flags;
 #[cfg(not(procession_loom))]
+mod permissions;
 mod program;
 #[cfg(not(procession_loom))]
 mod repl;

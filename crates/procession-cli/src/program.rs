@@ -15,8 +15,9 @@ use procession::signal::{EndRequest, end_request};
 use procession::snapshot::{ProcessSnapshot, Snapshot};
 use procession::time::Instant;
 use procession::{Exit, JoinHandle, OnCancel, Pid, Scheduler, Select, SpawnOptions};
-use procession_lua::{Deployment, Output, Program, Replaced, Value};
+use procession_lua::{Deployment, Output, PermissionError, Permissions, Program, Replaced, Value};
 
+use crate::permissions::Allowed;
 use crate::repl;
 use crate::run::Failure;
 use crate::see::own;
@@ -38,6 +39,7 @@ pub(crate) struct RunArgs {
     pub(crate) stats: bool,
     pub(crate) watch: bool,
     pub(crate) entry: Entry,
+    pub(crate) allowed: Allowed,
 }
 
 /// The process that is started first.
@@ -63,6 +65,7 @@ impl Default for RunArgs {
             stats: false,
             watch: false,
             entry: Entry::Main,
+            allowed: Allowed::default(),
         }
     }
 }
@@ -71,6 +74,7 @@ impl Default for RunArgs {
 #[derive(Debug)]
 pub(crate) enum RunError {
     Load(procession_lua::Error),
+    Permission(PermissionError),
     Scheduler(BuildError),
     Signals(io::Error),
     /// Standard error was not written.
@@ -89,10 +93,17 @@ impl From<procession_lua::Error> for RunError {
     }
 }
 
+impl From<PermissionError> for RunError {
+    fn from(error: PermissionError) -> Self {
+        Self::Permission(error)
+    }
+}
+
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Load(error) => error.fmt(f),
+            Self::Permission(error) => error.fmt(f),
             Self::Scheduler(error) => write!(f, "cannot start a scheduler: {error}"),
             Self::Signals(error) => write!(f, "cannot listen to signals: {error}"),
             Self::Log(error) => write!(f, "cannot write to standard error: {error}"),
@@ -119,35 +130,46 @@ enum Stop {
     Changed(Program),
 }
 
+/// The outside world of the programs that the command runs one after another.
+struct Host {
+    out: Output,
+    err: Output,
+    /// Taken from the options once, so that a program cannot change what they mean.
+    permissions: Permissions,
+}
+
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (out, err) = Output::standard();
-    let mut program = load(args, &out, &err)?;
+    let permissions = args.allowed.permissions().map_err(RunError::from)?;
+    let host = Host { out, err, permissions };
+    let mut program = load(args, &host)?;
     let end = end_request().map_err(RunError::Signals)?;
     let watched = args.program.as_deref().filter(|_| args.watch);
     let watch = watched.map(Watch::start).transpose();
     let watch = watch.map_err(|error| RunError::Watch(args.name(), error))?;
     loop {
-        match run_once(args, &program, &end, watch.as_ref(), (&out, &err)) {
+        match run_once(args, &program, &end, watch.as_ref(), &host) {
             Ok(None) => return Ok(()),
             Ok(Some(changed)) => program = changed,
             Err(failure) if failure.is_closed_pipe() => return Err(failure),
             Err(failure) => {
                 // After everything that the program printed. Ignored: if it is not read, the exit
                 // code must do.
-                report(&err, &failure);
-                drop(err.flush(LAST_WORDS));
+                report(&host.err, &failure);
+                drop(host.err.flush(LAST_WORDS));
                 return Err(Failure::Told);
             }
         }
     }
 }
 
-fn load(args: &RunArgs, out: &Output, err: &Output) -> Result<Program, RunError> {
+fn load(args: &RunArgs, host: &Host) -> Result<Program, RunError> {
     let program = match &args.program {
         Some(path) => Program::read(path)?,
         None => Program::load("repl", "")?,
     };
-    Ok(program.report_failures().output(out.clone(), err.clone()))
+    let program = program.permissions(host.permissions.clone());
+    Ok(program.report_failures().output(host.out.clone(), host.err.clone()))
 }
 
 fn report(err: &Output, failure: &dyn fmt::Display) {
@@ -161,8 +183,9 @@ fn run_once(
     program: &Program,
     end: &EndRequest,
     watch: Option<&Watch>,
-    (out, err): (&Output, &Output),
+    host: &Host,
 ) -> Result<Option<Program>, Failure> {
+    let Host { out, err, .. } = host;
     let name = args.name();
     // The program reports its failures itself, among what it prints.
     let builder = || {
@@ -174,7 +197,7 @@ fn run_once(
     };
     let scheduler = own::build(builder, Observe::default()).map_err(RunError::Scheduler)?;
     scheduler.block_on(async {
-        let result = run_program(args, program, &scheduler, end, (out, err), watch).await;
+        let result = run_program(args, program, &scheduler, end, host, watch).await;
         // One deadline covers the shutdown and the output together.
         let ends = Instant::now() + args.deadline;
         let left = || ends.saturating_duration_since(Instant::now());
@@ -213,9 +236,10 @@ async fn run_program(
     program: &Program,
     scheduler: &Scheduler,
     end: &EndRequest,
-    (out, err): (&Output, &Output),
+    host: &Host,
     watch: Option<&Watch>,
 ) -> Result<Stop, RunError> {
+    let Host { out, err, .. } = host;
     let arguments: Vec<Value> =
         args.arguments.iter().map(|word| Value::string(word.as_bytes())).collect();
     let options = SpawnOptions::new().on(scheduler);
@@ -234,7 +258,7 @@ async fn run_program(
             .wait_for(end.asked(), |_| ControlFlow::Break(Stop::Signal))
             .wait_for(out.failed(), |()| ControlFlow::Break(Stop::OutputLost))
             .wait_for(err.failed(), |()| ControlFlow::Break(Stop::OutputLost))
-            .wait_for(changed(args, &program, watch, err), |new| {
+            .wait_for(changed(args, &program, watch, host), |new| {
                 ControlFlow::Break(Stop::Changed(new))
             });
         let stopped = match &mut statistics {
@@ -310,20 +334,14 @@ async fn ended(main: &mut Option<JoinHandle<Value>>) -> Result<Value, Exit> {
 
 /// Waits for a change that gives another program. A version that is not valid is reported, and the
 /// program that runs goes on.
-async fn changed(
-    args: &RunArgs,
-    program: &Program,
-    watch: Option<&Watch>,
-    err: &Output,
-) -> Program {
+async fn changed(args: &RunArgs, program: &Program, watch: Option<&Watch>, host: &Host) -> Program {
     let Some(watch) = watch else { return std::future::pending().await };
-    let (out, log) = Output::standard();
     loop {
         watch.changed().await;
-        match load(args, &out, &log) {
+        match load(args, host) {
             Ok(new) if new.version() == program.version() => {}
             Ok(new) => return new,
-            Err(error) => report(err, &error),
+            Err(error) => report(&host.err, &error),
         }
     }
 }
@@ -391,9 +409,9 @@ mod tests {
 
     use procession::Scheduler;
     use procession::signal::end_request;
-    use procession_lua::{Output, Program};
+    use procession_lua::{Output, Permissions, Program};
 
-    use super::{RunArgs, Statistics, run_program};
+    use super::{Host, RunArgs, Statistics, run_program};
 
     #[test]
     fn a_program_that_waits_has_no_timer_of_the_command() {
@@ -404,13 +422,13 @@ mod tests {
             .expect("it starts no thread");
         let program =
             Program::load("test", "function main() process.receive() end").expect("it is Lua");
-        let (end, err) =
+        let (end, out) =
             (end_request().expect("signals can be heard"), Output::new(std::io::sink()));
+        let host = Host { err: out.clone(), out, permissions: Permissions::none() };
         for stats in [false, true] {
             let args = RunArgs { stats, ..RunArgs::default() };
             let timers = scheduler.block_on(async {
-                let mut running =
-                    pin!(run_program(&args, &program, &scheduler, &end, (&err, &err), None));
+                let mut running = pin!(run_program(&args, &program, &scheduler, &end, &host, None));
                 poll_fn(|task| Poll::Ready(running.as_mut().poll(task).is_ready())).await;
                 scheduler.snapshot().timers.pending
             });

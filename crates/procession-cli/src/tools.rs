@@ -7,8 +7,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use procession_lua::{Program, TestReport, Tests};
+use procession_lua::{PermissionError, Program, TestReport, Tests};
 
+use crate::permissions::Allowed;
 use crate::run::Failure;
 
 /// The end of the names of the files that `test` finds in a folder.
@@ -21,12 +22,19 @@ pub(crate) struct TestArgs {
     pub(crate) timeout: Duration,
     /// Only tests of which the name contains this text are run.
     pub(crate) filter: String,
+    pub(crate) allowed: Allowed,
 }
 
 impl Default for TestArgs {
     fn default() -> Self {
         let timeout = Duration::from_secs(60);
-        Self { paths: Vec::new(), seed: 0, timeout, filter: String::new() }
+        Self {
+            paths: Vec::new(),
+            seed: 0,
+            timeout,
+            filter: String::new(),
+            allowed: Allowed::default(),
+        }
     }
 }
 
@@ -39,6 +47,7 @@ pub(crate) enum ToolError {
     /// Holds the number of tests that failed, of how many, and the seed.
     Failed(usize, usize, u64),
     NoTests,
+    Permission(PermissionError),
 }
 
 impl fmt::Display for ToolError {
@@ -50,6 +59,7 @@ impl fmt::Display for ToolError {
             Self::Failed(failed, of, seed) => {
                 write!(f, "{failed} of {of} tests failed with the seed {seed}")
             }
+            Self::Permission(error) => error.fmt(f),
             Self::NoTests => f.write_str("there are no tests: see test --help"),
         }
     }
@@ -88,10 +98,12 @@ pub(crate) fn test(args: &TestArgs, out: &mut impl Write) -> Result<(), Failure>
     for path in &args.paths {
         find_tests(Path::new(path), true, &mut files)?;
     }
+    let permissions = args.allowed.permissions().map_err(ToolError::Permission)?;
     let (mut failed, mut count) = (0, 0);
     for file in files {
         let name = file.display().to_string();
-        let found = Program::load(name.clone(), read(&file)?).and_then(|it| Tests::find(&it));
+        let found = Program::load(name.clone(), read(&file)?)
+            .and_then(|it| Tests::find(&it.permissions(permissions.clone())));
         let tests = match found {
             Ok(tests) => tests.seed(args.seed).timeout(args.timeout),
             Err(error) => {

@@ -3,6 +3,8 @@ local fs, _, _, _, try, yield = ...
 local find, sub = string.find, string.sub
 
 function fs.read(path, from, count) return try(yield("fs.read", path, from or 0, count or -1)) end
+function fs.write(path, bytes) return try(yield("fs.write", path, bytes)) end
+function fs.append(path, bytes) return try(yield("fs.append", path, bytes)) end
 function fs.size(path) return try(yield("fs.size", path)) end
 
 local CHUNK = 65536

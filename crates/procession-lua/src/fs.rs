@@ -1,12 +1,15 @@
 //! Files of guests.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use procession::net::Readiness;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
+use crate::permissions::{self, Access, Permissions};
 use crate::value::Value;
 
 /// The number of bytes that one read of a pipe takes at most.
@@ -51,11 +54,11 @@ impl Part {
 
 /// Reads a part of a file. Ends at once if it is dropped, also while it waits for the writer of a
 /// pipe.
-pub(crate) async fn read(path: String, part: Part) -> io::Result<Value> {
+pub(crate) async fn read(permissions: Permissions, path: PathBuf, part: Part) -> io::Result<Value> {
     let opened = in_thread(move || {
         // Without this flag, the thread would wait until the pipe has a writer.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let mut file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let mut file = permissions::file(&permissions, Access::Read, &path, flags)?;
         let kind = file.metadata()?.file_type();
         if part.from > 0 {
             file.seek(SeekFrom::Start(part.from))?;
@@ -100,6 +103,45 @@ async fn read_pipe(pipe: &Readiness<File>, part: Part) -> io::Result<Value> {
             count => bytes.extend_from_slice(&buffer[..count]),
         }
     }
+}
+
+/// Returns the size of a file.
+pub(crate) async fn size(permissions: Permissions, path: PathBuf) -> io::Result<Value> {
+    in_thread(move || {
+        let file = permissions::file(&permissions, Access::Read, &path, OFlags::PATH)?;
+        Ok(Value::Integer(file.metadata()?.len().cast_signed()))
+    })
+    .await
+}
+
+/// The place of what is written to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writing {
+    /// It replaces the content.
+    New,
+    /// It follows the content.
+    Appended,
+}
+
+/// Writes to a file, which is created if there is none.
+pub(crate) async fn write(
+    permissions: Permissions,
+    path: PathBuf,
+    bytes: Arc<[u8]>,
+    how: Writing,
+) -> io::Result<Value> {
+    in_thread(move || {
+        // Without `NONBLOCK`, the thread would wait until a pipe has a reader.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK;
+        let placed = if how == Writing::New { OFlags::TRUNC } else { OFlags::APPEND };
+        let mut file = permissions::file(&permissions, Access::Write, &path, flags | placed)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        file.write_all(&bytes)?;
+        Ok(Value::Boolean(true))
+    })
+    .await
 }
 
 async fn in_thread<T: Send + 'static>(

@@ -13,6 +13,7 @@ use procession::{Scheduler, SpawnOptions};
 
 use crate::account;
 use crate::output::Output;
+use crate::permissions::Permissions;
 use crate::program::Program;
 use crate::reference::{LUA, signatures};
 
@@ -143,10 +144,15 @@ fn body(dice: &mut Dice, functions: &[String], depth: usize, source: &mut String
     }
 }
 
+/// Everything but writes of files.
+fn permissions() -> Permissions {
+    Permissions::none().connect().listen().read().env()
+}
+
 /// Runs a program, and ends all of its processes.
 fn run(source: &str, seed: u64) {
     let program = match Program::load("fuzz", source) {
-        Ok(program) => program.memory_limit(MEMORY_BYTES),
+        Ok(program) => program.memory_limit(MEMORY_BYTES).permissions(permissions()),
         Err(error) => panic!("seed {seed}: {error}\n{source}"),
     };
     let (out, err) = (Output::new(io::sink()), Output::new(io::sink()));

@@ -22,6 +22,7 @@ use crate::account::{Account, Charge};
 use crate::budget::Budget;
 use crate::deployment::{Member, Upgrade};
 use crate::library;
+use crate::permissions::Permissions;
 use crate::program::Program;
 use crate::value::{self, Value};
 
@@ -115,6 +116,8 @@ impl From<Value> for Message {
 #[derive(Debug)]
 pub struct Guest {
     program: Program,
+    /// They stay the same when the program is replaced.
+    permissions: Permissions,
     method: Box<str>,
     running: Option<Running>,
     /// The upgrade that has begun.
@@ -128,9 +131,22 @@ impl Guest {
     /// Creates a process of `program` for [`procession::machine::spawn_machine`].
     /// [`Program::spawn`] does both.
     pub fn new(program: Program) -> Self {
+        let permissions = program.inner().permissions.clone();
+        Self::permitted(program, permissions)
+    }
+
+    pub(crate) fn permitted(program: Program, permissions: Permissions) -> Self {
         let inner = program.inner();
         let account = Account::new(inner.mailbox_messages, inner.memory_bytes / 2);
-        Self { program, method: "".into(), running: None, attempt: None, member: None, account }
+        Self {
+            program,
+            permissions,
+            method: "".into(),
+            running: None,
+            attempt: None,
+            member: None,
+            account,
+        }
     }
 
     pub(crate) fn account(&self) -> Arc<Account> {
@@ -140,7 +156,7 @@ impl Guest {
     fn start(&self, method: &str, arguments: &[Value]) -> Result<Running, InitError> {
         let refused = |error: mlua::Error| InitError::Refused(cleaned(&error.to_string()).into());
         let budget = Arc::new(Budget::new(self.program.inner().instructions));
-        let lua = library::open(&self.program, &budget).map_err(refused)?;
+        let lua = library::open(&self.program, &self.permissions, &budget).map_err(refused)?;
         let mut found = mlua::Value::Table(lua.globals());
         // A name with a dot refers to a function in a global table.
         for part in method.splitn(2, '.') {
@@ -164,6 +180,7 @@ impl Guest {
         Ok(Running {
             lua,
             memory_bytes: self.program.inner().memory_bytes,
+            permissions: self.permissions.clone(),
             thread,
             budget,
             inbox: VecDeque::new(),

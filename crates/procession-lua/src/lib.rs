@@ -15,6 +15,9 @@
 //! # Ok::<(), procession_lua::Error>(())
 //! ```
 //!
+//! A program may use no files, sockets or variables of the environment, unless its [`Permissions`]
+//! say so.
+//!
 //! Programs print through an [`Output`]. A slow reader suspends the processes that print, but it
 //! blocks no worker.
 #![cfg(not(procession_loom))]
@@ -33,6 +36,7 @@ mod library;
 mod net;
 mod output;
 mod pattern;
+mod permissions;
 mod program;
 mod reference;
 mod repeatable;
@@ -49,6 +53,7 @@ pub use check::{Finding, check};
 pub use deployment::{Deployment, Replaced, Rolling, Upgrade};
 pub use guest::{Charged, Guest, Message};
 pub use output::Output;
+pub use permissions::{PermissionError, Permissions};
 pub use program::{Error, Program};
 pub use reference::annotations;
 pub use testing::{TestReport, Tests};

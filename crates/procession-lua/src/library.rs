@@ -1,5 +1,8 @@
 //! The Lua state of a guest, and the functions that never wait.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use mlua::chunk::ChunkMode;
@@ -14,16 +17,21 @@ use crate::guest::{Content, Message};
 use crate::json;
 use crate::output::Output;
 use crate::pattern::{self, Capture, Found};
+use crate::permissions::Permissions;
 use crate::program::Program;
 use crate::value::{self, LuaSocket, PIDS, SOCKET_METHODS, Socket, Value};
 
 /// Opens a new state, and runs the program in it, so that its functions are defined.
-pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua> {
+pub(crate) fn open(
+    program: &Program,
+    permissions: &Permissions,
+    budget: &Arc<Budget>,
+) -> mlua::Result<Lua> {
     let inner = program.inner();
     let libraries =
         StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING | StdLib::UTF8 | StdLib::MATH;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
-    let native = native(&lua, program, budget)?;
+    let native = native(&lua, program, permissions, budget)?;
     let commands = lua.create_table()?;
     for (index, (name, _)) in (0_i64..).zip(&inner.commands) {
         commands.raw_set(name.as_str(), index)?;
@@ -118,6 +126,10 @@ impl Arguments {
             .map_err(|_| self.wrong(index, "a string in UTF-8"))
     }
 
+    pub(crate) fn path(&self, index: usize) -> Result<PathBuf, String> {
+        Ok(OsString::from_vec(self.bytes(index)?.to_vec()).into())
+    }
+
     pub(crate) fn integer(&self, index: usize) -> Result<i64, String> {
         match self.0.get(index) {
             Some(mlua::Value::Integer(integer)) => Ok(*integer),
@@ -192,30 +204,48 @@ fn give_sent(lua: &Lua, sent: Result<bool, &'static str>) -> Answer {
 /// function, because each state has a copy. Its first argument is the name of the operation. Its
 /// first result is `true` if the operation succeeded; otherwise the second is a string, which the
 /// prelude raises as an error.
-fn native(lua: &Lua, program: &Program, budget: &Arc<Budget>) -> mlua::Result<Function> {
-    let (program, spent, start) = (program.clone(), Arc::clone(budget), Instant::now());
+fn native(
+    lua: &Lua,
+    program: &Program,
+    permissions: &Permissions,
+    budget: &Arc<Budget>,
+) -> mlua::Result<Function> {
+    let host = Host {
+        program: program.clone(),
+        permissions: permissions.clone(),
+        budget: Arc::clone(budget),
+        start: Instant::now(),
+    };
     lua.create_function(move |lua, mut arguments: MultiValue| {
         let Some(mlua::Value::String(name)) = arguments.pop_front() else {
             return Err(mlua::Error::runtime("native: the first argument must be a name"));
         };
-        let arguments = Arguments(arguments, allowance(lua, &program));
-        let result = match serve(lua, &name.as_bytes(), &arguments, &program, &spent, start) {
+        let arguments = Arguments(arguments, allowance(lua, &host.program));
+        let result = match serve(lua, &name.as_bytes(), &arguments, &host) {
             Ok(value) => (true, value),
             Err(cause) => (false, mlua::Value::String(lua.create_string(cause)?)),
         };
-        spent.note_work(lua)?;
+        host.budget.note_work(lua)?;
         Ok(result)
     })
+}
+
+/// The host of a state, as the functions that never wait see it.
+struct Host {
+    program: Program,
+    permissions: Permissions,
+    budget: Arc<Budget>,
+    /// The time when the state was opened.
+    start: Instant,
 }
 
 fn serve(
     lua: &Lua,
     name: &[u8],
     arguments: &Arguments,
-    program: &Program,
-    budget: &Budget,
-    start: Instant,
+    host: &Host,
 ) -> Result<mlua::Value, String> {
+    let Host { program, permissions, budget, start } = host;
     let nothing = Ok(mlua::Value::Nil);
     // The program is loaded in its spawner's step: what names the current process would name the
     // spawner. A process spawned here would load the program, and spawn the next one.
@@ -231,7 +261,7 @@ fn serve(
         }
         b"reply" => reply(lua, arguments),
         b"self" => give(lua, procession::current_pid().ok_or("the process has not started yet")?),
-        b"spawn" => give(lua, spawn(arguments, program)?),
+        b"spawn" => give(lua, spawn(arguments, program, permissions)?),
         b"register" => {
             let pid = procession::current_pid().ok_or("the process has not started yet")?;
             procession::relations::register(arguments.short(0)?, pid)
@@ -250,7 +280,17 @@ fn serve(
             give(lua, procession::relations::send_exit(arguments.target(0)?, exit))
         }
         b"cancel" => give(lua, procession::relations::cancel(arguments.target(0)?)),
-        b"now" => give(lua, Instant::now().saturating_duration_since(start).as_secs_f64() * 1000.0),
+        b"now" => {
+            give(lua, Instant::now().saturating_duration_since(*start).as_secs_f64() * 1000.0)
+        }
+        b"getenv" => {
+            let name = arguments.bytes(0)?;
+            permissions
+                .check_env(&name)
+                .map_err(|error| format!("cannot read a variable: {error}"))?;
+            let value = std::env::var_os(OsStr::from_bytes(&name));
+            value.map_or(nothing, |value| give(lua, Value::string(value.as_bytes())))
+        }
         b"encode" => give(lua, &*json::encode(&arguments.value(0)?, arguments.1)?),
         b"decode" => give(lua, json::decode(&arguments.borrowed(0)?.as_bytes(), arguments.1)?),
         b"search" => search(lua, arguments),
@@ -337,15 +377,45 @@ fn search(lua: &Lua, arguments: &Arguments) -> Answer {
 
 /// Spawns a process of the program. It is linked if the first argument is 1, and cancelled at the
 /// end of this process if that is 2.
-fn spawn(arguments: &Arguments, program: &Program) -> Result<Pid, String> {
+fn spawn(
+    arguments: &Arguments,
+    program: &Program,
+    permissions: &Permissions,
+) -> Result<Pid, String> {
     let options = SpawnOptions::new();
     let options = match arguments.integer(0)? {
         1 => options.link(),
         2 => options.scoped(),
         _ => options,
     };
-    let child = program.current().spawn_with(options, &arguments.text(1)?, arguments.rest(2)?);
+    let mut permissions = permissions.clone();
+    let name = match arguments.value(1)? {
+        Value::Table(entries) => {
+            let mut name = None;
+            for (key, value) in &entries {
+                match (key, value) {
+                    (Value::Integer(1), Value::String(_)) => name = Some(value.clone()),
+                    (Value::String(key), allowed) if **key == *b"allow" => {
+                        permissions = permissions.narrowed(allowed)?;
+                    }
+                    _ => return Err(wrong_options()),
+                }
+            }
+            name.ok_or_else(wrong_options)?
+        }
+        name => name,
+    };
+    let Value::String(name) = name else {
+        return Err(wrong_options());
+    };
+    let name = str::from_utf8(&name).map_err(|_| wrong_options())?;
+    let program = program.current();
+    let child = program.spawn_permitted(permissions, options, name, arguments.rest(2)?);
     Ok(child.map_err(|error| error.to_string())?.detach().pid())
+}
+
+fn wrong_options() -> String {
+    "a process is started by the name of a function, or by { name, allow = table }".to_owned()
 }
 
 /// Returns the function that defines a part of the library.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use procession::net::{TcpListener, TcpStream};
 
+use crate::permissions::{self, Permissions};
 use crate::value::{Socket, Value};
 
 /// The number of bytes that one read takes at most.
@@ -117,8 +118,12 @@ async fn with_timeout<T>(
     }
 }
 
-pub(crate) async fn connect(address: String, timeout: Option<Duration>) -> io::Result<Value> {
-    let stream = with_timeout(timeout, TcpStream::connect(address.as_str())).await?;
+pub(crate) async fn connect(
+    permissions: Permissions,
+    address: String,
+    timeout: Option<Duration>,
+) -> io::Result<Value> {
+    let stream = with_timeout(timeout, permissions::connect(permissions, &address)).await?;
     stream.set_nodelay(true)?;
     Ok(Value::Socket(Socket::Connection(Arc::new(Connection(stream)))))
 }

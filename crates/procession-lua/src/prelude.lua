@@ -254,7 +254,7 @@ local function set_lazy(part, name)
   parts[part] = name
   return raw_setmetatable(part, lazy)
 end
-for _, name in ipairs { "fs", "net", "http" } do _G[name] = set_lazy({}, name) end
+for _, name in ipairs { "fs", "os", "net", "http" } do _G[name] = set_lazy({}, name) end
 set_lazy(string, "string")
 set_lazy(table, "table")
 local net, socket = net, set_lazy({}, "net")

@@ -15,6 +15,7 @@ use crate::deployment::Link;
 use crate::guest::{self, Guest, Message};
 use crate::library;
 use crate::output::Output;
+use crate::permissions::Permissions;
 use crate::repeatable::RepeatableRun;
 use crate::value::Value;
 use crate::version::Version;
@@ -43,6 +44,7 @@ pub(crate) struct Inner {
     pub(crate) mailbox_messages: usize,
     pub(crate) instructions: u32,
     pub(crate) commands: Vec<(String, CommandId)>,
+    pub(crate) permissions: Permissions,
     pub(crate) reports: bool,
     pub(crate) out: Output,
     pub(crate) err: Output,
@@ -69,6 +71,7 @@ impl Program {
         let prelude = library(include_str!("prelude.lua")).map_err(failed)?;
         let parts = [
             ("fs", include_str!("fs.lua")),
+            ("os", include_str!("os.lua")),
             ("net", include_str!("net.lua")),
             ("http", include_str!("http.lua")),
             ("string", include_str!("strings.lua")),
@@ -90,6 +93,7 @@ impl Program {
             mailbox_messages: account::MESSAGES,
             instructions: INSTRUCTIONS,
             commands: Vec::new(),
+            permissions: Permissions::none(),
             reports: false,
             out,
             err,
@@ -143,6 +147,14 @@ impl Program {
     #[must_use]
     pub fn instructions_per_step(mut self, count: u32) -> Self {
         Arc::make_mut(&mut self.0).instructions = count.max(100);
+        self
+    }
+
+    /// Sets the permissions of the processes that are spawned from Rust. Those that they spawn have
+    /// the same, or fewer. Default: [`Permissions::none`].
+    #[must_use]
+    pub fn permissions(mut self, permissions: Permissions) -> Self {
+        Arc::make_mut(&mut self.0).permissions = permissions;
         self
     }
 
@@ -237,6 +249,18 @@ impl Program {
         function: &str,
         arguments: impl IntoIterator<Item = Value>,
     ) -> Result<Child<Message, Value>, Error> {
+        self.spawn_permitted(self.0.permissions.clone(), options, function, arguments)
+    }
+
+    /// Starts a process with these permissions.
+    #[track_caller]
+    pub(crate) fn spawn_permitted(
+        &self,
+        permissions: Permissions,
+        options: SpawnOptions,
+        function: &str,
+        arguments: impl IntoIterator<Item = Value>,
+    ) -> Result<Child<Message, Value>, Error> {
         let refused = |cause| Error::Start {
             program: self.0.name.clone(),
             function: function.to_owned(),
@@ -249,7 +273,7 @@ impl Program {
             ));
         }
         let arguments: Vec<Value> = arguments.into_iter().collect();
-        let guest = Guest::new(self.clone());
+        let guest = Guest::permitted(self.clone(), permissions);
         let account = guest.account();
         let started = options.label(guest::label(function)).spawn_machine(
             guest,
@@ -292,7 +316,8 @@ impl Program {
     /// # Errors
     /// Returns an [`Error`] if the program fails before one of its functions is called.
     pub fn has_function(&self, name: &str) -> Result<bool, Error> {
-        let opened = library::open(self, &Arc::new(Budget::new(self.0.instructions)));
+        let budget = Arc::new(Budget::new(self.0.instructions));
+        let opened = library::open(self, &self.0.permissions, &budget);
         let found = opened.and_then(|lua| lua.globals().raw_get::<mlua::Value>(name));
         let is_function = found.map(|value| value.is_function());
         is_function.map_err(|error| Error::Start {

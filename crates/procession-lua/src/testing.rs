@@ -150,8 +150,9 @@ impl Tests {
 }
 
 fn names(program: &Program) -> mlua::Result<Vec<String>> {
-    let lua =
-        library::open(program, &std::sync::Arc::new(Budget::new(program.inner().instructions)))?;
+    let inner = program.inner();
+    let budget = std::sync::Arc::new(Budget::new(inner.instructions));
+    let lua = library::open(program, &inner.permissions, &budget)?;
     let mut names = Vec::new();
     for pair in lua.globals().pairs::<mlua::Value, mlua::Value>() {
         if let (mlua::Value::String(name), mlua::Value::Function(_)) = pair?

@@ -9,7 +9,7 @@ use procession::net::TcpStream;
 use procession::relations::{Named, whereis};
 use procession::supervisor::{ChildSpec, Stop, Supervisor};
 use procession::{Exit, Pid, Scheduler, SpawnOptions, yield_now};
-use procession_lua::{Guest, Message, Program, Value};
+use procession_lua::{Guest, Message, Permissions, Program, Value};
 
 /// Longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,7 +26,8 @@ fn run_on(scheduler: &Scheduler, program: &Program) -> Result<Value, Exit> {
 }
 
 fn run(source: &str) -> Result<Value, Exit> {
-    run_on(&scheduler(), &Program::load("test", source).expect("the source is valid Lua"))
+    let program = Program::load("test", source).expect("the source is valid Lua");
+    run_on(&scheduler(), &program.permissions(Permissions::all()))
 }
 
 fn failure(source: &str) -> String {
@@ -415,6 +416,7 @@ async fn read_all(stream: &mut TcpStream) -> String {
 #[test]
 fn a_server_that_its_supervisor_stops_answers_what_it_began_before_the_store_stops() {
     let program = Program::load("test", SERVICE).expect("the source is valid Lua");
+    let program = program.permissions(Permissions::none().listen());
     let scheduler = scheduler();
     let test = scheduler.start(move |mut cx| async move {
         procession::relations::register("test", cx.pid()).expect("the name is free");
@@ -456,6 +458,7 @@ fn a_server_that_its_supervisor_stops_answers_what_it_began_before_the_store_sto
 #[test]
 fn connections_of_a_server_that_is_killed_are_cancelled() {
     let program = Program::load("test", SERVICE).expect("the source is valid Lua");
+    let program = program.permissions(Permissions::none().listen());
     let scheduler = scheduler();
     let test = scheduler.start(move |mut cx| async move {
         procession::relations::register("test", cx.pid()).expect("the name is free");

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use procession::{Exit, Scheduler, SpawnOptions};
-use procession_lua::{Program, Value};
+use procession_lua::{Permissions, Program, Value};
 
 /// Longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -196,7 +196,8 @@ fn a_read_of_a_pipe_waits_for_its_writer_and_can_be_ended() {
             .expect("it does not panic");
         });
     scheduler.register("test", writer.pid()).expect("the name is free");
-    let main = load(&source).spawn_with(SpawnOptions::new().on(&scheduler), "main", []);
+    let program = load(&source).permissions(Permissions::none().read());
+    let main = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []);
     let main = main.expect("the program has main");
     let result = main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end"));
     assert_eq!(text(result), "one two");

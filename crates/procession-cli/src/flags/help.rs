@@ -34,7 +34,8 @@ Usage: procession trial [OPTION]...
 const ABOUT_RUN: &str = "\
 Runs a program in Lua: calls its function main as a process, with the words after the
 program as arguments, and ends when that process ends. docs/LUA.md lists the functions that
-programs may call, and programs/ has examples.
+programs may call, and programs/ has examples. The program may use no files, sockets and
+variables of the environment, unless an option allows it.
 
 The first SIGINT or SIGTERM shuts the program down in order. The second ends it
 immediately.
@@ -132,16 +133,30 @@ fn options(text: &mut String, of: Option<Command>) {
     text.push_str("\nOptions:\n");
     let is_of =
         |flag: &&'static Flag| flag.of.is_empty() || of.is_some_and(|of| flag.of.contains(&of));
-    for flag in flags().filter(|flag| !flag.help.is_empty()).filter(is_of) {
-        let short = flag.short.map_or(String::from("    "), |short| format!("-{short}, "));
-        let value =
-            if let Takes::Value(name, _) = flag.takes { format!(" {name}") } else { String::new() };
-        row(text, &format!("{short}--{}{value}", flag.long), flag.help);
+    let shown = flags().filter(|flag| !flag.help.is_empty()).filter(is_of);
+    let rows: Vec<(String, &str)> = shown.map(|flag| (written(flag), flag.help)).collect();
+    let width = rows.iter().map(|(left, _)| left.len()).fold(WIDTH, usize::max);
+    for (left, help) in rows {
+        writeln!(text, "  {left:<width$} {help}").expect("a string has room");
     }
 }
 
+/// Returns an option with its value, as it is written.
+fn written(flag: &Flag) -> String {
+    let short = flag.short.map_or(String::from("    "), |short| format!("-{short}, "));
+    let value = match flag.takes {
+        Takes::Nothing(_) => String::new(),
+        Takes::Value(name, _) => format!(" {name}"),
+        Takes::Optional(name, _) => format!("[={name}]"),
+    };
+    format!("{short}--{}{value}", flag.long)
+}
+
+/// The width of the left column, in characters.
+const WIDTH: usize = 18;
+
 fn row(text: &mut String, left: &str, right: &str) {
-    writeln!(text, "  {left:<18} {right}").expect("a string has room");
+    writeln!(text, "  {left:<WIDTH$} {right}").expect("a string has room");
 }
 
 const ABOUT_TARGET: &str = "

@@ -15,6 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 fn program(arguments: &str) -> Command {
     let mut command = procession("run");
     command
+        .args(["--allow-listen", concat!("--allow-read=", env!("CARGO_MANIFEST_DIR"), "/../..")])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../programs"))
         .args(arguments.split_whitespace());
     command

@@ -164,7 +164,7 @@ fn run_limited(name: &str, source: &str) -> (String, String, Option<i32>) {
     let mut command = Command::new("sh");
     let run = procession("run");
     command.args(["-c", "ulimit -v 2097152; exec \"$0\" \"$@\""]).arg(run.get_program());
-    output_of(command.args(run.get_args()).arg(written(name, source)))
+    output_of(command.args(run.get_args()).arg("--allow-read=/dev/zero").arg(written(name, source)))
 }
 
 #[test]
@@ -189,6 +189,50 @@ fn what_is_copied_out_of_a_process_counts_against_its_memory() {
     assert_eq!((err.as_str(), code), ("", Some(0)));
     assert!(out.starts_with("nil\tthis JSON may need "), "{out}");
     assert!(out.ends_with("\n2097152\n"), "{out}");
+}
+
+#[test]
+fn a_program_may_use_what_an_option_permits() {
+    let path = written(
+        "permitted.lua",
+        "function main()
+           local listener, cause = net.listen('127.0.0.1:0')
+           print(listener ~= nil, cause)
+           print(fs.size('/dev/null'))
+           print(fs.size('/dev/zero'))
+           print(pcall(os.getenv, 'PERMITTED'))
+           if listener then print(net.connect(listener:address()) ~= nil) end
+         end",
+    );
+    let run = |options: &str| {
+        let mut command = procession(&format!("run {options}"));
+        output_of(command.env("PERMITTED", "seen").arg(&path))
+    };
+    let refused = "false\tcannot listen at 127.0.0.1:0: it needs --allow-listen\n\
+                   nil\tcannot get the size of /dev/null: it needs --allow-read=/dev/null\n\
+                   nil\tcannot get the size of /dev/zero: it needs --allow-read=/dev/zero\n\
+                   false\tcannot read a variable: it needs --allow-env=PERMITTED\n";
+    assert_eq!(run(""), (refused.to_owned(), String::new(), Some(0)));
+    let given = "true\tnil\n0\n0\ntrue\tseen\ntrue\n";
+    for options in [
+        "--allow-all",
+        "--allow-listen --allow-read --allow-env --allow-net",
+        "--allow-listen --allow-read=/dev --allow-env=PERMITTED --allow-net=127.0.0.1",
+        "--allow-listen --allow-read=/dev/null --allow-read=/dev/zero --allow-env=A --allow-env=PERMITTED --allow-net",
+    ] {
+        assert_eq!(run(options), (given.to_owned(), String::new(), Some(0)), "{options}");
+    }
+    let none = "nil\tcannot get the size of /dev/zero: it needs --allow-read=/dev/zero\n";
+    assert!(run("--allow-read=/dev/null").0.contains(none));
+    for (option, cause) in [
+        ("--allow-net=:1", "cannot permit connections to \":1\": "),
+        ("--allow-read=/no/such/folder", "cannot permit reads below /no/such/folder: "),
+        ("--allow-listen=1", "unexpected argument"),
+    ] {
+        let (out, err, code) = run(option);
+        assert!(out.is_empty() && err.contains(cause), "{option}: {err}");
+        assert!(matches!(code, Some(1 | 2)), "{option}: {code:?}");
+    }
 }
 
 fn full() -> File {

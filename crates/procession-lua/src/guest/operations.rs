@@ -14,7 +14,7 @@ use procession::{Pid, SpawnOptions};
 use super::running::Running;
 use super::waits::{Awaited, Cancel, Helper};
 use super::{Content, Message};
-use crate::fs::{self, Part};
+use crate::fs::{self, Part, Writing};
 use crate::library::{self, Arguments};
 use crate::net::{self, Connection};
 use crate::output::Output;
@@ -114,22 +114,26 @@ impl Running {
     ) -> Result<Served, String> {
         Ok(match operation {
             b"fs.read" => {
-                let (path, from) = (arguments.text(0)?, arguments.integer(1)?);
-                let from = u64::try_from(from)
-                    .map_err(|_| format!("cannot read {path} from offset {from}"))?;
+                let (path, from) = (arguments.path(0)?, arguments.integer(1)?);
+                let act = format!("cannot read {}", path.display());
+                let from = u64::try_from(from).map_err(|_| format!("{act} from offset {from}"))?;
                 let count = u64::try_from(arguments.integer(2)?).ok();
                 let part = Part { from, count, most: arguments.1 as u64 };
-                let act = format!("cannot read {path}");
-                self.in_helper(yields, Cancel::Ignored, act, fs::read(path, part))?
+                let work = fs::read(self.permissions.clone(), path, part);
+                self.in_helper(yields, Cancel::Ignored, act, work)?
             }
             b"fs.size" => {
-                let path = arguments.text(0)?;
-                self.blocking(yields, move || {
-                    let size = std::fs::metadata(&path)
-                        .map_err(|error| about("get the size of", &path, &error))?
-                        .len();
-                    Ok(Value::Integer(size.cast_signed()))
-                })
+                let path = arguments.path(0)?;
+                let act = format!("cannot get the size of {}", path.display());
+                let work = fs::size(self.permissions.clone(), path);
+                self.in_helper(yields, Cancel::Ignored, act, work)?
+            }
+            b"fs.write" | b"fs.append" => {
+                let (path, bytes) = (arguments.path(0)?, arguments.bytes(1)?);
+                let act = format!("cannot write {}", path.display());
+                let how = if operation == b"fs.write" { Writing::New } else { Writing::Appended };
+                let work = fs::write(self.permissions.clone(), path, bytes, how);
+                self.in_helper(yields, Cancel::Ignored, act, work)?
             }
             b"connect" => {
                 let (address, timeout) = (arguments.text(0)?, timeout(arguments, 1)?);
@@ -138,17 +142,14 @@ impl Running {
                     yields,
                     ends,
                     format!("cannot connect to {address}"),
-                    net::connect(address, timeout),
+                    net::connect(self.permissions.clone(), address, timeout),
                 )?
             }
             b"listen" => {
                 let address = arguments.text(0)?;
-                self.in_helper(
-                    yields,
-                    Cancel::Ignored,
-                    format!("cannot listen at {address}"),
-                    net::listen(address),
-                )?
+                let act = format!("cannot listen at {address}");
+                self.permissions.check_listen().map_err(|error| format!("{act}: {error}"))?;
+                self.in_helper(yields, Cancel::Ignored, act, net::listen(address))?
             }
             b"accept" => match arguments.socket(0)? {
                 Socket::Listener(listener) => self.in_helper(
@@ -210,16 +211,6 @@ impl Running {
         Ok(turn.map_or(Served::Done(Value::Nil), |turn| {
             Served::Waits(Awaited::Output(self.tag, turn))
         }))
-    }
-
-    pub(super) fn blocking(
-        &mut self,
-        yields: &mut Yields<'_>,
-        work: impl FnOnce() -> Result<Value, String> + Send + 'static,
-    ) -> Served {
-        self.tag += 1;
-        yields.perform(self.tag, BlockingWork::new(work));
-        Served::Waits(Awaited::Done(self.tag, Cancel::Ignored, None))
     }
 
     pub(super) fn in_helper<F>(
@@ -299,8 +290,4 @@ pub(super) fn timeout(arguments: &Arguments, index: usize) -> Result<Option<Dura
 
 pub(super) fn deadline(arguments: &Arguments, index: usize) -> Result<Option<Instant>, String> {
     Ok(timeout(arguments, index)?.map(|timeout| Instant::now() + timeout))
-}
-
-pub(super) fn about(act: &str, path: &str, error: &io::Error) -> String {
-    format!("cannot {act} {path}: {error}")
 }

@@ -15,6 +15,7 @@ use crate::account::Charge;
 use crate::budget::Budget;
 use crate::deployment::Upgrade;
 use crate::library::{self, Arguments};
+use crate::permissions::Permissions;
 use crate::program::Program;
 use crate::value::{self, Value};
 
@@ -28,6 +29,7 @@ pub(super) struct Running {
     pub(super) lua: Lua,
     /// The limit of the memory of the Lua state.
     pub(super) memory_bytes: usize,
+    pub(super) permissions: Permissions,
     pub(super) thread: Thread,
     pub(super) budget: Arc<Budget>,
     /// The messages, with the room that they take in the account of the process.

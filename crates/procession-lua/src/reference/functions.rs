@@ -15,7 +15,7 @@ pub(crate) const SECTIONS: &[&[Function]] = &[PROCESS, VALUES, FILES, SOCKETS, R
 const PROCESS: &[Function] = &[
     function(
         "process.spawn(name: entry, ...: any): pid",
-        "starts a process that calls the global function `name` with copies of the other arguments; returns its PID",
+        "starts a process that calls the global function `name` with copies of the other arguments; returns its PID; `{ name, allow = ... }` takes [permissions](#permissions) from it",
     ),
     function(
         "process.spawn_link(name: entry, ...: any): pid",
@@ -83,6 +83,10 @@ const VALUES: &[Function] = &[
     function("log.info(...: any)", "like `log.debug`"),
     function("log.warn(...: any)", "like `log.debug`"),
     function("log.error(...: any)", "like `log.debug`"),
+    function(
+        "os.getenv(name: string): string?",
+        "returns a variable of the environment, or `nil` if it is not set",
+    ),
     function("print(...: any)", "writes a line to standard output, in one piece"),
 ];
 
@@ -90,6 +94,14 @@ const FILES: &[Function] = &[
     function(
         "fs.read(path: string, from?: integer, count?: integer): string?, string?",
         "returns bytes, starting at the offset `from`, as many as the memory limit leaves; or `nil` and the cause",
+    ),
+    function(
+        "fs.write(path: string, bytes: string): boolean?, string?",
+        "writes a file in place of the one that is there; returns `true`, or `nil` and the cause",
+    ),
+    function(
+        "fs.append(path: string, bytes: string): boolean?, string?",
+        "writes at the end of a file, and creates it if there is none",
     ),
     function(
         "fs.size(path: string): integer?, string?",

@@ -21,8 +21,9 @@ fn found() -> BTreeSet<String> {
         end
       end";
     let program = Program::load("names", source).expect("the source is valid Lua");
-    let lua = library::open(&program, &Arc::new(Budget::new(program.inner().instructions)))
-        .expect("the program runs");
+    let inner = program.inner();
+    let budget = Arc::new(Budget::new(inner.instructions));
+    let lua = library::open(&program, &inner.permissions, &budget).expect("the program runs");
     let names: Vec<String> = lua.globals().get("names").expect("the program made it");
     names.into_iter().collect()
 }

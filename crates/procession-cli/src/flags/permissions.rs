@@ -1,0 +1,49 @@
+//! The options that give permissions to programs in Lua.
+
+use std::ffi::OsStr;
+
+use super::{Command, Flag, Parsed, Takes};
+use crate::permissions::Kind;
+
+const OF: &[Command] = &[Command::Run, Command::Test, Command::Repl];
+
+type Set = fn(&mut Parsed, Option<&OsStr>);
+
+const fn optional(long: &'static str, value: &'static str, help: &'static str, set: Set) -> Flag {
+    Flag { long, short: None, help, of: OF, takes: Takes::Optional(value, set) }
+}
+
+const fn plain(long: &'static str, help: &'static str, set: fn(&mut Parsed)) -> Flag {
+    Flag { long, short: None, help, of: OF, takes: Takes::Nothing(set) }
+}
+
+pub(super) const FLAGS: &[Flag] = &[
+    optional(
+        "allow-net",
+        "HOST[:PORT]",
+        "let the program connect to all addresses, or to this one",
+        |parsed, value| parsed.allowed.add(Kind::Net, value.map(OsStr::to_owned)),
+    ),
+    plain("allow-listen", "let it listen for connections", |parsed| {
+        parsed.allowed.add(Kind::Listen, None);
+    }),
+    optional(
+        "allow-read",
+        "PATH",
+        "let it read all files, or this one, or those below this folder",
+        |parsed, value| parsed.allowed.add(Kind::Read, value.map(OsStr::to_owned)),
+    ),
+    optional(
+        "allow-write",
+        "PATH",
+        "let it write all files, or this one, or those below this folder",
+        |parsed, value| parsed.allowed.add(Kind::Write, value.map(OsStr::to_owned)),
+    ),
+    optional(
+        "allow-env",
+        "NAME",
+        "let it read all variables of the environment, or this one",
+        |parsed, value| parsed.allowed.add(Kind::Env, value.map(OsStr::to_owned)),
+    ),
+    plain("allow-all", "let it do all of this", |parsed| parsed.allowed.add(Kind::All, None)),
+];

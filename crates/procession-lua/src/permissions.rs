@@ -1,0 +1,255 @@
+//! The permissions of guests: the parts of the outside world that a process may use.
+
+mod addresses;
+mod files;
+
+use std::error::Error;
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use self::addresses::Target;
+pub(crate) use self::addresses::connect;
+use self::files::Place;
+pub(crate) use self::files::{Access, file};
+use crate::value::Value;
+
+/// The permissions of the processes of a [`Program`](crate::Program): connections, listeners, files
+/// and variables of the environment. By default a process has none.
+///
+/// A function of the library that is not permitted fails with an error that names the option of
+/// `procession run` that permits it. A process that another one spawns has the same permissions as
+/// that, or fewer. A socket is itself a permission: a process that was sent one may use it.
+///
+/// ```
+/// use procession_lua::{Permissions, Program, Value};
+///
+/// let source = "function main() return select(2, fs.read('/etc/hostname')) end";
+/// let program = Program::load("reads", source)?;
+/// let refused = "cannot read /etc/hostname: it needs --allow-read=/etc/hostname";
+/// procession::run(async {
+///     let result = program.spawn("main", [])?.await?;
+///     assert_eq!(result, Value::string(refused));
+///
+///     let permitted = program.permissions(Permissions::none().read_below("/etc")?);
+///     assert_ne!(permitted.spawn("main", [])?.await?, Value::string(refused));
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Permissions(Arc<Inner>);
+
+#[derive(Clone, Debug, Default)]
+struct Inner {
+    connect: Grant<Target>,
+    listen: bool,
+    read: Grant<Place>,
+    write: Grant<Place>,
+    env: Grant<Box<OsStr>>,
+}
+
+/// The objects of a kind that a process may use.
+#[derive(Clone, Debug, Default)]
+enum Grant<T> {
+    #[default]
+    Nothing,
+    Only(Vec<T>),
+    Everything,
+}
+
+impl<T> Grant<T> {
+    /// Adds an object, or everything for `None`.
+    fn add(&mut self, object: Option<T>) {
+        match (&mut *self, object) {
+            (Self::Everything, _) => {}
+            (_, None) => *self = Self::Everything,
+            (Self::Nothing, Some(object)) => *self = Self::Only(vec![object]),
+            (Self::Only(objects), Some(object)) => objects.push(object),
+        }
+    }
+}
+
+impl Permissions {
+    /// Returns the permissions to use nothing. This is the default.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Returns the permissions to use everything.
+    pub fn all() -> Self {
+        Self::none().connect().listen().read().write().env()
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
+    }
+
+    /// Permits connections to all addresses.
+    #[must_use]
+    pub fn connect(self) -> Self {
+        self.with(|inner| inner.connect.add(None))
+    }
+
+    /// Permits connections to `host:port`, or to all ports of `host`.
+    ///
+    /// A name is resolved once for each connection, and the addresses are checked after that. A name
+    /// never permits addresses of this machine or its link, unless it is `localhost`: these must be
+    /// permitted as addresses.
+    ///
+    /// # Errors
+    /// Returns a [`PermissionError`] if `address` is not an address.
+    pub fn connect_to(self, address: &str) -> Result<Self, PermissionError> {
+        let target = Target::parse(address).map_err(|cause| PermissionError {
+            permission: format!("connections to {address:?}"),
+            cause: io::Error::new(io::ErrorKind::InvalidInput, cause),
+        })?;
+        Ok(self.with(|inner| inner.connect.add(Some(target))))
+    }
+
+    /// Permits listeners.
+    #[must_use]
+    pub fn listen(self) -> Self {
+        self.with(|inner| inner.listen = true)
+    }
+
+    /// Permits reads of all files.
+    #[must_use]
+    pub fn read(self) -> Self {
+        self.with(|inner| inner.read.add(None))
+    }
+
+    /// Permits reads of the file at `path`, or of all files below the folder at `path`.
+    ///
+    /// The folder is opened now, and files are opened below that descriptor by `openat2(2)`. A link
+    /// that leads out of the folder is refused, and so is one that begins at the root.
+    ///
+    /// # Blocking
+    /// Blocks the calling thread while it opens the folder.
+    ///
+    /// # Errors
+    /// Returns a [`PermissionError`] if the folder, or the one that contains the file, cannot be
+    /// opened, or if the system refuses `openat2`, as Linux before 5.6 does.
+    pub fn read_below(self, path: impl AsRef<Path>) -> Result<Self, PermissionError> {
+        let place = place("reads below", path.as_ref())?;
+        Ok(self.with(|inner| inner.read.add(Some(place))))
+    }
+
+    /// Permits writes of all files.
+    #[must_use]
+    pub fn write(self) -> Self {
+        self.with(|inner| inner.write.add(None))
+    }
+
+    /// Permits writes of the file at `path`, or of all files below the folder at `path`, like
+    /// [`read_below`](Self::read_below). A file that does not exist yet may be named.
+    ///
+    /// # Blocking
+    /// Blocks the calling thread while it opens the folder.
+    ///
+    /// # Errors
+    /// Returns a [`PermissionError`] if [`read_below`](Self::read_below) does.
+    pub fn write_below(self, path: impl AsRef<Path>) -> Result<Self, PermissionError> {
+        let place = place("writes below", path.as_ref())?;
+        Ok(self.with(|inner| inner.write.add(Some(place))))
+    }
+
+    /// Permits all variables of the environment.
+    #[must_use]
+    pub fn env(self) -> Self {
+        self.with(|inner| inner.env.add(None))
+    }
+
+    /// Permits a variable of the environment.
+    #[must_use]
+    pub fn env_var(self, name: impl AsRef<OsStr>) -> Self {
+        self.with(|inner| inner.env.add(Some(name.as_ref().into())))
+    }
+
+    /// Returns the permissions of a child: these, without those that a table of Lua sets to
+    /// `false`.
+    pub(crate) fn narrowed(&self, allowed: &Value) -> Result<Self, String> {
+        let Value::Table(entries) = allowed else {
+            return Err("`allow` must be a table".to_owned());
+        };
+        let mut inner = (*self.0).clone();
+        for (key, value) in entries {
+            let Value::String(key) = key else {
+                return Err("the keys of `allow` must be strings".to_owned());
+            };
+            match value {
+                Value::Boolean(true) => continue,
+                Value::Boolean(false) => {}
+                _ => return Err("the values of `allow` must be booleans".to_owned()),
+            }
+            match &**key {
+                b"net" => inner.connect = Grant::Nothing,
+                b"listen" => inner.listen = false,
+                b"read" => inner.read = Grant::Nothing,
+                b"write" => inner.write = Grant::Nothing,
+                b"env" => inner.env = Grant::Nothing,
+                b"all" => inner = Inner::default(),
+                other => {
+                    let other = String::from_utf8_lossy(other);
+                    return Err(format!("there is no permission {other:?}"));
+                }
+            }
+        }
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// # Errors
+    /// If the process may not listen, returns the refusal.
+    pub(crate) fn check_listen(&self) -> io::Result<()> {
+        if self.0.listen { Ok(()) } else { Err(refused("--allow-listen")) }
+    }
+
+    /// # Errors
+    /// If the process may not use the variable of the environment, returns the refusal.
+    pub(crate) fn check_env(&self, name: &[u8]) -> io::Result<()> {
+        let is_allowed = match &self.0.env {
+            Grant::Nothing => false,
+            Grant::Only(names) => names.iter().any(|known| known.as_bytes() == name),
+            Grant::Everything => true,
+        };
+        match is_allowed {
+            true => Ok(()),
+            false => Err(refused(format!("--allow-env={}", String::from_utf8_lossy(name)))),
+        }
+    }
+}
+
+fn place(permission: &'static str, path: &Path) -> Result<Place, PermissionError> {
+    Place::new(path).map_err(|cause| PermissionError {
+        permission: format!("{permission} {}", path.display()),
+        cause,
+    })
+}
+
+/// Returns the error of an operation that an option of `procession run` permits.
+fn refused(option: impl fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("it needs {option}"))
+}
+
+/// The error of a permission that cannot be given.
+#[derive(Debug)]
+pub struct PermissionError {
+    permission: String,
+    cause: io::Error,
+}
+
+impl fmt::Display for PermissionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot permit {}: {}", self.permission, self.cause)
+    }
+}
+
+impl Error for PermissionError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.cause)
+    }
+}

@@ -1,0 +1,159 @@
+//! Addresses that a process may connect to.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use procession::net::{Host, TcpStream};
+
+use super::{Grant, Permissions, refused};
+
+const LOCALHOST: &str = "localhost";
+
+/// Addresses that a process may connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    host: Named,
+    /// `None` for all ports.
+    port: Option<u16>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Named {
+    Address(IpAddr),
+    Name(String),
+}
+
+impl Target {
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self { host: Named::Address(address.to_canonical()), port: None });
+        }
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            let host = Named::Address(address.ip().to_canonical());
+            return Ok(Self { host, port: Some(address.port()) });
+        }
+        let (name, port) = match text.rsplit_once(':') {
+            None => (text, None),
+            Some((name, port)) => {
+                let port = port.parse().map_err(|_| "the port must be a number up to 65535")?;
+                (name, Some(port))
+            }
+        };
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_name) {
+            return Err("it must be a host, or a host and a port");
+        }
+        Ok(Self { host: Named::Name(plain(name)), port })
+    }
+
+    fn has_port(&self, port: u16) -> bool {
+        self.port.is_none_or(|known| known == port)
+    }
+
+    fn is_name(&self, name: &str, port: u16) -> bool {
+        matches!(&self.host, Named::Name(known) if known == name) && self.has_port(port)
+    }
+
+    fn is_address(&self, address: SocketAddr) -> bool {
+        self.host == Named::Address(address.ip().to_canonical()) && self.has_port(address.port())
+    }
+}
+
+/// Returns the form of a name that is compared.
+fn plain(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}
+
+/// Returns `true` for addresses of this machine and its link. A foreign name server could let a name
+/// lead to them.
+fn is_near(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            address.is_loopback()
+                || address.is_unspecified()
+                || address.is_link_local()
+                || address.is_multicast()
+                || address.is_broadcast()
+        }
+        IpAddr::V6(address) => {
+            address.is_loopback()
+                || address.is_unspecified()
+                || address.is_unicast_link_local()
+                || address.is_multicast()
+        }
+    }
+}
+
+/// Connects to an address.
+///
+/// # Errors
+/// If the process may not connect to it, or the connection fails, returns an error.
+pub(crate) async fn connect(permissions: Permissions, address: &str) -> io::Result<TcpStream> {
+    let targets = match &permissions.0.connect {
+        Grant::Nothing => return Err(refused(format_args!("--allow-net={address}"))),
+        Grant::Only(targets) => targets,
+        Grant::Everything => return TcpStream::connect(address).await,
+    };
+    let host = Host::from(address);
+    let mut name = None;
+    if host.is_name() {
+        let parts = address.rsplit_once(':').and_then(|(name, port)| {
+            let port: u16 = port.parse().ok()?;
+            Some((plain(name), port))
+        });
+        let (wanted, port) = parts.ok_or(io::ErrorKind::InvalidInput)?;
+        let is_named = targets.iter().any(|target| target.is_name(&wanted, port));
+        // A name that is not permitted is not even resolved: its name server would learn of it.
+        if !is_named && wanted != LOCALHOST {
+            return Err(refused(format_args!("--allow-net={address}")));
+        }
+        name = is_named.then_some(wanted);
+    }
+    let resolved = host.addresses().await?;
+    let is_allowed = |found: &SocketAddr| {
+        let by_name = name.as_deref().is_some_and(|name| name == LOCALHOST || !is_near(found.ip()));
+        by_name || targets.iter().any(|target| target.is_address(*found))
+    };
+    let allowed: Vec<SocketAddr> = resolved.iter().copied().filter(is_allowed).collect();
+    match (allowed.first(), resolved.first()) {
+        (None, Some(first)) => Err(refused(format_args!("--allow-net={first}"))),
+        _ => TcpStream::connect(&*allowed).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Target, is_near};
+
+    #[test]
+    fn a_target_is_a_host_with_or_without_a_port() {
+        let target = |text| Target::parse(text).expect("it is a target");
+        let address = |text: &str| text.parse().expect("it is an address");
+        for (text, inside, outside) in [
+            ("10.0.0.1:80", "10.0.0.1:80", "10.0.0.1:81"),
+            ("10.0.0.1", "10.0.0.1:81", "10.0.0.2:81"),
+            ("127.0.0.1:80", "[::ffff:127.0.0.1]:80", "0.0.0.0:80"),
+            ("[::1]:80", "[::1]:80", "[::1]:81"),
+            ("::1", "[::1]:80", "[::]:80"),
+        ] {
+            assert!(target(text).is_address(address(inside)), "{text} {inside}");
+            assert!(!target(text).is_address(address(outside)), "{text} {outside}");
+        }
+        assert!(target("Example.ORG.:80").is_name("example.org", 80));
+        assert!(!target("example.org:80").is_name("example.org", 81));
+        assert!(target("example.org").is_name("example.org", 81));
+        assert!(!target("example.org").is_name("an.example.org", 81));
+        for text in ["", ":80", "host:", "host:65536", "a b:1", "[::1", "http://host", "a/b"] {
+            assert!(Target::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_this_machine_and_its_link_are_near() {
+        for text in ["127.1.2.3", "0.0.0.0", "169.254.169.254", "::1", "::", "fe80::1"] {
+            assert!(is_near(text.parse().expect("it is an address")), "{text}");
+        }
+        assert!(is_near("::ffff:127.0.0.1".parse().expect("it is an address")));
+        assert!(!is_near("192.0.2.1".parse().expect("it is an address")));
+    }
+}

@@ -1,0 +1,138 @@
+//! Files that a process may open.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf, absolute};
+use std::sync::Arc;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+
+use super::{Grant, Permissions, refused};
+
+/// The number of attempts to open a path while others rename folders in it.
+const ATTEMPTS_MAX: u32 = 16;
+
+/// The purpose for which a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+impl Access {
+    fn option(self) -> &'static str {
+        match self {
+            Self::Read => "--allow-read",
+            Self::Write => "--allow-write",
+        }
+    }
+}
+
+/// A folder below which files may be opened, or one file.
+///
+/// Paths are compared only to choose a place. What may be opened is decided by the kernel, which
+/// resolves the rest of the path below the descriptor.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// The absolute path, as it was written, and without links.
+    paths: [PathBuf; 2],
+    folder: Arc<OwnedFd>,
+    /// The name of the only file in the folder that may be opened.
+    file: Option<OsString>,
+}
+
+impl Place {
+    pub(super) fn new(path: &Path) -> io::Result<Self> {
+        let written = absolute(path)?;
+        let real = match fs::canonicalize(path) {
+            Ok(real) => real,
+            // A file that will be created.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                match (written.parent(), written.file_name()) {
+                    (Some(folder), Some(name)) => fs::canonicalize(folder)?.join(name),
+                    _ => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        };
+        let (folder, file) = match (real.is_dir(), real.parent(), real.file_name()) {
+            (false, Some(folder), Some(name)) => (folder, Some(name.to_owned())),
+            _ => (&*real, None),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = openat(CWD, folder, flags, Mode::empty())?;
+        // If this fails, no file could be opened later.
+        beneath(&folder, Path::new("."), flags, Mode::empty())
+            .map_err(|error| about_openat2(&error))?;
+        Ok(Self { paths: [written, real], folder: Arc::new(folder), file })
+    }
+
+    /// Returns the path below the folder that `path` leads to.
+    fn rest<'a>(&'a self, path: &'a Path) -> Option<&'a Path> {
+        let rest = self.paths.iter().find_map(|own| path.strip_prefix(own).ok())?;
+        match &self.file {
+            Some(name) => rest.as_os_str().is_empty().then_some(Path::new(name)),
+            None if rest.as_os_str().is_empty() => Some(Path::new(".")),
+            None => Some(rest),
+        }
+    }
+}
+
+/// Opens a path, which the kernel resolves below a folder.
+fn beneath(folder: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let mut attempts = 0;
+    loop {
+        match openat2(folder, path, flags, mode, resolve) {
+            // The kernel cannot tell if `..` has left the folder, since something was renamed.
+            Err(Errno::AGAIN) if attempts < ATTEMPTS_MAX => attempts += 1,
+            opened => return opened,
+        }
+    }
+}
+
+fn about_openat2(error: &Errno) -> io::Error {
+    let cause = io::Error::from(*error);
+    io::Error::new(cause.kind(), format!("the system refuses openat2: {cause}"))
+}
+
+/// Opens a file.
+///
+/// # Errors
+/// If the process may not open it, or the system refuses that, returns an error.
+pub(crate) fn file(
+    permissions: &Permissions,
+    access: Access,
+    path: &Path,
+    flags: OFlags,
+) -> io::Result<File> {
+    // A descriptor for the path alone opens no terminal, and openat2 refuses the flag for it.
+    let no_terminal = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NOCTTY };
+    let flags = flags | OFlags::CLOEXEC | no_terminal;
+    let creates = flags.contains(OFlags::CREATE);
+    let mode = if creates { Mode::from_raw_mode(0o666) } else { Mode::empty() };
+    let places = match access {
+        Access::Read => &permissions.0.read,
+        Access::Write => &permissions.0.write,
+    };
+    let places = match places {
+        Grant::Nothing => &[][..],
+        Grant::Only(places) => places,
+        Grant::Everything => return Ok(openat(CWD, path, flags, mode)?.into()),
+    };
+    let full = absolute(path)?;
+    for place in places {
+        let Some(rest) = place.rest(&full) else { continue };
+        match beneath(&place.folder, rest, flags, mode) {
+            Ok(opened) => return Ok(opened.into()),
+            // It leads out of the folder.
+            Err(Errno::XDEV) => {}
+            Err(Errno::NOSYS) => return Err(about_openat2(&Errno::NOSYS)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(refused(format_args!("{}={}", access.option(), path.display())))
+}

@@ -1,0 +1,258 @@
+//! The permissions of programs.
+#![cfg(not(procession_loom))]
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use procession::{Scheduler, SpawnOptions};
+use procession_lua::{Deployment, Permissions, Program, Value};
+
+/// Longer than any test takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Runs a program, and returns the text that it returns.
+fn run(source: &str, permissions: Permissions) -> String {
+    let program = Program::load("test", source).unwrap_or_else(|error| panic!("{error}: {source}"));
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("the system has threads");
+    let options = SpawnOptions::new().on(&scheduler);
+    let main = program.permissions(permissions).spawn_with(options, "main", []);
+    let main = main.expect("the program has main");
+    match main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end")) {
+        Ok(Value::String(bytes)) => String::from_utf8(bytes.to_vec()).expect("it is text"),
+        other => panic!("the program must return a text, but: {other:?}: {source}"),
+    }
+}
+
+/// Returns the result of an expression as text, or the cause of its failure.
+fn result(expression: &str, permissions: &Permissions) -> String {
+    let source = format!(
+        "function main()
+           local ok, value, cause = pcall(function() return {expression} end)
+           return tostring(value == nil and cause or value)
+         end"
+    );
+    run(&source, permissions.clone())
+}
+
+/// A folder of a test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("procession-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("the system has a folder for temporary files");
+        Self(path.canonicalize().expect("it is there"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("it is text").to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Ignored: what is left is in the folder for temporary files.
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+#[test]
+fn without_permissions_everything_outside_is_refused_by_the_name_of_the_option() {
+    for (call, refused) in [
+        (
+            "net.connect('127.0.0.1:9')",
+            "cannot connect to 127.0.0.1:9: it needs --allow-net=127.0.0.1:9",
+        ),
+        (
+            "net.connect('no.such.invalid:80')",
+            "cannot connect to no.such.invalid:80: it needs --allow-net=no.such.invalid:80",
+        ),
+        ("net.listen('127.0.0.1:0')", "cannot listen at 127.0.0.1:0: it needs --allow-listen"),
+        ("fs.read('Cargo.toml')", "cannot read Cargo.toml: it needs --allow-read=Cargo.toml"),
+        (
+            "fs.size('Cargo.toml')",
+            "cannot get the size of Cargo.toml: it needs --allow-read=Cargo.toml",
+        ),
+        ("fs.lines('Cargo.toml')()", "cannot read Cargo.toml: it needs --allow-read=Cargo.toml"),
+        ("fs.write('new.txt', '')", "cannot write new.txt: it needs --allow-write=new.txt"),
+        ("fs.append('new.txt', '')", "cannot write new.txt: it needs --allow-write=new.txt"),
+        ("os.getenv('PATH')", "cannot read a variable: it needs --allow-env=PATH"),
+    ] {
+        assert_eq!(result(call, &Permissions::none()), refused);
+    }
+    assert!(!PathBuf::from("new.txt").exists());
+}
+
+#[test]
+fn a_folder_permits_what_the_kernel_finds_below_it() {
+    let folder = Folder::new("below");
+    for (name, content) in [("in/sub/a.txt", "a"), ("out.txt", "out"), ("in2/b.txt", "b")] {
+        let path = folder.path(name);
+        fs::create_dir_all(PathBuf::from(&path).parent().expect("it has one"))
+            .expect("it can be made");
+        fs::write(path, content).expect("it can be written");
+    }
+    symlink("sub/a.txt", folder.path("in/link")).expect("it can be made");
+    symlink("../out.txt", folder.path("in/out")).expect("it can be made");
+    symlink(folder.path("in/sub/a.txt"), folder.path("in/root")).expect("it can be made");
+    let given = Permissions::none().read_below(folder.path("in")).expect("it is there");
+    for name in ["in/sub/a.txt", "in/link", "in/./sub//../sub/a.txt"] {
+        let call = format!("fs.read({:?})", folder.path(name));
+        assert_eq!(result(&call, &given), "a", "{name}");
+        let call = format!("fs.size({:?})", folder.path(name));
+        assert_eq!(result(&call, &given), "1", "{name}");
+    }
+    let outside = [
+        folder.path("in/out"),
+        folder.path("in/root"),
+        folder.path("in/../out.txt"),
+        folder.path("in/sub/../../out.txt"),
+        folder.path("in2/b.txt"),
+        folder.path("out.txt"),
+        "/etc/passwd".to_owned(),
+        "../../../../../../etc/passwd".to_owned(),
+        "/proc/self/root/etc/passwd".to_owned(),
+    ];
+    for path in outside {
+        let refused = format!("cannot read {path}: it needs --allow-read={path}");
+        assert_eq!(result(&format!("fs.read({path:?})"), &given), refused);
+    }
+    let write = result(&format!("fs.write({:?}, 'x')", folder.path("in/sub/a.txt")), &given);
+    assert!(write.contains("it needs --allow-write="), "{write}");
+    // The folder that was permitted stays the one, whatever its path leads to later.
+    fs::rename(folder.path("in"), folder.path("moved")).expect("it can be moved");
+    symlink(folder.path("in2"), folder.path("in")).expect("it can be made");
+    let read = result(&format!("fs.read({:?})", folder.path("in/b.txt")), &given);
+    assert!(read.contains("No such file"), "{read}");
+}
+
+#[test]
+fn a_file_permits_itself_alone() {
+    let folder = Folder::new("file");
+    let [own, other] = ["own.txt", "other.txt"].map(|name| folder.path(name));
+    let given = Permissions::none().write_below(&own).expect("its folder is there");
+    assert_eq!(result(&format!("fs.write({own:?}, 'one ')"), &given), "true");
+    assert_eq!(result(&format!("fs.append({own:?}, 'two')"), &given), "true");
+    assert_eq!(fs::read(&own).expect("it was written"), b"one two");
+    for refused in [format!("fs.write({other:?}, '')"), format!("fs.write('{own}/x', '')")] {
+        let cause = result(&refused, &given);
+        assert!(cause.contains("it needs --allow-write="), "{cause}");
+    }
+    assert_eq!(result(&format!("fs.write({own:?}, 'new')"), &given), "true");
+    assert_eq!(fs::read(&own).expect("it was written"), b"new");
+    let read = Permissions::none().read_below(&own).expect("it is there");
+    assert_eq!(result(&format!("fs.read({own:?})"), &read), "new");
+    let cause = result("fs.write('/dev/null', '')", &Permissions::all());
+    assert_eq!(cause, "cannot write /dev/null: it is not a regular file");
+    let missing = Permissions::none().read_below(folder.path("none/x")).expect_err("it is missing");
+    assert!(missing.to_string().starts_with("cannot permit reads below "), "{missing}");
+}
+
+#[test]
+fn addresses_are_checked_after_names_are_resolved() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let port = listener.local_addr().expect("it has one").port();
+    let connects = |host: &str, permissions: &Permissions| {
+        let call = format!("net.connect('{host}:{port}')");
+        let result = result(&call, permissions);
+        if result.starts_with("connection ") { "connected".to_owned() } else { result }
+    };
+    let given = |address: &str| Permissions::none().connect_to(address).expect("it is an address");
+    let refused = |host: &str, needed: &str| {
+        format!("cannot connect to {host}:{port}: it needs --allow-net={needed}:{port}")
+    };
+    for address in [format!("127.0.0.1:{port}"), "127.0.0.1".to_owned()] {
+        let given = given(&address);
+        assert_eq!(connects("127.0.0.1", &given), "connected");
+        assert_eq!(connects("localhost", &given), "connected");
+        assert_eq!(connects("127.0.0.2", &given), refused("127.0.0.2", "127.0.0.2"));
+        assert_eq!(connects("0.0.0.0", &given), refused("0.0.0.0", "0.0.0.0"));
+        assert_eq!(
+            connects("example.invalid", &given),
+            refused("example.invalid", "example.invalid")
+        );
+    }
+    assert_eq!(connects("localhost", &given("localhost")), "connected");
+    assert_eq!(connects("127.0.0.1", &given("localhost")), refused("127.0.0.1", "127.0.0.1"));
+    assert_eq!(connects("127.0.0.1", &given("127.0.0.1:1")), refused("127.0.0.1", "127.0.0.1"));
+    // To the resolver this is a name for 127.0.0.1.
+    assert_eq!(connects("127.1", &given("127.1")), refused("127.1", "127.0.0.1"));
+    let error = Permissions::none().connect_to("http://host").expect_err("it is no address");
+    let text = "cannot permit connections to \"http://host\": ";
+    assert!(error.to_string().starts_with(text), "{error}");
+}
+
+#[test]
+fn a_variable_is_found_if_it_is_set() {
+    let given = Permissions::none().env_var("PATH").env_var("NO_SUCH_VARIABLE");
+    assert_eq!(result("os.getenv('PATH')", &given), std::env::var("PATH").expect("it is set"));
+    assert_eq!(result("os.getenv('NO_SUCH_VARIABLE') or 'unset'", &given), "unset");
+    let refused = result("os.getenv('HOME')", &given);
+    assert!(refused.ends_with("it needs --allow-env=HOME"), "{refused}");
+}
+
+#[test]
+fn a_child_has_the_permissions_of_its_parent_or_fewer() {
+    let source = "
+        function tries(to)
+          local causes = {}
+          for _, call in ipairs {
+            { fs.read, 'Cargo.toml' }, { net.listen, '127.0.0.1:0' }, { os.getenv, 'PATH' },
+          } do
+            local ok, done = pcall(table.unpack(call))
+            causes[#causes + 1] = ok and done and 'may' or 'may not'
+          end
+          process.send(to, table.concat(causes, ', '))
+        end
+        function again(to, allow) process.spawn({ 'tries', allow = allow }, to) end
+        function main()
+          local me, seen = process.self(), {}
+          local function note() seen[#seen + 1] = process.receive() end
+          process.spawn('tries', me) note()
+          process.spawn({ 'tries' }, me) note()
+          process.spawn({ 'tries', allow = { read = false, env = true } }, me) note()
+          process.spawn_link({ 'again', allow = { read = false } }, me, { read = true, env = false }) note()
+          process.spawn({ 'again', allow = { all = false } }, me, { all = true }) note()
+          for _, options in ipairs {
+            {}, { 'tries', 'tries' }, { 'tries', allow = true }, { 'tries', allow = { 'read' } },
+            { 'tries', allow = { read = '.' } }, { 'tries', allow = { run = false } }, 7,
+          } do
+            assert(not pcall(process.spawn, options, me))
+          end
+          return table.concat(seen, '; ')
+        end";
+    let seen = run(source, Permissions::all());
+    let (all, no_read, listen) = ("may, may, may", "may not, may, may", "may not, may, may not");
+    assert_eq!(seen, [all, all, no_read, listen, "may not, may not, may not"].join("; "));
+}
+
+/// A new version of the program may have more permissions, but not for processes that have fewer.
+#[test]
+fn an_upgraded_process_keeps_its_permissions() {
+    let old = "
+        function reads()
+          while true do
+            local _, call = process.receive()
+            process.reply(call, fs.read('Cargo.toml', 0, 0) or 'refused')
+          end
+        end
+        function upgrade() end
+        function starts() return process.spawn({ 'reads', allow = { read = false } }) end
+        function asks(pid) return process.call(pid, 1) end
+        resume_reads = reads";
+    let load = |source: &str| Program::load("test", source).expect("it is Lua");
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("the system has threads");
+    scheduler.block_on(async {
+        let deployment = Deployment::new(load(old).permissions(Permissions::all()));
+        let start = deployment.program().spawn("starts", []).expect("it starts");
+        let reader = start.await.expect("it ends");
+        let new = load(&format!("{old} -- new")).permissions(Permissions::all());
+        let replaced = deployment.replace(new).await.expect("it is replaced");
+        assert_eq!(replaced.upgraded, 1);
+        let asks = deployment.program().spawn("asks", [reader]).expect("it starts");
+        assert_eq!(asks.await, Ok(Value::string("refused")));
+    });
+}
