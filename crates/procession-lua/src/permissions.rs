@@ -97,9 +97,9 @@ impl Permissions {
 
     /// Permits connections to `host:port`, or to all ports of `host`.
     ///
-    /// A name is resolved once for each connection, and the addresses are checked after that. A name
-    /// never permits addresses of this machine or its link, unless it is `localhost`: these must be
-    /// permitted as addresses.
+    /// A name is resolved once for each connection, and the addresses are checked after that. A
+    /// name never permits addresses of this machine or its link, unless it is `localhost`: these
+    /// must be permitted as addresses.
     ///
     /// # Errors
     /// Returns a [`PermissionError`] if `address` is not an address.

@@ -64,8 +64,8 @@ fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// Returns `true` for addresses of this machine and its link. A foreign name server could let a name
-/// lead to them.
+/// Returns `true` for addresses of this machine and its link. A foreign name server could let a
+/// name lead to them.
 fn is_near(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => {
