@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Read as _};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -75,6 +75,7 @@ impl Default for RunArgs {
 pub(crate) enum RunError {
     Load(procession_lua::Error),
     Permission(PermissionError),
+    Input(io::Error),
     Scheduler(BuildError),
     Signals(io::Error),
     /// Standard error was not written.
@@ -104,6 +105,7 @@ impl fmt::Display for RunError {
         match self {
             Self::Load(error) => error.fmt(f),
             Self::Permission(error) => error.fmt(f),
+            Self::Input(error) => write!(f, "cannot read standard input: {error}"),
             Self::Scheduler(error) => write!(f, "cannot start a scheduler: {error}"),
             Self::Signals(error) => write!(f, "cannot listen to signals: {error}"),
             Self::Log(error) => write!(f, "cannot write to standard error: {error}"),
@@ -136,16 +138,27 @@ struct Host {
     err: Output,
     /// Taken from the options once, so that a program cannot change what they mean.
     permissions: Permissions,
+    /// The source that was read from standard input.
+    input: Vec<u8>,
+}
+
+/// Returns `true` for the path that stands for standard input.
+fn is_input(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (out, err) = Output::standard();
     let permissions = args.allowed.permissions().map_err(RunError::from)?;
-    let host = Host { out, err, permissions };
+    let mut input = Vec::new();
+    if args.program.as_deref().is_some_and(is_input) {
+        io::stdin().read_to_end(&mut input).map_err(RunError::Input)?;
+    }
+    let host = Host { out, err, permissions, input };
     let mut program = load(args, &host)?;
     let end = end_request().map_err(RunError::Signals)?;
-    let watched = args.program.as_deref().filter(|_| args.watch);
-    let watch = watched.map(Watch::start).transpose();
+    let watched = args.program.as_deref().filter(|path| args.watch && !is_input(path));
+    let watch = watched.map(|path| Watch::start(path, program.files())).transpose();
     let watch = watch.map_err(|error| RunError::Watch(args.name(), error))?;
     loop {
         match run_once(args, &program, &end, watch.as_ref(), &host) {
@@ -165,6 +178,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 
 fn load(args: &RunArgs, host: &Host) -> Result<Program, RunError> {
     let program = match &args.program {
+        Some(path) if is_input(path) => Program::load("-", host.input.clone())?,
         Some(path) => Program::read(path)?,
         None => Program::load("repl", "")?,
     };
@@ -340,7 +354,12 @@ async fn changed(args: &RunArgs, program: &Program, watch: Option<&Watch>, host:
         watch.changed().await;
         match load(args, host) {
             Ok(new) if new.version() == program.version() => {}
-            Ok(new) => return new,
+            Ok(new) => {
+                if let Err(error) = watch.add(new.files()) {
+                    report(&host.err, &RunError::Watch(args.name(), error));
+                }
+                return new;
+            }
             Err(error) => report(&host.err, &error),
         }
     }
@@ -424,7 +443,8 @@ mod tests {
             Program::load("test", "function main() process.receive() end").expect("it is Lua");
         let (end, out) =
             (end_request().expect("signals can be heard"), Output::new(std::io::sink()));
-        let host = Host { err: out.clone(), out, permissions: Permissions::none() };
+        let host =
+            Host { err: out.clone(), out, permissions: Permissions::none(), input: Vec::new() };
         for stats in [false, true] {
             let args = RunArgs { stats, ..RunArgs::default() };
             let timers = scheduler.block_on(async {

@@ -102,8 +102,8 @@ pub(crate) fn test(args: &TestArgs, out: &mut impl Write) -> Result<(), Failure>
     let (mut failed, mut count) = (0, 0);
     for file in files {
         let name = file.display().to_string();
-        let found = Program::load(name.clone(), read(&file)?)
-            .and_then(|it| Tests::find(&it.permissions(permissions.clone())));
+        let found =
+            Program::read(&file).and_then(|it| Tests::find(&it.permissions(permissions.clone())));
         let tests = match found {
             Ok(tests) => tests.seed(args.seed).timeout(args.timeout),
             Err(error) => {

@@ -6,6 +6,7 @@ mod parser;
 use std::collections::HashSet;
 use std::fmt;
 
+use self::lexer::Kind;
 use self::parser::{Act, Arguments, Use, Uses};
 use crate::program::{Error, Program, without_shebang};
 use crate::reference::{ENTRY, HOST_TABLES, LUA, Signature, signatures};
@@ -66,6 +67,25 @@ pub fn check(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Vec<
     let mut findings: Vec<Finding> = found.uses.iter().filter_map(finding).collect();
     findings.sort_by_key(|finding| (finding.line, finding.column));
     Ok(findings)
+}
+
+/// Returns the names of the modules that a source requires by a literal name.
+pub(crate) fn required(source: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(without_shebang(source));
+    let tokens = lexer::tokens(&text);
+    let mut names = Vec::new();
+    for at in 0..tokens.len() {
+        let is_field = at > 0 && matches!(tokens[at - 1].kind, Kind::Word("." | ":" | "function"));
+        if tokens[at].kind != Kind::Name("require") || is_field {
+            continue;
+        }
+        let next = |offset: usize| tokens.get(at + offset).map(|token| token.kind);
+        let named = if next(1) == Some(Kind::Word("(")) { next(2) } else { next(1) };
+        if let Some(Kind::Text(Some(name))) = named {
+            names.push(name.to_owned());
+        }
+    }
+    names
 }
 
 /// The names that a program may use.

@@ -33,6 +33,7 @@ mod fuzz;
 mod guest;
 mod json;
 mod library;
+mod modules;
 mod net;
 mod output;
 mod pattern;

@@ -309,6 +309,7 @@ fn serve(
         b"address" => give(lua, address(arguments)?),
         b"doomed" => give(lua, budget.is_doomed()),
         b"part" => part(lua, arguments, program),
+        b"module" => module(lua, arguments, program),
         _ => Err("the runtime has no such function".to_owned()),
     }
 }
@@ -412,6 +413,16 @@ fn spawn(
     let program = program.current();
     let child = program.spawn_permitted(permissions, options, name, arguments.rest(2)?);
     Ok(child.map_err(|error| error.to_string())?.detach().pid())
+}
+
+/// Returns the function that runs a module.
+fn module(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
+    let name = arguments.text(0)?;
+    let Some(code) = program.inner().modules.codes.get(&name) else {
+        return Err(format!("the program has no module '{}'", name.escape_debug()));
+    };
+    let module = lua.load(&**code).set_mode(ChunkMode::Binary).into_function();
+    module.map(mlua::Value::Function).map_err(|error| error.to_string())
 }
 
 fn wrong_options() -> String {

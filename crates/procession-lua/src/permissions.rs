@@ -14,7 +14,7 @@ use std::sync::Arc;
 use self::addresses::Target;
 pub(crate) use self::addresses::connect;
 use self::files::Place;
-pub(crate) use self::files::{Access, file};
+pub(crate) use self::files::{Access, Beneath, Folder, file};
 use crate::value::Value;
 
 /// The permissions of the processes of a [`Program`](crate::Program): connections, listeners, files

@@ -25,7 +25,7 @@ end
 
 ---- Safe versions of Lua's own functions
 
-for _, name in ipairs { "dofile", "loadfile", "require", "package", "io", "os", "debug", "warn", "collectgarbage" } do
+for _, name in ipairs { "dofile", "loadfile", "io", "os", "debug", "warn", "collectgarbage" } do
   _G[name] = nil
 end
 string.dump = nil
@@ -254,10 +254,10 @@ local function set_lazy(part, name)
   parts[part] = name
   return raw_setmetatable(part, lazy)
 end
-for _, name in ipairs { "fs", "os", "net", "http" } do _G[name] = set_lazy({}, name) end
+for _, name in ipairs { "fs", "os", "net", "http", "package" } do _G[name] = set_lazy({}, name) end
 set_lazy(string, "string")
 set_lazy(table, "table")
-local net, socket = net, set_lazy({}, "net")
+local net, package, socket = net, package, set_lazy({}, "net")
 function load_part(part)
   local name = parts[part]
   local both = name == "net" and { net, socket } or { part }
@@ -273,6 +273,12 @@ function load_part(part)
   -- It may succeed another time, when there is more memory.
   for _, loaded in ipairs(both) do set_lazy(loaded, name) end
   error(cause, 0)
+end
+
+-- The part `package` defines it.
+function require(name)
+  if not raw.require then load_part(package) end
+  return raw.require(name)
 end
 
 return socket

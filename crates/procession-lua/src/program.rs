@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use procession::command::CommandId;
@@ -14,6 +14,7 @@ use crate::budget::Budget;
 use crate::deployment::Link;
 use crate::guest::{self, Guest, Message};
 use crate::library;
+use crate::modules::Modules;
 use crate::output::Output;
 use crate::permissions::Permissions;
 use crate::repeatable::RepeatableRun;
@@ -39,6 +40,7 @@ pub(crate) struct Inner {
     pub(crate) code: Vec<u8>,
     /// Compiled without line information, which each process would hold as well.
     pub(crate) prelude: Vec<u8>,
+    pub(crate) modules: Modules,
     pub(crate) parts: Vec<(&'static str, Vec<u8>)>,
     pub(crate) memory_bytes: usize,
     pub(crate) mailbox_messages: usize,
@@ -64,14 +66,14 @@ impl Program {
     /// If the source is not valid Lua, returns an [`Error`] that contains the line.
     pub fn load(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Self, Error> {
         let (name, source) = (name.into(), source.into());
-        let failed =
-            |error: mlua::Error| Error::Load { program: name.clone(), cause: error.to_string() };
+        let failed = |error: mlua::Error| load_error(&name, &error);
         let code = compile(&format!("@{name}"), without_shebang(&source), false).map_err(failed)?;
         let library = |source: &str| compile("=procession", source.as_bytes(), true);
         let prelude = library(include_str!("prelude.lua")).map_err(failed)?;
         let parts = [
             ("fs", include_str!("fs.lua")),
             ("os", include_str!("os.lua")),
+            ("package", include_str!("package.lua")),
             ("net", include_str!("net.lua")),
             ("http", include_str!("http.lua")),
             ("string", include_str!("strings.lua")),
@@ -88,6 +90,7 @@ impl Program {
             version: Version::of(&source),
             code,
             prelude,
+            modules: Modules::default(),
             parts,
             memory_bytes: MEMORY_BYTES,
             mailbox_messages: account::MESSAGES,
@@ -104,24 +107,67 @@ impl Program {
         })))
     }
 
-    /// Returns the version of the program: a hash of its source, as 16 hexadecimal digits.
+    /// Returns the version of the program: a hash of its source and of its modules, as 16 hexadecimal digits.
     pub fn version(&self) -> Version {
         self.0.version
     }
 
-    /// Loads a program from a file.
+    /// Loads a program from a file, and the modules that it requires from files below the folder of
+    /// that file: `a.b` from `a/b.lua`. Modules are found by literal names in `require "name"`, and
+    /// compiled once. Links that lead out of the folder are refused.
     ///
     /// # Blocking
-    /// Blocks the calling thread while it reads the file.
+    /// Blocks the calling thread while it reads the files.
     ///
     /// # Errors
-    /// Returns an [`Error`] if the file cannot be read, or is not valid Lua.
+    /// Returns an [`Error`] if a file cannot be read, or is not valid Lua. A module without a file
+    /// is an error only when it is required. If there are modules, the system must have `openat2`.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let name = path.display().to_string();
         let source =
             fs::read(path).map_err(|cause| Error::Read { program: name.clone(), cause })?;
-        Self::load(name, source)
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let (mut modules, version) = Modules::read(folder, &source)?;
+        modules.files.push(path.to_owned());
+        let mut program = Self::load(name, source)?;
+        let inner = Arc::make_mut(&mut program.0);
+        (inner.modules, inner.version) = (modules, version);
+        Ok(program)
+    }
+
+    /// Adds a module, which programs get by `require(name)`. It replaces one of the same name.
+    ///
+    /// # Errors
+    /// If the source is not valid Lua, returns an [`Error`] that contains the line.
+    ///
+    /// # Examples
+    /// ```
+    /// use procession_lua::{Program, Value};
+    ///
+    /// let program = Program::load("area", "function main() return require('shapes').square(3) end")?
+    ///     .module("shapes", "return { square = function(side) return side * side end }")?;
+    /// let area = procession::run(async { program.spawn("main", [])?.await.map_err(Into::into) });
+    /// assert_eq!(area?, Value::Integer(9));
+    /// # Ok::<(), procession_lua::Error>(())
+    /// ```
+    pub fn module(
+        mut self,
+        name: impl Into<String>,
+        source: impl AsRef<[u8]>,
+    ) -> Result<Self, Error> {
+        let (name, source) = (name.into(), source.as_ref());
+        let code = compile(&format!("@{name}"), source, false);
+        let code = code.map_err(|error| load_error(&name, &error))?;
+        let inner = Arc::make_mut(&mut self.0);
+        inner.version = inner.version.with(name.as_bytes()).with(source);
+        inner.modules.codes.insert(name, code);
+        Ok(self)
+    }
+
+    /// Returns the files that the program was read from: those of its modules, and its own.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.0.modules.files
     }
 
     /// Sets the number of bytes that each process may allocate in its Lua state. An allocation
@@ -301,10 +347,7 @@ impl Program {
         options: SpawnOptions,
         read: CommandId,
     ) -> Result<Child<Message, Value>, Error> {
-        let failed = |error: mlua::Error| Error::Load {
-            program: self.0.name.clone(),
-            cause: error.to_string(),
-        };
+        let failed = |error| load_error(&self.0.name, &error);
         let addition = compile("=procession", include_bytes!("repl.lua"), true).map_err(failed)?;
         let mut program = self.clone().command("repl read", read);
         Arc::make_mut(&mut program.0).addition = Some(addition);
@@ -350,7 +393,11 @@ impl Program {
     }
 }
 
-fn compile(name: &str, source: &[u8], strip: bool) -> mlua::Result<Vec<u8>> {
+pub(crate) fn load_error(program: &str, error: &mlua::Error) -> Error {
+    Error::Load { program: program.to_owned(), cause: error.to_string() }
+}
+
+pub(crate) fn compile(name: &str, source: &[u8], strip: bool) -> mlua::Result<Vec<u8>> {
     let lua = mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new())?;
     let chunk = lua.load(source).set_mode(mlua::chunk::ChunkMode::Text).set_name(name);
     chunk.into_function().map(|function| function.dump(strip))

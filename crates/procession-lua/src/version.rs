@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The version of a program: a hash of its bytes, so that equal sources have equal versions
+/// The version of a program: a hash of its bytes and those of its modules, so that equal sources have equal versions
 /// wherever they come from. It is not cryptographic. Its `Display` is 16 hexadecimal digits.
 ///
 /// ```
@@ -18,12 +18,18 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(u64);
 
+const PRIME: u64 = 0x0000_0100_0000_01b3;
+
 impl Version {
     /// Returns the hash of a source by FNV-1a, which is the same in every build.
     pub(crate) fn of(source: &[u8]) -> Self {
         const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-        const PRIME: u64 = 0x0000_0100_0000_01b3;
-        Self(source.iter().fold(BASIS, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME)))
+        Self(BASIS).with(source)
+    }
+
+    /// Returns the hash of everything so far and of more bytes.
+    pub(crate) fn with(self, more: &[u8]) -> Self {
+        Self(more.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME)))
     }
 }
 

@@ -35,7 +35,8 @@ const ABOUT_RUN: &str = "\
 Runs a program in Lua: calls its function main as a process, with the words after the
 program as arguments, and ends when that process ends. docs/LUA.md lists the functions that
 programs may call, and programs/ has examples. The program may use no files, sockets and
-variables of the environment, unless an option allows it.
+variables of the environment, unless an option allows it. For PROGRAM.lua, - is standard
+input.
 
 The first SIGINT or SIGTERM shuts the program down in order. The second ends it
 immediately.

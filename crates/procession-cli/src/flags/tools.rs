@@ -8,7 +8,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         long: "watch",
         short: None,
-        help: "upgrade or restart the program when its file changes",
+        help: "upgrade or restart the program when its files change",
         of: &[Command::Run],
         takes: Takes::Nothing(|parsed| parsed.run.watch = true),
     },

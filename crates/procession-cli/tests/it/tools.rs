@@ -204,6 +204,15 @@ fn watch_starts_the_program_again_when_its_file_changes() {
     watched.reports("main of main.lua failed: runtime error: main.lua:1: broken");
     folder.write("main.lua", &version(4));
     watched.says("version 4\n");
+    // A change may add modules, whose files are watched from then on.
+    folder.write("lib/part.lua", "return 'version 5'");
+    folder.write(
+        "main.lua",
+        "local part = require 'lib.part' function main() print(part) process.receive() end",
+    );
+    watched.says("version 5\n");
+    folder.write("lib/part.lua", "return 'version 6'");
+    watched.says("version 6\n");
     kill_process(Pid::from_child(&watched.0), Signal::TERM).expect("it runs");
     assert_eq!(watched.0.wait().expect("it is a child").code(), Some(0));
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -233,6 +233,20 @@ fn a_program_may_use_what_an_option_permits() {
         assert!(out.is_empty() && err.contains(cause), "{option}: {err}");
         assert!(matches!(code, Some(1 | 2)), "{option}: {code:?}");
     }
+}
+
+#[test]
+fn a_program_may_come_from_standard_input() {
+    let mut command = procession("run - one");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the command can be started");
+    let mut input = child.stdin.take().expect("it is piped");
+    input.write_all(b"function main(word) print(word) error('ends') end").expect("it is read");
+    drop(input);
+    let output = child.wait_with_output().expect("it is a child");
+    let err = String::from_utf8(output.stderr).expect("it is text");
+    assert_eq!((&*output.stdout, output.status.code()), (&b"one\n"[..], Some(1)));
+    assert!(err.starts_with("procession: main of - failed: runtime error: -:1: ends\n"), "{err}");
 }
 
 fn full() -> File {

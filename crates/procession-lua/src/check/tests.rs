@@ -30,7 +30,7 @@ fn mistakes_are_found_with_their_places() {
         ),
         ("local function f(a) return a end return a", "1:41: the global `a` is not defined"),
         ("local x = x", "1:11: the global `x` is not defined"),
-        ("require 'other'", "1:1: the global `require` is not defined"),
+        ("dofile 'other'", "1:1: the global `dofile` is not defined"),
         ("#!/usr/bin/lua\nreturn y", "2:8: the global `y` is not defined"),
         ("return [[\n]] .. y", "2:7: the global `y` is not defined"),
         ("return 0x1p-2, 1e+5, .5, y", "1:26: the global `y` is not defined"),

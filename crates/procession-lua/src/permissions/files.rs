@@ -31,6 +31,57 @@ impl Access {
     }
 }
 
+/// A folder. Files are opened below it, whatever else its path leads to later.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder(Arc<OwnedFd>);
+
+/// The object that a path below a folder leads to.
+pub(crate) enum Beneath {
+    File(File),
+    Nothing,
+    /// It leads out of the folder.
+    Outside,
+}
+
+impl Folder {
+    /// Opens a folder. An empty path is the current folder.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = Self(Arc::new(openat(CWD, path, flags, Mode::empty())?));
+        // If this fails, no file could be opened later.
+        folder.beneath(Path::new("."), flags, Mode::empty()).map_err(|error| {
+            let cause = io::Error::from(error);
+            io::Error::new(cause.kind(), format!("the system refuses openat2: {cause}"))
+        })?;
+        Ok(folder)
+    }
+
+    /// Opens a path, which the kernel resolves below the folder.
+    fn beneath(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let mut attempts = 0;
+        loop {
+            match openat2(&self.0, path, flags, mode, resolve) {
+                // The kernel cannot tell if `..` has left the folder, since something was renamed.
+                Err(Errno::AGAIN) if attempts < ATTEMPTS_MAX => attempts += 1,
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Opens a file to read it. Does not wait for the writer of a pipe.
+    pub(crate) fn open_file(&self, path: &Path) -> io::Result<Beneath> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+        match self.beneath(path, flags, Mode::empty()) {
+            Ok(opened) => Ok(Beneath::File(opened.into())),
+            Err(Errno::NOENT) => Ok(Beneath::Nothing),
+            Err(Errno::XDEV) => Ok(Beneath::Outside),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 /// A folder below which files may be opened, or one file.
 ///
 /// Paths are compared only to choose a place. What may be opened is decided by the kernel, which
@@ -39,7 +90,7 @@ impl Access {
 pub(super) struct Place {
     /// The absolute path, as it was written, and without links.
     paths: [PathBuf; 2],
-    folder: Arc<OwnedFd>,
+    folder: Folder,
     /// The name of the only file in the folder that may be opened.
     file: Option<OsString>,
 }
@@ -62,12 +113,8 @@ impl Place {
             (false, Some(folder), Some(name)) => (folder, Some(name.to_owned())),
             _ => (&*real, None),
         };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = openat(CWD, folder, flags, Mode::empty())?;
-        // If this fails, no file could be opened later.
-        beneath(&folder, Path::new("."), flags, Mode::empty())
-            .map_err(|error| about_openat2(&error))?;
-        Ok(Self { paths: [written, real], folder: Arc::new(folder), file })
+        let folder = Folder::open(folder)?;
+        Ok(Self { paths: [written, real], folder, file })
     }
 
     /// Returns the path below the folder that `path` leads to.
@@ -79,24 +126,6 @@ impl Place {
             None => Some(rest),
         }
     }
-}
-
-/// Opens a path, which the kernel resolves below a folder.
-fn beneath(folder: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let mut attempts = 0;
-    loop {
-        match openat2(folder, path, flags, mode, resolve) {
-            // The kernel cannot tell if `..` has left the folder, since something was renamed.
-            Err(Errno::AGAIN) if attempts < ATTEMPTS_MAX => attempts += 1,
-            opened => return opened,
-        }
-    }
-}
-
-fn about_openat2(error: &Errno) -> io::Error {
-    let cause = io::Error::from(*error);
-    io::Error::new(cause.kind(), format!("the system refuses openat2: {cause}"))
 }
 
 /// Opens a file.
@@ -126,11 +155,10 @@ pub(crate) fn file(
     let full = absolute(path)?;
     for place in places {
         let Some(rest) = place.rest(&full) else { continue };
-        match beneath(&place.folder, rest, flags, mode) {
+        match place.folder.beneath(rest, flags, mode) {
             Ok(opened) => return Ok(opened.into()),
             // It leads out of the folder.
             Err(Errno::XDEV) => {}
-            Err(Errno::NOSYS) => return Err(about_openat2(&Errno::NOSYS)),
             Err(error) => return Err(error.into()),
         }
     }

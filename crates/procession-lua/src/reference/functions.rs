@@ -178,7 +178,7 @@ const HTTP: &[Function] = &[function(
 pub(crate) const LUA: &[(&str, &str)] = &[
     (
         "",
-        "_G _VERSION assert coroutine error getmetatable ipairs load math next pairs pcall rawequal rawget rawlen rawset select setmetatable string table tonumber tostring type utf8 xpcall",
+        "_G _VERSION assert coroutine error getmetatable ipairs load math next package pairs pcall rawequal rawget rawlen rawset require select setmetatable string table tonumber tostring type utf8 xpcall",
     ),
     ("coroutine", "close create isyieldable resume running status wrap yield"),
     (
@@ -189,6 +189,7 @@ pub(crate) const LUA: &[(&str, &str)] = &[
         "string",
         "byte char find format gmatch gsub len lower match pack packsize rep reverse sub unpack upper",
     ),
+    ("package", "loaded"),
     ("table", "concat insert move pack remove sort unpack"),
     ("utf8", "char charpattern codepoint codes len offset"),
 ];
