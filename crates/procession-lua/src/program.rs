@@ -147,7 +147,10 @@ impl Program {
     ///
     /// let program = Program::load("area", "function main() return require('shapes').square(3) end")?
     ///     .module("shapes", "return { square = function(side) return side * side end }")?;
-    /// let area = procession::run(async { program.spawn("main", [])?.await.map_err(Into::into) });
+    /// let area = procession::run(async {
+    ///     let main = program.spawn("main", [])?;
+    ///     main.await.map_err(procession_lua::Error::from)
+    /// });
     /// assert_eq!(area?, Value::Integer(9));
     /// # Ok::<(), procession_lua::Error>(())
     /// ```

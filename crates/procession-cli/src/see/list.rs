@@ -276,12 +276,15 @@ fn lines_of_crash(crash: &Value) -> [String; 2] {
         Some(answer) => format!("; its supervisor: {}", plain(answer)),
         None => String::new(),
     };
+    let report = match crash["number"].as_u64() {
+        Some(number) => format!("; report {number}"),
+        None => String::new(),
+    };
     let [pid, exit] = ["pid", "exit"].map(|member| text(&crash[member]));
     [
         format!("{:>8} ago  {pid}  {}: {exit}{at}", duration(&crash["age_ms"]), title(crash)),
         format!(
-            "              report {}, spawned at {}{answer}; {} steps, {} messages received, {} waiting",
-            number(&crash["number"]),
+            "              spawned at {}{answer}; {} steps, {} messages received, {} waiting{report}",
             short_place(&crash["place"]),
             number(&crash["steps"]),
             number(&crash["received"]),

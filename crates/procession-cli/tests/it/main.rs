@@ -99,7 +99,8 @@ fn mistakes_are_told_before_anything_runs() {
         "procession: unknown workload 'foo': the workloads are spawn, skynet, pingpong, ring, fanin, yield, step, \
          step_yield, idle_mem, downs, timers_cancel, timers_fire, sleep_50us, timer_behind_hog, echo, http, \
          timers_reset, rescue, mixed, unwatched, idle_wakes, tick_beside_steps, shares, \
-         idle_after, wake, load, population, notify, oneshot, watch, broadcast, fs_read, pool, \
+         idle_after, wake, load, population, notify, oneshot, watch, broadcast, joinset, \
+         group_broadcast, fs_read, pool, \
          pool_many, pool_large, \
          pool_large_many, pool_co, pool_threads, \
          pool_trickle, objects, co_switch, co_yield, co_channel, co_apart, co_spawn, co_alive, \
@@ -256,6 +257,8 @@ fn every_workload_runs_and_prints_its_figures_as_json() {
         ("oneshot_spawn", "ns"),
         ("watch", "ns"),
         ("broadcast", "ns"),
+        ("joinset", "ns"),
+        ("group_broadcast", "ns"),
         ("fs_read", "ns"),
         ("fs_read_many", "ns"),
         ("fs_read_part", "ns"),
