@@ -19,9 +19,9 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// Reads the modules that a source requires by a literal name, and those that these require, from
-    /// the files below a folder. A module without a file is left out: the host may give it, and if
-    /// not, `require` fails. Returns the version of the source together with its modules.
+    /// Reads the modules that a source requires by a literal name, and those that these require,
+    /// from the files below a folder. A module without a file is left out: the host may give it,
+    /// and if not, `require` fails. Returns the version of the source together with its modules.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, or is not valid Lua.

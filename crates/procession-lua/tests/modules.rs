@@ -130,7 +130,8 @@ fn a_module_that_cannot_be_read_is_an_error_before_anything_runs() {
     folder.write("../modules-outside.lua", "return");
     folder.read().expect("it is valid");
     let outside = "it leads out of the folder of the program";
-    let makes: [(fn(&Path) -> io::Result<()>, &str); 4] = [
+    type Make = fn(&Path) -> io::Result<()>;
+    let makes: [(Make, &str); 4] = [
         (|path| symlink("../../modules-outside.lua", path), outside),
         (|path| symlink("/dev/null", path), outside),
         (|path| fs::create_dir(path), "it is not a regular file"),
