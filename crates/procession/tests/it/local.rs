@@ -65,6 +65,22 @@ fn waits(scheduler: &Scheduler) -> (JoinHandle<()>, mpsc::Receiver<bool>) {
     (handle, drops)
 }
 
+#[test]
+fn a_local_process_is_suspended_resumed_and_ended_on_its_thread() {
+    let scheduler = threaded(3);
+    let (handle, drops) = waits(&scheduler);
+    for _ in 0..50 {
+        scheduler.suspend(handle.pid()).expect("it lives");
+        scheduler.run_until_idle();
+        assert!(scheduler.resume(handle.pid()));
+    }
+    scheduler.suspend(handle.pid()).expect("it lives");
+    scheduler.run_until_idle();
+    assert!(scheduler.terminate(handle.pid()));
+    assert!(soon(&drops), "it is dropped on its thread");
+    assert_eq!(handle.join(), Err(Exit::Killed));
+}
+
 /// Goal: a future never moves, whatever wakes its process. Method: other workers, timers and
 /// channels wake many of them, on three workers that have other work to steal.
 #[test]
