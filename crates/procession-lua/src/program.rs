@@ -107,7 +107,8 @@ impl Program {
         })))
     }
 
-    /// Returns the version of the program: a hash of its source and of its modules, as 16 hexadecimal digits.
+    /// Returns the version of the program: a hash of its source and of its modules, as 16
+    /// hexadecimal digits.
     pub fn version(&self) -> Version {
         self.0.version
     }
@@ -145,13 +146,13 @@ impl Program {
     /// ```
     /// use procession_lua::{Program, Value};
     ///
-    /// let program = Program::load("area", "function main() return require('shapes').square(3) end")?
-    ///     .module("shapes", "return { square = function(side) return side * side end }")?;
+    /// let source = "function main() return require('shapes').square(3) end";
+    /// let shapes = "return { square = function(side) return side * side end }";
+    /// let program = Program::load("area", source)?.module("shapes", shapes)?;
     /// let area = procession::run(async {
-    ///     let main = program.spawn("main", [])?;
-    ///     main.await.map_err(procession_lua::Error::from)
-    /// });
-    /// assert_eq!(area?, Value::Integer(9));
+    ///     program.spawn("main", [])?.await.map_err(procession_lua::Error::from)
+    /// })?;
+    /// assert_eq!(area, Value::Integer(9));
     /// # Ok::<(), procession_lua::Error>(())
     /// ```
     pub fn module(

@@ -4,13 +4,14 @@ use std::fmt;
 use std::fmt::Write;
 use std::future::Future;
 use std::ops::{Range, RangeInclusive};
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use procession::snapshot::Snapshot;
 use procession::{Builder, Scheduler};
 
-use crate::Sim;
+use crate::again::{compare_with_child, differing, is_child_of, run_in_child};
 use crate::chance::{Chance, Strategy};
 use crate::engine::duration;
 use crate::explore::{Finding, explore};
@@ -19,6 +20,7 @@ use crate::program::{Configure, Inspect, Program, Rules, Run, Seen, block_on, ru
 use crate::shrink::{Shrunk, shrink};
 use crate::story::{Kind, Story};
 use crate::tape::Tape;
+use crate::{Sim, place};
 
 /// The environment variable that holds a tape to be replayed.
 const REPLAY: &str = "PROCESSION_SIM";
@@ -56,6 +58,10 @@ pub struct Check {
     step_limit: Duration,
     panics_fail: bool,
     draws_budgets: bool,
+    /// The events that some run is to meet.
+    expected: Vec<String>,
+    /// The place at which a run in a child process was asked for.
+    child: Option<String>,
     replay: Option<String>,
     #[cfg(procession_sim)]
     pub(crate) at_atomics: bool,
@@ -111,6 +117,8 @@ impl Check {
             step_limit: Duration::from_secs(10),
             panics_fail: true,
             draws_budgets: true,
+            expected: Vec::new(),
+            child: None,
             replay: None,
             #[cfg(procession_sim)]
             at_atomics: false,
@@ -194,6 +202,37 @@ impl Check {
     /// the answer, needs this.
     pub fn usual_budgets(mut self) -> Self {
         self.draws_budgets = false;
+        self
+    }
+
+    /// Names events of [`Sim::sometimes`] that the check is to meet. It also fails if no run comes to
+    /// the place where one of them is asked about. Without this, such a place is not known.
+    ///
+    /// ```
+    /// use procession_sim::Check;
+    ///
+    /// let check = Check::new().seeds(0..5).expect_sometimes(["a retry succeeds"]);
+    /// let report = check.try_run(|_| async {}).unwrap_err();
+    /// assert!(report.contains("a retry succeeds (never asked)"), "{report}");
+    /// ```
+    pub fn expect_sometimes<E: Into<String>>(
+        mut self,
+        events: impl IntoIterator<Item = E>,
+    ) -> Self {
+        self.expected.extend(events.into_iter().map(Into::into));
+        self
+    }
+
+    /// Runs the first seed once more, in a child process, and fails if that run is another one. The
+    /// report shows the first event that differs. A run is always repeated in this process for one
+    /// in 20 seeds. In another process, what depends on addresses or on statics differs, too.
+    ///
+    /// The child is this program, which runs the test of the same name up to the first check that
+    /// was made here. So this works in tests of the usual harness. On a thread without the name of a
+    /// test, such as with `--test-threads=1`, nothing is done.
+    #[track_caller]
+    pub fn again_in_child(mut self) -> Self {
+        self.child = Some(place(Location::caller()));
         self
     }
 
@@ -303,13 +342,17 @@ impl Check {
             panics_fail: self.panics_fail,
             draws_budgets: self.draws_budgets,
             timeout: self.step_limit,
-            seen: Arc::new(Seen::default()),
+            seen: Arc::new(Seen::of(&self.expected)),
             #[cfg(procession_sim)]
             at_atomics: self.at_atomics,
         }
     }
 
     pub(crate) fn run_by(&self, rules: &Rules) -> Result<Outcome, String> {
+        let child = self.child.as_deref();
+        if child.is_some_and(is_child_of) {
+            run_in_child(rules, self.seeds.start, self.strategy);
+        }
         match self.replay.clone().or_else(|| std::env::var(REPLAY).ok()) {
             Some(text) => replay(rules, &text),
             None => self.explore(rules),
@@ -318,20 +361,26 @@ impl Check {
 
     fn explore(&self, rules: &Rules) -> Result<Outcome, String> {
         let outcome = explore(rules, self.seeds.clone(), self.strategy, self.jobs, self.time_limit);
-        match (outcome, rules.seen.missing()) {
+        let missing = rules.seen.missing();
+        match (outcome, missing) {
             (Err(finding), _) => {
                 let Finding { seed, ran, again } = *finding;
                 Err(match again {
-                    Some(again) => differing(seed, &ran, &again),
+                    Some(again) => differing(rules, seed, self.strategy, &ran, &again),
                     None => report(rules, seed, ran),
                 })
             }
-            (Ok(outcome), Some(event)) => Err(format!(
-                "no run of {} did what some should: {event}\nTry more seeds, or a program that does \
+            (Ok(outcome), Some(events)) => Err(format!(
+                "no run of {} did what some should: {events}\nTry more seeds, or a program that does \
                  it more often.",
                 outcome.seeds
             )),
-            (Ok(outcome), None) => Ok(outcome),
+            (Ok(outcome), None) => {
+                if let Some(place) = &self.child {
+                    compare_with_child(rules, self.seeds.start, self.strategy, place)?;
+                }
+                Ok(outcome)
+            }
         }
     }
 }
@@ -364,19 +413,6 @@ fn replay(rules: &Rules, text: &str) -> Result<Outcome, String> {
     let mut text = format!("the replay failed: {}\n", headline(&ran));
     tell(&mut text, &ran);
     Err(text)
-}
-
-/// Reports two runs of one seed that differ.
-fn differing(seed: u64, one: &Run, other: &Run) -> String {
-    let at = one.tape.0.iter().zip(&other.tape.0).position(|(one, other)| one != other);
-    let at = at.unwrap_or(one.tape.0.len().min(other.tape.0.len()));
-    format!(
-        "seed {seed} ran twice and differed, at decision {at} of {} and {}.\nSomething decides that \
-         the seed does not know: a HashMap, a random number, the real clock, a thread of the \
-         program, or a static that the first run has changed.",
-        one.tape.0.len(),
-        other.tape.0.len()
-    )
 }
 
 /// Makes a failure short, and tells it.

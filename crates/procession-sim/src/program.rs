@@ -29,22 +29,47 @@ const SHUTDOWN: Duration = Duration::from_secs(60);
 /// some megabytes of tables, which takes longer than a small program runs.
 const LIMIT: u32 = 1 << 18;
 
-/// The events of `Sim::sometimes`, with whether each has happened.
+/// The events of `Sim::sometimes`.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(Mutex<BTreeMap<String, bool>>);
+pub(crate) struct Seen(Mutex<BTreeMap<String, Asked>>);
+
+/// How often a program has asked about an event, unless it has happened.
+#[derive(Debug)]
+enum Asked {
+    Happened,
+    Times(u64),
+}
 
 impl Seen {
     pub(crate) fn note(&self, event: &str, happens: bool) {
         let mut events = self.0.lock();
+        if !events.contains_key(event) {
+            events.insert(event.to_owned(), Asked::Times(0));
+        }
         match events.get_mut(event) {
-            Some(happened) => *happened |= happens,
-            None => drop(events.insert(event.to_owned(), happens)),
+            Some(asked) if happens => *asked = Asked::Happened,
+            Some(Asked::Times(times)) => *times += 1,
+            _ => {}
         }
     }
 
-    /// Returns an event that has never happened.
+    /// Returns the catalogue of these events, which are to happen.
+    pub(crate) fn of(expected: &[String]) -> Self {
+        let events = expected.iter().map(|event| (event.clone(), Asked::Times(0)));
+        Self(Mutex::new(events.collect()))
+    }
+
+    /// Returns the events that have never happened, with how often they were asked about.
     pub(crate) fn missing(&self) -> Option<String> {
-        self.0.lock().iter().find(|(_, happened)| !**happened).map(|(event, _)| event.clone())
+        let events = self.0.lock();
+        let missing = events.iter().filter_map(|(event, asked)| match asked {
+            Asked::Happened => None,
+            Asked::Times(0) => Some(format!("{event} (never asked)")),
+            Asked::Times(1) => Some(format!("{event} (asked once)")),
+            Asked::Times(times) => Some(format!("{event} (asked {times} times)")),
+        });
+        let missing: Vec<_> = missing.collect();
+        (!missing.is_empty()).then(|| missing.join(", "))
     }
 }
 

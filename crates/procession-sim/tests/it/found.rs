@@ -177,11 +177,22 @@ fn a_step_without_an_end_is_found() {
 
 #[test]
 fn an_event_that_never_happens_fails_the_check() {
-    let found = report(Check::new().seeds(0..5), |sim| async move {
+    let found = report(Check::new().seeds(1..6), |sim| async move {
         sim.sometimes("the program begins", true);
         sim.sometimes("the moon is blue", false);
     });
-    assert!(found.contains("no run of 5 did what some should: the moon is blue"), "{found}");
+    let missing = "no run of 5 did what some should: the moon is blue (asked 5 times)";
+    assert!(found.contains(missing), "{found}");
+}
+
+#[test]
+fn an_event_that_nobody_asks_about_fails_the_check_that_names_it() {
+    let check = Check::new().seeds(0..5).expect_sometimes(["the sun is out", "the moon is blue"]);
+    let found = report(check, |sim| async move {
+        sim.sometimes("the sun is out", sim.choose(0..2) == 1);
+    });
+    let missing = "did what some should: the moon is blue (never asked)\n";
+    assert!(found.contains(missing), "{found}");
 }
 
 #[test]
@@ -196,6 +207,28 @@ fn a_run_that_the_seed_does_not_decide_is_found() {
         }
     });
     assert!(found.contains("ran twice and differed"), "{found}");
+    assert!(found.contains("The first difference is in event"), "{found}");
+}
+
+/// The number of the process decides, which only another process shows.
+#[test]
+fn a_run_that_differs_in_another_process_is_found() {
+    let check = || Check::new().seeds(3..8).again_in_child();
+    let found = report(check(), |sim| async move {
+        sim.note(format!("this is process {}", std::process::id()));
+    });
+    let parts = ["seed 3 ran here and in a child process", "The first difference is in event 1:"];
+    for part in parts.into_iter().chain(["\n  here:", "\n  in the child:", "this is process"]) {
+        assert!(found.contains(part), "{found}");
+    }
+}
+
+#[test]
+fn a_run_that_is_the_same_in_another_process_passes() {
+    let outcome = Check::new().seeds(0..3).again_in_child().try_run(|sim| async move {
+        sim.note(format!("the program chooses {}", sim.choose(0..1000)));
+    });
+    assert!(outcome.is_ok_and(|outcome| outcome.seeds == 3));
 }
 
 #[test]

@@ -78,15 +78,13 @@ const EXCEPTED: &[Tests] = &[
         ],
     ),
     (
-        "The simulated network has no keep-alive.",
-        &["sockets::gone::a_peer_that_vanishes_is_found_out_by_each_timeout"],
-    ),
-    (
         "It needs more than the simulated network has: options of sockets, groups, the queue of a \
-         listener, addresses that are in use twice, hosts that vanish, or clients of std.",
+         listener, addresses that are in use twice, hosts that vanish, timeouts of the system, or \
+         clients of std.",
         &[
             "sockets::a_connect_that_is_not_answered_ends_in_time",
             "sockets::gone::a_connect_to_a_machine_that_never_answers_ends_in_time",
+            "sockets::gone::a_peer_that_vanishes_is_found_out_by_each_timeout",
             "sockets::options::datagrams_reach_the_members_of_a_group",
             "sockets::options::options_are_those_of_the_system",
             "sockets::options::options_of_datagrams_are_those_of_the_system",
