@@ -2,13 +2,16 @@
 //! send 200 messages, on 4 workers.
 //!
 //! `cargo run --release -p procession-sim --example speed -- 2000` runs 2000 seeds for each
-//! strategy.
+//! strategy, and then makes a failure short.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use procession::Context;
 use procession_sim::{Check, Faults, Sim, Strategy};
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
 
 const RECEIVERS: u64 = 10;
 const SENDERS: u64 = 10;
@@ -63,6 +66,30 @@ fn measure(seeds: u64, strategy: Strategy, faults: Faults, jobs: usize) {
     );
 }
 
+/// Prints how long it takes to make a failure short: a lost update among the processes above.
+fn measure_shrinking() {
+    let check = Check::new().workers(4..=4).strategy(Strategy::Uniform);
+    let report = check.try_run(|sim| async move {
+        let account = Arc::new(AtomicU64::new(0));
+        let deposits: [_; 2] = std::array::from_fn(|_| {
+            let account = Arc::clone(&account);
+            sim.spawn(async move {
+                let balance = account.load(Relaxed);
+                procession::yield_now().await;
+                account.store(balance + 1, Relaxed);
+            })
+        });
+        program(sim.clone()).await;
+        for deposit in deposits {
+            deposit.await.expect("it ends");
+        }
+        sim.always("no deposit is lost", account.load(Relaxed) == 2);
+    });
+    let report = report.expect_err("a deposit is lost");
+    let lines = report.lines().filter(|line| line.contains("failed:") || line.contains("shrunk"));
+    lines.for_each(|line| println!("{line}"));
+}
+
 fn main() {
     let seeds = std::env::args().nth(1).and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
     for faults in [Faults::none(), Faults::all()] {
@@ -74,4 +101,5 @@ fn main() {
             measure(seeds, Strategy::Portfolio, faults, jobs);
         }
     }
+    measure_shrinking();
 }

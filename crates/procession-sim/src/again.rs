@@ -55,7 +55,7 @@ pub(crate) fn differing(
     );
     // These two runs tell their stories, and differ from each other as the first two did.
     let [one, other] = [(); 2].map(|()| told(rules, seed, strategy));
-    add_difference(&mut text, ["one run:    ", "the next:   "], &one, &other);
+    add_difference(&mut text, ["one run: ", "the next:"], &one, &other);
     text
 }
 
@@ -105,6 +105,6 @@ pub(crate) fn compare_with_child(
         return Ok(());
     }
     let mut text = format!("seed {seed} ran here and in a child process, and differed.\n{CAUSES}");
-    add_difference(&mut text, ["here:       ", "in the child:"], &here, &there);
+    add_difference(&mut text, ["here:        ", "in the child:"], &here, &there);
     Err(text)
 }
