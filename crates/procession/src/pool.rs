@@ -84,5 +84,6 @@ pub use self::object::{ObjectPool, ObjectPoolBuilder, Pooled};
 pub use self::operations::{Permit, Reserve};
 pub use self::program::spawn_blocking;
 pub use self::scope::{Scope, ScopedHandle};
+pub use self::state::lane::Priority;
 pub use self::stats::PoolStats;
 pub use self::thread_pool::Pool;

@@ -177,7 +177,8 @@ impl AsyncPool {
     {
         let (promise, cell) = Promise::new(None);
         let job = prepared(future, Some(promise));
-        let ticket = self.inner().put_async(job, policy, into_job).await.map_err(refused)?;
+        let ticket =
+            self.inner().put_async(self.0.lane, job, policy, into_job).await.map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
@@ -196,7 +197,7 @@ impl AsyncPool {
     {
         crate::scheduler::placed::placed(async move {
             self.inner()
-                .put_async(prepared(future, None), self.0.policy(), into_job)
+                .put_async(self.0.lane, prepared(future, None), self.0.policy(), into_job)
                 .await
                 .map(drop)
                 .map_err(refused)
@@ -257,7 +258,10 @@ impl AsyncPool {
         F: Future<Output = ()> + Send + 'static,
     {
         crate::scheduler::budget::spend();
-        self.inner().put_now(prepared(future, None), into_job).map(drop).map_err(refused)
+        self.inner()
+            .put_now(self.0.lane, prepared(future, None), into_job)
+            .map(drop)
+            .map_err(refused)
     }
 
     /// Runs a future, and returns a handle to the result, if the pool is not full.
@@ -272,7 +276,7 @@ impl AsyncPool {
         crate::scheduler::budget::spend();
         let (promise, cell) = Promise::new(None);
         let job = prepared(future, Some(promise));
-        let ticket = self.inner().put_now(job, into_job).map_err(refused)?;
+        let ticket = self.inner().put_now(self.0.lane, job, into_job).map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 }

@@ -199,7 +199,8 @@ impl CoPool {
     {
         let (promise, cell) = Promise::new(None);
         let job = boxed(closure, Some(promise));
-        let ticket = self.inner().put_async(job, policy, into_job).await.map_err(refused)?;
+        let ticket =
+            self.inner().put_async(self.0.lane, job, policy, into_job).await.map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
@@ -218,7 +219,7 @@ impl CoPool {
     ) -> impl Future<Output = Result<(), SubmitError<F>>> {
         crate::scheduler::placed::placed(async move {
             self.inner()
-                .put_async(boxed(closure, None), self.0.policy(), into_job)
+                .put_async(self.0.lane, boxed(closure, None), self.0.policy(), into_job)
                 .await
                 .map(drop)
                 .map_err(refused)
@@ -279,7 +280,7 @@ impl CoPool {
         closure: F,
     ) -> Result<(), SubmitError<F>> {
         crate::scheduler::budget::spend();
-        self.inner().put_now(boxed(closure, None), into_job).map(drop).map_err(refused)
+        self.inner().put_now(self.0.lane, boxed(closure, None), into_job).map(drop).map_err(refused)
     }
 
     /// Runs a closure, and returns a handle to the result, if the pool is not full.
@@ -294,7 +295,7 @@ impl CoPool {
         crate::scheduler::budget::spend();
         let (promise, cell) = Promise::new(None);
         let job = boxed(closure, Some(promise));
-        let ticket = self.inner().put_now(job, into_job).map_err(refused)?;
+        let ticket = self.inner().put_now(self.0.lane, job, into_job).map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 }

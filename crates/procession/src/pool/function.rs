@@ -259,7 +259,10 @@ operations!([A: Send + 'static, T: Send + 'static] AsyncFnPool<A, T>, Call<A, T>
 
 impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
     fn put_detached(&self, argument: A, policy: FullPolicy) -> Result<(), SubmitError<A>> {
-        self.inner().put(detached_call(argument), policy, |call| call).map(drop).map_err(refused)
+        self.inner()
+            .put(self.0.lane, detached_call(argument), policy, |call| call)
+            .map(drop)
+            .map_err(refused)
     }
 
     fn put_with_handle(
@@ -268,7 +271,7 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
         policy: FullPolicy,
     ) -> Result<JobHandle<T>, SubmitError<A>> {
         let (call, cell) = call_with_handle(argument);
-        let ticket = self.inner().put(call, policy, |call| call).map_err(refused)?;
+        let ticket = self.inner().put(self.0.lane, call, policy, |call| call).map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
@@ -335,7 +338,11 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
         policy: FullPolicy,
     ) -> Result<JobHandle<T>, SubmitError<A>> {
         let (call, cell) = async_call_with_handle(argument);
-        let ticket = self.inner().put_async(call, policy, |call| call).await.map_err(refused)?;
+        let ticket = self
+            .inner()
+            .put_async(self.0.lane, call, policy, |call| call)
+            .await
+            .map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
@@ -350,8 +357,12 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     #[track_caller]
     pub fn execute(&self, argument: A) -> impl Future<Output = Result<(), SubmitError<A>>> {
         crate::scheduler::placed::placed(async move {
-            let put =
-                self.inner().put_async(async_detached_call(argument), self.0.policy(), |call| call);
+            let put = self.inner().put_async(
+                self.0.lane,
+                async_detached_call(argument),
+                self.0.policy(),
+                |call| call,
+            );
             put.await.map(drop).map_err(refused)
         })
     }
@@ -399,7 +410,10 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// [`SubmitError`], which holds the argument.
     pub fn try_execute(&self, argument: A) -> Result<(), SubmitError<A>> {
         crate::scheduler::budget::spend();
-        self.inner().put_now(async_detached_call(argument), |call| call).map(drop).map_err(refused)
+        self.inner()
+            .put_now(self.0.lane, async_detached_call(argument), |call| call)
+            .map(drop)
+            .map_err(refused)
     }
 
     /// Calls the function, and returns a handle to its result, if the pool is not full.
@@ -409,7 +423,7 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     pub fn try_submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         crate::scheduler::budget::spend();
         let (call, cell) = async_call_with_handle(argument);
-        let ticket = self.inner().put_now(call, |call| call).map_err(refused)?;
+        let ticket = self.inner().put_now(self.0.lane, call, |call| call).map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 }

@@ -10,6 +10,7 @@ use super::builder::{Builder, OnFull, check_capacity};
 use super::engine::{Engine, Inner};
 use super::error::{PoolError, SubmitError, SubmitErrorKind};
 use super::lifecycle::PoolOwner;
+use super::state::lane::Lane;
 use super::state::picture::Limits;
 use super::submit::{FullPolicy, PlaceWait};
 
@@ -18,17 +19,20 @@ pub(super) trait Pooling {
     type Job: Send + 'static;
 
     fn inner(&self) -> &Arc<Inner<Self::Job>>;
+    /// Returns the lane of the jobs of this handle.
+    fn lane(&self) -> Lane;
 }
 
 /// The content of every handle to a pool.
 pub(super) struct Entrance<J> {
     owner: Arc<PoolOwner<J>>,
     on_full: OnFull,
+    pub(super) lane: Lane,
 }
 
 impl<J> Clone for Entrance<J> {
     fn clone(&self) -> Self {
-        Self { owner: Arc::clone(&self.owner), on_full: self.on_full }
+        self.in_lane(self.lane)
     }
 }
 
@@ -41,11 +45,20 @@ impl<J> Entrance<J> {
         J: Send + 'static,
     {
         let inner = make(builder, Box::new(engine))?;
-        Ok(Self { owner: Arc::new(PoolOwner(inner)), on_full: builder.on_full })
+        Ok(Self {
+            owner: Arc::new(PoolOwner(inner)),
+            on_full: builder.on_full,
+            lane: Lane::default(),
+        })
     }
 
     pub(super) fn inner(&self) -> &Arc<Inner<J>> {
         &self.owner.0
+    }
+
+    /// Returns a handle whose jobs are in this lane.
+    pub(super) fn in_lane(&self, lane: Lane) -> Self {
+        Self { owner: Arc::clone(&self.owner), on_full: self.on_full, lane }
     }
 
     /// Returns what a submit call does by default if the pool is full.
@@ -84,9 +97,80 @@ macro_rules! operations {
             fn inner(&self) -> &::std::sync::Arc<$crate::pool::engine::Inner<$job>> {
                 self.0.inner()
             }
+
+            fn lane(&self) -> $crate::pool::state::lane::Lane {
+                self.0.lane
+            }
         }
 
         impl<$($generics)*> $pool {
+            /// Returns a handle to this pool whose jobs have this priority, and otherwise the
+            /// properties of this handle. The priority orders the jobs that are
+            /// [queued](crate::pool::Builder::queue). Submitters that wait for a place are served
+            /// first come, first served.
+            ///
+            /// ```
+            /// use std::sync::mpsc;
+            /// use procession::pool::{Pool, Priority, Queue};
+            ///
+            /// let pool = Pool::builder().capacity(1).queue(Queue::Unbounded).build()?;
+            /// let (gate, opened) = mpsc::channel::<()>();
+            /// pool.execute(move || opened.recv().unwrap())?;
+            ///
+            /// let (report, reports) = mpsc::channel();
+            /// for priority in [Priority::Low, Priority::Normal, Priority::High] {
+            ///     let report = report.clone();
+            ///     pool.with_priority(priority).execute(move || report.send(priority).unwrap())?;
+            /// }
+            /// gate.send(())?;
+            /// drop(report);
+            /// let order: Vec<_> = reports.iter().collect();
+            /// assert_eq!(order, [Priority::High, Priority::Normal, Priority::Low]);
+            /// # Ok::<(), Box<dyn std::error::Error>>(())
+            /// ```
+            #[must_use = "it changes nothing about this handle"]
+            pub fn with_priority(&self, priority: $crate::pool::Priority) -> Self {
+                let lane = self.0.lane;
+                Self(self.0.in_lane($crate::pool::state::lane::Lane { priority, ..lane }))
+            }
+
+            /// Returns a handle to this pool whose jobs run one after another, in the order in
+            /// which the pool takes them, with all other jobs of an equal key. A job begins when
+            /// the one before has returned, has panicked or was cancelled. Jobs of different keys
+            /// run at the same time.
+            ///
+            /// A job that is held behind another one counts as queued and uses a place, so the
+            /// bounds of the pool hold for it. Nothing is kept for a key without jobs. If the pool
+            /// is full, such a job is never run by its submitter
+            /// ([`OnFull::CallerRuns`](crate::pool::OnFull::CallerRuns)), but waits for a place.
+            ///
+            /// The pool knows a key only by a hash of 64 bits. Keys of one hash share an order.
+            ///
+            /// ```
+            /// use std::sync::mpsc;
+            /// use procession::pool::{Pool, Queue};
+            ///
+            /// let pool = Pool::builder().capacity(4).queue(Queue::Unbounded).build()?;
+            /// let (report, reports) = mpsc::channel();
+            /// let account = pool.with_key("account 7");
+            /// for n in 0..100 {
+            ///     let report = report.clone();
+            ///     account.execute(move || report.send(n).unwrap())?;
+            /// }
+            /// drop(report);
+            /// assert!(reports.iter().eq(0..100));
+            /// # Ok::<(), Box<dyn std::error::Error>>(())
+            /// ```
+            ///
+            /// # Deadlocks
+            /// A job must not wait for a later job of its own key. If all busy workers wait like
+            /// that, a `join` of a thread pool returns
+            /// [`JobError::WouldDeadlock`](crate::pool::JobError::WouldDeadlock).
+            #[must_use = "it changes nothing about this handle"]
+            pub fn with_key<K: ::std::hash::Hash + ?Sized>(&self, key: &K) -> Self {
+                Self(self.0.in_lane(self.0.lane.with_key(key)))
+            }
+
             /// Waits for a place in the pool, behind all earlier waiters, and reserves it. Async
             /// code that submits through it is slowed down to the pace of the pool. It waits
             /// whatever [`Builder::on_full`](crate::pool::Builder::on_full) says.
@@ -304,7 +388,7 @@ impl<'a, P: Pooling> Permit<'a, P> {
     ) -> Result<u64, SubmitError<C>> {
         let generation = self.generation.take().expect("a permit is used once");
         let inner = self.pool.inner();
-        let entered = inner.enter_reserved(generation, content, make);
+        let entered = inner.enter_reserved(generation, self.pool.lane(), content, make);
         inner.count_if_refused(&entered);
         entered
     }

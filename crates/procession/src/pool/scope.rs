@@ -182,7 +182,7 @@ impl<'scope> Scope<'scope, '_> {
                 ended
             })
         };
-        self.pool.inner().put(closure, self.policy(), make).map(drop)
+        self.pool.inner().put(self.pool.lane(), closure, self.policy(), make).map(drop)
     }
 
     /// Runs a closure, and returns a handle to its result, like [`Pool::submit`].
@@ -209,7 +209,7 @@ impl<'scope> Scope<'scope, '_> {
                 ended
             })
         };
-        let ticket = self.pool.inner().put(closure, self.policy(), make)?;
+        let ticket = self.pool.inner().put(self.pool.lane(), closure, self.policy(), make)?;
         Ok(ScopedHandle {
             cell,
             pool: Arc::clone(self.pool.inner()) as _,

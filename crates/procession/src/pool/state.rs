@@ -127,6 +127,7 @@ pub(crate) mod busy;
 mod control;
 pub(crate) mod core;
 pub(crate) mod idle;
+pub(crate) mod lane;
 mod mutation;
 pub(crate) mod outcome;
 pub(crate) mod picture;

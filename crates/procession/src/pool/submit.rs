@@ -11,6 +11,7 @@ use super::builder::OnFull;
 use super::engine::Inner;
 use super::error::{SubmitError, SubmitErrorKind};
 use super::state::busy::Busy;
+use super::state::lane::Lane;
 use super::state::outcome::{Admission, EnterError, Verdict};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -23,6 +24,15 @@ pub(super) enum FullPolicy {
     Refuse,
     Wait(Option<Duration>),
     RunHere,
+}
+
+impl FullPolicy {
+    fn for_lane(self, lane: Lane) -> Self {
+        match self {
+            Self::RunHere if lane.key.is_some() => Self::Wait(None),
+            policy => policy,
+        }
+    }
 }
 
 impl From<OnFull> for FullPolicy {
@@ -62,20 +72,22 @@ impl<J> Inner<J> {
     }
     pub(super) fn enter<C>(
         self: &Arc<Self>,
+        lane: Lane,
         content: C,
         make: impl FnOnce(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        self.step(|core, start| core.enter(content, make, start)).map_err(submit_error)
+        self.step(|core, start| core.enter(lane, content, make, start)).map_err(submit_error)
     }
 
     /// Enters a job into a reserved place.
     pub(super) fn enter_reserved<C>(
         self: &Arc<Self>,
         generation: u64,
+        lane: Lane,
         content: C,
         make: impl FnOnce(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        self.step(|core, start| core.enter_reserved(generation, content, make, start))
+        self.step(|core, start| core.enter_reserved(generation, lane, content, make, start))
             .map_err(submit_error)
     }
 }
@@ -85,22 +97,24 @@ impl<J: Send + 'static> Inner<J> {
         PlaceWait { inner: self, place: None, timed }
     }
 
-    /// Enters a job. If the pool is full, waits on this thread, refuses, or runs the job here.
+    /// Enters a job. If the pool is full, waits on this thread, refuses, or runs the job here. A job
+    /// with a key is not run here, because an earlier one of its key may not have ended.
     pub(super) fn put<C>(
         self: &Arc<Self>,
+        lane: Lane,
         content: C,
         policy: FullPolicy,
         mut make: impl FnMut(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        let entered = match self.enter(content, &mut make).map_err(SubmitError::into_parts) {
-            Err((content, SubmitErrorKind::Full)) => match policy {
+        let entered = match self.enter(lane, content, &mut make).map_err(SubmitError::into_parts) {
+            Err((content, SubmitErrorKind::Full)) => match policy.for_lane(lane) {
                 FullPolicy::Refuse => Err(SubmitError::new(content, SubmitErrorKind::Full)),
                 FullPolicy::Wait(timeout) => {
                     let mut place = self.place(timeout.is_some());
                     match block(timeout, |task| place.poll_place(task))
                         .unwrap_or(Err(SubmitErrorKind::TimedOut))
                     {
-                        Ok(generation) => self.enter_reserved(generation, content, make),
+                        Ok(generation) => self.enter_reserved(generation, lane, content, make),
                         Err(kind) => Err(SubmitError::new(content, kind)),
                     }
                 }
@@ -128,6 +142,7 @@ impl<J: Send + 'static> Inner<J> {
     /// Enters a job. If the pool is full, waits as async code does, or refuses.
     pub(super) async fn put_async<C>(
         self: &Arc<Self>,
+        lane: Lane,
         content: C,
         policy: FullPolicy,
         mut make: impl FnMut(C) -> J,
@@ -137,14 +152,14 @@ impl<J: Send + 'static> Inner<J> {
         })
         .await;
         let timeout = match policy {
-            FullPolicy::Refuse => return self.put_now(content, make),
+            FullPolicy::Refuse => return self.put_now(lane, content, make),
             FullPolicy::Wait(timeout) => timeout,
             // An async submitter cannot run the job: only a worker of the pool polls it.
             FullPolicy::RunHere => None,
         };
         let mut place = self.place(timeout.is_some());
         let mut content = Some(content);
-        let entering = poll_fn(|task| place.poll_enter(task, &mut content, &mut make));
+        let entering = poll_fn(|task| place.poll_enter(task, lane, &mut content, &mut make));
         let entered = match timeout {
             Some(timeout) => {
                 time::timeout(timeout, entering).await.unwrap_or(Err(SubmitErrorKind::TimedOut))
@@ -163,10 +178,11 @@ impl<J: Send + 'static> Inner<J> {
     /// Enters a job if there is a place.
     pub(super) fn put_now<C>(
         self: &Arc<Self>,
+        lane: Lane,
         content: C,
         make: impl FnOnce(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        let entered = self.enter(content, make);
+        let entered = self.enter(lane, content, make);
         self.count_if_refused(&entered);
         entered
     }
@@ -223,6 +239,7 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
     fn poll_enter<C>(
         &mut self,
         task: &mut TaskContext<'_>,
+        lane: Lane,
         content: &mut Option<C>,
         make: &mut impl FnMut(C) -> J,
     ) -> Poll<Result<u64, SubmitErrorKind>> {
@@ -231,17 +248,17 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
         another.prepare();
         let polled = if self.place.is_some() {
             let place = &mut self.place;
-            match inner
-                .step(|core, start| core.enter_served(place, content, make, start, &mut another))
-            {
+            match inner.step(|core, start| {
+                core.enter_served(place, lane, content, make, start, &mut another)
+            }) {
                 Some(entered) => Poll::Ready(entered.map_err(Into::into)),
                 None => Poll::Pending,
             }
         } else {
             let own = self.own_worker();
-            match inner
-                .step(|core, start| core.enter_or_wait(content, make, start, &mut another, own))
-            {
+            match inner.step(|core, start| {
+                core.enter_or_wait(lane, content, make, start, &mut another, own)
+            }) {
                 Ok(Admission::Taken(ticket)) => Poll::Ready(Ok(ticket)),
                 Ok(entry) => self.note(entry).map(Err),
                 Err(error) => Poll::Ready(Err(error.into())),

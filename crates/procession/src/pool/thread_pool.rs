@@ -173,7 +173,7 @@ impl Pool {
         policy: FullPolicy,
     ) -> Result<(), SubmitError<F>> {
         self.inner()
-            .put(Detached::new(closure), policy, Detached::into_job)
+            .put(self.0.lane, Detached::new(closure), policy, Detached::into_job)
             .map(drop)
             .map_err(Detached::refused)
     }
@@ -190,7 +190,7 @@ impl Pool {
         let origin = JobOrigin::current();
         let job = with_handle(closure, &origin);
         let make = |job| handle_job(job, &origin);
-        let ticket = self.inner().put(&job, policy, make).map_err(refused_closure)?;
+        let ticket = self.inner().put(self.0.lane, &job, policy, make).map_err(refused_closure)?;
         Ok(JobHandle::new(self.inner(), job, ticket))
     }
 

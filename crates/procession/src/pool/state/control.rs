@@ -66,6 +66,10 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         let (_, mut wakes) = self.close();
         let (jobs, mut more) = self.change(|state, wakes| {
             let mut jobs = Vec::with_capacity(state.queue.jobs);
+            for (ticket, job) in state.queue.take_held() {
+                state.count_end(ticket, Ended::Cancelled);
+                jobs.push(job);
+            }
             while let Some((ticket, job)) = state.queue.pop() {
                 state.count_end(ticket, Ended::Cancelled);
                 jobs.push(job);

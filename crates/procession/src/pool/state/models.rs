@@ -6,6 +6,7 @@ use crate::sync::wait_list::Another;
 
 use super::core::PoolCore;
 use super::idle::IdleWorker;
+use super::lane::Lane;
 use super::mutation;
 use super::outcome::{Admission, Ended, Expired, Next, Verdict};
 use super::picture::Limits;
@@ -24,8 +25,8 @@ fn with_a_busy_worker<const MUTATION: u8>(
         threads: true,
     });
     let seat = PoolSeat::new();
-    let (entered, wakes) =
-        core.enter(1, |job| job, &mut || Ok(IdleWorker::Parked(Arc::clone(&seat))));
+    let (entered, wakes) = core
+        .enter(Lane::default(), 1, |job| job, &mut || Ok(IdleWorker::Parked(Arc::clone(&seat))));
     assert_eq!(entered.expect("there is a place"), 1);
     wakes.wake();
     assert!(matches!(seat.take_order(Waker::noop()), Some(Order::Run(1, 1))));
@@ -42,7 +43,8 @@ fn with_a_launched_worker<const MUTATION: u8>() -> Arc<PoolCore<u32, MUTATION>> 
         rests: true,
         threads: false,
     });
-    let (entered, mut wakes) = core.enter(1, |job| job, &mut || Ok(IdleWorker::new_resting()));
+    let (entered, mut wakes) =
+        core.enter(Lane::default(), 1, |job| job, &mut || Ok(IdleWorker::new_resting()));
     assert_eq!(entered.expect("there is a place"), 1);
     let launched: Vec<_> =
         wakes.launches.drain().map(|launch| (launch.ticket, launch.job)).collect();
@@ -60,7 +62,7 @@ fn parked(seat: &Arc<PoolSeat<u32>>) -> impl FnOnce() -> IdleWorker<u32> {
 fn submit<const MUTATION: u8>(core: &PoolCore<u32, MUTATION>) -> (bool, u32) {
     let rests = core.look(|state| state.limits.rests);
     let mut started = 0;
-    let (entered, mut wakes) = core.enter(2, |job| job, &mut || {
+    let (entered, mut wakes) = core.enter(Lane::default(), 2, |job| job, &mut || {
         started += 1;
         Ok(if rests { IdleWorker::new_resting() } else { IdleWorker::Parked(PoolSeat::new()) })
     });

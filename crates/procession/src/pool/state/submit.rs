@@ -2,6 +2,7 @@
 
 use super::busy::Busy;
 use super::core::PoolCore;
+use super::lane::Lane;
 use super::mutation;
 use super::outcome::{Admission, EnterError, Verdict};
 use super::synced::{Start, Synced};
@@ -13,6 +14,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// refuse.
     pub(crate) fn enter<C>(
         &self,
+        lane: Lane,
         content: C,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
@@ -22,13 +24,12 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         {
             return self.change(|state, wakes| {
                 let worker = state.start(start).expect("the models refuse no worker");
-                state.last_ticket += 1;
-                state.totals.submitted += 1;
-                let ticket = state.last_ticket;
+                let ticket = state.next_ticket();
                 Synced::set_to_work(worker, ticket, make(content), wakes);
                 Ok(ticket)
             });
         }
+        let holds = MUTATION == mutation::HOLD_IN_TWO && self.look(|state| state.queue.holds(lane));
         let in_two = MUTATION == mutation::ENTER_IN_TWO && self.look(|state| state.places.open);
         self.change(|state, wakes| {
             if !state.places.open && !in_two {
@@ -37,7 +38,12 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
             if !state.has_free_place() {
                 return Err((content, EnterError::Full));
             }
-            state.dispatch(content, make, start, wakes)
+            if holds {
+                let ticket = state.next_ticket();
+                state.queue.hold(lane, ticket, make(content));
+                return Ok(ticket);
+            }
+            state.dispatch(lane, content, make, start, wakes)
         })
     }
 
@@ -45,6 +51,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     pub(crate) fn enter_reserved<C>(
         &self,
         generation: u64,
+        lane: Lane,
         content: C,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
@@ -53,7 +60,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
             if !state.places.unreserve(generation) {
                 return Err((content, EnterError::Closed));
             }
-            let entered = state.dispatch(content, make, start, wakes);
+            let entered = state.dispatch(lane, content, make, start, wakes);
             // If no worker could be started, the place is free again.
             state.settle(wakes);
             entered
@@ -92,6 +99,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Enter` or `Wait`, in one step. Takes the content only if it takes the job.
     pub(crate) fn enter_or_wait<C>(
         &self,
+        lane: Lane,
         content: &mut Option<C>,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
@@ -100,7 +108,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     ) -> (Result<Admission, EnterError>, Wakes<J>) {
         self.change(|state, wakes| {
             if state.places.open && state.has_free_place() {
-                state.dispatch_out_of(content, make, start, wakes).map(Admission::Taken)
+                state.dispatch_out_of(lane, content, make, start, wakes).map(Admission::Taken)
             } else {
                 Ok(state.wait(another, own))
             }
@@ -112,6 +120,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     pub(crate) fn enter_served<C>(
         &self,
         place: &mut Option<Place>,
+        lane: Lane,
         content: &mut Option<C>,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
@@ -120,7 +129,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         self.change(|state, wakes| {
             Some(match state.places.served(place, another)? {
                 Verdict::Granted(generation) if state.places.unreserve(generation) => {
-                    let entered = state.dispatch_out_of(content, make, start, wakes);
+                    let entered = state.dispatch_out_of(lane, content, make, start, wakes);
                     state.settle(wakes);
                     entered
                 }

@@ -8,6 +8,7 @@ use procession_sync::Arc;
 
 use super::busy::{Blocked, Busy};
 use super::idle::{IdleStack, IdleWorker};
+use super::lane::Lane;
 use super::mutation;
 use super::outcome::{Admission, Ended, EnterError, Quiescence, Verdict};
 use super::picture::{Limits, Totals};
@@ -134,15 +135,21 @@ impl<J> Synced<J> {
         self.live < self.limits.capacity || self.limits.rests && !self.idle.workers.is_empty()
     }
 
-    /// Finds a worker for a job that has a place. The job is made of its content once it is certain
+    /// Finds a worker for a job that has a place, unless an earlier job of its key has not ended. The job is made of its content once it is certain
     /// to be taken; otherwise the content is returned.
     pub(super) fn dispatch<C>(
         &mut self,
+        lane: Lane,
         content: C,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
         wakes: &mut Wakes<J>,
     ) -> Result<u64, (C, EnterError)> {
+        if self.queue.holds(lane) {
+            let ticket = self.next_ticket();
+            self.queue.hold(lane, ticket, make(content));
+            return Ok(ticket);
+        }
         let idle = self.pop_parked();
         let fresh = if idle.is_none() && self.can_start() { Some(self.start(start)) } else { None };
         if let Some(Err(_)) = &fresh
@@ -153,27 +160,33 @@ impl<J> Synced<J> {
             self.totals.refused += 1;
             return Err((content, EnterError::Worker(error)));
         }
-        self.last_ticket += 1;
-        let ticket = self.last_ticket;
-        self.totals.submitted += 1;
+        let ticket = self.next_ticket();
+        self.queue.begin(lane, ticket);
         let job = make(content);
         match (idle, fresh) {
             (Some(seat), _) => Self::hand(&seat, Order::Run(ticket, job), wakes),
             (None, Some(Ok(worker))) => {
                 // The order is first come, first served. The queue has jobs here only if a start
                 // was refused earlier.
-                self.queue.push(ticket, job);
+                self.queue.push(lane.priority, ticket, job);
                 let (ticket, job) = self.queue.pop().expect("a job was just pushed");
                 Self::set_to_work(worker, ticket, job, wakes);
             }
             (None, refused) => {
-                self.queue.push(ticket, job);
+                self.queue.push(lane.priority, ticket, job);
                 if refused.is_some() {
                     self.starve(wakes);
                 }
             }
         }
         Ok(ticket)
+    }
+
+    /// Returns the ticket of a job that is taken now.
+    pub(super) fn next_ticket(&mut self) -> u64 {
+        self.last_ticket += 1;
+        self.totals.submitted += 1;
+        self.last_ticket
     }
 
     /// Asks for a retry, unless one is arranged. Only resting workers need it, because none of them
@@ -184,7 +197,7 @@ impl<J> Synced<J> {
 
     /// Starts workers for queued jobs.
     pub(super) fn employ(&mut self, start: Start<'_, J>, wakes: &mut Wakes<J>) {
-        while self.can_start() && self.queue.jobs > 0 {
+        while self.can_start() && self.queue.ready > 0 {
             // If a worker is refused, the jobs are left to the live workers.
             let Ok(worker) = self.start(start) else {
                 return self.starve(wakes);
@@ -196,13 +209,14 @@ impl<J> Synced<J> {
 
     pub(super) fn dispatch_out_of<C>(
         &mut self,
+        lane: Lane,
         content: &mut Option<C>,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
         wakes: &mut Wakes<J>,
     ) -> Result<u64, EnterError> {
         let taken = content.take().expect("a job is put into the pool once");
-        self.dispatch(taken, make, start, wakes).map_err(|(refused, why)| {
+        self.dispatch(lane, taken, make, start, wakes).map_err(|(refused, why)| {
             *content = Some(refused);
             why
         })
@@ -233,8 +247,10 @@ impl<J> Synced<J> {
     /// Returns `true` if no job could free a place any more, once the job of this worker waits as
     /// well.
     pub(super) fn would_deadlock(&self, busy: Busy) -> bool {
-        self.idle.workers.is_empty()
-            && self.live >= self.limits.capacity
+        let has_no_worker = self.idle.workers.is_empty() && self.live >= self.limits.capacity;
+        // A held job takes a place beside workers that are idle.
+        let has_only_held = self.queue.ready == 0 && self.queue.jobs > 0;
+        (has_no_worker || has_only_held)
             && self.places.reserved == 0
             && self.blocked.count_with(busy) >= self.busy()
     }
@@ -252,7 +268,7 @@ impl<J> Synced<J> {
 
     /// `Settle`.
     pub(super) fn settle(&mut self, wakes: &mut Wakes<J>) {
-        while self.queue.jobs > 0
+        while self.queue.ready > 0
             && let Some(seat) = self.pop_parked()
         {
             let (ticket, job) = self.queue.pop().expect("jobs are counted");
@@ -314,6 +330,7 @@ impl<J> Synced<J> {
             Ended::Panicked => self.totals.panicked += 1,
             Ended::Cancelled => self.totals.cancelled += 1,
         }
+        self.queue.end(ticket);
         self.blocked.end_joins(ticket);
         if self.limits.rests {
             self.blocked.forget(Busy::with_job(ticket));

@@ -11,7 +11,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     pub(crate) fn withdraw(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
         if MUTATION == mutation::WITHDRAW_IN_TWO {
             self.look(|state| {
-                if state.queue.entries.iter().any(|entry| entry.0 == ticket && entry.1.is_some()) {
+                if state.queue.has_ready(ticket) {
                     state.count_end(ticket, Ended::Cancelled);
                 }
             });
@@ -25,10 +25,11 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         })
     }
 
-    /// `Withdraw`, to run the job on the calling thread.
+    /// `Withdraw`, to run the job on the calling thread. A job that is held behind an earlier one
+    /// of its key stays.
     pub(crate) fn take_inline(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
         self.change(|state, wakes| {
-            let job = state.queue.withdraw(ticket)?;
+            let job = state.queue.withdraw_ready(ticket)?;
             state.inline += 1;
             state.settle(wakes);
             Some(job)
@@ -42,9 +43,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
                 return None;
             }
             state.inline += 1;
-            state.last_ticket += 1;
-            state.totals.submitted += 1;
-            Some(state.last_ticket)
+            Some(state.next_ticket())
         })
     }
 

@@ -182,7 +182,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
                 state.live -= 1;
                 state.totals.retired += 1;
             }
-            while state.needs_start() && state.queue.jobs > 0 {
+            while state.needs_start() && state.queue.ready > 0 {
                 match state.start(start) {
                     Ok(successor) => {
                         let (ticket, job) = state.queue.pop().expect("jobs are counted");
