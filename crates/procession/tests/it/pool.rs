@@ -2,6 +2,7 @@
 
 mod coroutines;
 mod functions;
+mod lanes;
 mod model;
 mod others;
 mod processes;

@@ -414,3 +414,40 @@ fn leave_against_finish() {
         assert!(submit(&core).0, "the place is free again");
     });
 }
+
+/// A job of the key of job 2 enters while job 2 ends.
+fn hold_against_finish<const MUTATION: u8>() {
+    explore(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(2);
+        let lane = Lane::default().with_key("key");
+        core.enter(lane, 2, |job| job, &mut || panic!("the capacity is reached")).1.wake();
+        let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
+        wakes.wake();
+        assert!(matches!(next, Next::Run(2, 2)));
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || {
+                let start = &mut || panic!("the capacity is reached");
+                let (entered, wakes) = core.enter(lane, 3, |job| job, start);
+                wakes.wake();
+                entered.is_ok()
+            })
+        };
+        let (next, wakes) = core.finish(parked(&seat), 2, Ended::Completed);
+        wakes.wake();
+        assert!(submitter.join().expect("it does not panic"), "there is a place");
+        let runs = matches!(next, Next::Run(3, 3)) || has_order(&seat);
+        assert!(runs, "a job is held by a key without a turn");
+    });
+}
+
+#[test]
+fn a_job_that_comes_as_the_last_of_its_key_ends_is_run() {
+    hold_against_finish::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a job is held by a key without a turn")]
+fn canary_hold_in_two() {
+    hold_against_finish::<{ mutation::HOLD_IN_TWO }>();
+}

@@ -1,0 +1,166 @@
+//! Jobs with priorities and keys.
+
+use crate::home::mpsc::channel;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::pool::{JobError, OnFull, Pool, Priority, Queue};
+use procession::yield_now;
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::SeqCst;
+
+use super::{assert_sums, gated};
+use crate::scene::{driven, panic_quietly};
+
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
+
+fn threads(capacity: usize, queue: Queue, on_full: OnFull) -> Pool {
+    let builder = Pool::builder().capacity(capacity).queue(queue).on_full(on_full);
+    builder.build().expect("it starts no thread yet")
+}
+
+#[test]
+fn priorities_order_the_queue_and_none_starves() {
+    let pool = threads(1, Queue::Unbounded, OnFull::Wait);
+    let (gate, job) = gated();
+    pool.execute(job).expect("it is open");
+    gate.wait_for_job();
+    let (report, reports) = channel();
+    for (priority, jobs) in [(Priority::Low, 2), (Priority::Normal, 2), (Priority::High, 20)] {
+        let pool = pool.with_priority(priority);
+        for n in 0..jobs {
+            let report = report.clone();
+            pool.execute(move || report.send((priority, n)).expect("the test looks"))
+                .expect("the queue has no bound");
+        }
+    }
+    drop(report);
+    gate.open();
+    let order: Vec<_> = reports.iter().collect();
+    let mut expected = Vec::new();
+    for n in 0..2 {
+        expected.extend((0..8).map(|m| (Priority::High, 8 * n + m)));
+        expected.extend([(Priority::Low, n), (Priority::Normal, n)]);
+    }
+    expected.extend((16..20).map(|n| (Priority::High, n)));
+    assert_eq!(order, expected);
+}
+
+#[test]
+fn jobs_of_a_key_run_in_order_one_at_a_time_even_if_some_panic() {
+    let scheduler = driven();
+    let builder = Pool::builder().capacity(4).queue(Queue::Unbounded);
+    let pool = builder.build_async_on(&scheduler).expect("valid");
+    scheduler.block_on(async {
+        let begun: Arc<[AtomicUsize; 3]> = Arc::default();
+        let ended: Arc<[AtomicUsize; 3]> = Arc::default();
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut handles = Vec::new();
+        for n in 0..60 {
+            let (begun, ended) = (Arc::clone(&begun), Arc::clone(&ended));
+            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+            let key = n % 3;
+            let job = async move {
+                assert_eq!(begun[key].fetch_add(1, SeqCst), n / 3, "in order");
+                assert_eq!(ended[key].load(SeqCst), n / 3, "one at a time");
+                most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+                yield_now().await;
+                now.fetch_sub(1, SeqCst);
+                ended[key].fetch_add(1, SeqCst);
+                if n % 7 == 0 {
+                    panic_quietly("it is to panic")
+                }
+            };
+            handles.push(pool.with_key(&key).submit(job).await.expect("it is open"));
+        }
+        for (n, handle) in handles.into_iter().enumerate() {
+            let expected =
+                if n % 7 == 0 { Err(JobError::Panicked("it is to panic".into())) } else { Ok(()) };
+            assert_eq!(handle.await, expected);
+        }
+        assert_eq!(most.load(SeqCst), 3, "keys do not hold up each other");
+        pool.close();
+        pool.ended().await.expect("it ends");
+        assert_sums(&pool.stats());
+    });
+}
+
+#[test]
+fn a_held_job_uses_a_place_and_a_refused_one_comes_back() {
+    let pool = threads(2, Queue::HandOff, OnFull::Refuse);
+    let account = pool.with_key("account");
+    let (gate, job) = gated();
+    account.execute(job).expect("it is open");
+    gate.wait_for_job();
+    let held = account.submit(|| 1).expect("the other worker's place is free");
+    let refused = account.submit(|| 2).expect_err("all places are used");
+    assert!(refused.is_full());
+    assert_eq!(refused.into_inner()(), 2);
+    assert_eq!((pool.stats().busy, pool.stats().queued, pool.stats().free), (1, 1, 0));
+    assert!(held.cancel());
+    assert_eq!(held.join(), Err(JobError::Cancelled));
+    let other = pool.with_key("other").submit(|| 3).expect("the place is free again");
+    assert_eq!(other.join(), Ok(3), "another key is not held up");
+    gate.open();
+    pool.wait_idle(TIMEOUT).expect("nothing runs");
+    assert_eq!(account.submit(|| 4).expect("it is open").join(), Ok(4));
+    assert_sums(&pool.stats());
+}
+
+#[test]
+fn a_full_pool_never_runs_a_job_with_a_key_in_its_submitter() {
+    let pool = threads(1, Queue::HandOff, OnFull::CallerRuns);
+    let (gate, job) = gated();
+    pool.execute(job).expect("it is open");
+    gate.wait_for_job();
+    let here = std::thread::current().id();
+    let id = || std::thread::current().id();
+    assert_eq!(pool.submit(id).expect("it runs here").join(), Ok(here));
+    let keyed = pool.with_key("key");
+    let timed_out = keyed.submit_timeout(id, Duration::ZERO).expect_err("it does not run here");
+    assert!(timed_out.is_timeout());
+    let submitter = std::thread::spawn(move || keyed.submit(id).expect("it is open").join());
+    while pool.stats().waiting == 0 {
+        std::thread::yield_now();
+    }
+    gate.open();
+    let ran = submitter.join().expect("it does not panic").expect("it returns");
+    assert_ne!(ran, here);
+    assert_eq!(pool.stats().inline, 0);
+}
+
+#[test]
+fn the_end_of_a_pool_runs_or_cancels_what_is_held() {
+    for cancels in [false, true] {
+        let pool = threads(2, Queue::Unbounded, OnFull::Wait);
+        let keyed = pool.with_key(&7);
+        let (gate, job) = gated();
+        keyed.execute(job).expect("it is open");
+        gate.wait_for_job();
+        let held: Vec<_> = (0..5).map(|n| keyed.submit(move || n).expect("it is open")).collect();
+        if cancels {
+            assert_eq!(pool.shutdown_now(), 5);
+        } else {
+            pool.close();
+        }
+        gate.open();
+        for (n, handle) in held.into_iter().enumerate() {
+            assert_eq!(handle.join(), if cancels { Err(JobError::Cancelled) } else { Ok(n) });
+        }
+        pool.wait(TIMEOUT).expect("it ends");
+        assert_sums(&pool.stats());
+    }
+}
+
+#[test]
+fn a_join_of_a_later_job_of_ones_own_key_is_an_error() {
+    let pool = threads(2, Queue::Unbounded, OnFull::Wait);
+    let inner = pool.clone();
+    let outer = pool.with_key("key").submit(move || {
+        let later = inner.with_key("key").submit(|| 1).expect("it is open");
+        later.join()
+    });
+    assert_eq!(outer.expect("it is open").join(), Ok(Err(JobError::WouldDeadlock)));
+    pool.wait_idle(TIMEOUT).expect("the later job has run");
+    assert_eq!(pool.stats().completed, 2);
+}
