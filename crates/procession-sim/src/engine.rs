@@ -63,9 +63,9 @@ const READ: u64 = 20;
 /// the clock ends.
 const READS_MAX: u64 = 1000;
 const READ_LONG: u64 = 10 * US;
-/// Steps and waits without a moment at which all threads wait, after which each takes 1 ns longer than
-/// the one before, and at most `LONGER_MAX` longer. So a program that is always busy comes to its
-/// deadlines.
+/// Steps and waits without a moment at which all threads wait, after which each takes 1 ns longer
+/// than the one before, and at most `LONGER_MAX` longer. So a program that is always busy comes to
+/// its deadlines.
 const BUSY_MAX: u64 = 10_000;
 const LONGER_MAX: u64 = 10 * US;
 /// Nanoseconds of a step. Each run draws one of these.

@@ -61,7 +61,8 @@
 //! - Threads that the program starts with `std::thread`, and runtimes beside this one. The
 //!   simulation does not wait for what they do. [`thread`] and [`mpsc`] are simulated.
 //! - `std::thread::sleep`, locks of `std` that are held over an `await`, and everything else that
-//!   waits in the real system. [`Sim::block`] stands for such a wait. [`sync::Barrier`] is simulated.
+//!   waits in the real system. [`Sim::block`] stands for such a wait. [`sync::Barrier`] is
+//!   simulated.
 //! - `std::time::Instant`. Use `procession::time::Instant`.
 //! - Unix sockets and other descriptors, which are those of the real system.
 //! - `HashMap` and `rand` draw from the real system, so a run that depends on them cannot be

@@ -29,8 +29,8 @@ const EVERY: u64 = MS;
 const STALL: u64 = 10 * MS;
 /// The time in which the watchdog replaces a stalled worker, from the beginning of its step.
 const RESCUE: u64 = 14 * MS;
-/// The time of two looks of the watchdog. Where steps become longer, a worker may go on for that long
-/// before it reads the clock.
+/// The time of two looks of the watchdog. Where steps become longer, a worker may go on for that
+/// long before it reads the clock.
 const LOOKS: u64 = 5 * MS;
 /// The largest number of processes that the law is checked for. With more, a look takes too long.
 const READY_MAX: usize = 500;

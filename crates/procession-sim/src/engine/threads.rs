@@ -167,7 +167,8 @@ impl Enlisted {
 
 /// The virtual thread that a thread carries. It ends when this is dropped.
 ///
-/// The locals of a thread are destroyed in the order opposite to that in which they were first used.
+/// The locals of a thread are destroyed in the order opposite to that in which they were first
+/// used.
 pub(super) struct Carried {
     engine: Arc<Engine>,
     number: u32,

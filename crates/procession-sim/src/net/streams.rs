@@ -46,6 +46,8 @@ pub(super) struct Stream {
     is_broken: bool,
     /// The peer learns that the connection is broken once all that was sent has arrived.
     resets_at_end: bool,
+    /// The program has learned that nothing more arrives.
+    has_told_end: bool,
     /// The error that the next call of the program gets.
     pub(super) error: Option<Errno>,
     /// How many bytes arrive at a time.
@@ -84,6 +86,7 @@ impl Stream {
             has_ended: false,
             is_broken: false,
             resets_at_end: false,
+            has_told_end: false,
             error: None,
             grain,
             options: None,
@@ -301,7 +304,12 @@ impl Net {
                 Err(_) => stream.arrived.clear(),
             }
         }
-        if stream.arrived.is_empty() && (stream.peer_has_ended || stream.is_broken) {
+        let is_over = stream.peer_has_ended || stream.is_broken;
+        // Once: each call wakes both ends.
+        if is_over
+            && stream.arrived.is_empty()
+            && !std::mem::replace(&mut stream.has_told_end, true)
+        {
             // It fails if the program has closed its socket.
             let _ = shutdown(&socket.far, Shutdown::Write);
         }
@@ -347,13 +355,14 @@ impl Net {
         }
     }
 
-    /// Ends both directions of a far end, so that the program wakes. The program can still read what
-    /// has arrived, as on Linux. What it has written is lost.
+    /// Ends both directions of a far end, so that the program wakes. The program can still read
+    /// what has arrived, as on Linux. What it has written is lost.
     pub(super) fn hang_up(&mut self, id: u64) {
         self.forget_sent(id);
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         let Kind::Stream(stream) = &mut socket.kind else { return };
         (stream.is_broken, stream.has_ended) = (true, true);
+        stream.has_told_end |= stream.arrived.is_empty();
         let ends = if stream.arrived.is_empty() { Shutdown::Both } else { Shutdown::Read };
         // It fails if the program has closed its socket.
         let _ = shutdown(&socket.far, ends);
