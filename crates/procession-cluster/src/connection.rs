@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,34 +14,32 @@ use procession::mailbox::Recipient;
 use procession::net::TcpStream;
 use procession::relations::MonitorRef;
 use procession::time::Instant;
-use procession::{Context, Exit, relations, yield_now};
+use procession::{Context, Exit, yield_now};
 
 mod io;
+mod relations;
 
 use self::io::{Inbox, Outbox, ends, wait, write};
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, post, sort};
 use crate::link::{Caller, Link, Order, count};
-use crate::node::{Node, Spawned};
+use crate::node::{Attempt, Node};
 use crate::reason;
-use crate::term::{Atom, NodePid, Reader, Reference, Term};
-use crate::wire::control::{Control, SpawnRequest, Target};
+use crate::term::{DecodeError, NodePid, Reader, Reference, Term};
+use crate::wire::control::{Control, Target};
 use crate::wire::frame::Frames;
 
 /// The bytes of messages in parts that are held.
 const HELD_MAX: usize = 64 << 20;
 /// The memory that the terms of one message may take.
 const TERM_MEMORY_MAX: usize = 64 << 20;
-/// The monitors and links that one other node may have with processes of this one.
-const RELATIONS_MAX: usize = 1 << 20;
 
-/// A process of this node that the other node watches.
+/// A process of this node that the other node monitors.
 #[derive(Debug)]
-enum Watched {
-    /// By a monitor.
-    Monitor { watcher: NodePid, target: Target, monitor: Reference },
-    /// By links, which the tables have.
-    Links(u32),
+struct Watched {
+    watcher: NodePid,
+    target: Target,
+    monitor: Reference,
 }
 
 /// The state of the process.
@@ -53,8 +50,6 @@ struct Connection {
     frames: Frames,
     watched: HashMap<MonitorRef, Watched>,
     by_reference: HashMap<Reference, MonitorRef>,
-    /// The monitors of processes that are linked with the other side.
-    linked: HashMap<u32, MonitorRef>,
     why: String,
 }
 
@@ -64,17 +59,17 @@ impl Drop for Connection {
         self.link.outbound.close();
         // First, so that a process that is told can connect again.
         self.node.forget(&self.link);
-        let tables = self.link.close();
-        for (monitor, watch) in tables.watches {
+        let mut tables = self.link.close();
+        for (monitor, watch) in tables.watches.drain() {
             watch.tell(monitor, Exit::NoConnection);
         }
-        for (_, caller) in tables.calls {
+        for (_, caller) in tables.calls.drain() {
             // Ignored: the caller may have given up.
             drop(caller.caller.send(Err(Exit::NoConnection)));
         }
-        for (own, _) in tables.links {
+        for own in tables.take_linked() {
             if let Some((pid, _)) = self.node.local(own) {
-                relations::send_exit(pid, Exit::NoConnection);
+                procession::relations::send_exit(pid, Exit::NoConnection);
             }
         }
         self.node.disconnected(&self.link, std::mem::take(&mut self.why));
@@ -91,10 +86,10 @@ pub(crate) async fn run(
     stream: TcpStream,
     peer: Introduction,
     come: Vec<u8>,
+    attempt: Attempt,
 ) {
-    let number = node.next_connection(&peer.name);
-    let common = peer.flags & flags::OWN;
-    let link = Arc::new(Link::new(peer, number, common, cx.address()));
+    let Ok(link) = node.connected(&attempt, peer, cx.address()) else { return };
+    drop(attempt);
     let frames = Frames::new(HELD_MAX);
     let mut this = Connection {
         node: node.clone(),
@@ -102,10 +97,8 @@ pub(crate) async fn run(
         frames,
         watched: HashMap::new(),
         by_reference: HashMap::new(),
-        linked: HashMap::new(),
         why: "its process was terminated".to_owned(),
     };
-    node.connected(&link);
     let Err(why) = this.serve(&mut cx, &stream, come).await;
     // The other side learns at once, even of bytes that it did not take.
     drop(stream.set_linger(Some(Duration::ZERO)));
@@ -150,7 +143,7 @@ impl Connection {
             if read || wrote {
                 // A busy socket does not keep the mailbox waiting.
                 while let Some(event) = io::ready_event(cx).await? {
-                    self.event(cx, event)?;
+                    self.event(event)?;
                 }
                 yield_now().await;
                 continue;
@@ -158,7 +151,7 @@ impl Connection {
             let deadline = (heard + patience).min(said + patience / 4);
             let has_more = !outbox.bytes.is_empty();
             if let Some(event) = wait(cx, stream, &link, has_more, deadline).await? {
-                self.event(cx, event)?;
+                self.event(event)?;
             }
             // If this process was not run for long, the other node may have ticked meanwhile, or
             // not. It gets a new patience.
@@ -206,11 +199,14 @@ impl Connection {
             };
             let mut reader = Reader::new(&whole.bytes, &whole.atoms, TERM_MEMORY_MAX);
             let control = Control::read(&mut reader).map_err(|why| wrong(&why))?;
-            let message = match control.has_message() {
-                true => Some(reader.term().map_err(|why| wrong(&why))?),
-                false => None,
+            let message = match (control.has_message(), whole.is_cut) {
+                (false, _) => None,
+                (true, true) => Some(Err(DecodeError::TooLarge)),
+                (true, false) => Some(reader.last_term()),
             };
-            reader.end().map_err(|why| wrong(&why))?;
+            if message.is_none() {
+                reader.end().map_err(|why| wrong(&why))?;
+            }
             (control, message)
         } else {
             if frame.is_empty() {
@@ -222,55 +218,37 @@ impl Connection {
             let message = match (control.has_message(), reader.rest().split_first()) {
                 (false, _) => None,
                 (true, Some((131, rest))) => {
-                    let mut reader = Reader::new(rest, &[], TERM_MEMORY_MAX);
-                    Some(reader.term().map_err(|why| wrong(&why))?)
+                    Some(Reader::new(rest, &[], TERM_MEMORY_MAX).last_term())
                 }
                 (true, _) => return Err(wrong(&"no message")),
             };
             (control, message)
         };
-        self.operation(cx, control, message);
+        match message.transpose() {
+            Ok(message) => self.operation(cx, control, message),
+            // It may be right, and only has no room here.
+            Err(DecodeError::TooLarge | DecodeError::TooDeep) => self.without_message(cx, control),
+            Err(why) => return Err(wrong(&why)),
+        }
         Ok(())
     }
 
-    fn event(&mut self, cx: &mut Context<Order>, event: Event<Order>) -> Result<(), Ends> {
+    /// Carries out an operation whose message has no room.
+    fn without_message(&mut self, cx: &mut Context<Order>, control: Control) {
+        count(&self.link.counts.too_large, 1);
+        if !matches!(control, Control::Send { .. } | Control::AliasSend { .. }) {
+            // A signal must not get lost. It tells this instead of its reason.
+            self.operation(cx, control, Some(Term::atom("too_large")));
+        }
+    }
+
+    fn event(&mut self, event: Event<Order>) -> Result<(), Ends> {
         match event {
-            Event::Message(Order::Watch(own)) => self.watch_linked(cx, own),
             Event::Message(Order::Close(why)) => return Err(why),
             Event::Down(down) => self.ended(down.monitor, &down.exit),
             _ => {}
         }
         Ok(())
-    }
-
-    /// Tells the other side of the end of a process of this one.
-    fn ended(&mut self, monitor: MonitorRef, exit: &Exit) {
-        match self.watched.remove(&monitor) {
-            Some(Watched::Monitor { watcher, target, monitor }) => {
-                self.by_reference.remove(&monitor);
-                let lane = lane_of(&target);
-                self.tell(lane, reason::to_term(exit), |reason| Control::Down {
-                    from: target,
-                    to: watcher,
-                    monitor,
-                    reason,
-                });
-            }
-            Some(Watched::Links(own)) => {
-                self.linked.remove(&own);
-                let linked = self.link.tables(|tables| tables.take_links(own));
-                let from = self.node.pid_of(own);
-                for to in linked.unwrap_or_default() {
-                    let from = from.clone();
-                    self.tell(own.into(), reason::to_term(exit), |reason| Control::Exit {
-                        from,
-                        to,
-                        reason,
-                    });
-                }
-            }
-            None => {}
-        }
     }
 
     /// Sends a signal with a reason, which stands behind it if the other node can read that.
@@ -309,20 +287,13 @@ impl Connection {
             (Control::Link { from, to }, _) => self.link(cx, from, &to),
             (Control::Unlink { id, from, to }, _) => {
                 if let Some(own) = self.node.number_of(&to) {
-                    let pair = (own, from.clone());
-                    self.link.tables(|tables| tables.links.remove(&pair));
-                    self.unwatch_unlinked(cx, own);
+                    self.unlink(cx, own, from.clone());
                 }
                 let answer = Control::UnlinkAck { id, from: to, to: from };
                 self.link.outbound.signal(0, &answer, None);
             }
             (Control::Monitor { from, to, monitor }, _) => self.monitor(cx, from, to, monitor),
-            (Control::Demonitor { monitor, .. }, _) => {
-                if let Some(own) = self.by_reference.remove(&monitor) {
-                    self.watched.remove(&own);
-                    cx.demonitor(own);
-                }
-            }
+            (Control::Demonitor { monitor, .. }, _) => self.demonitor(cx, &monitor),
             // Nothing waits for an answer to an unlink: signals of links that are not there are
             // ignored. This node sends no requests to start processes.
             _ => {}
@@ -380,189 +351,6 @@ impl Connection {
         self.link.outbound.signal(lane, &demonitor, None);
         // Ignored: the caller may have given up.
         drop(caller.send(Ok(crate::letter::last(term))));
-    }
-
-    /// Handles the end of a process of the other node that is monitored or called.
-    fn down(&mut self, monitor: Reference, exit: Exit) {
-        let gone = self
-            .link
-            .tables(|tables| (tables.watches.remove(&monitor), tables.calls.remove(&monitor)));
-        match gone {
-            Some((Some(watch), _)) => watch.tell(monitor, exit),
-            // Ignored: the caller may have given up.
-            Some((_, Some(caller))) => drop(caller.caller.send(Err(exit))),
-            _ => {}
-        }
-    }
-
-    fn monitor(
-        &mut self,
-        cx: &mut Context<Order>,
-        watcher: NodePid,
-        target: Target,
-        monitor: Reference,
-    ) {
-        if is_kernel(&target) {
-            // It ends with this connection.
-            return;
-        }
-        let found = match self.watched.len() < RELATIONS_MAX {
-            true => self.find(&target).ok_or("noproc"),
-            false => Err("system_limit"),
-        };
-        match found {
-            Ok((_, pid, _)) => {
-                let own = cx.monitor(pid);
-                self.by_reference.insert(monitor.clone(), own);
-                self.watched.insert(own, Watched::Monitor { watcher, target, monitor });
-            }
-            Err(why) => self.tell(lane_of(&target), Term::atom(why), |reason| Control::Down {
-                from: target,
-                to: watcher,
-                monitor,
-                reason,
-            }),
-        }
-    }
-
-    fn link(&mut self, cx: &mut Context<Order>, from: NodePid, to: &NodePid) {
-        let refusal = match self.node.number_of(to).filter(|&own| self.node.local(own).is_some()) {
-            None => "noproc",
-            Some(_) if !self.node.allows_exits() => {
-                count(&self.link.counts.denied, 1);
-                "not_allowed"
-            }
-            Some(_) if self.link.tables(|tables| tables.links.len()) >= Some(RELATIONS_MAX) => {
-                "system_limit"
-            }
-            Some(own) => {
-                self.link.tables(|tables| tables.links.insert((own, from)));
-                return self.watch_linked(cx, own);
-            }
-        };
-        self.tell(0, Term::atom(refusal), |reason| Control::Exit {
-            from: to.clone(),
-            to: from,
-            reason,
-        });
-    }
-
-    fn watch_linked(&mut self, cx: &mut Context<Order>, own: u32) {
-        if self.linked.contains_key(&own) {
-            return;
-        }
-        match self.node.local(own) {
-            Some((pid, _)) => {
-                let monitor = cx.monitor(pid);
-                self.linked.insert(own, monitor);
-                self.watched.insert(monitor, Watched::Links(own));
-            }
-            None => {
-                // It has ended meanwhile.
-                let linked = self.link.tables(|tables| tables.take_links(own));
-                for to in linked.unwrap_or_default() {
-                    let from = self.node.pid_of(own);
-                    self.tell(own.into(), Term::atom("noproc"), |reason| Control::Exit {
-                        from,
-                        to,
-                        reason,
-                    });
-                }
-            }
-        }
-    }
-
-    fn unwatch_unlinked(&mut self, cx: &mut Context<Order>, own: u32) {
-        let least = NodePid { node: Atom::known(""), id: 0, serial: 0, creation: 0 };
-        let is_linked = self.link.tables(|tables| {
-            tables.links.range((own, least)..).next().is_some_and(|(first, _)| *first == own)
-        });
-        if is_linked == Some(false)
-            && let Some(monitor) = self.linked.remove(&own)
-        {
-            self.watched.remove(&monitor);
-            cx.demonitor(monitor);
-        }
-    }
-
-    /// Handles the end of a linked process of the other node.
-    fn exited(&mut self, cx: &mut Context<Order>, from: NodePid, to: &NodePid, exit: Exit) {
-        let Some(own) = self.node.number_of(to) else { return };
-        let was_linked = self.link.tables(|tables| tables.links.remove(&(own, from)));
-        if was_linked == Some(true)
-            && let Some((pid, _)) = self.node.local(own)
-        {
-            self.unwatch_unlinked(cx, own);
-            relations::send_exit(pid, exit);
-        }
-    }
-
-    /// Handles an exit signal that a process of the other node has sent.
-    fn exit_sent(&mut self, to: &NodePid, reason: &Term) {
-        let Some((_, pid, _)) = self.find(&Target::Pid(to.clone())) else { return };
-        if !self.node.allows_exits() {
-            return count(&self.link.counts.denied, 1);
-        }
-        if reason.is_atom("kill") {
-            relations::kill(pid);
-        } else {
-            relations::send_exit(pid, reason::to_exit(reason));
-        }
-    }
-
-    /// Starts a process for the other node, by an exported function.
-    fn spawn(&mut self, cx: &mut Context<Order>, request: SpawnRequest, arguments: Term) {
-        let SpawnRequest { id, from, .. } = &request;
-        let started = match (self.node.exported(&request), arguments) {
-            (None, _) => {
-                count(&self.link.counts.denied, 1);
-                Err("undef")
-            }
-            (Some(_), _) if self.watched.len() >= RELATIONS_MAX => Err("system_limit"),
-            (Some(start), Term::List(arguments)) if arguments.len() as i64 == request.arity => {
-                // The function makes a future, which is code of the user.
-                let started = catch_unwind(AssertUnwindSafe(|| start(arguments)));
-                started.unwrap_or(None).ok_or("system_limit")
-            }
-            (Some(_), _) => Err("badarg"),
-        };
-        let result = started.map(|Spawned { recipient, monitor }| {
-            let number = self.node.attach_number(&recipient);
-            let own = self.node.pid_of(number);
-            // The monitor was made before the process could end.
-            if let Some(monitor) = monitor {
-                if request.links {
-                    self.link.tables(|tables| tables.links.insert((number, from.clone())));
-                    self.linked.insert(number, monitor);
-                    self.watched.insert(monitor, Watched::Links(number));
-                } else if request.monitors {
-                    self.watch_spawned(monitor, &own, from, id);
-                } else {
-                    cx.demonitor(monitor);
-                }
-                if request.links && request.monitors {
-                    let second = cx.monitor(recipient.pid());
-                    self.watch_spawned(second, &own, from, id);
-                }
-            }
-            own
-        });
-        let result = result.map_err(Atom::known);
-        let is_made = result.is_ok();
-        let reply = Control::SpawnReply {
-            id: id.clone(),
-            to: from.clone(),
-            links: is_made && request.links,
-            monitors: is_made && request.monitors,
-            result,
-        };
-        self.link.outbound.signal(0, &reply, None);
-    }
-
-    fn watch_spawned(&mut self, own: MonitorRef, pid: &NodePid, from: &NodePid, id: &Reference) {
-        let (watcher, target, monitor) = (from.clone(), Target::Pid(pid.clone()), id.clone());
-        self.by_reference.insert(monitor.clone(), own);
-        self.watched.insert(own, Watched::Monitor { watcher, target, monitor });
     }
 }
 

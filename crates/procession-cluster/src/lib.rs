@@ -97,7 +97,7 @@ pub use crate::letter::{Letter, RemoteDown, TermReply};
 pub use crate::link::Remote;
 pub use crate::node::StartError;
 pub use crate::node::{
-    CallTermError, ConnectError, Member, NameTaken, Node, NodeBuilder, PeerInfo, SendTermCause,
+    CallTermError, ConnectError, Member, Node, NodeBuilder, PeerInfo, RegisterError, SendTermCause,
     SendTermError,
 };
 pub use crate::term::{Atom, NodePid, Reference, Term};

@@ -11,7 +11,7 @@ use procession::mailbox::Recipient;
 use procession::relations::MonitorRef;
 use procession::sync::{Notify, oneshot};
 use procession::time::Instant;
-use procession::{Context, Exit, Outcome, Pid, SpawnOptions, relations};
+use procession::{Address, Context, Exit, Outcome, Pid, SpawnOptions, relations};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -20,11 +20,14 @@ mod builder;
 mod connect;
 mod error;
 mod member;
+mod peers;
 
 pub use self::builder::{NodeBuilder, StartError};
 pub use self::connect::ConnectError;
-pub use self::error::{CallTermError, NameTaken, SendTermCause, SendTermError};
+pub use self::error::{CallTermError, RegisterError, SendTermCause, SendTermError};
 pub use self::member::Member;
+pub(crate) use self::peers::Attempt;
+use self::peers::{PeerEvent, Peers};
 
 use crate::cookie::Cookie;
 use crate::handshake::{Introduction, flags};
@@ -61,6 +64,7 @@ pub struct Node(Arc<Inner>);
 struct Inner {
     own: Introduction,
     cookie: Cookie,
+    connect_timeout: Duration,
     patience: Duration,
     allows_exits: bool,
     accepts_plain_text: bool,
@@ -73,11 +77,11 @@ struct Inner {
     changed: Notify,
     references: AtomicU64,
     /// The process that accepts connections and knows the ends of attached processes.
-    keeper: Mutex<Option<Recipient<Attached>>>,
+    keeper: Mutex<Option<Address<NoMessage>>>,
 }
 
-/// A process was attached, so its end must be noticed.
-pub(crate) struct Attached(pub(crate) Pid);
+/// The messages of the keeper: there are none, since it only receives the ends of processes.
+pub(crate) type NoMessage = std::convert::Infallible;
 
 #[derive(Default)]
 struct Locals {
@@ -86,20 +90,6 @@ struct Locals {
     by_pid: HashMap<Pid, u32>,
     by_name: HashMap<Atom, u32>,
     subscribers: HashMap<Pid, Recipient<Letter>>,
-}
-
-#[derive(Default)]
-struct Peers {
-    by_name: HashMap<Atom, Peer>,
-    /// The number of the latest connection to each node that was ever connected.
-    numbers: HashMap<Atom, u64>,
-    is_stopped: bool,
-}
-
-enum Peer {
-    /// This node is connecting to it.
-    Connecting,
-    Connected(Arc<Link>),
 }
 
 /// A connected node, as [`Node::peers`] tells.
@@ -122,6 +112,9 @@ pub struct PeerInfo {
     pub received: u64,
     /// The received messages for processes that do not exist or did not accept them.
     pub undelivered: u64,
+    /// The received messages that were dropped because their parts, or those of all that were on
+    /// their way at a time, exceeded 64 MiB.
+    pub too_large: u64,
     /// The operations that were refused because they are not allowed.
     pub denied: u64,
     /// The bytes that were sent.
@@ -169,10 +162,7 @@ impl Node {
                 }
             }
         };
-        // Without a keeper, the node has stopped, and nobody reaches the process.
-        if let Some(keeper) = self.keeper() {
-            drop(keeper.send(Attached(pid)));
-        }
+        self.notice_end(pid);
         number
     }
 
@@ -180,18 +170,21 @@ impl Node {
     /// names.
     ///
     /// # Errors
-    /// Returns the name if another process has it.
-    pub fn register(&self, name: &str, member: &Member) -> Result<(), NameTaken> {
-        let taken = || NameTaken(name.to_owned());
-        let name = Atom::new(name).ok_or_else(taken)?;
+    /// [`RegisterError`]: another process has the name, it is too long, or the process has ended or
+    /// is a member of another node.
+    pub fn register(&self, name: &str, member: &Member) -> Result<(), RegisterError> {
+        let atom = Atom::new(name).ok_or_else(|| RegisterError::TooLong(name.to_owned()))?;
+        let number = member.number();
         let mut locals = self.0.locals.lock();
-        match locals.by_name.entry(name) {
-            Entry::Occupied(owner) if *owner.get() == member.number() => Ok(()),
-            Entry::Occupied(_) => Err(taken()),
-            Entry::Vacant(free) => {
-                free.insert(member.number());
-                Ok(())
-            }
+        // Under the lock, so that the end of the process takes the name with it.
+        let is_member =
+            Arc::ptr_eq(&self.0, &member.node().0) && locals.by_number.contains_key(&number);
+        if !is_member {
+            return Err(RegisterError::NotAttached(name.to_owned()));
+        }
+        match *locals.by_name.entry(atom).or_insert(number) {
+            owner if owner == number => Ok(()),
+            _ => Err(RegisterError::Taken(name.to_owned())),
         }
     }
 
@@ -204,9 +197,17 @@ impl Node {
     /// on, in the order in which they happen.
     pub fn subscribe(&self, recipient: &Recipient<Letter>) {
         let (pid, recipient) = (recipient.pid(), recipient.clone());
-        let replaced = self.0.locals.lock().subscribers.insert(pid, recipient);
+        let (is_known, replaced) = {
+            let mut locals = self.0.locals.lock();
+            let is_attached = locals.by_pid.contains_key(&pid);
+            let replaced = locals.subscribers.insert(pid, recipient);
+            (is_attached || replaced.is_some(), replaced)
+        };
         // Outside of the lock, since it has code of the user.
         drop(replaced);
+        if !is_known {
+            self.notice_end(pid);
+        }
     }
 
     /// Lets other nodes start processes with a function: by
@@ -389,7 +390,7 @@ impl Node {
     pub fn peers(&self) -> Vec<PeerInfo> {
         let links: Vec<_> = {
             let peers = self.0.peers.lock();
-            peers.by_name.values().filter_map(Peer::link).cloned().collect()
+            peers.links().cloned().collect()
         };
         let mut all: Vec<_> = links.iter().map(|link| link.info()).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -408,12 +409,8 @@ impl Node {
 
     /// Ends all connections, and stops listening. It cannot be undone.
     pub fn stop(&self) {
-        let peers = {
-            let mut peers = self.0.peers.lock();
-            peers.is_stopped = true;
-            std::mem::take(&mut peers.by_name)
-        };
-        for link in peers.values().filter_map(Peer::link) {
+        let links = self.0.peers.lock().stop();
+        for link in links {
             // Ignored: it has ended.
             drop(link.orders.send(Order::Close("this node has stopped".to_owned())));
         }
@@ -427,7 +424,14 @@ impl Node {
 
 // What connections and members need.
 impl Node {
-    fn keeper(&self) -> Option<Recipient<Attached>> {
+    /// Makes the keeper detach a process when it ends. Without a keeper, the node has stopped.
+    fn notice_end(&self, pid: Pid) {
+        if let Some(keeper) = self.keeper() {
+            keeper.monitor(pid);
+        }
+    }
+
+    fn keeper(&self) -> Option<Address<NoMessage>> {
         self.0.keeper.lock().clone()
     }
 
@@ -499,72 +503,80 @@ impl Node {
 
     fn link_to(&self, node: &str) -> Option<Arc<Link>> {
         let node = Atom::new(node)?;
-        self.0.peers.lock().by_name.get(&node)?.link().cloned()
+        self.0.peers.lock().link(&node).cloned()
     }
 
     /// Returns the connection by which a process is reached.
     pub(crate) fn link_of(&self, remote: &Remote) -> Option<Arc<Link>> {
         let peers = self.0.peers.lock();
-        let link = peers.by_name.get(remote.node())?.link()?;
+        let link = peers.link(remote.node())?;
         link.is_of_peer(remote).then(|| Arc::clone(link))
     }
 
-    pub(crate) fn next_connection(&self, node: &Atom) -> u64 {
-        let mut peers = self.0.peers.lock();
-        let number = peers.numbers.entry(node.clone()).or_default();
-        *number += 1;
-        *number
-    }
-
-    /// Makes a connection known.
-    pub(crate) fn connected(&self, link: &Arc<Link>) {
-        let replaced = {
-            let mut peers = self.0.peers.lock();
-            if peers.is_stopped {
-                drop(link.orders.send(Order::Close("this node has stopped".to_owned())));
-                return;
-            }
-            peers.by_name.insert(link.peer.name.clone(), Peer::Connected(Arc::clone(link)))
-        };
-        if let Some(Peer::Connected(old)) = replaced {
+    /// Makes a connection known. Returns the reason if it is not wanted.
+    pub(crate) fn connected(
+        &self,
+        attempt: &Attempt,
+        peer: Introduction,
+        orders: Address<Order>,
+    ) -> Result<Arc<Link>, &'static str> {
+        let (name, number) = (peer.name.clone(), attempt.number);
+        let make = |connection| Link::new(peer, connection, number, orders);
+        let admitted = self.0.peers.lock().admit(self.name(), &name, (attempt.side, number), make);
+        let (link, replaced) = admitted?;
+        if let Some(old) = replaced {
             drop(old.orders.send(Order::Close("a newer connection has replaced it".to_owned())));
         }
-        let (node, connection) = (link.peer.name.clone(), link.number);
-        self.publish(|| Letter::NodeUp { node: node.clone(), connection });
+        self.publish();
         self.0.changed.notify_waiters();
+        Ok(link)
     }
 
     /// Forgets a connection that has ended, so that there can be another one.
     pub(crate) fn forget(&self, link: &Arc<Link>) {
-        let mut peers = self.0.peers.lock();
-        let current = peers.by_name.get(&link.peer.name).and_then(Peer::link);
-        if current.is_some_and(|current| Arc::ptr_eq(current, link)) {
-            peers.by_name.remove(&link.peer.name);
-        }
+        self.0.peers.lock().forget(link);
     }
 
     /// Makes the end of a connection known.
     pub(crate) fn disconnected(&self, link: &Arc<Link>, why: String) {
-        let (node, connection) = (link.peer.name.clone(), link.number);
-        self.publish(|| Letter::NodeDown { node: node.clone(), connection, why: why.clone() });
+        self.0.peers.lock().ended(link, why);
+        self.publish();
         self.0.changed.notify_waiters();
     }
 
-    fn publish(&self, letter: impl Fn() -> Letter) {
-        let subscribers: Vec<_> = self.0.locals.lock().subscribers.values().cloned().collect();
-        for subscriber in subscribers {
-            // Ignored: it has ended, or takes no more.
-            post(&subscriber, letter());
+    /// Tells the subscribers of connections. One thread does so at a time, so that they are told in
+    /// order, and no lock is held.
+    fn publish(&self) {
+        struct Telling<'a>(&'a Node);
+        impl Drop for Telling<'_> {
+            fn drop(&mut self) {
+                self.0.0.peers.lock().end_telling();
+            }
+        }
+
+        loop {
+            if !self.0.peers.lock().begin_to_tell() {
+                return;
+            }
+            let telling = Telling(self);
+            while let Some(event) = self.next_event() {
+                let subscribers: Vec<_> =
+                    self.0.locals.lock().subscribers.values().cloned().collect();
+                for subscriber in subscribers {
+                    // Ignored: it has ended, or takes no more.
+                    post(&subscriber, event.letter());
+                }
+            }
+            drop(telling);
+            // One that came since the last look found a thread that tells.
+            if !self.0.peers.lock().has_events() {
+                return;
+            }
         }
     }
-}
 
-impl Peer {
-    fn link(&self) -> Option<&Arc<Link>> {
-        match self {
-            Self::Connected(link) => Some(link),
-            Self::Connecting => None,
-        }
+    fn next_event(&self) -> Option<PeerEvent> {
+        self.0.peers.lock().next_event()
     }
 }
 
@@ -581,6 +593,7 @@ impl Link {
             sent: read(&self.counts.sent),
             received: read(&self.counts.received),
             undelivered: read(&self.counts.undelivered),
+            too_large: read(&self.counts.too_large),
             denied: read(&self.counts.denied),
             bytes_sent: read(&self.counts.bytes_sent),
             bytes_received: read(&self.counts.bytes_received),
@@ -625,3 +638,6 @@ impl fmt::Debug for Node {
         f.debug_tuple("Node").field(&self.0.own.name).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

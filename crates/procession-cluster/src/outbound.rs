@@ -227,11 +227,12 @@ impl Outbound {
                     let part = &bytes[*sent..bytes.len().min(*sent + FRAGMENT_LEN)];
                     let left = (bytes.len() - *sent).div_ceil(FRAGMENT_LEN) as u64;
                     write_fragment(out, *sequence, left, is_first, part);
-                    let taken = part.len() + if is_first { LARGE_HEAD } else { 0 };
                     *sent += part.len();
-                    own.bytes.large -= taken;
-                    queue.bytes.large -= taken;
                     if *sent == bytes.len() {
+                        // Until then it has its room, so that the other node never holds the parts
+                        // of more than that.
+                        own.bytes.large -= bytes.len();
+                        queue.bytes.large -= bytes.len();
                         own.parts.pop_front();
                     }
                 }

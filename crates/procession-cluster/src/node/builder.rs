@@ -12,7 +12,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use procession::Event;
-use procession::mailbox::Recipient;
 use procession::net::{TcpListener, TcpStream};
 use procession::sync::{Notify, Semaphore};
 use procession::{Context, SpawnOptions, spawn};
@@ -22,7 +21,7 @@ use procession_sync::atomic::AtomicU64;
 use crate::cookie::Cookie;
 use crate::handshake::{Introduction, flags};
 use crate::node::connect::split;
-use crate::node::{Attached, Inner, Locals, Node, Peers};
+use crate::node::{Inner, Locals, NoMessage, Node, Peers};
 use crate::term::Atom;
 use crate::{chance, epmd};
 
@@ -40,6 +39,7 @@ pub struct NodeBuilder {
     listen: Option<SocketAddr>,
     epmd: SocketAddr,
     registers: bool,
+    connect_timeout: Duration,
     patience: Duration,
     allows_exits: bool,
     accepts_plain_text: bool,
@@ -102,6 +102,7 @@ impl NodeBuilder {
             listen: None,
             epmd: epmd::local(),
             registers: false,
+            connect_timeout: Duration::from_secs(5),
             patience: Duration::from_secs(60),
             allows_exits: false,
             accepts_plain_text: false,
@@ -132,6 +133,13 @@ impl NodeBuilder {
     /// listen. The default is port 4369.
     pub fn epmd(mut self, address: SocketAddr) -> Self {
         self.epmd = address;
+        self
+    }
+
+    /// Sets the time limit for each stage of making a connection, in both directions: reaching the
+    /// other machine, and the handshake. The default is 5 seconds.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
         self
     }
 
@@ -197,6 +205,7 @@ impl NodeBuilder {
         let node = Node(Arc::new(Inner {
             own: Introduction { name, creation, flags: flags::OWN },
             cookie,
+            connect_timeout: self.connect_timeout,
             patience: self.patience,
             allows_exits: self.allows_exits,
             accepts_plain_text: self.accepts_plain_text,
@@ -215,8 +224,7 @@ impl NodeBuilder {
             let options = SpawnOptions::new().label(format!("node {}", self.name));
             options.start(move |cx| keep(cx, node, listener, registration))
         };
-        let keeper: Recipient<Attached> = keeper.address().map(|attached| attached);
-        *node.0.keeper.lock() = Some(keeper);
+        *node.0.keeper.lock() = Some(keeper.address().clone());
         Ok(node)
     }
 }
@@ -224,7 +232,7 @@ impl NodeBuilder {
 /// Accepts connections, and notices the ends of attached processes. The registration lasts as long
 /// as its connection.
 async fn keep(
-    mut cx: Context<Attached>,
+    mut cx: Context<NoMessage>,
     node: Node,
     listener: Option<TcpListener>,
     registration: Option<TcpStream>,
@@ -249,7 +257,6 @@ async fn keep(
         };
         match next {
             Ok(None) => break,
-            Ok(Some(Event::Message(Attached(pid)))) => drop(cx.monitor(pid)),
             Ok(Some(Event::Down(down))) => node.detach(down.pid),
             Ok(Some(_)) => {}
             Err(Ok((stream, _))) => {

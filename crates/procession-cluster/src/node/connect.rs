@@ -4,18 +4,18 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::pin::pin;
 
 use procession::SpawnOptions;
 use procession::net::TcpStream;
+use procession::scheduler::SpawnCause;
+use procession::time::Instant;
 
 use crate::handshake::{Handshake, HandshakeError, Introduction, Progress, Status};
-use crate::node::{Node, Peer};
+use crate::node::Node;
+use crate::node::peers::{Attempt, Dial, Side};
 use crate::term::Atom;
 use crate::{chance, connection, epmd};
-
-/// The longest time that a handshake may take.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The error of connecting to a node. It says which stage has failed.
 #[derive(Debug)]
@@ -34,8 +34,11 @@ pub enum ConnectError {
     Handshake(HandshakeError),
     /// The connection ended during the handshake.
     Lost(io::Error),
-    /// The handshake took more than 5 seconds.
+    /// The handshake took longer than the
+    /// [time limit](crate::NodeBuilder::connect_timeout).
     TimedOut,
+    /// The scheduler has started no process for the connection.
+    Process(SpawnCause),
     /// This node has stopped.
     Stopped,
 }
@@ -52,7 +55,8 @@ impl fmt::Display for ConnectError {
             ),
             Self::Handshake(error) => write!(f, "the handshake has failed: {error}"),
             Self::Lost(error) => write!(f, "the connection ended during the handshake: {error}"),
-            Self::TimedOut => f.write_str("the handshake took more than 5 seconds"),
+            Self::TimedOut => f.write_str("the handshake took longer than the time limit"),
+            Self::Process(cause) => write!(f, "the connection has got no process: {cause}"),
             Self::Stopped => f.write_str("this node has stopped"),
         }
     }
@@ -96,57 +100,70 @@ impl Node {
         let wrong = || ConnectError::Name(name.to_owned());
         let (word, host) = split(name).ok_or_else(wrong)?;
         let peer = Atom::new(name).filter(|peer| *peer != *self.name()).ok_or_else(wrong)?;
+        let limit = Instant::now() + self.0.connect_timeout;
         loop {
-            let mut changed = std::pin::pin!(self.0.changed.notified());
+            let mut changed = pin!(self.0.changed.notified());
             changed.as_mut().enable();
-            let is_first = {
-                let mut peers = self.0.peers.lock();
-                if peers.is_stopped {
-                    return Err(ConnectError::Stopped);
+            let is_impatient = Instant::now() >= limit;
+            let dial = self.0.peers.lock().dial(&peer, is_impatient);
+            let attempt = match dial {
+                Dial::Stopped => return Err(ConnectError::Stopped),
+                Dial::Connected => return Ok(()),
+                // The attempt of another process of this node ends by itself.
+                Dial::Wait if is_impatient => {
+                    changed.await;
+                    continue;
                 }
-                match peers.by_name.get(&peer) {
-                    Some(Peer::Connected(_)) => return Ok(()),
-                    Some(Peer::Connecting) => false,
-                    None => peers.by_name.insert(peer.clone(), Peer::Connecting).is_none(),
+                Dial::Wait => {
+                    // Ignored: the loop looks again in any case.
+                    let left = limit.saturating_duration_since(Instant::now());
+                    let _ = procession::timeout(left, changed).await;
+                    continue;
                 }
+                Dial::Begin(number) => Attempt::new(self.clone(), peer.clone(), number, Side::Own),
             };
-            if !is_first {
-                // Another process is connecting.
-                changed.await;
-                continue;
-            }
-            let attempt = Attempt { node: self, peer: &peer };
-            let dialed = self.dial(&peer, word, host, at).await;
-            let dialed = match dialed {
+            let number = attempt.number;
+            match self.dial(&peer, word, host, at).await {
                 Ok((stream, introduction, come)) => {
-                    self.start(stream, introduction, come);
-                    // Until the process of the connection is known.
-                    while matches!(self.0.peers.lock().by_name.get(&peer), Some(Peer::Connecting)) {
-                        changed.as_mut().await;
-                        changed.set(self.0.changed.notified());
-                        changed.as_mut().enable();
-                    }
-                    Ok(())
+                    self.start(stream, introduction, come, attempt)?;
+                    self.until_settled(&peer, number).await;
+                    return self.outcome(&peer);
                 }
                 Err(ConnectError::Handshake(HandshakeError::Connected)) => {
                     // The connection that the other node makes is the one to keep.
-                    let arrives = procession::timeout(PATIENCE, changed.as_mut());
-                    let arrived = arrives.await.is_ok();
-                    let peers = self.0.peers.lock();
-                    match peers.by_name.get(&peer) {
-                        Some(Peer::Connected(_)) => Ok(()),
-                        _ if arrived => {
-                            drop(peers);
-                            drop(attempt);
-                            continue;
-                        }
-                        _ => Err(ConnectError::Handshake(HandshakeError::Connected)),
+                    let settled = self.until_settled(&peer, number);
+                    if procession::timeout(self.0.connect_timeout, settled).await.is_err() {
+                        return Err(ConnectError::Handshake(HandshakeError::Connected));
                     }
                 }
-                Err(error) => Err(error),
-            };
-            drop(attempt);
-            return dialed;
+                // The other node may have connected meanwhile.
+                Err(_) if self.0.peers.lock().link(&peer).is_some() => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until an attempt of this node has become a connection or has ended.
+    async fn until_settled(&self, peer: &Atom, attempt: u64) {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            if !self.0.peers.lock().is_connecting(peer, attempt) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Returns the outcome of an attempt that is settled.
+    fn outcome(&self, peer: &Atom) -> Result<(), ConnectError> {
+        let peers = self.0.peers.lock();
+        if peers.link(peer).is_some() {
+            Ok(())
+        } else if peers.is_stopped() {
+            Err(ConnectError::Stopped)
+        } else {
+            Err(ConnectError::Lost(io::ErrorKind::UnexpectedEof.into()))
         }
     }
 
@@ -157,20 +174,23 @@ impl Node {
         host: &str,
         at: Option<SocketAddr>,
     ) -> Result<(TcpStream, Introduction, Vec<u8>), ConnectError> {
-        let reached = match at {
-            Some(address) => TcpStream::connect(address).await,
+        let address = match at {
+            Some(address) => address,
             None => {
                 let found = epmd::find(host, self.0.epmd.port(), word).await;
-                TcpStream::connect(found.map_err(ConnectError::Find)?).await
+                found.map_err(ConnectError::Find)?
             }
         };
+        let reached = TcpStream::connect_timeout(address, self.0.connect_timeout).await;
         let stream = reached.map_err(ConnectError::Reach)?;
         self.check_address(&stream)?;
         let challenge = chance::number().map_err(ConnectError::Lost)?;
         let mut out = Vec::new();
         let (own, cookie) = (self.0.own.clone(), self.0.cookie.clone());
         let handshake = Handshake::initiator(own, cookie, challenge, peer.clone(), &mut out);
-        let (introduction, come) = within(self.shake(&stream, handshake, out)).await?;
+        let mut attempt = None;
+        let shake = self.shake(&stream, handshake, out, &mut attempt);
+        let (introduction, come) = self.within(shake).await?;
         Ok((stream, introduction, come))
     }
 
@@ -179,9 +199,14 @@ impl Node {
         self.check_address(&stream)?;
         let challenge = chance::number().map_err(ConnectError::Lost)?;
         let handshake = Handshake::acceptor(self.0.own.clone(), self.0.cookie.clone(), challenge);
-        let (introduction, come) = within(self.shake(&stream, handshake, Vec::new())).await?;
-        self.start(stream, introduction, come);
-        Ok(())
+        let mut attempt = None;
+        let shake = self.shake(&stream, handshake, Vec::new(), &mut attempt);
+        let (introduction, come) = self.within(shake).await?;
+        match attempt {
+            Some(attempt) => self.start(stream, introduction, come, attempt),
+            // An acceptor is never done before its decision.
+            None => Err(ConnectError::Handshake(HandshakeError::Protocol)),
+        }
     }
 
     fn check_address(&self, stream: &TcpStream) -> Result<(), ConnectError> {
@@ -192,12 +217,14 @@ impl Node {
         }
     }
 
-    /// Exchanges the messages of a handshake. Returns the bytes that came after it, too.
+    /// Exchanges the messages of a handshake. Returns the bytes that came after it, too. If the
+    /// other node has connected, its attempt is entered.
     async fn shake(
         &self,
         stream: &TcpStream,
         mut handshake: Handshake,
         mut out: Vec<u8>,
+        attempt: &mut Option<Attempt>,
     ) -> Result<(Introduction, Vec<u8>), ConnectError> {
         // Small messages follow each other.
         stream.set_nodelay(true).map_err(ConnectError::Lost)?;
@@ -207,7 +234,7 @@ impl Node {
             let progress = handshake.take(&mut come, &mut out);
             let progress = match progress {
                 Ok(Progress::Decision(peer)) => {
-                    let status = self.decide(&peer.name);
+                    let status = self.decide(&peer.name, attempt);
                     handshake.decide(status, &mut out).map(|()| Progress::More)
                 }
                 other => other,
@@ -233,27 +260,42 @@ impl Node {
         }
     }
 
-    /// Decides about a node that has connected to this one.
-    fn decide(&self, peer: &Atom) -> Status {
+    /// Decides about a node that has connected to this one, and enters its attempt.
+    fn decide(&self, peer: &Atom, attempt: &mut Option<Attempt>) -> Status {
         let own = self.name();
         if peer == own || split(peer.as_str()).is_none() {
             return Status::NotAllowed;
         }
-        match self.0.peers.lock().by_name.get(peer) {
-            None => Status::Ok,
-            Some(Peer::Connected(_)) => Status::Alive,
-            // Both connect to each other. The connection that the greater name makes is kept.
-            Some(Peer::Connecting) if peer > own => Status::OkSimultaneous,
-            Some(Peer::Connecting) => Status::Nok,
-        }
+        let (status, number) = self.0.peers.lock().decide(own, peer);
+        *attempt = Some(Attempt::new(self.clone(), peer.clone(), number, Side::Other));
+        status
     }
 
     /// Starts the process of a connection.
-    fn start(&self, stream: TcpStream, peer: Introduction, come: Vec<u8>) {
+    fn start(
+        &self,
+        stream: TcpStream,
+        peer: Introduction,
+        come: Vec<u8>,
+        attempt: Attempt,
+    ) -> Result<(), ConnectError> {
         let node = self.clone();
         let options = SpawnOptions::new().label(format!("connection to {}", peer.name));
-        // It goes on until the connection ends.
-        drop(options.start(move |cx| connection::run(cx, node, stream, peer, come)));
+        let process = move |cx| connection::run(cx, node, stream, peer, come, attempt);
+        match options.try_start(process) {
+            // It goes on until the connection ends.
+            Ok(_) => Ok(()),
+            // With the closure, the socket and the attempt are dropped.
+            Err(refused) => Err(ConnectError::Process(refused.into_parts().1)),
+        }
+    }
+
+    async fn within<T>(
+        &self,
+        shake: impl Future<Output = Result<T, ConnectError>>,
+    ) -> Result<T, ConnectError> {
+        let timed = procession::timeout(self.0.connect_timeout, shake).await;
+        timed.unwrap_or(Err(ConnectError::TimedOut))
     }
 }
 
@@ -261,29 +303,6 @@ impl Node {
 fn has_message(come: &[u8]) -> bool {
     let length = come.first_chunk().map(|digits| usize::from(u16::from_be_bytes(*digits)));
     length.is_some_and(|length| come.len() >= 2 + length)
-}
-
-async fn within<T>(
-    shake: impl Future<Output = Result<T, ConnectError>>,
-) -> Result<T, ConnectError> {
-    procession::timeout(PATIENCE, shake).await.unwrap_or(Err(ConnectError::TimedOut))
-}
-
-/// An attempt to connect. When it ends without a connection, others may try.
-struct Attempt<'a> {
-    node: &'a Node,
-    peer: &'a Atom,
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        let mut peers = self.node.0.peers.lock();
-        if matches!(peers.by_name.get(self.peer), Some(Peer::Connecting)) {
-            peers.by_name.remove(self.peer);
-        }
-        drop(peers);
-        self.node.0.changed.notify_waiters();
-    }
 }
 
 /// Splits the name of a node.

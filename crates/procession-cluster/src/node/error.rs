@@ -110,14 +110,28 @@ impl Error for CallTermError {
     }
 }
 
-/// The error of a name that another process has, or that is too long. It contains the name.
+/// The error of giving a process a name. It contains the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NameTaken(pub(super) String);
+#[non_exhaustive]
+pub enum RegisterError {
+    /// Another process has the name.
+    Taken(String),
+    /// The name has more than 255 characters.
+    TooLong(String),
+    /// The process has ended, or is a member of another node.
+    NotAttached(String),
+}
 
-impl fmt::Display for NameTaken {
+impl fmt::Display for RegisterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the name {:?} is taken, or longer than 255 characters", self.0)
+        match self {
+            Self::Taken(name) => write!(f, "another process has the name {name:?}"),
+            Self::TooLong(name) => write!(f, "the name {name:?} has more than 255 characters"),
+            Self::NotAttached(name) => {
+                write!(f, "the process that should have the name {name:?} is not attached")
+            }
+        }
     }
 }
 
-impl Error for NameTaken {}
+impl Error for RegisterError {}

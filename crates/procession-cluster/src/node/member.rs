@@ -6,7 +6,7 @@ use procession::Exit;
 
 #[cfg(doc)]
 use crate::letter::Letter;
-use crate::link::{Order, Remote, Watch};
+use crate::link::{Remote, Watch};
 use crate::node::{CallTermError, MONITOR_KIND, Node, SendTermError};
 use crate::term::{NodePid, Reference, Term};
 use crate::wire::control::Control;
@@ -136,24 +136,20 @@ impl Member {
     /// In a trapped exit signal, the sender is not the other process, since that has no
     /// [`Pid`](procession::Pid). Use a [monitor](Self::monitor) to tell several apart.
     pub fn link(&self, process: &NodePid) {
-        let remote = Remote::Pid(process.clone());
-        let entered = self.node.link_of(&remote).and_then(|link| {
-            let pair = (self.number, process.clone());
-            link.tables(|tables| tables.links.insert(pair)).map(|is_new| (link, is_new))
-        });
-        match entered {
-            Some((link, true)) => {
-                // Ignored: if the connection has ended, its end tells this process.
-                drop(link.orders.send(Order::Watch(self.number)));
-                let control = Control::Link { from: self.pid(), to: process.clone() };
-                link.outbound.signal(self.number.into(), &control, None);
-            }
-            Some((_, false)) => {}
-            None => {
-                if let Some((pid, _)) = self.node.local(self.number) {
-                    procession::relations::send_exit(pid, Exit::NoConnection);
+        let Some((pid, _)) = self.node.local(self.number) else { return };
+        let link = self.node.link_of(&Remote::Pid(process.clone()));
+        let entered = link.and_then(|link| {
+            link.tables(|tables| {
+                let monitor = || link.orders.monitor(pid);
+                if tables.link(self.number, process.clone(), monitor) {
+                    // While the tables are held, so that it comes before the end of this process.
+                    let control = Control::Link { from: self.pid(), to: process.clone() };
+                    link.outbound.signal(self.number.into(), &control, None);
                 }
-            }
+            })
+        });
+        if entered.is_none() {
+            procession::relations::send_exit(pid, Exit::NoConnection);
         }
     }
 
@@ -161,12 +157,14 @@ impl Member {
     /// before.
     pub fn unlink(&self, process: &NodePid) {
         let Some(link) = self.node.link_of(&Remote::Pid(process.clone())) else { return };
-        let pair = (self.number, process.clone());
-        if link.tables(|tables| tables.links.remove(&pair)) == Some(true) {
-            let id = self.node.unlink_id();
-            let control = Control::Unlink { id, from: self.pid(), to: process.clone() };
-            link.outbound.signal(self.number.into(), &control, None);
-        }
+        link.tables(|tables| {
+            if tables.unlink(self.number, process.clone()) {
+                // While the tables are held, so that it comes before a new link.
+                let id = self.node.unlink_id();
+                let control = Control::Unlink { id, from: self.pid(), to: process.clone() };
+                link.outbound.signal(self.number.into(), &control, None);
+            }
+        });
     }
 
     /// Sends an exit signal to a process of another node, as `exit(Pid, Reason)` does. Returns

@@ -74,6 +74,13 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
+    /// Reads a term that ends with the bytes.
+    pub(crate) fn last_term(&mut self) -> Decoded<Term> {
+        let term = self.term()?;
+        self.end()?;
+        Ok(term)
+    }
+
     /// Checks that nothing is left.
     pub(crate) fn end(&self) -> Decoded<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Trailing) }

@@ -5,8 +5,10 @@
 //! writes no references to atoms, and accepts those of others.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use crate::term::{Atom, DecodeError};
+use crate::term::{Atom, DecodeError, Reader};
+use crate::wire::control::Control;
 
 const VERSION: u8 = 131;
 const HEADER: u8 = 68;
@@ -22,8 +24,11 @@ const FIRST_HEADER_LEN: usize = 2 + 8 + 8 + 1;
 /// The bytes of an operation and its message that go into one fragment.
 pub(crate) const FRAGMENT_LEN: usize = 64 << 10;
 
-/// The messages that may be in parts at a time. A BEAM node has one for each process that sends.
-const ASSEMBLIES_MAX: usize = 64;
+/// The messages that may be in parts at a time. A BEAM node has one for each process that sends a
+/// large message at the moment, so this is far above what a real one has.
+const ASSEMBLIES_MAX: usize = 1 << 16;
+/// The bytes of the operations of messages that were cut.
+const CUT_MAX: usize = 16 << 20;
 
 /// Appends one fragment, with its length in front. `left` counts it and those that follow.
 pub(crate) fn write_fragment(
@@ -52,7 +57,7 @@ pub(crate) enum WrongFrame {
     Atom(DecodeError),
     /// A fragment that continues no message, or comes in the wrong order.
     Fragment,
-    /// More messages in parts, or larger ones, than are allowed.
+    /// More messages in parts than are allowed.
     TooMuch,
 }
 
@@ -61,6 +66,8 @@ pub(crate) enum WrongFrame {
 pub(crate) struct Whole<'a> {
     pub(crate) atoms: Vec<Atom>,
     pub(crate) bytes: std::borrow::Cow<'a, [u8]>,
+    /// The message had no room and was dropped. The bytes are those of the operation.
+    pub(crate) is_cut: bool,
 }
 
 /// A message of which parts have come.
@@ -69,6 +76,26 @@ struct Assembly {
     atoms: Vec<Atom>,
     bytes: Vec<u8>,
     left: u64,
+    is_cut: bool,
+}
+
+impl Assembly {
+    /// Returns the bytes that it takes.
+    fn size(&self) -> usize {
+        self.bytes.len() + self.atoms.len() * size_of::<Atom>()
+    }
+
+    /// Drops the message, and keeps the operation, which the first fragment has. Returns the number
+    /// of bytes that were dropped.
+    fn cut(&mut self) -> Result<usize, WrongFrame> {
+        let mut reader = Reader::new(&self.bytes, &self.atoms, CUT_MAX);
+        Control::read(&mut reader).map_err(|_| WrongFrame::TooMuch)?;
+        let dropped = reader.rest().len();
+        self.bytes.truncate(self.bytes.len() - dropped);
+        self.bytes.shrink_to_fit();
+        self.is_cut = true;
+        Ok(dropped)
+    }
 }
 
 /// Reads the frames of one connection.
@@ -77,9 +104,13 @@ pub(crate) struct Frames {
     /// The atoms that the other node has defined, by segment and index.
     cache: BTreeMap<(u8, u8), Atom>,
     assemblies: BTreeMap<u64, Assembly>,
-    /// The bytes of all parts that have come and of which no message was made yet.
+    /// The bytes of all parts that have come and of which no message was made yet. If they exceed
+    /// `held_max`, the message whose part has come is cut: the operation is kept and carried out
+    /// without it. So a node that sends more at a time loses messages, and not its connection.
     held: usize,
     held_max: usize,
+    /// The bytes of operations whose messages were cut.
+    cut: usize,
 }
 
 struct Bytes<'a>(&'a [u8]);
@@ -105,7 +136,7 @@ impl<'a> Bytes<'a> {
 impl Frames {
     /// Creates a reader that holds at most `held_max` bytes of messages in parts.
     pub(crate) fn new(held_max: usize) -> Self {
-        Self { cache: BTreeMap::new(), assemblies: BTreeMap::new(), held: 0, held_max }
+        Self { cache: BTreeMap::new(), assemblies: BTreeMap::new(), held: 0, held_max, cut: 0 }
     }
 
     /// Reads a frame without its length. Returns an operation, unless the frame is a tick or the
@@ -121,7 +152,7 @@ impl Frames {
         match bytes.u8()? {
             HEADER => {
                 let atoms = self.atoms(&mut bytes)?;
-                Ok(Some(Whole { atoms, bytes: bytes.0.into() }))
+                Ok(Some(Whole { atoms, bytes: bytes.0.into(), is_cut: false }))
             }
             FIRST_FRAGMENT => {
                 let (sequence, left) = (bytes.u64()?, bytes.u64()?);
@@ -145,18 +176,20 @@ impl Frames {
     ) -> Result<Option<Whole<'a>>, WrongFrame> {
         match left {
             0 => return Err(WrongFrame::Fragment),
-            1 => return Ok(Some(Whole { atoms, bytes: part.into() })),
+            1 => return Ok(Some(Whole { atoms, bytes: part.into(), is_cut: false })),
             _ => {}
         }
-        self.hold(part.len())?;
         if self.assemblies.len() == ASSEMBLIES_MAX {
             return Err(WrongFrame::TooMuch);
         }
-        let assembly = Assembly { atoms, bytes: part.to_vec(), left: left - 1 };
-        match self.assemblies.insert(sequence, assembly) {
-            Some(_) => Err(WrongFrame::Fragment),
-            None => Ok(None),
-        }
+        let Entry::Vacant(free) = self.assemblies.entry(sequence) else {
+            return Err(WrongFrame::Fragment);
+        };
+        let assembly = Assembly { atoms, bytes: part.to_vec(), left: left - 1, is_cut: false };
+        let assembly = free.insert(assembly);
+        self.held += assembly.size();
+        self.cut += hold(assembly, &mut self.held, self.held_max)?;
+        if self.cut > CUT_MAX { Err(WrongFrame::TooMuch) } else { Ok(None) }
     }
 
     fn next<'a>(
@@ -165,28 +198,29 @@ impl Frames {
         left: u64,
         part: &[u8],
     ) -> Result<Option<Whole<'a>>, WrongFrame> {
-        self.hold(part.len())?;
-        let Some(assembly) = self.assemblies.get_mut(&sequence) else {
+        let Entry::Occupied(mut entry) = self.assemblies.entry(sequence) else {
             return Err(WrongFrame::Fragment);
         };
+        let assembly = entry.get_mut();
         if left == 0 || left != assembly.left {
             return Err(WrongFrame::Fragment);
         }
-        assembly.bytes.extend(part);
         assembly.left -= 1;
+        if !assembly.is_cut {
+            assembly.bytes.extend(part);
+            self.held += part.len();
+            self.cut += hold(assembly, &mut self.held, self.held_max)?;
+            if self.cut > CUT_MAX {
+                return Err(WrongFrame::TooMuch);
+            }
+        }
         if assembly.left > 0 {
             return Ok(None);
         }
-        let Some(Assembly { atoms, bytes, .. }) = self.assemblies.remove(&sequence) else {
-            return Err(WrongFrame::Fragment);
-        };
-        self.held -= bytes.len();
-        Ok(Some(Whole { atoms, bytes: bytes.into() }))
-    }
-
-    fn hold(&mut self, bytes: usize) -> Result<(), WrongFrame> {
-        self.held += bytes;
-        if self.held > self.held_max { Err(WrongFrame::TooMuch) } else { Ok(()) }
+        let assembly = entry.remove();
+        *(if assembly.is_cut { &mut self.cut } else { &mut self.held }) -= assembly.size();
+        let Assembly { atoms, bytes, is_cut, .. } = assembly;
+        Ok(Some(Whole { atoms, bytes: bytes.into(), is_cut }))
     }
 
     /// Reads the atoms of a header, and keeps those that are new.
@@ -218,6 +252,16 @@ impl Frames {
         }
         Ok(atoms)
     }
+}
+
+/// Cuts a message if too many bytes are held. Returns the bytes of its operation then.
+fn hold(assembly: &mut Assembly, held: &mut usize, max: usize) -> Result<usize, WrongFrame> {
+    if *held <= max {
+        return Ok(0);
+    }
+    let dropped = assembly.cut()?;
+    *held -= dropped + assembly.size();
+    Ok(assembly.size())
 }
 
 #[cfg(test)]

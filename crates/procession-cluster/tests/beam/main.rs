@@ -6,8 +6,10 @@
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use procession::{Context, Event, Exit, Scheduler, start};
+use procession::time::Instant;
+use procession::{Context, Event, Exit, Scheduler, start, timeout};
 use procession_cluster::{Cookie, Letter, Member, Node, NodePid, Remote, Term};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/beam");
@@ -17,7 +19,17 @@ const NAME: &str = "under_test@127.0.0.1";
 fn start_epmd() {
     let started = Command::new("epmd").arg("-daemon").status().expect("epmd is installed");
     assert!(started.success());
-    while TcpStream::connect((Ipv4Addr::LOCALHOST, 4369)).is_err() {
+    until("EPMD answers", || TcpStream::connect((Ipv4Addr::LOCALHOST, 4369)).is_ok());
+}
+
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Waits for a condition of another program.
+fn until(goal: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(Instant::now() - start < LIMIT, "{goal}: not within {LIMIT:?}");
         std::thread::yield_now();
     }
 }
@@ -217,13 +229,21 @@ fn the_same_script_has_the_same_outcomes() {
 /// Runs the script once the node is there.
 fn run_until_it_answers(name: &str) -> String {
     let (word, _) = name.split_once('@').expect("it is a name");
-    loop {
+    until("the node is registered", || {
         let names = Command::new("epmd").arg("-names").output().expect("epmd is installed");
-        if String::from_utf8_lossy(&names.stdout).contains(&format!("name {word} ")) {
-            return run_script(name);
+        String::from_utf8_lossy(&names.stdout).contains(&format!("name {word} "))
+    });
+    run_script(name)
+}
+
+/// Connects to a node of the BEAM, which takes a moment until it is registered.
+async fn connect(node: &Node, beam: &str) {
+    let connects = async {
+        while node.connect(beam).await.is_err() {
+            procession::yield_now().await;
         }
-        std::thread::yield_now();
-    }
+    };
+    timeout(LIMIT, connects).await.expect("it is registered in time");
 }
 
 /// This node calls a server of a BEAM node, monitors it, and sees its node die.
@@ -240,20 +260,22 @@ fn a_node_of_the_beam_is_called_and_its_death_is_told() {
         let cookie = Cookie::new("secret").expect("it has a text");
         let node =
             Node::builder("caller@127.0.0.1").cookie(cookie).start().await.expect("it starts");
-        // It takes a moment until it is registered.
-        while node.connect(BEAM).await.is_err() {
-            procession::yield_now().await;
-        }
+        connect(&node, BEAM).await;
         let process = start(move |mut cx: Context<Letter>| async move {
             let own = attach(&node, &cx);
             let echo = Remote::named("echo", BEAM);
-            let limit = std::time::Duration::from_secs(30);
+            let limit = LIMIT;
             // It may not have its name yet.
-            let mut replied = own.call(echo.clone(), Term::from("hello"), limit).await;
-            while replied.is_err() {
-                replied = own.call(echo.clone(), Term::from("hello"), limit).await;
-            }
-            assert_eq!(replied.expect("it replies"), Term::from("hello"));
+            let replies = async {
+                loop {
+                    match own.call(echo.clone(), Term::from("hello"), limit).await {
+                        Ok(reply) => break reply,
+                        Err(_) => procession::yield_now().await,
+                    }
+                }
+            };
+            let reply = timeout(LIMIT, replies).await.expect("it replies in time");
+            assert_eq!(reply, Term::from("hello"));
             let large = Term::from(vec![9; 3 << 20]);
             let reply = own.call(echo.clone(), large.clone(), limit).await;
             assert_eq!(reply.expect("it replies"), large);

@@ -1,7 +1,7 @@
 //! Monitors, links, exit signals, starts, and the end of a connection.
 
 use procession::{Context, Exit, relations, start};
-use procession_cluster::{Letter, Node, Remote, RemoteDown, Term};
+use procession_cluster::{Letter, Node, RegisterError, Remote, RemoteDown, Term};
 
 use crate::{PATIENCE, attach, connect, listens, next, pair, run, seen_by, until};
 
@@ -159,6 +159,58 @@ fn links_end_both_sides() {
         relations::kill(far.pid());
         assert!(matches!(near.await.expect("it ends"), Exit::Killed | Exit::NoProcess));
         other.cancel();
+    });
+}
+
+/// Goal: the other side learns the reason of an end that follows a link at once.
+#[test]
+fn a_link_and_an_end_at_once_tell_the_reason() {
+    run(async {
+        let (a, b) = pair().await;
+        for _ in 0..50 {
+            let far = start(|mut cx: Context<Letter>| async move {
+                cx.trap_exits(true);
+                match cx.recv_event().await {
+                    Some(procession::Event::Exit(signal)) => signal.exit,
+                    other => panic!("{other:?} came"),
+                }
+            });
+            let member = b.attach(&far.address().map(|letter| letter));
+            let (a, far_pid) = (a.clone(), member.pid());
+            let near = start(move |cx: Context<Letter>| async move {
+                attach(&a, &cx).link(&far_pid);
+                Exit::failed("enough")
+            });
+            near.await.expect("it ends by itself");
+            let seen = far.await.expect("it traps the exit");
+            assert!(seen.to_string().contains("enough"), "{seen}");
+        }
+    });
+}
+
+#[test]
+fn an_ended_process_gets_no_name() {
+    run(async {
+        let (a, b) = pair().await;
+        let ended = start(waits);
+        let member = b.attach(&ended.address().map(|letter| letter));
+        ended.cancel();
+        ended.await.expect("it ends");
+        // Its end is noticed by another process.
+        until(|| {
+            let refused = b.register("late", &member);
+            let is_there = b.unregister("late");
+            assert_eq!(refused.is_ok(), is_there);
+            refused == Err(RegisterError::NotAttached("late".to_owned()))
+        })
+        .await;
+        // Nor is a member of one node one of another.
+        let process = start(waits);
+        let member = b.attach(&process.address().map(|letter| letter));
+        let refused = a.register("name", &member);
+        assert_eq!(refused, Err(RegisterError::NotAttached("name".to_owned())));
+        b.register("name", &member).expect("it is a member");
+        process.cancel();
     });
 }
 

@@ -3,13 +3,14 @@
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
-use procession::{Context, start};
+use procession::{Context, Scheduler, SpawnOptions, start};
 use procession_cluster::{
     ConnectError, Cookie, HandshakeError, Letter, Node, NodeBuilder, StartError,
 };
 
-use crate::{attach, cookie, listens, pair, run};
+use crate::{PATIENCE, attach, cookie, listens, pair, run};
 
 #[test]
 fn a_wrong_cookie_or_name_is_refused_with_the_reason() {
@@ -129,5 +130,46 @@ fn both_may_connect_at_once() {
             a.stop();
             b.stop();
         }
+    });
+}
+
+#[test]
+fn a_scheduler_without_room_refuses_a_connection() {
+    let theirs = Scheduler::builder().worker_threads(1).build().expect("it can be built");
+    let b = theirs.block_on(listens("b@127.0.0.1").start()).expect("it starts");
+    let full = Scheduler::builder().worker_threads(1).max_processes(8).build();
+    full.expect("it can be built").block_on(async {
+        let a = Node::builder("a@127.0.0.1").cookie(cookie()).start().await.expect("it starts");
+        let mut others = Vec::new();
+        while let Ok(other) = SpawnOptions::new().try_spawn(std::future::pending::<()>()) {
+            others.push(other);
+        }
+        let address = b.local_addr().expect("it listens");
+        let refused = a.connect_at("b@127.0.0.1", address).await;
+        assert!(matches!(refused, Err(ConnectError::Process(_))), "{refused:?}");
+        let room = others.pop().expect("there was room");
+        room.cancel();
+        room.await.ok();
+        a.connect_at("b@127.0.0.1", address).await.expect("there is room again");
+        others.iter().for_each(|other| other.cancel());
+    });
+}
+
+/// A machine that drops what comes, as one that is down does.
+#[test]
+fn reaching_a_machine_has_a_time_limit() {
+    run(async {
+        let silent =
+            std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a port");
+        let address = silent.local_addr().expect("it is bound");
+        // The system makes one connection beside this, and then answers no more.
+        rustix::net::listen(&silent, 0).expect("it is a socket");
+        let first = TcpStream::connect(address).expect("it has room for one");
+        let a = Node::builder("a@127.0.0.1").cookie(cookie());
+        let a = a.connect_timeout(Duration::from_millis(50)).start().await.expect("it starts");
+        let refused = procession::timeout(PATIENCE, a.connect_at("b@127.0.0.1", address)).await;
+        let Ok(Err(ConnectError::Reach(error))) = refused else { panic!("{refused:?}") };
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        drop((first, silent));
     });
 }

@@ -477,8 +477,8 @@ pub fn cancel(pid: Pid) -> bool {
 
 /// Makes `own` receive one down when the other process ends.
 pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
-    let (monitor, pid) = (MonitorRef::draw(), own.pid());
-    if pid == other {
+    let monitor = MonitorRef::draw();
+    if own.pid() == other {
         // As on the BEAM, a process receives no down for its own end.
         return monitor;
     }
@@ -490,6 +490,42 @@ pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
         with(own, |relations| relations.watched.remove(&monitor));
         return monitor;
     }
+    watch(own, other, monitor);
+    monitor
+}
+
+/// Like `monitor`, for a process that does not run on this thread, and may be ending.
+pub(crate) fn monitor_for(watcher: &Slot, other: Pid) -> MonitorRef {
+    let monitor = MonitorRef::draw();
+    if watcher.pid() == other {
+        return monitor;
+    }
+    let left = leave(
+        watcher,
+        |relations| {
+            relations.watched.insert(monitor, other);
+        },
+        |relations| relations.watched.remove(&monitor).is_some(),
+    );
+    if left != Left::There {
+        // An ended process receives nothing.
+        return monitor;
+    }
+    watch(watcher, other, monitor);
+    // If the watcher has ended meanwhile, its end may have come before the entry of the other one.
+    // If that has ended instead, there is no such entry any more.
+    let is_there = with_any(watcher, |relations| relations.watched.contains_key(&monitor));
+    if is_there != Some(true)
+        && let Some(target) = find(other)
+    {
+        with_any(&target, |relations| relations.watchers.remove(&monitor));
+    }
+    monitor
+}
+
+/// Enters a monitor at the process that is monitored, or answers it at once.
+fn watch(watcher: &Slot, other: Pid, monitor: MonitorRef) {
+    let pid = watcher.pid();
     let left = find(other).map(|target| {
         leave(
             &target,
@@ -500,9 +536,8 @@ pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
         )
     });
     if left != Some(Left::There) {
-        tell(own, Signal::Down(Down { monitor, pid: other, exit: Exit::NoProcess }));
+        tell(watcher, Signal::Down(Down { monitor, pid: other, exit: Exit::NoProcess }));
     }
-    monitor
 }
 
 /// Like `monitor`, for a process that is not queued yet.

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::{Frames, PLAIN_HEADER, WrongFrame, write_fragment};
-use crate::term::{Atom, DecodeError, Reader, Term, Writer};
-use crate::wire::control::Control;
+use crate::term::{Atom, DecodeError, NodePid, Reader, Term, Writer};
+use crate::wire::control::{Control, Target};
 
 fn fragments(bytes: &[u8], sequence: u64, part: usize) -> Vec<Vec<u8>> {
     let count = bytes.len().div_ceil(part) as u64;
@@ -43,14 +43,59 @@ fn fragments_that_do_not_fit_end_the_connection() {
     let mut frames = Frames::new(1 << 20);
     assert!(frames.read(&parts[0]).is_ok_and(|whole| whole.is_none()));
     assert_eq!(frames.read(&parts[2]).map(|_| ()), Err(WrongFrame::Fragment));
-    // The bytes that are held are limited, and so is the number of messages.
+}
+
+/// An operation with a message that has so many bytes.
+fn message(length: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let to = Target::Name(Atom::known("sink"));
+    let from = NodePid { node: Atom::known("b@127.0.0.1"), id: 9, serial: 0, creation: 7 };
+    Control::Send { from: Some(from), to }.write(&mut bytes).expect("it is short");
+    bytes.resize(bytes.len() + length, 7);
+    bytes
+}
+
+/// Goal: a node whose processes send more at a time than there is room for loses messages, and
+/// neither the rest nor the connection.
+#[test]
+fn a_message_without_room_is_cut_to_its_operation() {
+    let mut frames = Frames::new(1500);
+    let (a, b, c) = (message(900), message(900), message(500));
+    let [first, second, third] =
+        [(&a, 1), (&b, 2), (&c, 3)].map(|(bytes, sequence)| fragments(bytes, sequence, 200));
+    let mut come = Vec::new();
+    for n in 0..first.len() {
+        for frame in [first.get(n), second.get(n)].into_iter().flatten() {
+            if let Some(whole) = frames.read(frame).expect("it is right") {
+                come.push((whole.bytes.len(), whole.is_cut));
+            }
+        }
+    }
+    let operation = b.len() - 900;
+    come.sort_unstable();
+    assert_eq!(come, [(operation, true), (a.len(), false)]);
+    // The room is free again.
+    for (n, frame) in third.iter().enumerate() {
+        let whole = frames.read(frame).expect("it is right");
+        assert_eq!(whole.is_some_and(|whole| !whole.is_cut), n + 1 == third.len());
+    }
+    assert_eq!((frames.held, frames.cut), (0, 0));
+    // What is no operation cannot be cut.
     let mut frames = Frames::new(150);
+    let parts = fragments(&[7; 300], 1, 100);
     assert!(frames.read(&parts[0]).is_ok());
     assert_eq!(frames.read(&parts[1]).map(|_| ()), Err(WrongFrame::TooMuch));
+}
+
+#[test]
+fn many_processes_may_send_large_messages_at_once() {
     let mut frames = Frames::new(1 << 20);
-    let begun =
-        (0..65).map(|sequence| frames.read(&fragments(&[7; 300], sequence, 100)[0]).map(|_| ()));
-    assert_eq!(begun.last(), Some(Err(WrongFrame::TooMuch)));
+    let bytes = message(300);
+    let begin = |sequence| fragments(&bytes, sequence, 100)[0].clone();
+    for sequence in 0..10_000 {
+        assert!(frames.read(&begin(sequence)).is_ok_and(|whole| whole.is_none()));
+    }
+    assert!(frames.held <= 1 << 20);
 }
 
 /// A frame as a BEAM node writes it: the atoms are in its header the first time, and later only

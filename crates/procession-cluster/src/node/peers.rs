@@ -1,0 +1,297 @@
+//! The connections of a node: which node is connected, which one is about to be, and the order in
+//! which that is told.
+//!
+//! # Two nodes that connect to each other
+//!
+//! ## Problem
+//! Each side makes a connection, and each accepts the one of the other. If both sides end one of
+//! them, they must end the same one, or they lose both.
+//!
+//! ## States
+//! A node has one entry for each other node: `Connecting`, by one attempt of its own; `Accepting`,
+//! attempts of the other one; or `Connected`. Attempts have numbers, and later ones have greater
+//! numbers.
+//!
+//! ## Steps
+//! - `Dial`: takes a free entry. If there is one, waits for what becomes of it, or, if that is only
+//!   accepted and takes too long, takes its place: before its proof of the cookie, an attempt may be
+//!   by anybody.
+//! - `Decide`, for an attempt of the other node: enters it, if this node does not connect itself. If
+//!   it does, the attempt of the node with the greater name goes on.
+//! - `Admit`, after the handshake: an attempt of this node becomes the connection if it still has
+//!   the entry. One of the other node does if the entry is free or accepting, if its node has the
+//!   greater name, or if it is newer than what is connected.
+//!
+//! ## Why it works
+//! A node has at most one attempt of its own for another node, which a later one never replaces
+//! while it goes on. So if both connect, there is one attempt from each side, and both sides give
+//! up that of the smaller name: one in `Decide` or `Admit`, and the other since it is told so. If
+//! one side has entered the attempt of the other first, it makes none.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::handshake::Status;
+use crate::letter::Letter;
+use crate::link::Link;
+use crate::node::Node;
+use crate::term::Atom;
+
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    by_name: HashMap<Atom, Peer>,
+    /// The number of the latest connection to each node that was ever connected.
+    numbers: HashMap<Atom, u64>,
+    attempts: u64,
+    is_stopped: bool,
+    told: HashMap<Atom, Told>,
+    /// What is to be told to subscribers, in this order.
+    events: VecDeque<PeerEvent>,
+    /// Some thread tells the events.
+    is_telling: bool,
+}
+
+#[derive(Debug)]
+enum Peer {
+    /// This node is connecting to it, by the attempt with this number.
+    Connecting(u64),
+    /// It is connecting to this node, by these attempts.
+    Accepting(Vec<u64>),
+    Connected(Arc<Link>),
+}
+
+/// What was told of a node, and what must wait.
+#[derive(Debug, Default)]
+struct Told {
+    /// The connection of which it was told that it is there, and not yet that it has ended.
+    current: Option<u64>,
+    waiting: Vec<PeerEvent>,
+}
+
+/// A connection is there, or has ended.
+#[derive(Clone, Debug)]
+pub(super) struct PeerEvent {
+    node: Atom,
+    connection: u64,
+    /// The reason of the end.
+    ended: Option<String>,
+}
+
+impl PeerEvent {
+    pub(super) fn letter(&self) -> Letter {
+        let (node, connection) = (self.node.clone(), self.connection);
+        match self.ended.clone() {
+            None => Letter::NodeUp { node, connection },
+            Some(why) => Letter::NodeDown { node, connection, why },
+        }
+    }
+}
+
+/// What a process that wants a connection does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Dial {
+    /// There is a connection.
+    Connected,
+    /// It waits for an attempt that is going on.
+    Wait,
+    /// It makes an attempt with this number.
+    Begin(u64),
+    /// The node has stopped.
+    Stopped,
+}
+
+/// The side that has made an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Own,
+    Other,
+}
+
+/// An attempt to connect. When it ends without a connection, others may try.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    node: Node,
+    peer: Atom,
+    pub(crate) number: u64,
+    pub(crate) side: Side,
+}
+
+impl Attempt {
+    pub(super) fn new(node: Node, peer: Atom, number: u64, side: Side) -> Self {
+        Self { node, peer, number, side }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.node.0.peers.lock().end(&self.peer, self.number);
+        self.node.0.changed.notify_waiters();
+    }
+}
+
+impl Peers {
+    pub(super) fn link(&self, peer: &Atom) -> Option<&Arc<Link>> {
+        match self.by_name.get(peer)? {
+            Peer::Connected(link) => Some(link),
+            _ => None,
+        }
+    }
+
+    pub(super) fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.by_name.keys().filter_map(|peer| self.link(peer))
+    }
+
+    /// Refuses all connections from now on. Returns those that are there.
+    pub(super) fn stop(&mut self) -> Vec<Arc<Link>> {
+        self.is_stopped = true;
+        let links = self.links().cloned().collect();
+        self.by_name.clear();
+        links
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// `Dial`. An impatient process does not wait for an attempt of the other node.
+    pub(super) fn dial(&mut self, peer: &Atom, is_impatient: bool) -> Dial {
+        if self.is_stopped {
+            return Dial::Stopped;
+        }
+        match self.by_name.get(peer) {
+            Some(Peer::Connected(_)) => return Dial::Connected,
+            Some(Peer::Connecting(_)) => return Dial::Wait,
+            Some(Peer::Accepting(_)) if !is_impatient => return Dial::Wait,
+            Some(Peer::Accepting(_)) | None => {}
+        }
+        self.attempts += 1;
+        self.by_name.insert(peer.clone(), Peer::Connecting(self.attempts));
+        Dial::Begin(self.attempts)
+    }
+
+    /// Returns `true` if this node is connecting by the attempt with this number.
+    pub(super) fn is_connecting(&self, peer: &Atom, attempt: u64) -> bool {
+        matches!(self.by_name.get(peer), Some(Peer::Connecting(number)) if *number == attempt)
+    }
+
+    /// `Decide`. Returns the number of the attempt, too.
+    pub(super) fn decide(&mut self, own: &Atom, peer: &Atom) -> (Status, u64) {
+        self.attempts += 1;
+        let attempt = self.attempts;
+        if self.is_stopped {
+            return (Status::NotAllowed, attempt);
+        }
+        let status = match self.by_name.entry(peer.clone()) {
+            Entry::Vacant(free) => {
+                free.insert(Peer::Accepting(vec![attempt]));
+                Status::Ok
+            }
+            Entry::Occupied(mut entry) => match entry.get_mut() {
+                Peer::Accepting(attempts) => {
+                    attempts.push(attempt);
+                    Status::Ok
+                }
+                Peer::Connecting(_) if peer > own => Status::OkSimultaneous,
+                Peer::Connecting(_) => Status::Nok,
+                Peer::Connected(_) => Status::Alive,
+            },
+        };
+        (status, attempt)
+    }
+
+    /// Frees the entry of an attempt that is over, if it still has it.
+    fn end(&mut self, peer: &Atom, attempt: u64) {
+        let is_free = match self.by_name.get_mut(peer) {
+            Some(Peer::Connecting(number)) => *number == attempt,
+            Some(Peer::Accepting(attempts)) => {
+                attempts.retain(|number| *number != attempt);
+                attempts.is_empty()
+            }
+            _ => false,
+        };
+        if is_free {
+            self.by_name.remove(peer);
+        }
+    }
+
+    /// `Admit`. `make` makes the connection, whose number it gets. Returns it and the one that it
+    /// replaces, or the reason why it is not wanted.
+    pub(super) fn admit(
+        &mut self,
+        own: &Atom,
+        peer: &Atom,
+        (side, attempt): (Side, u64),
+        make: impl FnOnce(u64) -> Link,
+    ) -> Result<(Arc<Link>, Option<Arc<Link>>), &'static str> {
+        if self.is_stopped {
+            return Err("this node has stopped");
+        }
+        let is_wanted = match (side, self.by_name.get(peer)) {
+            (Side::Own, _) => self.is_connecting(peer, attempt),
+            (Side::Other, None | Some(Peer::Accepting(_))) => true,
+            (Side::Other, Some(Peer::Connecting(_))) => peer > own,
+            (Side::Other, Some(Peer::Connected(old))) => old.attempt < attempt,
+        };
+        if !is_wanted {
+            return Err("another connection is kept");
+        }
+        let number = self.numbers.entry(peer.clone()).or_default();
+        *number += 1;
+        let link = Arc::new(make(*number));
+        let replaced = self.by_name.insert(peer.clone(), Peer::Connected(Arc::clone(&link)));
+        self.tell(PeerEvent { node: peer.clone(), connection: link.number, ended: None });
+        let replaced = match replaced {
+            Some(Peer::Connected(old)) => Some(old),
+            _ => None,
+        };
+        Ok((link, replaced))
+    }
+
+    /// Forgets a connection that has ended, so that there can be another one.
+    pub(super) fn forget(&mut self, link: &Arc<Link>) {
+        if self.link(&link.peer.name).is_some_and(|current| Arc::ptr_eq(current, link)) {
+            self.by_name.remove(&link.peer.name);
+        }
+    }
+
+    /// Notes that all was told of the end of a connection that was admitted.
+    pub(super) fn ended(&mut self, link: &Link, why: String) {
+        let node = link.peer.name.clone();
+        self.tell(PeerEvent { node, connection: link.number, ended: Some(why) });
+    }
+
+    /// Queues an event for the subscribers. A connection is told only after the end of the one
+    /// before it, which may still have processes to tell.
+    fn tell(&mut self, event: PeerEvent) {
+        let told = self.told.entry(event.node.clone()).or_default();
+        told.waiting.push(event);
+        let is_next = |told: &Told, event: &PeerEvent| match event.ended {
+            None => told.current.is_none(),
+            Some(_) => told.current == Some(event.connection),
+        };
+        while let Some(at) = told.waiting.iter().position(|event| is_next(told, event)) {
+            let event = told.waiting.remove(at);
+            told.current = event.ended.is_none().then_some(event.connection);
+            self.events.push_back(event);
+        }
+    }
+
+    /// Takes the next event, for the only thread that tells them.
+    pub(super) fn next_event(&mut self) -> Option<PeerEvent> {
+        self.events.pop_front()
+    }
+
+    /// Begins to tell events. Returns `false` if a thread does already, which then tells these, too.
+    pub(super) fn begin_to_tell(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_telling, true)
+    }
+
+    pub(super) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    pub(super) fn end_telling(&mut self) {
+        self.is_telling = false;
+    }
+}

@@ -1,0 +1,153 @@
+//! The entries of other nodes, and what is told of them.
+
+use procession::{Address, Context, Scheduler, start};
+
+use super::Node;
+use super::peers::{Dial, Peers, Side};
+use crate::handshake::{Introduction, Status, flags};
+use crate::link::{Link, Order};
+use crate::term::Atom;
+use crate::{Cookie, Letter};
+
+/// This node in these tests. One of the others has a smaller name, and one a greater one.
+fn own() -> Atom {
+    Atom::known("m@127.0.0.1")
+}
+
+fn smaller() -> Atom {
+    Atom::known("a@127.0.0.1")
+}
+
+fn greater() -> Atom {
+    Atom::known("z@127.0.0.1")
+}
+
+/// Runs a test with the address of a process that takes the orders for connections.
+fn run(test: impl AsyncFnOnce(Address<Order>)) {
+    let scheduler = Scheduler::builder().worker_threads(1).build().expect("it can be built");
+    scheduler.block_on(async {
+        let process =
+            start(|mut cx: Context<Order>| async move { while cx.recv().await.is_some() {} });
+        test(process.address().clone()).await;
+        process.cancel();
+    });
+}
+
+/// Makes the connection of an attempt.
+fn link(peer: &Atom, attempt: u64, orders: &Address<Order>) -> impl FnOnce(u64) -> Link + use<> {
+    let peer = Introduction { name: peer.clone(), creation: 7, flags: flags::OWN };
+    let orders = orders.clone();
+    move |number| Link::new(peer, number, attempt, orders)
+}
+
+fn begin(peers: &mut Peers, peer: &Atom) -> u64 {
+    match peers.dial(peer, false) {
+        Dial::Begin(attempt) => attempt,
+        other => panic!("{other:?} came"),
+    }
+}
+
+#[test]
+fn an_attempt_that_was_accepted_is_waited_for() {
+    run(async |orders| {
+        let mut peers = Peers::default();
+        let (status, accepted) = peers.decide(&own(), &smaller());
+        assert_eq!(status, Status::Ok);
+        assert_eq!(peers.dial(&smaller(), false), Dial::Wait);
+        // One that takes too long is not: it may be by anybody.
+        let Dial::Begin(dialed) = peers.dial(&smaller(), true) else { panic!("it is impatient") };
+        // Then it is given up, since this node has the greater name.
+        let attempt = (Side::Other, accepted);
+        let made = peers.admit(&own(), &smaller(), attempt, link(&smaller(), accepted, &orders));
+        assert!(made.is_err());
+        let attempt = (Side::Own, dialed);
+        let made = peers.admit(&own(), &smaller(), attempt, link(&smaller(), dialed, &orders));
+        assert!(made.is_ok_and(|(_, replaced)| replaced.is_none()));
+        assert_eq!(peers.dial(&smaller(), false), Dial::Connected);
+    });
+}
+
+#[test]
+fn of_two_attempts_that_of_the_greater_name_is_kept() {
+    run(async |orders| {
+        for (peer, status) in [(smaller(), Status::Nok), (greater(), Status::OkSimultaneous)] {
+            let mut peers = Peers::default();
+            let dialed = begin(&mut peers, &peer);
+            let (decided, accepted) = peers.decide(&own(), &peer);
+            assert_eq!(decided, status);
+            let is_kept = status == Status::OkSimultaneous;
+            let attempt = (Side::Other, accepted);
+            let other = peers.admit(&own(), &peer, attempt, link(&peer, accepted, &orders));
+            assert_eq!(other.is_ok(), is_kept);
+            // In whichever order they come to their ends.
+            let attempt = (Side::Own, dialed);
+            let made = peers.admit(&own(), &peer, attempt, link(&peer, dialed, &orders));
+            assert_eq!(made.is_err(), is_kept);
+        }
+    });
+}
+
+#[test]
+fn an_older_attempt_replaces_no_connection() {
+    run(async |orders| {
+        let mut peers = Peers::default();
+        let (_, first) = peers.decide(&own(), &greater());
+        let (_, second) = peers.decide(&own(), &greater());
+        let mut admit = |number| {
+            let made = link(&greater(), number, &orders);
+            peers.admit(&own(), &greater(), (Side::Other, number), made).map(|(_, old)| old)
+        };
+        assert!(admit(second).is_ok_and(|old| old.is_none()));
+        assert!(admit(first).is_err());
+    });
+}
+
+/// Goal: the end of a connection is told before the next one, which may be there before all
+/// processes have been told of the end.
+#[test]
+fn nodes_are_told_in_order() {
+    run(async |orders| {
+        let mut peers = Peers::default();
+        let mut links = Vec::new();
+        for _ in 0..3 {
+            let (_, attempt) = peers.decide(&own(), &greater());
+            let made = link(&greater(), attempt, &orders);
+            let made = peers.admit(&own(), &greater(), (Side::Other, attempt), made);
+            links.push(made.expect("it is newer").0);
+        }
+        for which in [1, 0, 2] {
+            peers.forget(&links[which]);
+            peers.ended(&links[which], "it ends".to_owned());
+        }
+        let mut told = Vec::new();
+        while let Some(event) = peers.next_event() {
+            told.push(match event.letter() {
+                Letter::NodeUp { connection, .. } => (connection, true),
+                Letter::NodeDown { connection, .. } => (connection, false),
+                other => panic!("{other:?} came"),
+            });
+        }
+        assert_eq!(told, [1, 2, 3].map(|n| [(n, true), (n, false)]).concat());
+    });
+}
+
+#[test]
+fn a_subscriber_that_ends_is_forgotten() {
+    run(async |_| {
+        let cookie = Cookie::new("secret").expect("it has a text");
+        let node = Node::builder("m@127.0.0.1").cookie(cookie).start().await;
+        let node = node.expect("it starts");
+        let subscriber = start(|mut cx: Context<Letter>| async move { cx.recv().await.is_some() });
+        let count = || node.0.locals.lock().subscribers.len();
+        node.subscribe(&subscriber.address().map(|letter| letter));
+        assert_eq!(count(), 1);
+        subscriber.cancel();
+        assert_eq!(subscriber.await, Ok(false));
+        let gone = async {
+            while count() > 0 {
+                procession::yield_now().await;
+            }
+        };
+        procession::timeout(std::time::Duration::from_secs(30), gone).await.expect("it is noticed");
+    });
+}
