@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use procession::Event;
 use procession::mailbox::Recipient;
-use procession::net::TcpStream;
 use procession::relations::MonitorRef;
 use procession::time::Instant;
 use procession::{Context, Exit, yield_now};
@@ -20,6 +19,7 @@ mod io;
 mod relations;
 
 use self::io::{Inbox, Outbox, ends, wait, write};
+use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, post, sort};
 use crate::link::{Caller, Link, Order, count};
@@ -83,7 +83,7 @@ pub(crate) type Ends = String;
 pub(crate) async fn run(
     mut cx: Context<Order>,
     node: Node,
-    stream: TcpStream,
+    mut carrier: Carrier,
     peer: Introduction,
     come: Vec<u8>,
     attempt: Attempt,
@@ -99,9 +99,9 @@ pub(crate) async fn run(
         by_reference: HashMap::new(),
         why: "its process was terminated".to_owned(),
     };
-    let Err(why) = this.serve(&mut cx, &stream, come).await;
+    let Err(why) = this.serve(&mut cx, &mut carrier, come).await;
     // The other side learns at once, even of bytes that it did not take.
-    drop(stream.set_linger(Some(Duration::ZERO)));
+    drop(carrier.stream.set_linger(Some(Duration::ZERO)));
     this.why = why;
 }
 
@@ -109,7 +109,7 @@ impl Connection {
     async fn serve(
         &mut self,
         cx: &mut Context<Order>,
-        stream: &TcpStream,
+        carrier: &mut Carrier,
         come: Vec<u8>,
     ) -> Result<std::convert::Infallible, Ends> {
         let link = Arc::clone(&self.link);
@@ -120,8 +120,8 @@ impl Connection {
         // The handshake may have brought frames.
         self.read_frames(cx, &mut inbox)?;
         loop {
-            let wrote = write(&link, stream, &mut outbox)?;
-            let read = self.read(cx, stream, &mut inbox)?;
+            let wrote = write(&link, carrier, &mut outbox)?;
+            let read = self.read(cx, carrier, &mut inbox)?;
             let now = Instant::now();
             if read {
                 heard = now;
@@ -149,8 +149,8 @@ impl Connection {
                 continue;
             }
             let deadline = (heard + patience).min(said + patience / 4);
-            let has_more = !outbox.bytes.is_empty();
-            if let Some(event) = wait(cx, stream, &link, has_more, deadline).await? {
+            let has_more = !outbox.is_empty() || carrier.has_more();
+            if let Some(event) = wait(cx, &carrier.stream, &link, has_more, deadline).await? {
                 self.event(event)?;
             }
             // If this process was not run for long, the other node may have ticked meanwhile, or
@@ -166,10 +166,10 @@ impl Connection {
     fn read(
         &mut self,
         cx: &mut Context<Order>,
-        stream: &TcpStream,
+        carrier: &mut Carrier,
         inbox: &mut Inbox,
     ) -> Result<bool, Ends> {
-        match stream.try_read(inbox.room()) {
+        match carrier.try_read(inbox.room()) {
             Ok(0) => Err("it has closed the connection".to_owned()),
             Ok(count) => {
                 inbox.to += count;

@@ -1,9 +1,9 @@
 //! Cookies, which keep clusters apart.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -45,21 +45,44 @@ impl Cookie {
         let wrong = |why: String| {
             io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()))
         };
-        let file = File::open(path).map_err(|error| {
+        let file = open_secret(path).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         })?;
-        let mode = file.metadata()?.mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(wrong(format!("its mode is {mode:o}, and must be 600: it has a secret")));
-        }
         let mut text = String::new();
         file.take(BYTES_MAX as u64 + 3).read_to_string(&mut text)?;
         Self::new(text.trim()).ok_or_else(|| wrong("it has no cookie of 1 to 255 bytes".to_owned()))
     }
 
+    /// Reads a cookie from a file like [`read`](Self::read). If there is no such file, creates it
+    /// first, with a [random](Self::random) cookie and the mode 0600.
+    ///
+    /// # Errors
+    /// As for `read`, or if the file cannot be created.
+    pub fn read_or_create(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        let cookie = Self::random()?;
+        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        match created {
+            Ok(mut file) => file.write_all(cookie.0.as_bytes()).map(|()| cookie),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::read(path),
+            Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        }
+    }
+
     pub(crate) fn text(&self) -> &str {
         &self.0
     }
+}
+
+/// Opens a file with a secret, which no other user may be able to read.
+pub(crate) fn open_secret(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    let mode = file.metadata()?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let why = format!("its mode is {mode:o}, and must be 600: it has a secret");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    Ok(file)
 }
 
 impl fmt::Debug for Cookie {

@@ -185,10 +185,15 @@ pub(crate) struct Handshake {
     challenge: u32,
     /// The name that the acceptor must have.
     expected: Option<Atom>,
-    /// The bytes of the length of a message: two, or four below TLS.
+    /// The bytes of the length of a message.
     length_bytes: usize,
     state: State,
 }
+
+/// The bytes of the length of a message without TLS.
+pub(crate) const PLAIN_LENGTH_BYTES: usize = 2;
+/// The bytes of the length of a message within TLS.
+pub(crate) const TLS_LENGTH_BYTES: usize = 4;
 
 impl Handshake {
     /// Creates the side that has connected to the node `expected`, and sends the name.
@@ -197,6 +202,7 @@ impl Handshake {
         cookie: Cookie,
         challenge: u32,
         expected: Atom,
+        length_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Self {
         let this = Self {
@@ -204,7 +210,7 @@ impl Handshake {
             cookie,
             challenge,
             expected: Some(expected),
-            length_bytes: 2,
+            length_bytes,
             state: State::Status,
         };
         this.send(out, |out| {
@@ -217,8 +223,23 @@ impl Handshake {
     }
 
     /// Creates the side that was connected to.
-    pub(crate) fn acceptor(own: Introduction, cookie: Cookie, challenge: u32) -> Self {
-        Self { own, cookie, challenge, expected: None, length_bytes: 2, state: State::Name }
+    pub(crate) fn acceptor(
+        own: Introduction,
+        cookie: Cookie,
+        challenge: u32,
+        length_bytes: usize,
+    ) -> Self {
+        Self { own, cookie, challenge, expected: None, length_bytes, state: State::Name }
+    }
+
+    /// Returns `true` if the bytes may hold a whole message.
+    pub(crate) fn has_message(&self, come: &[u8]) -> bool {
+        self.length(come).is_some_and(|length| come.len() >= self.length_bytes + length)
+    }
+
+    fn length(&self, come: &[u8]) -> Option<usize> {
+        let digits = come.get(..self.length_bytes)?;
+        Some(digits.iter().fold(0, |length, &digit| length << 8 | usize::from(digit)))
     }
 
     fn send(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
@@ -237,14 +258,13 @@ impl Handshake {
         come: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<Progress, HandshakeError> {
-        let Some((digits, rest)) = come.split_at_checked(self.length_bytes) else {
-            return Ok(Progress::More);
-        };
-        let length = digits.iter().fold(0, |length, &digit| length << 8 | usize::from(digit));
+        let Some(length) = self.length(come) else { return Ok(Progress::More) };
         if length > MESSAGE_MAX {
             return Err(HandshakeError::Protocol);
         }
-        let Some(message) = rest.get(..length) else { return Ok(Progress::More) };
+        let Some(message) = come[self.length_bytes..].get(..length) else {
+            return Ok(Progress::More);
+        };
         let message = message.to_vec();
         come.drain(..self.length_bytes + length);
         self.message(&message, out)

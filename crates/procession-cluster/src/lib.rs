@@ -68,16 +68,19 @@
 //!
 //! # Permissions
 //!
-//! The connection is plain text, so by default a node only talks to its own machine. Between
-//! machines, use an encrypted tunnel, or [accept plain text](NodeBuilder::accept_plain_text).
+//! Without certificates, a connection is plain text, so a node only talks to its own machine.
+//! Between machines, nodes speak TLS 1.3 and show each other [certificates](Tls), or
+//! [accept plain text](NodeBuilder::accept_plain_text).
 //!
 //! Other nodes can send to attached processes and monitor them. They cannot link to them or send
 //! them exit signals, unless the node [allows](NodeBuilder::allow_exits) it, and they can start
 //! only what is [exported](Node::export). Before a node has proved that it knows the cookie, it can
-//! make this one hold 2 KiB for 5 seconds, in at most 32 connections at a time.
+//! make this one hold 2 KiB for 5 seconds, in at most 32 connections at a time, and with TLS the
+//! messages of one handshake besides.
 
 #![forbid(unsafe_code)]
 
+mod carrier;
 mod chance;
 mod connection;
 mod cookie;
@@ -89,6 +92,7 @@ mod node;
 mod outbound;
 mod reason;
 pub mod term;
+mod tls;
 mod wire;
 
 pub use crate::cookie::Cookie;
@@ -101,3 +105,4 @@ pub use crate::node::{
     SendTermError,
 };
 pub use crate::term::{Atom, NodePid, Reference, Term};
+pub use crate::tls::{Tls, TlsError};

@@ -35,6 +35,7 @@ use crate::letter::{Letter, post};
 use crate::link::{Caller, Link, Order, Remote, count};
 use crate::outbound::Unqueued;
 use crate::term::{Atom, NodePid, Reference, Term};
+use crate::tls::Tls;
 use crate::wire::control::{Control, SpawnRequest, Target};
 
 /// The kinds of references that this node makes, which are the last word of each.
@@ -64,6 +65,7 @@ pub struct Node(Arc<Inner>);
 struct Inner {
     own: Introduction,
     cookie: Cookie,
+    tls: Option<Tls>,
     connect_timeout: Duration,
     patience: Duration,
     allows_exits: bool,

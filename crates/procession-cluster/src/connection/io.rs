@@ -9,6 +9,7 @@ use procession::net::TcpStream;
 use procession::time::{Instant, sleep_until};
 use procession::{Context, Event};
 
+use crate::carrier::Carrier;
 use crate::connection::Ends;
 use crate::link::{Link, Order};
 use crate::outbound::MESSAGE_MAX;
@@ -74,22 +75,30 @@ pub(super) struct Outbox {
     sent: usize,
 }
 
+impl Outbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent == self.bytes.len()
+    }
+}
+
 pub(super) fn ends(error: &io::Error) -> Ends {
     error.to_string()
 }
 
 /// Writes as much as the socket takes. Returns `true` if it took something.
-pub(super) fn write(link: &Link, stream: &TcpStream, outbox: &mut Outbox) -> Result<bool, Ends> {
-    if outbox.sent == outbox.bytes.len() {
+pub(super) fn write(link: &Link, carrier: &mut Carrier, outbox: &mut Outbox) -> Result<bool, Ends> {
+    if outbox.is_empty() {
         outbox.bytes.clear();
         outbox.sent = 0;
         link.outbound.fill(&mut outbox.bytes, CHUNK);
         outbox.bytes.shrink_to(4 * FRAGMENT_LEN);
     }
-    if outbox.bytes.is_empty() {
+    if outbox.is_empty() && !carrier.has_more() {
         return Ok(false);
     }
-    match stream.try_write(&outbox.bytes[outbox.sent..]) {
+    match carrier.try_write(&outbox.bytes[outbox.sent..]) {
+        // Only the session had something, and the socket has taken it.
+        Ok(0) => Ok(false),
         Ok(count) => {
             outbox.sent += count;
             crate::link::count(&link.counts.bytes_sent, count as u64);

@@ -27,7 +27,7 @@ fn connect(node: &Node, flags: u64) -> TcpStream {
     let name = Atom::new("b@127.0.0.1").expect("it is short");
     let own = Introduction { name, creation: 7, flags };
     let mut out = Vec::new();
-    let mut handshake = Handshake::initiator(own, cookie(), 5, node.name().clone(), &mut out);
+    let mut handshake = Handshake::initiator(own, cookie(), 5, node.name().clone(), 2, &mut out);
     let mut come = Vec::new();
     loop {
         stream.write_all(&out).expect("it reads");

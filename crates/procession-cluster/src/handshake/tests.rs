@@ -56,8 +56,8 @@ fn between(
 ) -> (Result<Progress, HandshakeError>, Result<Progress, HandshakeError>) {
     let mut out = Vec::new();
     let peer = Atom::new(expected).expect("it is short");
-    let initiator = Handshake::initiator(node("a@here"), cookie(cookies[0]), 1, peer, &mut out);
-    let acceptor = Handshake::acceptor(node("b@here"), cookie(cookies[1]), 2);
+    let initiator = Handshake::initiator(node("a@here"), cookie(cookies[0]), 1, peer, 2, &mut out);
+    let acceptor = Handshake::acceptor(node("b@here"), cookie(cookies[1]), 2, 2);
     talk(initiator, acceptor, out, status)
 }
 
@@ -92,8 +92,8 @@ fn a_node_that_is_too_old_is_named_so() {
     let mut out = Vec::new();
     let old = Introduction { flags: flags::OWN & !(1 << 34) & !(1 << 36), ..node("a@here") };
     let peer = node("b@here").name;
-    let initiator = Handshake::initiator(old, cookie("secret"), 1, peer, &mut out);
-    let acceptor = Handshake::acceptor(node("b@here"), cookie("secret"), 2);
+    let initiator = Handshake::initiator(old, cookie("secret"), 1, peer, 2, &mut out);
+    let acceptor = Handshake::acceptor(node("b@here"), cookie("secret"), 2, 2);
     let (_, right) = talk(initiator, acceptor, out, Status::Ok);
     assert_eq!(right, Err(HandshakeError::Flags(1 << 34)));
 }
@@ -101,7 +101,7 @@ fn a_node_that_is_too_old_is_named_so() {
 /// A node that does not know the version of the other one introduces itself in the old way.
 #[test]
 fn the_older_introduction_is_understood() {
-    let mut acceptor = Handshake::acceptor(node("b@here"), cookie("secret"), 2);
+    let mut acceptor = Handshake::acceptor(node("b@here"), cookie("secret"), 2, 2);
     let mut out = Vec::new();
     let low = (flags::OWN as u32).to_be_bytes();
     let mut come = [&[0, 13, b'n', 0, 5][..], &low, b"a@here"].concat();
@@ -119,7 +119,7 @@ fn the_older_introduction_is_understood() {
 #[test]
 fn garbage_is_refused_early() {
     for garbage in [&b"GET / HTTP/1.1\r\n"[..], &[0, 0, 0], &[0, 1, b'N'], &[0, 3, b'n', 0, 5]] {
-        let mut acceptor = Handshake::acceptor(node("b@here"), cookie("secret"), 2);
+        let mut acceptor = Handshake::acceptor(node("b@here"), cookie("secret"), 2, 2);
         let mut come = garbage.to_vec();
         let taken = acceptor.take(&mut come, &mut Vec::new());
         assert_eq!(taken, Err(HandshakeError::Protocol), "{garbage:?}");

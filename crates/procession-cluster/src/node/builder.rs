@@ -23,6 +23,7 @@ use crate::handshake::{Introduction, flags};
 use crate::node::connect::split;
 use crate::node::{Inner, Locals, NoMessage, Node, Peers};
 use crate::term::Atom;
+use crate::tls::Tls;
 use crate::{chance, epmd};
 
 /// The handshakes with nodes that have connected that may be going on at a time.
@@ -36,6 +37,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct NodeBuilder {
     name: Arc<str>,
     cookie: Option<Cookie>,
+    tls: Option<Tls>,
     listen: Option<SocketAddr>,
     epmd: SocketAddr,
     registers: bool,
@@ -56,7 +58,7 @@ pub enum StartError {
     /// The patience is not from 1 to 3600 seconds.
     Patience(Duration),
     /// The address is not on this machine only, and connections would not be encrypted. See
-    /// [`NodeBuilder::accept_plain_text`].
+    /// [`NodeBuilder::tls`] and [`NodeBuilder::accept_plain_text`].
     PlainText(SocketAddr),
     /// The node cannot listen at its address.
     Listen(SocketAddr, io::Error),
@@ -76,7 +78,8 @@ impl fmt::Display for StartError {
             }
             Self::PlainText(address) => write!(
                 f,
-                "{address} can be reached from other machines, and plain text was not accepted"
+                "{address} can be reached from other machines, the node has no certificate, and plain \
+                 text was not accepted"
             ),
             Self::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
             Self::Register(error) => write!(f, "cannot register the node: {error}"),
@@ -99,6 +102,7 @@ impl NodeBuilder {
         Self {
             name,
             cookie: None,
+            tls: None,
             listen: None,
             epmd: epmd::local(),
             registers: false,
@@ -112,6 +116,14 @@ impl NodeBuilder {
     /// Sets the cookie, which all nodes of the cluster have. It must be set.
     pub fn cookie(mut self, cookie: Cookie) -> Self {
         self.cookie = Some(cookie);
+        self
+    }
+
+    /// Sets the certificate of the node, and the authority that those of others must have. All
+    /// connections are encrypted then, those on this machine as well, and nodes without a
+    /// certificate are refused. By default, there is none, and the node only talks to its machine.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -163,7 +175,7 @@ impl NodeBuilder {
 
     /// Allows connections to and from other machines, although they are not encrypted: all that
     /// passes can be read and changed on the way, the cookie's proof included. By default, only
-    /// this machine is allowed.
+    /// this machine is allowed. With [`tls`](Self::tls), it has no effect.
     pub fn accept_plain_text(mut self) -> Self {
         self.accepts_plain_text = true;
         self
@@ -182,7 +194,11 @@ impl NodeBuilder {
             return Err(StartError::Patience(self.patience));
         }
         let listener = match self.listen {
-            Some(address) if !self.accepts_plain_text && !address.ip().is_loopback() => {
+            Some(address)
+                if self.tls.is_none()
+                    && !self.accepts_plain_text
+                    && !address.ip().is_loopback() =>
+            {
                 return Err(StartError::PlainText(address));
             }
             Some(address) => {
@@ -205,6 +221,7 @@ impl NodeBuilder {
         let node = Node(Arc::new(Inner {
             own: Introduction { name, creation, flags: flags::OWN },
             cookie,
+            tls: self.tls,
             connect_timeout: self.connect_timeout,
             patience: self.patience,
             allows_exits: self.allows_exits,

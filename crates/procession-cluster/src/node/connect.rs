@@ -11,11 +11,14 @@ use procession::net::TcpStream;
 use procession::scheduler::SpawnCause;
 use procession::time::Instant;
 
-use crate::handshake::{Handshake, HandshakeError, Introduction, Progress, Status};
+use crate::carrier::Carrier;
+use crate::handshake::{
+    Handshake, HandshakeError, Introduction, PLAIN_LENGTH_BYTES, Progress, Status, TLS_LENGTH_BYTES,
+};
 use crate::node::Node;
 use crate::node::peers::{Attempt, Dial, Side};
 use crate::term::Atom;
-use crate::{chance, connection, epmd};
+use crate::{chance, connection, epmd, tls};
 
 /// The error of connecting to a node. It says which stage has failed.
 #[derive(Debug)]
@@ -30,6 +33,9 @@ pub enum ConnectError {
     /// The address is not on this machine, and the connection would not be encrypted. See
     /// [`NodeBuilder::accept_plain_text`](crate::NodeBuilder::accept_plain_text).
     PlainText(SocketAddr),
+    /// There is no TLS session: a certificate is not by the authority, or not for the host in the
+    /// name of the node, or the other side speaks something else.
+    Tls(rustls::Error),
     /// The handshake has failed.
     Handshake(HandshakeError),
     /// The connection ended during the handshake.
@@ -53,6 +59,7 @@ impl fmt::Display for ConnectError {
                 f,
                 "{address} is not on this machine, and plain text was not accepted for others"
             ),
+            Self::Tls(error) => write!(f, "the connection is not secure: {error}"),
             Self::Handshake(error) => write!(f, "the handshake has failed: {error}"),
             Self::Lost(error) => write!(f, "the connection ended during the handshake: {error}"),
             Self::TimedOut => f.write_str("the handshake took longer than the time limit"),
@@ -66,7 +73,9 @@ impl Error for ConnectError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Find(error) | Self::Reach(error) | Self::Lost(error) => Some(error),
+            Self::Tls(error) => Some(error),
             Self::Handshake(error) => Some(error),
+            Self::Process(cause) => Some(cause),
             _ => None,
         }
     }
@@ -124,8 +133,8 @@ impl Node {
             };
             let number = attempt.number;
             match self.dial(&peer, word, host, at).await {
-                Ok((stream, introduction, come)) => {
-                    self.start(stream, introduction, come, attempt)?;
+                Ok((carrier, introduction, come)) => {
+                    self.start(carrier, introduction, come, attempt)?;
                     self.until_settled(&peer, number).await;
                     return self.outcome(&peer);
                 }
@@ -173,7 +182,7 @@ impl Node {
         word: &str,
         host: &str,
         at: Option<SocketAddr>,
-    ) -> Result<(TcpStream, Introduction, Vec<u8>), ConnectError> {
+    ) -> Result<(Carrier, Introduction, Vec<u8>), ConnectError> {
         let address = match at {
             Some(address) => address,
             None => {
@@ -184,34 +193,52 @@ impl Node {
         let reached = TcpStream::connect_timeout(address, self.0.connect_timeout).await;
         let stream = reached.map_err(ConnectError::Reach)?;
         self.check_address(&stream)?;
+        let session = match &self.0.tls {
+            Some(tls) => Some(tls.connect(host).map_err(insecure)?),
+            None => None,
+        };
+        let mut carrier = Carrier::new(stream, session);
         let challenge = chance::number().map_err(ConnectError::Lost)?;
         let mut out = Vec::new();
         let (own, cookie) = (self.0.own.clone(), self.0.cookie.clone());
-        let handshake = Handshake::initiator(own, cookie, challenge, peer.clone(), &mut out);
+        let length = self.length_bytes();
+        let handshake =
+            Handshake::initiator(own, cookie, challenge, peer.clone(), length, &mut out);
         let mut attempt = None;
-        let shake = self.shake(&stream, handshake, out, &mut attempt);
+        let shake = self.shake(&mut carrier, handshake, out, &mut attempt);
         let (introduction, come) = self.within(shake).await?;
-        Ok((stream, introduction, come))
+        Ok((carrier, introduction, come))
     }
 
     /// Carries out the handshake with a node that has connected.
     pub(crate) async fn accept(&self, stream: TcpStream) -> Result<(), ConnectError> {
         self.check_address(&stream)?;
+        let session = match &self.0.tls {
+            Some(tls) => Some(tls.accept().map_err(insecure)?),
+            None => None,
+        };
+        let mut carrier = Carrier::new(stream, session);
         let challenge = chance::number().map_err(ConnectError::Lost)?;
-        let handshake = Handshake::acceptor(self.0.own.clone(), self.0.cookie.clone(), challenge);
+        let (own, cookie) = (self.0.own.clone(), self.0.cookie.clone());
+        let handshake = Handshake::acceptor(own, cookie, challenge, self.length_bytes());
         let mut attempt = None;
-        let shake = self.shake(&stream, handshake, Vec::new(), &mut attempt);
+        let shake = self.shake(&mut carrier, handshake, Vec::new(), &mut attempt);
         let (introduction, come) = self.within(shake).await?;
         match attempt {
-            Some(attempt) => self.start(stream, introduction, come, attempt),
+            Some(attempt) => self.start(carrier, introduction, come, attempt),
             // An acceptor is never done before its decision.
             None => Err(ConnectError::Handshake(HandshakeError::Protocol)),
         }
     }
 
+    fn length_bytes(&self) -> usize {
+        if self.0.tls.is_some() { TLS_LENGTH_BYTES } else { PLAIN_LENGTH_BYTES }
+    }
+
     fn check_address(&self, stream: &TcpStream) -> Result<(), ConnectError> {
         let address = stream.peer_addr().map_err(ConnectError::Lost)?;
-        match self.0.accepts_plain_text || address.ip().to_canonical().is_loopback() {
+        let is_allowed = self.0.tls.is_some() || self.0.accepts_plain_text;
+        match is_allowed || address.ip().to_canonical().is_loopback() {
             true => Ok(()),
             false => Err(ConnectError::PlainText(address)),
         }
@@ -221,19 +248,26 @@ impl Node {
     /// other node has connected, its attempt is entered.
     async fn shake(
         &self,
-        stream: &TcpStream,
+        carrier: &mut Carrier,
         mut handshake: Handshake,
         mut out: Vec<u8>,
         attempt: &mut Option<Attempt>,
     ) -> Result<(Introduction, Vec<u8>), ConnectError> {
         // Small messages follow each other.
-        stream.set_nodelay(true).map_err(ConnectError::Lost)?;
+        carrier.stream.set_nodelay(true).map_err(ConnectError::Lost)?;
+        carrier.secure().await.map_err(lost_or_insecure)?;
         let mut come = Vec::new();
         let mut buffer = [0; 512];
         loop {
             let progress = handshake.take(&mut come, &mut out);
             let progress = match progress {
                 Ok(Progress::Decision(peer)) => {
+                    // Before the name has any effect.
+                    if let (Some(session), Some((_, host))) =
+                        (carrier.session(), split(peer.name.as_str()))
+                    {
+                        tls::is_for(session, host).map_err(insecure)?;
+                    }
                     let status = self.decide(&peer.name, attempt);
                     handshake.decide(status, &mut out).map(|()| Progress::More)
                 }
@@ -241,20 +275,20 @@ impl Node {
             };
             if !out.is_empty() {
                 // A refusal is sent, too.
-                stream.write_all(&out).await.map_err(ConnectError::Lost)?;
+                carrier.write_all(&out).await.map_err(lost_or_insecure)?;
                 out.clear();
             }
             match progress.map_err(ConnectError::Handshake)? {
                 Progress::Done(peer) => return Ok((peer, come)),
                 Progress::Decision(_) => {}
-                Progress::More if has_message(&come) => {}
-                Progress::More => match stream.read(&mut buffer).await {
+                Progress::More if handshake.has_message(&come) => {}
+                Progress::More => match carrier.read(&mut buffer).await {
                     Ok(0) => {
                         let lost = io::Error::from(io::ErrorKind::UnexpectedEof);
                         return Err(ConnectError::Lost(lost));
                     }
                     Ok(count) => come.extend(&buffer[..count]),
-                    Err(error) => return Err(ConnectError::Lost(error)),
+                    Err(error) => return Err(lost_or_insecure(error)),
                 },
             }
         }
@@ -274,14 +308,14 @@ impl Node {
     /// Starts the process of a connection.
     fn start(
         &self,
-        stream: TcpStream,
+        carrier: Carrier,
         peer: Introduction,
         come: Vec<u8>,
         attempt: Attempt,
     ) -> Result<(), ConnectError> {
         let node = self.clone();
         let options = SpawnOptions::new().label(format!("connection to {}", peer.name));
-        let process = move |cx| connection::run(cx, node, stream, peer, come, attempt);
+        let process = move |cx| connection::run(cx, node, carrier, peer, come, attempt);
         match options.try_start(process) {
             // It goes on until the connection ends.
             Ok(_) => Ok(()),
@@ -299,10 +333,16 @@ impl Node {
     }
 }
 
-/// Returns `true` if the bytes may hold a whole message of a handshake.
-fn has_message(come: &[u8]) -> bool {
-    let length = come.first_chunk().map(|digits| usize::from(u16::from_be_bytes(*digits)));
-    length.is_some_and(|length| come.len() >= 2 + length)
+fn insecure(error: rustls::Error) -> ConnectError {
+    ConnectError::Tls(error)
+}
+
+/// Returns the error of a carrier, which may be one of its session.
+fn lost_or_insecure(error: io::Error) -> ConnectError {
+    match error.downcast::<rustls::Error>() {
+        Ok(error) => ConnectError::Tls(error),
+        Err(error) => ConnectError::Lost(error),
+    }
 }
 
 /// Splits the name of a node.

@@ -5,15 +5,15 @@
 //! is skipped then.
 
 use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use procession::time::Instant;
 use procession::{Context, Event, Exit, Scheduler, start, timeout};
-use procession_cluster::{Cookie, Letter, Member, Node, NodePid, Remote, Term};
+use procession_cluster::{Cookie, Letter, Member, Node, NodePid, Remote, Term, Tls};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/beam");
-const NAME: &str = "under_test@127.0.0.1";
 
 /// Starts the port mapper, if it does not run.
 fn start_epmd() {
@@ -34,10 +34,40 @@ fn until(goal: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Writes what makes nodes of the BEAM use TLS with the certificates in `tests/tls`. Returns the
+/// flags of `erl` for it.
+fn tls_flags() -> String {
+    let folder = format!("{}/tests/tls", env!("CARGO_MANIFEST_DIR"));
+    let side = |name: &str, more: &str| {
+        format!(
+            "{{{name}, [{{certfile, \"{folder}/node.crt\"}}, {{keyfile, \"{folder}/node.key\"}}, \
+             {{cacertfile, \"{folder}/authority.crt\"}}, {{verify, verify_peer}}, \
+             {{versions, ['tlsv1.3']}}{more}]}}"
+        )
+    };
+    let server = side("server", ", {fail_if_no_peer_cert, true}");
+    let options = format!("[{server}, {}].\n", side("client", ""));
+    let path = format!("{}/inet_tls.conf", env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(&path, options).expect("the folder is there");
+    format!("-proto_dist inet_tls -ssl_dist_optfile {path}")
+}
+
+/// The same certificates for a node of this crate.
+fn tls() -> Tls {
+    let folder = format!("{}/tests/tls", env!("CARGO_MANIFEST_DIR"));
+    let key = format!("{}/beam-node.key", env!("CARGO_TARGET_TMPDIR"));
+    std::fs::copy(format!("{folder}/node.key"), &key).expect("the folder is there");
+    let secret = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&key, secret).expect("it is ours");
+    let certificate = format!("{folder}/node.crt");
+    Tls::read(certificate, key, format!("{folder}/authority.crt")).expect("they fit")
+}
+
 /// Runs the script against a node, and returns what it prints.
-fn run_script(node: &str) -> String {
-    let script = Command::new("escript").arg(format!("{FOLDER}/script.escript")).arg(node).output();
-    let output = script.expect("Erlang is installed");
+fn run_script(node: &str, flags: &str) -> String {
+    let mut script = Command::new("escript");
+    script.arg(format!("{FOLDER}/script.escript")).arg(node).env("ERL_FLAGS", flags);
+    let output = script.output().expect("Erlang is installed");
     let text = |bytes| String::from_utf8(bytes).expect("it is text");
     let (out, err) = (text(output.stdout), text(output.stderr));
     assert!(out.ends_with("stop\n"), "the script of {node} did not end:\n{out}\n{err}");
@@ -48,12 +78,13 @@ fn run_script(node: &str) -> String {
 struct Beam(Child);
 
 impl Beam {
-    fn start(name: &str) -> Self {
+    fn start(name: &str, flags: &str) -> Self {
         let folder = env!("CARGO_TARGET_TMPDIR");
         let mut compiler = Command::new("erlc");
         compiler.args(["-o", folder]).arg(format!("{FOLDER}/procession.erl"));
         assert!(compiler.status().expect("Erlang is installed").success());
         let mut erl = Command::new("erl");
+        erl.env("ERL_FLAGS", flags);
         erl.args(["-noinput", "-hidden", "-pa", folder, "-name", name, "-setcookie", "secret"]);
         erl.args(["-kernel", "prevent_overlapping_partitions", "false"]);
         erl.args(["-eval", "spawn(procession, start, [])"]);
@@ -190,8 +221,12 @@ fn reason(exit: &Exit) -> Term {
     })
 }
 
-async fn start_node() -> Node {
-    let node = Node::builder(NAME)
+async fn start_node(name: &str, tls: Option<Tls>) -> Node {
+    let mut builder = Node::builder(name);
+    if let Some(tls) = tls {
+        builder = builder.tls(tls);
+    }
+    let node = builder
         .cookie(Cookie::new("secret").expect("it has a text"))
         .listen((Ipv4Addr::LOCALHOST, 0).into())
         .allow_exits()
@@ -210,30 +245,41 @@ async fn start_node() -> Node {
     node
 }
 
+/// One after the other, since the node that runs the script has one name.
 #[test]
 fn the_same_script_has_the_same_outcomes() {
+    compare("under_test@127.0.0.1", "beam_under_test@127.0.0.1", false);
+    compare("tls_under_test@127.0.0.1", "tls_beam_under_test@127.0.0.1", true);
+}
+
+/// Runs the script against a node of this crate and one of the BEAM.
+fn compare(own: &str, beam: &str, is_secure: bool) {
     if std::env::var_os("PROCESSION_ERL").is_none() {
         return;
     }
     start_epmd();
+    let (flags, tls) = match is_secure {
+        true => (tls_flags(), Some(tls())),
+        false => (String::new(), None),
+    };
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(start_node());
-    let ours = run_script(NAME);
+    let node = scheduler.block_on(start_node(own, tls));
+    let ours = run_script(own, &flags);
     node.stop();
-    let beam = Beam::start("beam_under_test@127.0.0.1");
-    let theirs = run_until_it_answers("beam_under_test@127.0.0.1");
-    drop(beam);
+    let running = Beam::start(beam, &flags);
+    let theirs = run_until_it_answers(beam, &flags);
+    drop(running);
     assert_eq!(ours, theirs);
 }
 
 /// Runs the script once the node is there.
-fn run_until_it_answers(name: &str) -> String {
+fn run_until_it_answers(name: &str, flags: &str) -> String {
     let (word, _) = name.split_once('@').expect("it is a name");
     until("the node is registered", || {
         let names = Command::new("epmd").arg("-names").output().expect("epmd is installed");
         String::from_utf8_lossy(&names.stdout).contains(&format!("name {word} "))
     });
-    run_script(name)
+    run_script(name, flags)
 }
 
 /// Connects to a node of the BEAM, which takes a moment until it is registered.
@@ -254,7 +300,7 @@ fn a_node_of_the_beam_is_called_and_its_death_is_told() {
     }
     start_epmd();
     const BEAM: &str = "beam_callee@127.0.0.1";
-    let mut beam = Beam::start(BEAM);
+    let mut beam = Beam::start(BEAM, "");
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
     scheduler.block_on(async move {
         let cookie = Cookie::new("secret").expect("it has a text");

@@ -2,6 +2,7 @@
 
 mod relations;
 mod security;
+mod tls;
 mod traffic;
 
 use std::net::Ipv4Addr;

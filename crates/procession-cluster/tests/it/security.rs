@@ -111,6 +111,18 @@ fn a_cookie_that_others_can_read_is_refused() {
 }
 
 #[test]
+fn a_cookie_is_created_once() {
+    let path = format!("{}/created.cookie", env!("CARGO_TARGET_TMPDIR"));
+    // Ignored: the file may be there from an earlier run.
+    drop(std::fs::remove_file(&path));
+    let cookie = Cookie::read_or_create(&path).expect("the folder is there");
+    let mode = std::fs::metadata(&path).expect("it was created").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(Cookie::read_or_create(&path).expect("it is there"), cookie);
+    assert_ne!(Cookie::random().expect("there is chance"), cookie);
+}
+
+#[test]
 fn both_may_connect_at_once() {
     run(async {
         for _ in 0..20 {

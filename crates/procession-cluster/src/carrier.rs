@@ -1,0 +1,165 @@
+//! The byte stream of a connection: a socket, with a TLS session or without one.
+
+use std::future::poll_fn;
+use std::io::{self, Read, Write};
+use std::pin::pin;
+use std::task::Poll;
+
+use procession::net::TcpStream;
+
+#[derive(Debug)]
+pub(crate) struct Carrier {
+    pub(crate) stream: TcpStream,
+    tls: Option<Box<rustls::Connection>>,
+}
+
+/// A socket as rustls reads and writes it.
+struct Socket<'a>(&'a TcpStream);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(bytes)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Carrier {
+    pub(crate) fn new(stream: TcpStream, tls: Option<rustls::Connection>) -> Self {
+        Self { stream, tls: tls.map(Box::new) }
+    }
+
+    pub(crate) fn session(&self) -> Option<&rustls::Connection> {
+        self.tls.as_deref()
+    }
+
+    /// Returns `true` if the session has bytes that the socket has not taken.
+    pub(crate) fn has_more(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// Reads without waiting. Zero bytes are the end.
+    pub(crate) fn try_read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(tls) = &mut self.tls else { return self.stream.try_read(bytes) };
+            match tls.reader().read(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+            if self.try_advance()? == 0 {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Hands what has come to the session, without waiting. Zero bytes are the end.
+    fn try_advance(&mut self) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return Ok(0) };
+        let count = tls.read_tls(&mut Socket(&self.stream))?;
+        let taken = tls.process_new_packets();
+        // The answers of the session, such as an alert. What the socket does not take waits.
+        self.flush_some()?;
+        taken.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok(count)
+    }
+
+    /// Writes without waiting. The session takes bytes before the socket does.
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.stream.try_write(bytes) };
+        flush(tls, &self.stream)?;
+        let count = tls.writer().write(bytes)?;
+        match flush(tls, &self.stream) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ if count == 0 && !bytes.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(count),
+        }
+    }
+
+    /// Writes what the session has, without waiting.
+    fn try_flush(&mut self) -> io::Result<()> {
+        match &mut self.tls {
+            Some(tls) => flush(tls, &self.stream),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads, and waits for something to read. Zero bytes are the end.
+    pub(crate) async fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.try_read(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.ready().await,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Writes all bytes, and waits until the socket has taken them.
+    pub(crate) async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() || self.has_more() {
+            let wrote = match bytes.is_empty() {
+                true => self.try_flush().map(|()| 0),
+                false => self.try_write(bytes),
+            };
+            match wrote {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stream.writable().await?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes the handshake of the session, if there is one.
+    pub(crate) async fn secure(&mut self) -> io::Result<()> {
+        while self.session().is_some_and(|tls| tls.is_handshaking()) {
+            self.flush_some()?;
+            match self.try_advance() {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.ready().await,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.write_all(&[]).await
+    }
+
+    fn flush_some(&mut self) -> io::Result<()> {
+        match self.try_flush() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the socket has something, or takes what the session has.
+    async fn ready(&self) {
+        let mut readable = pin!(self.stream.readable());
+        let mut writable = pin!(self.stream.writable());
+        let writes = self.has_more();
+        poll_fn(|task| {
+            let is_ready = readable.as_mut().poll(task).is_ready()
+                || (writes && writable.as_mut().poll(task).is_ready());
+            if is_ready { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+fn flush(tls: &mut rustls::Connection, stream: &TcpStream) -> io::Result<()> {
+    while tls.wants_write() {
+        tls.write_tls(&mut Socket(stream))?;
+    }
+    Ok(())
+}
