@@ -119,9 +119,9 @@ fn a_full_pool_never_runs_a_job_with_a_key_in_its_submitter() {
     let keyed = pool.with_key("key");
     let timed_out = keyed.submit_timeout(id, Duration::ZERO).expect_err("it does not run here");
     assert!(timed_out.is_timeout());
-    let submitter = std::thread::spawn(move || keyed.submit(id).expect("it is open").join());
+    let submitter = crate::home::thread::spawn(move || keyed.submit(id).expect("it is open").join());
     while pool.stats().waiting == 0 {
-        std::thread::yield_now();
+        crate::home::thread::yield_now();
     }
     gate.open();
     let ran = submitter.join().expect("it does not panic").expect("it returns");
