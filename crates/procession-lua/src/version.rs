@@ -3,7 +3,8 @@
 use std::fmt;
 
 /// The version of a program: a hash of its bytes and those of its modules, so that equal sources
-/// have equal versions wherever they come from. It is not cryptographic. Its `Display` is 16 hexadecimal digits.
+/// have equal versions wherever they come from. It is not cryptographic. Its `Display` is 16
+/// hexadecimal digits.
 ///
 /// ```
 /// use procession_lua::Program;

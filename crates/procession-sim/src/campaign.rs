@@ -197,16 +197,16 @@ impl Check {
         self
     }
 
-    /// Gives each step the usual budget. By default, some runs draw the budget of each step, so that
-    /// an operation which could go on yields instead. A program that polls by hand, and relies on
-    /// the answer, needs this.
+    /// Gives each step the usual budget. By default, some runs draw the budget of each step, so
+    /// that an operation which could go on yields instead. A program that polls by hand, and relies
+    /// on the answer, needs this.
     pub fn usual_budgets(mut self) -> Self {
         self.draws_budgets = false;
         self
     }
 
-    /// Names events of [`Sim::sometimes`] that the check is to meet. It also fails if no run comes to
-    /// the place where one of them is asked about. Without this, such a place is not known.
+    /// Names events of [`Sim::sometimes`] that the check is to meet. It also fails if no run comes
+    /// to the place where one of them is asked about. Without this, such a place is not known.
     ///
     /// ```
     /// use procession_sim::Check;
@@ -228,8 +228,8 @@ impl Check {
     /// in 20 seeds. In another process, what depends on addresses or on statics differs, too.
     ///
     /// The child is this program, which runs the test of the same name up to the first check that
-    /// was made here. So this works in tests of the usual harness. On a thread without the name of a
-    /// test, such as with `--test-threads=1`, nothing is done.
+    /// was made here. So this works in tests of the usual harness. On a thread without the name of
+    /// a test, such as with `--test-threads=1`, nothing is done.
     #[track_caller]
     pub fn again_in_child(mut self) -> Self {
         self.child = Some(place(Location::caller()));

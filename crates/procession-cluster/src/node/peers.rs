@@ -14,10 +14,10 @@
 //!
 //! ## Steps
 //! - `Dial`: takes a free entry. If there is one, waits for what becomes of it, or, if that is only
-//!   accepted and takes too long, takes its place: before its proof of the cookie, an attempt may be
-//!   by anybody.
-//! - `Decide`, for an attempt of the other node: enters it, if this node does not connect itself. If
-//!   it does, the attempt of the node with the greater name goes on.
+//!   accepted and takes too long, takes its place: before its proof of the cookie, an attempt may
+//!   be by anybody.
+//! - `Decide`, for an attempt of the other node: enters it, if this node does not connect itself.
+//!   If it does, the attempt of the node with the greater name goes on.
 //! - `Admit`, after the handshake: an attempt of this node becomes the connection if it still has
 //!   the entry. One of the other node does if the entry is free or accepting, if its node has the
 //!   greater name, or if it is newer than what is connected.
@@ -282,7 +282,8 @@ impl Peers {
         self.events.pop_front()
     }
 
-    /// Begins to tell events. Returns `false` if a thread does already, which then tells these, too.
+    /// Begins to tell events. Returns `false` if a thread does already, which then tells these,
+    /// too.
     pub(super) fn begin_to_tell(&mut self) -> bool {
         !std::mem::replace(&mut self.is_telling, true)
     }

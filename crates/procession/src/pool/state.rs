@@ -22,9 +22,9 @@
 //! the pool: a parked one waits in its seat for an order, a resting one has no process and is only
 //! an entry of the stack.
 //!
-//! A queued job is *ready*, or *held* behind an earlier job of its key. A key that has jobs which have
-//! not ended has a *turn*, which one of them has: the one that is ready or runs. Ready jobs are in
-//! levels, one for each priority.
+//! A queued job is *ready*, or *held* behind an earlier job of its key. A key that has jobs which
+//! have not ended has a *turn*, which one of them has: the one that is ready or runs. Ready jobs
+//! are in levels, one for each priority.
 //!
 //! A job is in the queue, in the order or the launch of one worker, or running. A *place* is what a
 //! job needs to be taken. Each busy worker, queued job and reservation uses one, and there are as
@@ -35,8 +35,8 @@
 //! Submitter:
 //! - `Enter`, if there is a place and no submitter waits: `Claim` the worker that became idle last
 //!   and write the job into its order. If no worker is idle and fewer are live than the capacity,
-//!   start one with the job. Otherwise queue the job. If the key of the job has a turn, hold the job
-//!   behind it instead, whether a worker is idle or not.
+//!   start one with the job. Otherwise queue the job. If the key of the job has a turn, hold the
+//!   job behind it instead, whether a worker is idle or not.
 //! - `Wait` in the list, if `Enter` is not possible.
 //!
 //! Worker:
@@ -51,8 +51,8 @@
 //! - `Reap` from a timer: the workers leave that have rested until now.
 //! - `Retry` from a timer, if a job was queued because no worker could be started for it.
 //!
-//! Each end of a job that has the turn of its key passes the turn to the next job of the key, which is
-//! ready then, in the place of its ticket.
+//! Each end of a job that has the turn of its key passes the turn to the next job of the key, which
+//! is ready then, in the place of its ticket.
 //!
 //! Handle: `Withdraw` a job that is still queued, by its ticket.
 //!
@@ -69,11 +69,11 @@
 //!   pool closed.
 //! - A withdrawn job is out of the queue, so no worker runs it. A job that a worker has taken is
 //!   not in the queue, so it cannot be withdrawn.
-//! - A key has a turn exactly while one of its jobs is ready or runs, because the end of a job passes
-//!   or removes the turn in the step that counts the end. So a held job becomes ready.
-//! - A job is ready in the queue only while a worker is live, or busy if workers rest. A worker parks, rests or
-//!   leaves only if no job is ready or another worker stays. So every queued job is run, even if
-//!   the system starts no more workers.
+//! - A key has a turn exactly while one of its jobs is ready or runs, because the end of a job
+//!   passes or removes the turn in the step that counts the end. So a held job becomes ready.
+//! - A job is ready in the queue only while a worker is live, or busy if workers rest. A worker
+//!   parks, rests or leaves only if no job is ready or another worker stays. So every queued job is
+//!   run, even if the system starts no more workers.
 //!
 //! ## Details that look wrong and are not
 //! Workers are started under the lock. Otherwise a job could be queued behind a start that the
@@ -130,9 +130,9 @@
 //!
 //! ## Checked by
 //! `models::*`: claim against park, rest, expire, reap and close; submit against resize; withdraw
-//! against run and help; hold against the end of a turn. `lane_tests` plays jobs with priorities and
-//! keys at random. `tests/it/pool/model.rs` compares the whole interface of every kind of
-//! pool with a sequential model.
+//! against run and help; hold against the end of a turn. `lane_tests` plays jobs with priorities
+//! and keys at random. `tests/it/pool/model.rs` compares the whole interface of every kind of pool
+//! with a sequential model.
 
 pub(crate) mod busy;
 mod control;

@@ -97,8 +97,8 @@ impl<J: Send + 'static> Inner<J> {
         PlaceWait { inner: self, place: None, timed }
     }
 
-    /// Enters a job. If the pool is full, waits on this thread, refuses, or runs the job here. A job
-    /// with a key is not run here, because an earlier one of its key may not have ended.
+    /// Enters a job. If the pool is full, waits on this thread, refuses, or runs the job here. A
+    /// job with a key is not run here, because an earlier one of its key may not have ended.
     pub(super) fn put<C>(
         self: &Arc<Self>,
         lane: Lane,

@@ -135,8 +135,9 @@ impl<J> Synced<J> {
         self.live < self.limits.capacity || self.limits.rests && !self.idle.workers.is_empty()
     }
 
-    /// Finds a worker for a job that has a place, unless an earlier job of its key has not ended. The job is made of its content once it is certain
-    /// to be taken; otherwise the content is returned.
+    /// Finds a worker for a job that has a place, unless an earlier job of its key has not ended.
+    /// The job is made of its content once it is certain to be taken; otherwise the content is
+    /// returned.
     pub(super) fn dispatch<C>(
         &mut self,
         lane: Lane,

@@ -119,12 +119,14 @@ fn a_full_pool_never_runs_a_job_with_a_key_in_its_submitter() {
     let keyed = pool.with_key("key");
     let timed_out = keyed.submit_timeout(id, Duration::ZERO).expect_err("it does not run here");
     assert!(timed_out.is_timeout());
-    let submitter = crate::home::thread::spawn(move || keyed.submit(id).expect("it is open").join());
-    while pool.stats().waiting == 0 {
-        crate::home::thread::yield_now();
-    }
-    gate.open();
-    let ran = submitter.join().expect("it does not panic").expect("it returns");
+    let ran = crate::home::thread::scope(|scope| {
+        let submitter = scope.spawn(|| keyed.submit(id).expect("it is open").join());
+        while pool.stats().waiting == 0 {
+            crate::home::thread::yield_now();
+        }
+        gate.open();
+        submitter.join().expect("it does not panic").expect("it returns")
+    });
     assert_ne!(ran, here);
     assert_eq!(pool.stats().inline, 0);
 }
