@@ -37,11 +37,11 @@ fn priorities_order_the_queue_and_none_starves() {
     drop(report);
     gate.open();
     let order: Vec<_> = reports.iter().collect();
-    let mut expected = Vec::new();
-    for n in 0..2 {
-        expected.extend((0..8).map(|m| (Priority::High, 8 * n + m)));
-        expected.extend([(Priority::Low, n), (Priority::Normal, n)]);
-    }
+    let mut expected: Vec<_> = (0..8).map(|n| (Priority::High, n)).collect();
+    expected.extend([(Priority::Low, 0), (Priority::Normal, 0)]);
+    // The turn of the normal job counts against the low ones.
+    expected.extend((8..15).map(|n| (Priority::High, n)));
+    expected.extend([(Priority::Low, 1), (Priority::High, 15), (Priority::Normal, 1)]);
     expected.extend((16..20).map(|n| (Priority::High, n)));
     assert_eq!(order, expected);
 }
