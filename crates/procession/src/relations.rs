@@ -22,6 +22,7 @@
 //! Relations name processes by [`Pid`](crate::Pid). They keep neither a process nor its scheduler
 //! alive, and reach from one scheduler to another.
 
+mod address;
 pub(crate) mod entries;
 pub(crate) mod links;
 pub(crate) mod name_table;

@@ -21,7 +21,6 @@ use crate::process::slot::{BoundedMailbox, Mailbox, Pin, Refused, Slot};
 use crate::process::typed::TypedPin;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
-use crate::relations::MonitorRef;
 use crate::scheduler::reach::find;
 use crate::scheduler::{block_on, current};
 use crate::sys::nanoseconds;
@@ -125,40 +124,6 @@ impl<M: Send + 'static> Address<M> {
         }
         let slot = find(pid).ok_or_else(|| SendCause::new(pid, SendErrorKind::Ended))?;
         Self::of_pin(slot).map_err(|slot| SendCause::wrong_type::<M>(&slot))
-    }
-
-    /// Makes the process of this address monitor another one: it receives one
-    /// [`Event::Down`](crate::Event::Down) when that process ends, as if it had called
-    /// [`Context::monitor`](crate::Context::monitor).
-    ///
-    /// The monitor is made before this function returns, so the reason of an end that comes after
-    /// it is known. If the monitoring process has ended, nothing is told. It works in any thread.
-    ///
-    /// ```
-    /// use procession::{Context, Event, Exit, start};
-    ///
-    /// procession::run(async {
-    ///     let watcher = start(|mut cx: Context<()>| async move {
-    ///         match cx.recv_event().await {
-    ///             Some(Event::Down(down)) => down.exit,
-    ///             _ => Exit::Normal,
-    ///         }
-    ///     });
-    ///     let worker = start(|mut cx: Context<()>| async move {
-    ///         cx.recv().await;
-    ///         panic!("broken")
-    ///     });
-    ///     watcher.address().monitor(worker.pid());
-    ///     worker.send(()).expect("it waits for it");
-    ///     assert_eq!(watcher.await, Err(Exit::Panicked("broken".into())));
-    /// });
-    /// ```
-    pub fn monitor(&self, pid: Pid) -> MonitorRef {
-        crate::scheduler::budget::spend();
-        match &self.slot {
-            Some(slot) => crate::relations::links::monitor_for(slot, pid),
-            None => MonitorRef::draw(),
-        }
     }
 
     /// Returns the address of a process, or its pin if it receives messages of another type.

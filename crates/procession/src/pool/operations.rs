@@ -10,7 +10,7 @@ use super::builder::{Builder, OnFull, check_capacity};
 use super::engine::{Engine, Inner};
 use super::error::{PoolError, SubmitError, SubmitErrorKind};
 use super::lifecycle::PoolOwner;
-use super::state::lane::Lane;
+use super::state::lane::JobLane;
 use super::state::picture::Limits;
 use super::submit::{FullPolicy, PlaceWait};
 
@@ -20,14 +20,14 @@ pub(super) trait Pooling {
 
     fn inner(&self) -> &Arc<Inner<Self::Job>>;
     /// Returns the lane of the jobs of this handle.
-    fn lane(&self) -> Lane;
+    fn lane(&self) -> JobLane;
 }
 
 /// The content of every handle to a pool.
 pub(super) struct Entrance<J> {
     owner: Arc<PoolOwner<J>>,
     on_full: OnFull,
-    pub(super) lane: Lane,
+    pub(super) lane: JobLane,
 }
 
 impl<J> Clone for Entrance<J> {
@@ -48,7 +48,7 @@ impl<J> Entrance<J> {
         Ok(Self {
             owner: Arc::new(PoolOwner(inner)),
             on_full: builder.on_full,
-            lane: Lane::default(),
+            lane: JobLane::default(),
         })
     }
 
@@ -57,7 +57,7 @@ impl<J> Entrance<J> {
     }
 
     /// Returns a handle whose jobs are in this lane.
-    pub(super) fn in_lane(&self, lane: Lane) -> Self {
+    pub(super) fn in_lane(&self, lane: JobLane) -> Self {
         Self { owner: Arc::clone(&self.owner), on_full: self.on_full, lane }
     }
 
@@ -98,7 +98,7 @@ macro_rules! operations {
                 self.0.inner()
             }
 
-            fn lane(&self) -> $crate::pool::state::lane::Lane {
+            fn lane(&self) -> $crate::pool::state::lane::JobLane {
                 self.0.lane
             }
         }
@@ -131,7 +131,7 @@ macro_rules! operations {
             #[must_use = "it changes nothing about this handle"]
             pub fn with_priority(&self, priority: $crate::pool::Priority) -> Self {
                 let lane = self.0.lane;
-                Self(self.0.in_lane($crate::pool::state::lane::Lane { priority, ..lane }))
+                Self(self.0.in_lane($crate::pool::state::lane::JobLane { priority, ..lane }))
             }
 
             /// Returns a handle to this pool whose jobs run one after another, in the order in

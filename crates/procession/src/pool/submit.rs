@@ -11,7 +11,7 @@ use super::builder::OnFull;
 use super::engine::Inner;
 use super::error::{SubmitError, SubmitErrorKind};
 use super::state::busy::Busy;
-use super::state::lane::Lane;
+use super::state::lane::JobLane;
 use super::state::outcome::{Admission, EnterError, Verdict};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -27,7 +27,7 @@ pub(super) enum FullPolicy {
 }
 
 impl FullPolicy {
-    fn for_lane(self, lane: Lane) -> Self {
+    fn for_lane(self, lane: JobLane) -> Self {
         match self {
             Self::RunHere if lane.key.is_some() => Self::Wait(None),
             policy => policy,
@@ -72,7 +72,7 @@ impl<J> Inner<J> {
     }
     pub(super) fn enter<C>(
         self: &Arc<Self>,
-        lane: Lane,
+        lane: JobLane,
         content: C,
         make: impl FnOnce(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
@@ -83,7 +83,7 @@ impl<J> Inner<J> {
     pub(super) fn enter_reserved<C>(
         self: &Arc<Self>,
         generation: u64,
-        lane: Lane,
+        lane: JobLane,
         content: C,
         make: impl FnOnce(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
@@ -101,7 +101,7 @@ impl<J: Send + 'static> Inner<J> {
     /// job with a key is not run here, because an earlier one of its key may not have ended.
     pub(super) fn put<C>(
         self: &Arc<Self>,
-        lane: Lane,
+        lane: JobLane,
         content: C,
         policy: FullPolicy,
         mut make: impl FnMut(C) -> J,
@@ -142,7 +142,7 @@ impl<J: Send + 'static> Inner<J> {
     /// Enters a job. If the pool is full, waits as async code does, or refuses.
     pub(super) async fn put_async<C>(
         self: &Arc<Self>,
-        lane: Lane,
+        lane: JobLane,
         content: C,
         policy: FullPolicy,
         mut make: impl FnMut(C) -> J,
@@ -178,7 +178,7 @@ impl<J: Send + 'static> Inner<J> {
     /// Enters a job if there is a place.
     pub(super) fn put_now<C>(
         self: &Arc<Self>,
-        lane: Lane,
+        lane: JobLane,
         content: C,
         make: impl FnOnce(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
@@ -239,7 +239,7 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
     fn poll_enter<C>(
         &mut self,
         task: &mut TaskContext<'_>,
-        lane: Lane,
+        lane: JobLane,
         content: &mut Option<C>,
         make: &mut impl FnMut(C) -> J,
     ) -> Poll<Result<u64, SubmitErrorKind>> {

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::{self, Read};
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Mutex, MutexGuard};
 use rustix::event::PollFlags;
 
@@ -40,15 +43,19 @@ struct Input {
     result: Option<io::Result<()>>,
     /// `true` while a helper reads.
     is_read: bool,
-    waiting: Vec<Waker>,
+    /// The wakers of the handles that wait, each with the number of its handle.
+    waiting: Vec<(u64, Waker)>,
 }
 
 /// Standard input. Made by [`stdin`].
 ///
 /// It implements the traits for reading of `futures-io`, std and, with the feature `tokio-io`,
-/// tokio. Clones and further calls of [`stdin`] refer to the same input.
-#[derive(Clone)]
-pub struct Stdin(());
+/// tokio. Clones and further calls of [`stdin`] refer to the same input. A handle wakes the last
+/// task that has polled it, so tasks that read at the same time need handles of their own.
+pub struct Stdin {
+    /// The number of this handle among all. Its waker has this number while it waits.
+    number: u64,
+}
 
 /// Returns the standard input of the program.
 ///
@@ -73,7 +80,25 @@ pub struct Stdin(());
 /// # On the test clock
 /// The clock stands still while a helper waits for input.
 pub fn stdin() -> Stdin {
-    Stdin(())
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: a number, which publishes nothing.
+    Stdin { number: NEXT.fetch_add(1, Relaxed) }
+}
+
+impl Clone for Stdin {
+    fn clone(&self) -> Self {
+        stdin()
+    }
+}
+
+impl Drop for Stdin {
+    fn drop(&mut self) {
+        let mut input = INPUT.lock();
+        let place = input.waiting.iter().position(|waiter| waiter.0 == self.number);
+        let waiter = place.map(|place| input.waiting.swap_remove(place));
+        drop(input);
+        drop(waiter);
+    }
 }
 
 impl Stdin {
@@ -88,39 +113,40 @@ impl Stdin {
     /// If the future is dropped before it completes, no input is lost.
     #[track_caller]
     pub fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
-        placed(poll_fn(move |task| poll_read(task, buffer)))
+        placed(poll_fn(move |task| self.poll_bytes(task, buffer)))
     }
-}
 
-fn poll_read(task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-    if buffer.is_empty() {
-        return Poll::Ready(Ok(0));
-    }
-    if !budget::charge(task) {
-        return Poll::Pending;
-    }
-    let waker = task.waker().clone();
-    let mut input = INPUT.lock();
-    if let Some(result) = take(&mut input, buffer) {
+    fn poll_bytes(&self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        if !budget::charge(task) {
+            return Poll::Pending;
+        }
+        let waker = task.waker().clone();
+        let mut input = INPUT.lock();
+        if let Some(result) = take(&mut input, buffer) {
+            drop(input);
+            return Poll::Ready(result);
+        }
+        let own = input.waiting.iter_mut().find(|waiter| waiter.0 == self.number);
+        let before = match own {
+            Some(waiter) => Some(mem::replace(&mut waiter.1, waker)),
+            None => {
+                input.waiting.push((self.number, waker));
+                None
+            }
+        };
+        let starts = !mem::replace(&mut input.is_read, true);
         drop(input);
-        return Poll::Ready(result);
+        drop(before);
+        if starts && READER.submit(read_some).map(drop).is_err() {
+            give(|input| input.is_read = false);
+            return Poll::Ready(Err(io::Error::other(JobError::Refused)));
+        }
+        current::note_waiting(Waiting::JOB);
+        Poll::Pending
     }
-    let known = input.waiting.iter().any(|other| other.will_wake(&waker));
-    let known = if known {
-        Some(waker)
-    } else {
-        input.waiting.push(waker);
-        None
-    };
-    let starts = !std::mem::replace(&mut input.is_read, true);
-    drop(input);
-    drop(known);
-    if starts && READER.submit(read_some).map(drop).is_err() {
-        give(|input| input.is_read = false);
-        return Poll::Ready(Err(io::Error::other(JobError::Refused)));
-    }
-    current::note_waiting(Waiting::JOB);
-    Poll::Pending
 }
 
 /// Takes what was read, into `buffer`.
@@ -139,9 +165,9 @@ fn take(input: &mut MutexGuard<'_, Input>, buffer: &mut [u8]) -> Option<io::Resu
 fn give(change: impl FnOnce(&mut Input)) {
     let mut input = INPUT.lock();
     change(&mut input);
-    let waiting = std::mem::take(&mut input.waiting);
+    let waiting = mem::take(&mut input.waiting);
     drop(input);
-    for waker in waiting {
+    for (_, waker) in waiting {
         drop(guarded(|| waker.wake()));
     }
 }
@@ -177,7 +203,7 @@ impl futures_io::AsyncRead for Stdin {
         task: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        poll_read(task, buffer)
+        self.poll_bytes(task, buffer)
     }
 }
 
@@ -189,7 +215,7 @@ impl tokio::io::AsyncRead for Stdin {
         buffer: &mut tokio::io::ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let unfilled = buffer.initialize_unfilled();
-        poll_read(task, unfilled).map_ok(|count| buffer.advance(count))
+        self.poll_bytes(task, unfilled).map_ok(|count| buffer.advance(count))
     }
 }
 
@@ -203,5 +229,43 @@ impl Read for Stdin {
 impl fmt::Debug for Stdin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Stdin")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::{Context, Wake, Waker};
+
+    use super::{INPUT, stdin};
+
+    /// A task that is not the same as any other.
+    struct Task;
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    fn wakers_of(number: u64) -> usize {
+        INPUT.lock().waiting.iter().filter(|waiter| waiter.0 == number).count()
+    }
+
+    #[test]
+    fn a_handle_keeps_one_waker_and_takes_it_along() {
+        // No helper reads the input of the tests.
+        INPUT.lock().is_read = true;
+        let handle = stdin();
+        let number = handle.number;
+        let tasks = [(); 3].map(|()| Arc::new(Task));
+        for task in &tasks {
+            let waker = Waker::from(Arc::clone(task));
+            let polled = handle.poll_bytes(&mut Context::from_waker(&waker), &mut [0; 1]);
+            assert!(polled.is_pending());
+        }
+        assert_eq!(wakers_of(number), 1);
+        assert_eq!(tasks.each_ref().map(Arc::strong_count), [1, 1, 2], "the last one is woken");
+        drop(handle);
+        assert_eq!(wakers_of(number), 0);
+        INPUT.lock().is_read = false;
     }
 }

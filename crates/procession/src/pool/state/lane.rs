@@ -23,13 +23,13 @@ pub enum Priority {
 
 /// The priority of a job, and its key, if the jobs of that key run one after another.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Lane {
+pub(crate) struct JobLane {
     pub(crate) priority: Priority,
     /// The hash of the key. Two keys of one hash share an order, which costs only concurrency.
     pub(crate) key: Option<u64>,
 }
 
-impl Lane {
+impl JobLane {
     /// Returns this lane with a key. The hash is the same in every run of the program.
     pub(crate) fn with_key(self, key: &(impl Hash + ?Sized)) -> Self {
         let mut hasher = DefaultHasher::new();

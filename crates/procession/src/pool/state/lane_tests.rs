@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::core::PoolCore;
 use super::idle::IdleWorker;
-use super::lane::{Lane, Priority};
+use super::lane::{JobLane, Priority};
 use super::outcome::{Ended, Next};
 use super::picture::Limits;
 use super::queue::PASSED_MAX;
@@ -17,21 +17,21 @@ use super::seat::{Order, PoolSeat};
 const CAPACITY: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
-enum Operation {
-    Enter(Lane),
+enum LaneOperation {
+    Enter(JobLane),
     Finish(usize),
     Withdraw(usize),
     Clear,
 }
 
-fn operation() -> impl Strategy<Value = Operation> {
+fn operation() -> impl Strategy<Value = LaneOperation> {
     let priority = prop_oneof![Just(Priority::Low), Just(Priority::Normal), Just(Priority::High)];
     let lane = (priority, prop::option::weighted(0.6, 0..3_u64))
-        .prop_map(|(priority, key)| Lane { priority, key });
+        .prop_map(|(priority, key)| JobLane { priority, key });
     prop_oneof![
-        9 => lane.prop_map(Operation::Enter),
-        8 => any::<usize>().prop_map(Operation::Finish),
-        2 => any::<usize>().prop_map(Operation::Withdraw),
+        9 => lane.prop_map(LaneOperation::Enter),
+        8 => any::<usize>().prop_map(LaneOperation::Finish),
+        2 => any::<usize>().prop_map(LaneOperation::Withdraw),
     ]
 }
 
@@ -39,8 +39,8 @@ fn operation() -> impl Strategy<Value = Operation> {
 struct Rules {
     core: PoolCore<u64>,
     seats: Vec<Arc<PoolSeat<u64>>>,
-    running: BTreeMap<u64, (Lane, Arc<PoolSeat<u64>>)>,
-    queued: BTreeMap<u64, Lane>,
+    running: BTreeMap<u64, (JobLane, Arc<PoolSeat<u64>>)>,
+    queued: BTreeMap<u64, JobLane>,
     passed: [u32; 3],
     entered: u64,
 }
@@ -66,8 +66,8 @@ impl Rules {
     }
 
     /// Returns the tickets of the jobs that no earlier job of their key holds up.
-    fn ready(&self) -> Vec<(u64, Lane)> {
-        let holds = |ticket: u64, lane: Lane| {
+    fn ready(&self) -> Vec<(u64, JobLane)> {
+        let holds = |ticket: u64, lane: JobLane| {
             lane.key.is_some()
                 && (self.running.values().any(|(other, _)| other.key == lane.key)
                     || self.queued.range(..ticket).any(|(_, other)| other.key == lane.key))
@@ -98,7 +98,7 @@ impl Rules {
         self.running.insert(ticket, (lane, seat));
     }
 
-    fn enter(&mut self, lane: Lane) {
+    fn enter(&mut self, lane: JobLane) {
         self.entered += 1;
         let job = self.entered;
         let mut fresh = None;
@@ -167,12 +167,12 @@ impl Rules {
         assert!(self.core.look(|state| state.queue.has_no_keys()), "no key is remembered");
     }
 
-    fn play(&mut self, operation: Operation) {
+    fn play(&mut self, operation: LaneOperation) {
         match operation {
-            Operation::Enter(lane) => self.enter(lane),
-            Operation::Finish(nth) => self.finish(nth),
-            Operation::Withdraw(nth) => self.withdraw(nth),
-            Operation::Clear => self.clear(),
+            LaneOperation::Enter(lane) => self.enter(lane),
+            LaneOperation::Finish(nth) => self.finish(nth),
+            LaneOperation::Withdraw(nth) => self.withdraw(nth),
+            LaneOperation::Clear => self.clear(),
         }
         let picture = self.core.picture();
         assert_eq!(
@@ -191,6 +191,6 @@ proptest! {
     #[test]
     fn jobs_run_by_priority_and_one_of_each_key(operations in prop::collection::vec(operation(), 1..120)) {
         let mut rules = Rules::new();
-        operations.into_iter().chain([Operation::Clear]).for_each(|next| rules.play(next));
+        operations.into_iter().chain([LaneOperation::Clear]).for_each(|next| rules.play(next));
     }
 }

@@ -6,7 +6,7 @@ use crate::sync::wait_list::Another;
 
 use super::core::PoolCore;
 use super::idle::IdleWorker;
-use super::lane::Lane;
+use super::lane::JobLane;
 use super::mutation;
 use super::outcome::{Admission, Ended, Expired, Next, Verdict};
 use super::picture::Limits;
@@ -26,7 +26,7 @@ fn with_a_busy_worker<const MUTATION: u8>(
     });
     let seat = PoolSeat::new();
     let (entered, wakes) = core
-        .enter(Lane::default(), 1, |job| job, &mut || Ok(IdleWorker::Parked(Arc::clone(&seat))));
+        .enter(JobLane::default(), 1, |job| job, &mut || Ok(IdleWorker::Parked(Arc::clone(&seat))));
     assert_eq!(entered.expect("there is a place"), 1);
     wakes.wake();
     assert!(matches!(seat.take_order(Waker::noop()), Some(Order::Run(1, 1))));
@@ -44,7 +44,7 @@ fn with_a_launched_worker<const MUTATION: u8>() -> Arc<PoolCore<u32, MUTATION>> 
         threads: false,
     });
     let (entered, mut wakes) =
-        core.enter(Lane::default(), 1, |job| job, &mut || Ok(IdleWorker::new_resting()));
+        core.enter(JobLane::default(), 1, |job| job, &mut || Ok(IdleWorker::new_resting()));
     assert_eq!(entered.expect("there is a place"), 1);
     let launched: Vec<_> =
         wakes.launches.drain().map(|launch| (launch.ticket, launch.job)).collect();
@@ -62,7 +62,7 @@ fn parked(seat: &Arc<PoolSeat<u32>>) -> impl FnOnce() -> IdleWorker<u32> {
 fn submit<const MUTATION: u8>(core: &PoolCore<u32, MUTATION>) -> (bool, u32) {
     let rests = core.look(|state| state.limits.rests);
     let mut started = 0;
-    let (entered, mut wakes) = core.enter(Lane::default(), 2, |job| job, &mut || {
+    let (entered, mut wakes) = core.enter(JobLane::default(), 2, |job| job, &mut || {
         started += 1;
         Ok(if rests { IdleWorker::new_resting() } else { IdleWorker::Parked(PoolSeat::new()) })
     });
@@ -419,7 +419,7 @@ fn leave_against_finish() {
 fn hold_against_finish<const MUTATION: u8>() {
     explore(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(2);
-        let lane = Lane::default().with_key("key");
+        let lane = JobLane::default().with_key("key");
         core.enter(lane, 2, |job| job, &mut || panic!("the capacity is reached")).1.wake();
         let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::lane::{LEVELS, Lane, Priority};
+use super::lane::{JobLane, LEVELS, Priority};
 
 /// The number of holes, beyond the number of jobs, at which a level is compacted.
 pub(super) const HOLES_MAX: usize = 64;
@@ -55,7 +55,7 @@ impl<J> Level<J> {
 
 /// A key with a job that is ready or runs, and the later jobs of the key, by ticket.
 #[derive(Debug)]
-struct Turn<J> {
+struct KeyTurn<J> {
     ticket: u64,
     held: BTreeMap<u64, (Priority, J)>,
 }
@@ -70,7 +70,7 @@ pub(super) struct JobQueue<J> {
     /// The number of jobs that are ready.
     pub(super) ready: usize,
     /// The keys that have jobs which have not ended.
-    turns: BTreeMap<u64, Turn<J>>,
+    turns: BTreeMap<u64, KeyTurn<J>>,
     /// The key of each job that has one and has not ended, by ticket.
     keys: BTreeMap<u64, u64>,
 }
@@ -87,24 +87,24 @@ impl<J> JobQueue<J> {
     }
 
     /// Returns `true` if a job of this lane has to wait for an earlier one of its key.
-    pub(super) fn holds(&self, lane: Lane) -> bool {
+    pub(super) fn holds(&self, lane: JobLane) -> bool {
         lane.key.is_some_and(|key| self.turns.contains_key(&key))
     }
 
     /// Adds a job behind the earlier jobs of its key.
-    pub(super) fn hold(&mut self, lane: Lane, ticket: u64, job: J) {
+    pub(super) fn hold(&mut self, lane: JobLane, ticket: u64, job: J) {
         let key = lane.key.expect("only a job with a key is held");
-        let turn = self.turns.entry(key).or_insert(Turn { ticket: 0, held: BTreeMap::new() });
+        let turn = self.turns.entry(key).or_insert(KeyTurn { ticket: 0, held: BTreeMap::new() });
         turn.held.insert(ticket, (lane.priority, job));
         self.keys.insert(ticket, key);
         self.jobs += 1;
     }
 
     /// Notes that a job that was not held has the turn of its key.
-    pub(super) fn begin(&mut self, lane: Lane, ticket: u64) {
+    pub(super) fn begin(&mut self, lane: JobLane, ticket: u64) {
         if let Some(key) = lane.key {
             self.keys.insert(ticket, key);
-            self.turns.insert(key, Turn { ticket, held: BTreeMap::new() });
+            self.turns.insert(key, KeyTurn { ticket, held: BTreeMap::new() });
         }
     }
 

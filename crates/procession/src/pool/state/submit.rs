@@ -2,7 +2,7 @@
 
 use super::busy::Busy;
 use super::core::PoolCore;
-use super::lane::Lane;
+use super::lane::JobLane;
 use super::mutation;
 use super::outcome::{Admission, EnterError, Verdict};
 use super::synced::{Start, Synced};
@@ -14,7 +14,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// refuse.
     pub(crate) fn enter<C>(
         &self,
-        lane: Lane,
+        lane: JobLane,
         content: C,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
@@ -51,7 +51,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     pub(crate) fn enter_reserved<C>(
         &self,
         generation: u64,
-        lane: Lane,
+        lane: JobLane,
         content: C,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
@@ -99,7 +99,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Enter` or `Wait`, in one step. Takes the content only if it takes the job.
     pub(crate) fn enter_or_wait<C>(
         &self,
-        lane: Lane,
+        lane: JobLane,
         content: &mut Option<C>,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
@@ -120,7 +120,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     pub(crate) fn enter_served<C>(
         &self,
         place: &mut Option<Place>,
-        lane: Lane,
+        lane: JobLane,
         content: &mut Option<C>,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,

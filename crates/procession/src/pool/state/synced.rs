@@ -8,7 +8,7 @@ use procession_sync::Arc;
 
 use super::busy::{Blocked, Busy};
 use super::idle::{IdleStack, IdleWorker};
-use super::lane::Lane;
+use super::lane::JobLane;
 use super::mutation;
 use super::outcome::{Admission, Ended, EnterError, Quiescence, Verdict};
 use super::picture::{Limits, Totals};
@@ -140,7 +140,7 @@ impl<J> Synced<J> {
     /// returned.
     pub(super) fn dispatch<C>(
         &mut self,
-        lane: Lane,
+        lane: JobLane,
         content: C,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
@@ -210,7 +210,7 @@ impl<J> Synced<J> {
 
     pub(super) fn dispatch_out_of<C>(
         &mut self,
-        lane: Lane,
+        lane: JobLane,
         content: &mut Option<C>,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,

@@ -6,7 +6,7 @@ use crate::sync::wait_list::Another;
 use super::busy::Busy;
 use super::core::PoolCore;
 use super::idle::IdleWorker;
-use super::lane::Lane;
+use super::lane::JobLane;
 use super::outcome::{Admission, Ended, EnterError, Next, Verdict};
 use super::picture::Limits;
 use super::queue::HOLES_MAX;
@@ -48,9 +48,11 @@ fn start_in(kept: &mut Option<Arc<PoolSeat<u32>>>) -> Started {
 fn a_job_whose_worker_is_refused_waits_for_those_there_are() {
     let core = core(3, 0);
     let mut first = None;
-    core.enter(Lane::default(), 1, |job| job, &mut || start_in(&mut first)).0.expect("it starts");
+    core.enter(JobLane::default(), 1, |job| job, &mut || start_in(&mut first))
+        .0
+        .expect("it starts");
     for job in [2, 3] {
-        core.enter(Lane::default(), job, |job| job, &mut refuse).0.expect("a worker is there");
+        core.enter(JobLane::default(), job, |job| job, &mut refuse).0.expect("a worker is there");
     }
     assert_eq!((core.picture().live, core.picture().queued), (1, 2));
     let seat = first.expect("it started");
@@ -67,11 +69,11 @@ fn a_job_whose_worker_is_refused_waits_for_those_there_are() {
 #[test]
 fn a_worker_that_starts_late_takes_what_was_queued_first() {
     let core = core(2, 0);
-    core.enter(Lane::default(), 1, |job| job, &mut start).0.expect("it starts");
-    core.enter(Lane::default(), 2, |job| job, &mut refuse).0.expect("a worker is there");
+    core.enter(JobLane::default(), 1, |job| job, &mut start).0.expect("it starts");
+    core.enter(JobLane::default(), 2, |job| job, &mut refuse).0.expect("a worker is there");
     core.resize(3, &mut refuse).1.wake();
     let mut late = None;
-    core.enter(Lane::default(), 3, |job| job, &mut || start_in(&mut late)).0.expect("it starts");
+    core.enter(JobLane::default(), 3, |job| job, &mut || start_in(&mut late)).0.expect("it starts");
     let order = late.expect("it started").take_order(std::task::Waker::noop());
     assert!(matches!(order, Some(Order::Run(2, 2))));
     assert_eq!(core.picture().queued, 1);
@@ -80,8 +82,10 @@ fn a_worker_that_starts_late_takes_what_was_queued_first() {
 #[test]
 fn without_any_worker_the_job_comes_back() {
     let core = core(1, 1);
-    let (content, refused) =
-        core.enter(Lane::default(), 1, |job| job, &mut refuse).0.expect_err("there is no worker");
+    let (content, refused) = core
+        .enter(JobLane::default(), 1, |job| job, &mut refuse)
+        .0
+        .expect_err("there is no worker");
     assert_eq!(content, 1);
     assert!(matches!(refused, EnterError::Worker(_)));
     assert_eq!(
@@ -89,17 +93,19 @@ fn without_any_worker_the_job_comes_back() {
         (0, 0, 0)
     );
     let generation = core.try_reserve().expect("there is a place");
-    assert!(core.enter_reserved(generation, Lane::default(), 1, |job| job, &mut refuse).0.is_err());
+    assert!(
+        core.enter_reserved(generation, JobLane::default(), 1, |job| job, &mut refuse).0.is_err()
+    );
     assert_eq!(core.picture().reserved, 0);
 }
 
 #[test]
 fn holes_of_cancelled_jobs_do_not_pile_up() {
     let core = core(1, 1);
-    core.enter(Lane::default(), 0, |job| job, &mut start).0.expect("it starts");
+    core.enter(JobLane::default(), 0, |job| job, &mut start).0.expect("it starts");
     for n in 0..10_000 {
         let ticket = core
-            .enter(Lane::default(), n, |job| job, &mut start)
+            .enter(JobLane::default(), n, |job| job, &mut start)
             .0
             .expect("the place is free again");
         assert_eq!(core.withdraw(ticket).0, Some(n));
@@ -118,7 +124,7 @@ fn resting(capacity: usize, kept: usize) -> PoolCore<u32> {
     let core =
         PoolCore::new(Limits { capacity, queue: 1, waiting: 9, kept, rests: true, threads: false });
     for job in 1..=capacity as u32 {
-        core.enter(Lane::default(), job, |job| job, &mut start_resting).0.expect("it starts");
+        core.enter(JobLane::default(), job, |job| job, &mut start_resting).0.expect("it starts");
     }
     for ticket in 1..=capacity as u64 {
         let next =
@@ -132,11 +138,11 @@ fn resting(capacity: usize, kept: usize) -> PoolCore<u32> {
 fn a_worker_that_cannot_be_started_again_rests_on_and_its_job_comes_back() {
     let core = resting(2, 0);
     let (content, refused) =
-        core.enter(Lane::default(), 3, |job| job, &mut refuse).0.expect_err("no worker is busy");
+        core.enter(JobLane::default(), 3, |job| job, &mut refuse).0.expect_err("no worker is busy");
     assert_eq!(content, 3);
     assert!(matches!(refused, EnterError::Worker(_)));
     assert_eq!((core.picture().live, core.picture().idle), (2, 2));
-    let (entered, mut wakes) = core.enter(Lane::default(), 4, |job| job, &mut start_resting);
+    let (entered, mut wakes) = core.enter(JobLane::default(), 4, |job| job, &mut start_resting);
     let ticket = entered.expect("it starts");
     let launched: Vec<_> = wakes
         .launches
@@ -144,7 +150,7 @@ fn a_worker_that_cannot_be_started_again_rests_on_and_its_job_comes_back() {
         .map(|launch| (launch.ticket, launch.job, launch.has_begun))
         .collect();
     assert_eq!(launched, [(ticket, 4, true)], "the one that became idle last");
-    core.enter(Lane::default(), 5, |job| job, &mut refuse).0.expect("one is busy");
+    core.enter(JobLane::default(), 5, |job| job, &mut refuse).0.expect("one is busy");
     assert_eq!(
         (core.picture().queued, core.picture().idle, core.picture().totals.started),
         (1, 1, 2)
@@ -162,7 +168,7 @@ fn workers_that_have_rested_too_long_leave_and_the_next_reap_is_known() {
     // one.
     core.expect_uneven();
     let ticket =
-        core.enter(Lane::default(), 6, |job| job, &mut start_resting).0.expect("it starts");
+        core.enter(JobLane::default(), 6, |job| job, &mut start_resting).0.expect("it starts");
     assert!(matches!(
         core.finish(|| rests(2, true), ticket, Ended::Completed).0,
         Next::Rest(Some(2))
@@ -176,9 +182,9 @@ fn workers_that_have_rested_too_long_leave_and_the_next_reap_is_known() {
 #[test]
 fn a_retry_is_asked_for_once_and_again_after_it_was_forgotten() {
     let core = resting(2, 0);
-    core.enter(Lane::default(), 3, |job| job, &mut start_resting).0.expect("it starts");
+    core.enter(JobLane::default(), 3, |job| job, &mut start_resting).0.expect("it starts");
     let starved = |wakes: Wakes<u32>| wakes.starved;
-    let (entered, wakes) = core.enter(Lane::default(), 4, |job| job, &mut refuse);
+    let (entered, wakes) = core.enter(JobLane::default(), 4, |job| job, &mut refuse);
     assert!(entered.is_ok() && starved(wakes), "one is busy, and another could be");
     assert!(!starved(core.resize(3, &mut refuse).1), "a retry is arranged already");
     core.forget_retry();
@@ -193,7 +199,9 @@ fn a_retry_is_asked_for_once_and_again_after_it_was_forgotten() {
 fn deadlock_after(end: impl FnOnce(&PoolCore<u32>, u64)) -> (Admission, Admission) {
     let core = resting(2, 0);
     let tickets = [5, 6, 7].map(|job| {
-        core.enter(Lane::default(), job, |job| job, &mut start_resting).0.expect("there is a place")
+        core.enter(JobLane::default(), job, |job| job, &mut start_resting)
+            .0
+            .expect("there is a place")
     });
     let wait = |own| {
         let mut another = Another::none();
@@ -210,7 +218,7 @@ fn deadlock_after(end: impl FnOnce(&PoolCore<u32>, u64)) -> (Admission, Admissio
     else {
         panic!("there was a place for the first");
     };
-    core.enter_reserved(generation, Lane::default(), 8, |job| job, &mut start_resting)
+    core.enter_reserved(generation, JobLane::default(), 8, |job| job, &mut start_resting)
         .0
         .expect("it has a place");
     (wait_in(tickets[2]), wait_in(tickets[1]))

@@ -1,0 +1,40 @@
+//! The relations that a process gets through its address.
+
+use crate::Pid;
+use crate::mailbox::address::Address;
+use crate::relations::links;
+use crate::relations::signal::MonitorRef;
+use crate::scheduler::budget;
+
+impl<M: Send + 'static> Address<M> {
+    /// Makes the process of this address monitor another one: it receives one
+    /// [`Event::Down`](crate::Event::Down) when that process ends, as if it had called
+    /// [`Context::monitor`](crate::Context::monitor).
+    ///
+    /// The monitor is made before this function returns, so the reason of an end that comes after
+    /// it is known. If the monitoring process has ended, nothing is told. It works in any thread.
+    ///
+    /// ```
+    /// use procession::{Context, Event, Exit, start};
+    ///
+    /// procession::run(async {
+    ///     let watcher = start(|mut cx: Context<()>| async move {
+    ///         match cx.recv_event().await {
+    ///             Some(Event::Down(down)) => down.exit,
+    ///             _ => Exit::Normal,
+    ///         }
+    ///     });
+    ///     let worker = start(|mut cx: Context<()>| async move {
+    ///         cx.recv().await;
+    ///         panic!("broken")
+    ///     });
+    ///     watcher.address().monitor(worker.pid());
+    ///     worker.send(()).expect("it waits for it");
+    ///     assert_eq!(watcher.await, Err(Exit::Panicked("broken".into())));
+    /// });
+    /// ```
+    pub fn monitor(&self, pid: Pid) -> MonitorRef {
+        budget::spend();
+        self.slot().map_or_else(MonitorRef::draw, |slot| links::monitor_for(slot, pid))
+    }
+}
