@@ -92,15 +92,17 @@
 //!
 //! # Limits
 //!
-//! - A call that would wait first lets the other processes run that are ready on its thread, and
-//!   then tries again. A time limit may be exceeded by that time.
+//! - A call that would wait first lets other processes run that are ready on its thread, and then
+//!   tries again. Like any wait, it may be over later than its time limit says.
 //! - A signal does not interrupt a call that has suspended its coroutine: there is no `EINTR`, so
 //!   `alarm` ends no wait.
 //! - A call that waits holds a duplicate of the descriptor, so it goes on with its own file if
 //!   another thread closes the descriptor and the number is used again. `poll` and `select` of
-//!   several descriptors ask again with the numbers, so they are not protected.
-//! - To close the duplicate releases the `fcntl` locks that the process has on the file. Regular
-//!   files are never duplicated.
+//!   several descriptors register and ask again by the numbers, so they are not protected. Such a
+//!   call has two descriptors more, and any other call one. Duplicates have numbers from 1024 on,
+//!   if the limit of the program allows that.
+//! - To close the duplicate releases the `fcntl` locks that the process has on the file, such as a
+//!   terminal or a FIFO. Regular files, directories and block devices are never duplicated.
 //! - Linux with glibc, dynamically linked. A library that is preloaded (`LD_PRELOAD`) and contains
 //!   a copy of this crate sees no coroutine of the program.
 //! - A lock that is held across such a call is held while other coroutines run on the same thread.

@@ -58,7 +58,7 @@ fn way_of(fd: c_int, side: Side) -> Way {
 }
 
 /// The three forms of one call. They get the descriptor to make it with, which is not that of the
-/// caller once the call has waited.
+/// caller once the call has let others run.
 pub(crate) struct Forms<S, N, P> {
     /// As a call for sockets that does not block.
     pub(crate) socket: S,
@@ -164,7 +164,13 @@ pub(crate) fn whole(
     let mut waits = Waits::new(fd, side);
     let (mut way, mut done) = (Way::Socket, 0);
     // What a call returns that fails after `done` bytes.
-    let failed = |done: size_t| if done > 0 { done as ssize_t } else { -1 };
+    let failed = |done: size_t| {
+        if done == 0 {
+            return -1;
+        }
+        errno::set(entry);
+        done as ssize_t
+    };
     let rest = |done: size_t, count: ssize_t| {
         if count < 0 { failed(done) } else { done as ssize_t + count }
     };

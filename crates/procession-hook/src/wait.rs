@@ -1,7 +1,6 @@
 //! The decision to wait, and the wait.
 
 use std::ffi::c_int;
-use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -93,17 +92,17 @@ impl Side {
     }
 }
 
-/// The waits of one call. Before the first wait, the call lets the other processes that are ready
-/// run, and tries again. From then on, the waits hold the open file, as the kernel does
+/// The waits of one call. Before the first wait, the call lets other processes that are ready run,
+/// and tries again. From then on, it holds the open file, as the kernel does
 /// during a call that blocks: if another thread closes the descriptor, and even if its number is
 /// used again, the call goes on with its own file.
 pub(crate) struct Waits {
     number: c_int,
     held: HeldFd,
     side: Side,
-    /// Set once the call has let others run.
-    has_passed: bool,
-    /// Known once the call has waited.
+    /// The time at which the call let others run.
+    begun: Option<Instant>,
+    /// Known from the first wait on.
     deadline: Option<Option<Instant>>,
     /// Number of waits in a row after which the call still would have blocked.
     idle: u32,
@@ -116,14 +115,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 impl Waits {
     pub(crate) fn new(fd: c_int, side: Side) -> Self {
-        Self {
-            number: fd,
-            held: HeldFd::default(),
-            side,
-            has_passed: false,
-            deadline: None,
-            idle: 0,
-        }
+        Self { number: fd, held: HeldFd::default(), side, begun: None, deadline: None, idle: 0 }
     }
 
     /// Returns the descriptor to make calls with.
@@ -133,21 +125,23 @@ impl Waits {
 
     /// Waits until the call is worth trying again. The caller has just found that it would block.
     pub(crate) fn again(&mut self) -> Waited {
-        if self.deadline.is_none() {
+        let Some(begun) = self.begun else {
+            // As in the system, the mode counts when the call begins.
             if is_nonblocking(self.fd()) {
                 return Waited::Fails(libc::EAGAIN);
             }
             if !may_wait() {
                 return Waited::Plain;
             }
-            if !mem::replace(&mut self.has_passed, true) {
-                return match pass(&mut self.held, self.number) {
-                    Ok(()) => Waited::Again,
-                    Err(Refused) => Waited::Fails(libc::ECANCELED),
-                };
-            }
+            self.begun = Some(Instant::now());
+            return match pass(&mut self.held, self.number) {
+                Ok(()) => Waited::Again,
+                Err(Refused) => Waited::Fails(libc::ECANCELED),
+            };
+        };
+        if self.deadline.is_none() {
             let limit = self.side.option.and_then(|option| time_limit(self.fd(), option));
-            self.deadline = Some(limit.map(|limit| Instant::now() + limit));
+            self.deadline = Some(limit.map(|limit| begun + limit));
         }
         let deadline = self.deadline.flatten();
         self.idle += 1;
@@ -174,8 +168,14 @@ impl Waits {
             Interest::Write => libc::POLLOUT,
         };
         let mut entry = libc::pollfd { fd: self.fd(), events, revents: 0 };
-        // SAFETY: there is one entry.
-        unsafe { real::poll(&raw mut entry, 1, 0) != 0 }
+        loop {
+            // SAFETY: there is one entry.
+            let answer = unsafe { real::poll(&raw mut entry, 1, 0) };
+            // Even a question that does not wait can be interrupted by a signal.
+            if answer >= 0 || errno::get() != libc::EINTR {
+                return answer != 0;
+            }
+        }
     }
 
     /// Notes that the call had an effect.
@@ -206,7 +206,7 @@ fn descriptor(fd: c_int) -> Option<BorrowedFd<'static>> {
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// Lets the other processes that are ready run, and holds the file of the descriptor meanwhile.
+/// Lets other processes that are ready run, and holds the file of the descriptor meanwhile.
 pub(crate) fn pass(held: &mut HeldFd, fd: c_int) -> Result<(), Refused> {
     descriptor(fd).map_or(Ok(()), |fd| held.pass(fd)).map_err(|_| Refused)
 }

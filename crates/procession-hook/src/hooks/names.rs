@@ -1,6 +1,6 @@
 //! Names of hosts, which the C library looks up by files and questions to servers. It waits inside,
-//! where no hook reaches, so each question runs on a helper thread. Numeric addresses are no
-//! questions.
+//! where no hook reaches, so each question runs on a helper thread. For `getaddrinfo`, numeric
+//! addresses are no questions.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_void};

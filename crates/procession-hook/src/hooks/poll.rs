@@ -20,7 +20,7 @@ use crate::{errno, real};
 /// Calls `ask`, which does not wait, until it has an answer. Waits for `fd` between the calls,
 /// which get a descriptor of the same file. At the deadline, the answer is that of the last call.
 ///
-/// Before the first wait, the other processes that are ready run.
+/// Before the first wait, other processes that are ready run.
 fn ask_when_ready(
     fd: c_int,
     interest: Interest,
@@ -115,7 +115,7 @@ impl Together {
     }
 }
 
-/// Lets the other processes that are ready run, and asks again. Often there is an answer then, and
+/// Lets other processes that are ready run, and asks again. Often there is an answer then, and
 /// there is no need to wait for the descriptors. Returns 0 if there is none.
 pub(super) fn ask_after_pass(ask: impl FnOnce() -> c_int) -> c_int {
     match coroutine::try_wait(procession::yield_now()) {

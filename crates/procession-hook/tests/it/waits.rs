@@ -13,8 +13,8 @@ use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::{
-    Ends, answer, coroutine, flags, foreign_thread, one_thread, pipe, poll, read, recv, send,
-    set_nonblocking, several_threads, sockets, soon, tcp, told, write,
+    Ends, answer, coroutine, flags, foreign_thread, limit_waits, one_thread, pipe, poll, read,
+    recv, send, set_nonblocking, several_threads, sockets, soon, tcp, told, write,
 };
 
 /// Runs `waits` in a coroutine, and `wakes` in another process of the same thread, which begins
@@ -516,4 +516,48 @@ fn a_call_that_lets_others_run_keeps_its_file() {
         assert_eq!(got, ((5, 0), b"right".to_vec()), "{kind}");
     }
     assert_eq!(scheduler.snapshot().descriptors.registered, 0);
+}
+
+/// Goal: a time limit begins with the call, and not once others have run. Method: another process
+/// computes longer than the limit. On a busy machine a call may be late, but not each of 20.
+#[test]
+fn a_time_limit_includes_the_steps_of_others() {
+    let scheduler = one_thread();
+    let limit = Duration::from_millis(50);
+    let waits = coroutine(&scheduler, move || {
+        let (here, _there) = sockets(libc::SOCK_STREAM);
+        limit_waits(&here, libc::SO_RCVTIMEO, limit);
+        (0..20).any(|_| {
+            let begun = Instant::now();
+            let computes = procession::spawn(async move {
+                while Instant::now() - begun < limit {
+                    std::hint::spin_loop();
+                }
+            });
+            assert_eq!(recv(here.as_raw_fd(), 1, 0).0, (-1, libc::EAGAIN));
+            drop(computes);
+            Instant::now() - begun < limit + limit / 2
+        })
+    });
+    assert_eq!(waits.join(), Ok(true));
+}
+
+/// Goal: a call keeps the mode that the descriptor had when the call began. Method: a process that
+/// is ready changes it.
+#[test]
+fn a_call_keeps_the_mode_in_which_it_began() {
+    let scheduler = one_thread();
+    let (here, there) = sockets(libc::SOCK_STREAM);
+    let reads = coroutine(&scheduler, move || {
+        let number = here.as_raw_fd();
+        drop(procession::spawn(async move {
+            set_nonblocking(number, true);
+            yield_now().await;
+            assert_eq!(write(there.as_raw_fd(), b"late"), (4, 0));
+        }));
+        let got = read(number, 8);
+        drop(here);
+        got
+    });
+    assert_eq!(reads.join(), Ok(((4, 0), b"late".to_vec())));
 }

@@ -1,7 +1,7 @@
 //! Waiting for descriptors of foreign code, below frames that must not be unwound.
 //!
-//! Each wait duplicates the descriptor, registers the duplicate, and closes it at the end. So the
-//! wait holds the open file, as a system call that blocks does:
+//! Each wait duplicates the descriptor, and registers the duplicate, which is closed in the end. So
+//! the wait holds the open file, as a system call that blocks does:
 //! - If another thread closes the descriptor, and even if its number is used again, the wait still
 //!   ends with the event of its own file. Ending the registration cannot touch the new file, which
 //!   has the number now.
@@ -37,6 +37,11 @@ use crate::scheduler::shared::Shared;
 use crate::sys::epoll::EventMask;
 use crate::time::{Instant, sleep, sleep_until};
 use crate::yield_now;
+
+/// The least number of a duplicate, if the limit of the program allows it.
+const DUPLICATE_MIN: i32 = 1024;
+/// The number of the standard streams.
+const STANDARD: i32 = 3;
 
 /// The direction in which [`wait_fd`] waits for a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,14 +118,14 @@ pub fn wait_fd(fd: BorrowedFd<'_>, interest: Interest, deadline: Option<Instant>
 }
 
 /// The open file of several waits in a row, and of the calls between them. It holds nothing until
-/// the first wait. Private: used by `procession-hook`.
+/// the first wait or pass. Private: used by `procession-hook`.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct HeldFd(Option<HeldFile>);
 
 impl HeldFd {
-    /// Waits like [`wait_fd`]. The first wait is for `fd`, and later ones are for the same file,
-    /// whatever has become of `fd`.
+    /// Waits like [`wait_fd`]. The first wait or pass is for `fd`, and later ones are for the same
+    /// file, whatever has become of `fd`.
     pub fn wait(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -149,7 +154,7 @@ impl HeldFd {
     }
 }
 
-/// A duplicate, and the scheduler with which it was registered.
+/// A duplicate, and the scheduler with which it is registered for waits.
 struct HeldFile {
     /// `Some` until the drop.
     own: Option<OwnedFd>,
@@ -191,14 +196,20 @@ fn wait_and_hold(
     let shared = frame.slot().shared().arc();
     let own = held.take().and_then(|mut held| held.own.take());
     let waited = match register(&shared, fd, own, interest) {
-        WatchAttempt::Waits(registered) => {
+        Ok(registered) => {
             let ready = FdReady { registered: &registered, interest, waiter: Some(WaiterId::ANY) };
             let waited = within(frame, deadline, ready);
             *held = Some(HeldFile { own: Some(registered.into_io()), shared });
             waited
         }
-        WatchAttempt::NotNeeded => return FdWait::Ready,
-        WatchAttempt::Refused => within(frame, deadline, ask_repeatedly(fd, interest)),
+        Err((unwatched, own)) => {
+            *held = own.map(|own| HeldFile { own: Some(own), shared });
+            if unwatched == Unwatched::NotNeeded {
+                return FdWait::Ready;
+            }
+            let fd = held.as_ref().and_then(HeldFile::fd).unwrap_or(fd);
+            within(frame, deadline, ask_repeatedly(fd, interest))
+        }
     };
     match waited {
         Ok(Some(Ok(()))) => FdWait::Ready,
@@ -225,38 +236,37 @@ fn within<T>(
     })))
 }
 
-enum WatchAttempt {
-    Waits(Registered<OwnedFd>),
-    /// The descriptor is always ready.
+/// The reason why a descriptor is not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unwatched {
+    /// It is always ready, or not open.
     NotNeeded,
     /// The system has no descriptor left.
     Refused,
 }
 
-/// Registers `own`, or a duplicate of `fd`.
+/// Registers `own`, or a duplicate of `fd`. If that fails, the duplicate comes back.
 fn register(
     shared: &Arc<Shared>,
     fd: BorrowedFd<'_>,
     own: Option<OwnedFd>,
     interest: Interest,
-) -> WatchAttempt {
+) -> Result<Registered<OwnedFd>, (Unwatched, Option<OwnedFd>)> {
+    let unwatched = |errno: Option<Errno>| match errno {
+        Some(Errno::PERM | Errno::BADF) => Unwatched::NotNeeded,
+        _ => Unwatched::Refused,
+    };
     let own = match own.map_or_else(|| duplicate(fd), |own| Ok(Some(own))) {
-        Ok(Some(own)) => Ok(own),
-        Ok(None) => return WatchAttempt::NotNeeded,
-        Err(errno) => Err(io::Error::from(errno)),
+        Ok(Some(own)) => own,
+        Ok(None) => return Err((Unwatched::NotNeeded, None)),
+        Err(errno) => return Err((unwatched(Some(errno)), None)),
     };
     let watched = match interest {
         Interest::Read => EventMask::READ,
         Interest::Write => EventMask::WRITE,
     };
-    let registered = own.and_then(|own| Registered::for_one_wait(Arc::clone(shared), own, watched));
-    match registered {
-        Ok(registered) => WatchAttempt::Waits(registered),
-        Err(error) => match Errno::from_io_error(&error) {
-            Some(Errno::PERM | Errno::BADF) => WatchAttempt::NotNeeded,
-            _ => WatchAttempt::Refused,
-        },
-    }
+    Registered::for_one_wait(Arc::clone(shared), own, watched)
+        .map_err(|(error, own)| (unwatched(Errno::from_io_error(&error)), Some(own)))
 }
 
 /// Duplicates a descriptor, unless its file is always ready: to close a duplicate would release the
@@ -265,7 +275,12 @@ fn duplicate(fd: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
     if rustix::fs::fstat(fd).is_ok_and(|status| is_always_ready(status.st_mode)) {
         return Ok(None);
     }
-    rustix::io::fcntl_dupfd_cloexec(fd, 0).map(Some)
+    // Low numbers stay free for the program: the standard streams, and those for which sets of
+    // `select` have room.
+    match rustix::io::fcntl_dupfd_cloexec(fd, DUPLICATE_MIN) {
+        Err(Errno::INVAL | Errno::MFILE) => rustix::io::fcntl_dupfd_cloexec(fd, STANDARD).map(Some),
+        duplicated => duplicated.map(Some),
+    }
 }
 
 fn is_always_ready(mode: u32) -> bool {

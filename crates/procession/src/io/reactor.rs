@@ -138,13 +138,17 @@ impl<T: AsFd> Registered<T> {
     /// Registers a descriptor, which must be in non-blocking mode already.
     pub(crate) fn new(shared: Arc<Shared>, io: T) -> io::Result<Self> {
         let source = shared.poller.sources.add();
-        Self::with(shared, source, io, EventMask::BOTH)
+        Self::with(shared, source, io, EventMask::BOTH).map_err(|(error, _)| error)
     }
 
     /// Registers a descriptor for one wait in one direction. The direction is taken not to be
     /// ready, and the kernel reports at once if it is. No call is made through this registration,
-    /// so the descriptor may be in any mode.
-    pub(crate) fn for_one_wait(shared: Arc<Shared>, io: T, mask: EventMask) -> io::Result<Self> {
+    /// so the descriptor may be in any mode. An error returns the descriptor.
+    pub(crate) fn for_one_wait(
+        shared: Arc<Shared>,
+        io: T,
+        mask: EventMask,
+    ) -> Result<Self, (io::Error, T)> {
         let source = shared.poller.sources.add();
         for direction in [&source.read, &source.write] {
             // No event can come before the registration.
@@ -153,7 +157,12 @@ impl<T: AsFd> Registered<T> {
         Self::with(shared, source, io, mask)
     }
 
-    fn with(shared: Arc<Shared>, source: Arc<Source>, io: T, mask: EventMask) -> io::Result<Self> {
+    fn with(
+        shared: Arc<Shared>,
+        source: Arc<Source>,
+        io: T,
+        mask: EventMask,
+    ) -> Result<Self, (io::Error, T)> {
         let registered = shared.poller.open(&shared.world).and_then(|(kernel, first)| {
             if first {
                 shared.settle_debt(shared.clock.driver.descriptors_opened());
@@ -162,7 +171,7 @@ impl<T: AsFd> Registered<T> {
         });
         if let Err(error) = registered {
             shared.poller.sources.remove(source.token);
-            return Err(error);
+            return Err((error, io));
         }
         Ok(Self { io: Some(io), source, shared })
     }
