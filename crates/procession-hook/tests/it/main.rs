@@ -3,6 +3,7 @@
 mod ends;
 mod equal;
 mod lineage;
+mod passes;
 mod waits;
 
 use std::ffi::c_int;

@@ -13,8 +13,8 @@ use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::{
-    Ends, answer, coroutine, flags, foreign_thread, limit_waits, one_thread, pipe, poll, read,
-    recv, send, set_nonblocking, several_threads, sockets, soon, tcp, told, write,
+    Ends, answer, coroutine, flags, foreign_thread, one_thread, pipe, poll, read, recv, send,
+    set_nonblocking, several_threads, sockets, soon, tcp, told, write,
 };
 
 /// Runs `waits` in a coroutine, and `wakes` in another process of the same thread, which begins
@@ -47,7 +47,7 @@ fn while_waiting<R: Send + 'static>(
     soon(&tells)
 }
 
-fn kinds() -> Vec<(&'static str, Ends)> {
+pub(super) fn kinds() -> Vec<(&'static str, Ends)> {
     vec![
         ("stream", sockets(libc::SOCK_STREAM)),
         ("datagrams", sockets(libc::SOCK_DGRAM)),
@@ -488,76 +488,4 @@ fn a_receive_of_all_takes_one_message_and_small_sets_are_not_overrun() {
         move || assert_eq!(write(there.as_raw_fd(), b"!"), (1, 0)),
     );
     assert_eq!(got, ((1, 0), 0, (1, 0)));
-}
-
-/// Goal: a call that lets other processes run before it waits goes on with its own file. Method:
-/// one of these gives the number of the descriptor to another file, which has something to read.
-#[test]
-fn a_call_that_lets_others_run_keeps_its_file() {
-    let scheduler = one_thread();
-    for (kind, (here, there)) in kinds() {
-        let (other, other_there) = sockets(libc::SOCK_STREAM);
-        assert_eq!(write(other_there.as_raw_fd(), b"wrong"), (5, 0));
-        let (told, tells) = told();
-        let number = here.as_raw_fd();
-        let begins = coroutine(&scheduler, move || {
-            let neighbour = procession::spawn(async move {
-                // SAFETY: both are open, and `here` is not used any more.
-                assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), here.as_raw_fd()) }, number);
-                assert_eq!(write(there.as_raw_fd(), b"right"), (5, 0));
-                drop(there);
-                here
-            });
-            told.send((read(number, 8), neighbour)).expect("the test listens");
-        });
-        begins.join().expect("it does not panic");
-        let (got, neighbour) = soon(&tells);
-        drop(neighbour.join().expect("it does not panic"));
-        assert_eq!(got, ((5, 0), b"right".to_vec()), "{kind}");
-    }
-    assert_eq!(scheduler.snapshot().descriptors.registered, 0);
-}
-
-/// Goal: a time limit begins with the call, and not once others have run. Method: another process
-/// computes longer than the limit. On a busy machine a call may be late, but not each of 20.
-#[test]
-fn a_time_limit_includes_the_steps_of_others() {
-    let scheduler = one_thread();
-    let limit = Duration::from_millis(50);
-    let waits = coroutine(&scheduler, move || {
-        let (here, _there) = sockets(libc::SOCK_STREAM);
-        limit_waits(&here, libc::SO_RCVTIMEO, limit);
-        (0..20).any(|_| {
-            let begun = Instant::now();
-            let computes = procession::spawn(async move {
-                while Instant::now() - begun < limit {
-                    std::hint::spin_loop();
-                }
-            });
-            assert_eq!(recv(here.as_raw_fd(), 1, 0).0, (-1, libc::EAGAIN));
-            drop(computes);
-            Instant::now() - begun < limit + limit / 2
-        })
-    });
-    assert_eq!(waits.join(), Ok(true));
-}
-
-/// Goal: a call keeps the mode that the descriptor had when the call began. Method: a process that
-/// is ready changes it.
-#[test]
-fn a_call_keeps_the_mode_in_which_it_began() {
-    let scheduler = one_thread();
-    let (here, there) = sockets(libc::SOCK_STREAM);
-    let reads = coroutine(&scheduler, move || {
-        let number = here.as_raw_fd();
-        drop(procession::spawn(async move {
-            set_nonblocking(number, true);
-            yield_now().await;
-            assert_eq!(write(there.as_raw_fd(), b"late"), (4, 0));
-        }));
-        let got = read(number, 8);
-        drop(here);
-        got
-    });
-    assert_eq!(reads.join(), Ok(((4, 0), b"late".to_vec())));
 }
