@@ -42,8 +42,8 @@ fn a_call_that_lets_others_run_keeps_its_file() {
     assert_eq!(scheduler.snapshot().descriptors.registered, 0);
 }
 
-/// Starts a coroutine that is always ready, until the result is dropped. It runs `act` once each time
-/// the result is set to 1.
+/// Starts a coroutine that is always ready, until the result is dropped. It runs `act` once each
+/// time the result is set to 1.
 fn neighbour(scheduler: &Scheduler, act: impl Fn() + Send + 'static) -> Arc<AtomicU32> {
     let told = Arc::new(AtomicU32::new(0));
     let tells = Arc::downgrade(&told);
@@ -84,8 +84,8 @@ fn a_time_limit_includes_the_steps_of_others() {
     assert_eq!(waits.join(), Ok(true));
 }
 
-/// Goal: a call keeps the mode that the descriptor had when the call began. Method: a coroutine that
-/// is ready changes it, and later writes.
+/// Goal: a call keeps the mode that the descriptor had when the call began. Method: a coroutine
+/// that is ready changes it, and later writes.
 #[test]
 fn a_call_keeps_the_mode_in_which_it_began() {
     let scheduler = one_thread();

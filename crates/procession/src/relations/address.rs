@@ -30,7 +30,7 @@ impl<M: Send + 'static> Address<M> {
     ///     });
     ///     watcher.address().monitor(worker.pid());
     ///     worker.send(()).expect("it waits for it");
-    ///     assert_eq!(watcher.await, Err(Exit::Panicked("broken".into())));
+    ///     assert_eq!(watcher.await, Ok(Exit::Panicked("broken".into())));
     /// });
     /// ```
     pub fn monitor(&self, pid: Pid) -> MonitorRef {
