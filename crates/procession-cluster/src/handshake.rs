@@ -155,6 +155,8 @@ pub(crate) enum Progress {
     More,
     /// A decision about the node, by [`Handshake::decide`].
     Decision(Introduction),
+    /// A decision about the connection that the other node knows of, by [`Handshake::replace`].
+    Alive,
     /// Nothing. The connection is made.
     Done(Introduction),
 }
@@ -274,7 +276,7 @@ impl Handshake {
         let (&tag, body) = message.split_first().ok_or(HandshakeError::Protocol)?;
         let body = &mut Body(body);
         match (std::mem::replace(&mut self.state, State::Over), tag) {
-            (State::Status, b's') => self.status(body.0, out),
+            (State::Status, b's') => self.status(body.0),
             (State::Challenge, b'N') => self.challenge(body, out),
             (State::Ack { peer }, b'a') => {
                 self.check(body)?;
@@ -323,17 +325,32 @@ impl Handshake {
         }
     }
 
-    fn status(&mut self, status: &[u8], out: &mut Vec<u8>) -> Result<Progress, HandshakeError> {
+    fn status(&mut self, status: &[u8]) -> Result<Progress, HandshakeError> {
         match status {
             b"ok" | b"ok_simultaneous" => {}
-            // The other node knows a connection that this one does not, so that one has ended.
-            b"alive" => self.send(out, |out| out.extend(b"strue")),
+            b"alive" => return Ok(Progress::Alive),
             b"nok" => return Err(HandshakeError::Connected),
             b"not_allowed" => return Err(HandshakeError::NotAllowed),
             _ => return Err(HandshakeError::Protocol),
         }
         self.state = State::Challenge;
         Ok(Progress::More)
+    }
+
+    /// Answers the other node, which knows a connection. It ends if this attempt replaces it.
+    pub(crate) fn replace(
+        &mut self,
+        replaces: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), HandshakeError> {
+        let answer: &[u8] = if replaces { b"strue" } else { b"sfalse" };
+        self.send(out, |out| out.extend(answer));
+        if !replaces {
+            self.state = State::Over;
+            return Err(HandshakeError::Connected);
+        }
+        self.state = State::Challenge;
+        Ok(())
     }
 
     fn challenge(

@@ -39,6 +39,9 @@ fn talk(
             at_initiator.push(to_initiator.remove(0));
             match initiator.take(&mut at_initiator, &mut to_acceptor) {
                 Ok(Progress::More) => {}
+                Ok(Progress::Alive) => {
+                    initiator.replace(true, &mut to_acceptor).expect("it may");
+                }
                 other => left = other,
             }
         }

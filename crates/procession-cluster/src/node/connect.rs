@@ -205,7 +205,7 @@ impl Node {
         let handshake =
             Handshake::initiator(own, cookie, challenge, peer.clone(), length, &mut out);
         let mut attempt = None;
-        let shake = self.shake(&mut carrier, handshake, out, &mut attempt);
+        let shake = self.shake(&mut carrier, handshake, out, Some(peer), &mut attempt);
         let (introduction, come) = self.within(shake).await?;
         Ok((carrier, introduction, come))
     }
@@ -222,7 +222,7 @@ impl Node {
         let (own, cookie) = (self.0.own.clone(), self.0.cookie.clone());
         let handshake = Handshake::acceptor(own, cookie, challenge, self.length_bytes());
         let mut attempt = None;
-        let shake = self.shake(&mut carrier, handshake, Vec::new(), &mut attempt);
+        let shake = self.shake(&mut carrier, handshake, Vec::new(), None, &mut attempt);
         let (introduction, come) = self.within(shake).await?;
         match attempt {
             Some(attempt) => self.start(carrier, introduction, come, attempt),
@@ -251,6 +251,7 @@ impl Node {
         carrier: &mut Carrier,
         mut handshake: Handshake,
         mut out: Vec<u8>,
+        dialed: Option<&Atom>,
         attempt: &mut Option<Attempt>,
     ) -> Result<(Introduction, Vec<u8>), ConnectError> {
         // Small messages follow each other.
@@ -271,6 +272,11 @@ impl Node {
                     let status = self.decide(&peer.name, attempt);
                     handshake.decide(status, &mut out).map(|()| Progress::More)
                 }
+                Ok(Progress::Alive) => {
+                    let may_replace = |peer| self.0.peers.lock().may_replace(peer);
+                    let replaces = dialed.is_some_and(may_replace);
+                    handshake.replace(replaces, &mut out).map(|()| Progress::More)
+                }
                 other => other,
             };
             if !out.is_empty() {
@@ -280,7 +286,7 @@ impl Node {
             }
             match progress.map_err(ConnectError::Handshake)? {
                 Progress::Done(peer) => return Ok((peer, come)),
-                Progress::Decision(_) => {}
+                Progress::Decision(_) | Progress::Alive => {}
                 Progress::More if handshake.has_message(&come) => {}
                 Progress::More => match carrier.read(&mut buffer).await {
                     Ok(0) => {

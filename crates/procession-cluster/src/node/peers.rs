@@ -18,6 +18,9 @@
 //!   be by anybody.
 //! - `Decide`, for an attempt of the other node: enters it, if this node does not connect itself.
 //!   If it does, the attempt of the node with the greater name goes on.
+//! - `Replace`, for an attempt of this node that finds the other one connected: it goes on if this
+//!   node has agreed to no attempt of the other one, so that the connection is one that has ended.
+//!   Otherwise it is that attempt.
 //! - `Admit`, after the handshake: an attempt of this node becomes the connection if it still has
 //!   the entry. One of the other node does if the entry is free or accepting, if its node has the
 //!   greater name, or if it is newer than what is connected.
@@ -54,8 +57,9 @@ pub(super) struct Peers {
 
 #[derive(Debug)]
 enum Peer {
-    /// This node is connecting to it, by the attempt with this number.
-    Connecting(u64),
+    /// This node is connecting to it, by the attempt with this number. It has agreed that these
+    /// attempts of the other node go on instead.
+    Connecting(u64, Vec<u64>),
     /// It is connecting to this node, by these attempts.
     Accepting(Vec<u64>),
     Connected(Arc<Link>),
@@ -161,18 +165,24 @@ impl Peers {
         }
         match self.by_name.get(peer) {
             Some(Peer::Connected(_)) => return Dial::Connected,
-            Some(Peer::Connecting(_)) => return Dial::Wait,
+            Some(Peer::Connecting(..)) => return Dial::Wait,
             Some(Peer::Accepting(_)) if !is_impatient => return Dial::Wait,
             Some(Peer::Accepting(_)) | None => {}
         }
         self.attempts += 1;
-        self.by_name.insert(peer.clone(), Peer::Connecting(self.attempts));
+        self.by_name.insert(peer.clone(), Peer::Connecting(self.attempts, Vec::new()));
         Dial::Begin(self.attempts)
     }
 
     /// Returns `true` if this node is connecting by the attempt with this number.
     pub(super) fn is_connecting(&self, peer: &Atom, attempt: u64) -> bool {
-        matches!(self.by_name.get(peer), Some(Peer::Connecting(number)) if *number == attempt)
+        matches!(self.by_name.get(peer), Some(Peer::Connecting(number, _)) if *number == attempt)
+    }
+
+    /// Returns `true` if the attempt of this node may replace a connection that only the other node
+    /// knows. It may not if that is an attempt of the other node to which this one has agreed.
+    pub(super) fn may_replace(&self, peer: &Atom) -> bool {
+        matches!(self.by_name.get(peer), Some(Peer::Connecting(_, agreed)) if agreed.is_empty())
     }
 
     /// `Decide`. Returns the number of the attempt, too.
@@ -192,8 +202,11 @@ impl Peers {
                     attempts.push(attempt);
                     Status::Ok
                 }
-                Peer::Connecting(_) if peer > own => Status::OkSimultaneous,
-                Peer::Connecting(_) => Status::Nok,
+                Peer::Connecting(_, agreed) if peer > own => {
+                    agreed.push(attempt);
+                    Status::OkSimultaneous
+                }
+                Peer::Connecting(..) => Status::Nok,
                 Peer::Connected(_) => Status::Alive,
             },
         };
@@ -203,7 +216,10 @@ impl Peers {
     /// Frees the entry of an attempt that is over, if it still has it.
     fn end(&mut self, peer: &Atom, attempt: u64) {
         let is_free = match self.by_name.get_mut(peer) {
-            Some(Peer::Connecting(number)) => *number == attempt,
+            Some(Peer::Connecting(number, agreed)) => {
+                agreed.retain(|number| *number != attempt);
+                *number == attempt
+            }
             Some(Peer::Accepting(attempts)) => {
                 attempts.retain(|number| *number != attempt);
                 attempts.is_empty()
@@ -230,7 +246,7 @@ impl Peers {
         let is_wanted = match (side, self.by_name.get(peer)) {
             (Side::Own, _) => self.is_connecting(peer, attempt),
             (Side::Other, None | Some(Peer::Accepting(_))) => true,
-            (Side::Other, Some(Peer::Connecting(_))) => peer > own,
+            (Side::Other, Some(Peer::Connecting(..))) => peer > own,
             (Side::Other, Some(Peer::Connected(old))) => old.attempt < attempt,
         };
         if !is_wanted {

@@ -151,3 +151,21 @@ fn a_subscriber_that_ends_is_forgotten() {
         procession::timeout(std::time::Duration::from_secs(30), gone).await.expect("it is noticed");
     });
 }
+
+/// Goal: of two nodes that connect to each other, one keeps the connection of the other, although
+/// its own attempt finds that one connected already.
+#[test]
+fn an_attempt_does_not_replace_the_one_that_this_node_has_agreed_to() {
+    run(async |orders| {
+        let mut peers = Peers::default();
+        let dialed = begin(&mut peers, &greater());
+        assert!(peers.may_replace(&greater()), "the other node knows one that has ended");
+        let (status, accepted) = peers.decide(&own(), &greater());
+        assert_eq!(status, Status::OkSimultaneous);
+        assert!(!peers.may_replace(&greater()));
+        let made = link(&greater(), accepted, &orders);
+        peers.admit(&own(), &greater(), (Side::Other, accepted), made).expect("it is wanted");
+        assert!(!peers.is_connecting(&greater(), dialed));
+        assert!(!peers.may_replace(&greater()));
+    });
+}
