@@ -23,10 +23,13 @@ impl Folder {
         folder
     }
 
+    /// Writes a file elsewhere and moves it, so that nobody reads a part of it.
     fn write(&self, name: &str, source: &str) {
         let path = self.0.join(name);
         fs::create_dir_all(path.parent().expect("it is in the folder")).expect("it can be made");
-        fs::write(path, source).expect("the file can be written");
+        let written = path.with_extension("written");
+        fs::write(&written, source).expect("the file can be written");
+        fs::rename(written, path).expect("it can be moved");
     }
 
     /// Runs the command in the folder, and returns its output, its errors and its exit code.
@@ -196,13 +199,15 @@ fn watch_starts_the_program_again_when_its_file_changes() {
     // A version that is not valid is reported. The program goes on.
     folder.write("main.lua", "function");
     watched.reports("cannot load main.lua");
-    // As editors do: the file is written elsewhere and moved.
-    folder.write("new", "print('at once') function main() print('version 3') error('broken') end");
-    fs::rename(folder.0.join("new"), folder.0.join("main.lua")).expect("it can be moved");
+    folder.write(
+        "main.lua",
+        "print('at once') function main() print('version 3') error('broken') end",
+    );
     watched.says("at once\n");
     watched.says("version 3\n");
     watched.reports("main of main.lua failed: runtime error: main.lua:1: broken");
-    folder.write("main.lua", &version(4));
+    // Written in place, which is noticed once the writer closes it.
+    fs::write(folder.0.join("main.lua"), version(4)).expect("the file can be written");
     watched.says("version 4\n");
     // A change may add modules, whose files are watched from then on.
     folder.write("lib/part.lua", "return 'version 5'");
