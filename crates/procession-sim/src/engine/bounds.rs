@@ -5,12 +5,13 @@
 //! these. If one of them stays the same for longer than a limit, the law is broken.
 //!
 //! The limit comes from the run itself. With `k` processes ready at a time, and steps of `t`, a
-//! process waits at most `4 (k t + 2 t + 1 ms)` on one processor: virtual threads take turns, so
-//! there is one, whatever the number of workers. Four times, because woken processes may have every
-//! other turn, and new processes every other turn of those that are left. The engine may also let a
-//! thread that could run wait, for as long as its strategy likes. The limit counts the longest such
-//! wait four times: for a worker, for the one that helps it, and for the watchdog. Each step that
-//! stalls adds the time in which the watchdog notices that.
+//! process waits at most `2 (k t + 2 t + 1 ms)` on one processor: virtual threads take turns, so
+//! there is one, whatever the number of workers. Twice, because woken processes may have every other
+//! turn. A new process may wait for twice as long as that, since those that continue have every other
+//! turn of those that are left. The engine may also let a thread that could run wait, for as long as
+//! its strategy likes. The limit counts the longest such wait four times: for a worker, for the one
+//! that helps it, and for the watchdog. Each step that stalls adds the time in which the watchdog
+//! notices that.
 //!
 //! Faults that make the system late suspend the law while they can happen.
 
@@ -47,6 +48,11 @@ enum Waiter {
 }
 
 impl Waiter {
+    /// Returns `true` for a process that has not run yet.
+    fn is_new(self) -> bool {
+        matches!(self, Self::Process(_, 0))
+    }
+
     fn describe(self, waited: u64) -> String {
         let waited = super::duration(waited);
         match self {
@@ -109,10 +115,11 @@ impl Bounds {
     }
 
     /// Returns how long a waiter may wait that was first seen then.
-    fn limit(&self, since: Since, slack: u64) -> u64 {
+    fn limit(&self, waiter: Waiter, since: Since, slack: u64) -> u64 {
+        let turns = if waiter.is_new() { 4 } else { 2 };
         let steps = (self.most_ready + 2) * self.longest_step + MS;
         let stalls = self.stalls - since.stalls;
-        4 * steps + 4 * self.longest_delay + stalls * RESCUE + slack
+        turns * steps + 4 * self.longest_delay + stalls * RESCUE + slack
     }
 
     /// Looks at the demand of a scheduler. Returns the law that is broken, if any.
@@ -134,7 +141,7 @@ impl Bounds {
         let seen: BTreeMap<_, _> = waiters.iter().map(|waiter| (*waiter, since(waiter))).collect();
         let late = waiters.into_iter().find(|waiter| {
             let since = seen[waiter];
-            now - since.time > self.limit(since, slack)
+            now - since.time > self.limit(*waiter, since, slack)
         });
         let waited = late.map(|waiter| waiter.describe(now - seen[&waiter].time));
         self.seen[number] = seen;
