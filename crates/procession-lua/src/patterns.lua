@@ -1,5 +1,6 @@
--- The part `patterns` of the library: functions of Lua that match patterns, for long texts, patterns
--- with many repetitions, and replacements by functions. They count their work, and can be suspended.
+-- The part `patterns` of the library: functions of Lua that match patterns, for long texts,
+-- patterns with many repetitions, and replacements by functions. They count their work, and can be
+-- suspended.
 local patterns, _, native, _, _, _, pause, raw = ...
 local find, concat, unpack, sub = raw.find, raw.concat, raw.unpack, string.sub
 local error, select, tostring, type = error, select, tostring, type

@@ -30,8 +30,8 @@ for _, name in ipairs { "dofile", "loadfile", "io", "os", "debug", "warn", "coll
 end
 string.dump = nil
 
--- Work in C counts as if it were instructions, and the process pauses after too much of it. Where it
--- cannot pause, it ends if that goes on for too long.
+-- Work in C counts as if it were instructions, and the process pauses after too much of it. Where
+-- it cannot pause, it ends if that goes on for too long.
 local function pause(work)
   local ok, due = native("spend", work, can_yield())
   if not ok then error(due, 0) end
@@ -80,8 +80,8 @@ function xpcall(f, handler, ...)
   return settle(raw_xpcall(f, type(handler) == "function" and guard(handler) or handler, ...))
 end
 
--- A binary chunk could do anything, so only text is loaded. The compiler cannot be suspended, so the
--- text is bounded.
+-- A binary chunk could do anything, so only text is loaded. The compiler cannot be suspended, so
+-- the text is bounded.
 local SOURCE_MAX = 1 << 20
 function load(chunk, name, _, ...)
   if type(chunk) == "function" then

@@ -112,7 +112,7 @@ pub use procession_macros::main;
 /// # Deadlocks
 /// On the test clock, a test whose processes all wait for each other fails at once, since the clock
 /// jumps to the limit. The clock stands still while the scheduler waits for a descriptor, a file or
-/// a job of [`spawn_blocking`], so a test that waits for those for ever hangs. It does not stand
+/// a job of [`spawn_blocking`], so a test that waits for those forever hangs. It does not stand
 /// still for other threads: a test that waits for one needs `real_clock`.
 ///
 /// ```

@@ -43,7 +43,7 @@
 //! operation has read, and the error of an abandoned write, for its next operation.
 //!
 //! # Files that never end
-//! Opening a FIFO, or reading from one or from a terminal, may block a helper for ever. That harms
+//! Opening a FIFO, or reading from one or from a terminal, may block a helper forever. That harms
 //! neither the process, which can be cancelled, nor the end of the scheduler or the program. But
 //! the helper stays taken, and 512 of them are all there are. Use
 //! [`net::Readiness`](crate::net::Readiness) for such files: it waits without a thread.

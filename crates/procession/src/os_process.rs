@@ -43,7 +43,7 @@
 //!
 //! # Fork
 //! A program with threads must not call `fork` and then go on in the child. Only the calling thread
-//! is in the child; the workers are not, and locks that others hold stay locked for ever. So no
+//! is in the child; the workers are not, and locks that others hold stay locked forever. So no
 //! function of this crate may be called there, and nothing that allocates or locks. Only what
 //! `signal-safety(7)` lists is allowed, and then `exec` or `_exit`. The same holds for the closures
 //! of [`CommandExt::pre_exec`](std::os::unix::process::CommandExt::pre_exec). [`Command::spawn`]

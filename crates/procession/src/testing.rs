@@ -16,7 +16,7 @@ use crate::time::timeout;
 /// The environment variable whose seed replaces those of all tests.
 const SEED_VARIABLE: &str = "PROCESSION_SEED";
 /// The default limit on the test clock, which a test reaches at once if nothing in it can run. A
-/// test that goes on for ever with a step in each second takes some seconds to reach it.
+/// test that goes on forever with a step in each second takes some seconds to reach it.
 const TEST_CLOCK_LIMIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The default limit on the real clock.
 const REAL_CLOCK_LIMIT: Duration = Duration::from_secs(60);

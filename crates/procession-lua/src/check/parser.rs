@@ -266,7 +266,7 @@ impl<'a> Parser<'_, 'a> {
             self.expressions();
             targets.into_iter().for_each(|target| self.write(target));
         } else if self.at == before {
-            // Not Lua, which cannot be here. It must not be read for ever.
+            // Not Lua, which cannot be here. It must not be read forever.
             self.next();
         }
     }

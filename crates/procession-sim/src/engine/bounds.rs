@@ -6,12 +6,12 @@
 //!
 //! The limit comes from the run itself. With `k` processes ready at a time, and steps of `t`, a
 //! process waits at most `2 (k t + 2 t + 1 ms)` on one processor: virtual threads take turns, so
-//! there is one, whatever the number of workers. Twice, because woken processes may have every other
-//! turn. A new process may wait for twice as long as that, since those that continue have every other
-//! turn of those that are left. The engine may also let a thread that could run wait, for as long as
-//! its strategy likes. The limit counts the longest such wait four times: for a worker, for the one
-//! that helps it, and for the watchdog. Each step that stalls adds the time in which the watchdog
-//! notices that.
+//! there is one, whatever the number of workers. Twice, because woken processes may have every
+//! other turn. A new process may wait for twice as long as that, since those that continue have
+//! every other turn of those that are left. The engine may also let a thread that could run wait,
+//! for as long as its strategy likes. The limit counts the longest such wait four times: for a
+//! worker, for the one that helps it, and for the watchdog. Each step that stalls adds the time in
+//! which the watchdog notices that.
 //!
 //! Faults that make the system late suspend the law while they can happen.
 

@@ -81,7 +81,7 @@ fn program(sim: Sim) {
         let waited = own.now().saturating_duration_since(begin);
         sim.always("no suspension is waited for", waited < MINUTE / 2);
         let sum = completes.await;
-        sim.always("nothing is suspended for ever, and no message is lost", sum == Ok(MESSAGES));
+        sim.always("nothing is suspended forever, and no message is lost", sum == Ok(MESSAGES));
         for disturber in disturbers {
             disturber.await.expect("it ends");
         }

@@ -46,7 +46,7 @@ impl Drop for Settled {
     }
 }
 
-/// Starts a local process that holds such a value and waits for ever.
+/// Starts a local process that holds such a value and waits forever.
 fn waits(scheduler: &Scheduler) -> (JoinHandle<()>, mpsc::Receiver<bool>) {
     let (dropped, drops) = mpsc::channel();
     let (begun, begins) = mpsc::channel();
