@@ -44,9 +44,7 @@ where
     R: Send,
 {
     // If the coroutine is terminated, `Until` waits.
-    lend(function, |frame, done| {
-        let _ = frame.try_wait(done);
-    })
+    lend(function, |frame, done| frame.wait_unless_terminated(done))
 }
 
 fn lend<F, R>(

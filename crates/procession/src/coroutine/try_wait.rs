@@ -96,6 +96,16 @@ impl Frame {
         }
     }
 
+    /// Waits until the future is ready or the coroutine is terminated. A cancel does not end the
+    /// wait, and an end of it counts as no refusal: the caller waits on in another way.
+    pub(super) fn wait_unless_terminated<F: Future + ?Sized>(&self, mut future: Pin<&mut F>) {
+        while self.poll(future.as_mut()).is_pending() && !self.ends.get() {
+            if self.suspend(Out::TryWaits) == Resume::End {
+                self.ends.set(true);
+            }
+        }
+    }
+
     fn wait_refusal(&self) -> Option<Interrupted> {
         if self.ends.get() {
             return Some(Interrupted::Terminated);

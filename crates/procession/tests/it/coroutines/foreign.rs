@@ -204,6 +204,32 @@ fn a_coroutine_that_always_waits_again_is_listed_as_stuck() {
     }
 }
 
+/// Goal: a function on a helper thread is run to its end, so it is no refused wait, of which a
+/// coroutine has a hundred.
+#[test]
+fn a_terminated_coroutine_may_block_as_often_as_it_likes() {
+    let scheduler = threaded(1);
+    let (_writer, reader) = pair();
+    let ((begun, begins), (told, tells)) = (mpsc::channel(), mpsc::channel());
+    let blocks = coroutine(&scheduler, move |_| {
+        begun.send(()).expect("the test listens");
+        let waited = in_coroutine(&reader, Interest::Read, None);
+        // Long enough that the coroutine waits for it.
+        let computes = || {
+            let begun = Instant::now();
+            while Instant::now() - begun < Duration::from_micros(200) {}
+        };
+        let all_run = (0..300)
+            .all(|_| through_c(|| procession::coroutine::blocking_foreign(computes)).is_ok());
+        told.send((waited, all_run)).expect("the test listens");
+    });
+    soon(&begins);
+    scheduler.terminate(blocks.pid());
+    assert_eq!(soon(&tells), (FdWait::Terminated, true));
+    assert_eq!(blocks.join(), Err(Exit::Killed));
+    assert!(scheduler.snapshot().stuck_coroutines.is_empty());
+}
+
 /// Gives the number of `closed` to `other`.
 fn replace(closed: OwnedFd, other: &impl AsFd) -> RawFd {
     let number = closed.as_raw_fd();
