@@ -253,3 +253,45 @@ fn a_flood_of_messages_does_not_delay_a_cancel_or_an_exit() {
         assert_conserved(&scheduler);
     }
 }
+
+/// Goal: a monitor that another thread makes is told of once, whenever the process ends.
+#[test]
+fn a_monitor_from_outside_is_told_once_beside_the_end() {
+    const ROUNDS: usize = 500;
+    let scheduler = threaded(2);
+    let watcher = scheduler.start(|mut cx: Context<()>| async move {
+        let mut told = Vec::new();
+        for _ in 0..ROUNDS {
+            match cx.recv_event().await {
+                Some(Event::Down(down)) => told.push((down.monitor, down.pid)),
+                other => panic!("{other:?} came"),
+            }
+        }
+        assert!(cx.recv_timeout(Duration::from_millis(1)).await.is_err(), "once");
+        told
+    });
+    let mut made = Vec::new();
+    for _ in 0..ROUNDS {
+        let ends = scheduler.spawn(async {});
+        made.push((watcher.address().monitor(ends.pid()), ends.pid()));
+        assert_eq!(ends.join(), Ok(()));
+    }
+    let mut told = watcher.join().expect("it does not panic");
+    made.sort_unstable();
+    told.sort_unstable();
+    assert_eq!(told, made);
+}
+
+/// Goal: a process that ends while another thread makes it a watcher leaves nothing behind.
+#[test]
+fn a_watcher_that_ends_meanwhile_leaves_nothing() {
+    let scheduler = threaded(2);
+    let watched = scheduler.spawn(std::future::pending::<()>());
+    for _ in 0..2000 {
+        let watcher = scheduler.start(|_: Context<()>| async {});
+        watcher.address().monitor(watched.pid());
+        assert_eq!(watcher.join(), Ok(()));
+    }
+    let detail = scheduler.detail(watched.pid()).expect("it is alive");
+    assert_eq!(detail.monitors.total, 0, "{:?}", detail.monitors);
+}
