@@ -1,11 +1,11 @@
 //! Before a call waits, other processes of its thread run.
 
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use procession::Scheduler;
 use procession::time::Instant;
+use procession::{Exit, Pid, Scheduler};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -108,4 +108,36 @@ fn a_call_keeps_the_mode_in_which_it_began() {
         got
     });
     assert_eq!(reads.join(), Ok(((4, 0), b"late".to_vec())));
+}
+
+/// Goal: a coroutine that is told to end while others run before its wait does not wait.
+#[test]
+fn an_end_that_comes_while_others_run_ends_the_call() {
+    for terminates in [false, true] {
+        let scheduler = one_thread();
+        let reader: Arc<OnceLock<Pid>> = Arc::default();
+        let (inner, pid) = (scheduler.clone(), Arc::clone(&reader));
+        let ends = neighbour(&scheduler, move || {
+            let pid = *pid.get().expect("it is known");
+            if terminates {
+                inner.terminate(pid);
+            } else {
+                procession::relations::cancel(pid);
+            }
+        });
+        let (here, _there) = sockets(libc::SOCK_STREAM);
+        let (answer, answered) = told();
+        let known = Arc::clone(&reader);
+        let reads = coroutine(&scheduler, move || {
+            while known.get().is_none() {
+                procession::coroutine::yield_now();
+            }
+            ends.store(1, Relaxed);
+            answer.send(read(here.as_raw_fd(), 8)).expect("the test listens");
+        });
+        reader.set(reads.pid()).expect("it is set once");
+        assert_eq!(soon(&answered).0, (-1, libc::ECANCELED));
+        assert_eq!(reads.join(), if terminates { Err(Exit::Killed) } else { Ok(()) });
+        assert_eq!(scheduler.snapshot().descriptors.registered, 0);
+    }
 }
