@@ -2,6 +2,7 @@
 
 pub(crate) mod action;
 pub(crate) mod armed;
+mod instant;
 mod last_try;
 #[expect(unsafe_code, reason = "slots are shared by protocol")]
 pub(crate) mod timers;
@@ -10,7 +11,6 @@ use std::error::Error;
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::num::NonZeroU64;
-use std::ops::{Add, Sub};
 use std::panic::Location;
 use std::pin::Pin as StdPin;
 use std::sync::Arc;
@@ -30,70 +30,11 @@ use crate::time::timers::Timers;
 use crate::util::cost::{self, Access, Operation, SharedLine};
 use crate::util::exclusive::Exclusive;
 
+pub use self::instant::Instant;
 use self::last_try::LastTry;
 pub(crate) use self::last_try::is_last_try;
 #[cfg(feature = "serve")]
 pub(crate) use self::last_try::poll_last;
-
-/// A moment on the clock of a scheduler.
-///
-/// All schedulers with the real clock share one time scale, so their instants can be compared. Each
-/// test clock has a time scale of its own.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Instant(u64);
-
-impl crate::Outcome for Instant {}
-
-impl Instant {
-    /// A moment that no clock reaches: 584 years after the start of the system, or of the scheduler
-    /// if it has a test clock.
-    pub const NEVER: Self = Self(u64::MAX);
-
-    /// Returns the current time on the clock of this thread's scheduler. On a thread without a
-    /// scheduler, this is the clock of the default scheduler.
-    pub fn now() -> Self {
-        Self(crate::scheduler::owner::here().world.now())
-    }
-
-    pub(crate) fn from_nanoseconds(nanoseconds: u64) -> Self {
-        Self(nanoseconds)
-    }
-
-    #[cfg(feature = "hyper")]
-    pub(crate) fn nanoseconds(self) -> u64 {
-        self.0
-    }
-
-    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
-    pub fn saturating_duration_since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
-
-impl Add<Duration> for Instant {
-    type Output = Self;
-
-    /// Returns the moment after `duration`, at most [`Instant::NEVER`].
-    fn add(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(nanoseconds(duration)))
-    }
-}
-
-impl Sub for Instant {
-    type Output = Duration;
-
-    /// Returns the time between the two, as
-    /// [`saturating_duration_since`](Self::saturating_duration_since) does.
-    fn sub(self, earlier: Self) -> Duration {
-        self.saturating_duration_since(earlier)
-    }
-}
-
-impl fmt::Debug for Instant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Instant({:?})", Duration::from_nanos(self.0))
-    }
-}
 
 /// The error of a timer that was refused because the scheduler has reached its limit of timers, or
 /// has ended. It holds the value that was refused.
@@ -346,7 +287,7 @@ impl Sleep {
     /// first poll now.
     pub fn deadline(&self) -> Instant {
         match self.since {
-            Since::FirstPoll => Instant(Instant::now().0.saturating_add(self.deadline)),
+            Since::FirstPoll => Instant::now() + Duration::from_nanos(self.deadline),
             Since::Zero | Since::ZeroFresh => Instant(self.deadline),
         }
     }
