@@ -50,7 +50,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
-/// A task whose result is a `Result`, as those of the other runtimes are.
+/// A task that results in a `Result`, as those of the other runtimes do.
 pub(crate) struct JoinHandle<T>(Task<T>);
 
 impl<T> Future for JoinHandle<T> {

@@ -233,7 +233,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Carries out an operation whose message has no room.
+    /// Carries out an operation that has no room for its message.
     fn without_message(&mut self, cx: &mut Context<Order>, control: Control) {
         count(&self.link.counts.too_large, 1);
         if !matches!(control, Control::Send { .. } | Control::AliasSend { .. }) {

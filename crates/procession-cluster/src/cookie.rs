@@ -12,7 +12,7 @@ const BYTES_MAX: usize = 255;
 
 /// A word that all nodes of a cluster know.
 ///
-/// It keeps clusters apart and keeps nobody out who can read the network: without TLS, all that two
+/// It keeps clusters apart, but keeps no reader of the network out: without TLS, all that two
 /// nodes say to each other can be read and changed on the way. It is not printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cookie(Arc<str>);

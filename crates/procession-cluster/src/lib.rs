@@ -1,4 +1,4 @@
-//! A node of an Erlang cluster whose processes are those of Procession.
+//! A node of an Erlang cluster with the processes of Procession.
 //!
 //! Programs that outgrow one machine, or that live beside programs in Erlang or Elixir, talk by the
 //! protocol that connects the nodes of the BEAM: its distribution. A [`Node`] of this crate is a

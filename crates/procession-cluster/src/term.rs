@@ -195,7 +195,7 @@ pub enum Term {
     Float(f64),
     /// Bytes, or the text of Elixir.
     Binary(Arc<[u8]>),
-    /// Bits whose number is not a multiple of eight.
+    /// Bits that do not fill their last byte.
     Bits(Bits),
     /// A proper list.
     List(Vec<Term>),
@@ -217,7 +217,7 @@ pub enum Term {
     Fun(Box<Fun>),
 }
 
-/// Bits whose number is not a multiple of eight.
+/// Bits that do not fill their last byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bits {
     pub(crate) bytes: Arc<[u8]>,

@@ -15,7 +15,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 
 use crate::cookie::open_secret;
 
-/// The certificate of a node, its key, and the authority whose certificates other nodes must have.
+/// The certificate of a node, its key, and the authority that other nodes must be certified by.
 ///
 /// A node with it speaks TLS 1.3 with all others, as `-proto_dist inet_tls` makes nodes of the BEAM
 /// do. Each side shows its certificate, and both check two things: the authority has signed it, and
@@ -143,7 +143,7 @@ impl Tls {
         Ok(Self { server: Arc::new(server), client: Arc::new(client) })
     }
 
-    /// Begins a session with a node that this one has connected to, whose certificate must be for
+    /// Begins a session with a node that this one has connected to. Its certificate must be for
     /// this host.
     pub(crate) fn connect(&self, host: &str) -> Result<rustls::Connection, rustls::Error> {
         let name = server_name(host)?.to_owned();

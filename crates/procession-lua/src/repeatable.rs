@@ -4,7 +4,7 @@ use mlua::Lua;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-/// A run of a program on the test clock, whose processes share it.
+/// A run of a program on the test clock, which its processes share.
 #[derive(Debug)]
 pub(crate) struct RepeatableRun {
     seed: u64,

@@ -542,7 +542,7 @@ impl Engine {
         #[cfg(procession_sim)]
         self.end_turn(&mut state, ME.get() as usize - 1, Why::Wait);
         state.is_over = true;
-        // The wakers keep their scheduler, whose world keeps this engine.
+        // The wakers keep their scheduler, and its world keeps this engine.
         let wakers = (state.root.take(), std::mem::take(&mut state.settling));
         drop(state);
         drop(wakers);

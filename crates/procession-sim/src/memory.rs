@@ -42,7 +42,7 @@ impl Memory {
         self.buffers.get(thread).map_or(0, |buffer| buffer.len() as u32)
     }
 
-    /// Returns the threads whose buffers are not empty, other than `thread`.
+    /// Returns the threads with stores in their buffers, other than `thread`.
     pub(crate) fn others(&self, thread: usize) -> impl Iterator<Item = usize> {
         (0..self.buffers.len()).filter(move |&other| other != thread && self.stores(other) > 0)
     }

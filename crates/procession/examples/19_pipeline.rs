@@ -3,7 +3,7 @@
 //! however many files there are. The progress is a watch: its reader sees the latest state, and
 //! never holds the work up.
 //!
-//! The first stage is a program of the system, whose output is read line by line.
+//! The first stage is a program of the system. Its output is read line by line.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::collections::BTreeMap;

@@ -13,7 +13,7 @@ use crate::scheduler::builder::Builder;
 use crate::scheduler::owner::Scheduler;
 use crate::time::timeout;
 
-/// The environment variable whose seed replaces those of all tests.
+/// The environment variable with a seed that replaces those of all tests.
 const SEED_VARIABLE: &str = "PROCESSION_SEED";
 /// The default limit on the test clock, which a test reaches at once if nothing in it can run. A
 /// test that goes on forever with a step in each second takes some seconds to reach it.

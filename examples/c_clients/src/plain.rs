@@ -35,7 +35,7 @@ pub fn stdio_line(fd: BorrowedFd<'_>) -> Option<CString> {
     (length >= 0).then(|| unsafe { CStr::from_ptr(line.as_ptr()) }.to_owned())
 }
 
-/// A form of a read whose buffer has 16 bytes, which the C library checks.
+/// A form of a read with a buffer of 16 bytes, which the C library checks.
 pub type CheckedRead = fn(BorrowedFd<'_>, usize) -> c_long;
 
 /// All forms of reads that are checked.

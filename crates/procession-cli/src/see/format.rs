@@ -57,7 +57,7 @@ pub(super) fn short_place(value: &Value) -> String {
     parts.join("/")
 }
 
-/// Returns what a process waits for: the reasons, for whom, and how long.
+/// Returns what a process waits for: the reasons, the process, and how long.
 pub(super) fn wait(wait: &Value) -> String {
     let Some(reasons) = wait["reasons"].as_array() else { return String::new() };
     let mut said = String::from(if wait["in_cycle"] == true { "CYCLE: " } else { "" });

@@ -209,7 +209,7 @@ fn watch_starts_the_program_again_when_its_file_changes() {
     // Written in place, which is noticed once the writer closes it.
     fs::write(folder.0.join("main.lua"), version(4)).expect("the file can be written");
     watched.says("version 4\n");
-    // A change may add modules, whose files are watched from then on.
+    // A change may add modules. Their files are watched from then on.
     folder.write("lib/part.lua", "return 'version 5'");
     folder.write(
         "main.lua",

@@ -20,7 +20,7 @@ const CHUNK: usize = 64 << 10;
 /// The longest frame. Larger messages come in fragments, except from nodes that cannot make them.
 const FRAME_MAX: usize = MESSAGE_MAX + (1 << 16);
 
-/// The end of a connection whose process is cancelled.
+/// The end of a connection by a cancel of its process.
 const SHUTS_DOWN: &str = "this node is shutting down";
 
 /// The bytes that have come and were not read as frames yet.

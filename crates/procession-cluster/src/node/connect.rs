@@ -82,7 +82,7 @@ impl Error for ConnectError {
 }
 
 impl Node {
-    /// Connects to a node, whose port its EPMD knows. Returns at once if they are connected.
+    /// Connects to a node at the port that its EPMD tells. Returns at once if they are connected.
     ///
     /// # Errors
     /// [`ConnectError`] says which stage has failed.

@@ -109,7 +109,7 @@ pub(crate) struct Frames {
     /// without it. So a node that sends more at a time loses messages, and not its connection.
     held: usize,
     held_max: usize,
-    /// The bytes of operations whose messages were cut.
+    /// The bytes of operations with messages that were cut.
     cut: usize,
 }
 

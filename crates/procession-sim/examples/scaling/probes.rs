@@ -1,6 +1,6 @@
 //! The costs of the runtime's operations, from measurements with one worker.
 //!
-//! Each probe is a program whose time depends on one cost that the probes before it have not
+//! The time of each probe depends on one cost that the probes before it have not
 //! determined. It runs for real, and in the model with that cost at zero. The difference is the
 //! cost.
 

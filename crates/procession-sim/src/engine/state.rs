@@ -21,7 +21,7 @@ impl State {
         (value > 0).then(|| values[value])
     }
 
-    /// Ends the waits of threads whose sources have events. Returns `true` if there is one.
+    /// Ends the waits of threads with events at their sources. Returns `true` if there is one.
     pub(super) fn poll_sources(&mut self, now: u64) -> bool {
         let mut is_any = false;
         for at in 0..self.threads.len() {

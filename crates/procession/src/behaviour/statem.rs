@@ -65,7 +65,7 @@ use crate::time::{Instant, timeout};
 ///                 Transition::Next(Door::Open)
 ///             }
 ///             (Door::Locked, event) => {
-///                 // Whoever comes waits until the door is open.
+///                 // A caller waits until the door is open.
 ///                 cx.postpone(event);
 ///                 Transition::Keep
 ///             }
@@ -210,7 +210,7 @@ enum TimeoutKind {
 struct StatemTimer {
     kind: TimeoutKind,
     due: Instant,
-    /// The number of the event in whose handling it was set.
+    /// The number of the event that was being handled when it was set.
     set_in: u64,
 }
 

@@ -70,7 +70,7 @@ impl crate::Outcome for FdWait {}
 
 /// Waits until a descriptor is ready, or until `deadline`. Never unwinds.
 ///
-/// This is the wait for foreign code, such as a client library in C, whose calls would block. The
+/// This is the wait for foreign code, such as a client library in C, with calls that block. The
 /// descriptor may be in blocking mode, and it may be one that its scheduler knows already. Nothing
 /// about it is changed. `None` waits without a limit. The wait may end although the descriptor is
 /// not ready: make a call that does not block, and wait again.

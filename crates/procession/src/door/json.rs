@@ -1,4 +1,4 @@
-//! A writer of JSON whose output has a maximum size.
+//! A writer of JSON with a maximum size of the output.
 
 use std::fmt::{self, Write};
 
@@ -52,7 +52,7 @@ impl Json {
         self.within('[', ']', write);
     }
 
-    /// Writes the name of a member, whose value comes next.
+    /// Writes the name of a member. Its value comes next.
     pub(crate) fn name(&mut self, name: &str) -> &mut Self {
         self.separate();
         escape(&mut self.text, name, usize::MAX);

@@ -34,7 +34,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Returns the user whose rights the program has.
+/// Returns the effective user of the program.
 pub(super) fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -1,4 +1,4 @@
-//! The buffer between a process and a file whose calls block.
+//! The buffer between a process and a file with blocking calls.
 //!
 //! One job at a time runs on a helper, so the operations on a file have an order. The buffer of a
 //! job is its own: a read fills it and a write takes a copy. So the future of an operation can be
@@ -16,7 +16,7 @@ use crate::pool::JobHandle;
 /// The most that one job reads or writes, as in tokio: 2 MiB.
 const BUFFER_MAX: usize = 2 << 20;
 
-/// A file whose calls may block.
+/// A file with calls that may block.
 pub(crate) trait BlockingFile: Send + Sync + 'static {
     fn write_all(&self, bytes: &[u8]) -> io::Result<()>;
 

@@ -57,7 +57,7 @@ const READ_SIZE: usize = 32 << 10;
 /// ```
 pub struct File {
     pub(super) buffered: Buffered<StdFile>,
-    /// The seek whose job runs, for a caller that polls.
+    /// The seek that runs as a job, for a caller that polls.
     seeking: Option<SeekFrom>,
     /// `true` until the kernel says that it cannot read this file without waiting.
     reads_inline: bool,

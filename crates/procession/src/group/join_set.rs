@@ -1,4 +1,4 @@
-//! Sets of processes whose results are collected as they come.
+//! Sets of processes, with their results as they come.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -95,7 +95,7 @@ impl<T: Send + 'static> JoinSet<T> {
         }
     }
 
-    /// Returns the number of processes in the set, including those that have ended and whose
+    /// Returns the number of processes in the set, including those that have ended while their
     /// results were not taken.
     pub fn len(&self) -> usize {
         self.handles.len() - self.free.len()

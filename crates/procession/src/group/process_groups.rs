@@ -91,8 +91,8 @@ impl Groups {
     /// Returns the number of members that accepted it. A process that joined several times gets as
     /// many clones.
     ///
-    /// Members that have just ended, that receive messages of another type, or whose mailboxes are
-    /// full do not accept it. It never blocks. Like all sends by PID, it passes the
+    /// Members that have just ended, that receive messages of another type, or that have full
+    /// mailboxes do not accept it. It never blocks. Like all sends by PID, it passes the
     /// [`Relay`](crate::relay::Relay) of the scheduler for members of other schedulers.
     ///
     /// The cost grows with the number of members. All of it is in one step of the caller.

@@ -80,7 +80,7 @@ impl<V: Send + Sync + 'static> Registry<V> {
         self.table.remove(key, pid, usize::MAX)
     }
 
-    /// Removes the entries of a process for a key whose values `wanted` accepts. Returns their
+    /// Removes the entries of a process for a key with values that `wanted` accepts. Returns their
     /// number.
     pub fn unregister_if(&self, key: &str, pid: Pid, mut wanted: impl FnMut(&V) -> bool) -> usize {
         self.table.remove_if(key, pid, |value| wanted(value))

@@ -214,7 +214,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
         })
     }
 
-    /// Removes those of the rows that a process has for a key whose values `wanted` accepts.
+    /// Removes those of the rows that a process has for a key with values that `wanted` accepts.
     pub(crate) fn remove_if(
         &self,
         key: &str,

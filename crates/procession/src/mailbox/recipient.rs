@@ -67,7 +67,7 @@ trait Deliver<N>: Send + Sync {
     fn deliver(&self, make: &mut dyn FnMut() -> N) -> Result<(), SendCause>;
 }
 
-/// A process whose messages are made by `map`.
+/// A process that receives what `map` makes.
 struct Mapped<M, F> {
     address: Address<M>,
     map: F,

@@ -7,7 +7,7 @@ use procession_sync::Mutex;
 
 /// The maximum number of names that are shown apart. A program may make a pool for each customer.
 const NAMES_MAX: usize = 50;
-/// Stands for the pools whose names came later.
+/// Stands for the pools with names that came later.
 const OTHERS: &str = "(others)";
 
 /// The figures of one or several pools.
@@ -79,7 +79,7 @@ struct KnownPools {
     gone: BTreeMap<String, PoolFigures>,
 }
 
-/// The pools whose workers are threads. They belong to no scheduler.
+/// The pools of threads. They belong to no scheduler.
 pub(crate) static THREAD_POOLS: PoolRegistry = PoolRegistry::new();
 
 impl PoolRegistry {

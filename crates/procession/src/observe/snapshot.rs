@@ -70,7 +70,7 @@ pub struct Snapshot {
     /// Number of slots that are never used again, because 2^31 references to their processes were
     /// made. Most likely the program leaks references ([`std::mem::forget`]).
     pub slots_lost: u32,
-    /// Coroutines whose stacks are leaked, because they [could not be
+    /// Coroutines with leaked stacks, because they [could not be
     /// unwound](crate::coroutine#ends).
     pub stuck_coroutines: Vec<StuckCoroutine>,
     /// `true` if the system has membarrier(2). Without it, some operations take one or two more

@@ -76,7 +76,7 @@ impl Shared {
         ready == lifo_slots + queued + self.queues.len()
     }
 
-    /// Returns the law of monitors that is broken, if any: whose process has ended, has told.
+    /// Returns a monitor that breaks its law, if any: each tells of the end of its process.
     fn broken_monitor(&self) -> Option<String> {
         let os = self.world.simulated()?;
         self.existing().find_map(|slot| {

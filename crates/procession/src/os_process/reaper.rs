@@ -1,4 +1,4 @@
-//! The thread that asks for the status of children whose handles were dropped.
+//! The thread that asks for the status of children without handles.
 //!
 //! It waits for the pidfds of all of them and for a bell, which rings when another comes. It ends
 //! when there are none left.

@@ -1,4 +1,4 @@
-//! The figures of a pool for those who observe the program.
+//! The figures of a pool for observers of the program.
 
 use std::sync::{Arc, Weak};
 

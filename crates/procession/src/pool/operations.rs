@@ -56,7 +56,7 @@ impl<J> Entrance<J> {
         &self.owner.0
     }
 
-    /// Returns a handle whose jobs are in this lane.
+    /// Returns a handle for jobs in this lane.
     pub(super) fn in_lane(&self, lane: JobLane) -> Self {
         Self { owner: Arc::clone(&self.owner), on_full: self.on_full, lane }
     }

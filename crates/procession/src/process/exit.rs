@@ -48,7 +48,7 @@ impl Exit {
         Self::Failed(reason.into())
     }
 
-    /// Creates a failure whose reason is the text of `error`, followed by those of its
+    /// Creates a failure. Its reason is the text of `error`, followed by those of its
     /// [sources](Error::source), each after `": "`. An error that is an `Exit` stays as it is.
     ///
     /// The reason has at most 4096 bytes.

@@ -106,7 +106,7 @@ impl<const MUTATION: u8> PinCount<MUTATION> {
         Self::free_at(1)
     }
 
-    /// Creates a free slot whose next process has this generation.
+    /// Creates a free slot, with the generation of its next process.
     pub(crate) fn free_at(generation: u32) -> Self {
         Self(AtomicU64::new(u64::from(generation) << 32))
     }

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::Pid;
 
-/// A coroutine whose stack is leaked, because it could not be unwound. Its process has ended.
+/// A coroutine with a leaked stack, which could not be unwound. Its process has ended.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StuckCoroutine {

@@ -73,7 +73,7 @@ pub(crate) fn request(slot: &Slot, request: ProcessRequest) -> Result<bool, Proc
     Ok(ask(slot))
 }
 
-/// Queues a process whose entry its requests had, if they had it.
+/// Queues a process if its requests had its entry.
 fn enqueue_held(entry: Option<Ready>) {
     if let Some(ready) = entry {
         current::enqueue(ready, Origin::Woken);

@@ -105,7 +105,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Creates the marks of the watchdog, whose thread calls this.
+    /// Creates the marks of the watchdog. Its thread calls this.
     pub(crate) fn new(shared: &Shared) -> Self {
         let recorder = &shared.recorder;
         let ring = recorder.ring(&recorder.watchdog, false, || shared.world.now());

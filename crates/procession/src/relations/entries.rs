@@ -105,11 +105,11 @@ pub(crate) struct Relations {
     pub(crate) links: Links,
     /// The processes that monitor this one.
     pub(crate) watchers: BTreeMap<MonitorRef, Pid>,
-    /// The processes that this one monitors and whose down it has not received.
+    /// The processes that this one monitors, until it has received their downs.
     pub(crate) watched: BTreeMap<MonitorRef, Pid>,
     /// The processes that are cancelled when this one ends.
     pub(crate) scope: BTreeSet<Pid>,
-    /// The process in whose scope this one is.
+    /// The process that has this one in its scope.
     pub(crate) scope_of: Option<Pid>,
     /// The process that stops this one at a shutdown.
     pub(crate) supervisor: Option<Pid>,

@@ -77,7 +77,7 @@ fn note_told(slot: &Slot, signal: &Signal) {
     }
 }
 
-/// Returns the processes that this one monitors and whose down it has not received.
+/// Returns the processes that this one monitors, until it has received their downs.
 #[cfg(feature = "sim")]
 pub(crate) fn watched(slot: &Slot) -> Vec<(MonitorRef, Pid)> {
     let watched = |relations: &mut Relations| {

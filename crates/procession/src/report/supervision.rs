@@ -95,7 +95,7 @@ impl SupervisionLog {
 /// The maximum number of labels that are counted apart. A label may be made of anything, such as
 /// the name of a customer.
 const LABELS_MAX: usize = 50;
-/// Stands for the supervisors whose labels came later.
+/// Stands for the supervisors with labels that came later.
 const OTHERS: &str = "(others)";
 
 /// What supervisors with one label did.

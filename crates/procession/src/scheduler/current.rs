@@ -186,7 +186,7 @@ pub(crate) fn remove_entry(number: u64) {
     });
 }
 
-/// Returns the process on whose behalf this thread works without running it.
+/// Returns the process that this thread works for without running it.
 pub(crate) fn on_behalf_of() -> Option<Pid> {
     CURRENT.with(|here| match &**here.borrow() {
         Some(Current::Outside { on_behalf_of, .. }) => *on_behalf_of,

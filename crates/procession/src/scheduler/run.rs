@@ -129,7 +129,7 @@ impl LocalWorker {
         self.end(ready, exit);
     }
 
-    /// Ends a process that was terminated, or whose step has unwound.
+    /// Ends a process that was terminated, or that has unwound in its step.
     #[cold]
     fn end_early(&self, ready: Ready, seen: Seen, exit: &Exit) {
         let slot = ready.slot();

@@ -151,7 +151,7 @@ pub(crate) struct Extensions {
     pub(crate) supervision: SupervisionLog,
     /// The restarts by supervisors.
     pub(crate) restarts: RestartTotals,
-    /// The pools whose workers are processes here.
+    /// The pools with processes of this scheduler as workers.
     #[cfg(any(feature = "observe", feature = "metrics"))]
     pub(crate) pools: crate::observe::pool_figures::PoolRegistry,
     /// The tokio runtime that provides the context for everything here, if there is one.

@@ -49,7 +49,7 @@ impl Scheduler {
         let task = Arc::new(SignalTask::new(async move {
             while listener.recv().await.is_some() && dump(&scheduler) {}
         }));
-        // The caller may be a process, whose step the first poll must not charge.
+        // The caller may be a process. The first poll must not be charged to its step.
         let _entered = Entered::enter(Current::outside(Arc::clone(shared)));
         task.run();
         Ok(())

@@ -21,7 +21,7 @@
 //! finds the flag, because `Flag` was before `Ring`.
 //!
 //! ## Allowed
-//! A `Take` may find flags whose `Ring` is yet to come. The next one then finds nothing. Several
+//! A `Take` may find flags before their `Ring` comes. The next one then finds nothing. Several
 //! signals of one kind before a `Take` are heard as one, as the kernel itself does it.
 //!
 //! ## Checked by

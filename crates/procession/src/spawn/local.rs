@@ -1,4 +1,4 @@
-//! Starts local processes, whose futures are not `Send`.
+//! Starts local processes: those with futures that are not `Send`.
 
 use std::future::Future;
 

@@ -84,7 +84,7 @@ impl<V> Drop for Moved<V> {
 /// and forgotten when it ends. [`SupervisorRef::start_once`] starts it. If the start is refused,
 /// the closure comes back, with everything that it has captured.
 ///
-/// Many children of one kind come from a [`Template`], whose refused argument comes back as it was.
+/// Many children of one kind come from a [`Template`]. Its argument comes back if it is refused.
 ///
 /// [`SupervisorRef::start_once`]: super::SupervisorRef::start_once
 ///

@@ -10,7 +10,7 @@ use std::task::Poll;
 use crate::sync::listener::BellListener;
 use crate::sync::token_tree::TokenNode;
 
-/// A token that tells those who hold it to stop.
+/// A token that tells its holders to stop.
 ///
 /// Clones are the same token. A [child](Self::child_token) is cancelled with its parent, and can be
 /// cancelled alone. Tokens are for parts of a program that are not one process: a request, a

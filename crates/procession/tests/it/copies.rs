@@ -27,7 +27,7 @@ enum Act {
     Fail(ErrorKind),
 }
 
-/// A stream whose reads, writes, flushes and close follow a script. Beyond its end, everything
+/// A stream with reads, writes, flushes and close by a script. Beyond its end, everything
 /// succeeds.
 #[derive(Default)]
 struct Scripted {

@@ -1,4 +1,4 @@
-//! The door: what it answers, and to whom.
+//! The door: its answers, and the peers that get them.
 //!
 //! Method: plain sockets of std speak HTTP to a scheduler of the same program.
 

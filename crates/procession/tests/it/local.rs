@@ -201,7 +201,7 @@ fn every_end_drops_the_future_on_its_thread() {
     }
 }
 
-/// A future whose drop panics.
+/// A future that panics when it is dropped.
 struct Hostile;
 
 impl Drop for Hostile {

@@ -1,8 +1,8 @@
-//! `Scheduler::look` says of every process what it does: its state, what it waits for and for whom,
-//! and the line where it waits.
+//! `Scheduler::look` says of every process what it does: its state, its wait, the process
+//! that it waits for, and the line where it waits.
 //!
-//! Method: programs whose processes wait in known ways at known lines. Most are driven by the test,
-//! on a test clock.
+//! Method: programs with processes that wait in known ways at known lines. Most are driven by the
+//! test, on a test clock.
 
 use std::net::Ipv4Addr;
 use std::panic::Location;

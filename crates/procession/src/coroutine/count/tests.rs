@@ -12,7 +12,7 @@ impl fmt::Display for Hostile {
     }
 }
 
-/// A coroutine whose output panics is ended twice: with the output, and with the panic.
+/// A coroutine with an output that panics ends twice: with the output, and with the panic.
 #[test]
 fn a_coroutine_whose_output_panics_is_uncounted_once() {
     let builder = Scheduler::builder().worker_threads(1).test_clock();

@@ -128,7 +128,7 @@ impl Drop for Connections {
         if !self.is_draining {
             return self.cancel();
         }
-        // Whoever ended the server did not want to wait any longer.
+        // The server was ended without more time to wait.
         for slot in self.open.pids().into_iter().filter_map(reach::find) {
             crate::process::wake::terminate(&slot);
         }

@@ -25,7 +25,7 @@ pub(crate) struct LookGroups {
     groups: Vec<ProcessGroup>,
     /// The last property and its group. Neighbours are often alike.
     last: Option<(Property, usize)>,
-    /// The number of processes whose groups did not fit.
+    /// The number of processes in groups that did not fit.
     left_off: u64,
 }
 

@@ -133,8 +133,8 @@ pub struct ProcessWait {
     /// Where the program waits: the call that made the future. If it waits for several things, this
     /// is the last of them. `None` if the future does not belong to the runtime.
     pub place: Option<&'static Location<'static>>,
-    /// The process that it waits for, if that is known: the callee of a call, the process whose end
-    /// it awaits, the holder of a lock, the owner of a full mailbox.
+    /// The process that it waits for, if that is known: the callee of a call, the process that is
+    /// to end, the holder of a lock, the owner of a full mailbox.
     pub target: Option<Pid>,
     /// The time for which it has waited at least: since the first look of the watchdog, or of the
     /// program, that found it in this wait.

@@ -17,7 +17,7 @@ pub(crate) const WITHDRAW_IN_TWO: u8 = 5;
 pub(crate) const START_IN_TWO: u8 = 6;
 /// `Reap` finds the workers that have rested too long, and removes them in a second step.
 pub(crate) const REAP_IN_TWO: u8 = 7;
-/// A job whose worker is refused is queued, although no other worker will come to it. No model
+/// A job is queued although its worker is refused and no other worker will come to it. No model
 /// plants this: no worker is refused there.
 pub(crate) const QUEUE_BEHIND_REFUSAL: u8 = 8;
 /// `Enter` finds the key of the job busy, and holds the job in a second step.

@@ -181,7 +181,7 @@ impl<T> BroadcastState<T> {
         self.messages.pop_front().map(|due| due.message)
     }
 
-    /// Lowers the numbers of a receiver whose next position is `next`. Returns the messages that
+    /// Lowers the numbers of a receiver with the next position `next`. Returns the messages that
     /// were due to it alone.
     fn leave(&mut self, next: u64) -> Vec<Arc<T>> {
         let passed = next.saturating_sub(self.first) as usize;
@@ -205,7 +205,7 @@ pub(crate) struct BroadcastCore<T, const MUTATION: u8 = { mutation::SOUND }> {
 }
 
 impl<T, const MUTATION: u8> BroadcastCore<T, MUTATION> {
-    /// Creates a channel with a number of receivers, whose next position is zero.
+    /// Creates a channel with a number of receivers, all at position zero.
     pub(crate) fn new(capacity: usize, receivers: usize) -> Self {
         let (messages, is_closed) = (VecDeque::new(), false);
         let state = BroadcastState { messages, first: 0, receivers, is_closed };

@@ -149,7 +149,7 @@ impl Pipe {
     }
 }
 
-/// A listener whose clients are in the same program.
+/// A listener for clients in the same program.
 pub(super) struct Pipes(Receiver<io::Result<Pipe>>);
 
 /// Where the clients connect.

@@ -1,4 +1,4 @@
-//! Four threads whose books must balance in the end.
+//! Four threads that must agree in their counts at the end.
 
 use std::cell::RefCell;
 
