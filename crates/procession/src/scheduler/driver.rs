@@ -52,10 +52,11 @@
 //!   lock after K.
 //!
 //! *A driver that keeps on.* A worker that parks may rely on a driver with a deadline that has
-//! passed, since that driver is about to look. If the driver has looked already, it has not seen the timer
-//! of that worker. With the later deadline of `KeepOn` it would break the promise. So it gives the
-//! role up first. A worker that took the lock before that has set its timer before, so the second
-//! `Earliest` sees it. A worker that takes the lock afterwards finds no driver to rely on.
+//! passed, since that driver is about to look. If the driver has looked already, it has not seen
+//! the timer of that worker. With the later deadline of `KeepOn` it would break the promise. So it
+//! gives the role up first. A worker that took the lock before that has set its timer before, so
+//! the second `Earliest` sees it. A worker that takes the lock afterwards finds no driver to rely
+//! on.
 //!
 //! *A worker that blocks* instead of parking does the same by `Attend`, unless another worker is
 //! awake, which parks or blocks later. So does a worker that leaves with its thread and gives the
