@@ -23,6 +23,7 @@ pub(crate) mod lane;
 pub(crate) mod lifo_slot;
 pub(crate) mod local;
 mod meter;
+pub(crate) mod nodes;
 pub(crate) mod origin;
 pub(crate) mod owner;
 pub(crate) mod pace;

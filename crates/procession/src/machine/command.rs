@@ -16,7 +16,7 @@ use crate::machine::completion::{Completion, Target};
 use crate::machine::registry::{Handler, HandlerTable};
 use crate::machine::value::{CommandError, CommandId, CommandResult, Value};
 use crate::mailbox::call;
-use crate::mailbox::parcel::{Parcel, Relay};
+use crate::mailbox::parcel::{Parcel, Relay, RelayError};
 use crate::mailbox::relay::InProcess;
 use crate::process::body::System;
 use crate::process::slot::{Pin, Slot};
@@ -113,7 +113,7 @@ pub(crate) fn typed<C: Command>(
 /// The command that sends a message by PID, for a sender that does not know its type, such as a
 /// guest.
 ///
-/// It completes with `Ok(())`, or with the parcel if that was refused.
+/// It completes with `Ok(())`, or with an error that has the parcel if that was refused.
 #[derive(Debug)]
 pub struct SendParcel(Parcel);
 
@@ -126,7 +126,7 @@ impl SendParcel {
 
 impl Command for SendParcel {
     const ID: CommandId = CommandId::SEND;
-    type Output = Result<(), Parcel>;
+    type Output = Result<(), RelayError>;
 }
 
 /// The command that starts a process.

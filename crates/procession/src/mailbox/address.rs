@@ -15,14 +15,14 @@ use crate::mailbox::bounded::{Offered, Standing, Stood, WhenFull};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::deliver::{deliver_made, push_message};
-use crate::mailbox::parcel::Parcel;
+use crate::mailbox::parcel::{Parcel, Relay, RelayCause, RelayError};
 use crate::mailbox::send_error::{SendCause, SendError, SendErrorKind};
 use crate::process::slot::{BoundedMailbox, Mailbox, Pin, Refused, Slot};
 use crate::process::typed::TypedPin;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::reach::find;
-use crate::scheduler::{block_on, current};
+use crate::scheduler::{block_on, current, nodes};
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::arm;
@@ -414,8 +414,12 @@ impl<M> fmt::Debug for Address<M> {
 
 /// Sends a message to the process with a PID. The type of the message is checked.
 ///
+/// A process of another node gets the message by the relay of its
+/// [node](crate::relay::RemoteNode).
+///
 /// # Errors
-/// [`SendError`] returns the message if the process has ended or receives another type.
+/// [`SendError`] returns the message if the process has ended or receives another type, or if a
+/// relay refuses it: [`SendCause::relay_cause`] tells why.
 ///
 /// ```
 /// procession::run(async {
@@ -433,13 +437,16 @@ impl<M> fmt::Debug for Address<M> {
 /// ```
 pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>> {
     if let Some(relay) = current::relay_to(pid) {
-        return relay.relay(Parcel::new(pid, message)).map_err(|parcel| {
-            let message = parcel.message.downcast().expect("a relay gives back what it was given");
-            SendError::new(*message, pid, SendErrorKind::NotRelayed)
-        });
+        return relayed(&*relay, pid, message);
     }
     if pid.node() != 0 {
-        return Err(SendError::new(message, pid, SendErrorKind::OtherNode));
+        return match nodes::relay_to(pid) {
+            Some(relay) => relayed(&*relay, pid, message),
+            None => {
+                let kind = SendErrorKind::NotRelayed(RelayCause::NoConnection);
+                Err(SendError::new(message, pid, kind))
+            }
+        };
     }
     let Some(slot) = find(pid) else {
         return Err(SendError::ended(message, pid));
@@ -448,4 +455,16 @@ pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>>
         return Err(SendError::of(message, SendCause::wrong_type::<M>(&slot)));
     };
     finish_send(&slot, push_message(&slot, mailbox, message))
+}
+
+/// Sends a message by a relay.
+#[cold]
+fn relayed<M: Send + 'static>(relay: &dyn Relay, pid: Pid, message: M) -> Result<(), SendError<M>> {
+    let from = current::current().map(|slot| slot.pid());
+    relay.relay(Parcel::new(pid, message).with_sender(from)).map_err(
+        |RelayError { parcel, cause, .. }| {
+            let message = parcel.message.downcast().expect("a relay gives back what it was given");
+            SendError::new(*message, pid, SendErrorKind::NotRelayed(cause))
+        },
+    )
 }

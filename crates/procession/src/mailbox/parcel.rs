@@ -1,15 +1,19 @@
 //! Messages that leave their scheduler, and the interface that carries them.
 
 use std::any::{Any, type_name};
+use std::error::Error;
 use std::fmt;
 
 use crate::Pid;
+use crate::relations::signal::RemoteSignal;
 
-/// A message to a process of another scheduler.
+/// A message to a process of another scheduler, or of another node.
 #[non_exhaustive]
 pub struct Parcel {
     /// The process that receives it.
     pub to: Pid,
+    /// The process that sends it, if one does.
+    pub from: Option<Pid>,
     /// The message.
     pub message: Box<dyn Any + Send>,
     /// The name of the message's type.
@@ -17,9 +21,21 @@ pub struct Parcel {
 }
 
 impl Parcel {
-    /// Creates a parcel.
+    /// Creates a parcel without a sender.
     pub fn new<M: Send + 'static>(to: Pid, message: M) -> Self {
-        Self { to, message: Box::new(message), type_name: type_name::<M>() }
+        Self { to, from: None, message: Box::new(message), type_name: type_name::<M>() }
+    }
+
+    /// Sets the process that sends it.
+    #[must_use]
+    pub fn with_sender(mut self, from: Option<Pid>) -> Self {
+        self.from = from;
+        self
+    }
+
+    /// Returns the error of a relay that refuses this parcel.
+    pub fn refused(self, cause: RelayCause) -> RelayError {
+        RelayError { parcel: self, cause }
     }
 }
 
@@ -27,10 +43,60 @@ impl fmt::Debug for Parcel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parcel")
             .field("to", &self.to)
+            .field("from", &self.from)
             .field("type_name", &self.type_name)
             .finish_non_exhaustive()
     }
 }
+
+/// The reason why a [`Relay`] refuses a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RelayCause {
+    /// The process has ended, or receives messages of another type, or the relay gives no reason.
+    Refused,
+    /// There is no connection to the node of the process.
+    NoConnection,
+    /// There is no room: in the mailbox, or in the queue of the connection.
+    Full,
+    /// A message of this type cannot leave the program.
+    NotPortable,
+    /// The message is too long to leave the program.
+    TooLong,
+    /// The node, or this program, does not allow it.
+    NotAllowed,
+}
+
+impl fmt::Display for RelayCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "the relay did not take the message",
+            Self::NoConnection => "there is no connection to its node",
+            Self::Full => "there is no room for the message",
+            Self::NotPortable => "a message of this type cannot leave the program",
+            Self::TooLong => "the message is too long to leave the program",
+            Self::NotAllowed => "it is not allowed",
+        })
+    }
+}
+
+/// The error of a [`Relay`] that refuses a message. It holds the message.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RelayError {
+    /// The refused message.
+    pub parcel: Parcel,
+    /// The reason.
+    pub cause: RelayCause,
+}
+
+impl fmt::Display for RelayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot send to {}: {}", self.parcel.to, self.cause)
+    }
+}
+
+impl Error for RelayError {}
 
 /// Carries messages by PID from the processes of a scheduler to other schedulers. See
 /// [`Builder::relay`](crate::Builder::relay).
@@ -43,11 +109,24 @@ pub trait Relay: Send + Sync + 'static {
     ///
     /// # Panics
     /// If the returned message has another type, the sender panics.
-    fn relay(&self, parcel: Parcel) -> Result<(), Parcel>;
+    fn relay(&self, parcel: Parcel) -> Result<(), RelayError>;
 }
 
 impl fmt::Debug for dyn Relay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Relay")
     }
+}
+
+/// Carries messages and signals to the processes of one other node. See
+/// [`RemoteNode`](crate::relay::RemoteNode).
+pub trait NodeRelay: Relay {
+    /// Accepts a signal to a process of the node. It runs on the sender's thread and must not
+    /// block. Signals and messages of one process to another one must arrive in the order in which
+    /// they were accepted.
+    ///
+    /// A signal cannot be refused. If there is no connection, or if it ends before the other node
+    /// has answered, the relay hands the [answer](RemoteSignal::answer) to
+    /// [`receive`](crate::relay::receive). It may do so before this method returns.
+    fn signal(&self, signal: RemoteSignal);
 }

@@ -7,25 +7,35 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::mailbox::parcel::{Parcel, Relay};
+use crate::mailbox::parcel::{Parcel, Relay, RelayCause, RelayError};
 use crate::process::slot::Refused;
+use crate::scheduler::nodes::relay_to;
 use crate::scheduler::reach::find;
 use crate::time::run_after;
 
-/// The relay between all schedulers of a program. It is the default.
+/// The relay between all schedulers of a program, and to the other nodes. It is the default.
 ///
-/// It refuses a message if the process has ended, receives another type, has no room, or belongs to
-/// another node.
+/// It refuses a message if the process has ended, receives another type, or has no room. For the
+/// processes of a [`RemoteNode`](crate::relay::RemoteNode), it asks the relay of that node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InProcess;
 
 impl Relay for InProcess {
-    fn relay(&self, parcel: Parcel) -> Result<(), Parcel> {
-        let Some(slot) = find(parcel.to) else { return Err(parcel) };
-        let Parcel { to, message, type_name } = parcel;
+    fn relay(&self, parcel: Parcel) -> Result<(), RelayError> {
+        if parcel.to.node() != 0 {
+            return match relay_to(parcel.to) {
+                Some(relay) => relay.relay(parcel),
+                None => Err(parcel.refused(RelayCause::NoConnection)),
+            };
+        }
+        let Some(slot) = find(parcel.to) else { return Err(parcel.refused(RelayCause::Refused)) };
+        let Parcel { to, from, message, type_name } = parcel;
         slot.push_any(message).map_err(|refused| {
-            let (Refused::Ended(message) | Refused::Full(message)) = refused;
-            Parcel { to, message, type_name }
+            let (message, cause) = match refused {
+                Refused::Ended(message) => (message, RelayCause::Refused),
+                Refused::Full(message) => (message, RelayCause::Full),
+            };
+            Parcel { to, from, message, type_name }.refused(cause)
         })
     }
 }
@@ -107,7 +117,7 @@ impl FaultyRelay {
 }
 
 impl Relay for FaultyRelay {
-    fn relay(&self, parcel: Parcel) -> Result<(), Parcel> {
+    fn relay(&self, parcel: Parcel) -> Result<(), RelayError> {
         let (drops, delay) = {
             let mut chance = self.chance.lock();
             let delay = (chance.f64() < self.delays).then(|| self.delay_max.mul_f64(chance.f64()));

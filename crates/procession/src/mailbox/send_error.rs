@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::Pid;
+use crate::mailbox::parcel::RelayCause;
 use crate::process::slot::Slot;
 use crate::util::exclusive::Exclusive;
 
@@ -85,8 +86,8 @@ pub(crate) enum SendErrorKind {
     OwnFull,
     TimerLimit,
     /// The relay refused the message.
-    NotRelayed,
-    /// The process belongs to another node, and no relay carries the message there.
+    NotRelayed(RelayCause),
+    /// The process belongs to another node, so it has no address here.
     OtherNode,
     WrongType {
         sent: &'static str,
@@ -123,16 +124,29 @@ impl SendCause {
         }
     }
 
-    /// Returns `true` if the mailbox is full.
+    /// Returns `true` if the mailbox is full, or the queue of the connection to the other node.
     pub fn is_full(&self) -> bool {
-        matches!(self.kind, SendErrorKind::Full | SendErrorKind::OwnFull)
+        let is_relay_full = self.relay_cause() == Some(RelayCause::Full);
+        is_relay_full || matches!(self.kind, SendErrorKind::Full | SendErrorKind::OwnFull)
     }
 
-    /// Returns `true` if the process belongs to another scheduler and the
-    /// [`Relay`](crate::relay::Relay) refused the message, or if it belongs to another node and
-    /// there is no relay.
+    /// Returns `true` if the process belongs to another scheduler or node, and the
+    /// [`Relay`](crate::relay::Relay) refused the message.
     pub fn is_not_relayed(&self) -> bool {
-        matches!(self.kind, SendErrorKind::NotRelayed | SendErrorKind::OtherNode)
+        matches!(self.kind, SendErrorKind::NotRelayed(_) | SendErrorKind::OtherNode)
+    }
+
+    /// Returns the reason why the relay refused the message, if that is the cause.
+    pub fn relay_cause(&self) -> Option<RelayCause> {
+        match self.kind {
+            SendErrorKind::NotRelayed(cause) => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if there is no connection to the node of the process.
+    pub fn is_no_connection(&self) -> bool {
+        self.relay_cause() == Some(RelayCause::NoConnection)
     }
 
     /// Returns `true` if the scheduler has reached its limit of timers.
@@ -167,9 +181,7 @@ impl fmt::Display for SendCause {
                 f,
                 "cannot wait for room in the mailbox of {pid}: it is the process's own, and full"
             ),
-            SendErrorKind::NotRelayed => {
-                write!(f, "cannot send to {pid}: the relay did not take the message")
-            }
+            SendErrorKind::NotRelayed(cause) => write!(f, "cannot send to {pid}: {cause}"),
             SendErrorKind::TimerLimit => write!(
                 f,
                 "cannot send to {pid} later: the scheduler has reached its limit of timers"
@@ -241,7 +253,7 @@ impl<M> SendError<M> {
         self.cause.name()
     }
 
-    /// Returns `true` if the mailbox is full.
+    /// See [`SendCause::is_full`].
     pub fn is_full(&self) -> bool {
         self.cause.is_full()
     }
@@ -249,6 +261,16 @@ impl<M> SendError<M> {
     /// See [`SendCause::is_not_relayed`].
     pub fn is_not_relayed(&self) -> bool {
         self.cause.is_not_relayed()
+    }
+
+    /// See [`SendCause::relay_cause`].
+    pub fn relay_cause(&self) -> Option<RelayCause> {
+        self.cause.relay_cause()
+    }
+
+    /// See [`SendCause::is_no_connection`].
+    pub fn is_no_connection(&self) -> bool {
+        self.cause.is_no_connection()
     }
 
     /// Returns `true` if the scheduler has reached its limit of timers.

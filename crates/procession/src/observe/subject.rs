@@ -80,10 +80,12 @@ impl Shared {
     fn broken_monitor(&self) -> Option<String> {
         let os = self.world.simulated()?;
         self.existing().find_map(|slot| {
-            let silent = links::watched(&slot).into_iter().find(|&(monitor, target)| {
-                let is_alive = find(target).is_some_and(|slot| !slot.state.see().is_complete());
-                !is_alive && !os.has_told(monitor.number())
-            });
+            let here = |&(_, target): &(_, crate::Pid)| target.node() == 0;
+            let silent =
+                links::watched(&slot).into_iter().filter(here).find(|&(monitor, target)| {
+                    let is_alive = find(target).is_some_and(|slot| !slot.state.see().is_complete());
+                    !is_alive && !os.has_told(monitor.number())
+                });
             let (_, target) = silent?;
             let (own, target) = (described(&slot), crate::sim::name(target));
             Some(format!("{target} has ended, and its monitor has not told {own}"))

@@ -43,12 +43,24 @@ impl Pid {
         Self { node: 0, scheduler, slot, generation }
     }
 
-    /// Returns the node that the process runs on. 0 is this one.
+    pub(crate) fn remote(node: u32, id: u32, serial: u32) -> Self {
+        Self { node, scheduler: serial, slot: id, generation: NonZeroU32::MIN }
+    }
+
+    /// Returns the node that the process runs on. 0 is this one. The others have the numbers of
+    /// their [`RemoteNode`](crate::relay::RemoteNode)s.
     pub fn node(self) -> u32 {
         self.node
     }
 
-    /// Returns the number of the scheduler that the process runs on.
+    /// Returns the two numbers that [`RemoteNode::pid`](crate::relay::RemoteNode::pid) was given,
+    /// or `None` for a process of this node.
+    pub fn remote_parts(self) -> Option<(u32, u32)> {
+        (self.node != 0).then_some((self.slot, self.scheduler))
+    }
+
+    /// Returns the number of the scheduler that the process runs on. For a process of another node,
+    /// this is a part of its number there.
     pub fn scheduler(self) -> u32 {
         self.scheduler
     }

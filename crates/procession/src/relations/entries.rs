@@ -13,7 +13,7 @@ use crate::{Exit, Pid};
 /// The number of one link. Both sides store it, so that removing one link does not remove half of a
 /// later link between the same two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LinkId(u64);
+pub(crate) struct LinkId(pub(super) u64);
 
 impl LinkId {
     const LEAST: Self = Self(0);
@@ -103,6 +103,8 @@ pub(crate) struct Relations {
     /// Set if exit signals are delivered as events instead of ending the process.
     pub(crate) traps: bool,
     pub(crate) links: Links,
+    /// The processes of other nodes that were unlinked, until they have acknowledged it.
+    pub(crate) unlinking: BTreeMap<Pid, LinkId>,
     /// The processes that monitor this one.
     pub(crate) watchers: BTreeMap<MonitorRef, Pid>,
     /// The processes that this one monitors, until it has received their downs.

@@ -19,9 +19,9 @@ use crate::process::slot::Slot;
 use crate::relations::entries::{Entries, LinkId, Membership, Memberships, Relations};
 use crate::relations::on_exit::{Left, OnExitHooks};
 use crate::relations::pid_list::PidList;
-use crate::relations::signal::{Down, ExitSignal, MonitorRef, Signal};
-use crate::scheduler::current;
+use crate::relations::signal::{Down, ExitSignal, MonitorRef, RemoteSignal, Signal};
 use crate::scheduler::reach::find;
+use crate::scheduler::{current, nodes};
 use crate::{Exit, Pid};
 
 fn on_exit(slot: &Slot) -> &OnExitHooks<Entries> {
@@ -34,12 +34,12 @@ fn with<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> R {
 }
 
 /// Like `with`, but does not create relations.
-fn with_any<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> Option<R> {
+pub(super) fn with_any<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> Option<R> {
     slot.extra()?.on_exit.with(|entries| entries.as_deref_mut().map(access))
 }
 
 /// Leaves an entry with a process that may be ending.
-fn leave(
+pub(super) fn leave(
     slot: &Slot,
     enter: impl FnOnce(&mut Relations),
     withdraw: impl FnOnce(&mut Relations) -> bool,
@@ -60,7 +60,7 @@ fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool {
     slot.state.relate().is_complete()
 }
 
-fn tell(slot: &Slot, signal: Signal) {
+pub(super) fn tell(slot: &Slot, signal: Signal) {
     #[cfg(feature = "sim")]
     note_told(slot, &signal);
     // Ignored: an ended process receives nothing.
@@ -106,6 +106,9 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
     if !fresh {
         return;
     }
+    if other.node() != 0 {
+        return link_remote(own, other, link);
+    }
     let left = find(other).map(|peer| {
         leave(
             &peer,
@@ -118,12 +121,24 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
     }
 }
 
+/// Tells another node of a link. It does so behind the unlink before it, if that is on its way.
+#[cold]
+fn link_remote(own: &Slot, other: Pid, link: LinkId) {
+    with(own, |relations| relations.unlinking.remove(&other));
+    let is_told = nodes::signal(RemoteSignal::Link { from: own.pid(), to: other });
+    if !is_told && with(own, |relations| relations.links.remove(other, link)) {
+        deliver(own, Some(other), Exit::NoConnection, Cause::Link);
+    }
+}
+
 /// Handles a link that an ended process makes to another one. For the other process, `own` does not
 /// exist.
 #[cold]
 fn link_too_late(own: &Slot, other: Pid) {
     with(own, |relations| relations.links.take(other));
-    if let Some(peer) = find(other) {
+    if other.node() != 0 {
+        nodes::signal(RemoteSignal::Exit { from: own.pid(), to: other, exit: Exit::NoProcess });
+    } else if let Some(peer) = find(other) {
         deliver(&peer, Some(own.pid()), Exit::NoProcess, Cause::Link);
     }
 }
@@ -144,13 +159,26 @@ pub(crate) fn unlink_from(own: &Slot, other: Pid) {
     let Some(taken) = with_any(own, |relations| relations.links.take(other)) else {
         return;
     };
-    if let Some(peer) = find(other) {
-        let pid = own.pid();
+    let pid = own.pid();
+    if other.node() != 0 {
+        if let Some(&link) = taken.first() {
+            unlink_remote(own, other, link);
+        }
+    } else if let Some(peer) = find(other) {
         with_any(&peer, |relations| {
             for link in taken {
                 relations.links.remove(pid, link);
             }
         });
+    }
+}
+
+/// Tells another node of the end of a link, which has been taken out here.
+#[cold]
+fn unlink_remote(own: &Slot, other: Pid, LinkId(id): LinkId) {
+    with(own, |relations| relations.unlinking.insert(other, LinkId(id)));
+    if !nodes::signal(RemoteSignal::Unlink { from: own.pid(), to: other, id }) {
+        with(own, |relations| relations.unlinking.remove(&other));
     }
 }
 
@@ -356,18 +384,21 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
     release(slot, entries.name, entries.memberships);
     let pid = slot.pid();
     for (monitor, target) in entries.watched {
-        if let Some(target) = find(target) {
-            with_any(&target, |relations| relations.watchers.remove(&monitor));
-        }
+        forget_watcher(pid, target, monitor);
     }
-    for (monitor, watcher) in entries.watchers {
-        if let Some(watcher) = find(watcher) {
-            tell(&watcher, Signal::Down(Down { monitor, pid, exit: exit.clone() }));
+    for (monitor, to) in entries.watchers {
+        let exit = exit.clone();
+        if to.node() != 0 {
+            nodes::signal(RemoteSignal::Down { from: pid, to, monitor, exit });
+        } else if let Some(watcher) = find(to) {
+            tell(&watcher, Signal::Down(Down { monitor, pid, exit }));
         }
     }
     // If there are two links with one peer, the first pass removes both.
-    for (peer, _) in entries.links.0 {
-        if let Some(peer) = find(peer)
+    for (to, _) in entries.links.0 {
+        if to.node() != 0 {
+            nodes::signal(RemoteSignal::Exit { from: pid, to, exit: exit.clone() });
+        } else if let Some(peer) = find(to)
             && with_any(&peer, |relations| !relations.links.take(pid).is_empty()) == Some(true)
         {
             deliver(&peer, Some(pid), exit.clone(), Cause::Link);
@@ -418,7 +449,8 @@ pub fn unlink(pid: Pid) -> bool {
     current::current().map(|own| unlink_from(&own, pid)).is_some()
 }
 
-/// Sends an exit signal to a process. Returns `true` if the process existed.
+/// Sends an exit signal to a process. Returns `true` if the process existed, or if it is one of
+/// another node that has [joined](crate::relay::RemoteNode).
 ///
 /// The process ends with `exit`. If it traps exits, it receives the signal as an event instead.
 /// [`Exit::Normal`] does nothing to another process that does not trap exits. [`Exit::Killed`] can
@@ -427,11 +459,15 @@ pub fn unlink(pid: Pid) -> bool {
 pub fn send_exit(pid: Pid, exit: Exit) -> bool {
     crate::scheduler::budget::spend();
     let from = current::current().map(|slot| slot.pid());
+    if pid.node() != 0 {
+        return nodes::signal(RemoteSignal::SendExit { from, to: pid, exit });
+    }
     find(pid).map(|slot| deliver(&slot, from, exit, Cause::Sent)).is_some()
 }
 
 /// Ends a process between two of its steps, with [`Exit::Killed`], even if it traps exits. Returns
-/// `true` if the process existed.
+/// `true` if the process existed, or if it is one of another node that has
+/// [joined](crate::relay::RemoteNode).
 ///
 /// This is `exit(Pid, kill)` of OTP. Linked processes receive the exit as [`Exit::Killed`]
 /// (`killed`), which they can trap. A process that ends already, because of an earlier signal or
@@ -455,6 +491,10 @@ pub fn send_exit(pid: Pid, exit: Exit) -> bool {
 /// ```
 pub fn kill(pid: Pid) -> bool {
     crate::scheduler::budget::spend();
+    if pid.node() != 0 {
+        let from = current::current().map(|slot| slot.pid());
+        return nodes::signal(RemoteSignal::Kill { from, to: pid });
+    }
     find(pid).map(|slot| crate::process::wake::terminate(&slot)).is_some()
 }
 
@@ -515,17 +555,31 @@ pub(crate) fn monitor_for(watcher: &Slot, other: Pid) -> MonitorRef {
     // If the watcher has ended meanwhile, its end may have come before the entry of the other one.
     // If that has ended instead, there is no such entry any more.
     let is_there = with_any(watcher, |relations| relations.watched.contains_key(&monitor));
-    if is_there != Some(true)
-        && let Some(target) = find(other)
-    {
-        with_any(&target, |relations| relations.watchers.remove(&monitor));
+    if is_there != Some(true) {
+        forget_watcher(watcher.pid(), other, monitor);
     }
     monitor
+}
+
+/// Removes the entry of a monitor at the process that was monitored.
+fn forget_watcher(from: Pid, target: Pid, monitor: MonitorRef) {
+    if target.node() != 0 {
+        nodes::signal(RemoteSignal::Demonitor { from, to: target, monitor });
+    } else if let Some(target) = find(target) {
+        with_any(&target, |relations| relations.watchers.remove(&monitor));
+    }
 }
 
 /// Enters a monitor at the process that is monitored, or answers it at once.
 fn watch(watcher: &Slot, other: Pid, monitor: MonitorRef) {
     let pid = watcher.pid();
+    if other.node() != 0 {
+        if !nodes::signal(RemoteSignal::Monitor { from: pid, to: other, monitor }) {
+            let exit = Exit::NoConnection;
+            tell(watcher, Signal::Down(Down { monitor, pid: other, exit }));
+        }
+        return;
+    }
     let left = find(other).map(|target| {
         leave(
             &target,
@@ -564,8 +618,6 @@ pub(crate) fn demonitor(own: &Slot, monitor: MonitorRef) -> bool {
     else {
         return false;
     };
-    if let Some(target) = find(target) {
-        with_any(&target, |relations| relations.watchers.remove(&monitor));
-    }
+    forget_watcher(own.pid(), target, monitor);
     true
 }

@@ -12,7 +12,9 @@ use crate::{Exit, Pid};
 pub struct MonitorRef(u64);
 
 impl MonitorRef {
-    pub(crate) fn draw() -> Self {
+    /// Draws a reference for a monitor that a process of another node makes. See
+    /// [`RemoteSignal::Monitor`].
+    pub fn draw() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         // Relaxed: the numbers only have to differ.
         Self(LAST.fetch_add(1, Relaxed) + 1)
@@ -58,4 +60,123 @@ pub struct ExitSignal {
 pub(crate) enum Signal {
     Down(Down),
     Exit(ExitSignal),
+}
+
+/// A signal between a process of this program and one of another node.
+///
+/// In a signal to the other node, `from` is here and `to` is there. In one that comes from it, `from`
+/// is there and `to` is here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RemoteSignal {
+    /// Links the two. It is answered only if that is not possible, by an `Exit`.
+    Link {
+        /// The process that links.
+        from: Pid,
+        /// The other process.
+        to: Pid,
+    },
+    /// Ends the link of the two, if there is one. It is answered by an `UnlinkAck`.
+    Unlink {
+        /// The process that ends it.
+        from: Pid,
+        /// The other process.
+        to: Pid,
+        /// A number that the answer repeats. No other unlink of the program has it.
+        id: u64,
+    },
+    /// Acknowledges an `Unlink`.
+    UnlinkAck {
+        /// The process that was unlinked.
+        from: Pid,
+        /// The process that has ended the link.
+        to: Pid,
+        /// The number of the `Unlink`.
+        id: u64,
+    },
+    /// A process has ended, or cannot be reached, and is linked to the other one. It ends the link.
+    Exit {
+        /// The process that has ended.
+        from: Pid,
+        /// The process that is linked to it.
+        to: Pid,
+        /// How it has ended.
+        exit: Exit,
+    },
+    /// [`send_exit`](crate::relations::send_exit).
+    SendExit {
+        /// The process that sends it, or `None` if it was a plain thread.
+        from: Option<Pid>,
+        /// The process that gets it.
+        to: Pid,
+        /// The exit.
+        exit: Exit,
+    },
+    /// [`kill`](crate::relations::kill()).
+    Kill {
+        /// The process that kills, or `None` if it was a plain thread.
+        from: Option<Pid>,
+        /// The process that is killed.
+        to: Pid,
+    },
+    /// Makes one process monitor the other one. It is answered by one `Down`.
+    Monitor {
+        /// The process that monitors.
+        from: Pid,
+        /// The process that is monitored.
+        to: Pid,
+        /// The monitor. For one that comes from the other node, the relay
+        /// [draws](MonitorRef::draw) it.
+        monitor: MonitorRef,
+    },
+    /// Ends a monitor. It is then not answered any more.
+    Demonitor {
+        /// The process that monitors.
+        from: Pid,
+        /// The process that is monitored.
+        to: Pid,
+        /// The monitor.
+        monitor: MonitorRef,
+    },
+    /// A monitored process has ended, or cannot be reached.
+    Down {
+        /// The process that has ended.
+        from: Pid,
+        /// The process that monitors it.
+        to: Pid,
+        /// The monitor.
+        monitor: MonitorRef,
+        /// How it has ended.
+        exit: Exit,
+    },
+}
+
+impl RemoteSignal {
+    /// Returns the process that the signal is for.
+    pub fn to(&self) -> Pid {
+        let (Self::Link { to, .. }
+        | Self::Unlink { to, .. }
+        | Self::UnlinkAck { to, .. }
+        | Self::Exit { to, .. }
+        | Self::SendExit { to, .. }
+        | Self::Kill { to, .. }
+        | Self::Monitor { to, .. }
+        | Self::Demonitor { to, .. }
+        | Self::Down { to, .. }) = self;
+        *to
+    }
+
+    /// Returns the signal that answers this one if the process that it is for does not exist, or
+    /// cannot be reached: an `Exit` for a `Link`, a `Down` for a `Monitor`, and an `UnlinkAck` for
+    /// an `Unlink`. The others have no answer.
+    pub fn answer(&self, exit: Exit) -> Option<Self> {
+        match *self {
+            Self::Link { from, to } => Some(Self::Exit { from: to, to: from, exit }),
+            Self::Monitor { from, to, monitor } => {
+                Some(Self::Down { from: to, to: from, monitor, exit })
+            }
+            Self::Unlink { from, to, id } => Some(Self::UnlinkAck { from: to, to: from, id }),
+            _ => None,
+        }
+    }
 }

@@ -10,6 +10,7 @@ mod monitors;
 mod names;
 mod recipients;
 mod relays;
+mod remote;
 mod supervisors;
 
 use std::time::Duration;

@@ -30,7 +30,7 @@ use std::time::Duration;
 use procession::command::{CommandId, Completion, Value};
 use procession::mailbox::WhenFull;
 use procession::relations::send_exit;
-use procession::relay::{Parcel, Relay};
+use procession::relay::{Parcel, Relay, RelayCause, RelayError};
 use procession::{Builder, Context, Exit, Reply, Scheduler, SpawnOptions, blocking, sleep, spawn};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -238,9 +238,9 @@ fn futures_that_go_in_an_unwinding() {
 struct Carries(Bomb);
 
 impl Relay for Carries {
-    fn relay(&self, parcel: Parcel) -> Result<(), Parcel> {
+    fn relay(&self, parcel: Parcel) -> Result<(), RelayError> {
         assert_eq!(self.0.0.load(SeqCst), 0, "it is there");
-        Err(parcel)
+        Err(parcel.refused(RelayCause::Refused))
     }
 }
 

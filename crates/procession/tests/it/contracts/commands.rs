@@ -193,7 +193,7 @@ fn sending_and_starting_are_commands() {
     let outcome = scheduler.spawn(async move {
         let wrong = perform(SendParcel::new(Parcel::new(pid, "text"))).await.expect("it is served");
         let back = wrong.expect_err("it receives numbers");
-        assert!(back.message.is::<&str>());
+        assert!(back.parcel.message.is::<&str>());
         assert!(
             perform(SendParcel::new(Parcel::new(pid, 7_u32))).await.expect("it is served").is_ok()
         );

@@ -4,7 +4,7 @@ use crate::home::mpsc;
 use std::sync::Arc;
 
 use procession::mailbox::send;
-use procession::relay::{FaultyRelay, InProcess, Parcel, Relay};
+use procession::relay::{FaultyRelay, InProcess, Parcel, Relay, RelayError};
 use procession::{Context, Pid, Scheduler};
 use procession_sync::Mutex;
 
@@ -16,7 +16,7 @@ use crate::scene::{driven, soon, threaded};
 struct Notes(Arc<Mutex<Vec<Pid>>>);
 
 impl Relay for Notes {
-    fn relay(&self, parcel: Parcel) -> Result<(), Parcel> {
+    fn relay(&self, parcel: Parcel) -> Result<(), RelayError> {
         self.0.lock().push(parcel.to);
         if parcel.to.node() == 0 { InProcess.relay(parcel) } else { Ok(()) }
     }

@@ -1,0 +1,109 @@
+//! Links, monitors and exit signals between a process of this program and one of another node.
+//!
+//! Each side keeps its own entry, and the relay of the node carries [`RemoteSignal`]s between the
+//! two. An entry on this side is made, and taken out, under the lock of the process here. It is told
+//! by the one that takes it out, as in `relations/on_exit.rs`: the end of the process, an unlink, or
+//! a signal from the other node. The relay makes such a signal, too, when the connection ends. So a
+//! link ends once, and a monitor tells once, whatever crosses on the way.
+//!
+//! # Unlink
+//!
+//! A process unlinks and links again, and the other one unlinks meanwhile. Its unlink was about the
+//! old link, and comes when the new one is there: it ends that on one side. On the other side, the
+//! new link comes behind, and stays. So, as in OTP, a process that has unlinked ignores links of the
+//! other one until that has acknowledged the unlink. The link that it ignores was ended over there
+//! by the unlink, since signals of two processes stay in order. If the process itself links again,
+//! it does not wait any more.
+
+use crate::Exit;
+use crate::process::slot::Slot;
+use crate::relations::entries::LinkId;
+use crate::relations::links::{Cause, deliver, leave, tell, with_any};
+use crate::relations::on_exit::Left;
+use crate::relations::signal::{Down, RemoteSignal, Signal};
+use crate::scheduler::nodes;
+use crate::scheduler::reach::find;
+
+/// Carries out a signal that has come from another node. It never blocks.
+///
+/// The answer to a link or monitor of a process that does not exist goes to the relay of the other
+/// node before this function returns. A signal that is too late, such as the end of a monitor that
+/// was ended, does nothing. The caller has checked what the other node may do.
+///
+/// A relay also hands over what it answers itself: see [`NodeRelay`](crate::relay::NodeRelay).
+pub fn receive(signal: RemoteSignal) {
+    let to = find(signal.to());
+    let Some(own) = to.as_deref() else {
+        if let Some(answer) = signal.answer(Exit::NoProcess) {
+            nodes::signal(answer);
+        }
+        return;
+    };
+    match signal {
+        RemoteSignal::Exit { from, exit, .. } => {
+            let taken = with_any(own, |relations| relations.links.take(from));
+            if taken.is_some_and(|links| !links.is_empty()) {
+                deliver(own, Some(from), exit, Cause::Link);
+            }
+        }
+        RemoteSignal::Unlink { from, .. } => {
+            with_any(own, |relations| relations.links.take(from));
+            if let Some(answer) = signal.answer(Exit::Normal) {
+                nodes::signal(answer);
+            }
+        }
+        RemoteSignal::UnlinkAck { from, id, .. } => {
+            with_any(own, |relations| {
+                let is_last = relations.unlinking.get(&from) == Some(&LinkId(id));
+                is_last.then(|| relations.unlinking.remove(&from))
+            });
+        }
+        RemoteSignal::SendExit { from, exit, .. } => deliver(own, from, exit, Cause::Sent),
+        RemoteSignal::Kill { .. } => crate::process::wake::terminate(own),
+        RemoteSignal::Demonitor { monitor, .. } => {
+            with_any(own, |relations| relations.watchers.remove(&monitor));
+        }
+        RemoteSignal::Down { from, monitor, exit, .. } => {
+            let is_watched = with_any(own, |relations| {
+                relations.watched.get(&monitor).is_some_and(|&target| target == from)
+            });
+            if is_watched == Some(true) {
+                tell(own, Signal::Down(Down { monitor, pid: from, exit }));
+            }
+        }
+        RemoteSignal::Link { .. } | RemoteSignal::Monitor { .. } => {
+            if enter(own, &signal) == Left::TooLate
+                && let Some(answer) = signal.answer(Exit::NoProcess)
+            {
+                nodes::signal(answer);
+            }
+        }
+    }
+}
+
+/// Enters a link or a monitor of a process of another node.
+fn enter(own: &Slot, signal: &RemoteSignal) -> Left {
+    match *signal {
+        RemoteSignal::Link { from, .. } => {
+            let link = LinkId::draw();
+            leave(
+                own,
+                |relations| {
+                    let is_ending = relations.unlinking.contains_key(&from);
+                    if !is_ending && !relations.links.is_with(from) {
+                        relations.links.insert(from, link);
+                    }
+                },
+                |relations| relations.links.remove(from, link),
+            )
+        }
+        RemoteSignal::Monitor { from, monitor, .. } => leave(
+            own,
+            |relations| {
+                relations.watchers.insert(monitor, from);
+            },
+            |relations| relations.watchers.remove(&monitor).is_some(),
+        ),
+        _ => Left::There,
+    }
+}
