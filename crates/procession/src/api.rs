@@ -359,8 +359,8 @@ pub mod relay {
     //! A [`Relay`] carries [`Parcel`]s to the processes of other schedulers. [`InProcess`] reaches
     //! every scheduler of the program and is the default. [`FaultyRelay`] drops and delays parcels,
     //! for tests. The processes of another program, or of another machine, are those of a
-    //! [`RemoteNode`]. A [`DeadLetter`] is a message that was accepted and that no process received; see
-    //! [`Builder::on_dead_letter`](crate::Builder::on_dead_letter).
+    //! [`RemoteNode`]. A [`DeadLetter`] is a message that was accepted and that no process
+    //! received; see [`Builder::on_dead_letter`](crate::Builder::on_dead_letter).
 
     pub use crate::mailbox::dead_letter::{DeadCause, DeadLetter};
     pub use crate::mailbox::parcel::{NodeRelay, Parcel, Relay, RelayCause, RelayError};

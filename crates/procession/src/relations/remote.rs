@@ -1,19 +1,19 @@
 //! Links, monitors and exit signals between a process of this program and one of another node.
 //!
 //! Each side keeps its own entry, and the relay of the node carries [`RemoteSignal`]s between the
-//! two. An entry on this side is made, and taken out, under the lock of the process here. It is told
-//! by the one that takes it out, as in `relations/on_exit.rs`: the end of the process, an unlink, or
-//! a signal from the other node. The relay makes such a signal, too, when the connection ends. So a
-//! link ends once, and a monitor tells once, whatever crosses on the way.
+//! two. An entry on this side is made, and taken out, under the lock of the process here. It is
+//! told by the one that takes it out, as in `relations/on_exit.rs`: the end of the process, an
+//! unlink, or a signal from the other node. The relay makes such a signal, too, when the connection
+//! ends. So a link ends once, and a monitor tells once, whatever crosses on the way.
 //!
 //! # Unlink
 //!
 //! A process unlinks and links again, and the other one unlinks meanwhile. Its unlink was about the
 //! old link, and comes when the new one is there: it ends that on one side. On the other side, the
-//! new link comes behind, and stays. So, as in OTP, a process that has unlinked ignores links of the
-//! other one until that has acknowledged the unlink. The link that it ignores was ended over there
-//! by the unlink, since signals of two processes stay in order. If the process itself links again,
-//! it does not wait any more.
+//! new link comes behind, and stays. So, as in OTP, a process that has unlinked ignores links of
+//! the other one until that has acknowledged the unlink. The link that it ignores was ended over
+//! there by the unlink, since signals of two processes stay in order. If the process itself links
+//! again, it does not wait any more.
 
 use crate::Exit;
 use crate::process::slot::Slot;

@@ -64,8 +64,8 @@ pub(crate) enum Signal {
 
 /// A signal between a process of this program and one of another node.
 ///
-/// In a signal to the other node, `from` is here and `to` is there. In one that comes from it, `from`
-/// is there and `to` is here.
+/// In a signal to the other node, `from` is here and `to` is there. In one that comes from it,
+/// `from` is there and `to` is here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemoteSignal {
