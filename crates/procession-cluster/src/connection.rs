@@ -12,6 +12,7 @@ use std::time::Duration;
 use procession::Event;
 use procession::mailbox::Recipient;
 use procession::relations::MonitorRef;
+use procession::relay::{self, RemoteSignal};
 use procession::time::Instant;
 use procession::{Context, Exit, yield_now};
 
@@ -50,6 +51,9 @@ struct Connection {
     frames: Frames,
     watched: HashMap<MonitorRef, Watched>,
     by_reference: HashMap<Reference, MonitorRef>,
+    /// Links that were made by a start, with processes that had ended by then: the number of each,
+    /// and the process on the other side. Their monitors tell how they have ended.
+    late_links: HashMap<MonitorRef, (u32, NodePid)>,
     why: String,
 }
 
@@ -67,9 +71,15 @@ impl Drop for Connection {
             // Ignored: the caller may have given up.
             drop(caller.caller.send(Err(Exit::NoConnection)));
         }
-        for own in tables.take_linked() {
-            if let Some((pid, _)) = self.node.local(own) {
-                procession::relations::send_exit(pid, Exit::NoConnection);
+        for (own, other) in tables.links.drain() {
+            if let Some((to, _)) = self.node.local(own) {
+                let from = self.node.pid(&other);
+                relay::receive(RemoteSignal::Exit { from, to, exit: Exit::NoConnection });
+            }
+        }
+        for (id, (own, other)) in tables.unlinks.drain() {
+            if let Some((to, _)) = self.node.local(own) {
+                relay::receive(RemoteSignal::UnlinkAck { from: self.node.pid(&other), to, id });
             }
         }
         self.node.disconnected(&self.link, std::mem::take(&mut self.why));
@@ -97,6 +107,7 @@ pub(crate) async fn run(
         frames,
         watched: HashMap::new(),
         by_reference: HashMap::new(),
+        late_links: HashMap::new(),
         why: "its process was terminated".to_owned(),
     };
     let Err(why) = this.serve(&mut cx, &mut carrier, come).await;
@@ -251,15 +262,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a signal with a reason, which stands behind it if the other node can read that.
-    fn tell(&self, lane: u64, reason: Term, signal: impl FnOnce(Option<Term>) -> Control) {
-        if self.link.outbound.flags() & flags::EXIT_PAYLOAD != 0 {
-            self.link.outbound.signal(lane, &signal(None), Some(&reason));
-        } else {
-            self.link.outbound.signal(lane, &signal(Some(reason)), None);
-        }
-    }
-
     /// Carries out an operation of the other node.
     fn operation(&mut self, cx: &mut Context<Order>, control: Control, message: Option<Term>) {
         match (control, message) {
@@ -275,33 +277,28 @@ impl Connection {
             (Control::Spawn(request), Some(arguments)) => self.spawn(cx, *request, arguments),
             (Control::Exit { from, to, reason }, message) => {
                 let exit = reason::to_exit(&reason.or(message).unwrap_or(Term::atom("normal")));
-                self.exited(cx, from, &to, exit);
+                self.exited(from, &to, exit);
             }
-            (Control::Exit2 { to, reason, .. }, message) => {
-                self.exit_sent(&to, &reason.or(message).unwrap_or(Term::atom("normal")));
+            (Control::Exit2 { from, to, reason }, message) => {
+                let reason = reason.or(message).unwrap_or(Term::atom("normal"));
+                self.exit_sent(&from, &to, &reason);
             }
             (Control::Down { monitor, reason, .. }, message) => {
                 let exit = reason::to_exit(&reason.or(message).unwrap_or(Term::atom("normal")));
                 self.down(monitor, exit);
             }
-            (Control::Link { from, to }, _) => self.link(cx, from, &to),
-            (Control::Unlink { id, from, to }, _) => {
-                if let Some(own) = self.node.number_of(&to) {
-                    self.unlink(cx, own, from.clone());
-                }
-                let answer = Control::UnlinkAck { id, from: to, to: from };
-                self.link.outbound.signal(0, &answer, None);
-            }
+            (Control::Link { from, to }, _) => self.link(from, &to),
+            (Control::Unlink { id, from, to }, _) => self.unlink(id, from, to),
+            (Control::UnlinkAck { id, from, .. }, _) => self.unlinked(id, &from),
             (Control::Monitor { from, to, monitor }, _) => self.monitor(cx, from, to, monitor),
             (Control::Demonitor { monitor, .. }, _) => self.demonitor(cx, &monitor),
-            // Nothing waits for an answer to an unlink: signals of links that are not there are
-            // ignored. This node sends no requests to start processes.
+            // This node sends no requests to start processes.
             _ => {}
         }
     }
 
     /// Returns the number and the recipient of a process of this node.
-    fn find(&self, target: &Target) -> Option<(u32, procession::Pid, Recipient<Letter>)> {
+    fn find(&self, target: &Target) -> Option<(u32, procession::Pid, Option<Recipient<Letter>>)> {
         let number = match target {
             Target::Pid(pid) => self.node.number_of(pid)?,
             Target::Name(name) => self.node.whereis(name)?,
@@ -317,7 +314,7 @@ impl Connection {
         if let Some(call) = self.node.answered_call(&term) {
             return self.replied(&call, term);
         }
-        let Some((number, _, recipient)) = self.find(to) else {
+        let Some((number, _, Some(recipient))) = self.find(to) else {
             return count(&self.link.counts.undelivered, 1);
         };
         let letter = sort(&self.node, &self.node.pid_of(number), from, term);

@@ -5,15 +5,15 @@
 //! connection, which closes the tables and tells all that is still in them. What comes too late
 //! finds the tables closed, and is told [`Exit::NoConnection`] at once.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use procession::mailbox::Recipient;
 use procession::relations::MonitorRef;
+use procession::relay::{self, RemoteSignal};
 use procession::sync::oneshot;
 use procession::time::Instant;
-use procession::{Address, Exit};
+use procession::{Address, Exit, Pid};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -22,7 +22,7 @@ use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, RemoteDown, post};
 use crate::outbound::Outbound;
 use crate::term::{Atom, NodePid, Reference, Term};
-use crate::wire::control::Target;
+use crate::wire::control::{Control, Target};
 
 /// A process of another node, by its PID or by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -91,7 +91,21 @@ pub(crate) struct Watch {
     pub(crate) process: Remote,
     /// The number of the process that watches.
     pub(crate) watcher: u32,
-    pub(crate) recipient: Recipient<Letter>,
+    pub(crate) teller: Teller,
+}
+
+/// The way in which a monitor is told.
+#[derive(Debug)]
+pub(crate) enum Teller {
+    /// By a letter.
+    Letter(Recipient<Letter>),
+    /// By the signal that answers the monitor of a [`Pid`].
+    Signal {
+        /// The monitored process.
+        from: Pid,
+        to: Pid,
+        monitor: MonitorRef,
+    },
 }
 
 /// The result of a call: the reply, or the end of the called process.
@@ -111,79 +125,23 @@ pub(crate) struct Tables {
     is_closed: bool,
     pub(crate) watches: HashMap<Reference, Watch>,
     pub(crate) calls: HashMap<Reference, Caller>,
-    /// The links: the number of a process on this side, and a process on the other.
-    links: BTreeSet<(u32, NodePid)>,
-    /// The monitors of linked processes on this side, which the process of the connection receives.
-    /// A monitor stays if its last link goes, until the process ends.
-    linked: HashMap<u32, MonitorRef>,
-    linked_by: HashMap<MonitorRef, u32>,
+    /// The references of the monitors in `watches` that are told by a signal.
+    pub(crate) references: HashMap<MonitorRef, Reference>,
+    /// The links: the number of a process on this side, and a process on the other. The process on
+    /// this side knows it as a link to a [`Pid`].
+    pub(crate) links: HashSet<(u32, NodePid)>,
+    /// The unlinks that the other side has not acknowledged, by their numbers.
+    pub(crate) unlinks: HashMap<u64, (u32, NodePid)>,
 }
 
 impl Tables {
-    /// Enters a link. `monitor` makes the process of the connection monitor the process on this
-    /// side, and is called if there is no monitor yet. Returns `false` if they are linked already.
-    pub(crate) fn link(
-        &mut self,
-        own: u32,
-        other: NodePid,
-        monitor: impl FnOnce() -> MonitorRef,
-    ) -> bool {
-        if !self.links.insert((own, other)) {
-            return false;
+    /// Removes a monitor.
+    pub(crate) fn take_watch(&mut self, monitor: &Reference) -> Option<Watch> {
+        let watch = self.watches.remove(monitor)?;
+        if let Teller::Signal { monitor, .. } = &watch.teller {
+            self.references.remove(monitor);
         }
-        if let Entry::Vacant(free) = self.linked.entry(own) {
-            let monitor = *free.insert(monitor());
-            self.linked_by.insert(monitor, own);
-        }
-        true
-    }
-
-    /// Removes a link. Returns `false` if there is none.
-    pub(crate) fn unlink(&mut self, own: u32, other: NodePid) -> bool {
-        self.links.remove(&(own, other))
-    }
-
-    /// Returns `true` if a monitor is that of a linked process.
-    pub(crate) fn is_of_link(&self, monitor: MonitorRef) -> bool {
-        self.linked_by.contains_key(&monitor)
-    }
-
-    /// Forgets the monitor of a process that has no links any more, and returns it.
-    pub(crate) fn take_unneeded(&mut self, own: u32) -> Option<MonitorRef> {
-        if self.links_of(own).next().is_some() {
-            return None;
-        }
-        let monitor = self.linked.remove(&own)?;
-        self.linked_by.remove(&monitor);
-        Some(monitor)
-    }
-
-    /// Takes out the links of the process with a monitor, which has ended. Returns its number and
-    /// the processes on the other side.
-    pub(crate) fn take_ended(&mut self, monitor: MonitorRef) -> Option<(u32, Vec<NodePid>)> {
-        let own = self.linked_by.remove(&monitor)?;
-        self.linked.remove(&own);
-        let others: Vec<_> = self.links_of(own).cloned().collect();
-        for other in &others {
-            self.links.remove(&(own, other.clone()));
-        }
-        Some((own, others))
-    }
-
-    fn links_of(&self, own: u32) -> impl Iterator<Item = &NodePid> {
-        let least = NodePid { node: Atom::known(""), id: 0, serial: 0, creation: 0 };
-        let from_own = self.links.range((own, least)..);
-        from_own.take_while(move |(first, _)| *first == own).map(|(_, other)| other)
-    }
-
-    /// Returns the number of links.
-    pub(crate) fn link_count(&self) -> usize {
-        self.links.len()
-    }
-
-    /// Takes out the processes on this side that are linked, once for each link.
-    pub(crate) fn take_linked(&mut self) -> impl Iterator<Item = u32> + use<> {
-        std::mem::take(&mut self.links).into_iter().map(|(own, _)| own)
+        Some(watch)
     }
 }
 
@@ -263,6 +221,20 @@ impl Link {
         (!tables.is_closed).then(|| access(&mut tables))
     }
 
+    /// Sends a signal with a reason, which stands behind it if the other node can read that.
+    pub(crate) fn tell(
+        &self,
+        lane: u64,
+        reason: Term,
+        signal: impl FnOnce(Option<Term>) -> Control,
+    ) {
+        if self.outbound.flags() & flags::EXIT_PAYLOAD != 0 {
+            self.outbound.signal(lane, &signal(None), Some(&reason));
+        } else {
+            self.outbound.signal(lane, &signal(Some(reason)), None);
+        }
+    }
+
     /// Closes the tables and returns what was in them.
     pub(crate) fn close(&self) -> Tables {
         let closed = Tables { is_closed: true, ..Tables::default() };
@@ -273,48 +245,15 @@ impl Link {
 impl Watch {
     /// Tells the process that watches.
     pub(crate) fn tell(self, monitor: Reference, exit: Exit) {
-        let down = RemoteDown { monitor, process: self.process, exit };
-        // Ignored: a process that has ended or takes no more learns nothing.
-        post(&self.recipient, Letter::Down(down));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Tables;
-    use crate::term::{Atom, NodePid};
-
-    #[test]
-    fn the_end_of_a_process_takes_its_own_links() {
-        let other = |node: &'static str, id| NodePid {
-            node: Atom::known(node),
-            id,
-            serial: 0,
-            creation: 7,
-        };
-        procession::run(async {
-            let process = procession::spawn(async {});
-            let watcher = procession::start(|mut cx: procession::Context<()>| async move {
-                while cx.recv().await.is_some() {}
-            });
-            let monitor = || watcher.address().monitor(process.pid());
-            let mut tables = Tables::default();
-            let mut monitors = Vec::new();
-            for own in [4, 5, 6] {
-                for (node, id) in [("a@host", 9), ("b@host", 1), ("a@host", 2)] {
-                    assert!(tables.link(own, other(node, id), || {
-                        monitors.push(monitor());
-                        *monitors.last().expect("it was pushed")
-                    }));
-                }
+        match self.teller {
+            Teller::Letter(recipient) => {
+                let down = RemoteDown { monitor, process: self.process, exit };
+                // Ignored: a process that has ended or takes no more learns nothing.
+                post(&recipient, Letter::Down(down));
             }
-            assert_eq!(monitors.len(), 3, "one for each process");
-            let (own, others) = tables.take_ended(monitors[1]).expect("it is linked");
-            assert_eq!((own, others.len()), (5, 3));
-            assert!(tables.take_ended(monitors[1]).is_none());
-            let left: Vec<_> = tables.take_linked().collect();
-            assert_eq!(left, [4, 4, 4, 6, 6, 6]);
-            watcher.cancel();
-        });
+            Teller::Signal { from, to, monitor } => {
+                relay::receive(RemoteSignal::Down { from, to, monitor, exit });
+            }
+        }
     }
 }

@@ -21,6 +21,7 @@ mod connect;
 mod error;
 mod member;
 mod peers;
+mod remote;
 
 pub use self::builder::{NodeBuilder, StartError};
 pub use self::connect::ConnectError;
@@ -28,6 +29,7 @@ pub use self::error::{CallTermError, RegisterError, SendTermCause, SendTermError
 pub use self::member::Member;
 pub(crate) use self::peers::Attempt;
 use self::peers::{PeerEvent, Peers};
+use self::remote::Remotes;
 
 use crate::cookie::Cookie;
 use crate::handshake::{Introduction, flags};
@@ -75,6 +77,7 @@ struct Inner {
     locals: Mutex<Locals>,
     exports: Mutex<HashMap<(Atom, Atom, i64), Arc<Start>>>,
     peers: Mutex<Peers>,
+    remotes: Mutex<Remotes>,
     /// Told when the state of a peer changes.
     changed: Notify,
     references: AtomicU64,
@@ -88,10 +91,17 @@ pub(crate) type NoMessage = std::convert::Infallible;
 #[derive(Default)]
 struct Locals {
     last: u32,
-    by_number: HashMap<u32, (Pid, Recipient<Letter>)>,
+    by_number: HashMap<u32, Local>,
     by_pid: HashMap<Pid, u32>,
     by_name: HashMap<Atom, u32>,
     subscribers: HashMap<Pid, Recipient<Letter>>,
+}
+
+/// A process of this program that other nodes know.
+struct Local {
+    pid: Pid,
+    /// `None` if it is known by a link or a monitor, and takes no letters.
+    recipient: Option<Recipient<Letter>>,
 }
 
 /// A connected node, as [`Node::peers`] tells.
@@ -150,16 +160,28 @@ impl Node {
     }
 
     pub(crate) fn attach_number(&self, recipient: &Recipient<Letter>) -> u32 {
-        let pid = recipient.pid();
+        self.number_for(recipient.pid(), Some(recipient))
+    }
+
+    /// Returns the number by which other nodes know a process, and makes one if there is none.
+    fn number_for(&self, pid: Pid, recipient: Option<&Recipient<Letter>>) -> u32 {
         let number = {
             let mut locals = self.0.locals.lock();
             let locals = &mut *locals;
             match locals.by_pid.entry(pid) {
-                Entry::Occupied(known) => return *known.get(),
+                Entry::Occupied(known) => {
+                    if let Some(local) = locals.by_number.get_mut(known.get())
+                        && local.recipient.is_none()
+                    {
+                        local.recipient = recipient.cloned();
+                    }
+                    return *known.get();
+                }
                 Entry::Vacant(new) => {
                     locals.last += 1;
                     new.insert(locals.last);
-                    locals.by_number.insert(locals.last, (pid, recipient.clone()));
+                    let local = Local { pid, recipient: recipient.cloned() };
+                    locals.by_number.insert(locals.last, local);
                     locals.last
                 }
             }
@@ -462,8 +484,9 @@ impl Node {
         self.0.locals.lock().by_name.get(name).copied()
     }
 
-    pub(crate) fn local(&self, number: u32) -> Option<(Pid, Recipient<Letter>)> {
-        self.0.locals.lock().by_number.get(&number).cloned()
+    pub(crate) fn local(&self, number: u32) -> Option<(Pid, Option<Recipient<Letter>>)> {
+        let locals = self.0.locals.lock();
+        locals.by_number.get(&number).map(|local| (local.pid, local.recipient.clone()))
     }
 
     /// Forgets a process that has ended.
@@ -487,12 +510,6 @@ impl Node {
         let own = &self.0.own;
         let words = [number as u32 & 0x3_ffff, (number >> 18) as u32, kind];
         Reference::new(own.name.clone(), own.creation, &words).expect("it has three words")
-    }
-
-    /// Returns a number of an unlink, which is never zero.
-    fn unlink_id(&self) -> u64 {
-        // Relaxed: the numbers only have to differ.
-        self.0.references.fetch_add(1, Relaxed) + 1
     }
 
     /// Returns the call of this node that a message answers, if it has the form of a reply.
@@ -523,6 +540,7 @@ impl Node {
         orders: Address<Order>,
     ) -> Result<Arc<Link>, &'static str> {
         let (name, number) = (peer.name.clone(), attempt.number);
+        self.forget_incarnations(&name, peer.creation);
         let make = |connection| Link::new(peer, connection, number, orders);
         let admitted = self.0.peers.lock().admit(self.name(), &name, (attempt.side, number), make);
         let (link, replaced) = admitted?;

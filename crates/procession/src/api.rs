@@ -365,7 +365,7 @@ pub mod relay {
     pub use crate::mailbox::dead_letter::{DeadCause, DeadLetter};
     pub use crate::mailbox::parcel::{NodeRelay, Parcel, Relay, RelayCause, RelayError};
     pub use crate::mailbox::relay::{FaultyRelay, InProcess};
-    pub use crate::relations::remote::receive;
+    pub use crate::relations::remote::{receive, receive_link};
     pub use crate::relations::signal::RemoteSignal;
     pub use crate::scheduler::nodes::RemoteNode;
 }

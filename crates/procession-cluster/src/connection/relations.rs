@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use procession::relations::MonitorRef;
-use procession::{Context, Exit, relations};
+use procession::relay::{RemoteSignal, receive, receive_link};
+use procession::{Context, Exit, Pid};
 
 use crate::connection::{Connection, Watched, is_kernel, lane_of};
 use crate::link::{Order, count};
@@ -21,30 +22,22 @@ impl Connection {
         if let Some(Watched { watcher, target, monitor }) = self.watched.remove(&monitor) {
             self.by_reference.remove(&monitor);
             let lane = lane_of(&target);
-            self.tell(lane, reason::to_term(exit), |reason| Control::Down {
+            self.link.tell(lane, reason::to_term(exit), |reason| Control::Down {
                 from: target,
                 to: watcher,
                 monitor,
                 reason,
             });
         }
-        let links = self.link.tables(|tables| tables.take_ended(monitor)).flatten();
-        let Some((own, others)) = links else { return };
-        for to in others {
-            let from = self.node.pid_of(own);
-            self.tell(own.into(), reason::to_term(exit), |reason| Control::Exit {
-                from,
-                to,
-                reason,
-            });
+        if let Some((own, other)) = self.late_links.remove(&monitor) {
+            self.link.tell_exit(&self.node, own, other, exit);
         }
     }
 
     /// Handles the end of a process of the other node that is monitored or called.
     pub(super) fn down(&mut self, monitor: Reference, exit: Exit) {
-        let gone = self
-            .link
-            .tables(|tables| (tables.watches.remove(&monitor), tables.calls.remove(&monitor)));
+        let gone =
+            self.link.tables(|tables| (tables.take_watch(&monitor), tables.calls.remove(&monitor)));
         match gone {
             Some((Some(watch), _)) => watch.tell(monitor, exit),
             // Ignored: the caller may have given up.
@@ -74,7 +67,7 @@ impl Connection {
                 self.by_reference.insert(monitor.clone(), own);
                 self.watched.insert(own, Watched { watcher, target, monitor });
             }
-            Err(why) => self.tell(lane_of(&target), Term::atom(why), |reason| Control::Down {
+            Err(why) => self.link.tell(lane_of(&target), Term::atom(why), |reason| Control::Down {
                 from: target,
                 to: watcher,
                 monitor,
@@ -83,8 +76,10 @@ impl Connection {
         }
     }
 
-    pub(super) fn link(&mut self, cx: &mut Context<Order>, from: NodePid, to: &NodePid) {
-        let known = self.node.number_of(to).and_then(|own| Some((own, self.node.local(own)?.0)));
+    pub(super) fn link(&mut self, from: NodePid, to: &NodePid) {
+        let known = self.node.number_of(to).and_then(|own| {
+            Some((own, self.node.local(own)?.0)).filter(|_| self.is_of_peer(&from))
+        });
         let refusal = match known {
             None => "noproc",
             Some(_) if !self.node.allows_exits() => {
@@ -92,74 +87,91 @@ impl Connection {
                 "not_allowed"
             }
             Some((own, pid)) => {
-                let entered = self.link.tables(|tables| {
-                    let has_room = tables.link_count() < RELATIONS_MAX;
-                    has_room.then(|| tables.link(own, from.clone(), || cx.monitor(pid)))
-                });
+                let entered = self.enter_link(own, &from);
+                if entered == Some(true) {
+                    // If the process has ended, the relay of the other node is told.
+                    receive(RemoteSignal::Link { from: self.node.pid(&from), to: pid });
+                }
                 match entered {
-                    Some(None) => "system_limit",
+                    Some(false) => "system_limit",
                     // The connection has ended, or they are linked now.
                     _ => return,
                 }
             }
         };
-        self.tell(0, Term::atom(refusal), |reason| Control::Exit {
+        self.link.tell(0, Term::atom(refusal), |reason| Control::Exit {
             from: to.clone(),
             to: from,
             reason,
         });
     }
 
-    /// Ends a link on behalf of the other side. Returns `true` if there was one.
-    pub(super) fn unlink(&mut self, cx: &mut Context<Order>, own: u32, other: NodePid) -> bool {
-        let (was_linked, unneeded) = self
-            .link
-            .tables(|tables| (tables.unlink(own, other), tables.take_unneeded(own)))
-            .unwrap_or_default();
-        if let Some(monitor) = unneeded
-            && !self.watched.contains_key(&monitor)
+    /// Enters a link of the other node in the tables. Returns `false` if there is no room, and
+    /// `None` if the connection has ended.
+    fn enter_link(&self, own: u32, other: &NodePid) -> Option<bool> {
+        self.link.tables(|tables| {
+            let has_room = tables.links.len() < RELATIONS_MAX;
+            if has_room {
+                tables.links.insert((own, other.clone()));
+            }
+            has_room
+        })
+    }
+
+    /// Ends a link on behalf of the other side, and acknowledges it.
+    pub(super) fn unlink(&mut self, id: u64, from: NodePid, to: NodePid) {
+        let own = self.node.number_of(&to);
+        let local = own.and_then(|own| Some((own, self.node.local(own)?.0)));
+        let Some((own, pid)) = local.filter(|_| self.is_of_peer(&from)) else {
+            let answer = Control::UnlinkAck { id, from: to, to: from };
+            return self.link.outbound.signal(0, &answer, None);
+        };
+        self.link.tables(|tables| tables.links.remove(&(own, from.clone())));
+        receive(RemoteSignal::Unlink { from: self.node.pid(&from), to: pid, id });
+    }
+
+    /// Handles the answer to an unlink.
+    pub(super) fn unlinked(&mut self, id: u64, from: &NodePid) {
+        let known = self.link.tables(|tables| tables.unlinks.remove(&id)).flatten();
+        if let Some((own, _)) = known
+            && let Some((to, _)) = self.node.local(own)
         {
-            cx.demonitor(monitor);
+            receive(RemoteSignal::UnlinkAck { from: self.node.pid(from), to, id });
         }
-        was_linked
     }
 
     /// Ends a monitor on behalf of the other side.
     pub(super) fn demonitor(&mut self, cx: &mut Context<Order>, monitor: &Reference) {
         let Some(own) = self.by_reference.remove(monitor) else { return };
         self.watched.remove(&own);
-        if self.link.tables(|tables| tables.is_of_link(own)) != Some(true) {
+        if !self.late_links.contains_key(&own) {
             cx.demonitor(own);
         }
     }
 
     /// Handles the end of a linked process of the other node.
-    pub(super) fn exited(
-        &mut self,
-        cx: &mut Context<Order>,
-        from: NodePid,
-        to: &NodePid,
-        exit: Exit,
-    ) {
+    pub(super) fn exited(&mut self, from: NodePid, to: &NodePid, exit: Exit) {
         let Some(own) = self.node.number_of(to) else { return };
-        if self.unlink(cx, own, from)
-            && let Some((pid, _)) = self.node.local(own)
+        let was_linked = self.link.tables(|tables| tables.links.remove(&(own, from.clone())));
+        if was_linked == Some(true)
+            && let Some((to, _)) = self.node.local(own)
         {
-            relations::send_exit(pid, exit);
+            receive(RemoteSignal::Exit { from: self.node.pid(&from), to, exit });
         }
     }
 
     /// Handles an exit signal that a process of the other node has sent.
-    pub(super) fn exit_sent(&mut self, to: &NodePid, reason: &Term) {
-        let Some((_, pid, _)) = self.find(&Target::Pid(to.clone())) else { return };
+    pub(super) fn exit_sent(&mut self, from: &NodePid, to: &NodePid, reason: &Term) {
+        let Some((_, to, _)) = self.find(&Target::Pid(to.clone())) else { return };
         if !self.node.allows_exits() {
             return count(&self.link.counts.denied, 1);
         }
-        if reason.is_atom("kill") {
-            relations::kill(pid);
+        let from = self.is_of_peer(from).then(|| self.node.pid(from));
+        receive(if reason.is_atom("kill") {
+            RemoteSignal::Kill { from, to }
         } else {
-            relations::send_exit(pid, reason::to_exit(reason));
-        }
+            RemoteSignal::SendExit { from, to, exit: reason::to_exit(reason) }
+        });
     }
 
     /// Starts a process for the other node, by an exported function.
@@ -183,24 +195,12 @@ impl Connection {
             }
             (Some(_), _) => Err("badarg"),
         };
-        let result = started.map(|Spawned { recipient, monitor }| {
-            let number = self.node.attach_number(&recipient);
-            let own = self.node.pid_of(number);
-            // The monitor was made before the process could end.
-            if let Some(monitor) = monitor {
-                if request.links {
-                    self.link.tables(|tables| tables.link(number, from.clone(), || monitor));
-                }
-                if request.monitors {
-                    self.watch_spawned(monitor, &own, from, id);
-                }
-                if !request.links && !request.monitors {
-                    cx.demonitor(monitor);
-                }
-            }
-            own
-        });
-        let result = result.map_err(Atom::known);
+        let numbered =
+            started.map(|started| (self.node.attach_number(&started.recipient), started));
+        let result = match &numbered {
+            Ok((number, _)) => Ok(self.node.pid_of(*number)),
+            Err(why) => Err(Atom::known(why)),
+        };
         let is_made = result.is_ok();
         let reply = Control::SpawnReply {
             id: id.clone(),
@@ -210,6 +210,30 @@ impl Connection {
             result,
         };
         self.link.outbound.signal(0, &reply, None);
+        // Behind the reply, so that the other node hears of the process before its end.
+        if let Ok((number, Spawned { recipient, monitor: Some(monitor) })) = numbered {
+            let is_late = request.links && !self.link_spawned(number, from, recipient.pid());
+            if is_late {
+                self.late_links.insert(monitor, (number, from.clone()));
+            }
+            if request.monitors {
+                self.watch_spawned(monitor, &self.node.pid_of(number), from, id);
+            } else if !is_late {
+                // It was made before the process could end.
+                cx.demonitor(monitor);
+            }
+        }
+    }
+
+    /// Returns `true` for a process of the other node. Only these get PIDs here by what it sends.
+    fn is_of_peer(&self, pid: &NodePid) -> bool {
+        self.link.is_of_peer(&pid.into())
+    }
+
+    /// Links a process that was started for another one. Returns `false` if it has ended already.
+    fn link_spawned(&self, number: u32, other: &NodePid, pid: Pid) -> bool {
+        self.link.tables(|tables| tables.links.insert((number, other.clone())));
+        receive_link(self.node.pid(other), pid)
     }
 
     fn watch_spawned(&mut self, own: MonitorRef, pid: &NodePid, from: &NodePid, id: &Reference) {

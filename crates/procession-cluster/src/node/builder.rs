@@ -231,6 +231,7 @@ impl NodeBuilder {
             locals: Mutex::new(Locals::default()),
             exports: Mutex::new(HashMap::new()),
             peers: Mutex::new(Peers::default()),
+            remotes: Mutex::default(),
             changed: Notify::new(),
             references: AtomicU64::new(1),
             keeper: Mutex::new(None),

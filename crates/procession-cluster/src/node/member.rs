@@ -6,12 +6,15 @@ use procession::Exit;
 
 #[cfg(doc)]
 use crate::letter::Letter;
-use crate::link::{Remote, Watch};
+use crate::link::{Remote, Teller, Watch};
 use crate::node::{CallTermError, MONITOR_KIND, Node, SendTermError};
 use crate::term::{NodePid, Reference, Term};
 use crate::wire::control::Control;
 
 /// A process of this program as a member of the cluster: what it does there, it does by this.
+///
+/// Links and exit signals are those of [`procession::relations`], with the PID that [`Node::pid`]
+/// returns.
 ///
 /// [`Node::attach`] makes it. Clones are the same member. It can be used in any process and thread.
 #[derive(Clone, Debug)]
@@ -88,8 +91,8 @@ impl Member {
     pub fn monitor(&self, process: impl Into<Remote>) -> Reference {
         let process = process.into();
         let monitor = self.node.reference(MONITOR_KIND);
-        let Some((_, recipient)) = self.node.local(self.number) else { return monitor };
-        let watch = Watch { process, watcher: self.number, recipient };
+        let Some((_, Some(recipient))) = self.node.local(self.number) else { return monitor };
+        let watch = Watch { process, watcher: self.number, teller: Teller::Letter(recipient) };
         let link = self.node.link_of(&watch.process);
         let target = watch.process.target();
         let mut watch = Some(watch);
@@ -120,59 +123,12 @@ impl Member {
         let Some(link) = self.node.link_of(&process) else { return false };
         let is_own = |watch: &Watch| watch.watcher == self.number;
         let removed = link.tables(|tables| match tables.watches.get(monitor).is_some_and(is_own) {
-            true => tables.watches.remove(monitor),
+            true => tables.take_watch(monitor),
             false => None,
         });
         let Some(Some(watch)) = removed else { return false };
         let (from, to) = (self.pid(), watch.process.target());
         let control = Control::Demonitor { from, to, monitor: monitor.clone() };
-        link.outbound.signal(self.number.into(), &control, None);
-        true
-    }
-
-    /// Links this process and one of another node, until either ends or unlinks. If the node is
-    /// not connected, this process gets the exit signal [`Exit::NoConnection`].
-    ///
-    /// In a trapped exit signal, the sender is not the other process, since that has no
-    /// [`Pid`](procession::Pid). Use a [monitor](Self::monitor) to tell several apart.
-    pub fn link(&self, process: &NodePid) {
-        let Some((pid, _)) = self.node.local(self.number) else { return };
-        let link = self.node.link_of(&Remote::Pid(process.clone()));
-        let entered = link.and_then(|link| {
-            link.tables(|tables| {
-                let monitor = || link.orders.monitor(pid);
-                if tables.link(self.number, process.clone(), monitor) {
-                    // While the tables are held, so that it comes before the end of this process.
-                    let control = Control::Link { from: self.pid(), to: process.clone() };
-                    link.outbound.signal(self.number.into(), &control, None);
-                }
-            })
-        });
-        if entered.is_none() {
-            procession::relations::send_exit(pid, Exit::NoConnection);
-        }
-    }
-
-    /// Ends a link. The end of the other process then has no effect, unless its signal came
-    /// before.
-    pub fn unlink(&self, process: &NodePid) {
-        let Some(link) = self.node.link_of(&Remote::Pid(process.clone())) else { return };
-        link.tables(|tables| {
-            if tables.unlink(self.number, process.clone()) {
-                // While the tables are held, so that it comes before a new link.
-                let id = self.node.unlink_id();
-                let control = Control::Unlink { id, from: self.pid(), to: process.clone() };
-                link.outbound.signal(self.number.into(), &control, None);
-            }
-        });
-    }
-
-    /// Sends an exit signal to a process of another node, as `exit(Pid, Reason)` does. Returns
-    /// `false` if the node is not connected.
-    pub fn send_exit(&self, process: &NodePid, exit: &Exit) -> bool {
-        let Some(link) = self.node.link_of(&Remote::Pid(process.clone())) else { return false };
-        let (from, to) = (self.pid(), process.clone());
-        let control = Control::Exit2 { from, to, reason: Some(crate::reason::to_term(exit)) };
         link.outbound.signal(self.number.into(), &control, None);
         true
     }

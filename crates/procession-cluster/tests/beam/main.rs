@@ -165,7 +165,9 @@ async fn echo(mut cx: Context<Letter>, node: Node) {
 async fn worker(mut cx: Context<Letter>, node: Node, task: Term) -> Exit {
     let own = attach(&node, &cx);
     match task.as_tuple() {
-        Some([word, to]) if word.is_atom("link") => own.link(&pid(to)),
+        Some([word, to]) if word.is_atom("link") => {
+            assert!(procession::relations::link(node.pid(&pid(to))));
+        }
         Some([word, to]) if word.is_atom("trap") => {
             cx.trap_exits(true);
             let ready = Term::tuple([Term::atom("ready"), own.pid().into()]);

@@ -1,5 +1,6 @@
 //! Two nodes in one program, over loopback.
 
+mod pids;
 mod relations;
 mod security;
 mod tls;

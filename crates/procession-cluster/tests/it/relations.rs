@@ -130,7 +130,7 @@ fn links_end_both_sides() {
         let near = start({
             let (a, far) = (a.clone(), member.pid());
             move |mut cx: Context<Letter>| async move {
-                attach(&a, &cx).link(&far);
+                assert!(relations::link(a.pid(&far)));
                 next(&mut cx).await;
                 Exit::failed("enough")
             }
@@ -150,7 +150,7 @@ fn links_end_both_sides() {
             let (a, far) = (a.clone(), member.pid());
             move |mut cx: Context<Letter>| async move {
                 cx.trap_exits(true);
-                attach(&a, &cx).link(&far);
+                assert!(relations::link(a.pid(&far)));
                 match cx.recv_event().await {
                     Some(procession::Event::Exit(signal)) => signal.exit,
                     other => panic!("{other:?} came"),
@@ -181,8 +181,8 @@ fn a_link_and_an_end_at_once_tell_the_reason() {
             is_trapping.await.expect("it traps exits");
             let member = b.attach(&far.address().map(|letter| letter));
             let (a, far_pid) = (a.clone(), member.pid());
-            let near = start(move |cx: Context<Letter>| async move {
-                attach(&a, &cx).link(&far_pid);
+            let near = start(move |_: Context<Letter>| async move {
+                assert!(relations::link(a.pid(&far_pid)));
                 Exit::failed("enough")
             });
             near.await.expect("it ends by itself");
@@ -228,10 +228,11 @@ fn an_unlinked_process_does_not_learn_the_end() {
             let a = a.clone();
             move |mut cx: Context<Letter>| async move {
                 let own = attach(&a, &cx);
-                own.link(&member.pid());
-                own.unlink(&member.pid());
+                let far = a.pid(&member.pid());
+                assert!(relations::link(far));
+                assert!(relations::unlink(far));
                 own.monitor(member.pid());
-                own.send_exit(&member.pid(), &Exit::Killed);
+                assert!(relations::send_exit(far, Exit::Killed));
                 assert_eq!(down(&mut cx).await.exit, Exit::Killed);
                 assert!(!cx.is_cancelled());
             }

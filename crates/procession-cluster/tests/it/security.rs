@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use procession::{Context, Scheduler, SpawnOptions, start};
+use procession::{Context, Scheduler, SpawnOptions, relations, start};
 use procession_cluster::{
     ConnectError, Cookie, HandshakeError, Letter, Node, NodeBuilder, StartError,
 };
 
-use crate::{PATIENCE, attach, cookie, listens, pair, run};
+use crate::{PATIENCE, cookie, listens, pair, run};
 
 #[test]
 fn a_wrong_cookie_or_name_is_refused_with_the_reason() {
@@ -77,10 +77,10 @@ fn exits_of_others_are_refused_unless_they_are_allowed() {
             start(|mut cx: Context<Letter>| async move { while cx.recv().await.is_some() {} });
         let member = a.attach(&target.address().map(|letter| letter));
         let attacker = start(move |mut cx: Context<Letter>| async move {
-            let own = attach(&b, &cx);
-            own.send_exit(&member.pid(), &procession::Exit::Killed);
+            let far = b.pid(&member.pid());
+            assert!(relations::send_exit(far, procession::Exit::Killed));
             cx.trap_exits(true);
-            own.link(&member.pid());
+            assert!(relations::link(far));
             match cx.recv_event().await {
                 Some(procession::Event::Exit(signal)) => signal.exit.to_string(),
                 other => panic!("{other:?} came"),

@@ -98,6 +98,10 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
         fresh = !relations.links.is_with(other);
         if fresh {
             relations.links.insert(other, link);
+            if other.node() != 0 {
+                relations.unlinking.remove(&other);
+                nodes::queue(RemoteSignal::Link { from: pid, to: other });
+            }
         }
     });
     if has_ended {
@@ -107,7 +111,7 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
         return;
     }
     if other.node() != 0 {
-        return link_remote(own, other, link);
+        return nodes::flush(answered);
     }
     let left = find(other).map(|peer| {
         leave(
@@ -121,23 +125,13 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
     }
 }
 
-/// Tells another node of a link. It does so behind the unlink before it, if that is on its way.
-#[cold]
-fn link_remote(own: &Slot, other: Pid, link: LinkId) {
-    with(own, |relations| relations.unlinking.remove(&other));
-    let is_told = nodes::signal(RemoteSignal::Link { from: own.pid(), to: other });
-    if !is_told && with(own, |relations| relations.links.remove(other, link)) {
-        deliver(own, Some(other), Exit::NoConnection, Cause::Link);
-    }
-}
-
 /// Handles a link that an ended process makes to another one. For the other process, `own` does not
 /// exist.
 #[cold]
 fn link_too_late(own: &Slot, other: Pid) {
     with(own, |relations| relations.links.take(other));
     if other.node() != 0 {
-        nodes::signal(RemoteSignal::Exit { from: own.pid(), to: other, exit: Exit::NoProcess });
+        signal(RemoteSignal::Exit { from: own.pid(), to: other, exit: Exit::NoProcess });
     } else if let Some(peer) = find(other) {
         deliver(&peer, Some(own.pid()), Exit::NoProcess, Cause::Link);
     }
@@ -156,14 +150,20 @@ pub(crate) fn link_newborn(own: &Slot, newborn: &Slot) {
 
 /// Ends a link. The end of the other process then has no effect, unless its signal came before.
 pub(crate) fn unlink_from(own: &Slot, other: Pid) {
-    let Some(taken) = with_any(own, |relations| relations.links.take(other)) else {
-        return;
-    };
     let pid = own.pid();
-    if other.node() != 0 {
-        if let Some(&link) = taken.first() {
-            unlink_remote(own, other, link);
+    let taken = with_any(own, |relations| {
+        let taken = relations.links.take(other);
+        if other.node() != 0
+            && let Some(&LinkId(id)) = taken.first()
+        {
+            relations.unlinking.insert(other, LinkId(id));
+            nodes::queue(RemoteSignal::Unlink { from: pid, to: other, id });
         }
+        taken
+    });
+    let Some(taken) = taken else { return };
+    if other.node() != 0 {
+        nodes::flush(answered);
     } else if let Some(peer) = find(other) {
         with_any(&peer, |relations| {
             for link in taken {
@@ -173,12 +173,38 @@ pub(crate) fn unlink_from(own: &Slot, other: Pid) {
     }
 }
 
-/// Tells another node of the end of a link, which has been taken out here.
+/// Sends a signal to a process of another node.
 #[cold]
-fn unlink_remote(own: &Slot, other: Pid, LinkId(id): LinkId) {
-    with(own, |relations| relations.unlinking.insert(other, LinkId(id)));
-    if !nodes::signal(RemoteSignal::Unlink { from: own.pid(), to: other, id }) {
-        with(own, |relations| relations.unlinking.remove(&other));
+pub(super) fn signal(signal: RemoteSignal) {
+    nodes::queue(signal);
+    nodes::flush(answered);
+}
+
+/// Carries out the answer of another node to a signal, or that of its relay.
+pub(super) fn answered(signal: RemoteSignal) {
+    let Some(own) = find(signal.to()) else { return };
+    match signal {
+        RemoteSignal::Exit { from, exit, .. } => {
+            let taken = with_any(&own, |relations| relations.links.take(from));
+            if taken.is_some_and(|links| !links.is_empty()) {
+                deliver(&own, Some(from), exit, Cause::Link);
+            }
+        }
+        RemoteSignal::Down { from, monitor, exit, .. } => {
+            let is_watched = with_any(&own, |relations| {
+                relations.watched.get(&monitor).is_some_and(|&target| target == from)
+            });
+            if is_watched == Some(true) {
+                tell(&own, Signal::Down(Down { monitor, pid: from, exit }));
+            }
+        }
+        RemoteSignal::UnlinkAck { from, id, .. } => {
+            with_any(&own, |relations| {
+                let is_last = relations.unlinking.get(&from) == Some(&LinkId(id));
+                is_last.then(|| relations.unlinking.remove(&from))
+            });
+        }
+        _ => {}
     }
 }
 
@@ -383,22 +409,24 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
     // from now on finds the process complete and is withdrawn.
     release(slot, entries.name, entries.memberships);
     let pid = slot.pid();
+    // First, so that a relay still knows the process: it may itself be told by a monitor.
+    for &(to, _) in entries.links.0.iter().filter(|(to, _)| to.node() != 0) {
+        signal(RemoteSignal::Exit { from: pid, to, exit: exit.clone() });
+    }
     for (monitor, target) in entries.watched {
         forget_watcher(pid, target, monitor);
     }
     for (monitor, to) in entries.watchers {
         let exit = exit.clone();
         if to.node() != 0 {
-            nodes::signal(RemoteSignal::Down { from: pid, to, monitor, exit });
+            signal(RemoteSignal::Down { from: pid, to, monitor, exit });
         } else if let Some(watcher) = find(to) {
             tell(&watcher, Signal::Down(Down { monitor, pid, exit }));
         }
     }
     // If there are two links with one peer, the first pass removes both.
-    for (to, _) in entries.links.0 {
-        if to.node() != 0 {
-            nodes::signal(RemoteSignal::Exit { from: pid, to, exit: exit.clone() });
-        } else if let Some(peer) = find(to)
+    for (peer, _) in entries.links.0 {
+        if let Some(peer) = find(peer)
             && with_any(&peer, |relations| !relations.links.take(pid).is_empty()) == Some(true)
         {
             deliver(&peer, Some(pid), exit.clone(), Cause::Link);
@@ -460,7 +488,8 @@ pub fn send_exit(pid: Pid, exit: Exit) -> bool {
     crate::scheduler::budget::spend();
     let from = current::current().map(|slot| slot.pid());
     if pid.node() != 0 {
-        return nodes::signal(RemoteSignal::SendExit { from, to: pid, exit });
+        signal(RemoteSignal::SendExit { from, to: pid, exit });
+        return nodes::is_known(pid);
     }
     find(pid).map(|slot| deliver(&slot, from, exit, Cause::Sent)).is_some()
 }
@@ -493,7 +522,8 @@ pub fn kill(pid: Pid) -> bool {
     crate::scheduler::budget::spend();
     if pid.node() != 0 {
         let from = current::current().map(|slot| slot.pid());
-        return nodes::signal(RemoteSignal::Kill { from, to: pid });
+        signal(RemoteSignal::Kill { from, to: pid });
+        return nodes::is_known(pid);
     }
     find(pid).map(|slot| crate::process::wake::terminate(&slot)).is_some()
 }
@@ -564,7 +594,7 @@ pub(crate) fn monitor_for(watcher: &Slot, other: Pid) -> MonitorRef {
 /// Removes the entry of a monitor at the process that was monitored.
 fn forget_watcher(from: Pid, target: Pid, monitor: MonitorRef) {
     if target.node() != 0 {
-        nodes::signal(RemoteSignal::Demonitor { from, to: target, monitor });
+        signal(RemoteSignal::Demonitor { from, to: target, monitor });
     } else if let Some(target) = find(target) {
         with_any(&target, |relations| relations.watchers.remove(&monitor));
     }
@@ -574,11 +604,7 @@ fn forget_watcher(from: Pid, target: Pid, monitor: MonitorRef) {
 fn watch(watcher: &Slot, other: Pid, monitor: MonitorRef) {
     let pid = watcher.pid();
     if other.node() != 0 {
-        if !nodes::signal(RemoteSignal::Monitor { from: pid, to: other, monitor }) {
-            let exit = Exit::NoConnection;
-            tell(watcher, Signal::Down(Down { monitor, pid: other, exit }));
-        }
-        return;
+        return signal(RemoteSignal::Monitor { from: pid, to: other, monitor });
     }
     let left = find(other).map(|target| {
         leave(

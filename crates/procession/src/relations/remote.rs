@@ -15,14 +15,14 @@
 //! there by the unlink, since signals of two processes stay in order. If the process itself links
 //! again, it does not wait any more.
 
-use crate::Exit;
 use crate::process::slot::Slot;
-use crate::relations::entries::LinkId;
-use crate::relations::links::{Cause, deliver, leave, tell, with_any};
+use crate::relations::entries::{LinkId, Relations};
+use crate::relations::links::{self, Cause, answered, deliver, leave, with_any};
 use crate::relations::on_exit::Left;
-use crate::relations::signal::{Down, RemoteSignal, Signal};
+use crate::relations::signal::RemoteSignal;
 use crate::scheduler::nodes;
 use crate::scheduler::reach::find;
+use crate::{Exit, Pid};
 
 /// Carries out a signal that has come from another node. It never blocks.
 ///
@@ -35,50 +35,48 @@ pub fn receive(signal: RemoteSignal) {
     let to = find(signal.to());
     let Some(own) = to.as_deref() else {
         if let Some(answer) = signal.answer(Exit::NoProcess) {
-            nodes::signal(answer);
+            links::signal(answer);
         }
         return;
     };
     match signal {
-        RemoteSignal::Exit { from, exit, .. } => {
-            let taken = with_any(own, |relations| relations.links.take(from));
-            if taken.is_some_and(|links| !links.is_empty()) {
-                deliver(own, Some(from), exit, Cause::Link);
-            }
+        RemoteSignal::Exit { .. } | RemoteSignal::Down { .. } | RemoteSignal::UnlinkAck { .. } => {
+            answered(signal);
         }
-        RemoteSignal::Unlink { from, .. } => {
-            with_any(own, |relations| relations.links.take(from));
-            if let Some(answer) = signal.answer(Exit::Normal) {
-                nodes::signal(answer);
+        RemoteSignal::Unlink { from, to, id } => {
+            let answer = RemoteSignal::UnlinkAck { from: to, to: from, id };
+            // With the entry, so that a new link of this process comes behind the answer.
+            let take = |relations: &mut Relations| {
+                relations.links.take(from);
+                nodes::queue(answer.clone());
+            };
+            match with_any(own, take) {
+                Some(()) => nodes::flush(answered),
+                None => links::signal(answer.clone()),
             }
-        }
-        RemoteSignal::UnlinkAck { from, id, .. } => {
-            with_any(own, |relations| {
-                let is_last = relations.unlinking.get(&from) == Some(&LinkId(id));
-                is_last.then(|| relations.unlinking.remove(&from))
-            });
         }
         RemoteSignal::SendExit { from, exit, .. } => deliver(own, from, exit, Cause::Sent),
         RemoteSignal::Kill { .. } => crate::process::wake::terminate(own),
         RemoteSignal::Demonitor { monitor, .. } => {
             with_any(own, |relations| relations.watchers.remove(&monitor));
         }
-        RemoteSignal::Down { from, monitor, exit, .. } => {
-            let is_watched = with_any(own, |relations| {
-                relations.watched.get(&monitor).is_some_and(|&target| target == from)
-            });
-            if is_watched == Some(true) {
-                tell(own, Signal::Down(Down { monitor, pid: from, exit }));
-            }
-        }
         RemoteSignal::Link { .. } | RemoteSignal::Monitor { .. } => {
             if enter(own, &signal) == Left::TooLate
                 && let Some(answer) = signal.answer(Exit::NoProcess)
             {
-                nodes::signal(answer);
+                links::signal(answer);
             }
         }
     }
+}
+
+/// Links a process of another node and one of this program, on behalf of the other node. Returns
+/// `false`, and tells nobody, if the process of this program has ended.
+///
+/// It is [`receive`] of a [`Link`](RemoteSignal::Link) for a relay that knows how the process has
+/// ended.
+pub fn receive_link(from: Pid, to: Pid) -> bool {
+    find(to).is_some_and(|own| enter(&own, &RemoteSignal::Link { from, to }) == Left::There)
 }
 
 /// Enters a link or a monitor of a process of another node.

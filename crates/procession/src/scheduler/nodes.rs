@@ -1,16 +1,17 @@
 //! The other nodes that processes of this program can reach, by number.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use procession_sync::Mutex;
+use procession_sync::{Mutex, MutexGuard};
 
-use crate::Pid;
 use crate::mailbox::parcel::NodeRelay;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::relations::signal::RemoteSignal;
+use crate::{Exit, Pid};
 
 /// The nodes that have joined.
 static NODES: Mutex<Nodes> = Mutex::new(Nodes { last: 0, relays: BTreeMap::new() });
@@ -111,18 +112,63 @@ impl fmt::Debug for RemoteNode {
     }
 }
 
-/// Hands a signal to the relay of the node that it is for. Returns `false` if that node has not
-/// joined. The relay is code of the user.
-#[cold]
-pub(crate) fn signal(signal: RemoteSignal) -> bool {
-    let relay = relay_to(signal.to());
-    let is_known = relay.is_some();
-    if let Some(relay) = relay {
-        // A panic of it does not concern the sender.
-        drop(guarded(|| relay.signal(signal)));
-        drop_guarded(relay);
+/// Signals to other nodes, in their order.
+static QUEUE: Mutex<VecDeque<RemoteSignal>> = Mutex::new(VecDeque::new());
+/// Held by the thread that hands signals to relays.
+static TURN: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// Set while this thread has the turn.
+    static HAS_TURN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Queues a signal. If it tells of a change of a process's relations, this is called while they are
+/// locked, so that another change by another thread is told behind it. The caller
+/// [flushes](flush) the queue when it has let go.
+pub(crate) fn queue(signal: RemoteSignal) {
+    QUEUE.lock().push_back(signal);
+}
+
+/// Hands the queued signals to their relays. When it returns, those that this thread has queued
+/// have been handed over, so that a message that it sends comes behind them. Only within a relay, a
+/// signal may be left to the thread that has the turn.
+///
+/// `answered` carries out the answer to a signal of a node that has not joined.
+pub(crate) fn flush(answered: fn(RemoteSignal)) {
+    /// Gives the turn back, also if `answered` panics.
+    struct RelayTurn<'a>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'a, ()>);
+    impl Drop for RelayTurn<'_> {
+        fn drop(&mut self) {
+            HAS_TURN.set(false);
+        }
     }
-    is_known
+
+    if HAS_TURN.get() {
+        return;
+    }
+    let turn = RelayTurn(TURN.lock());
+    HAS_TURN.set(true);
+    loop {
+        let Some(signal) = QUEUE.lock().pop_front() else { break };
+        match relay_to(signal.to()) {
+            Some(relay) => {
+                // A panic of it does not concern the sender.
+                drop(guarded(|| relay.signal(signal)));
+                drop_guarded(relay);
+            }
+            None => {
+                if let Some(answer) = signal.answer(Exit::NoConnection) {
+                    answered(answer);
+                }
+            }
+        }
+    }
+    drop(turn);
+}
+
+/// Returns `true` if the node of a process has joined.
+pub(crate) fn is_known(pid: Pid) -> bool {
+    NODES.lock().relays.contains_key(&pid.node())
 }
 
 /// Returns the relay to the node of a process, or `None` if it is of this node or of one that has

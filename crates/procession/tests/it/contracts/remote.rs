@@ -11,6 +11,7 @@ use procession::mailbox::send;
 use procession::relations::{kill, link, send_exit, unlink};
 use procession::relay::{
     InProcess, NodeRelay, Parcel, Relay, RelayCause, RelayError, RemoteNode, RemoteSignal, receive,
+    receive_link,
 };
 use procession::{Context, Event, Exit, Pid, Scheduler, yield_now};
 use procession_sync::Mutex;
@@ -361,6 +362,20 @@ fn a_link_with_nobody_is_an_exit() {
         });
         assert_eq!(learns.join(), Ok(exit));
     }
+}
+
+#[test]
+fn a_relay_can_link_without_an_answer() {
+    let (scheduler, mirror) = world();
+    let far = mirror.node().pid(1 << 20, 7);
+    let lives = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
+    let pid = lives.pid();
+    assert!(receive_link(far, pid));
+    receive(RemoteSignal::Exit { from: far, to: pid, exit: Exit::Shutdown });
+    assert_eq!(lives.join(), Err(Exit::Shutdown));
+    mirror.hold(true);
+    assert!(!receive_link(far, pid));
+    assert_eq!(mirror.held(), 0, "nobody was told");
 }
 
 /// Random links and monitors between five processes that stay and the images of five that end, in
