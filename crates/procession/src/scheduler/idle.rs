@@ -49,6 +49,9 @@
 //!   watchdog looks into every queue, and wakes a worker for what it finds, by `ReadIdle` and
 //!   `Claim`; the publisher goes on with `ReadIdle` and `Claim`. This is needed because the system
 //!   may let a ready thread wait, and no other worker would come for the queued entries meanwhile.
+//! - Claimer of a seat without a thread: `Start` under the lock: if the seat is still coming or late
+//!   and no other thread starts one for it, start a thread there. If the system refuses, `Decline`
+//!   under the lock (awake to vacant, searching - 1), and claim a parked seat instead.
 //! - Worker that was claimed, before anything else: `Come` under the lock: it is not coming any
 //!   more; or not late any more, searching + 1.
 //! - Worker that finds nothing: `Announce` under the lock (awake or out to parked, searching - 1 if
@@ -95,6 +98,11 @@
 //! entries of others are left to the watchdog, which looks on while any worker is awake. `Come` and
 //! `WriteOff` are ordered by the lock, so a seat is counted once, whichever comes first. A late
 //! worker that comes is a searcher like any other: it finds what is left, or parks and rechecks.
+//!
+//! *Start.* A claimer may be interrupted before it wakes the worker. Meanwhile a parked worker may
+//! come by itself, for a deadline, park again, and leave with its thread. Then the seat is vacant,
+//! and perhaps claimed by another. By the lock, a seat gets one thread for each claim, whichever
+//! claimer starts it, and what a claim has counted as searching is taken back once.
 //!
 //! *Blocking.* `GiveBack` is an announcement, too, and its fence a `ParkFence`. Either the worker
 //! that blocks finds the entry and wakes another for it, or the publisher finds the permit.
@@ -188,7 +196,8 @@
 //! `models::leaving_against_a_bound_wake` and their canaries,
 //! `models::publish_beside_one_that_never_comes`, `models::canary_write_off_without_fence`,
 //! `models::canary_write_off_without_recheck`, `models::come_against_write_off`,
-//! `models::canary_come_uncounted`.
+//! `models::canary_come_uncounted`, `models::start_against_leave`,
+//! `models::canary_start_blindly`.
 
 mod claim;
 mod coming;
@@ -240,6 +249,8 @@ pub(crate) mod mutation {
     pub(crate) const DECLINE_COUNTED: u8 = 11;
     /// A thread that could not start another wakes no parked worker in its place.
     pub(crate) const DECLINE_ALONE: u8 = 12;
+    /// A thread that wants to start another does not look whether its claim is over.
+    pub(crate) const START_BLINDLY: u8 = 13;
 }
 
 /// The permits and the seats of a scheduler: the word, and what lies under the lock.
@@ -285,6 +296,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             absent_for: 0,
             coming: Vec::with_capacity(seats as usize),
             late: Vec::with_capacity(seats as usize),
+            starting: Vec::new(),
         };
         Self {
             counts: AtomicU64::new(all.summary()),

@@ -28,6 +28,9 @@ impl Shared {
             // The thread may wake late.
             return self.rouse_watchdog();
         }
+        if !self.idle.begin_start(seat) {
+            return;
+        }
         // After the end of the scheduler there is nothing left to do, and the last thread to leave
         // would start the next.
         if !self.lifetime.has_ended() && self.start_thread(seat) {

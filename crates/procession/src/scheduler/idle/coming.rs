@@ -49,9 +49,25 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         }
     }
 
+    /// `Start`: returns `true` if the caller is to start a thread for a vacant seat that it has
+    /// claimed. Returns `false` if the claim is over, or another thread does it.
+    pub(crate) fn begin_start(&self, seat: SeatId) -> bool {
+        if MUTATION == mutation::START_BLINDLY {
+            return true;
+        }
+        let mut seats = self.seats.lock();
+        let is_claimed = seats.coming.contains(&seat) || seats.late.contains(&seat);
+        let starts = is_claimed && !seats.starting.contains(&seat);
+        if starts {
+            seats.starting.push(seat);
+        }
+        starts
+    }
+
     /// Notes under the lock that the worker of a claimed seat runs. Returns the change of the
     /// number of searchers.
     pub(super) fn arrive(&self, seats: &mut Seats, seat: SeatId) -> i64 {
+        take_out(&mut seats.starting, seat);
         if take_out(&mut seats.coming, seat) {
             self.note_coming(seats);
             return 0;

@@ -152,6 +152,51 @@ fn canary_seat_for_anybody() {
     keep_seat::<false>();
 }
 
+/// A thread claims a parked seat, and is slow to wake its worker. That one comes by itself, parks,
+/// and leaves. The system refuses a thread for the seat.
+fn start<const MUTATION: u8>() {
+    explore(|| {
+        // Whether a thread is in the seat.
+        let shared = Arc::new((Idle::<MUTATION>::new(3, 1, false), AtomicU32::new(1)));
+        for seat in [SeatId(1), SeatId(2), SeatId(0)] {
+            assert!(shared.0.claim_this(seat) && shared.0.come(seat), "it is vacant");
+            shared.0.announce(seat, true);
+        }
+        let claimer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                assert_eq!(shared.0.claim(), Some(SeatId(0)), "it parked last");
+                // Relaxed: in `wake_seat`, a lock orders it.
+                let is_vacant = shared.1.fetch_add(0, Relaxed) == 0;
+                if is_vacant && shared.0.begin_start(SeatId(0)) {
+                    shared.0.decline(SeatId(0));
+                }
+            })
+        };
+        if shared.0.come(SeatId(0)) {
+            shared.0.announce(SeatId(0), true);
+            assert!(shared.0.retire(SeatId(0)), "there are too many threads");
+            shared.1.store(0, Relaxed);
+            shared.0.leave(SeatId(0), false, 0);
+            claimer.join().expect("the claimer does not panic");
+            assert_eq!(shared.0.counts().0, 0, "a worker that has left counts as searching");
+        } else {
+            claimer.join().expect("the claimer does not panic");
+        }
+    });
+}
+
+#[test]
+fn start_against_leave() {
+    start::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a worker that has left counts as searching")]
+fn canary_start_blindly() {
+    start::<{ mutation::START_BLINDLY }>();
+}
+
 /// A worker parks, and finds in its `Recheck` an entry that was queued before. Meanwhile another
 /// thread asks whether all is idle.
 fn survey<const MUTATION: u8>() {

@@ -56,6 +56,8 @@ pub(super) struct Seats {
     pub(super) coming: Vec<SeatId>,
     /// Claimed seats with a worker that does not run yet, not counted any more.
     pub(super) late: Vec<SeatId>,
+    /// Coming and late seats for which a thread is being started.
+    pub(super) starting: Vec<SeatId>,
 }
 
 impl Seats {

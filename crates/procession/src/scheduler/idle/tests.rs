@@ -211,3 +211,27 @@ fn an_announcement_that_a_waker_took_is_counted_though_it_was_late() {
     assert_eq!(idle.take_back(SeatId(1), false), TakenBack::ByWaker);
     assert_eq!(idle.counts().0, 1);
 }
+
+/// Goal: a claim ends when its worker comes, so the claimer that is slow to wake it starts no
+/// thread for the seat later. Method: the worker comes, parks, and leaves its seat vacant before
+/// the claimer goes on; then another claims the seat.
+#[test]
+fn a_claim_that_is_over_starts_no_thread() {
+    let idle: Idle = Idle::new(3, 1, false);
+    for seat in [1, 2, 0].map(SeatId) {
+        assert!(idle.claim_this(seat) && idle.come(seat));
+        idle.announce(seat, true);
+    }
+    assert_eq!(idle.claim(), Some(SeatId(0)));
+    assert!(idle.come(SeatId(0)), "it was claimed");
+    idle.announce(SeatId(0), true);
+    assert!(idle.retire(SeatId(0)), "there are too many threads");
+    idle.leave(SeatId(0), false, 0);
+    assert!(!idle.begin_start(SeatId(0)), "the claim is over");
+    assert!(idle.claim_this(SeatId(0)));
+    assert!(idle.begin_start(SeatId(0)), "it is claimed again");
+    assert!(!idle.begin_start(SeatId(0)), "a thread is being started");
+    idle.decline(SeatId(0));
+    assert_eq!(idle.counts().0, 0, "what the claims have counted is taken back");
+    assert!(!idle.begin_start(SeatId(0)), "the system has refused the thread");
+}
