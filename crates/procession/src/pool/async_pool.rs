@@ -59,9 +59,9 @@ type OwnOrNested<F> = OwnOr<Guarded<F, Option<Promise<<F as Future>::Output>>>, 
 /// A future, boxed as a job.
 type PreparedJob<F> = AsyncBody<Work<FutureJob, Nest, OwnOrNested<F>>>;
 
-impl<F> AsyncJob for PreparedJob<F>
+impl<F> AsyncJob for AsyncBody<Work<FutureJob, Nest, OwnOr<F, Nested>>>
 where
-    F: Future<Output: Send + 'static> + Send + 'static,
+    F: Future<Output = Settled> + Send + 'static,
 {
     fn launch(mut self: Box<Self>, reservation: Reservation<'_>, worker: JobWorker<FutureJob>) {
         self.future().expect("a job is launched once").state.worker = Some(worker);
@@ -90,6 +90,14 @@ fn refused<F: Future>(error: SubmitError<Box<PreparedJob<F>>>) -> SubmitError<F>
         Some(OwnOr::Own(future)) => future.into_future(),
         _ => unreachable!("a refused job did not run"),
     })
+}
+
+impl FutureJob {
+    /// Returns a job that runs a future and settles its result.
+    pub(super) fn of(future: Pin<Box<dyn Future<Output = Settled> + Send>>) -> Self {
+        let future = OwnOr::Own(future);
+        Self(Box::new(AsyncBody::new(Work { future, state: Working { worker: None, next: Nest } })))
+    }
 }
 
 /// A pool of async processes that run futures, at most as many at once as its capacity.
@@ -166,6 +174,11 @@ impl Builder {
 }
 
 impl AsyncPool {
+    /// Returns what a submit call does by default if the pool is full.
+    pub(super) fn policy(&self) -> FullPolicy {
+        self.0.policy()
+    }
+
     async fn put_with_handle<F>(
         &self,
         future: F,

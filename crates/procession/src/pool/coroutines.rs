@@ -21,7 +21,7 @@ use crate::scheduler::shared::Shared;
 use crate::{Scheduler, SpawnOptions};
 
 /// A job of a pool of coroutines. If it is dropped before its end, it is cancelled.
-type CoroutineJob = Box<dyn Runs>;
+pub(super) type CoroutineJob = Box<dyn Runs>;
 
 /// A job, as a coroutine runs it.
 pub(super) trait Runs: Send {
@@ -188,6 +188,11 @@ impl Builder {
 }
 
 impl CoPool {
+    /// Returns what a submit call does by default if the pool is full.
+    pub(super) fn policy(&self) -> FullPolicy {
+        self.0.policy()
+    }
+
     async fn put_with_handle<F, T>(
         &self,
         closure: F,

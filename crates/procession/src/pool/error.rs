@@ -208,6 +208,9 @@ pub enum WaitError {
     Open,
     /// The caller is a job of the pool, which cannot end before the job does.
     Inside,
+    /// The caller of a scope of processes is a process itself, or runs on a worker of a scheduler.
+    /// The jobs might need the worker, and might borrow from a process that is ended meanwhile.
+    OnWorker,
 }
 
 impl fmt::Display for WaitError {
@@ -216,6 +219,9 @@ impl fmt::Display for WaitError {
             Self::TimedOut => "the pool did not finish before the timeout",
             Self::Open => "cannot wait for the end of the pool: it is open",
             Self::Inside => "cannot wait for the pool: the caller is one of its jobs",
+            Self::OnWorker => {
+                "cannot wait for a scope of processes: the caller is a process or runs on a worker"
+            }
         })
     }
 }

@@ -3,15 +3,15 @@
 //! # Invariants
 //! - `[waited]`: everything that borrows for `'scope` is in the job of a scope, or in the cell of
 //!   its result. The job holds a [`CountedJob`], which is dropped after everything else in it,
-//!   whether the job ran, panicked or was dropped. [`Pool::scope`] neither returns nor unwinds
-//!   while a [`CountedJob`] exists.
+//!   whether the job ran, panicked or was dropped. The `scope` method of a pool neither returns nor
+//!   unwinds while a [`CountedJob`] exists.
 //! - `[inside]`: adding a job needs a `&'scope Scope`. Only the body of the scope and its jobs have
 //!   one. The body has not returned, and each job is counted. So once the count is 0, it does not
 //!   rise again.
 
 use std::any::Any;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
 use std::pin::Pin;
@@ -20,19 +20,26 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use procession_sync::Mutex;
 
+use super::async_pool::FutureJob;
 use super::block::block;
+use super::coroutines::{CoroutineJob, Runs, caught_in_coroutine};
 use super::engine::Inner;
 use super::error::{JobError, SubmitError, WaitError};
-use super::job::{Promise, ResultCell, caught};
+use super::job::{Caught, Promise, ResultCell, Settled, caught};
 use super::job_handle::AnyPool;
 use super::operations::Pooling;
 use super::state::outcome::Ended;
 use super::submit::FullPolicy;
 use super::thread_pool::{JobWork, PlainJob, Pool, Scoped};
-use crate::process::async_body::Settle;
+use crate::process::async_body::{Guarded, Settle};
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::block_on::{block_on, try_block_on};
 use crate::scheduler::current;
 use crate::scheduler::origin::JobOrigin;
+use crate::scheduler::shared::Shared;
+
+mod coroutines;
+mod processes;
 
 /// The number of jobs of a scope that have not ended, and the waker of the thread that waits for
 /// them.
@@ -49,7 +56,7 @@ impl Latch {
     }
 
     fn poll_ended(&self, waker: &Waker) -> Poll<()> {
-        // Only `Pool::scope` waits, on a thread. So its waker is no user code.
+        // Only a scope waits, on a thread. So its waker is no user code.
         self.change(|(pending, waiting)| match *pending {
             0 => Poll::Ready(()),
             _ => {
@@ -90,9 +97,78 @@ fn job<'scope>(run: impl FnOnce(&Inner<PlainJob>) -> Ended + Send + 'scope) -> P
     PlainJob { origin: JobOrigin::current(), work: JobWork::Scoped(run) }
 }
 
-/// Adds jobs to a [`Pool::scope`], which may borrow from outside of it.
-pub struct Scope<'scope, 'env: 'scope> {
-    pool: &'env Pool,
+impl<F, T> Runs for Borrowing<F, Option<Promise<T>>>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    fn run(self: Box<Self>) -> Settled {
+        // In this order, so that an unwinding of the coroutine drops the guard last.
+        let Borrowing { closure, promise, guard } = *self;
+        let _guard = guard;
+        let promise = promise;
+        promise.settle(caught_in_coroutine(closure))
+    }
+}
+
+/// Returns a job that runs a closure in a coroutine.
+fn coroutine_job<'scope, F, T>(
+    latch: &Arc<Latch>,
+    closure: F,
+    promise: Option<Promise<T>>,
+) -> CoroutineJob
+where
+    F: FnOnce() -> T + Send + 'scope,
+    T: Send + 'scope,
+{
+    let borrowing = Borrowing { closure, promise, guard: latch.guard() };
+    let boxed: Box<dyn Runs + 'scope> = Box::new(borrowing);
+    // SAFETY: [waited] what the job borrows lives until the guard is gone that the job itself
+    // holds. The types differ in this lifetime only.
+    unsafe { std::mem::transmute::<Box<dyn Runs + 'scope>, CoroutineJob>(boxed) }
+}
+
+/// Settles the result of a future, which is dropped before. Its fields are dropped in their order.
+struct CountedPromise<T> {
+    promise: Option<Promise<T>>,
+    guard: CountedJob,
+}
+
+impl<T> Settle<T> for CountedPromise<T> {
+    type Settled = Settled;
+
+    fn settle(self, outcome: Caught<T>) -> Settled {
+        let Self { promise, guard } = self;
+        let _guard = guard;
+        let promise = promise;
+        promise.settle(outcome)
+    }
+}
+
+/// The future of a job of a scope, which borrows for `'a`.
+type ScopedFuture<'a> = Pin<Box<dyn Future<Output = Settled> + Send + 'a>>;
+
+/// Returns a job that runs a future in an async process.
+fn future_job<'scope, F>(
+    latch: &Arc<Latch>,
+    future: F,
+    promise: Option<Promise<F::Output>>,
+) -> FutureJob
+where
+    F: Future<Output: Send + 'scope> + Send + 'scope,
+{
+    let counted = CountedPromise { promise, guard: latch.guard() };
+    let boxed: ScopedFuture<'scope> = Box::pin(Guarded::new(future, counted));
+    // SAFETY: [waited] what the future borrows lives until the guard is gone, which is dropped
+    // after it. The types differ in this lifetime only.
+    FutureJob::of(unsafe {
+        std::mem::transmute::<ScopedFuture<'scope>, ScopedFuture<'static>>(boxed)
+    })
+}
+
+/// Adds jobs to the scope of a pool, which may borrow from outside of it. `P` is the pool.
+pub struct Scope<'scope, 'env: 'scope, P = Pool> {
+    pool: &'env P,
     latch: Arc<Latch>,
     /// Makes the scope invariant, so that no caller can shorten or lengthen either lifetime.
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -148,15 +224,46 @@ impl Pool {
         if self.inner().is_inside() {
             return Err(WaitError::Inside);
         }
-        let latch = Arc::new(Latch(Mutex::new((0, None))));
-        let scope =
-            Scope { pool: self, latch: Arc::clone(&latch), scope: PhantomData, env: PhantomData };
-        let result: Result<R, Box<dyn Any + Send>> = caught(|| body(&scope));
-        // `[waited]`: nothing between the body and the end of this wait can unwind.
-        let ended = block(None, |task| latch.poll_ended(task.waker()));
-        assert!(ended.is_some(), "[waited] a wait without a limit ends with what it waits for");
-        result.map_err(|payload| resume_unwind(payload))
+        run(self, body, wait_for)
     }
+}
+
+/// Waits until the jobs of a scope have ended. Does not unwind.
+fn wait_for(latch: &Latch) {
+    let ended = block(None, |task| latch.poll_ended(task.waker()));
+    assert!(ended.is_some(), "[waited] a wait without a limit ends with what it waits for");
+}
+
+/// Waits for the jobs of a scope of processes or coroutines. If callers drive their scheduler, this
+/// thread works for it meanwhile. Does not unwind.
+fn wait_in(shared: &Arc<Shared>, latch: &Latch) {
+    let ended = || try_block_on(shared, poll_fn(|task| latch.poll_ended(task.waker())));
+    if !matches!(caught(ended), Ok(Ok(()))) {
+        wait_for(latch);
+    }
+}
+
+/// Returns an error unless the caller may wait for processes of this scheduler that borrow from it.
+///
+/// A coroutine must not: it can be unwound while it waits. A worker must not, since the jobs may
+/// need it.
+fn check_caller(shared: &Arc<Shared>) -> Result<(), WaitError> {
+    let is_worker = current::is_worker() || shared.is_worked_for_here();
+    if is_worker || crate::coroutine::is_coroutine() { Err(WaitError::OnWorker) } else { Ok(()) }
+}
+
+/// Runs the body of a scope, and waits for its jobs by `wait`, which must not unwind.
+fn run<'env, P, R>(
+    pool: &'env P,
+    body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, P>) -> R,
+    wait: impl FnOnce(&Latch),
+) -> Result<R, WaitError> {
+    let latch = Arc::new(Latch(Mutex::new((0, None))));
+    let scope = Scope { pool, latch: Arc::clone(&latch), scope: PhantomData, env: PhantomData };
+    let result: Result<R, Box<dyn Any + Send>> = caught(|| body(&scope));
+    // `[waited]`: nothing between the body and the end of this wait can unwind.
+    wait(&latch);
+    result.map_err(|payload| resume_unwind(payload))
 }
 
 impl<'scope> Scope<'scope, '_> {
@@ -223,7 +330,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-impl fmt::Debug for Scope<'_, '_> {
+impl<P> fmt::Debug for Scope<'_, '_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scope")
             .field("pending", &self.latch.change(|(pending, _)| *pending))
@@ -261,8 +368,11 @@ impl<T> ScopedHandle<'_, T> {
     /// others wait for jobs of the pool already, [`JobError::WouldDeadlock`].
     ///
     /// # Blocking
-    /// Blocks the thread.
+    /// Blocks the thread. A coroutine is suspended instead.
     pub fn join(self) -> Result<T, JobError> {
+        if let Some(shared) = self.pool.scheduler() {
+            return block_on(&shared, self);
+        }
         self.pool.help(self.ticket);
         if !self.pool.begin_join(self.ticket, &|| self.cell.has_ended()) {
             return Err(JobError::WouldDeadlock);

@@ -313,6 +313,11 @@ pub(crate) fn is_worker_of(shared: &Shared) -> bool {
     with_local(|local| local.is_some_and(|local| std::ptr::eq(&*local.shared, shared)))
 }
 
+/// Returns `true` if this thread is a worker of any scheduler.
+pub(crate) fn is_worker() -> bool {
+    with_local(|local| local.is_some())
+}
+
 /// Returns `true` if `slot` holds the process that this thread runs.
 #[inline]
 pub(crate) fn is_current(slot: &Slot) -> bool {

@@ -1,5 +1,6 @@
 //! Pools: what they run, refuse and return, and how they grow, shrink and end.
 
+mod async_scope;
 mod coroutines;
 mod functions;
 mod lanes;

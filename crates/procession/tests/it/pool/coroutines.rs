@@ -4,8 +4,8 @@ use crate::home::mpsc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::pool::{CoPool, JobError, OnFull, Pool, PoolError};
-use procession::{Scheduler, coroutine};
+use procession::pool::{CoPool, JobError, OnFull, Pool, PoolError, WaitError};
+use procession::{Scheduler, coroutine, spawn, spawn_blocking};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -126,4 +126,109 @@ fn without_coroutines_there_is_no_pool_of_them() {
             && refused.to_string().contains("enable_coroutines"),
         "{refused}"
     );
+}
+
+#[test]
+fn jobs_of_a_scope_borrow_wait_and_add_jobs() {
+    for width in [1, 3] {
+        let scheduler = scheduler(width);
+        let pool = of(&scheduler, 4);
+        let words: Vec<_> = (0..100).map(|n| n.to_string()).collect();
+        let mut lengths = vec![0; words.len()];
+        let sum = AtomicUsize::new(0);
+        let last = pool.scope(|scope| {
+            for (word, length) in words.iter().zip(&mut lengths) {
+                let job = || {
+                    coroutine::sleep(Duration::from_micros(100));
+                    *length = word.len();
+                };
+                scope.execute(job).expect("it is open");
+            }
+            let sum = &sum;
+            let outer = move || {
+                let inner = scope.submit(|| sum.fetch_add(1, SeqCst)).expect("it is open");
+                inner.join().expect("it returns")
+            };
+            // A handle that is forgotten detaches its job.
+            std::mem::forget(scope.submit(outer).expect("it is open"));
+            scope.submit(|| words.last().map(String::as_str)).expect("it is open").join()
+        });
+        assert_eq!(last, Ok(Ok(Some("99"))));
+        assert!(words.iter().zip(&lengths).all(|(word, &length)| word.len() == length));
+        assert_eq!(sum.load(SeqCst), 1);
+        scheduler.block_on(end(&pool));
+    }
+}
+
+#[test]
+fn a_scope_of_coroutines_waits_even_if_its_body_panics() {
+    let scheduler = scheduler(1);
+    let pool = of(&scheduler, 1);
+    let ended = AtomicUsize::new(0);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        pool.scope(|scope| {
+            for _ in 0..3 {
+                let job = || {
+                    coroutine::sleep(Duration::from_millis(1));
+                    ended.fetch_add(1, SeqCst);
+                    panic_quietly("in a job")
+                };
+                scope.execute(job).expect("it is open");
+            }
+            panic_quietly("in the body")
+        })
+    }));
+    let payload = result.expect_err("the body panicked");
+    assert_eq!(*payload.downcast::<String>().expect("it is the text"), "in the body");
+    assert_eq!(ended.load(SeqCst), 3, "its jobs have ended");
+}
+
+#[test]
+fn a_scope_outlives_its_scheduler_and_its_jobs_are_unwound() {
+    struct Dropped<'a>(&'a AtomicUsize);
+    impl Drop for Dropped<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    let scheduler = scheduler(2);
+    let pool = of(&scheduler, 2);
+    let (dropped, (begin, begun)) = (AtomicUsize::new(0), mpsc::channel());
+    pool.scope(|scope| {
+        for _ in 0..2 {
+            let (guard, begin) = (Dropped(&dropped), begin.clone());
+            let job = move || {
+                let _guard = guard;
+                begin.send(()).expect("the test looks");
+                coroutine::sleep(Duration::MAX);
+            };
+            scope.execute(job).expect("it is open");
+            soon(&begun);
+        }
+        drop(scheduler);
+    })
+    .expect("the caller is a plain thread");
+    assert_eq!(dropped.load(SeqCst), 2, "what the jobs borrowed is released");
+}
+
+#[test]
+fn a_process_cannot_wait_for_a_scope_of_coroutines_but_a_blocking_job_can() {
+    let scheduler = scheduler(1);
+    let pool = of(&scheduler, 1);
+    let refused = |pool: &CoPool| {
+        let refused = pool.scope(|_| unreachable!("the body is not run"));
+        assert_eq!(refused, Err::<(), _>(WaitError::OnWorker));
+    };
+    scheduler.block_on(async {
+        let own = pool.clone();
+        let job = pool.submit(move || refused(&own)).await.expect("it is open");
+        assert_eq!(job.await, Ok(()));
+        let other = pool.clone();
+        assert_eq!(spawn(async move { refused(&other) }).await, Ok(()));
+        let blocking = spawn_blocking(move || {
+            let word = String::from("three");
+            pool.scope(|scope| scope.submit(|| word.len()).expect("it is open").join())
+        });
+        assert_eq!(blocking.await, Ok(Ok(Ok(5))));
+    });
 }
