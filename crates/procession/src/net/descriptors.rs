@@ -15,6 +15,10 @@ use super::io::IoResult;
 /// Maximum number of descriptors in one message, in the kernel (`SCM_MAX_FD`).
 const DESCRIPTORS_MAX: usize = 253;
 
+/// Space for all that comes with a message. If the socket has `SO_PASSCRED`, the kernel puts the
+/// credentials before the descriptors, which would otherwise have no space left.
+const SPACE: usize = cmsg_space!(ScmCredentials(1), ScmRights(DESCRIPTORS_MAX));
+
 /// Bytes that were received together with file descriptors.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -52,7 +56,7 @@ pub(super) fn send(
 }
 
 pub(super) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<IoResult<ReceivedFds>> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut space = [MaybeUninit::uninit(); SPACE];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let parts = &mut [IoSliceMut::new(buffer)];
     let received = recvmsg(socket, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;

@@ -1,7 +1,8 @@
 //! The thread that asks for the status of children without handles.
 //!
-//! It waits for the pidfds of all of them and for a bell, which rings when another comes. It ends
-//! when there are none left.
+//! It waits for the pidfds of all of them and for a bell, which rings when another comes. If the
+//! system has no descriptor for the bell, it looks for others at intervals. It ends when there are
+//! none left.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,15 +14,17 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::sys::World;
 
-/// Interval between two looks at children without a pidfd. It only decides for how long such a
-/// child stays a zombie.
+/// Interval between two looks at children without a pidfd, and for others without a bell. It only
+/// decides for how long such a child stays a zombie.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-static ORPHANS: Mutex<Orphans> = Mutex::new(Orphans { children: Vec::new(), bell: None });
+static ORPHANS: Mutex<Orphans> =
+    Mutex::new(Orphans { children: Vec::new(), has_thread: false, bell: None });
 
 struct Orphans {
     children: Vec<Orphan>,
-    /// Wakes the thread. There while the thread is.
+    has_thread: bool,
+    /// Wakes the thread, unless the system has refused it.
     bell: Option<Arc<OwnedFd>>,
 }
 
@@ -35,20 +38,19 @@ struct Orphan {
 pub(super) fn adopt(child: StdChild, pidfd: Option<OwnedFd>) {
     let mut orphans = ORPHANS.lock();
     orphans.children.push(Orphan { child, pidfd: pidfd.map(Arc::new) });
-    if let Some(bell) = &orphans.bell {
-        ring(bell);
+    if orphans.has_thread {
+        if let Some(bell) = &orphans.bell {
+            ring(bell);
+        }
         return;
     }
-    let Ok(bell) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else { return };
-    let bell = Arc::new(bell);
-    orphans.bell = Some(Arc::clone(&bell));
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Arc::new);
+    orphans.has_thread = true;
+    orphans.bell.clone_from(&bell);
     drop(orphans);
-    let started = World::real(Some(0)).start_thread("procession-reaper".to_owned(), {
-        let bell = Arc::clone(&bell);
-        move || while reap(&bell) {}
-    });
-    if started.is_err() {
-        ORPHANS.lock().bell = None;
+    let reaps = move || while reap(bell.as_deref()) {};
+    if World::real(Some(0)).start_thread("procession-reaper".to_owned(), reaps).is_err() {
+        ORPHANS.lock().has_thread = false;
     }
 }
 
@@ -59,27 +61,29 @@ fn ring(bell: &OwnedFd) {
 
 /// Asks for the status of all that have ended, and waits for others. Returns `false` if there are
 /// none.
-fn reap(bell: &OwnedFd) -> bool {
+fn reap(bell: Option<&OwnedFd>) -> bool {
     let mut orphans = ORPHANS.lock();
     // An error means that other code has asked for the status.
     orphans.children.retain_mut(|orphan| matches!(orphan.child.try_wait(), Ok(None)));
     if orphans.children.is_empty() {
-        orphans.bell = None;
+        (orphans.has_thread, orphans.bell) = (false, None);
         return false;
     }
     let pidfds: Vec<_> =
         orphans.children.iter().filter_map(|orphan| orphan.pidfd.clone()).collect();
-    let looks = pidfds.len() < orphans.children.len();
+    let looks = bell.is_none() || pidfds.len() < orphans.children.len();
     drop(orphans);
-    let mut events: Vec<_> = pidfds.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)).collect();
-    events.push(PollFd::new(bell, PollFlags::IN));
+    let waited: Vec<_> = pidfds.iter().map(|pidfd| &**pidfd).chain(bell).collect();
+    let mut events: Vec<_> = waited.iter().map(|fd| PollFd::new(*fd, PollFlags::IN)).collect();
     if poll(&mut events, looks.then_some(&LOOK))
         .is_err_and(|error| error != rustix::io::Errno::INTR)
     {
         // The kernel has no memory for the wait. Look again later.
         let _: io::Result<usize> = poll(&mut [], Some(&LOOK)).map_err(io::Error::from);
     }
-    // Emptied before the next look, so that a child that comes after it rings again.
-    let _ = rustix::io::read(bell, &mut [0; 8]);
+    if let Some(bell) = bell {
+        // Emptied before the next look, so that a child that comes after it rings again.
+        let _ = rustix::io::read(bell, &mut [0; 8]);
+    }
     true
 }

@@ -6,17 +6,16 @@ use std::path::Path;
 use std::pin::pin;
 use std::process::Command as StdCommand;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_lite::io::BufReader;
 use futures_lite::{AsyncBufReadExt, AsyncWriteExt, StreamExt};
 use procession::os_process::{Child, Command, Stdio};
-use procession::time::Instant as TestInstant;
+use procession::time::Instant;
 use procession::{Scheduler, coroutine, io, spawn, timeout};
 
 use crate::home::mpsc::channel;
-use crate::home::thread;
-use crate::scene::{TIMEOUT, driven, soon, threaded};
+use crate::scene::{driven, gone, soon, threaded};
 
 fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
@@ -29,20 +28,6 @@ fn cat() -> Child {
     let mut command = Command::new("cat");
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     command.spawn().expect("every system has it")
-}
-
-/// Waits until the system knows no process with this number, not even a zombie.
-#[track_caller]
-fn gone(id: u32) {
-    let path = format!("/proc/{id}");
-    #[expect(clippy::disallowed_methods, reason = "another program does not see the test clock")]
-    let end = Instant::now() + TIMEOUT;
-    while Path::new(&path).exists() {
-        #[expect(clippy::disallowed_methods, reason = "as above")]
-        let now = Instant::now();
-        assert!(now < end, "process {id} stays");
-        thread::yield_now();
-    }
 }
 
 async fn waits<F: Future>(future: F) -> bool {
@@ -252,10 +237,10 @@ fn coroutines_and_threads_have_children_too() {
 fn the_test_clock_stands_still_while_a_child_runs() {
     let scheduler = driven();
     scheduler.block_on(async {
-        let before = TestInstant::now();
+        let before = Instant::now();
         let ran = timeout(Duration::from_secs(3600), shell("exit 0").status()).await;
         assert!(ran.expect("the hour does not pass").expect("it runs").success());
-        assert_eq!(TestInstant::now(), before);
+        assert_eq!(Instant::now(), before);
     });
 }
 

@@ -3,8 +3,9 @@
 use crate::home::mpsc::{Receiver, channel};
 use crate::home::thread;
 use std::fmt::Debug;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use procession::Scheduler;
 use procession::snapshot::{ProcessSnapshot, ProcessState, Snapshot};
@@ -81,4 +82,18 @@ pub(crate) fn assert_conserved(scheduler: &Scheduler) {
         living.iter().map(|process| u64::from(process.received) + u64::from(process.mailbox)).sum();
     let accounted = snapshot.messages_received + snapshot.messages_discarded + theirs;
     assert_eq!(snapshot.messages_sent, accounted, "sent = received + discarded + in mailboxes");
+}
+
+/// Waits until the system knows no process with this number, not even a zombie.
+#[track_caller]
+pub(crate) fn gone(id: u32) {
+    let path = format!("/proc/{id}");
+    #[expect(clippy::disallowed_methods, reason = "another program does not see the test clock")]
+    let end = Instant::now() + TIMEOUT;
+    while Path::new(&path).exists() {
+        #[expect(clippy::disallowed_methods, reason = "as above")]
+        let now = Instant::now();
+        assert!(now < end, "process {id} stays");
+        thread::yield_now();
+    }
 }

@@ -17,7 +17,7 @@ use procession::{Scheduler, sleep, spawn};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::{HERE, LONG, connected, echo, echo_server, says_back};
-use crate::scene::{driven, threaded};
+use crate::scene::{driven, gone, threaded};
 
 /// The environment variable that makes this program the child process of a test.
 const CHILD: &str = "PROCESSION_TEST_FEW_DESCRIPTORS";
@@ -44,6 +44,8 @@ fn with_few_descriptors() {
         Readiness::new(there.as_fd()).expect("there are enough");
     });
     processes_with_descriptors_go_on(&scheduler);
+    descriptors_without_room_are_told(&scheduler);
+    a_dropped_child_leaves_no_zombie(&scheduler);
     a_listener_waits_for_a_close();
     let (address, _server) = echo_server(&scheduler);
     writeln!(io::stdout(), "\n{address}").expect("the parent reads");
@@ -102,6 +104,43 @@ fn processes_with_descriptors_go_on(scheduler: &Scheduler) {
         tcp_echo.await.expect("it does not panic").expect("the client behaved");
         unix_echo.await.expect("it does not panic");
     });
+}
+
+/// Goal: a receiver learns that descriptors are missing.
+fn descriptors_without_room_are_told(scheduler: &Scheduler) {
+    scheduler.block_on(async {
+        let (one, other) = UnixStream::pair().expect("a few are left");
+        let sent = [one.as_fd(), one.as_fd(), one.as_fd()];
+        one.send_fds(b"x", &sent).await.expect("there is room");
+        let mut held = Vec::new();
+        while let Ok(another) = other.as_fd().try_clone_to_owned() {
+            held.push(another);
+        }
+        held.pop();
+        let received = other.recv_fds(&mut [0; 1]).await.expect("it was sent");
+        assert_eq!((received.len, received.fds.len(), received.fds_lost), (1, 1, true));
+    });
+}
+
+/// Goal: the thread that asks for the status of dropped children needs no descriptor.
+fn a_dropped_child_leaves_no_zombie(scheduler: &Scheduler) {
+    let (filler, _other) = std::os::unix::net::UnixStream::pair().expect("a few are left");
+    let (id, child, input) = scheduler.block_on(async {
+        let mut child = procession::os_process::Command::new("cat")
+            .stdin(procession::os_process::Stdio::piped())
+            .stdout(procession::os_process::Stdio::null())
+            .spawn()
+            .expect("a few are left");
+        let input = child.stdin.take().expect("it is piped");
+        (child.id().expect("it runs"), child, input)
+    });
+    let mut held = Vec::new();
+    while let Ok(another) = filler.try_clone() {
+        held.push(another);
+    }
+    drop(child);
+    drop((held, input));
+    gone(id);
 }
 
 async fn echo_unix(stream: UnixStream) {

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use procession::net::{UdpSocket, UnixDatagram, UnixStream};
 use rustix::io::{FdFlags, fcntl_getfd};
+use rustix::net::sockopt::set_socket_passcred;
 
 use super::{HERE, SHORT};
 use crate::scene::threaded;
@@ -63,6 +64,11 @@ fn what_cannot_be_passed_is_refused() {
         let too_many = one.send_fds(b"x", &many).await.expect_err("the kernel has a limit");
         assert_eq!(too_many.kind(), ErrorKind::InvalidInput);
         assert!(too_many.to_string().contains("254"), "{too_many}");
+        assert_eq!(one.send_fds(b"x", &many[..253]).await.expect("there is room"), 1);
+        let received = other.recv_fds(&mut [0; 1]).await.expect("it was sent");
+        assert_eq!((received.fds.len(), received.fds_lost), (253, false));
+        // The kernel sends the credentials along, which take space of their own.
+        set_socket_passcred(other.as_fd(), true).expect("it is a Unix socket");
         assert_eq!(one.send_fds(b"x", &many[..253]).await.expect("there is room"), 1);
         let received = other.recv_fds(&mut [0; 1]).await.expect("it was sent");
         assert_eq!((received.fds.len(), received.fds_lost), (253, false));
