@@ -69,17 +69,17 @@ impl Program {
         let failed = |error: mlua::Error| load_error(&name, &error);
         let code = compile(&format!("@{name}"), without_shebang(&source), false).map_err(failed)?;
         let library = |source: &str| compile("=procession", source.as_bytes(), true);
-        let prelude = library(include_str!("prelude.lua")).map_err(failed)?;
+        let prelude = library(include_str!("lua/prelude.lua")).map_err(failed)?;
         let parts = [
-            ("fs", include_str!("fs.lua")),
-            ("os", include_str!("os.lua")),
-            ("package", include_str!("package.lua")),
-            ("net", include_str!("net.lua")),
-            ("http", include_str!("http.lua")),
-            ("string", include_str!("strings.lua")),
-            ("patterns", include_str!("patterns.lua")),
-            ("table", include_str!("lists.lua")),
-            ("tables", include_str!("tables.lua")),
+            ("fs", include_str!("lua/fs.lua")),
+            ("os", include_str!("lua/os.lua")),
+            ("package", include_str!("lua/package.lua")),
+            ("net", include_str!("lua/net.lua")),
+            ("http", include_str!("lua/http.lua")),
+            ("string", include_str!("lua/strings.lua")),
+            ("patterns", include_str!("lua/patterns.lua")),
+            ("table", include_str!("lua/lists.lua")),
+            ("tables", include_str!("lua/tables.lua")),
         ];
         let parts =
             parts.into_iter().map(|(name, source)| library(source).map(|code| (name, code)));
@@ -352,7 +352,7 @@ impl Program {
         read: CommandId,
     ) -> Result<Child<Message, Value>, Error> {
         let failed = |error| load_error(&self.0.name, &error);
-        let addition = compile("=procession", include_bytes!("repl.lua"), true).map_err(failed)?;
+        let addition = compile("=procession", include_bytes!("lua/repl.lua"), true).map_err(failed)?;
         let mut program = self.clone().command("repl read", read);
         Arc::make_mut(&mut program.0).addition = Some(addition);
         program.spawn_with(options, "procession repl", [])

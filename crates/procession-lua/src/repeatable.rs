@@ -23,7 +23,7 @@ impl RepeatableRun {
     pub(crate) fn prepare(&self, lua: &Lua) -> mlua::Result<()> {
         // Relaxed, here and below: the run is on one thread.
         let number = self.states.fetch_add(1, Relaxed);
-        let chunk = lua.load(include_str!("repeatable.lua")).set_name("=procession");
+        let chunk = lua.load(include_str!("lua/repeatable.lua")).set_name("=procession");
         chunk.call((self.seed.cast_signed(), number.cast_signed()))
     }
 

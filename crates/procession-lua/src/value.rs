@@ -251,7 +251,7 @@ fn from_userdata(data: &AnyUserData) -> Result<Value, &'static str> {
 }
 
 /// A socket in a Lua state, until it is closed there. Its descriptor should not stay open until Lua
-/// collects it. The methods of sockets are written in Lua, see `prelude.lua`.
+/// collects it. The methods of sockets are written in Lua, see `lua/net.lua`.
 pub(crate) struct LuaSocket(pub(crate) Option<Socket>);
 
 impl UserData for LuaSocket {
