@@ -183,7 +183,9 @@ fn load(args: &RunArgs, host: &Host) -> Result<Program, RunError> {
         None => Program::load("repl", "")?,
     };
     let program = program.permissions(host.permissions.clone());
-    Ok(program.report_failures().output(host.out.clone(), host.err.clone()))
+    let program = program.report_failures().output(host.out.clone(), host.err.clone());
+    // The repl reads the lines itself.
+    Ok(if args.entry == Entry::Main { program.standard_input() } else { program })
 }
 
 fn report(err: &Output, failure: &dyn fmt::Display) {

@@ -50,6 +50,9 @@ pub(crate) struct Account {
     bytes_max: usize,
     messages: AtomicUsize,
     bytes: AtomicUsize,
+    /// The messages that the process holds, and the bytes of its Lua state, after its last step.
+    inbox: AtomicUsize,
+    memory: AtomicUsize,
     entry: Mutex<Entry>,
     /// `true` once the account has been entered. It is only a short cut.
     entered: AtomicBool,
@@ -69,6 +72,8 @@ impl Account {
             bytes_max,
             messages: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            inbox: AtomicUsize::new(0),
+            memory: AtomicUsize::new(0),
             entry: Mutex::new(Entry::Missing),
             entered: AtomicBool::new(false),
         })
@@ -117,10 +122,30 @@ impl Account {
         fits.then_some(charge)
     }
 
+    /// Notes the messages that the process holds, and the bytes of its Lua state.
+    pub(crate) fn note(&self, figures: Figures) {
+        // Relaxed, here and below: these are figures for people.
+        self.inbox.store(figures.inbox, Relaxed);
+        self.memory.store(figures.memory, Relaxed);
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        Figures { inbox: self.inbox.load(Relaxed), memory: self.memory.load(Relaxed) }
+    }
+
     #[cfg(test)]
     fn waiting(&self) -> (usize, usize) {
         (self.messages.load(Relaxed), self.bytes.load(Relaxed))
     }
+}
+
+/// The figures of a guest after a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    /// The messages that it holds and that its program has not received.
+    pub(crate) inbox: usize,
+    /// The bytes of its Lua state.
+    pub(crate) memory: usize,
 }
 
 /// The room of a message in an account, which is given back when this is dropped.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use procession::net::Readiness;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, renameat, unlinkat};
+use rustix::io::Errno;
 
 use crate::permissions::{self, Access, Permissions};
 use crate::value::Value;
@@ -139,6 +140,85 @@ pub(crate) async fn write(
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
         file.write_all(&bytes)?;
+        Ok(Value::Boolean(true))
+    })
+    .await
+}
+
+/// Returns the sorted names of the entries of a folder, at most `most` bytes of them.
+pub(crate) async fn list(
+    permissions: Permissions,
+    path: PathBuf,
+    most: usize,
+) -> io::Result<Value> {
+    in_thread(move || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
+        let folder = permissions::file(&permissions, Access::Read, &path, flags)?;
+        let (mut names, mut left) = (Vec::new(), most);
+        for entry in Dir::read_from(&folder)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let bytes = name.len() + 2 * size_of::<Value>();
+            left = left.checked_sub(bytes).ok_or_else(|| {
+                io::Error::other("it has more entries than the memory of the process leaves")
+            })?;
+            names.push(name);
+        }
+        names.sort_unstable();
+        Ok(Value::list(names.into_iter().map(Value::string)))
+    })
+    .await
+}
+
+/// Returns the kind of an object: `file`, `directory` or `other`.
+pub(crate) async fn kind(permissions: Permissions, path: PathBuf) -> io::Result<Value> {
+    in_thread(move || {
+        let kind = permissions::file(&permissions, Access::Read, &path, OFlags::PATH)?;
+        let kind = kind.metadata()?.file_type();
+        Ok(Value::string(match (kind.is_file(), kind.is_dir()) {
+            (true, _) => "file",
+            (_, true) => "directory",
+            _ => "other",
+        }))
+    })
+    .await
+}
+
+/// Makes a folder.
+pub(crate) async fn make_directory(permissions: Permissions, path: PathBuf) -> io::Result<Value> {
+    in_thread(move || {
+        let (folder, name) = permissions::named(&permissions, &path)?;
+        mkdirat(folder, name, Mode::from_raw_mode(0o777))?;
+        Ok(Value::Boolean(true))
+    })
+    .await
+}
+
+/// Removes a file, a link, or an empty folder.
+pub(crate) async fn remove(permissions: Permissions, path: PathBuf) -> io::Result<Value> {
+    in_thread(move || {
+        let (folder, name) = permissions::named(&permissions, &path)?;
+        match unlinkat(&folder, &name, AtFlags::empty()) {
+            Err(Errno::ISDIR) => unlinkat(&folder, &name, AtFlags::REMOVEDIR)?,
+            removed => removed?,
+        }
+        Ok(Value::Boolean(true))
+    })
+    .await
+}
+
+/// Gives an object another name, in place of an object that has it.
+pub(crate) async fn rename(
+    permissions: Permissions,
+    from: PathBuf,
+    to: PathBuf,
+) -> io::Result<Value> {
+    in_thread(move || {
+        let (old, name) = permissions::named(&permissions, &from)?;
+        let (new, new_name) = permissions::named(&permissions, &to)?;
+        renameat(old, name, new, new_name)?;
         Ok(Value::Boolean(true))
     })
     .await

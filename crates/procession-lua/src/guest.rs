@@ -2,7 +2,9 @@
 
 mod failure;
 mod operations;
+mod outside;
 mod running;
+mod timers;
 mod upgrade;
 mod waits;
 
@@ -16,6 +18,7 @@ use procession::machine::{Events, InitError, Process, Status, Yields, is_termina
 
 use self::failure::{cleaned, printable};
 use self::running::{Ending, Ran, Running};
+use self::timers::Timers;
 use self::upgrade::Attempt;
 use self::waits::Awaited;
 use crate::account::{Account, Charge};
@@ -187,6 +190,7 @@ impl Guest {
             waits,
             tag: 0,
             timer: None,
+            timers: Timers::default(),
             monitors: 0,
             cancelled: false,
             cancel_seen: false,
@@ -232,7 +236,11 @@ impl Process for Guest {
         let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;
         let handled = running.handle_events(events, yields);
         if running.ending.is_none() {
-            let result = match handled.and_then(|()| self.run(yields)) {
+            let ran = handled.and_then(|()| self.run(yields));
+            if let Some(running) = &self.running {
+                self.account.note(running.figures());
+            }
+            let result = match ran {
                 Ok(Status::Done(value)) => Ok(value),
                 // It failed because it is terminated, which is the reason of its end.
                 Err(_) if is_terminated() => return Ok(Status::Continue),

@@ -24,13 +24,19 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod arguments;
 mod budget;
 mod check;
+mod datagrams;
 mod deployment;
+mod entry;
 mod fs;
 #[cfg(test)]
 mod fuzz;
+mod groups;
 mod guest;
+mod information;
+mod input;
 mod json;
 mod library;
 mod modules;
@@ -41,6 +47,7 @@ mod permissions;
 mod program;
 mod reference;
 mod repeatable;
+mod supervisors;
 mod testing;
 mod value;
 mod version;

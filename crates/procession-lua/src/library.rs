@@ -1,9 +1,9 @@
 //! The Lua state of a guest, and the functions that never wait.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table};
@@ -12,14 +12,18 @@ use procession::time::Instant;
 use procession::{Exit, Pid, SpawnOptions};
 
 use crate::account::Account;
+use crate::arguments::{self, Arguments};
 use crate::budget::Budget;
+use crate::entry::Entry;
+use crate::groups;
 use crate::guest::{Content, Message};
+use crate::information;
 use crate::json;
 use crate::output::Output;
 use crate::pattern::{self, Capture, Found};
 use crate::permissions::Permissions;
 use crate::program::Program;
-use crate::value::{self, LuaSocket, PIDS, SOCKET_METHODS, Socket, Value};
+use crate::value::{self, PIDS, SOCKET_METHODS, Socket, Value};
 
 /// Opens a new state, and runs the program in it, so that its functions are defined.
 pub(crate) fn open(
@@ -28,8 +32,8 @@ pub(crate) fn open(
     budget: &Arc<Budget>,
 ) -> mlua::Result<Lua> {
     let inner = program.inner();
-    let libraries =
-        StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING | StdLib::UTF8 | StdLib::MATH;
+    // The others are opened when they are first used.
+    let libraries = StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
     let native = native(&lua, program, permissions, budget)?;
     let commands = lua.create_table()?;
@@ -56,9 +60,6 @@ pub(crate) fn open(
     Ok(lua)
 }
 
-/// The bytes of a name of a process, or of the reason of an exit.
-const KEPT_MAX: usize = 64 * 1024;
-
 type Answer = Result<mlua::Value, String>;
 
 /// Returns the number of bytes that the host may hold for a process: the rest of its memory limit,
@@ -66,104 +67,6 @@ type Answer = Result<mlua::Value, String>;
 pub(crate) fn allowance(lua: &Lua, program: &Program) -> usize {
     let limit = program.inner().memory_bytes;
     limit.saturating_sub(lua.used_memory()).max(limit / 4)
-}
-
-/// The arguments of a call from Lua, and the number of bytes that copies of them may have.
-pub(crate) struct Arguments(pub(crate) MultiValue, pub(crate) usize);
-
-impl Arguments {
-    pub(crate) fn value(&self, index: usize) -> Result<Value, String> {
-        self.copy(index, self.1)
-    }
-
-    fn copy(&self, index: usize, most: usize) -> Result<Value, String> {
-        let Some(value) = self.0.get(index) else { return Ok(Value::Nil) };
-        value::take(value, most).map_err(|error| format!("argument {}: {error}", index + 1))
-    }
-
-    pub(crate) fn rest(&self, from: usize) -> Result<Vec<Value>, String> {
-        let mut left = self.1;
-        let mut values = Vec::new();
-        for index in from..self.0.len() {
-            let value = self.copy(index, left)?;
-            left = left.saturating_sub(value.size());
-            values.push(value);
-        }
-        Ok(values)
-    }
-
-    fn wrong(&self, index: usize, wanted: &str) -> String {
-        let given = self.0.get(index).map_or("nothing", |value| value.type_name());
-        format!("argument {} must be {wanted}, not {given}", index + 1)
-    }
-
-    pub(crate) fn bytes(&self, index: usize) -> Result<Arc<[u8]>, String> {
-        match self.value(index)? {
-            Value::String(bytes) => Ok(bytes),
-            _ => Err(self.wrong(index, "a string")),
-        }
-    }
-
-    /// Returns a string without copying it.
-    fn borrowed(&self, index: usize) -> Result<&mlua::LuaString, String> {
-        match self.0.get(index) {
-            Some(mlua::Value::String(text)) => Ok(text),
-            _ => Err(self.wrong(index, "a string")),
-        }
-    }
-
-    /// Returns a text that the host keeps, such as a name.
-    fn short(&self, index: usize) -> Result<String, String> {
-        let text = self.text(index)?;
-        match text.len() <= KEPT_MAX {
-            true => Ok(text),
-            false => Err(format!("argument {} has more than {KEPT_MAX} bytes", index + 1)),
-        }
-    }
-
-    pub(crate) fn text(&self, index: usize) -> Result<String, String> {
-        String::from_utf8(self.bytes(index)?.to_vec())
-            .map_err(|_| self.wrong(index, "a string in UTF-8"))
-    }
-
-    pub(crate) fn path(&self, index: usize) -> Result<PathBuf, String> {
-        Ok(OsString::from_vec(self.bytes(index)?.to_vec()).into())
-    }
-
-    pub(crate) fn integer(&self, index: usize) -> Result<i64, String> {
-        match self.0.get(index) {
-            Some(mlua::Value::Integer(integer)) => Ok(*integer),
-            _ => Err(self.wrong(index, "an integer")),
-        }
-    }
-
-    /// Returns the PID in an argument that is a PID or the name of a process.
-    pub(crate) fn target(&self, index: usize) -> Result<Pid, String> {
-        match self.value(index)? {
-            Value::Pid(pid) => Ok(pid),
-            Value::String(name) => {
-                let name = String::from_utf8_lossy(&name).into_owned();
-                procession::relations::whereis(&name)
-                    .ok_or_else(|| format!("no process has the name {name:?}"))
-            }
-            _ => Err(self.wrong(index, "a PID or a name")),
-        }
-    }
-
-    /// Takes the socket in the first argument out of the Lua state. Returns `None` if it was taken
-    /// out before.
-    fn forget_socket(&self) -> Result<Option<Socket>, String> {
-        let data = self.0.front().and_then(mlua::Value::as_userdata);
-        let socket = data.and_then(|data| Some(data.borrow_mut::<LuaSocket>().ok()?.0.take()));
-        socket.ok_or_else(|| self.wrong(0, "a socket"))
-    }
-
-    pub(crate) fn socket(&self, index: usize) -> Result<Socket, String> {
-        match self.value(index)? {
-            Value::Socket(socket) => Ok(socket),
-            _ => Err(self.wrong(index, "a socket")),
-        }
-    }
 }
 
 fn give(lua: &Lua, value: impl Into<Value>) -> Answer {
@@ -179,17 +82,20 @@ const FULL: &str = "the mailbox of the process is full";
 /// # Errors
 /// Returns an error if too many messages wait for the process.
 pub(crate) fn send(to: Pid, content: Content) -> Result<bool, &'static str> {
-    let message = match Account::of(to) {
-        None => content.into(),
-        Some(account) => {
-            let (bytes, is_answer) = (content.value().size(), content.is_answer());
-            let charge = account.charge(bytes, is_answer).ok_or(FULL)?;
-            Message::Charged(content.charged(charge))
-        }
-    };
     // A refused message is dropped: as in Erlang, a send to a process that has ended does nothing.
     // Lua gets the result.
-    Ok(procession::mailbox::send(to, message).is_ok())
+    Ok(procession::mailbox::send(to, charged(to, content)?).is_ok())
+}
+
+/// Returns a message that takes room in the mailbox of its receiver from now on.
+///
+/// # Errors
+/// Returns an error if too many messages wait for the process.
+pub(crate) fn charged(to: Pid, content: Content) -> Result<Message, &'static str> {
+    let Some(account) = Account::of(to) else { return Ok(content.into()) };
+    let (bytes, is_answer) = (content.value().size(), content.is_answer());
+    let charge = account.charge(bytes, is_answer).ok_or(FULL)?;
+    Ok(Message::Charged(content.charged(charge)))
 }
 
 /// Gives the result of a send to Lua. A refusal is a text.
@@ -239,6 +145,18 @@ struct Host {
     start: Instant,
 }
 
+impl Host {
+    /// Returns the milliseconds since 1970. In a run that can be repeated, the run began at that
+    /// time.
+    fn wall_clock(&self) -> f64 {
+        let since = match &self.program.inner().repeatable {
+            Some(run) => run.age(),
+            None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+        };
+        since.as_secs_f64() * 1000.0
+    }
+}
+
 fn serve(
     lua: &Lua,
     name: &[u8],
@@ -249,7 +167,10 @@ fn serve(
     let nothing = Ok(mlua::Value::Nil);
     // The program is loaded in its spawner's step: what names the current process would name the
     // spawner. A process spawned here would load the program, and spawn the next one.
-    let needs_process = matches!(name, b"self" | b"spawn" | b"register" | b"exit");
+    let needs_process = matches!(
+        name,
+        b"self" | b"spawn" | b"register" | b"exit" | b"info" | b"join" | b"leave" | b"members"
+    );
     if needs_process && !budget.has_started() {
         return Err("the process has not started yet".to_owned());
     }
@@ -260,11 +181,10 @@ fn serve(
             give_sent(lua, send(to, Content::Plain(value)))
         }
         b"reply" => reply(lua, arguments),
-        b"self" => give(lua, procession::current_pid().ok_or("the process has not started yet")?),
+        b"self" => give(lua, arguments::own_pid()?),
         b"spawn" => give(lua, spawn(arguments, program, permissions)?),
         b"register" => {
-            let pid = procession::current_pid().ok_or("the process has not started yet")?;
-            procession::relations::register(arguments.short(0)?, pid)
+            procession::relations::register(arguments.short(0)?, arguments::own_pid()?)
                 .map_err(|error: RegisterError| error.to_string())?;
             give(lua, true)
         }
@@ -291,6 +211,11 @@ fn serve(
             let value = std::env::var_os(OsStr::from_bytes(&name));
             value.map_or(nothing, |value| give(lua, Value::string(value.as_bytes())))
         }
+        b"wall clock" => give(lua, host.wall_clock()),
+        b"info" => give(lua, information::of(arguments.pid_or_own(0)?)),
+        b"join" => give(lua, groups::join(&arguments.short(0)?, arguments.pid_or_own(1)?)?),
+        b"leave" => give(lua, groups::leave(&arguments.short(0)?, arguments.pid_or_own(1)?)?),
+        b"members" => give(lua, groups::members(&arguments.short(0)?)?),
         b"encode" => give(lua, &*json::encode(&arguments.value(0)?, arguments.1)?),
         b"decode" => give(lua, json::decode(&arguments.borrowed(0)?.as_bytes(), arguments.1)?),
         b"search" => search(lua, arguments),
@@ -314,12 +239,14 @@ fn serve(
     }
 }
 
-/// Returns the address of a listener.
+/// Returns the address of a listener or a UDP socket.
 fn address(arguments: &Arguments) -> Result<Value, String> {
-    match arguments.socket(0)? {
-        Socket::Listener(listener) => listener.address().map_err(|error| error.to_string()),
-        Socket::Connection(_) => Err("argument 1 must be a listener".to_owned()),
-    }
+    let address = match arguments.socket(0)? {
+        Socket::Listener(listener) => listener.address(),
+        Socket::Datagrams(socket) => socket.address(),
+        Socket::Connection(_) => return Err("argument 1 must be a listener".to_owned()),
+    };
+    address.map(|address| Value::string(address.to_string())).map_err(|error| error.to_string())
 }
 
 /// Answers a call that was received.
@@ -389,29 +316,9 @@ fn spawn(
         2 => options.scoped(),
         _ => options,
     };
-    let mut permissions = permissions.clone();
-    let name = match arguments.value(1)? {
-        Value::Table(entries) => {
-            let mut name = None;
-            for (key, value) in &entries {
-                match (key, value) {
-                    (Value::Integer(1), Value::String(_)) => name = Some(value.clone()),
-                    (Value::String(key), allowed) if **key == *b"allow" => {
-                        permissions = permissions.narrowed(allowed)?;
-                    }
-                    _ => return Err(wrong_options()),
-                }
-            }
-            name.ok_or_else(wrong_options)?
-        }
-        name => name,
-    };
-    let Value::String(name) = name else {
-        return Err(wrong_options());
-    };
-    let name = str::from_utf8(&name).map_err(|_| wrong_options())?;
+    let Entry { function, permissions } = Entry::new(&arguments.value(1)?, permissions)?;
     let program = program.current();
-    let child = program.spawn_permitted(permissions, options, name, arguments.rest(2)?);
+    let child = program.spawn_permitted(permissions, options, &function, arguments.rest(2)?);
     Ok(child.map_err(|error| error.to_string())?.detach().pid())
 }
 
@@ -425,17 +332,33 @@ fn module(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
     module.map(mlua::Value::Function).map_err(|error| error.to_string())
 }
 
-fn wrong_options() -> String {
-    "a process is started by the name of a function, or by { name, allow = table }".to_owned()
-}
-
-/// Returns the function that defines a part of the library.
+/// Returns the function that defines a part of the library, with the table of its globals. For a
+/// library of Lua itself, returns its table.
 fn part(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
     let name = arguments.text(0)?;
+    let library = match &*name {
+        "math" => Some(StdLib::MATH),
+        "utf8" => Some(StdLib::UTF8),
+        _ => None,
+    };
+    if let Some(library) = library {
+        return open_library(lua, &name, library).map_err(|error| error.to_string());
+    }
+    let Some(mlua::Value::Table(globals)) = arguments.0.get(1) else {
+        return Err(arguments.wrong(1, "a table"));
+    };
     let known = program.inner().parts.iter().find(|(part, _)| *part == name);
     let (_, code) = known.ok_or("the library has no such part")?;
-    let part = lua.load(&**code).set_mode(ChunkMode::Binary).into_function();
-    part.map(mlua::Value::Function).map_err(|error| error.to_string())
+    let part = lua.load(&**code).set_mode(ChunkMode::Binary).set_environment(globals.clone());
+    part.into_function().map(mlua::Value::Function).map_err(|error| error.to_string())
+}
+
+/// Opens a library of Lua, and returns its table. The global of that name stays as it is.
+fn open_library(lua: &Lua, name: &str, library: StdLib) -> mlua::Result<mlua::Value> {
+    let before: mlua::Value = lua.globals().raw_get(name)?;
+    let opened = lua.load_std_libs(library).and_then(|()| lua.globals().raw_get(name));
+    lua.globals().raw_set(name, before)?;
+    opened
 }
 
 /// Appends a line to an output. If the output has no room and the process can be suspended, returns

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, Read};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,7 @@ impl fmt::Display for Socket {
         let (kind, address) = match self {
             Self::Connection(connection) => ("connection", connection.0.peer_addr()),
             Self::Listener(listener) => ("listener", listener.0.local_addr()),
+            Self::Datagrams(socket) => ("UDP socket", socket.address()),
         };
         match address {
             Ok(address) => write!(f, "{kind} {address}"),
@@ -105,7 +106,7 @@ fn received(bytes: &[u8]) -> Value {
     if bytes.is_empty() { Value::Nil } else { Value::string(bytes) }
 }
 
-async fn with_timeout<T>(
+pub(crate) async fn with_timeout<T>(
     timeout: Option<Duration>,
     act: impl Future<Output = io::Result<T>>,
 ) -> io::Result<T> {
@@ -141,7 +142,7 @@ impl Listener {
         Ok(Value::Socket(Socket::Connection(Arc::new(Connection(stream)))))
     }
 
-    pub(crate) fn address(&self) -> io::Result<Value> {
-        Ok(Value::string(self.0.local_addr()?.to_string()))
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
     }
 }

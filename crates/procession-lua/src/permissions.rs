@@ -12,9 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::addresses::Target;
-pub(crate) use self::addresses::connect;
+pub(crate) use self::addresses::{connect, resolve};
 use self::files::Place;
-pub(crate) use self::files::{Access, Beneath, Folder, file};
+pub(crate) use self::files::{Access, Beneath, Folder, file, named};
 use crate::value::Value;
 
 /// The permissions of the processes of a [`Program`](crate::Program): connections, listeners, files

@@ -27,6 +27,30 @@ const MEMORY_BYTES: usize = 64 * 1024 * 1024;
 /// dozen messages.
 const INSTRUCTIONS: u32 = 10_000;
 
+/// The parts of the library, which a process loads when it first uses them.
+const PARTS: &[(&str, &str)] = &[
+    ("code", include_str!("lua/code.lua")),
+    ("command", include_str!("lua/commands.lua")),
+    ("coroutine", include_str!("lua/coroutines.lua")),
+    ("fs", include_str!("lua/fs.lua")),
+    ("group", include_str!("lua/groups.lua")),
+    ("http", include_str!("lua/http.lua")),
+    ("io", include_str!("lua/input.lua")),
+    ("json", include_str!("lua/json.lua")),
+    ("log", include_str!("lua/log.lua")),
+    ("net", include_str!("lua/net.lua")),
+    ("os", include_str!("lua/os.lua")),
+    ("package", include_str!("lua/package.lua")),
+    ("patterns", include_str!("lua/patterns.lua")),
+    ("process", include_str!("lua/process.lua")),
+    ("relations", include_str!("lua/relations.lua")),
+    ("string", include_str!("lua/strings.lua")),
+    ("supervisor", include_str!("lua/supervisor.lua")),
+    ("table", include_str!("lua/lists.lua")),
+    ("tables", include_str!("lua/tables.lua")),
+    ("time", include_str!("lua/time.lua")),
+];
+
 /// A Lua program, and the limits of its processes. It is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Program(Arc<Inner>);
@@ -48,6 +72,8 @@ pub(crate) struct Inner {
     pub(crate) commands: Vec<(String, CommandId)>,
     pub(crate) permissions: Permissions,
     pub(crate) reports: bool,
+    /// `true` if processes may read standard input.
+    pub(crate) input: bool,
     pub(crate) out: Output,
     pub(crate) err: Output,
     /// If `true`, a process that has printed ends only once everything is written.
@@ -70,19 +96,7 @@ impl Program {
         let code = compile(&format!("@{name}"), without_shebang(&source), false).map_err(failed)?;
         let library = |source: &str| compile("=procession", source.as_bytes(), true);
         let prelude = library(include_str!("lua/prelude.lua")).map_err(failed)?;
-        let parts = [
-            ("fs", include_str!("lua/fs.lua")),
-            ("os", include_str!("lua/os.lua")),
-            ("package", include_str!("lua/package.lua")),
-            ("net", include_str!("lua/net.lua")),
-            ("http", include_str!("lua/http.lua")),
-            ("string", include_str!("lua/strings.lua")),
-            ("patterns", include_str!("lua/patterns.lua")),
-            ("table", include_str!("lua/lists.lua")),
-            ("tables", include_str!("lua/tables.lua")),
-        ];
-        let parts =
-            parts.into_iter().map(|(name, source)| library(source).map(|code| (name, code)));
+        let parts = PARTS.iter().map(|&(name, source)| library(source).map(|code| (name, code)));
         let parts = parts.collect::<mlua::Result<_>>().map_err(failed)?;
         let (out, err) = Output::standard();
         Ok(Self(Arc::new(Inner {
@@ -98,6 +112,7 @@ impl Program {
             commands: Vec::new(),
             permissions: Permissions::none(),
             reports: false,
+            input: false,
             out,
             err,
             settles: true,
@@ -217,6 +232,15 @@ impl Program {
     #[must_use]
     pub fn report_failures(mut self) -> Self {
         Arc::make_mut(&mut self.0).reports = true;
+        self
+    }
+
+    /// Lets processes read the standard input of the host. By default, `io.read` raises an error.
+    ///
+    /// All processes read from the same input: each line is read once.
+    #[must_use]
+    pub fn standard_input(mut self) -> Self {
+        Arc::make_mut(&mut self.0).input = true;
         self
     }
 
@@ -352,7 +376,8 @@ impl Program {
         read: CommandId,
     ) -> Result<Child<Message, Value>, Error> {
         let failed = |error| load_error(&self.0.name, &error);
-        let addition = compile("=procession", include_bytes!("lua/repl.lua"), true).map_err(failed)?;
+        let addition =
+            compile("=procession", include_bytes!("lua/repl.lua"), true).map_err(failed)?;
         let mut program = self.clone().command("repl read", read);
         Arc::make_mut(&mut program.0).addition = Some(addition);
         program.spawn_with(options, "procession repl", [])

@@ -38,8 +38,10 @@ pub(crate) struct Parameter {
 /// The type of a parameter that is the name of a global function of the program.
 pub(crate) const ENTRY: &str = "entry";
 
-const CLASSES: &str = "\
----@class pid: userdata The address of a process.
+/// The classes with methods. They are not global tables.
+const OBJECTS: &[&str] = &["connection", "listener", "reader", "udp"];
+
+const CLASSES: &str = r#"---@class pid: userdata The address of a process.
 ---@class call: table A request that was received, for process.reply.
 ---@alias target pid|string A PID, or the registered name of a process.
 ---@alias entry string|{ [1]: string, allow?: table<string, boolean> } The name of a global function of the program.
@@ -47,15 +49,34 @@ const CLASSES: &str = "\
 local connection = {}
 ---@class listener: userdata A TCP listener.
 local listener = {}
+---@class udp: userdata A UDP socket.
+local udp = {}
 ---@class reader A reader of lines and counts of bytes.
 local reader = {}
+---@class child
+---@field start? entry The function that the child calls. A child has either this or a supervisor.
+---@field args? any[] The arguments of the function.
+---@field supervisor? supervisor_description
+---@field id? string
+---@field name? string
+---@field restart? "permanent"|"transient"|"temporary"
+---@field shutdown? number|"kill"|"wait"
+---@field significant? boolean
+---@class supervisor_description
+---@field strategy? "one_for_one"|"one_for_all"|"rest_for_one"|"dynamic"
+---@field intensity? integer
+---@field period? number
+---@field auto_shutdown? "never"|"any_significant"|"all_significant"
+---@field back_off? number[]
+---@field name? string
+---@field children? child[]
 ---@class request A request of HTTP, with header names in lower case.
 ---@field method string
 ---@field path string
 ---@field query? string
 ---@field headers table<string, string>
 ---@field body string
-";
+"#;
 
 impl Function {
     pub(crate) fn signature(&self) -> Signature {
@@ -145,7 +166,7 @@ pub fn annotations() -> String {
         writeln!(text, "\n---@type table<string, fun(value?: any): any, string?>\n{name} = {{}}")
             .expect("a string has room");
     }
-    let mut known: Vec<&str> = vec!["connection", "listener", "reader"];
+    let mut known: Vec<&str> = OBJECTS.to_vec();
     for section in SECTIONS {
         for function in *section {
             let signature = function.signature();

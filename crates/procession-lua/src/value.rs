@@ -7,6 +7,7 @@ use std::sync::Arc;
 use mlua::{AnyUserData, Lua, MetaMethod, Table, UserData, UserDataMethods};
 use procession::Pid;
 
+use crate::datagrams::Datagrams;
 use crate::net::{Connection, Listener};
 
 /// The depth of nested tables up to which they are copied. Each level uses some of the thread's
@@ -53,6 +54,8 @@ pub enum Socket {
     Connection(Arc<Connection>),
     /// A listener, which accepts connections.
     Listener(Arc<Listener>),
+    /// A UDP socket.
+    Datagrams(Arc<Datagrams>),
 }
 
 impl PartialEq for Socket {
@@ -60,6 +63,7 @@ impl PartialEq for Socket {
         match (self, other) {
             (Self::Connection(one), Self::Connection(other)) => Arc::ptr_eq(one, other),
             (Self::Listener(one), Self::Listener(other)) => Arc::ptr_eq(one, other),
+            (Self::Datagrams(one), Self::Datagrams(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -69,6 +73,12 @@ impl Value {
     /// Creates a string.
     pub fn string(bytes: impl AsRef<[u8]>) -> Self {
         Self::String(bytes.as_ref().into())
+    }
+
+    /// Creates a table with the keys 1 to n.
+    pub(crate) fn list<T: Into<Self>>(items: impl IntoIterator<Item = T>) -> Self {
+        let numbered = (1..).zip(items);
+        Self::Table(numbered.map(|(index, item)| (Self::Integer(index), item.into())).collect())
     }
 
     /// Returns the number of bytes that this value takes.

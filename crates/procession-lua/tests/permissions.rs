@@ -256,3 +256,64 @@ fn an_upgraded_process_keeps_its_permissions() {
         assert_eq!(asks.await, Ok(Value::string("refused")));
     });
 }
+
+#[test]
+fn folders_are_changed_only_below_a_permitted_one() {
+    let folder = Folder::new("folders");
+    fs::create_dir(folder.path("inside")).expect("the folder is there");
+    fs::write(folder.path("outside.txt"), "kept").expect("the folder is there");
+    symlink(folder.path("."), folder.path("inside/link")).expect("the folder is there");
+    let inside = folder.path("inside");
+    let permissions = Permissions::none().write_below(&inside).expect("the folder is there");
+    let permissions = permissions.read_below(&inside).expect("the folder is there");
+    let at = |name: &str| format!("'{}'", folder.path(name));
+    let result = |expression: &str| result(expression, &permissions);
+    let refused = |act: &str, name: &str, option: &str| {
+        format!("cannot {act} {0}: it needs --allow-{option}={0}", folder.path(name))
+    };
+    assert_eq!(result(&format!("fs.make_directory({})", at("inside/new"))), "true");
+    assert_eq!(result(&format!("fs.write({}, 'text')", at("inside/new/a"))), "true");
+    let moved = format!("fs.rename({}, {})", at("inside/new/a"), at("inside/b"));
+    assert_eq!(result(&moved), "true");
+    let listed = format!("table.concat(fs.list({}), ' ')", at("inside"));
+    assert_eq!(result(&listed), "b link new");
+    for (name, kind) in [("inside/b", "file"), ("inside/new", "directory")] {
+        assert_eq!(result(&format!("fs.kind({})", at(name))), kind);
+    }
+    for name in ["outside.txt", "inside/../outside.txt", "inside/link/outside.txt"] {
+        let removed = result(&format!("fs.remove({})", at(name)));
+        assert_eq!(removed, refused("remove", name, "write"));
+    }
+    let stolen = format!("fs.rename({}, {})", at("inside/link/outside.txt"), at("inside/c"));
+    assert_eq!(result(&stolen), refused("rename", "inside/link/outside.txt", "write"));
+    let given = format!("fs.rename({}, {})", at("inside/b"), at("b"));
+    let needed = format!("it needs --allow-write={}", folder.path("b"));
+    assert_eq!(result(&given), format!("cannot rename {}: {needed}", folder.path("inside/b")));
+    let own = result(&format!("fs.remove({})", at("inside")));
+    assert_eq!(own, refused("remove", "inside", "write"));
+    assert_eq!(result(&format!("fs.list({})", at("."))), refused("list", ".", "read"));
+    // A link is removed, and not the folder that it leads to.
+    for name in ["inside/link", "inside/new", "inside/b"] {
+        assert_eq!(result(&format!("fs.remove({})", at(name))), "true");
+    }
+    assert!(fs::read(folder.path("outside.txt")).is_ok());
+    let full = result(&format!("fs.remove({})", at("inside/..")));
+    assert!(full.contains("the path has no name"), "{full}");
+}
+
+#[test]
+fn datagrams_need_the_permissions_of_a_listener_and_of_their_address() {
+    let bind = "net.udp('127.0.0.1:0')";
+    let none = result(bind, &Permissions::none());
+    assert_eq!(none, "cannot bind 127.0.0.1:0: it needs --allow-listen");
+    let send = format!("{bind}:send_to('127.0.0.1:9', 'x')");
+    let listens = Permissions::none().listen();
+    let refused = "cannot send to 127.0.0.1:9: it needs --allow-net=127.0.0.1:9";
+    assert_eq!(result(&send, &listens), refused);
+    let one = listens.connect_to("127.0.0.1:9").expect("it is an address");
+    assert_eq!(result(&send, &one), "true");
+    assert_eq!(
+        result("net.udp('127.0.0.1:0'):accept()", &one).split(": ").last().unwrap_or(""),
+        "argument 1 must be a listener"
+    );
+}

@@ -222,3 +222,33 @@ fn a_function_with_any_name_has_a_label_that_is_safe_to_show() {
         "{refused}"
     );
 }
+
+#[test]
+fn the_library_calls_no_function_that_the_program_replaced() {
+    // With these, the functions of `table` would loop in C over tables that never end.
+    let source = "
+        for _, name in ipairs { 'getmetatable', 'type', 'select', 'tostring', 'error', 'math' } do
+          _G[name] = nil
+        end
+        function getmetatable() end
+        function type() return 'table' end
+        math = { type = function() return 'integer' end }
+        function endless(act)
+          local t = setmetatable({}, { __len = function() return 1 << 40 end, __index = rawlen })
+          if act == 'insert' then table.insert(t, 1, 1) end
+          if act == 'unpack' then table.unpack(t) end
+          if act == 'concat' then table.concat(t, '', 1, 1 << 40) end
+          table.remove(t, 1)
+        end
+        function main()
+          local causes = {}
+          for _, act in ipairs { 'insert', 'unpack', 'concat', 'remove' } do
+            local pid = process.spawn('endless', act)
+            process.monitor(pid)
+            process.exit(pid, 'kill')
+            assert(process.receive(10000), act)
+          end
+          return 'ended'
+        end";
+    assert_eq!(text(run(&load(source))), "ended");
+}

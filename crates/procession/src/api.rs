@@ -328,7 +328,7 @@ pub mod look {
 
     pub use crate::mailbox::context::inspecting::Inspecting;
     pub use crate::observe::ask::AskError;
-    pub use crate::observe::look::detail::ProcessDetail;
+    pub use crate::observe::look::detail::{ProcessDetail, detail};
     pub use crate::observe::look::query::{GroupKey, ParseKeyError, Query, SortKey};
     pub use crate::observe::look::tree::{SupervisedRow, SupervisorRow};
     pub use crate::observe::look::view::{

@@ -392,6 +392,27 @@ fn all_that_is_printed_arrives_in_order_before_the_exit() {
 }
 
 #[test]
+fn standard_input_is_read_by_lines_counts_and_as_a_whole() {
+    let source = "
+        function reads(main) process.send(main, io.read()) end
+        function main()
+          io.write(io.read(), 1, '|', io.read('L'), io.read(2), '|')
+          process.spawn('reads', process.self())
+          io.write(process.receive(), '|', io.read('a'), '|', tostring(io.read('l')), io.read('a'))
+        end";
+    let mut child = program(&written("reads.lua", source))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program is there");
+    let mut input = child.stdin.take().expect("it is piped");
+    input.write_all(b"one\ntwo\nthree\nfour\n\xff\0").expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it has started");
+    assert_eq!(output.stdout, b"one1|two\nth|ree|four\n\xff\0|nil");
+}
+
+#[test]
 fn standard_error_in_the_same_file_keeps_its_place() {
     let source = "
         function fails() error('of a child', 0) end

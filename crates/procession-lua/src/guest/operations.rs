@@ -3,23 +3,22 @@
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::sync::LazyLock;
 
 use procession::command::{BlockingWork, Command, CommandResult};
 use procession::machine::Yields;
-use procession::time::Instant;
 use procession::{Pid, SpawnOptions};
 
 use super::running::Running;
 use super::waits::{Awaited, Cancel, Helper};
 use super::{Content, Message};
-use crate::fs::{self, Part, Writing};
-use crate::library::{self, Arguments};
-use crate::net::{self, Connection};
+use crate::arguments::Arguments;
+use crate::input::{self, Wanted};
+use crate::library;
 use crate::output::Output;
 use crate::program::Program;
-use crate::value::{Socket, Value};
+use crate::supervisors::{self, Parent};
+use crate::value::Value;
 
 /// Returns the tag of a call, which only the process that is called learns. Another guest cannot
 /// guess it, and so cannot forge the answer.
@@ -52,15 +51,15 @@ impl Running {
         yields: &mut Yields<'_>,
     ) -> Result<Served, String> {
         Ok(match operation {
-            b"receive" => Served::Waits(Awaited::Receive(deadline(arguments, 0)?)),
+            b"receive" => Served::Waits(Awaited::Receive(arguments.deadline(0)?)),
             b"sleep" => Served::Waits(Awaited::Sleep(
-                deadline(arguments, 0)?.ok_or("argument 1 must be a number of milliseconds")?,
+                arguments.deadline(0)?.ok_or("argument 1 must be a number of milliseconds")?,
             )),
             b"yield" => Served::Yields,
             b"cancelled" => Served::Done(Value::Boolean(self.cancelled)),
             b"call" => {
                 let to = arguments.target(0)?;
-                let (value, until) = (arguments.value(1)?, deadline(arguments, 2)?);
+                let (value, until) = (arguments.value(1)?, arguments.deadline(2)?);
                 self.tag += 1;
                 let tag = call_tag(yields.pid(), self.tag);
                 let monitor = yields.monitor(to);
@@ -102,100 +101,31 @@ impl Running {
                 yields.command(id, self.tag, value);
                 Served::Waits(Awaited::Done(self.tag, Cancel::Ignored, None))
             }
-            _ => return self.serve_files_and_sockets(operation, arguments, yields),
-        })
-    }
-
-    fn serve_files_and_sockets(
-        &mut self,
-        operation: &[u8],
-        arguments: &Arguments,
-        yields: &mut Yields<'_>,
-    ) -> Result<Served, String> {
-        Ok(match operation {
-            b"fs.read" => {
-                let (path, from) = (arguments.path(0)?, arguments.integer(1)?);
-                let act = format!("cannot read {}", path.display());
-                let from = u64::try_from(from).map_err(|_| format!("{act} from offset {from}"))?;
-                let count = u64::try_from(arguments.integer(2)?).ok();
-                let part = Part { from, count, most: arguments.1 as u64 };
-                let work = fs::read(self.permissions.clone(), path, part);
-                self.in_helper(yields, Cancel::Ignored, act, work)?
+            b"send after" => {
+                let delay = arguments.duration(0)?.ok_or("argument 1 must be a number")?;
+                let (to, content) = (arguments.target(1)?, Content::Plain(arguments.value(2)?));
+                let message = library::charged(to, content)?;
+                Served::Done(self.timers.send_after(delay, to, message)?.into())
             }
-            b"fs.size" => {
-                let path = arguments.path(0)?;
-                let act = format!("cannot get the size of {}", path.display());
-                let work = fs::size(self.permissions.clone(), path);
-                self.in_helper(yields, Cancel::Ignored, act, work)?
+            b"cancel timer" => Served::Done(self.timers.cancel(arguments.integer(0)?).into()),
+            b"input" => {
+                if !program.inner().input {
+                    return Err("the host gives the program no standard input".to_owned());
+                }
+                let (wanted, most) = (wanted(arguments)?, arguments.1);
+                let ends = Cancel::Ends { limited: false };
+                let act = "cannot read standard input".to_owned();
+                self.in_helper(yields, ends, act, input::read(wanted, most))?
             }
-            b"fs.write" | b"fs.append" => {
-                let (path, bytes) = (arguments.path(0)?, arguments.bytes(1)?);
-                let act = format!("cannot write {}", path.display());
-                let how = if operation == b"fs.write" { Writing::New } else { Writing::Appended };
-                let work = fs::write(self.permissions.clone(), path, bytes, how);
-                self.in_helper(yields, Cancel::Ignored, act, work)?
-            }
-            b"connect" => {
-                let (address, timeout) = (arguments.text(0)?, timeout(arguments, 1)?);
-                let ends = Cancel::Ends { limited: timeout.is_some() };
-                self.in_helper(
-                    yields,
-                    ends,
-                    format!("cannot connect to {address}"),
-                    net::connect(self.permissions.clone(), address, timeout),
-                )?
-            }
-            b"listen" => {
-                let address = arguments.text(0)?;
-                let act = format!("cannot listen at {address}");
-                self.permissions.check_listen().map_err(|error| format!("{act}: {error}"))?;
-                self.in_helper(yields, Cancel::Ignored, act, net::listen(address))?
-            }
-            b"accept" => match arguments.socket(0)? {
-                Socket::Listener(listener) => self.in_helper(
-                    yields,
-                    Cancel::Ends { limited: false },
-                    String::new(),
-                    listener.accept(),
-                )?,
-                Socket::Connection(_) => return Err("argument 1 must be a listener".to_owned()),
+            _ => match operation.strip_prefix(b"supervisor.") {
+                Some(operation) => {
+                    let parent = Parent::new(program, &self.permissions);
+                    let asked = supervisors::ask(operation, arguments, &parent)?;
+                    self.in_helper(yields, Cancel::Ignored, String::new(), asked)?
+                }
+                None => return self.serve_outside(operation, arguments, yields),
             },
-            b"read" => self.read(arguments, yields)?,
-            b"write" => self.write(arguments, yields)?,
-            _ => return Err("the runtime has no such operation".to_owned()),
         })
-    }
-
-    /// Reads from a connection. If nothing has arrived, the process waits.
-    fn read(&mut self, arguments: &Arguments, yields: &Yields<'_>) -> Result<Served, String> {
-        let connection = connection(arguments)?;
-        let most = usize::try_from(arguments.integer(1)?).unwrap_or(1);
-        let until = deadline(arguments, 2)?;
-        let is_over = until.is_some_and(|until| until <= Instant::now());
-        // Without time to wait, this is the last look.
-        let read = if is_over { connection.read_now(most) } else { connection.try_read(most) };
-        match read {
-            Some(read) => Ok(Served::Done(read.map_err(|error| error.to_string())?)),
-            None if is_over => Err("timeout".to_owned()),
-            None => {
-                self.waits = Awaited::Read { tag: 0, connection, most, until, helper: None };
-                self.watch(yields)?;
-                Ok(Served::WaitsToRead)
-            }
-        }
-    }
-
-    /// Writes to a connection. If it does not take everything, the process waits.
-    fn write(&mut self, arguments: &Arguments, yields: &Yields<'_>) -> Result<Served, String> {
-        let connection = connection(arguments)?;
-        let bytes = arguments.bytes(1)?;
-        match connection.try_write(&bytes).map_err(|error| error.to_string())? {
-            all if all == bytes.len() => Ok(Served::Done(Value::Boolean(true))),
-            some => {
-                let work = connection.write(bytes, some, timeout(arguments, 2)?);
-                self.in_helper(yields, Cancel::Ignored, String::new(), work)
-            }
-        }
     }
 
     /// Appends a line to an output. If it has no room, the process waits.
@@ -229,12 +159,14 @@ impl Running {
     }
 }
 
-/// Returns the connection in the first argument.
-fn connection(arguments: &Arguments) -> Result<Arc<Connection>, String> {
-    match arguments.socket(0)? {
-        Socket::Connection(connection) => Ok(connection),
-        Socket::Listener(_) => Err("argument 1 must be a connection".to_owned()),
-    }
+/// Returns the part of the input that an operation reads.
+fn wanted(arguments: &Arguments) -> Result<Wanted, String> {
+    Ok(match &*arguments.bytes(0)? {
+        b"line" => Wanted::Line { with_end: false },
+        b"full line" => Wanted::Line { with_end: true },
+        b"all" => Wanted::All,
+        _ => Wanted::Count(usize::try_from(arguments.integer(1)?).unwrap_or(0)),
+    })
 }
 
 /// Starts a process that performs `work`.
@@ -273,21 +205,4 @@ pub(super) fn completed(result: CommandResult) -> Result<Value, Box<str>> {
         Ok(result) => result.map_err(Into::into),
         Err(error) => Err(error.to_string().into()),
     }
-}
-
-/// Returns the time limit in an argument: a number of milliseconds, or `nil` for none.
-pub(super) fn timeout(arguments: &Arguments, index: usize) -> Result<Option<Duration>, String> {
-    let milliseconds = match arguments.value(index)? {
-        Value::Nil => return Ok(None),
-        Value::Integer(count) => Duration::from_millis(u64::try_from(count).unwrap_or(0)),
-        Value::Float(count) => {
-            Duration::try_from_secs_f64(count.max(0.0) / 1000.0).unwrap_or(Duration::MAX)
-        }
-        _ => return Err(format!("argument {} must be a number of milliseconds", index + 1)),
-    };
-    Ok(Some(milliseconds))
-}
-
-pub(super) fn deadline(arguments: &Arguments, index: usize) -> Result<Option<Instant>, String> {
-    Ok(timeout(arguments, index)?.map(|timeout| Instant::now() + timeout))
 }

@@ -9,12 +9,14 @@ use procession::machine::{Events, Status, WaitingFor, Yields};
 use procession::time::Instant;
 
 use super::operations::{Served, completed};
+use super::timers::Timers;
 use super::waits::{Awaited, Received};
 use super::{Charged, Content, Failure, Message};
-use crate::account::Charge;
+use crate::account::{Charge, Figures};
+use crate::arguments::Arguments;
 use crate::budget::Budget;
 use crate::deployment::Upgrade;
-use crate::library::{self, Arguments};
+use crate::library;
 use crate::permissions::Permissions;
 use crate::program::Program;
 use crate::value::{self, Value};
@@ -39,6 +41,8 @@ pub(super) struct Running {
     pub(super) tag: u64,
     /// The timer that is set, and the time at which it fires. There is at most one.
     pub(super) timer: Option<(u64, Instant)>,
+    /// The messages that are sent later.
+    pub(super) timers: Timers,
     /// The number of monitors that have not reported an end yet.
     pub(super) monitors: u32,
     pub(super) cancelled: bool,
@@ -234,6 +238,11 @@ impl Running {
         (self.tag, self.timer) = (other.tag, other.timer.take());
         (self.cancelled, self.cancel_seen) = (other.cancelled, other.cancel_seen);
         self.monitors = other.monitors;
+        self.timers = std::mem::take(&mut other.timers);
+    }
+
+    pub(super) fn figures(&self) -> Figures {
+        Figures { inbox: self.inbox.len(), memory: self.lua.used_memory() }
     }
 
     /// Performs the steps that are left at the end of the process, and ends it.

@@ -1,5 +1,5 @@
 -- The part `table` of the library: those of its functions that are loops in C.
-local table, _, _, _, _, _, pause, raw, set_lazy = ...
+local table = ...
 local insert, remove, concat, move, unpack = raw.insert, raw.remove, raw.concat, raw.move, raw.unpack
 local error, getmetatable, type = error, getmetatable, type
 local tables = set_lazy({}, "tables")

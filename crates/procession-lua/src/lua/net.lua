@@ -1,10 +1,19 @@
 -- The part `net` of the library: connections, listeners and their methods.
-local net, socket, native, check, try, yield = ...
+local net, socket = ...
+local native, check, try, yield = native, check, try, yield
 local find, sub = string.find, string.sub
 local CHUNK = 65536
 
 function net.connect(address, timeout) return try(yield("connect", address, timeout)) end
 function net.listen(address) return try(yield("listen", address)) end
+
+function net.udp(address) return try(yield("udp", address)) end
+function socket:send_to(address, bytes, timeout) return try(yield("send to", self, address, bytes, timeout)) end
+function socket:receive_from(timeout)
+  local ok, found = yield("receive from", self, timeout)
+  if not ok then return nil, found end
+  return found[1], found[2]
+end
 
 function socket:read(most, timeout)
   local ok, bytes = yield("read", self, most or CHUNK, timeout)

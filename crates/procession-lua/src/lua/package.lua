@@ -1,6 +1,6 @@
 -- The part `package` of the library: modules.
-local package, _, native, _, _, _, _, raw = ...
-local error, setmetatable, type, concat = error, setmetatable, type, raw.concat
+local package = ...
+local native, error, setmetatable, type, concat = native, error, setmetatable, type, raw.concat
 local loaded = { _G = _G, coroutine = coroutine, math = math, string = string, table = table, utf8 = utf8 }
 package.loaded = loaded
 
@@ -8,7 +8,7 @@ package.loaded = loaded
 local running = {}
 local ends = { __close = function() running[#running] = nil end }
 
-function raw.require(name)
+function late.require(name)
   if type(name) ~= "string" then
     error("bad argument #1 to 'require' (string expected, got " .. type(name) .. ")", 2)
   end

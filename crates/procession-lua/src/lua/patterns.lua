@@ -1,9 +1,11 @@
 -- The part `patterns` of the library: functions of Lua that match patterns, for long texts,
 -- patterns with many repetitions, and replacements by functions. They count their work, and can be
 -- suspended.
-local patterns, _, native, _, _, _, pause, raw = ...
+local patterns = ...
+local native, pause = native, pause
 local find, concat, unpack, sub = raw.find, raw.concat, raw.unpack, string.sub
-local error, select, tostring, type = error, select, tostring, type
+local error, tostring, type = error, tostring, type
+local tointeger = open_math().tointeger
 
 local function text(value, number, name, level)
   if type(value) == "string" then return value end
@@ -14,7 +16,7 @@ end
 
 -- Returns the offset at which a search begins, or nil if that is behind the end of the text.
 local function offset(from, length)
-  from = math.tointeger(from or 1) or error("bad argument #3 (number has no integer representation)", 3)
+  from = tointeger(from or 1) or error("bad argument #3 (number has no integer representation)", 3)
   if from < 0 then from = length + from + 1 end
   if from < 1 then from = 1 end
   if from <= length + 1 then return from - 1 end
@@ -107,7 +109,7 @@ local function replacer(replacement)
     if after == "%" then
       pieces[#pieces + 1] = "%"
     elseif find(after, "^%d$") then
-      pieces[#pieces + 1] = math.tointeger(after)
+      pieces[#pieces + 1] = tointeger(after)
     else
       error("invalid use of '%' in replacement string", 3)
     end

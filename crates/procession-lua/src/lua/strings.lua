@@ -1,7 +1,8 @@
 -- The part `string` of the library: those of its functions that match patterns or repeat.
-local string, _, _, _, _, _, pause, raw, set_lazy = ...
+local string = ...
+local pause = pause
 local find, match, gmatch, gsub, rep = raw.find, raw.match, raw.gmatch, raw.gsub, raw.rep
-local tointeger, tonumber, type = math.tointeger, tonumber, type
+local tonumber, type = tonumber, type
 local patterns = set_lazy({}, "patterns")
 
 -- Functions that handle each byte of a longer text count that as work.
@@ -18,8 +19,8 @@ end
 -- empty. Many short ones are joined to long ones first.
 local function is_text(value) return type(value) == "string" or type(value) == "number" end
 function string.rep(text, count, separator)
-  local times = tointeger(tonumber(count))
-  if not times or times <= 65536 or not is_text(text) or not is_text(separator or "") then
+  local times = tonumber(count)
+  if not times or times % 1 ~= 0 or times <= 65536 or not is_text(text) or not is_text(separator or "") then
     return rep(text, count, separator)
   end
   local piece, last = text .. (separator or ""), ""

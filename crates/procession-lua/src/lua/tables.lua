@@ -1,6 +1,7 @@
 -- The part `tables` of the library: functions of Lua that loop over tables, for tables with
 -- metatables, and sorting. They can be suspended.
-local tables, _, _, _, _, _, pause, raw = ...
+local tables = ...
+local pause, math = pause, open_math()
 local concat, unpack, sort = raw.concat, raw.unpack, raw.sort
 local error, getmetatable, select, type, min = error, getmetatable, select, type, math.min
 local LENGTH_MAX = 1 << 22

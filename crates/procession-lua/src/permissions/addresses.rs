@@ -89,10 +89,21 @@ fn is_near(address: IpAddr) -> bool {
 /// # Errors
 /// If the process may not connect to it, or the connection fails, returns an error.
 pub(crate) async fn connect(permissions: Permissions, address: &str) -> io::Result<TcpStream> {
+    TcpStream::connect(&*resolve(&permissions, address).await?).await
+}
+
+/// Resolves an address, and returns those addresses that the process may use.
+///
+/// # Errors
+/// If there are none, or the host has no address, returns an error.
+pub(crate) async fn resolve(
+    permissions: &Permissions,
+    address: &str,
+) -> io::Result<Vec<SocketAddr>> {
     let targets = match &permissions.0.connect {
         Grant::Nothing => return Err(refused(format_args!("--allow-net={address}"))),
         Grant::Only(targets) => targets,
-        Grant::Everything => return TcpStream::connect(address).await,
+        Grant::Everything => return Host::from(address).addresses().await,
     };
     let host = Host::from(address);
     let mut name = None;
@@ -117,7 +128,7 @@ pub(crate) async fn connect(permissions: Permissions, address: &str) -> io::Resu
     let allowed: Vec<SocketAddr> = resolved.iter().copied().filter(is_allowed).collect();
     match (allowed.first(), resolved.first()) {
         (None, Some(first)) => Err(refused(format_args!("--allow-net={first}"))),
-        _ => TcpStream::connect(&*allowed).await,
+        _ => Ok(allowed),
     }
 }
 

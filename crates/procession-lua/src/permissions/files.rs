@@ -128,6 +128,50 @@ impl Place {
     }
 }
 
+/// Returns the places that a process may use, or `None` for all.
+fn places(permissions: &Permissions, access: Access) -> Option<&[Place]> {
+    let places = match access {
+        Access::Read => &permissions.0.read,
+        Access::Write => &permissions.0.write,
+    };
+    match places {
+        Grant::Nothing => Some(&[]),
+        Grant::Only(places) => Some(places),
+        Grant::Everything => None,
+    }
+}
+
+/// Returns the folder of an object, and its name in that. The process may write the object.
+///
+/// # Errors
+/// If the process may not write it, or the folder cannot be opened, returns an error.
+pub(crate) fn named(permissions: &Permissions, path: &Path) -> io::Result<(OwnedFd, OsString)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parts = |path: &Path| {
+        let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "the path has no name");
+        let name = path.file_name().ok_or_else(nameless)?.to_owned();
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        Ok::<_, io::Error>((folder.unwrap_or(Path::new(".")).to_owned(), name))
+    };
+    let Some(places) = places(permissions, Access::Write) else {
+        let (folder, name) = parts(path)?;
+        return Ok((openat(CWD, &folder, flags, Mode::empty())?, name));
+    };
+    let full = absolute(path)?;
+    for place in places {
+        // The folder itself is not below itself.
+        let Some(rest) = place.rest(&full).filter(|rest| *rest != Path::new(".")) else { continue };
+        let (folder, name) = parts(rest)?;
+        match place.folder.beneath(&folder, flags, Mode::empty()) {
+            Ok(opened) => return Ok((opened, name)),
+            // It leads out of the folder.
+            Err(Errno::XDEV) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(refused(format_args!("{}={}", Access::Write.option(), path.display())))
+}
+
 /// Opens a file.
 ///
 /// # Errors
@@ -143,14 +187,8 @@ pub(crate) fn file(
     let flags = flags | OFlags::CLOEXEC | no_terminal;
     let creates = flags.contains(OFlags::CREATE);
     let mode = if creates { Mode::from_raw_mode(0o666) } else { Mode::empty() };
-    let places = match access {
-        Access::Read => &permissions.0.read,
-        Access::Write => &permissions.0.write,
-    };
-    let places = match places {
-        Grant::Nothing => &[][..],
-        Grant::Only(places) => places,
-        Grant::Everything => return Ok(openat(CWD, path, flags, mode)?.into()),
+    let Some(places) = places(permissions, access) else {
+        return Ok(openat(CWD, path, flags, mode)?.into());
     };
     let full = absolute(path)?;
     for place in places {

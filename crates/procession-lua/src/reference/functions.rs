@@ -10,7 +10,8 @@ const fn function(signature: &'static str, description: &'static str) -> Functio
 pub(crate) const HOST_TABLES: &[&str] = &["command"];
 
 /// The functions of the library, by the tables of `docs/LUA.md`.
-pub(crate) const SECTIONS: &[&[Function]] = &[PROCESS, VALUES, FILES, SOCKETS, READERS, HTTP];
+pub(crate) const SECTIONS: &[&[Function]] =
+    &[PROCESS, GROUPS, SUPERVISORS, VALUES, CLOCK, FILES, SOCKETS, READERS, DATAGRAMS, HTTP];
 
 const PROCESS: &[Function] = &[
     function(
@@ -61,8 +62,70 @@ const PROCESS: &[Function] = &[
         "process.whereis(name: string): pid?",
         "returns the PID of the process with this name, or `nil`",
     ),
+    function(
+        "process.send_after(ms: number, to: target, message: any): integer",
+        "sends a message later; returns the number of the timer",
+    ),
+    function(
+        "process.cancel_timer(timer: integer): boolean",
+        "cancels a timer; returns `false` if it has fired",
+    ),
+    function(
+        "process.info(of?: target): table?",
+        "returns figures of a process, by default of this one; see below",
+    ),
     function("process.yield()", "lets all processes run that are ready"),
     function("process.cancelled(): boolean", "returns `true` if this process was cancelled"),
+];
+
+const GROUPS: &[Function] = &[
+    function(
+        "group.join(name: string, pid?: target): boolean",
+        "adds a process, by default this one; returns `false` if it was a member before",
+    ),
+    function(
+        "group.leave(name: string, pid?: target): boolean",
+        "removes a process, by default this one; returns `false` if it was no member",
+    ),
+    function(
+        "group.members(name: string): pid[]",
+        "returns the members in the order in which they joined",
+    ),
+    function(
+        "group.send(name: string, message: any): integer",
+        "sends to each member; returns the number of those that accepted the message",
+    ),
+];
+
+const SUPERVISORS: &[Function] = &[
+    function(
+        "supervisor.start(description: supervisor_description): pid?, string?",
+        "starts a supervisor and its children, and links it to this process; returns its PID",
+    ),
+    function(
+        "supervisor.start_child(supervisor: target, child: child): pid?, string?",
+        "adds a child, and starts it; returns its PID",
+    ),
+    function(
+        "supervisor.terminate_child(supervisor: target, child: pid|string): boolean?, string?",
+        "stops the child with this id or PID",
+    ),
+    function(
+        "supervisor.restart_child(supervisor: target, id: string): pid?, string?",
+        "starts a child that was stopped; returns its PID",
+    ),
+    function(
+        "supervisor.delete_child(supervisor: target, id: string): boolean?, string?",
+        "forgets a child that was stopped",
+    ),
+    function(
+        "supervisor.which(supervisor: target): table[]?, string?",
+        "returns the children: tables `{ id, pid, status, restart, is_supervisor }`",
+    ),
+    function(
+        "supervisor.count(supervisor: target): table?, string?",
+        "returns the numbers of children: a table `{ children, running, supervisors }`",
+    ),
 ];
 
 const VALUES: &[Function] = &[
@@ -88,6 +151,44 @@ const VALUES: &[Function] = &[
         "returns a variable of the environment, or `nil` if it is not set",
     ),
     function("print(...: any)", "writes a line to standard output, in one piece"),
+    function(
+        "io.write(...: string|number)",
+        "writes text to standard output, in one piece and without an end of line",
+    ),
+    function(
+        "io.read(format?: string|integer): string?, string?",
+        "reads standard input: `\"l\"` (the default) a line, `\"L\"` a line with its end, `\"a\"` everything, a number that many bytes; returns `nil` at the end, or `nil` and the cause",
+    ),
+    function("io.lines(): fun(): string?", "returns an iterator over the lines of standard input"),
+];
+
+const CLOCK: &[Function] = &[
+    function(
+        "time.since_epoch(): number",
+        "returns the milliseconds since 1970 in UTC, by the clock of the system, as a float",
+    ),
+    function(
+        "os.time(date?: table): integer",
+        "returns the seconds since 1970, now or at a date `{ year, month, day [, hour] [, min] [, sec] }` in UTC, and completes the fields of the date",
+    ),
+    function(
+        "os.date(format?: string, seconds?: integer): string|table",
+        "formats a time in UTC as Lua does, or returns the fields of a date for `\"*t\"`",
+    ),
+];
+
+const DATAGRAMS: &[Function] = &[
+    function("net.udp(address: string): udp?, string?", "returns a UDP socket at `\"host:port\"`"),
+    function(
+        "udp:send_to(address: string, bytes: string, ms?: number): boolean?, string?",
+        "sends a datagram",
+    ),
+    function(
+        "udp:receive_from(ms?: number): string?, string?",
+        "waits for a datagram; returns its bytes and its sender, or `nil` and the cause",
+    ),
+    function("udp:address(): string", "returns the address of the socket"),
+    function("udp:close()", "like `connection:forget`"),
 ];
 
 const FILES: &[Function] = &[
@@ -102,6 +203,26 @@ const FILES: &[Function] = &[
     function(
         "fs.append(path: string, bytes: string): boolean?, string?",
         "writes at the end of a file, and creates it if there is none",
+    ),
+    function(
+        "fs.list(path: string): string[]?, string?",
+        "returns the sorted names in a folder, or `nil` and the cause",
+    ),
+    function(
+        "fs.kind(path: string): string?, string?",
+        "returns `\"file\"`, `\"directory\"` or `\"other\"`, or `nil` and the cause",
+    ),
+    function(
+        "fs.make_directory(path: string): boolean?, string?",
+        "makes a folder; returns `true`, or `nil` and the cause",
+    ),
+    function(
+        "fs.remove(path: string): boolean?, string?",
+        "removes a file or an empty folder; returns `true`, or `nil` and the cause",
+    ),
+    function(
+        "fs.rename(from: string, to: string): boolean?, string?",
+        "gives a file or a folder another name, in place of a file that has it; returns `true`, or `nil` and the cause",
     ),
     function(
         "fs.size(path: string): integer?, string?",

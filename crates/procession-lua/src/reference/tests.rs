@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{HOST_TABLES, LUA, SECTIONS, signatures, table};
+use super::{HOST_TABLES, LUA, OBJECTS, SECTIONS, signatures, table};
 use crate::budget::Budget;
 use crate::library;
 use crate::program::Program;
@@ -38,7 +38,7 @@ fn the_reference_names_every_function_that_a_program_finds() {
     }
     for signature in signatures() {
         let table = signature.name.split(['.', ':']).next().expect("a split has a first part");
-        if !["connection", "listener", "reader"].contains(&table) {
+        if !OBJECTS.contains(&table) {
             named.insert(signature.name.to_owned());
             named.insert(table.to_owned());
         }

@@ -7,6 +7,7 @@ use crate::observe::look::pass;
 use crate::observe::look::view::ProcessRow;
 use crate::relations::links;
 use crate::relations::pid_list::PidList;
+use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;
 
 /// A process with its relations. See [`Scheduler::detail`](crate::Scheduler::detail).
@@ -31,6 +32,21 @@ pub struct ProcessDetail {
     pub supervisor: Option<Pid>,
     /// `true` if it is [suspended](crate::Scheduler::suspend).
     pub suspended: bool,
+}
+
+/// Returns a process of this program in detail, whatever scheduler it belongs to, or `None` if it
+/// has ended.
+///
+/// ```
+/// let name = procession::run(async {
+///     let pid = procession::current_pid()?;
+///     procession::relations::register("main", pid).ok()?;
+///     procession::look::detail(pid)?.name
+/// });
+/// assert_eq!(name.as_deref(), Some("main"));
+/// ```
+pub fn detail(pid: Pid) -> Option<ProcessDetail> {
+    of(find(pid)?.shared(), pid)
 }
 
 /// Returns the process with this PID, if it belongs to the scheduler.

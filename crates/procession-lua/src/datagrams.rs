@@ -1,0 +1,54 @@
+//! UDP sockets of guests.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::net::UdpSocket;
+
+use crate::net::with_timeout;
+use crate::permissions::{self, Permissions};
+use crate::value::{Socket, Value};
+
+/// The bytes of the largest datagram.
+const BYTES_MAX: usize = 64 * 1024;
+
+/// A UDP socket of a guest.
+#[derive(Debug)]
+pub struct Datagrams(UdpSocket);
+
+pub(crate) async fn bind(address: String) -> io::Result<Value> {
+    let socket = UdpSocket::bind(address.as_str()).await?;
+    Ok(Value::Socket(Socket::Datagrams(Arc::new(Datagrams(socket)))))
+}
+
+impl Datagrams {
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// Sends a datagram to an address that the process may send to.
+    pub(crate) async fn send(
+        self: Arc<Self>,
+        permissions: Permissions,
+        address: String,
+        bytes: Arc<[u8]>,
+        timeout: Option<Duration>,
+    ) -> io::Result<Value> {
+        let sending = async {
+            let allowed = permissions::resolve(&permissions, &address).await?;
+            let first = allowed.first().ok_or(io::ErrorKind::NotFound)?;
+            self.0.send_to(&bytes, *first).await
+        };
+        with_timeout(timeout, sending).await?;
+        Ok(Value::Boolean(true))
+    }
+
+    /// Waits for a datagram, and returns a list of its bytes and its sender.
+    pub(crate) async fn receive(self: Arc<Self>, timeout: Option<Duration>) -> io::Result<Value> {
+        let mut bytes = vec![0; BYTES_MAX];
+        let (count, sender) = with_timeout(timeout, self.0.recv_from(&mut bytes)).await?;
+        Ok(Value::list([Value::string(&bytes[..count]), Value::string(sender.to_string())]))
+    }
+}

@@ -1,0 +1,186 @@
+//! The operations of a guest on files and sockets.
+
+use std::io;
+use std::sync::Arc;
+
+use procession::machine::Yields;
+use procession::time::Instant;
+
+use super::operations::Served;
+use super::running::Running;
+use super::waits::{Awaited, Cancel};
+use crate::arguments::Arguments;
+use crate::datagrams::{self, Datagrams};
+use crate::fs::{self, Part, Writing};
+use crate::net::{self, Connection};
+use crate::value::{Socket, Value};
+
+impl Running {
+    pub(super) fn serve_outside(
+        &mut self,
+        operation: &[u8],
+        arguments: &Arguments,
+        yields: &mut Yields<'_>,
+    ) -> Result<Served, String> {
+        Ok(match operation {
+            b"connect" => {
+                let (address, timeout) = (arguments.text(0)?, arguments.duration(1)?);
+                let ends = Cancel::Ends { limited: timeout.is_some() };
+                self.in_helper(
+                    yields,
+                    ends,
+                    format!("cannot connect to {address}"),
+                    net::connect(self.permissions.clone(), address, timeout),
+                )?
+            }
+            b"listen" => {
+                let address = arguments.text(0)?;
+                let act = format!("cannot listen at {address}");
+                self.permissions.check_listen().map_err(|error| format!("{act}: {error}"))?;
+                self.in_helper(yields, Cancel::Ignored, act, net::listen(address))?
+            }
+            b"accept" => match arguments.socket(0)? {
+                Socket::Listener(listener) => self.in_helper(
+                    yields,
+                    Cancel::Ends { limited: false },
+                    String::new(),
+                    listener.accept(),
+                )?,
+                _ => return Err("argument 1 must be a listener".to_owned()),
+            },
+            b"read" => self.read(arguments, yields)?,
+            b"write" => self.write(arguments, yields)?,
+            b"udp" => {
+                let address = arguments.text(0)?;
+                let act = format!("cannot bind {address}");
+                self.permissions.check_listen().map_err(|error| format!("{act}: {error}"))?;
+                self.in_helper(yields, Cancel::Ignored, act, datagrams::bind(address))?
+            }
+            b"send to" => {
+                let (socket, address) = (datagrams(arguments)?, arguments.text(1)?);
+                let (bytes, timeout) = (arguments.bytes(2)?, arguments.duration(3)?);
+                let act = format!("cannot send to {address}");
+                let work = socket.send(self.permissions.clone(), address, bytes, timeout);
+                self.in_helper(yields, Cancel::Ignored, act, work)?
+            }
+            b"receive from" => {
+                let (socket, timeout) = (datagrams(arguments)?, arguments.duration(1)?);
+                let ends = Cancel::Ends { limited: timeout.is_some() };
+                self.in_helper(yields, ends, String::new(), socket.receive(timeout))?
+            }
+            _ => return self.serve_files(operation, arguments, yields),
+        })
+    }
+
+    fn serve_files(
+        &mut self,
+        operation: &[u8],
+        arguments: &Arguments,
+        yields: &Yields<'_>,
+    ) -> Result<Served, String> {
+        let Some(operation) = operation.strip_prefix(b"fs.") else {
+            return Err("the runtime has no such operation".to_owned());
+        };
+        let path = arguments.path(0)?;
+        let (permissions, shown) = (self.permissions.clone(), path.display().to_string());
+        Ok(match operation {
+            b"read" => {
+                let from = arguments.integer(1)?;
+                let act = format!("cannot read {shown}");
+                let from = u64::try_from(from).map_err(|_| format!("{act} from offset {from}"))?;
+                let count = u64::try_from(arguments.integer(2)?).ok();
+                let part = Part { from, count, most: arguments.1 as u64 };
+                self.in_thread(yields, act, fs::read(permissions, path, part))?
+            }
+            b"size" => {
+                let act = format!("cannot get the size of {shown}");
+                self.in_thread(yields, act, fs::size(permissions, path))?
+            }
+            b"write" | b"append" => {
+                let bytes = arguments.bytes(1)?;
+                let how = if operation == b"write" { Writing::New } else { Writing::Appended };
+                let act = format!("cannot write {shown}");
+                self.in_thread(yields, act, fs::write(permissions, path, bytes, how))?
+            }
+            b"list" => {
+                let act = format!("cannot list {shown}");
+                self.in_thread(yields, act, fs::list(permissions, path, arguments.1))?
+            }
+            b"kind" => {
+                let act = format!("cannot get the kind of {shown}");
+                self.in_thread(yields, act, fs::kind(permissions, path))?
+            }
+            b"make_directory" => {
+                let act = format!("cannot make {shown}");
+                self.in_thread(yields, act, fs::make_directory(permissions, path))?
+            }
+            b"remove" => {
+                let act = format!("cannot remove {shown}");
+                self.in_thread(yields, act, fs::remove(permissions, path))?
+            }
+            b"rename" => {
+                let act = format!("cannot rename {shown}");
+                self.in_thread(yields, act, fs::rename(permissions, path, arguments.path(1)?))?
+            }
+            _ => return Err("the runtime has no such operation".to_owned()),
+        })
+    }
+
+    /// Performs work that a cancel does not end.
+    fn in_thread(
+        &mut self,
+        yields: &Yields<'_>,
+        act: String,
+        work: impl Future<Output = io::Result<Value>> + Send + 'static,
+    ) -> Result<Served, String> {
+        self.in_helper(yields, Cancel::Ignored, act, work)
+    }
+
+    /// Reads from a connection. If nothing has arrived, the process waits.
+    fn read(&mut self, arguments: &Arguments, yields: &Yields<'_>) -> Result<Served, String> {
+        let connection = connection(arguments)?;
+        let most = usize::try_from(arguments.integer(1)?).unwrap_or(1);
+        let until = arguments.deadline(2)?;
+        let is_over = until.is_some_and(|until| until <= Instant::now());
+        // Without time to wait, this is the last look.
+        let read = if is_over { connection.read_now(most) } else { connection.try_read(most) };
+        match read {
+            Some(read) => Ok(Served::Done(read.map_err(|error| error.to_string())?)),
+            None if is_over => Err("timeout".to_owned()),
+            None => {
+                self.waits = Awaited::Read { tag: 0, connection, most, until, helper: None };
+                self.watch(yields)?;
+                Ok(Served::WaitsToRead)
+            }
+        }
+    }
+
+    /// Writes to a connection. If it does not take everything, the process waits.
+    fn write(&mut self, arguments: &Arguments, yields: &Yields<'_>) -> Result<Served, String> {
+        let connection = connection(arguments)?;
+        let bytes = arguments.bytes(1)?;
+        match connection.try_write(&bytes).map_err(|error| error.to_string())? {
+            all if all == bytes.len() => Ok(Served::Done(Value::Boolean(true))),
+            some => {
+                let work = connection.write(bytes, some, arguments.duration(2)?);
+                self.in_helper(yields, Cancel::Ignored, String::new(), work)
+            }
+        }
+    }
+}
+
+/// Returns the connection in the first argument.
+fn connection(arguments: &Arguments) -> Result<Arc<Connection>, String> {
+    match arguments.socket(0)? {
+        Socket::Connection(connection) => Ok(connection),
+        _ => Err("argument 1 must be a connection".to_owned()),
+    }
+}
+
+/// Returns the UDP socket in the first argument.
+fn datagrams(arguments: &Arguments) -> Result<Arc<Datagrams>, String> {
+    match arguments.socket(0)? {
+        Socket::Datagrams(socket) => Ok(socket),
+        _ => Err("argument 1 must be a UDP socket".to_owned()),
+    }
+}

@@ -1,0 +1,65 @@
+//! Messages that a guest sends later.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use procession::Pid;
+use procession::time::{Timer, run_after};
+
+use super::Message;
+
+/// The number of messages of a process that wait for their time.
+const TIMERS_MAX: usize = 1 << 16;
+/// The smallest number of timers among which those that have fired are looked for.
+const SWEEP_MIN: usize = 16;
+
+/// The timers of a process, by number. They fire even if the process has ended.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    last: i64,
+    /// Each with a reference that is dead once the timer has fired.
+    set: BTreeMap<i64, (Timer, Weak<()>)>,
+    /// The number of timers that the last sweep has left.
+    kept: usize,
+}
+
+impl Timers {
+    /// Sends a message after a delay. Returns the number of the timer.
+    pub(super) fn send_after(
+        &mut self,
+        delay: Duration,
+        to: Pid,
+        message: Message,
+    ) -> Result<i64, String> {
+        self.sweep();
+        if self.set.len() >= TIMERS_MAX {
+            return Err(format!("a process may have {TIMERS_MAX} timers at a time"));
+        }
+        let pending = Arc::new(());
+        let fired = Arc::downgrade(&pending);
+        let timer = run_after(delay, move || {
+            drop(pending);
+            // Ignored: the process may have ended.
+            drop(procession::mailbox::send(to, message));
+        });
+        let timer = timer.map_err(|error| error.to_string())?;
+        self.last += 1;
+        self.set.insert(self.last, (timer, fired));
+        Ok(self.last)
+    }
+
+    /// Returns `true` if the timer had not fired yet. Its message is not sent then.
+    pub(super) fn cancel(&mut self, number: i64) -> bool {
+        self.set.remove(&number).is_some_and(|(timer, _)| timer.cancel())
+    }
+
+    /// Forgets the timers that have fired, if there may be many.
+    fn sweep(&mut self) {
+        let is_due = self.set.len() >= SWEEP_MIN.max(2 * self.kept);
+        if is_due || self.set.len() >= TIMERS_MAX {
+            self.set.retain(|_, (_, fired)| fired.strong_count() > 0);
+            self.kept = self.set.len();
+        }
+    }
+}

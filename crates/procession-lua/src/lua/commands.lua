@@ -1,0 +1,7 @@
+-- The part `command` of the library: functions of the program's host.
+local command = ...
+local yield, try = yield, try
+
+for name, number in next, raw.commands do
+  command[name] = function(value) return try(yield("command", number, value)) end
+end

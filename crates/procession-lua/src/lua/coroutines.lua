@@ -1,0 +1,54 @@
+-- The part `coroutine` of the library. Inside of a coroutine of the program, an operation for the
+-- runtime is passed on by the code that resumed the coroutine.
+local coroutine = ...
+local resume, close, create, status = raw.resume, raw.close, coroutine.create, coroutine.status
+local yield, can_yield, native, pause, settle, is_doomed = yield, can_yield, native, pause, settle, is_doomed
+local error = error
+
+local GIVEN = {}
+local function pass(co, ok, tag, ...)
+  if not ok then
+    if is_doomed() then error(tag, 0) end
+    return false, tag
+  end
+  if status(co) == "dead" then return true, tag, ... end
+  if tag == GIVEN then return true, ... end
+  if can_yield() then return pass(co, resume(co, yield(tag, ...))) end
+  -- Where the process cannot be suspended, output goes to the native function, which does not wait.
+  if tag == "print" or tag == "log" then return pass(co, resume(co, native(tag, ...))) end
+  if tag ~= nil then return pass(co, resume(co, yield(tag, ...))) end
+  -- The coroutine should pause, but the code around it cannot.
+  pause(0)
+  return pass(co, resume(co))
+end
+-- Each coroutine has a count of its own of the instructions that it may take until the hook looks.
+local resumed = 0
+local function count()
+  resumed = resumed + 1
+  if resumed == 64 then
+    resumed = 0
+    pause(6400)
+  end
+end
+function coroutine.resume(co, ...)
+  count()
+  return pass(co, resume(co, ...))
+end
+function coroutine.close(co)
+  count()
+  return settle(close(co))
+end
+function coroutine.yield(...)
+  return yield(GIVEN, ...)
+end
+local function rethrow(ok, cause, ...)
+  if not ok then error(cause, 0) end
+  return cause, ...
+end
+function coroutine.wrap(f)
+  local co = create(f)
+  return function(...)
+    count()
+    return rethrow(pass(co, resume(co, ...)))
+  end
+end

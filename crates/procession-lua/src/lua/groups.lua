@@ -1,0 +1,19 @@
+-- The part `group` of the library: named sets of processes.
+local group = ...
+local native, check, error, type = native, check, error, type
+
+function group.join(name, pid) return check(native("join", name, pid)) end
+function group.leave(name, pid) return check(native("leave", name, pid)) end
+function group.members(name) return check(native("members", name)) end
+-- Each copy of the message is a piece of work of its own, so that the process can pause.
+function group.send(name, message)
+  local ok, members = native("members", name)
+  if not ok then error(members, 2) end
+  local count = 0
+  for i = 1, #members do
+    local sent, accepted = native("send", members[i], message)
+    if not sent then error(accepted, 2) end
+    if accepted == true then count = count + 1 end
+  end
+  return count
+end
