@@ -15,18 +15,21 @@ use procession::relations::MonitorRef;
 use procession::relay::{self, RemoteSignal};
 use procession::time::Instant;
 use procession::{Context, Exit, yield_now};
+use procession_sync::atomic::Ordering::Relaxed;
 
 mod io;
+mod pulse;
 mod relations;
 
 use self::io::{Inbox, Outbox, ends, wait, write};
+use self::pulse::{Next, Pulse};
 use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, post, sort};
 use crate::link::{Caller, Link, Order, count};
 use crate::node::{Attempt, Node};
 use crate::reason;
-use crate::term::{DecodeError, NodePid, Reader, Reference, Term};
+use crate::term::{Atom, DecodeError, NodePid, Reader, Reference, Term};
 use crate::wire::control::{Control, Target};
 use crate::wire::frame::Frames;
 
@@ -34,6 +37,11 @@ use crate::wire::frame::Frames;
 const HELD_MAX: usize = 64 << 20;
 /// The memory that the terms of one message may take.
 const TERM_MEMORY_MAX: usize = 64 << 20;
+
+/// The name of a process that no node has. See [`pulse`].
+const PULSE: &str = "$procession_pulse";
+/// The lane of the questions and answers, so that they do not wait behind messages.
+const PULSE_LANE: u64 = u64::MAX;
 
 /// A process of this node that the other node monitors.
 #[derive(Debug)]
@@ -54,6 +62,7 @@ struct Connection {
     /// Links that were made by a start, with processes that had ended by then: the number of each,
     /// and the process on the other side. Their monitors tell how they have ended.
     late_links: HashMap<MonitorRef, (u32, NodePid)>,
+    pulse: Pulse,
     why: String,
 }
 
@@ -100,6 +109,9 @@ pub(crate) async fn run(
 ) {
     let Ok(link) = node.connected(&attempt, peer, cx.address()) else { return };
     drop(attempt);
+    let patience = node.patience();
+    // Ignored: without it, only a node that talks and never reads is found later.
+    drop(carrier.stream.set_user_timeout(Some(Pulse::limit(patience))));
     let frames = Frames::new(HELD_MAX);
     let mut this = Connection {
         node: node.clone(),
@@ -108,6 +120,7 @@ pub(crate) async fn run(
         watched: HashMap::new(),
         by_reference: HashMap::new(),
         late_links: HashMap::new(),
+        pulse: Pulse::new(patience, Instant::now()),
         why: "its process was terminated".to_owned(),
     };
     let Err(why) = this.serve(&mut cx, &mut carrier, come).await;
@@ -124,33 +137,34 @@ impl Connection {
         come: Vec<u8>,
     ) -> Result<std::convert::Infallible, Ends> {
         let link = Arc::clone(&self.link);
-        let patience = self.node.patience();
         let mut inbox = Inbox::new(come);
         let mut outbox = Outbox::default();
-        let (mut heard, mut said) = (Instant::now(), Instant::now());
         // The handshake may have brought frames.
         self.read_frames(cx, &mut inbox)?;
         loop {
             let wrote = write(&link, carrier, &mut outbox)?;
             let read = self.read(cx, carrier, &mut inbox)?;
-            let now = Instant::now();
-            if read {
-                heard = now;
-            }
-            if wrote {
-                said = now;
-            }
             if link.outbound.is_overrun() {
                 return Err("too many signals wait for it".to_owned());
             }
-            if now >= heard + patience {
-                return Err(format!("nothing was heard of it for {} s", patience.as_secs_f32()));
-            }
-            if now >= said + patience / 4 {
-                outbox.bytes.extend([0; 4]);
-                said = now;
-                continue;
-            }
+            let now = Instant::now();
+            self.pulse.turn(read, wrote, now);
+            let deadline = match self.pulse.next(link.awaits_confirmation(), now) {
+                Next::Wait(until) => until,
+                Next::Ask => {
+                    self.ask(now);
+                    continue;
+                }
+                Next::Tick => {
+                    outbox.bytes.extend([0; 4]);
+                    self.pulse.ticked(now);
+                    continue;
+                }
+                Next::GiveUp => {
+                    let silence = Pulse::limit(self.node.patience()).as_secs_f32();
+                    return Err(format!("nothing was heard of it for {silence} s"));
+                }
+            };
             if read || wrote {
                 // A busy socket does not keep the mailbox waiting.
                 while let Some(event) = io::ready_event(cx).await? {
@@ -159,18 +173,44 @@ impl Connection {
                 yield_now().await;
                 continue;
             }
-            let deadline = (heard + patience).min(said + patience / 4);
             let has_more = !outbox.is_empty() || carrier.has_more();
             if let Some(event) = wait(cx, &carrier.stream, &link, has_more, deadline).await? {
                 self.event(event)?;
             }
-            // If this process was not run for long, the other node may have ticked meanwhile, or
-            // not. It gets a new patience.
-            let late = Instant::now().saturating_duration_since(deadline);
-            if late > patience / 2 {
-                heard = Instant::now();
-            }
         }
+    }
+
+    /// Asks the other node whether it is there, and how many messages it has received.
+    fn ask(&mut self, now: Instant) {
+        let question = self.node.question();
+        let (from, to) = (self.node.pid_of(0), Target::Name(Atom::known(PULSE)));
+        let control = Control::Monitor { from, to, monitor: question.clone() };
+        self.link.outbound.signal(PULSE_LANE, &control, None);
+        self.pulse.asked(question, now);
+    }
+
+    /// Answers the question of the other node.
+    fn answer(&self, watcher: NodePid, monitor: Reference) {
+        let received = self.link.counts.received.load(Relaxed);
+        let received = [Term::atom("received"), Term::from(received as i64)];
+        let from = Target::Name(Atom::known(PULSE));
+        self.link.tell(PULSE_LANE, Term::tuple(received), |reason| Control::Down {
+            from,
+            to: watcher,
+            monitor,
+            reason,
+        });
+    }
+
+    /// Takes the answer of the other node. Returns `false` if it is none.
+    fn answered(&mut self, question: &Reference, reason: &Term) -> bool {
+        let Some(round_trip) = self.pulse.answered(question, Instant::now()) else { return false };
+        let received = match reason.as_tuple() {
+            Some([word, received]) if word.is_atom("received") => received.as_integer(),
+            _ => None,
+        };
+        self.link.answered(round_trip, received.and_then(|count| u64::try_from(count).ok()));
+        true
     }
 
     /// Reads what has come, and carries it out. Returns `true` if there was something.
@@ -247,7 +287,9 @@ impl Connection {
     /// Carries out an operation that has no room for its message.
     fn without_message(&mut self, cx: &mut Context<Order>, control: Control) {
         count(&self.link.counts.too_large, 1);
-        if !matches!(control, Control::Send { .. } | Control::AliasSend { .. }) {
+        if matches!(control, Control::Send { .. } | Control::AliasSend { .. }) {
+            count(&self.link.counts.received, 1);
+        } else {
             // A signal must not get lost. It tells this instead of its reason.
             self.operation(cx, control, Some(Term::atom("too_large")));
         }
@@ -284,8 +326,10 @@ impl Connection {
                 self.exit_sent(&from, &to, &reason);
             }
             (Control::Down { monitor, reason, .. }, message) => {
-                let exit = reason::to_exit(&reason.or(message).unwrap_or(Term::atom("normal")));
-                self.down(monitor, exit);
+                let reason = reason.or(message).unwrap_or(Term::atom("normal"));
+                if !self.answered(&monitor, &reason) {
+                    self.down(monitor, reason::to_exit(&reason));
+                }
             }
             (Control::Link { from, to }, _) => self.link(from, &to),
             (Control::Unlink { id, from, to }, _) => self.unlink(id, from, to),
@@ -349,6 +393,11 @@ impl Connection {
         // Ignored: the caller may have given up.
         drop(caller.send(Ok(crate::letter::last(term))));
     }
+}
+
+/// Returns `true` for the process that no node has, by which nodes ask each other for a sign.
+fn is_pulse(target: &Target) -> bool {
+    matches!(target, Target::Name(name) if name.as_str() == PULSE)
 }
 
 /// Returns `true` for the process that each BEAM node has, and that others ping.

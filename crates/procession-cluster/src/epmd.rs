@@ -25,9 +25,6 @@ const TCP: u8 = 0;
 const VERSION: u16 = 6;
 const OLDEST_VERSION: u16 = 5;
 
-/// The longest time that EPMD may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 fn unexpected(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("EPMD: {why}"))
 }
@@ -38,8 +35,8 @@ fn request(body: &[u8]) -> Vec<u8> {
     request
 }
 
-async fn within<T>(ask: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    match procession::timeout(PATIENCE, ask).await {
+async fn within<T>(limit: Duration, ask: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match procession::timeout(limit, ask).await {
         Ok(result) => result,
         Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "EPMD does not answer")),
     }
@@ -47,8 +44,13 @@ async fn within<T>(ask: impl Future<Output = io::Result<T>>) -> io::Result<T> {
 
 /// Registers a node at the EPMD of this machine. It is registered as long as the connection is
 /// kept.
-pub(crate) async fn register(epmd: SocketAddr, word: &str, port: u16) -> io::Result<TcpStream> {
-    within(async {
+pub(crate) async fn register(
+    epmd: SocketAddr,
+    word: &str,
+    port: u16,
+    limit: Duration,
+) -> io::Result<TcpStream> {
+    within(limit, async {
         let stream = TcpStream::connect(epmd).await?;
         let mut body = vec![ALIVE2_REQ];
         body.extend(port.to_be_bytes());
@@ -79,8 +81,13 @@ pub(crate) async fn register(epmd: SocketAddr, word: &str, port: u16) -> io::Res
 }
 
 /// Asks the EPMD of a host for the address of a node.
-pub(crate) async fn find(host: &str, port: u16, word: &str) -> io::Result<SocketAddr> {
-    within(async {
+pub(crate) async fn find(
+    host: &str,
+    port: u16,
+    word: &str,
+    limit: Duration,
+) -> io::Result<SocketAddr> {
+    within(limit, async {
         let stream = TcpStream::connect((host, port)).await?;
         let mut body = vec![PORT_PLEASE2_REQ];
         body.extend(word.as_bytes());

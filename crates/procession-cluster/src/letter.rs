@@ -47,6 +47,9 @@ pub enum Letter {
         connection: u64,
         /// Why it has ended.
         why: String,
+        /// The messages that were accepted and that the node has not confirmed to have received,
+        /// some of which may have arrived. `None` if it confirms none, as nodes of the BEAM.
+        unconfirmed: Option<u64>,
     },
 }
 

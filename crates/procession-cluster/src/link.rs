@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::time::Duration;
 
 use procession::mailbox::Recipient;
 use procession::relations::MonitorRef;
@@ -165,12 +166,13 @@ pub(crate) struct Link {
     pub(crate) orders: Address<Order>,
     tables: Mutex<Tables>,
     pub(crate) counts: Counts,
+    answers: Mutex<Answers>,
 }
 
 /// What was sent and received.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) sent: AtomicU64,
+    /// Messages for this node, those included that had no room or no receiver.
     pub(crate) received: AtomicU64,
     /// Messages for processes that do not exist or did not accept them.
     pub(crate) undelivered: AtomicU64,
@@ -179,6 +181,14 @@ pub(crate) struct Counts {
     pub(crate) denied: AtomicU64,
     pub(crate) bytes_sent: AtomicU64,
     pub(crate) bytes_received: AtomicU64,
+}
+
+/// What the other node has answered.
+#[derive(Debug, Default)]
+struct Answers {
+    round_trip: Option<Duration>,
+    /// The messages that it has received, if it is of the kind that tells.
+    confirmed: Option<u64>,
 }
 
 /// Adds to a counter. Relaxed: the numbers are for people.
@@ -203,7 +213,30 @@ impl Link {
             orders,
             tables: Mutex::new(Tables::default()),
             counts: Counts::default(),
+            answers: Mutex::new(Answers::default()),
         }
+    }
+
+    /// Notes an answer of the other node.
+    pub(crate) fn answered(&self, round_trip: Duration, confirmed: Option<u64>) {
+        *self.answers.lock() = Answers { round_trip: Some(round_trip), confirmed };
+    }
+
+    /// Returns the time that the latest answer took.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.answers.lock().round_trip
+    }
+
+    /// Returns the number of messages of which it is not known whether they have arrived. `None` if
+    /// the other node does not tell.
+    pub(crate) fn unconfirmed(&self) -> Option<u64> {
+        let confirmed = self.answers.lock().confirmed?;
+        Some(self.outbound.accepted().saturating_sub(confirmed))
+    }
+
+    /// Returns `true` if the other node would confirm messages.
+    pub(crate) fn awaits_confirmation(&self) -> bool {
+        self.unconfirmed().is_some_and(|count| count > 0)
     }
 
     /// Returns the process that is meant by a PID of the other node. A PID of an earlier

@@ -34,7 +34,7 @@ use self::remote::Remotes;
 use crate::cookie::Cookie;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, post};
-use crate::link::{Caller, Link, Order, Remote, count};
+use crate::link::{Caller, Link, Order, Remote};
 use crate::outbound::Unqueued;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::tls::Tls;
@@ -43,6 +43,7 @@ use crate::wire::control::{Control, SpawnRequest, Target};
 /// The kinds of references that this node makes, which are the last word of each.
 const MONITOR_KIND: u32 = 1;
 const CALL_KIND: u32 = 2;
+const QUESTION_KIND: u32 = 3;
 
 /// A process that was started for another node, and the monitor of the connection, if it could
 /// make one.
@@ -133,6 +134,13 @@ pub struct PeerInfo {
     pub bytes_sent: u64,
     /// The bytes that were received.
     pub bytes_received: u64,
+    /// The time that the node took to answer when it was last asked whether it is there. `None` if
+    /// it has not answered yet.
+    pub round_trip: Option<Duration>,
+    /// The messages that were sent and that the node has not confirmed to have received. It
+    /// confirms them four times within the [patience](NodeBuilder::patience). `None` if it is a
+    /// node of the BEAM, which confirms none, or has not answered yet.
+    pub unconfirmed: Option<u64>,
 }
 
 impl Node {
@@ -292,10 +300,7 @@ impl Node {
         let control = Control::Send { from: Some(self.pid_of(number)), to: to.target() };
         let control = without_sender(control, &link);
         match link.outbound.send(number.into(), &control, &term) {
-            Ok(()) => {
-                count(&link.counts.sent, 1);
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(why) => Err(SendTermError::new(term, why)),
         }
     }
@@ -350,7 +355,6 @@ impl Node {
             let term = crate::letter::last(message);
             return Err(CallTermError::Send(SendTermError::new(term, why)));
         }
-        count(&link.counts.sent, 1);
         let reply = procession::timeout(timeout, receiver).await;
         drop(pending);
         match reply {
@@ -386,10 +390,7 @@ impl Node {
         let message = Term::tuple([tag.clone(), reply]);
         let lane = u64::from(from.id);
         match link.outbound.send(lane, &without_sender(control, &link), &message) {
-            Ok(()) => {
-                count(&link.counts.sent, 1);
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(why) => Err(SendTermError::new(crate::letter::last(message), why)),
         }
     }
@@ -512,6 +513,11 @@ impl Node {
         Reference::new(own.name.clone(), own.creation, &words).expect("it has three words")
     }
 
+    /// Returns the reference of a question to another node.
+    pub(crate) fn question(&self) -> Reference {
+        self.reference(QUESTION_KIND)
+    }
+
     /// Returns the call of this node that a message answers, if it has the form of a reply.
     pub(crate) fn answered_call(&self, term: &Term) -> Option<Reference> {
         let Some([Term::Reference(call), _]) = term.as_tuple() else { return None };
@@ -610,13 +616,15 @@ impl Link {
             connection: self.number,
             age: Instant::now().saturating_duration_since(self.since),
             queued_bytes: self.outbound.bytes(),
-            sent: read(&self.counts.sent),
+            sent: self.outbound.accepted(),
             received: read(&self.counts.received),
             undelivered: read(&self.counts.undelivered),
             too_large: read(&self.counts.too_large),
             denied: read(&self.counts.denied),
             bytes_sent: read(&self.counts.bytes_sent),
             bytes_received: read(&self.counts.bytes_received),
+            round_trip: self.round_trip(),
+            unconfirmed: self.unconfirmed(),
         }
     }
 }

@@ -79,6 +79,8 @@ struct Queue {
     turns: VecDeque<Lane>,
     bytes: Waiting,
     sequence: u64,
+    /// The messages that were accepted so far.
+    accepted: u64,
     closed: bool,
     /// Too many signals wait.
     is_overrun: bool,
@@ -180,6 +182,7 @@ impl Outbound {
         if needs_room && !queue.has_room(lane, length, is_large) {
             return Err(Unqueued::Full(length));
         }
+        queue.accepted += u64::from(needs_room);
         *queue.bytes.of(is_large) += length;
         queue.is_overrun |= queue.bytes.small > ROOM + SIGNALS_MAX + MESSAGE_MAX;
         let own = queue.lanes.entry(lane).or_default();
@@ -293,6 +296,11 @@ impl Outbound {
     pub(crate) fn bytes(&self) -> usize {
         let queue = self.queue.lock();
         queue.bytes.small + queue.bytes.large
+    }
+
+    /// Returns the number of messages that were accepted so far.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.queue.lock().accepted
     }
 
     pub(crate) fn flags(&self) -> u64 {

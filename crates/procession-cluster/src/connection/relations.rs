@@ -6,7 +6,7 @@ use procession::relations::MonitorRef;
 use procession::relay::{RemoteSignal, receive, receive_link};
 use procession::{Context, Exit, Pid};
 
-use crate::connection::{Connection, Watched, is_kernel, lane_of};
+use crate::connection::{Connection, Watched, is_kernel, is_pulse, lane_of};
 use crate::link::{Order, count};
 use crate::node::Spawned;
 use crate::reason;
@@ -56,6 +56,9 @@ impl Connection {
         if is_kernel(&target) {
             // It ends with this connection.
             return;
+        }
+        if is_pulse(&target) {
+            return self.answer(watcher, monitor);
         }
         let found = match self.watched.len() < RELATIONS_MAX {
             true => self.find(&target).ok_or("noproc"),

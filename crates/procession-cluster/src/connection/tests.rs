@@ -7,7 +7,7 @@ use std::time::Duration;
 use procession::{Context, Exit, Scheduler};
 
 use crate::handshake::{Handshake, Introduction, Progress, flags};
-use crate::term::{Atom, NodePid};
+use crate::term::{Atom, NodePid, Reader, Writer};
 use crate::{Cookie, Letter, Node, Remote, SendTermCause, Term};
 
 fn cookie() -> Cookie {
@@ -82,6 +82,89 @@ fn a_node_that_is_silent_is_given_up() {
     assert_eq!(told_after(1, flags::OWN, |_| {}), Exit::NoConnection);
 }
 
+/// Reads a frame that is not a tick.
+fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
+    loop {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).expect("it sends");
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        stream.read_exact(&mut frame).expect("it sends");
+        if !frame.is_empty() {
+            return frame;
+        }
+    }
+}
+
+/// Answers the next question whether the node is there, by an operation that has this reason.
+fn answer_question(stream: &mut TcpStream, reason: &Term) {
+    loop {
+        let frame = read_frame(stream);
+        let mut reader = Reader::new(&frame[3..], &[], 1 << 16);
+        let request = reader.term().expect("it is an operation");
+        let items = request.as_tuple().expect("it is a tuple");
+        if items[0] != Term::from(19) || !items[2].is_atom(super::PULSE) {
+            continue;
+        }
+        let answer = Term::tuple([
+            Term::from(21),
+            items[2].clone(),
+            items[1].clone(),
+            items[3].clone(),
+            reason.clone(),
+        ]);
+        let mut bytes = vec![131, 68, 0];
+        Writer::new(&mut bytes).term(&answer).expect("it is right");
+        let length = (bytes.len() as u32).to_be_bytes();
+        return stream.write_all(&[&length[..], &bytes].concat()).expect("it reads");
+    }
+}
+
+/// Goal: a node of the BEAM that ticks rarely stays, since it answers, until it stops to answer.
+#[test]
+fn a_node_that_answers_is_kept_although_it_never_ticks() {
+    let (answered, answers) = std::sync::mpsc::channel();
+    let told = told_after(1, flags::OWN, move |stream| {
+        // Each comes after a quarter of a second. Without them, five are the end.
+        for _ in 0..8 {
+            answer_question(stream, &Term::atom("noproc"));
+        }
+        answered.send(()).expect("the test waits");
+    });
+    answers.try_recv().expect("it was kept until then");
+    assert_eq!(told, Exit::NoConnection);
+}
+
+/// A node that confirms two messages of five, and stops.
+#[test]
+fn the_end_tells_the_number_of_unconfirmed_messages() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(1));
+    let (sender, subscribed) = std::sync::mpsc::channel();
+    let subscriber = scheduler.start({
+        let node = node.clone();
+        move |mut cx: Context<Letter>| async move {
+            node.subscribe(&cx.address().map(|letter| letter));
+            sender.send(()).expect("the test waits");
+            loop {
+                match cx.recv().await {
+                    Some(Letter::NodeUp { .. }) => {
+                        for n in 0..5 {
+                            node.send(pid(), Term::from(n)).expect("it has room");
+                        }
+                    }
+                    Some(Letter::NodeDown { unconfirmed, .. }) => return unconfirmed,
+                    other => panic!("{other:?} came"),
+                }
+            }
+        }
+    });
+    subscribed.recv().expect("it subscribes");
+    let mut stream = connect(&node, flags::OWN);
+    answer_question(&mut stream, &Term::tuple([Term::atom("received"), Term::from(0)]));
+    answer_question(&mut stream, &Term::tuple([Term::atom("received"), Term::from(2)]));
+    assert_eq!(subscriber.join().expect("it ends"), Some(3));
+}
+
 #[test]
 fn a_node_that_breaks_the_protocol_is_given_up() {
     let frames: [&[u8]; 6] = [
@@ -111,25 +194,24 @@ fn a_node_that_breaks_the_protocol_is_given_up() {
 fn a_node_without_headers_is_understood() {
     let down = {
         let mut bytes = vec![b'p', 131, 104, 5, 97, 21];
-        let mut writer = crate::term::Writer::new(&mut bytes);
+        let mut writer = Writer::new(&mut bytes);
         writer.pid(&pid());
         bytes
     };
     let told = told_after(60, flags::REQUIRED, move |stream| {
-        // The request to monitor comes first: its reference is the last of its elements.
-        let mut length = [0; 4];
-        let mut frame = Vec::new();
-        while frame.is_empty() {
-            stream.read_exact(&mut length).expect("it sends");
-            frame = vec![0; u32::from_be_bytes(length) as usize];
-            stream.read_exact(&mut frame).expect("it sends");
-        }
-        let mut reader = crate::term::Reader::new(&frame[2..], &[], 1 << 16);
-        let request = reader.term().expect("it is a request");
-        let items = request.as_tuple().expect("it is a tuple");
+        // The reference of the request to monitor is the last of its elements.
+        let items = loop {
+            let frame = read_frame(stream);
+            let mut reader = Reader::new(&frame[2..], &[], 1 << 16);
+            let request = reader.term().expect("it is a request");
+            let Term::Tuple(items) = request else { panic!("{request} came") };
+            if !items[2].is_atom(super::PULSE) {
+                break items;
+            }
+        };
         assert_eq!(items[0], Term::from(19));
         let mut down = down;
-        let mut writer = crate::term::Writer::new(&mut down);
+        let mut writer = Writer::new(&mut down);
         for term in [&items[1], &items[3], &Term::atom("shutdown")] {
             writer.term(term).expect("it is right");
         }

@@ -31,6 +31,9 @@ const HANDSHAKES_MAX: usize = 32;
 /// The time for which no connection is accepted after an error, such as a lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
+
 /// Builds a [`Node`].
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is started"]
@@ -55,7 +58,7 @@ pub enum StartError {
     Name(String),
     /// There is no cookie.
     NoCookie,
-    /// The patience is not from 1 to 3600 seconds.
+    /// The patience is not from 1 to 60 seconds.
     Patience(Duration),
     /// The address is not on this machine only, and connections would not be encrypted. See
     /// [`NodeBuilder::tls`] and [`NodeBuilder::accept_plain_text`].
@@ -74,7 +77,7 @@ impl fmt::Display for StartError {
             Self::Name(name) => write!(f, "{name:?} is not a name such as word@host"),
             Self::NoCookie => f.write_str("the node has no cookie"),
             Self::Patience(patience) => {
-                write!(f, "a patience of {patience:?} is not from 1 to 3600 seconds")
+                write!(f, "a patience of {patience:?} is not from 1 to 60 seconds")
             }
             Self::PlainText(address) => write!(
                 f,
@@ -107,7 +110,7 @@ impl NodeBuilder {
             epmd: epmd::local(),
             registers: false,
             connect_timeout: Duration::from_secs(5),
-            patience: Duration::from_secs(60),
+            patience: Duration::from_secs(4),
             allows_exits: false,
             accepts_plain_text: false,
         }
@@ -148,17 +151,22 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets the time limit for each stage of making a connection, in both directions: reaching the
-    /// other machine, and the handshake. The default is 5 seconds.
+    /// Sets the time limit for making a connection. To another node, that is the time to find its
+    /// port, to reach its machine and for the handshake together; from another node, it is the time
+    /// for the handshake. The default is 5 seconds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets the time after which a node of which nothing is heard counts as unreachable, from 1
-    /// second to an hour. The default is 60 seconds, as of the BEAM. Nodes tick four times in it.
+    /// Sets the time that another node has to give a sign of life when it is asked for one, from 1
+    /// to 60 seconds. The default is 4 seconds.
     ///
-    /// It must be the `net_ticktime` of the BEAM nodes of the cluster, or longer.
+    /// A node is asked if nothing was heard of it for a quarter of that time. So a node that stops
+    /// counts as unreachable after one to one and a quarter of its patience. Each node has a
+    /// patience of its own: nodes of the BEAM answer as well, whatever their `net_ticktime`, which
+    /// must not be shorter than this patience. A node that was itself stopped, or had no processor,
+    /// gives all others a new patience.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -190,7 +198,7 @@ impl NodeBuilder {
         let (word, _) = split(&self.name).ok_or_else(wrong)?;
         let name = Atom::new(Arc::clone(&self.name)).ok_or_else(wrong)?;
         let cookie = self.cookie.ok_or(StartError::NoCookie)?;
-        if !(1..=3600).contains(&self.patience.as_secs()) {
+        if !(PATIENCE_MIN..=PATIENCE_MAX).contains(&self.patience) {
             return Err(StartError::Patience(self.patience));
         }
         let listener = match self.listen {
@@ -211,7 +219,8 @@ impl NodeBuilder {
         };
         let registration = match &listener {
             Some((_, address)) if self.registers => {
-                let registered = epmd::register(self.epmd, word, address.port()).await;
+                let registered =
+                    epmd::register(self.epmd, word, address.port(), self.connect_timeout).await;
                 Some(registered.map_err(StartError::Register)?)
             }
             _ => None,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::time::Duration;
 
 use procession::SpawnOptions;
 use procession::net::TcpStream;
@@ -183,14 +184,16 @@ impl Node {
         host: &str,
         at: Option<SocketAddr>,
     ) -> Result<(Carrier, Introduction, Vec<u8>), ConnectError> {
+        let limit = Instant::now() + self.0.connect_timeout;
+        let left = || limit.saturating_duration_since(Instant::now());
         let address = match at {
             Some(address) => address,
             None => {
-                let found = epmd::find(host, self.0.epmd.port(), word).await;
+                let found = epmd::find(host, self.0.epmd.port(), word, left()).await;
                 found.map_err(ConnectError::Find)?
             }
         };
-        let reached = TcpStream::connect_timeout(address, self.0.connect_timeout).await;
+        let reached = TcpStream::connect_timeout(address, left()).await;
         let stream = reached.map_err(ConnectError::Reach)?;
         self.check_address(&stream)?;
         let session = match &self.0.tls {
@@ -206,7 +209,7 @@ impl Node {
             Handshake::initiator(own, cookie, challenge, peer.clone(), length, &mut out);
         let mut attempt = None;
         let shake = self.shake(&mut carrier, handshake, out, Some(peer), &mut attempt);
-        let (introduction, come) = self.within(shake).await?;
+        let (introduction, come) = within(left(), shake).await?;
         Ok((carrier, introduction, come))
     }
 
@@ -223,7 +226,7 @@ impl Node {
         let handshake = Handshake::acceptor(own, cookie, challenge, self.length_bytes());
         let mut attempt = None;
         let shake = self.shake(&mut carrier, handshake, Vec::new(), None, &mut attempt);
-        let (introduction, come) = self.within(shake).await?;
+        let (introduction, come) = within(self.0.connect_timeout, shake).await?;
         match attempt {
             Some(attempt) => self.start(carrier, introduction, come, attempt),
             // An acceptor is never done before its decision.
@@ -329,14 +332,13 @@ impl Node {
             Err(refused) => Err(ConnectError::Process(refused.into_parts().1)),
         }
     }
+}
 
-    async fn within<T>(
-        &self,
-        shake: impl Future<Output = Result<T, ConnectError>>,
-    ) -> Result<T, ConnectError> {
-        let timed = procession::timeout(self.0.connect_timeout, shake).await;
-        timed.unwrap_or(Err(ConnectError::TimedOut))
-    }
+async fn within<T>(
+    limit: Duration,
+    shake: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
+    procession::timeout(limit, shake).await.unwrap_or(Err(ConnectError::TimedOut))
 }
 
 fn insecure(error: rustls::Error) -> ConnectError {

@@ -78,8 +78,14 @@ struct Told {
 pub(super) struct PeerEvent {
     node: Atom,
     connection: u64,
-    /// The reason of the end.
-    ended: Option<String>,
+    ended: Option<Ended>,
+}
+
+/// The end of a connection.
+#[derive(Clone, Debug)]
+struct Ended {
+    why: String,
+    unconfirmed: Option<u64>,
 }
 
 impl PeerEvent {
@@ -87,7 +93,9 @@ impl PeerEvent {
         let (node, connection) = (self.node.clone(), self.connection);
         match self.ended.clone() {
             None => Letter::NodeUp { node, connection },
-            Some(why) => Letter::NodeDown { node, connection, why },
+            Some(Ended { why, unconfirmed }) => {
+                Letter::NodeDown { node, connection, why, unconfirmed }
+            }
         }
     }
 }
@@ -274,7 +282,8 @@ impl Peers {
     /// Notes that all was told of the end of a connection that was admitted.
     pub(super) fn ended(&mut self, link: &Link, why: String) {
         let node = link.peer.name.clone();
-        self.tell(PeerEvent { node, connection: link.number, ended: Some(why) });
+        let ended = Some(Ended { why, unconfirmed: link.unconfirmed() });
+        self.tell(PeerEvent { node, connection: link.number, ended });
     }
 
     /// Queues an event for the subscribers. A connection is told only after the end of the one

@@ -92,6 +92,15 @@ impl Beam {
     }
 }
 
+impl Beam {
+    /// Sends a signal to the program.
+    fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        kill.arg(format!("-{name}")).arg(self.0.id().to_string());
+        assert!(kill.status().expect("it is installed").success());
+    }
+}
+
 impl Drop for Beam {
     fn drop(&mut self) {
         // Ignored: it may have ended.
@@ -292,6 +301,44 @@ async fn connect(node: &Node, beam: &str) {
         }
     };
     timeout(LIMIT, connects).await.expect("it is registered in time");
+}
+
+/// A node that is stopped by a signal is given up after its patience, and one that only ticks four
+/// times a minute is not: it answers when it is asked.
+#[test]
+fn a_node_of_the_beam_that_is_stopped_is_given_up() {
+    if std::env::var_os("PROCESSION_ERL").is_none() {
+        return;
+    }
+    start_epmd();
+    const BEAM: &str = "beam_stopped@127.0.0.1";
+    let beam = Beam::start(BEAM, "");
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    scheduler.block_on(async move {
+        let cookie = Cookie::new("secret").expect("it has a text");
+        let builder = Node::builder("patient@127.0.0.1").cookie(cookie);
+        let patience = Duration::from_secs(1);
+        let node = builder.patience(patience).start().await.expect("it starts");
+        connect(&node, BEAM).await;
+        let process = start(move |mut cx: Context<Letter>| async move {
+            node.subscribe(&cx.address().map(|letter| letter));
+            // Idle for twice the time after which a silent one is given up.
+            let event = cx.recv_timeout(patience * 5 / 2).await;
+            assert!(event.is_err(), "{event:?} came");
+            assert!(node.peers()[0].round_trip.is_some());
+            let stopped = Instant::now();
+            beam.signal("STOP");
+            let Some(Letter::NodeDown { why, unconfirmed: None, .. }) = cx.recv().await else {
+                panic!("the end is told")
+            };
+            let passed = Instant::now() - stopped;
+            assert!(passed >= patience && why.contains("nothing was heard"), "{passed:?}: {why}");
+            // It can be connected again, once it goes on.
+            beam.signal("CONT");
+            connect(&node, BEAM).await;
+        });
+        process.await.expect("it ends");
+    });
 }
 
 /// This node calls a server of a BEAM node, monitors it, and sees its node die.

@@ -185,3 +185,29 @@ fn reaching_a_machine_has_a_time_limit() {
         drop((first, silent));
     });
 }
+
+/// A port mapper that never answers counts towards the time limit of the dial.
+#[test]
+fn finding_a_node_has_a_time_limit() {
+    run(async {
+        let silent =
+            std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a port");
+        let epmd = silent.local_addr().expect("it is bound");
+        let a = Node::builder("a@127.0.0.1").cookie(cookie()).epmd(epmd);
+        let a = a.connect_timeout(Duration::from_millis(50)).start().await.expect("it starts");
+        let refused = procession::timeout(PATIENCE, a.connect("b@127.0.0.1")).await;
+        let Ok(Err(ConnectError::Find(error))) = refused else { panic!("{refused:?}") };
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    });
+}
+
+#[test]
+fn a_patience_is_from_one_second_to_a_minute() {
+    run(async {
+        for wrong in [999, 60_001] {
+            let a = Node::builder("a@127.0.0.1").cookie(cookie());
+            let refused = a.patience(Duration::from_millis(wrong)).start().await;
+            assert!(matches!(refused, Err(StartError::Patience(_))));
+        }
+    });
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use procession::{Context, start};
 use procession_cluster::{CallTermError, Letter, Remote, SendTermCause, Term};
 
-use crate::{PATIENCE, attach, next, pair, run};
+use crate::{PATIENCE, attach, next, pair, run, until};
 
 const A: &str = "a@127.0.0.1";
 
@@ -36,6 +36,7 @@ fn messages_arrive_in_order_with_their_sender() {
         });
         let receiver = b.attach(&receives.address().map(|letter| letter));
         b.register("sink", &receiver).expect("the name is free");
+        let sends_of = a.clone();
         let sends = start(move |cx: Context<Letter>| async move {
             let own = attach(&a, &cx);
             let sink = Remote::named("sink", "b@127.0.0.1");
@@ -52,6 +53,11 @@ fn messages_arrive_in_order_with_their_sender() {
         let sender = sends.await.expect("it ends");
         let come = receives.await.expect("it ends");
         assert_ne!(sender.node, receiver.pid().node);
+        // The other node confirms all of them.
+        until(|| sends_of.peers()[0].unconfirmed == Some(0)).await;
+        let peer = &sends_of.peers()[0];
+        assert_eq!(peer.sent, u64::from(MANY));
+        assert!(peer.round_trip.is_some());
         for (n, (from, term)) in come.iter().enumerate() {
             assert_eq!(from.as_ref(), Some(&sender));
             let items = term.as_tuple().expect("it is a tuple");
