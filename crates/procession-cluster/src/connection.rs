@@ -27,7 +27,7 @@ use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, post, sort};
 use crate::link::{Caller, Link, Order, count};
-use crate::node::{Attempt, Node};
+use crate::node::{Attempt, Node, STATUS_NAME};
 use crate::reason;
 use crate::term::{Atom, DecodeError, NodePid, Reader, Reference, Term};
 use crate::wire::control::{Control, Target};
@@ -355,6 +355,9 @@ impl Connection {
         if is_kernel(to) {
             return self.ask_kernel(term);
         }
+        if is_status(to) {
+            return self.ask_status(term);
+        }
         if let Some(call) = self.node.answered_call(&term) {
             return self.replied(&call, term);
         }
@@ -381,6 +384,20 @@ impl Connection {
         }
     }
 
+    /// Answers a call for the status of this node.
+    fn ask_status(&mut self, term: Term) {
+        let own = self.node.pid_of(0);
+        let Letter::Call { request, reply } = sort(&self.node, &own, None, term) else {
+            return count(&self.link.counts.undelivered, 1);
+        };
+        let is_permitted = self.node.permits_looks(&self.link.peer.name);
+        if !is_permitted {
+            count(&self.link.counts.denied, 1);
+        }
+        // Ignored: if the queue is full, the caller sees a time-out.
+        drop(reply.send(self.node.answer_status(&request, is_permitted)));
+    }
+
     /// Completes a call of this node. A reply that comes too late finds no caller.
     fn replied(&mut self, call: &Reference, term: Term) {
         let Some(Some(caller)) = self.link.tables(|tables| tables.calls.remove(call)) else {
@@ -403,6 +420,11 @@ fn is_pulse(target: &Target) -> bool {
 /// Returns `true` for the process that each BEAM node has, and that others ping.
 fn is_kernel(target: &Target) -> bool {
     matches!(target, Target::Name(name) if name.as_str() == "net_kernel")
+}
+
+/// Returns `true` for the process that is asked for the status of this node.
+fn is_status(target: &Target) -> bool {
+    matches!(target, Target::Name(name) if name.as_str() == STATUS_NAME)
 }
 
 /// Returns the lane of the signals of a process of this node.

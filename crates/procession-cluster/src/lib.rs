@@ -72,9 +72,9 @@
 //! Between machines, nodes speak TLS 1.3 and show each other [certificates](Tls), or
 //! [accept plain text](NodeBuilder::accept_plain_text).
 //!
-//! Other nodes can send to attached processes and monitor them. They cannot link to them or send
-//! them exit signals, unless the node [allows](NodeBuilder::allow_exits) it, and they can start
-//! only what is [exported](Node::export). Before a node has proved that it knows the cookie, it can
+//! Other nodes can send to attached processes and monitor them. What else they may do is
+//! [granted](Grants), to each node or host of its own: to link to processes and send them exit
+//! signals, to start what is [exported](Node::export), and to ask for the status. Before a node has proved that it knows the cookie, it can
 //! make this one hold 2 KiB for 5 seconds, in at most 32 connections at a time, and with TLS the
 //! messages of one handshake besides.
 
@@ -101,8 +101,8 @@ pub use crate::letter::{Letter, RemoteDown, TermReply};
 pub use crate::link::Remote;
 pub use crate::node::StartError;
 pub use crate::node::{
-    CallTermError, ConnectError, Member, Node, NodeBuilder, PeerInfo, RegisterError, SendTermCause,
-    SendTermError,
+    CallTermError, ConnectError, GrantError, Grants, Member, Node, NodeBuilder, NodeStatus,
+    PeerInfo, RegisterError, SendTermCause, SendTermError, StatusError,
 };
 pub use crate::term::{Atom, NodePid, Reference, Term};
 pub use crate::tls::{Tls, TlsError};

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use procession::mailbox::Recipient;
 use procession::relations::MonitorRef;
-use procession::sync::{Notify, oneshot};
-use procession::time::Instant;
-use procession::{Address, Context, Exit, Outcome, Pid, SpawnOptions, relations};
+use procession::sync::Notify;
+use procession::{Address, Context, Outcome, Pid, SpawnOptions, relations};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -19,26 +18,32 @@ use procession_sync::atomic::Ordering::Relaxed;
 mod builder;
 mod connect;
 mod error;
+mod grants;
 mod member;
+mod messages;
 mod peers;
 mod remote;
+mod status;
 
 pub use self::builder::{NodeBuilder, StartError};
 pub use self::connect::ConnectError;
 pub use self::error::{CallTermError, RegisterError, SendTermCause, SendTermError};
+use self::grants::AllGrants;
+pub use self::grants::{GrantError, Grants};
 pub use self::member::Member;
 pub(crate) use self::peers::Attempt;
 use self::peers::{PeerEvent, Peers};
 use self::remote::Remotes;
+pub(crate) use self::status::STATUS_NAME;
+pub use self::status::{NodeStatus, PeerInfo, StatusError};
 
 use crate::cookie::Cookie;
-use crate::handshake::{Introduction, flags};
+use crate::handshake::Introduction;
 use crate::letter::{Letter, post};
-use crate::link::{Caller, Link, Order, Remote};
-use crate::outbound::Unqueued;
+use crate::link::{Link, Order, Remote};
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::tls::Tls;
-use crate::wire::control::{Control, SpawnRequest, Target};
+use crate::wire::control::SpawnRequest;
 
 /// The kinds of references that this node makes, which are the last word of each.
 const MONITOR_KIND: u32 = 1;
@@ -71,11 +76,11 @@ struct Inner {
     tls: Option<Tls>,
     connect_timeout: Duration,
     patience: Duration,
-    allows_exits: bool,
     accepts_plain_text: bool,
     epmd: SocketAddr,
     listens_at: Option<SocketAddr>,
     locals: Mutex<Locals>,
+    grants: Mutex<AllGrants>,
     exports: Mutex<HashMap<(Atom, Atom, i64), Arc<Start>>>,
     peers: Mutex<Peers>,
     remotes: Mutex<Remotes>,
@@ -103,44 +108,6 @@ struct Local {
     pid: Pid,
     /// `None` if it is known by a link or a monitor, and takes no letters.
     recipient: Option<Recipient<Letter>>,
-}
-
-/// A connected node, as [`Node::peers`] tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PeerInfo {
-    /// The name of the node.
-    pub name: Atom,
-    /// Its incarnation.
-    pub creation: u32,
-    /// Which connection to it this is, counted from 1.
-    pub connection: u64,
-    /// How long it has been connected.
-    pub age: Duration,
-    /// The bytes that wait to be sent.
-    pub queued_bytes: usize,
-    /// The messages that were sent.
-    pub sent: u64,
-    /// The messages that were received.
-    pub received: u64,
-    /// The received messages for processes that do not exist or did not accept them.
-    pub undelivered: u64,
-    /// The received messages that were dropped because their parts, or those of all that were on
-    /// their way at a time, exceeded 64 MiB.
-    pub too_large: u64,
-    /// The operations that were refused because they are not allowed.
-    pub denied: u64,
-    /// The bytes that were sent.
-    pub bytes_sent: u64,
-    /// The bytes that were received.
-    pub bytes_received: u64,
-    /// The time that the node took to answer when it was last asked whether it is there. `None` if
-    /// it has not answered yet.
-    pub round_trip: Option<Duration>,
-    /// The messages that were sent and that the node has not confirmed to have received. It
-    /// confirms them four times within the [patience](NodeBuilder::patience). `None` if it is a
-    /// node of the BEAM, which confirms none, or has not answered yet.
-    pub unconfirmed: Option<u64>,
 }
 
 impl Node {
@@ -246,7 +213,8 @@ impl Node {
     /// `spawn(Node, Module, Function, Arguments)`, in all its forms.
     ///
     /// `function` receives the context of the new process and the arguments, of which there are
-    /// `arity`. What is not exported cannot be started.
+    /// `arity`. What is not exported cannot be started, and only nodes that have the
+    /// [grant](Grants::spawn) can start what is.
     ///
     /// # Panics
     /// If a name has more than 255 characters.
@@ -277,154 +245,9 @@ impl Node {
         self.0.exports.lock().get(&key).cloned()
     }
 
-    /// Sends a term to a process of another node. The sender is the node itself.
-    ///
-    /// It never blocks, and never connects. A process that sends on its own behalf uses
-    /// [`Member::send`].
-    ///
-    /// # Errors
-    /// [`SendTermError`] returns the term.
-    pub fn send(&self, to: impl Into<Remote>, term: Term) -> Result<(), SendTermError> {
-        self.send_from(0, &to.into(), term)
-    }
-
-    pub(crate) fn send_from(
-        &self,
-        number: u32,
-        to: &Remote,
-        term: Term,
-    ) -> Result<(), SendTermError> {
-        let Some(link) = self.link_of(to) else {
-            return Err(SendTermError::new(term, Unqueued::Closed));
-        };
-        let control = Control::Send { from: Some(self.pid_of(number)), to: to.target() };
-        let control = without_sender(control, &link);
-        match link.outbound.send(number.into(), &control, &term) {
-            Ok(()) => Ok(()),
-            Err(why) => Err(SendTermError::new(term, why)),
-        }
-    }
-
-    /// Calls a process of another node, as `GenServer.call` and `gen_server:call` do, and waits for
-    /// the reply.
-    ///
-    /// # Errors
-    /// [`CallTermError`] says whether the request was not sent, the called process has ended, or
-    /// `timeout` has passed.
-    ///
-    /// # Cancellation
-    /// If the future is dropped, the request may have been sent, and its reply is dropped.
-    pub async fn call(
-        &self,
-        to: impl Into<Remote>,
-        request: Term,
-        timeout: Duration,
-    ) -> Result<Term, CallTermError> {
-        self.call_from(0, to.into(), request, timeout).await
-    }
-
-    pub(crate) async fn call_from(
-        &self,
-        number: u32,
-        to: Remote,
-        request: Term,
-        timeout: Duration,
-    ) -> Result<Term, CallTermError> {
-        let no_connection = |term| CallTermError::Send(SendTermError::new(term, Unqueued::Closed));
-        let Some(link) = self.link_of(&to) else { return Err(no_connection(request)) };
-        let call = self.reference(CALL_KIND);
-        let (from, target) = (self.pid_of(number), to.target());
-        let (sender, receiver) = oneshot::channel();
-        let caller = Caller { from: from.clone(), target: target.clone(), caller: sender };
-        if link.tables(|tables| tables.calls.insert(call.clone(), caller)).is_none() {
-            return Err(no_connection(request));
-        }
-        // Forgets the call if this future is dropped, or the time limit passes.
-        let pending = Pending { link: &link, call: &call, from: &from, target: &target };
-        let lane = u64::from(number);
-        let monitor =
-            Control::Monitor { from: from.clone(), to: target.clone(), monitor: call.clone() };
-        link.outbound.signal(lane, &monitor, None);
-        let message = Term::tuple([
-            Term::atom("$gen_call"),
-            Term::tuple([from.clone().into(), call.clone().into()]),
-            request,
-        ]);
-        let control = Control::Send { from: Some(from.clone()), to: target.clone() };
-        if let Err(why) = link.outbound.send(lane, &without_sender(control, &link), &message) {
-            let term = crate::letter::last(message);
-            return Err(CallTermError::Send(SendTermError::new(term, why)));
-        }
-        let reply = procession::timeout(timeout, receiver).await;
-        drop(pending);
-        match reply {
-            Ok(Ok(Ok(reply))) => Ok(reply),
-            Ok(Ok(Err(exit))) => Err(CallTermError::Ended(exit)),
-            Ok(Err(_)) => Err(CallTermError::Ended(Exit::NoConnection)),
-            Err(_) => Err(CallTermError::TimedOut),
-        }
-    }
-
-    pub(crate) fn reply(
-        &self,
-        from: &NodePid,
-        to: &NodePid,
-        tag: &Term,
-        reply: Term,
-    ) -> Result<(), SendTermError> {
-        let Some(link) = self.link_of(&to.into()) else {
-            return Err(SendTermError::new(reply, Unqueued::Closed));
-        };
-        // A caller that may give up asks for the reply at an alias, which it takes back then.
-        let alias = match tag {
-            Term::Improper(items, tail) => match (&**items, &**tail) {
-                ([word], Term::Reference(alias)) if word.is_atom("alias") => Some(alias),
-                _ => None,
-            },
-            _ => None,
-        };
-        let control = match alias {
-            Some(alias) => Control::AliasSend { from: from.clone(), alias: (**alias).clone() },
-            None => Control::Send { from: Some(from.clone()), to: Target::Pid(to.clone()) },
-        };
-        let message = Term::tuple([tag.clone(), reply]);
-        let lane = u64::from(from.id);
-        match link.outbound.send(lane, &without_sender(control, &link), &message) {
-            Ok(()) => Ok(()),
-            Err(why) => Err(SendTermError::new(crate::letter::last(message), why)),
-        }
-    }
-
-    /// Waits until a term that found a full queue may find room. Returns the term, or the error if
-    /// it has another cause.
-    pub(crate) async fn until_room(
-        &self,
-        number: u32,
-        to: &Remote,
-        refused: SendTermError,
-    ) -> Result<Term, SendTermError> {
-        let Some(length) = refused.needs else { return Err(refused) };
-        match self.link_of(to) {
-            Some(link) => link.outbound.room(number.into(), length).await,
-            None => return Err(refused),
-        }
-        Ok(refused.term)
-    }
-
-    /// Returns the connected nodes, by name.
-    pub fn peers(&self) -> Vec<PeerInfo> {
-        let links: Vec<_> = {
-            let peers = self.0.peers.lock();
-            peers.links().cloned().collect()
-        };
-        let mut all: Vec<_> = links.iter().map(|link| link.info()).collect();
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        all
-    }
-
     /// Ends the connection to a node. Returns `true` if there was one.
     ///
-    /// All that monitor or are linked across it are told [`Exit::NoConnection`], on both sides.
+    /// All that monitor or are linked across it are told [`Exit::NoConnection`](procession::Exit::NoConnection), on both sides.
     pub fn disconnect(&self, node: &str) -> bool {
         let link = self.link_to(node);
         link.is_some_and(|link| {
@@ -462,10 +285,6 @@ impl Node {
 
     pub(crate) fn patience(&self) -> Duration {
         self.0.patience
-    }
-
-    pub(crate) fn allows_exits(&self) -> bool {
-        self.0.allows_exits
     }
 
     /// Returns the PID that others know a process by. Number 0 is the node itself.
@@ -603,61 +422,6 @@ impl Node {
 
     fn next_event(&self) -> Option<PeerEvent> {
         self.0.peers.lock().next_event()
-    }
-}
-
-impl Link {
-    fn info(&self) -> PeerInfo {
-        // Relaxed: the numbers are for people.
-        let read = |counter: &AtomicU64| counter.load(Relaxed);
-        PeerInfo {
-            name: self.peer.name.clone(),
-            creation: self.peer.creation,
-            connection: self.number,
-            age: Instant::now().saturating_duration_since(self.since),
-            queued_bytes: self.outbound.bytes(),
-            sent: self.outbound.accepted(),
-            received: read(&self.counts.received),
-            undelivered: read(&self.counts.undelivered),
-            too_large: read(&self.counts.too_large),
-            denied: read(&self.counts.denied),
-            bytes_sent: read(&self.counts.bytes_sent),
-            bytes_received: read(&self.counts.bytes_received),
-            round_trip: self.round_trip(),
-            unconfirmed: self.unconfirmed(),
-        }
-    }
-}
-
-/// A call that nothing has answered yet.
-struct Pending<'a> {
-    link: &'a Link,
-    call: &'a Reference,
-    from: &'a NodePid,
-    target: &'a Target,
-}
-
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        let forgotten = self.link.tables(|tables| tables.calls.remove(self.call));
-        if let Some(Some(_)) = forgotten {
-            let (from, to) = (self.from.clone(), self.target.clone());
-            let demonitor = Control::Demonitor { from, to, monitor: self.call.clone() };
-            // Behind the monitor, so in its lane.
-            self.link.outbound.signal(self.from.id.into(), &demonitor, None);
-        }
-    }
-}
-
-/// Leaves the sender of a message out if the other node cannot read it.
-fn without_sender(control: Control, link: &Link) -> Control {
-    match control {
-        Control::Send { to: to @ Target::Pid(_), .. }
-            if link.outbound.flags() & flags::SEND_SENDER == 0 =>
-        {
-            Control::Send { from: None, to }
-        }
-        other => other,
     }
 }
 

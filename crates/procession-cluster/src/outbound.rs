@@ -81,6 +81,8 @@ struct Queue {
     sequence: u64,
     /// The messages that were accepted so far.
     accepted: u64,
+    /// The messages that found no room so far.
+    refused: u64,
     closed: bool,
     /// Too many signals wait.
     is_overrun: bool,
@@ -180,6 +182,7 @@ impl Outbound {
             return Err(Unqueued::Closed);
         }
         if needs_room && !queue.has_room(lane, length, is_large) {
+            queue.refused += 1;
             return Err(Unqueued::Full(length));
         }
         queue.accepted += u64::from(needs_room);
@@ -301,6 +304,11 @@ impl Outbound {
     /// Returns the number of messages that were accepted so far.
     pub(crate) fn accepted(&self) -> u64 {
         self.queue.lock().accepted
+    }
+
+    /// Returns the number of messages that found no room so far.
+    pub(crate) fn refused(&self) -> u64 {
+        self.queue.lock().refused
     }
 
     pub(crate) fn flags(&self) -> u64 {

@@ -6,7 +6,7 @@ use procession::relations::MonitorRef;
 use procession::relay::{RemoteSignal, receive, receive_link};
 use procession::{Context, Exit, Pid};
 
-use crate::connection::{Connection, Watched, is_kernel, is_pulse, lane_of};
+use crate::connection::{Connection, Watched, is_kernel, is_pulse, is_status, lane_of};
 use crate::link::{Order, count};
 use crate::node::Spawned;
 use crate::reason;
@@ -53,7 +53,7 @@ impl Connection {
         target: Target,
         monitor: Reference,
     ) {
-        if is_kernel(&target) {
+        if is_kernel(&target) || is_status(&target) {
             // It ends with this connection.
             return;
         }
@@ -85,7 +85,7 @@ impl Connection {
         });
         let refusal = match known {
             None => "noproc",
-            Some(_) if !self.node.allows_exits() => {
+            Some(_) if !self.node.permits_exits(&self.link.peer.name) => {
                 count(&self.link.counts.denied, 1);
                 "not_allowed"
             }
@@ -166,7 +166,7 @@ impl Connection {
     /// Handles an exit signal that a process of the other node has sent.
     pub(super) fn exit_sent(&mut self, from: &NodePid, to: &NodePid, reason: &Term) {
         let Some((_, to, _)) = self.find(&Target::Pid(to.clone())) else { return };
-        if !self.node.allows_exits() {
+        if !self.node.permits_exits(&self.link.peer.name) {
             return count(&self.link.counts.denied, 1);
         }
         let from = self.is_of_peer(from).then(|| self.node.pid(from));
@@ -189,6 +189,10 @@ impl Connection {
             (None, _) => {
                 count(&self.link.counts.denied, 1);
                 Err("undef")
+            }
+            (Some(_), _) if !self.node.permits_spawn(&self.link.peer.name, &request) => {
+                count(&self.link.counts.denied, 1);
+                Err("not_allowed")
             }
             (Some(_), _) if self.watched.len() >= RELATIONS_MAX => Err("system_limit"),
             (Some(start), Term::List(arguments)) if arguments.len() as i64 == request.arity => {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use procession::{Context, Exit, Scheduler};
 
 use crate::handshake::{Handshake, Introduction, Progress, flags};
-use crate::term::{Atom, NodePid, Reader, Writer};
-use crate::{Cookie, Letter, Node, Remote, SendTermCause, Term};
+use crate::term::{Atom, NodePid, Reader, Reference, Writer};
+use crate::{Cookie, Grants, Letter, Node, Remote, SendTermCause, Term};
 
 fn cookie() -> Cookie {
     Cookie::new("secret").expect("it has a text")
@@ -186,6 +186,52 @@ fn a_node_that_breaks_the_protocol_is_given_up() {
         });
         assert_eq!(told, Exit::NoConnection, "{frame:?}");
     }
+}
+
+/// Goal: an exported function is called for nodes that have the grant, and for no others.
+#[test]
+fn starts_need_a_grant() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    node.export("shop", "worker", 0, async |_: Context<Letter>, _| {});
+    let mut stream = connect(&node, flags::OWN);
+    let mut ask = |function: &str, id: u32| {
+        let reference = Reference::new(Atom::known("b@127.0.0.1"), 7, &[id]);
+        let reference = Term::from(reference.expect("it has a word"));
+        let what = [Term::atom("shop"), Term::atom(function), Term::from(0)];
+        let request = [
+            Term::from(29),
+            reference.clone(),
+            pid().into(),
+            pid().into(),
+            Term::tuple(what),
+            Term::List(Vec::new()),
+        ];
+        let mut bytes = vec![131, 68, 0];
+        for term in [&Term::tuple(request), &Term::List(Vec::new())] {
+            Writer::new(&mut bytes).term(term).expect("it is right");
+        }
+        let length = (bytes.len() as u32).to_be_bytes();
+        stream.write_all(&[&length[..], &bytes].concat()).expect("it reads");
+        loop {
+            let frame = read_frame(&mut stream);
+            let answer = Reader::new(&frame[3..], &[], 1 << 16).term().expect("it is an operation");
+            let items = answer.as_tuple().expect("it is a tuple");
+            if items[0] == Term::from(31) {
+                assert_eq!(items[1], reference);
+                return items[4].clone();
+            }
+        }
+    };
+    assert!(ask("worker", 1).is_atom("not_allowed"));
+    node.grant("b@127.0.0.1", Grants::new().spawn("shop", "other")).expect("it names a node");
+    assert!(ask("worker", 2).is_atom("not_allowed"));
+    assert!(ask("other", 3).is_atom("undef"));
+    node.grant("b@127.0.0.1", Grants::new().spawn("shop", "worker")).expect("it names a node");
+    assert!(matches!(ask("worker", 4), Term::Pid(_)));
+    assert!(node.revoke("b@127.0.0.1"));
+    assert!(ask("worker", 5).is_atom("not_allowed"));
+    assert_eq!(node.peers()[0].denied, 4);
 }
 
 /// An older kind of node, such as Ericsson's library for C: no headers, and no reasons behind the

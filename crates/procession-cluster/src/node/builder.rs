@@ -21,6 +21,7 @@ use procession_sync::atomic::AtomicU64;
 use crate::cookie::Cookie;
 use crate::handshake::{Introduction, flags};
 use crate::node::connect::split;
+use crate::node::grants::{AllGrants, GrantError, Grants};
 use crate::node::{Inner, Locals, NoMessage, Node, Peers};
 use crate::term::Atom;
 use crate::tls::Tls;
@@ -46,7 +47,7 @@ pub struct NodeBuilder {
     registers: bool,
     connect_timeout: Duration,
     patience: Duration,
-    allows_exits: bool,
+    grants: Vec<(String, Grants)>,
     accepts_plain_text: bool,
 }
 
@@ -60,6 +61,8 @@ pub enum StartError {
     NoCookie,
     /// The patience is not from 1 to 60 seconds.
     Patience(Duration),
+    /// A grant is not to nodes.
+    Grant(GrantError),
     /// The address is not on this machine only, and connections would not be encrypted. See
     /// [`NodeBuilder::tls`] and [`NodeBuilder::accept_plain_text`].
     PlainText(SocketAddr),
@@ -79,6 +82,7 @@ impl fmt::Display for StartError {
             Self::Patience(patience) => {
                 write!(f, "a patience of {patience:?} is not from 1 to 60 seconds")
             }
+            Self::Grant(error) => write!(f, "a grant is wrong: {error}"),
             Self::PlainText(address) => write!(
                 f,
                 "{address} can be reached from other machines, the node has no certificate, and plain \
@@ -95,6 +99,7 @@ impl Error for StartError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Listen(_, error) | Self::Register(error) | Self::Random(error) => Some(error),
+            Self::Grant(error) => Some(error),
             _ => None,
         }
     }
@@ -111,7 +116,7 @@ impl NodeBuilder {
             registers: false,
             connect_timeout: Duration::from_secs(5),
             patience: Duration::from_secs(4),
-            allows_exits: false,
+            grants: Vec::new(),
             accepts_plain_text: false,
         }
     }
@@ -172,12 +177,11 @@ impl NodeBuilder {
         self
     }
 
-    /// Allows processes of other nodes to link to processes of this one and to send them exit
-    /// signals, both of which can end them. By default, that is refused.
-    ///
-    /// Links that a process of this node [makes](crate::Member::link) are always allowed.
-    pub fn allow_exits(mut self) -> Self {
-        self.allows_exits = true;
+    /// Gives grants to nodes, as [`Node::grant`] does: to one node, as `till@front.example`; to
+    /// those of a host, as `*@front.example`; or to all nodes that can connect, as `*`. By default,
+    /// other nodes can send and monitor, and nothing else.
+    pub fn grant(mut self, nodes: &str, grants: Grants) -> Self {
+        self.grants.push((nodes.to_owned(), grants));
         self
     }
 
@@ -200,6 +204,10 @@ impl NodeBuilder {
         let cookie = self.cookie.ok_or(StartError::NoCookie)?;
         if !(PATIENCE_MIN..=PATIENCE_MAX).contains(&self.patience) {
             return Err(StartError::Patience(self.patience));
+        }
+        let mut grants = AllGrants::default();
+        for (nodes, granted) in self.grants {
+            grants.set(&nodes, granted).map_err(StartError::Grant)?;
         }
         let listener = match self.listen {
             Some(address)
@@ -233,7 +241,7 @@ impl NodeBuilder {
             tls: self.tls,
             connect_timeout: self.connect_timeout,
             patience: self.patience,
-            allows_exits: self.allows_exits,
+            grants: Mutex::new(grants),
             accepts_plain_text: self.accepts_plain_text,
             epmd: self.epmd,
             listens_at: listener.as_ref().map(|(_, address)| *address),

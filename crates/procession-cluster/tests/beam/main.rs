@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use procession::time::Instant;
 use procession::{Context, Event, Exit, Scheduler, start, timeout};
-use procession_cluster::{Cookie, Letter, Member, Node, NodePid, Remote, Term, Tls};
+use procession_cluster::{Cookie, Grants, Letter, Member, Node, NodePid, Remote, Term, Tls};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/beam");
 
@@ -240,7 +240,7 @@ async fn start_node(name: &str, tls: Option<Tls>) -> Node {
     let node = builder
         .cookie(Cookie::new("secret").expect("it has a text"))
         .listen((Ipv4Addr::LOCALHOST, 0).into())
-        .allow_exits()
+        .grant("*", Grants::new().exits().spawn("procession", "worker"))
         .register()
         .start()
         .await

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use procession::{Context, Scheduler, timeout};
-use procession_cluster::{Cookie, Letter, Member, Node, NodeBuilder};
+use procession_cluster::{Cookie, Grants, Letter, Member, Node, NodeBuilder};
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,7 +32,11 @@ async fn connect(from: &Node, to: &Node) {
 /// Starts two nodes and connects the first to the second.
 async fn pair() -> (Node, Node) {
     let a = listens("a@127.0.0.1").start().await.expect("it starts");
-    let b = listens("b@127.0.0.1").allow_exits().start().await.expect("it starts");
+    let b = listens("b@127.0.0.1")
+        .grant("a@127.0.0.1", Grants::new().exits())
+        .start()
+        .await
+        .expect("it starts");
     connect(&a, &b).await;
     seen_by(&b, &a).await;
     (a, b)

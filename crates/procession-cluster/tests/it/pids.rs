@@ -4,7 +4,7 @@ use procession::mailbox::send;
 use procession::relay::RelayCause;
 use procession::sync::oneshot;
 use procession::{Context, Event, Exit, Pid, Scheduler, relations, start, yield_now};
-use procession_cluster::{Letter, Node, Term};
+use procession_cluster::{Grants, Letter, Node, Term};
 
 use crate::{listens, next, pair, run, seen_by, until};
 
@@ -104,7 +104,7 @@ fn monitors_and_links_name_the_process() {
 #[test]
 fn an_exit_signal_names_its_sender() {
     run(async {
-        // The second allows exits.
+        // The second grants exits.
         let (a, b) = pair().await;
         let (traps, is_trapping) = oneshot::channel();
         let far = start(|mut cx: Context<Letter>| async move {
@@ -187,8 +187,9 @@ fn links_and_unlinks_of_both_sides_agree() {
         move |pid| scheduler.detail(pid).map(|detail| detail.links.total)
     };
     scheduler.block_on(async move {
-        let a = listens("a@127.0.0.1").allow_exits().start().await.expect("it starts");
-        let b = listens("b@127.0.0.1").allow_exits().start().await.expect("it starts");
+        let [a, b] = ["a@127.0.0.1", "b@127.0.0.1"]
+            .map(|name| listens(name).grant("*@127.0.0.1", Grants::new().exits()).start());
+        let (a, b) = (a.await.expect("it starts"), b.await.expect("it starts"));
         crate::connect(&a, &b).await;
         seen_by(&b, &a).await;
         let mut linked = [0; 2];

@@ -5,12 +5,13 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use procession::{Context, Scheduler, SpawnOptions, relations, start};
+use procession::{Context, Exit, Scheduler, SpawnOptions, relations, start};
 use procession_cluster::{
-    ConnectError, Cookie, HandshakeError, Letter, Node, NodeBuilder, StartError,
+    ConnectError, Cookie, Grants, HandshakeError, Letter, Node, NodeBuilder, NodePid, StartError,
+    StatusError,
 };
 
-use crate::{PATIENCE, cookie, listens, pair, run};
+use crate::{PATIENCE, attach, connect, cookie, listens, next, pair, run, until};
 
 #[test]
 fn a_wrong_cookie_or_name_is_refused_with_the_reason() {
@@ -78,7 +79,7 @@ fn exits_of_others_are_refused_unless_they_are_allowed() {
         let member = a.attach(&target.address().map(|letter| letter));
         let attacker = start(move |mut cx: Context<Letter>| async move {
             let far = b.pid(&member.pid());
-            assert!(relations::send_exit(far, procession::Exit::Killed));
+            assert!(relations::send_exit(far, Exit::Killed));
             cx.trap_exits(true);
             assert!(relations::link(far));
             match cx.recv_event().await {
@@ -91,6 +92,81 @@ fn exits_of_others_are_refused_unless_they_are_allowed() {
         assert_eq!(a.peers()[0].denied, 2);
         target.cancel();
         target.await.expect("it was not ended");
+    });
+}
+
+/// Returns `true` when a process of another node has ended.
+async fn ends(
+    own: &procession_cluster::Member,
+    cx: &mut Context<Letter>,
+    target: &NodePid,
+) -> bool {
+    own.monitor(target);
+    matches!(next(cx).await, Letter::Down(_))
+}
+
+/// Goal: a grant is to one node, has an effect at once, and ends when it is revoked. A PID that was
+/// known before permits nothing.
+#[test]
+fn grants_are_checked_at_each_operation() {
+    run(async {
+        let (a, b) = pair().await;
+        let c = listens("c@127.0.0.1").start().await.expect("it starts");
+        connect(&c, &a).await;
+        let waits = |mut cx: Context<Letter>| async move { while cx.recv().await.is_some() {} };
+        let targets = [start(waits), start(waits)];
+        let [first, second] =
+            [0, 1].map(|n| a.attach(&targets[n].address().map(|letter| letter)).pid());
+        let attacker = start({
+            let a = a.clone();
+            move |mut cx: Context<Letter>| async move {
+                let of_b = attach(&b, &cx);
+                let of_c = attach(&c, &cx);
+                let denied = |name: &str| {
+                    let peers = a.peers();
+                    peers.iter().find(|peer| peer.name.as_str() == name).map(|peer| peer.denied)
+                };
+                assert!(relations::send_exit(b.pid(&first), Exit::Killed));
+                until(|| denied("b@127.0.0.1") == Some(1)).await;
+                // To another one, which does not help this one.
+                a.grant("c@127.0.0.1", Grants::new().exits()).expect("it names a node");
+                assert!(relations::send_exit(b.pid(&first), Exit::Killed));
+                until(|| denied("b@127.0.0.1") == Some(2)).await;
+                assert!(relations::send_exit(c.pid(&first), Exit::Killed));
+                assert!(ends(&of_c, &mut cx, &first).await);
+                assert!(a.revoke("c@127.0.0.1") && !a.revoke("c@127.0.0.1"));
+                assert!(relations::send_exit(c.pid(&second), Exit::Killed));
+                until(|| denied("c@127.0.0.1") == Some(1)).await;
+                // All nodes of a host.
+                a.grant("*@127.0.0.1", Grants::new().exits()).expect("it names nodes");
+                assert!(relations::send_exit(b.pid(&second), Exit::Killed));
+                assert!(ends(&of_b, &mut cx, &second).await);
+            }
+        });
+        attacker.await.expect("it ends");
+    });
+}
+
+#[test]
+fn the_status_is_told_to_those_that_may_look() {
+    run(async {
+        let (a, b) = pair().await;
+        let process = start(|mut cx: Context<Letter>| async move { cx.recv().await.is_some() });
+        let member = b.attach(&process.address().map(|letter| letter));
+        b.register("worker", &member).expect("the name is free");
+        let refused = a.status_of("b@127.0.0.1", PATIENCE).await;
+        assert!(matches!(refused, Err(StatusError::Denied)), "{refused:?}");
+        b.grant("a@127.0.0.1", Grants::new().look()).expect("it names a node");
+        let status = a.status_of("b@127.0.0.1", PATIENCE).await.expect("it is permitted");
+        assert_eq!(status.name.as_str(), "b@127.0.0.1");
+        assert_eq!(status.attached, 1);
+        assert_eq!(status.names[0].as_str(), "worker");
+        let [peer] = &*status.peers else { panic!("{status:?} has other peers") };
+        assert_eq!((peer.name.as_str(), peer.denied, peer.received), ("a@127.0.0.1", 1, 2));
+        assert_eq!(peer.creation, a.status().creation);
+        let unknown = a.status_of("nobody@127.0.0.1", PATIENCE).await;
+        assert!(matches!(unknown, Err(StatusError::Call(_))), "{unknown:?}");
+        process.cancel();
     });
 }
 

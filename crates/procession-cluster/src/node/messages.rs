@@ -1,0 +1,181 @@
+//! Messages and calls of this node to others.
+
+use std::time::Duration;
+
+use procession::Exit;
+use procession::sync::oneshot;
+
+use crate::handshake::flags;
+use crate::link::{Caller, Link, Remote};
+use crate::node::{CALL_KIND, CallTermError, Node, SendTermError};
+use crate::outbound::Unqueued;
+use crate::term::{NodePid, Reference, Term};
+use crate::wire::control::{Control, Target};
+
+impl Node {
+    /// Sends a term to a process of another node. The sender is the node itself.
+    ///
+    /// It never blocks, and never connects. A process that sends on its own behalf uses
+    /// [`Member::send`].
+    ///
+    /// # Errors
+    /// [`SendTermError`] returns the term.
+    pub fn send(&self, to: impl Into<Remote>, term: Term) -> Result<(), SendTermError> {
+        self.send_from(0, &to.into(), term)
+    }
+
+    pub(crate) fn send_from(
+        &self,
+        number: u32,
+        to: &Remote,
+        term: Term,
+    ) -> Result<(), SendTermError> {
+        let Some(link) = self.link_of(to) else {
+            return Err(SendTermError::new(term, Unqueued::Closed));
+        };
+        let control = Control::Send { from: Some(self.pid_of(number)), to: to.target() };
+        let control = without_sender(control, &link);
+        match link.outbound.send(number.into(), &control, &term) {
+            Ok(()) => Ok(()),
+            Err(why) => Err(SendTermError::new(term, why)),
+        }
+    }
+
+    /// Calls a process of another node, as `GenServer.call` and `gen_server:call` do, and waits for
+    /// the reply.
+    ///
+    /// # Errors
+    /// [`CallTermError`] says whether the request was not sent, the called process has ended, or
+    /// `timeout` has passed.
+    ///
+    /// # Cancellation
+    /// If the future is dropped, the request may have been sent, and its reply is dropped.
+    pub async fn call(
+        &self,
+        to: impl Into<Remote>,
+        request: Term,
+        timeout: Duration,
+    ) -> Result<Term, CallTermError> {
+        self.call_from(0, to.into(), request, timeout).await
+    }
+
+    pub(crate) async fn call_from(
+        &self,
+        number: u32,
+        to: Remote,
+        request: Term,
+        timeout: Duration,
+    ) -> Result<Term, CallTermError> {
+        let no_connection = |term| CallTermError::Send(SendTermError::new(term, Unqueued::Closed));
+        let Some(link) = self.link_of(&to) else { return Err(no_connection(request)) };
+        let call = self.reference(CALL_KIND);
+        let (from, target) = (self.pid_of(number), to.target());
+        let (sender, receiver) = oneshot::channel();
+        let caller = Caller { from: from.clone(), target: target.clone(), caller: sender };
+        if link.tables(|tables| tables.calls.insert(call.clone(), caller)).is_none() {
+            return Err(no_connection(request));
+        }
+        // Forgets the call if this future is dropped, or the time limit passes.
+        let pending = Pending { link: &link, call: &call, from: &from, target: &target };
+        let lane = u64::from(number);
+        let monitor =
+            Control::Monitor { from: from.clone(), to: target.clone(), monitor: call.clone() };
+        link.outbound.signal(lane, &monitor, None);
+        let message = Term::tuple([
+            Term::atom("$gen_call"),
+            Term::tuple([from.clone().into(), call.clone().into()]),
+            request,
+        ]);
+        let control = Control::Send { from: Some(from.clone()), to: target.clone() };
+        if let Err(why) = link.outbound.send(lane, &without_sender(control, &link), &message) {
+            let term = crate::letter::last(message);
+            return Err(CallTermError::Send(SendTermError::new(term, why)));
+        }
+        let reply = procession::timeout(timeout, receiver).await;
+        drop(pending);
+        match reply {
+            Ok(Ok(Ok(reply))) => Ok(reply),
+            Ok(Ok(Err(exit))) => Err(CallTermError::Ended(exit)),
+            Ok(Err(_)) => Err(CallTermError::Ended(Exit::NoConnection)),
+            Err(_) => Err(CallTermError::TimedOut),
+        }
+    }
+
+    pub(crate) fn reply(
+        &self,
+        from: &NodePid,
+        to: &NodePid,
+        tag: &Term,
+        reply: Term,
+    ) -> Result<(), SendTermError> {
+        let Some(link) = self.link_of(&to.into()) else {
+            return Err(SendTermError::new(reply, Unqueued::Closed));
+        };
+        // A caller that may give up asks for the reply at an alias, which it takes back then.
+        let alias = match tag {
+            Term::Improper(items, tail) => match (&**items, &**tail) {
+                ([word], Term::Reference(alias)) if word.is_atom("alias") => Some(alias),
+                _ => None,
+            },
+            _ => None,
+        };
+        let control = match alias {
+            Some(alias) => Control::AliasSend { from: from.clone(), alias: (**alias).clone() },
+            None => Control::Send { from: Some(from.clone()), to: Target::Pid(to.clone()) },
+        };
+        let message = Term::tuple([tag.clone(), reply]);
+        let lane = u64::from(from.id);
+        match link.outbound.send(lane, &without_sender(control, &link), &message) {
+            Ok(()) => Ok(()),
+            Err(why) => Err(SendTermError::new(crate::letter::last(message), why)),
+        }
+    }
+
+    /// Waits until a term that found a full queue may find room. Returns the term, or the error if
+    /// it has another cause.
+    pub(crate) async fn until_room(
+        &self,
+        number: u32,
+        to: &Remote,
+        refused: SendTermError,
+    ) -> Result<Term, SendTermError> {
+        let Some(length) = refused.needs else { return Err(refused) };
+        match self.link_of(to) {
+            Some(link) => link.outbound.room(number.into(), length).await,
+            None => return Err(refused),
+        }
+        Ok(refused.term)
+    }
+}
+
+/// A call that nothing has answered yet.
+struct Pending<'a> {
+    link: &'a Link,
+    call: &'a Reference,
+    from: &'a NodePid,
+    target: &'a Target,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let forgotten = self.link.tables(|tables| tables.calls.remove(self.call));
+        if let Some(Some(_)) = forgotten {
+            let (from, to) = (self.from.clone(), self.target.clone());
+            let demonitor = Control::Demonitor { from, to, monitor: self.call.clone() };
+            // Behind the monitor, so in its lane.
+            self.link.outbound.signal(self.from.id.into(), &demonitor, None);
+        }
+    }
+}
+
+/// Leaves the sender of a message out if the other node cannot read it.
+fn without_sender(control: Control, link: &Link) -> Control {
+    match control {
+        Control::Send { to: to @ Target::Pid(_), .. }
+            if link.outbound.flags() & flags::SEND_SENDER == 0 =>
+        {
+            Control::Send { from: None, to }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,299 @@
+//! The state of a node, for people and for other nodes that may look.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use procession::time::Instant;
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::link::{Link, Remote};
+use crate::node::{CallTermError, Node, SendTermError};
+use crate::outbound::Unqueued;
+use crate::term::{Atom, Term};
+
+/// The name by which a node is asked for its status.
+pub(crate) const STATUS_NAME: &str = "$procession";
+
+/// A connected node, as [`Node::peers`] tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerInfo {
+    /// The name of the node.
+    pub name: Atom,
+    /// Its incarnation.
+    pub creation: u32,
+    /// Which connection to it this is, counted from 1.
+    pub connection: u64,
+    /// How long it has been connected.
+    pub age: Duration,
+    /// The bytes that wait to be sent.
+    pub queued_bytes: usize,
+    /// The messages that were sent.
+    pub sent: u64,
+    /// The messages that were received.
+    pub received: u64,
+    /// The messages that this node did not send because the queue of the connection was full. Each
+    /// came back to its sender.
+    pub refused: u64,
+    /// The received messages for processes that do not exist or did not accept them.
+    pub undelivered: u64,
+    /// The received messages that were dropped because their parts, or those of all that were on
+    /// their way at a time, exceeded 64 MiB.
+    pub too_large: u64,
+    /// The operations that were refused because they are not allowed.
+    pub denied: u64,
+    /// The bytes that were sent.
+    pub bytes_sent: u64,
+    /// The bytes that were received.
+    pub bytes_received: u64,
+    /// The time that the node took to answer when it was last asked whether it is there. `None` if
+    /// it has not answered yet.
+    pub round_trip: Option<Duration>,
+    /// The messages that were sent and that the node has not confirmed to have received. It
+    /// confirms them four times within the [patience](NodeBuilder::patience). `None` if it is a
+    /// node of the BEAM, which confirms none, or has not answered yet.
+    pub unconfirmed: Option<u64>,
+}
+
+/// The state of a node, as [`Node::status`] and [`Node::status_of`] return it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// The name of the node.
+    pub name: Atom,
+    /// Its incarnation.
+    pub creation: u32,
+    /// The number of its attached processes.
+    pub attached: usize,
+    /// The names of processes.
+    pub names: Vec<Atom>,
+    /// The connected nodes, by name.
+    pub peers: Vec<PeerInfo>,
+}
+
+/// The error of asking a node for its status.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StatusError {
+    /// The node did not answer.
+    Call(CallTermError),
+    /// The node does not permit this one to [look](crate::Grants::look).
+    Denied,
+    /// The answer is not one of a node of this crate.
+    Answer(Term),
+}
+
+impl fmt::Display for StatusError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(error) => write!(f, "the node has not answered: {error}"),
+            Self::Denied => f.write_str("the node does not permit this one to look"),
+            Self::Answer(term) => {
+                write!(f, "the answer is no status: {}", crate::reason::bounded(term))
+            }
+        }
+    }
+}
+
+impl Error for StatusError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Call(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl Node {
+    /// Returns the state of this node.
+    pub fn status(&self) -> NodeStatus {
+        let (attached, mut names) = {
+            let locals = self.0.locals.lock();
+            (locals.by_number.len(), locals.by_name.keys().cloned().collect::<Vec<_>>())
+        };
+        names.sort();
+        let Self(inner) = self;
+        let (name, creation) = (inner.own.name.clone(), inner.own.creation);
+        NodeStatus { name, creation, attached, names, peers: self.peers() }
+    }
+
+    /// Asks a connected node of this crate for its state.
+    ///
+    /// # Errors
+    /// [`StatusError`]: there is no answer within `timeout`, the node is not connected, or it does
+    /// not [permit](crate::Grants::look) this one to look.
+    pub async fn status_of(
+        &self,
+        node: &str,
+        timeout: Duration,
+    ) -> Result<NodeStatus, StatusError> {
+        let request = Term::atom("status");
+        let Some(node) = Atom::new(node) else {
+            let refused = SendTermError::new(request, Unqueued::Closed);
+            return Err(StatusError::Call(CallTermError::Send(refused)));
+        };
+        let to = Remote::Name { name: Atom::known(STATUS_NAME), node };
+        let answer = self.call(to, request, timeout).await;
+        let answer = answer.map_err(StatusError::Call)?;
+        match answer.as_tuple() {
+            Some([word, reason]) if word.is_atom("error") && reason.is_atom("not_allowed") => {
+                Err(StatusError::Denied)
+            }
+            Some([word, status]) if word.is_atom("ok") => {
+                NodeStatus::from_term(status).ok_or(StatusError::Answer(answer))
+            }
+            _ => Err(StatusError::Answer(answer)),
+        }
+    }
+
+    /// Answers another node that asks for the state of this one.
+    pub(crate) fn answer_status(&self, request: &Term, is_permitted: bool) -> Term {
+        let error = |why| Term::tuple([Term::atom("error"), Term::atom(why)]);
+        match request.is_atom("status") {
+            true if is_permitted => Term::tuple([Term::atom("ok"), self.status().to_term()]),
+            true => error("not_allowed"),
+            false => error("unknown"),
+        }
+    }
+
+    /// Returns the connected nodes, by name.
+    pub fn peers(&self) -> Vec<PeerInfo> {
+        let links: Vec<_> = {
+            let peers = self.0.peers.lock();
+            peers.links().cloned().collect()
+        };
+        let mut all: Vec<_> = links.iter().map(|link| link.info()).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+}
+
+impl Link {
+    fn info(&self) -> PeerInfo {
+        // Relaxed: the numbers are for people.
+        let read = |counter: &AtomicU64| counter.load(Relaxed);
+        PeerInfo {
+            name: self.peer.name.clone(),
+            creation: self.peer.creation,
+            connection: self.number,
+            age: Instant::now().saturating_duration_since(self.since),
+            queued_bytes: self.outbound.bytes(),
+            sent: self.outbound.accepted(),
+            refused: self.outbound.refused(),
+            received: read(&self.counts.received),
+            undelivered: read(&self.counts.undelivered),
+            too_large: read(&self.counts.too_large),
+            denied: read(&self.counts.denied),
+            bytes_sent: read(&self.counts.bytes_sent),
+            bytes_received: read(&self.counts.bytes_received),
+            round_trip: self.round_trip(),
+            unconfirmed: self.unconfirmed(),
+        }
+    }
+}
+
+/// A map with atoms as keys.
+fn map(pairs: impl IntoIterator<Item = (&'static str, Term)>) -> Term {
+    Term::Map(pairs.into_iter().map(|(key, value)| (Term::atom(key), value)).collect())
+}
+
+fn get<'a>(map: &'a Term, key: &str) -> Option<&'a Term> {
+    let Term::Map(pairs) = map else { return None };
+    pairs.iter().find(|(word, _)| word.is_atom(key)).map(|(_, value)| value)
+}
+
+fn get_atom(map: &Term, key: &str) -> Option<Atom> {
+    match get(map, key)? {
+        Term::Atom(atom) => Some(atom.clone()),
+        _ => None,
+    }
+}
+
+fn get_number<T: TryFrom<i64>>(map: &Term, key: &str) -> Option<T> {
+    T::try_from(get(map, key)?.as_integer()?).ok()
+}
+
+fn get_list<T>(map: &Term, key: &str, item: impl FnMut(&Term) -> Option<T>) -> Option<Vec<T>> {
+    let Term::List(items) = get(map, key)? else { return None };
+    items.iter().map(item).collect()
+}
+
+/// A number that is for people, so that its highest bit may be lost.
+fn number(value: impl TryInto<i64>) -> Term {
+    Term::Integer(value.try_into().unwrap_or(i64::MAX))
+}
+
+fn optional(value: Option<impl TryInto<i64>>) -> Term {
+    value.map_or(Term::atom("undefined"), number)
+}
+
+impl NodeStatus {
+    fn to_term(&self) -> Term {
+        map([
+            ("name", self.name.clone().into()),
+            ("creation", self.creation.into()),
+            ("attached", number(self.attached)),
+            ("names", Term::list(self.names.iter().cloned().map(Term::from))),
+            ("peers", Term::list(self.peers.iter().map(PeerInfo::to_term))),
+        ])
+    }
+
+    fn from_term(term: &Term) -> Option<Self> {
+        let as_atom = |term: &Term| match term {
+            Term::Atom(atom) => Some(atom.clone()),
+            _ => None,
+        };
+        Some(Self {
+            name: get_atom(term, "name")?,
+            creation: get_number(term, "creation")?,
+            attached: get_number(term, "attached")?,
+            names: get_list(term, "names", as_atom)?,
+            peers: get_list(term, "peers", PeerInfo::from_term)?,
+        })
+    }
+}
+
+impl PeerInfo {
+    fn to_term(&self) -> Term {
+        map([
+            ("name", self.name.clone().into()),
+            ("creation", self.creation.into()),
+            ("connection", number(self.connection)),
+            ("age_us", number(self.age.as_micros())),
+            ("queued_bytes", number(self.queued_bytes)),
+            ("sent", number(self.sent)),
+            ("refused", number(self.refused)),
+            ("received", number(self.received)),
+            ("undelivered", number(self.undelivered)),
+            ("too_large", number(self.too_large)),
+            ("denied", number(self.denied)),
+            ("bytes_sent", number(self.bytes_sent)),
+            ("bytes_received", number(self.bytes_received)),
+            ("round_trip_us", optional(self.round_trip.map(|time| time.as_micros()))),
+            ("unconfirmed", optional(self.unconfirmed)),
+        ])
+    }
+
+    fn from_term(term: &Term) -> Option<Self> {
+        let micros = |key| get_number(term, key).map(Duration::from_micros);
+        Some(Self {
+            name: get_atom(term, "name")?,
+            creation: get_number(term, "creation")?,
+            connection: get_number(term, "connection")?,
+            age: micros("age_us")?,
+            queued_bytes: get_number(term, "queued_bytes")?,
+            sent: get_number(term, "sent")?,
+            refused: get_number(term, "refused")?,
+            received: get_number(term, "received")?,
+            undelivered: get_number(term, "undelivered")?,
+            too_large: get_number(term, "too_large")?,
+            denied: get_number(term, "denied")?,
+            bytes_sent: get_number(term, "bytes_sent")?,
+            bytes_received: get_number(term, "bytes_received")?,
+            round_trip: micros("round_trip_us"),
+            unconfirmed: get_number(term, "unconfirmed"),
+        })
+    }
+}
