@@ -14,10 +14,10 @@
 //! | a link | open; the nodes are linked from the newest to the oldest |
 //! | `CLOSED` | closed, which is final |
 //!
-//! A link is the address of a node. Its lowest bit is the kind of the node: a message, or an item
-//! of the system. Since the kind takes no room in the node, a message of 8 bytes takes a node of 16
-//! bytes. An item of the system is allocated by its sender, as an [`Entry`], which becomes the
-//! node.
+//! A link is the address of a node. Its two lowest bits are the kind of the node: a message, an item
+//! of the system, or a message with an item of the system as its header. Since the kind takes no
+//! room in the node, a message of 8 bytes takes a node of 16 bytes. An item of the system is
+//! allocated by its sender, as an [`Entry`], which becomes the node.
 //!
 //! On x86-64, addresses leave the 16 highest bits of the word free. While the queue is open, these
 //! bits count the messages that were ever pushed. The second word, `carried`, counts the overflows
@@ -25,7 +25,7 @@
 //!
 //! ## Steps
 //! Push: `Load` newest; if it is `CLOSED`, return the item · `Link` the new node to it · `Publish`
-//! CAS newest to the new node, with the count raised by one if the node is a message · if that
+//! CAS newest to the new node, with the count raised by one if the node has a message · if that
 //! replaced `ARMED`, the pusher must wake the consumer · if the count wrapped to 0, `Carry` add 1
 //! to carried.
 //!
@@ -71,13 +71,15 @@
 //!   wakes it for nothing.
 //! - Entries of the system handled inline in `Batch::next`: a receiver of both kinds took 15
 //!   instructions more for each message.
+//! - A header in each node, even if most are empty: 8 bytes and a store for each message.
 //!
 //! ## Invariants
 //! - `[detached]` nodes that a successful `Detach` or `Close` took can be reached from nowhere
 //!   else.
 //! - `[unpublished]` a node belongs to its pusher alone before its `Publish`.
-//! - `[kind]` a link has the bit `SYSTEM` if and only if its node is a `Node<S>`; otherwise the
-//!   node is a `Node<M>`.
+//! - `[kind]` a link has the bit `SYSTEM` if and only if its node is a `Node<S>`, and the bit
+//!   `HEADED` if and only if it is a `Node<(S, M)>`. With neither bit, the node is a `Node<M>`. No
+//!   link has both.
 //! - `[exposed]` a link is a number, and leads to the node that is at that address now. Between
 //!   `Load` and `Publish`, a node may be taken and freed, and another node be allocated and pushed
 //!   at the same address. `Publish` then succeeds, and the new node leads to the second one. A
@@ -110,6 +112,8 @@ pub(crate) mod mutation {
     pub(crate) const ARM_WITHOUT_CAS: u8 = 3;
     /// `Carry` is decided by the first load of the word.
     pub(crate) const CARRY_UNCHECKED: u8 = 4;
+    /// A message with a header does not count, as an item of the system.
+    pub(crate) const HEADED_UNCOUNTED: u8 = 5;
 }
 
 /// The first field of every node.
@@ -136,8 +140,14 @@ const NONE: Link = 0;
 
 /// A bit of a link: the node holds an item of the system.
 const SYSTEM: usize = 1;
-// The lowest bit of a node's address is free, and the special values below are no addresses of
-// nodes.
+
+/// A bit of a link: the node holds a message and its header, an item of the system.
+const HEADED: usize = 2;
+
+/// The bits of a link that hold the kind of its node.
+const KIND: usize = SYSTEM | HEADED;
+// The two lowest bits of a node's address are free, and the special values below are no addresses
+// of nodes.
 const _: () = assert!(align_of::<Head>() >= 4);
 
 /// A value in place of a link: the queue is empty, and its consumer wants to be woken.
@@ -162,7 +172,7 @@ const ONE: usize = LINK.wrapping_add(1);
 #[inline]
 fn node(link: Link) -> *mut Head {
     // [exposed]
-    ptr::with_exposed_provenance_mut(link & !SYSTEM)
+    ptr::with_exposed_provenance_mut(link & !KIND)
 }
 
 /// The word `newest`: a link, or a value in place of one, together with the count.
@@ -213,6 +223,8 @@ pub enum Event<M, S = Infallible> {
     Message(M),
     /// An item of the system that the consumer is part of, sent by [`EventQueue::push_system`].
     System(Entry<S>),
+    /// A message and its header, an item of the system, sent by [`EventQueue::push_headed`].
+    Headed(Entry<(S, M)>),
 }
 
 impl<M> Event<M> {
@@ -221,6 +233,7 @@ impl<M> Event<M> {
         match self {
             Self::Message(message) => message,
             Self::System(Entry(node)) => match node.item {},
+            Self::Headed(Entry(node)) => match node.item.0 {},
         }
     }
 }
@@ -339,8 +352,19 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
         self.push_node(entry.0, SYSTEM, seen).map_err(|node| Closed(Entry(node)))
     }
 
-    /// Pushes `node`. `kind` is `SYSTEM` for an `S`, and 0 for an `M`. `seen` is the word as it was
-    /// loaded before, which must not be `CLOSED`; the node must already link to its list.
+    /// Pushes a message with a header. It counts as any message.
+    pub(crate) fn push_headed(&self, header: S, message: M) -> Result<Pushed, Closed<M>> {
+        let seen = self.see();
+        if seen.is(CLOSED) {
+            return Err(Closed(message));
+        }
+        let node = Box::new(Node { head: Head { next: seen.list() }, item: (header, message) });
+        self.push_node(node, HEADED, seen).map_err(|node| Closed(node.item.1))
+    }
+
+    /// Pushes `node`. `kind` is `SYSTEM` for an `S`, `HEADED` for an `(S, M)`, and 0 for an `M`.
+    /// `seen` is the word as it was loaded before, which must not be `CLOSED`; the node must
+    /// already link to its list.
     #[inline]
     fn push_node<T>(
         &self,
@@ -355,7 +379,9 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
         let node = Box::into_raw(node);
         // [exposed]
         let link = node.expose_provenance() | kind;
-        let one = if kind == SYSTEM { 0 } else { ONE };
+        let is_counted =
+            kind != SYSTEM && !(MUTATION == mutation::HEADED_UNCOUNTED && kind == HEADED);
+        let one = if is_counted { ONE } else { 0 };
         let order = if MUTATION == mutation::PUBLISH_RELAXED { Relaxed } else { Release };
         if MUTATION == mutation::PUSH_WITHOUT_CHECK {
             let before = Word(self.newest.swap(link, order));
@@ -375,7 +401,7 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
                     } else {
                         word
                     };
-                    if kind != SYSTEM && carry_of.count() == 0 {
+                    if is_counted && carry_of.count() == 0 {
                         // Ordering: Release pairs with the Acquire of `len`, which then sees
                         // `Publish`, too.
                         self.carried.fetch_add(1, Release);
@@ -560,6 +586,25 @@ impl<M, S> EventQueue<M, S> {
         self.0.push_system(entry)
     }
 
+    /// Pushes a message with a header, which the consumer receives together with it. Otherwise like
+    /// [`push`](Self::push): the message counts as any other.
+    ///
+    /// ```
+    /// use procession_queue::{Event, EventQueue};
+    ///
+    /// let queue = EventQueue::with_system();
+    /// assert!(queue.push_headed(7, "a").is_ok());
+    /// assert_eq!(queue.len(0), 1);
+    /// let Some(Event::Headed(entry)) = queue.take().next() else { panic!("it has a header") };
+    /// assert_eq!(entry.into_inner(), (7, "a"));
+    /// ```
+    ///
+    /// # Errors
+    /// If the queue is closed, the message is returned in [`Closed`].
+    pub fn push_headed(&self, header: S, message: M) -> Result<Pushed, Closed<M>> {
+        self.0.push_headed(header, message)
+    }
+
     /// Returns a number that [`set_owned`](Self::set_owned) has stored, or 0.
     ///
     /// The number has no meaning for the queue. It lies in bytes that the alignment of the queue
@@ -692,13 +737,20 @@ impl<M, S> Batch<M, S> {
     /// Takes the oldest node, which is kept out of the path of messages (see *Rejected*).
     ///
     /// # Safety
-    /// The batch is not empty, and its oldest node holds an item of the system.
+    /// The batch is not empty, and its oldest node has one of the bits of `KIND`.
     #[cold]
-    unsafe fn next_entry(&mut self) -> Entry<S> {
+    unsafe fn next_entry(&mut self) -> Event<M, S> {
+        let oldest = node(self.oldest);
+        if self.oldest & SYSTEM != 0 {
+            // SAFETY: [detached], each node is visited once; [kind]
+            let node = unsafe { Box::from_raw(oldest.cast::<Node<S>>()) };
+            self.oldest = node.head.next;
+            return Event::System(Entry(node));
+        }
         // SAFETY: [detached], each node is visited once; [kind] by the caller.
-        let node = unsafe { Box::from_raw(node(self.oldest).cast::<Node<S>>()) };
+        let node = unsafe { Box::from_raw(oldest.cast::<Node<(S, M)>>()) };
         self.oldest = node.head.next;
-        Entry(node)
+        Event::Headed(Entry(node))
     }
 
     /// Appends `newer` to this batch, in constant time.
@@ -766,9 +818,9 @@ impl<M, S> Iterator for Batch<M, S> {
             return None;
         }
         self.length -= 1;
-        if oldest & SYSTEM != 0 {
-            // SAFETY: the batch is not empty; [kind]
-            return Some(Event::System(unsafe { self.next_entry() }));
+        if oldest & KIND != 0 {
+            // SAFETY: the batch is not empty, and its oldest node has a bit of `KIND`.
+            return Some(unsafe { self.next_entry() });
         }
         // SAFETY: [detached], each node is visited once; [kind]
         let node = unsafe { Box::from_raw(node(oldest).cast::<Node<M>>()) };

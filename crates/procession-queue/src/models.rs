@@ -26,7 +26,7 @@
 //! | `close_against_push` | `canary_push_without_check` |
 //! | `item_visible_to_its_taker` | `canary_event_published_relaxed` |
 //! | `arm_against_push` | `canary_arm_without_cas` |
-//! | `count_against_take` | `canary_carry_unchecked` |
+//! | `count_against_take` | `canary_carry_unchecked`, `canary_headed_uncounted` |
 //! | `chase_lev_half_steal_doubles_an_item` | itself: the structure as Wippy describes it |
 
 use std::convert::Infallible;
@@ -428,13 +428,17 @@ fn canary_arm_without_cas() {
     arm_against_pushes::<{ event::mutation::ARM_WITHOUT_CAS }>();
 }
 
-/// The count of messages wraps once, in every order of two pushers and a taker.
+/// The count of messages wraps once, in every order of two pushers and a taker. One of the messages
+/// has a header.
 fn counts_against_take<const MUTATION: u8>() {
     explore(|| {
-        let queue = Arc::new(Stack::<u32, Infallible, MUTATION>::counting_from(u16::MAX));
-        let pushers = [0, 1].map(|item| {
+        let queue = Arc::new(Stack::<u32, u8, MUTATION>::counting_from(u16::MAX));
+        let pushers = [false, true].map(|is_headed| {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || assert!(queue.push(item).is_ok()))
+            thread::spawn(move || {
+                let pushed = if is_headed { queue.push_headed(7, 1) } else { queue.push(0) };
+                assert!(pushed.is_ok());
+            })
         });
         let taken = queue.take().len();
         for pusher in pushers {
@@ -454,6 +458,12 @@ fn count_against_take() {
 #[should_panic(expected = "each message is counted once")]
 fn canary_carry_unchecked() {
     counts_against_take::<{ event::mutation::CARRY_UNCHECKED }>();
+}
+
+#[test]
+#[should_panic(expected = "each message is counted once")]
+fn canary_headed_uncounted() {
+    counts_against_take::<{ event::mutation::HEADED_UNCOUNTED }>();
 }
 
 /// A published structure with its defect, which is the reason for the design of the ring.

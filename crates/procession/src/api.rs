@@ -370,6 +370,50 @@ pub mod relay {
     pub use crate::scheduler::nodes::RemoteNode;
 }
 
+pub mod request {
+    //! The requests that processes work for, which travel with messages.
+    //!
+    //! A request enters a program at one place and passes through many processes. If each of them
+    //! knows its [`RequestId`], their log lines and spans can be put together.
+    //!
+    //! ```
+    //! use procession::request::{self, RequestId};
+    //! use procession::{Context, Scheduler, start};
+    //!
+    //! let scheduler = Scheduler::builder().request_ids(true).build()?;
+    //! let id = RequestId::new(7).expect("it is not 0");
+    //! let seen = scheduler.block_on(async move {
+    //!     let server = start(async |mut cx: Context<&str>| {
+    //!         cx.recv().await;
+    //!         // Works for the request of the message, and so does what it spawns.
+    //!         let child = procession::spawn(async { request::current() });
+    //!         (request::current(), child.await)
+    //!     });
+    //!     request::with(id, || server.send("work"))?;
+    //!     Ok::<_, procession::SendError<&str>>(server.await)
+    //! })?;
+    //! assert_eq!(seen, Ok((Some(id), Ok(Some(id)))));
+    //! # Ok::<(), Box<dyn std::error::Error>>(())
+    //! ```
+    //!
+    //! A process works for the request of the message that it received last, until it waits for
+    //! another message. Everything that it sends or spawns meanwhile belongs to that request, calls
+    //! and timed messages as well. [`with`] and [`scope`] set the request, as a server does that
+    //! reads the id from a header.
+    //!
+    //! With the feature `tracing`, each message of a request that a process receives has a span
+    //! `request` inside the span of the process. It has the fields `request`, `pid` and `sender`,
+    //! and lasts until the process receives the next message, waits for one, or ends.
+    //!
+    //! Ids travel only to processes of a scheduler that was built with
+    //! [`Builder::request_ids`](crate::Builder::request_ids); by default, messages have none. They
+    //! are not carried by a [`Relay`](crate::relay::Relay), nor to jobs of [pools](crate::pool) and
+    //! of [`spawn_blocking`](crate::spawn_blocking).
+
+    pub use crate::mailbox::header::{ParseRequestIdError, RequestId};
+    pub use crate::mailbox::request::{current, scope, with};
+}
+
 pub mod snapshot {
     //! The state of a running scheduler: its workers, processes, timers, descriptors and stalls.
     //!

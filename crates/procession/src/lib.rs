@@ -105,6 +105,9 @@
 //! parent, the place of the spawn and, in the end, the [`Exit`]. The span is a root that follows
 //! from the span of its spawner, and is never a child of another span.
 //!
+//! If the ids of [requests](request) travel with messages, each message of a request that a process
+//! receives has a span of its own inside the span of the process.
+//!
 //! The span is entered for each step, and for jobs of [`spawn_blocking`] that the process submits.
 //! It is closed when both have ended. Each [report] of a process that fails, or of a supervisor, is
 //! an event in its span, unless a hook receives it. Each stall that is reported to

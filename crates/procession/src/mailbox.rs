@@ -8,10 +8,12 @@ pub(crate) mod context;
 pub(crate) mod dead_letter;
 pub(crate) mod deliver;
 pub(crate) mod event;
+pub(crate) mod header;
 pub(crate) mod parcel;
 pub(crate) mod recipient;
 pub(crate) mod relay;
 pub(crate) mod reply;
+pub(crate) mod request;
 pub(crate) mod send_error;
 pub(crate) mod thread;
 

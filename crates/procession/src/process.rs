@@ -5,6 +5,7 @@ pub(crate) mod async_body;
 pub(crate) mod body;
 pub(crate) mod cancel;
 pub(crate) mod exit;
+pub(crate) mod handling;
 pub(crate) mod inspection;
 pub(crate) mod inspectors;
 #[expect(unsafe_code, reason = "a cell that changes hands by protocol")]

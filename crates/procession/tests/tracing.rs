@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine};
+use procession::request::{self, RequestId};
 use procession::supervisor::{ChildSpec, Restart, Supervisor};
 use procession::{Context, Event, Exit, Pid, Scheduler, SpawnOptions, sleep, spawn, yield_now};
 use procession_sync::Mutex;
@@ -256,6 +257,64 @@ fn the_span_of_a_process_is_a_root_whatever_spawns_it_or_sends_to_it() {
         assert_root_and_in_order(&told);
         assert_eq!((fields.get("label"), &fields["parent"]), (None, &pids[0].to_string()));
         assert!(told.contains(&Told::Follows(span.expect("everything is enabled"))), "{told:?}");
+    }
+}
+
+/// Method: a process receives messages of two requests and one of none. After each it waits, so that
+/// the rest of its work is in another step, and tells of it.
+#[test]
+fn each_message_of_a_request_has_a_span_inside_that_of_its_receiver() {
+    let recorder = Recorder::shared();
+    let scheduler = Scheduler::builder()
+        .worker_threads(1)
+        .test_clock()
+        .request_ids(true)
+        .build()
+        .expect("it starts no thread");
+    let id = |number| RequestId::new(number).expect("it is not 0");
+    let server = scheduler.start(|mut cx: Context<u32>| async move {
+        while let Some(number) = cx.recv().await {
+            info!("receives {number}");
+            sleep(Duration::from_secs(1)).await;
+            info!("works on {number}");
+            if number == 4 {
+                panic!("as told");
+            }
+        }
+    });
+    for number in 1..=4 {
+        let send = || server.send(number).expect("it is alive");
+        if number == 2 { send() } else { request::with(id(number.into()), send) }
+    }
+    let child = request::with(id(9), || scheduler.spawn(async {}));
+    let (pid, child_pid) = (server.pid(), child.pid());
+    assert_eq!(child.join(), Ok(()));
+    assert_eq!(server.join(), Err(Exit::Panicked("as told".into())));
+
+    let (process, fields, told) = recorder.of(pid);
+    assert_root_and_in_order(&told);
+    assert_eq!(fields.get("request"), None, "it was spawned for no request");
+    let (_, fields, _) = recorder.of(child_pid);
+    assert_eq!(fields["request"], id(9).to_string());
+    let spans: Vec<_> = recorder.log(|log| {
+        let is_its = |span: &Recorded| {
+            span.metadata.name() == "request" && span.fields.get("pid") == Some(&pid.to_string())
+        };
+        let all = log.spans.iter().filter(|(_, span)| is_its(span));
+        all.map(|(&id, span)| (id, span.fields["request"].clone(), span.told.clone())).collect()
+    });
+    assert_eq!(spans.len(), 3, "one for each message of a request: {spans:?}");
+    for ((span, request, told), number) in spans.iter().zip([1, 3, 4]) {
+        assert_eq!(*request, id(number).to_string());
+        let turn = [Told::Entered(1), Told::Exited];
+        let expected = [&[Told::New(false)][..], &turn, &turn, &[Told::Closed]].concat();
+        assert_eq!(*told, expected, "it is inside the span of the process in each step");
+        for event in [format!("receives {number}"), format!("works on {number}")] {
+            assert_eq!(recorder.spans_of_events(&event), [Some(*span)]);
+        }
+    }
+    for event in ["receives 2", "works on 2"] {
+        assert_eq!(recorder.spans_of_events(event), [Some(process)], "it belongs to no request");
     }
 }
 

@@ -400,13 +400,15 @@ fn appended_items_are_dropped_once() {
 }
 
 #[test]
-fn both_kinds_keep_one_order_and_each_its_type() {
+fn all_kinds_keep_one_order_and_each_its_type() {
     const COUNT: usize = if cfg!(miri) { 100 } else { 10_000 };
     let queue = EventQueue::<u8, usize>::with_system();
     let is_system = |number: usize| number.is_multiple_of(3) || number % 7 == 2;
     let make = |number| {
         if is_system(number) {
             Event::System(Entry::new(number))
+        } else if number % 5 == 4 {
+            Event::Headed(Entry::new((number, number as u8)))
         } else {
             Event::Message(number as u8)
         }
@@ -417,6 +419,11 @@ fn both_kinds_keep_one_order_and_each_its_type() {
         }
         Event::System(entry) => {
             queue.push_system(entry).map_err(|Closed(entry)| Event::System(entry))
+        }
+        Event::Headed(entry) => {
+            let (header, message) = entry.into_inner();
+            let refused = |Closed(message)| Event::Headed(Entry::new((header, message)));
+            queue.push_headed(header, message).map_err(refused)
         }
     };
     let mut all = Batch::default();
@@ -429,7 +436,7 @@ fn both_kinds_keep_one_order_and_each_its_type() {
     all.append(queue.close());
     assert_eq!(all.len(), COUNT);
     assert!(all.eq((0..COUNT).map(make)));
-    for number in [0, 1] {
+    for number in [0, 1, 4] {
         assert_eq!(push(make(number)), Err(make(number)), "each comes back as what it is");
     }
 }
@@ -448,6 +455,31 @@ fn an_item_of_the_system_answers_an_arming_and_is_dropped_once() {
     assert_eq!(drops.total(), 3);
     assert!(queue.push_system(Entry::new(Noted::new(3, &drops))).is_ok());
     drop(queue);
+    drops.assert_each_once();
+}
+
+#[test]
+fn a_message_with_a_header_keeps_its_place_counts_and_is_dropped_once() {
+    let drops = Tally::of(4);
+    let queue = EventQueue::with_system();
+    assert!(queue.arm());
+    assert_eq!(queue.push_headed(1, Noted::new(0, &drops)).ok(), Some(Pushed::Wake));
+    assert!(queue.push_system(Entry::new(2)).is_ok());
+    assert!(queue.push(Noted::new(1, &drops)).is_ok());
+    assert!(queue.push_headed(3, Noted::new(2, &drops)).is_ok());
+    assert_eq!(queue.len(0), 3, "the item of the system does not count");
+
+    let mut batch = queue.take();
+    assert_eq!(batch.peek_system(), None, "a header is no item by itself");
+    let Some(Event::Headed(first)) = batch.next() else { panic!("the first has a header") };
+    assert_eq!(first.into_inner().0, 1);
+    assert_eq!(batch.peek_system(), Some(&mut 2));
+    assert!(matches!(batch.next(), Some(Event::System(_))));
+    assert!(matches!(batch.next(), Some(Event::Message(_))));
+    drop(batch);
+    drop(queue.close());
+    let refused = queue.push_headed(4, Noted::new(3, &drops));
+    assert!(refused.is_err_and(|Closed(message)| message.number() == 3));
     drops.assert_each_once();
 }
 

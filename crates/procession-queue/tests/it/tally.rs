@@ -52,6 +52,10 @@ impl<'a> Noted<'a> {
     pub(crate) fn panicking(number: usize, drops: &'a Tally) -> Self {
         Self { number, panics: true, drops }
     }
+
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
 }
 
 impl Drop for Noted<'_> {

@@ -13,6 +13,8 @@ use crate::machine::value::{CommandId, Value};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::event::Event;
+use crate::mailbox::header::Header;
+use crate::mailbox::request;
 use crate::process::body::{Body, Queued, Step, System};
 use crate::process::inspection::Inspection;
 use crate::process::outcome::Outcome;
@@ -293,7 +295,38 @@ pub enum WaitingFor {
 
 /// The events since the last step, oldest first.
 #[derive(Debug)]
-pub struct Events<M>(pub(crate) VecDeque<Event<M>>);
+pub struct Events<M>(VecDeque<Event<M>>, Option<Box<EventHeaders>>);
+
+/// The headers of the messages among the events of a state machine.
+#[derive(Debug, Default)]
+struct EventHeaders {
+    /// The number of events that were taken since this exists.
+    taken: usize,
+    /// The headers, each with the number of events that are taken before its message.
+    headers: VecDeque<(usize, Header)>,
+}
+
+impl<M> Events<M> {
+    /// Notes the header of a message, which is to be pushed next.
+    #[cold]
+    fn note_header(&mut self, header: Header) {
+        let noted = self.1.get_or_insert_default();
+        noted.headers.push_back((noted.taken + self.0.len(), header));
+    }
+
+    /// Receives the header of the event that is taken next, if it has one.
+    #[cold]
+    fn accept_header(&mut self) {
+        let Some(noted) = &mut self.1 else { return };
+        let taken = noted.taken;
+        noted.taken += 1;
+        if let Some((_, header)) = noted.headers.pop_front_if(|(number, _)| *number == taken)
+            && let Some(slot) = current::current()
+        {
+            request::accept(&slot, header);
+        }
+    }
+}
 
 /// Takes the commands that a step yields, and changes the relations of the process.
 pub struct Yields<'a> {
@@ -527,7 +560,7 @@ impl<P: Process> MachineBody<P> {
             Box::new_uninit(),
             Self {
                 stage: MachineStage::Runs(Closing(process)),
-                events: Events(VecDeque::new()),
+                events: Events(VecDeque::new(), None),
                 messages: 0,
                 completions: 0,
                 signals: 0,
@@ -548,7 +581,7 @@ impl<P: Process> MachineBody<P> {
             unreachable!("[typed] the slot was made for this process")
         };
         match mailbox {
-            Mailbox::Unbounded(queue) => {
+            Mailbox::Unbounded(queue) | Mailbox::Headed(queue) => {
                 let taken = queue.take();
                 if taken.len() > 0 {
                     slot.note_length();
@@ -570,6 +603,13 @@ impl<P: Process> MachineBody<P> {
     fn note(&mut self, slot: &Slot, event: Queued<P::Message>) {
         let event = match event {
             Queued::Message(message) => Event::Message(message),
+            Queued::Headed(entry) => {
+                let (header, message) = request::open(entry);
+                if let Some(header) = header {
+                    self.events.note_header(header);
+                }
+                Event::Message(message)
+            }
             Queued::System(entry) => match entry.into_inner() {
                 System::Completion { tag, result } => Event::Completion { tag, result },
                 System::Slept { tag, timer } => {
@@ -580,6 +620,8 @@ impl<P: Process> MachineBody<P> {
                     Some(signal) => signal.into(),
                     None => return,
                 },
+                // It comes with its message.
+                System::Header(_) => return,
             },
         };
         match event {
@@ -647,6 +689,7 @@ impl<P: Process> MachineBody<P> {
                 event => drop_guarded(event),
             }
         }
+        self.events.1 = None;
         while let Some(command) = self.yields.pop() {
             drop_guarded(command);
         }
@@ -706,7 +749,7 @@ impl<P: Process> MachineBody<P> {
         let Some(mailbox) = slot.mailbox_checked::<P::Message>() else {
             unreachable!("[typed] the slot was made for this process")
         };
-        if !mailbox.arm() {
+        if !request::arm(slot, mailbox) {
             return Step::GoesOn;
         }
         slot.note_waiting(Waiting::MESSAGE);
@@ -759,6 +802,7 @@ impl<P: Process> Body for MachineBody<P> {
         while let Some(event) = self.events.0.pop_front() {
             drop_guarded(event);
         }
+        self.events.1 = None;
         if self.events.0.capacity() > KEPT {
             self.events.0 = VecDeque::new();
         }
@@ -806,6 +850,9 @@ impl<M> Iterator for Events<M> {
     type Item = Event<M>;
 
     fn next(&mut self) -> Option<Event<M>> {
+        if self.1.is_some() {
+            self.accept_header();
+        }
         self.0.pop_front()
     }
 

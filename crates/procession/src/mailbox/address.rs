@@ -16,6 +16,7 @@ use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::deliver::{deliver_made, push_message};
 use crate::mailbox::parcel::{Parcel, Relay, RelayCause, RelayError};
+use crate::mailbox::request;
 use crate::mailbox::send_error::{SendCause, SendError, SendErrorKind};
 use crate::process::slot::{BoundedMailbox, Mailbox, Pin, Refused, Slot};
 use crate::process::typed::TypedPin;
@@ -171,7 +172,10 @@ impl<M: Send + 'static> Address<M> {
         if let Some((slot, ring)) = self.bounded() {
             return finish_send(
                 slot,
-                crate::mailbox::deliver::finish_offer(slot, ring.offer_politely(message)),
+                crate::mailbox::deliver::finish_offer(
+                    slot,
+                    ring.offer_politely(message, request::header_for(slot)),
+                ),
             );
         }
         self.send(message)
@@ -238,7 +242,7 @@ impl<M: Send + 'static> Address<M> {
     fn bounded(&self) -> Option<(&Pin, &BoundedMailbox<M>)> {
         let slot = self.slot.as_ref()?;
         match slot.mailbox() {
-            Mailbox::Unbounded(_) => None,
+            Mailbox::Unbounded(_) | Mailbox::Headed(_) => None,
             Mailbox::Bounded(ring) => Some((slot, ring)),
         }
     }
@@ -262,9 +266,10 @@ impl<M: Send + 'static> Address<M> {
         let fired = Arc::clone(&message);
         let take = |cell: &procession_sync::Mutex<Option<M>>| cell.lock().take();
         let me = shared.weak();
+        let request = slot.has_headers().then(request::current).flatten();
         let action = Action::Call(Arc::new(move || {
             if let Some(message) = take(&fired)
-                && let Err(error) = send(pid, message)
+                && let Err(error) = request::within(request, || send(pid, message))
                 && let Some(shared) = me.upgrade()
             {
                 dead_letter::bury(shared.dead_letters(), pid, DeadCause::Late, error.into_inner());
@@ -373,7 +378,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
             let sent = wait.address.try_send(message);
             return Poll::Ready(sent.map_err(|error| error.in_own_mailbox()));
         }
-        match ring.stand(message, waker) {
+        match ring.stand(message, request::header_for(slot), waker) {
             Stood::Queued { wake } => Poll::Ready(finish_send(
                 slot,
                 crate::mailbox::deliver::finish_offer(slot, Offered::Queued { wake }),

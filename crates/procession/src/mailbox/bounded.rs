@@ -143,9 +143,10 @@ pub(crate) enum Standing<M> {
 }
 
 #[derive(Debug)]
-struct WaitingSender<M> {
+struct WaitingSender<M, S> {
     number: u64,
     message: M,
+    header: Option<S>,
     waker: Waker,
 }
 
@@ -161,7 +162,7 @@ struct Ring<M, S> {
     armed: bool,
     closed: bool,
     /// Ordered by number, oldest first.
-    waiting: VecDeque<WaitingSender<M>>,
+    waiting: VecDeque<WaitingSender<M, S>>,
     last_number: u64,
     /// The messages of senders that waited when the mailbox was closed, by number.
     returned: BTreeMap<u64, M>,
@@ -225,14 +226,15 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         ring.messages < self.capacity.get() && ring.waiting.is_empty()
     }
 
-    /// Push, with the policy of the mailbox.
-    pub(crate) fn offer(&self, message: M) -> Offered<M> {
+    /// Push, with the policy of the mailbox. The header of a refused message is dropped, here and
+    /// below.
+    pub(crate) fn offer(&self, message: M, header: Option<S>) -> Offered<M> {
         self.with(|ring| {
             if ring.closed {
                 return Offered::Closed(message);
             }
             if self.has_room(ring) {
-                return Offered::Queued { wake: ring.push(message) };
+                return Offered::Queued { wake: ring.push(message, header) };
             }
             match self.when_full {
                 WhenFull::Reject | WhenFull::Wait => {
@@ -248,7 +250,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
                     let Some(oldest) = ring.take_oldest_message() else {
                         return Offered::Dropped(message);
                     };
-                    let wake = ring.push(message);
+                    let wake = ring.push(message, header);
                     debug_assert!(!wake, "[armed] only an empty mailbox is armed");
                     Offered::Replaced(oldest)
                 }
@@ -261,12 +263,12 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     }
 
     /// Push without a policy: accepts the message or returns it.
-    pub(crate) fn offer_politely(&self, message: M) -> Offered<M> {
+    pub(crate) fn offer_politely(&self, message: M, header: Option<S>) -> Offered<M> {
         self.with(|ring| {
             if ring.closed {
                 Offered::Closed(message)
             } else if self.has_room(ring) {
-                Offered::Queued { wake: ring.push(message) }
+                Offered::Queued { wake: ring.push(message, header) }
             } else {
                 ring.refused += 1;
                 Offered::Full(message)
@@ -296,12 +298,12 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
 
     /// Fill. Returns `true` if the receiver is to be woken, or the message if the mailbox is
     /// closed.
-    pub(crate) fn fill(&self, message: M) -> Result<bool, M> {
+    pub(crate) fn fill(&self, message: M, header: Option<S>) -> Result<bool, M> {
         self.with(|ring| {
             if ring.closed && MUTATION != mutation::FILL_AFTER_CLOSE {
                 return Err(message);
             }
-            Ok(ring.fill(message))
+            Ok(ring.fill(message, header))
         })
     }
 
@@ -316,27 +318,26 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     }
 
     /// Wait.
-    pub(crate) fn stand(&self, message: M, waker: Waker) -> Stood<M> {
+    pub(crate) fn stand(&self, message: M, header: Option<S>, waker: Waker) -> Stood<M> {
         // Taken only if the queue keeps it. Otherwise it is dropped outside the lock.
         let mut waker = Some(waker);
-        let mut stand = |ring: &mut Ring<M, S>, message| {
-            Stood::Waits(
-                ring.stand(message, waker.take().expect("a sender stands in the queue once")),
-            )
+        let mut stand = |ring: &mut Ring<M, S>, message, header| {
+            let waker = waker.take().expect("a sender stands in the queue once");
+            Stood::Waits(ring.stand(message, header, waker))
         };
         if MUTATION == mutation::STAND_APART {
             let no_room = self.with(|ring| !self.has_room(ring));
             if no_room {
-                return self.with(|ring| stand(ring, message));
+                return self.with(|ring| stand(ring, message, header));
             }
         }
         self.with(|ring| {
             if ring.closed {
                 Stood::Closed(message)
             } else if self.has_room(ring) {
-                Stood::Queued { wake: ring.push(message) }
+                Stood::Queued { wake: ring.push(message, header) }
             } else {
-                stand(ring, message)
+                stand(ring, message, header)
             }
         })
     }
@@ -379,7 +380,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         self.with(|ring| {
             let entry = ring.entries.pop_front();
             let wakers = match entry {
-                Some(Event::Message(_)) => ring.free(1, self.capacity),
+                Some(Event::Message(_) | Event::Headed(_)) => ring.free(1, self.capacity),
                 _ => Vec::new(),
             };
             (entry, wakers)
@@ -461,14 +462,17 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
 
 impl<M, S> Ring<M, S> {
     /// Queues a message. Returns `true` if the receiver is to be woken.
-    fn push(&mut self, message: M) -> bool {
+    fn push(&mut self, message: M, header: Option<S>) -> bool {
         self.messages += 1;
-        self.fill(message)
+        self.fill(message, header)
     }
 
     /// Queues a message that is counted already. Returns `true` if the receiver is to be woken.
-    fn fill(&mut self, message: M) -> bool {
-        self.entries.push_back(Event::Message(message));
+    fn fill(&mut self, message: M, header: Option<S>) -> bool {
+        self.entries.push_back(match header {
+            None => Event::Message(message),
+            Some(header) => Event::Headed(Entry::new((header, message))),
+        });
         self.sent = self.sent.wrapping_add(1);
         self.high_water = self.high_water.max(self.messages);
         std::mem::take(&mut self.armed)
@@ -481,16 +485,16 @@ impl<M, S> Ring<M, S> {
         while self.messages < capacity.get()
             && let Some(first) = self.waiting.pop_front()
         {
-            self.push(first.message);
+            self.push(first.message, first.header);
             wakers.push(first.waker);
         }
         wakers
     }
 
-    fn stand(&mut self, message: M, waker: Waker) -> u64 {
+    fn stand(&mut self, message: M, header: Option<S>, waker: Waker) -> u64 {
         self.last_number += 1;
         let number = self.last_number;
-        self.waiting.push_back(WaitingSender { number, message, waker });
+        self.waiting.push_back(WaitingSender { number, message, header, waker });
         number
     }
 
@@ -499,11 +503,13 @@ impl<M, S> Ring<M, S> {
     }
 
     fn take_oldest_message(&mut self) -> Option<M> {
-        let place = self.entries.iter().position(|entry| matches!(entry, Event::Message(_)))?;
+        let is_message = |entry: &Event<M, S>| !matches!(entry, Event::System(_));
+        let place = self.entries.iter().position(is_message)?;
         self.messages -= 1;
         self.sent = self.sent.wrapping_sub(1);
         match self.entries.remove(place)? {
             Event::Message(message) => Some(message),
+            Event::Headed(entry) => Some(entry.into_inner().1),
             Event::System(_) => None,
         }
     }

@@ -18,6 +18,7 @@ use self::aside::Aside;
 use crate::Pid;
 use crate::mailbox::address::Address;
 use crate::mailbox::event::Event;
+use crate::mailbox::request;
 use crate::process::body::{Queued, System};
 use crate::process::cancel::poll_cancelled;
 use crate::process::slot::Pin;
@@ -217,15 +218,18 @@ impl<M: Send + 'static> Context<M> {
         self.pass_mark();
         if let Some(aside) = self.aside()
             && let Some(place) = aside.messages.iter().position(|(_, message)| wanted(message))
-            && let Some((_, found)) = aside.messages.remove(place)
+            && let Some((number, found)) = aside.messages.remove(place)
         {
-            self.slot.count_received(1);
+            self.receive_aside(number);
             return Some(found);
         }
         let pick = |context: &mut Self| {
             while let Some(event) = context.take_charged() {
                 match event {
-                    Event::Message(message) if wanted(&message) => return Some(message),
+                    Event::Message(message) if wanted(&message) => {
+                        context.receive_looked_at();
+                        return Some(message);
+                    }
                     other => context.put_aside(other),
                 }
             }
@@ -434,7 +438,7 @@ impl<M: Send + 'static> Recv<'_, M> {
                 return Poll::Ready(picked);
             }
             let mailbox = slot.mailbox();
-            if mailbox.arm() {
+            if request::arm(slot, mailbox) {
                 self.waits = true;
                 slot.note_waiting(Waiting::MESSAGE);
                 slot.leave_foreign_waker(task.waker());

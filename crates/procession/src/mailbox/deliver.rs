@@ -2,13 +2,14 @@
 
 use std::task::Waker;
 
-use procession_queue::{Closed, Entry, Pushed};
+use procession_queue::{Closed, Entry, EventQueue, Pushed};
 
 use crate::Exit;
 use crate::machine::value::Value;
 use crate::mailbox::bounded::{Offered, Reserved};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
+use crate::mailbox::request;
 use crate::process::body::{Queued, System};
 use crate::process::slot::{BoundedMailbox, Mailbox, Refused, Slot};
 use crate::process::unwind::guarded;
@@ -33,16 +34,34 @@ pub(crate) fn push_message<M: Send + 'static>(
     cost::work(Operation::Send);
     cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
     match mailbox {
-        Mailbox::Unbounded(queue) => match queue.push(message) {
-            Ok(Pushed::Wake) => {
-                crate::process::wake::wake(slot);
-                Ok(())
-            }
-            Ok(Pushed::Queued) => Ok(()),
-            Err(Closed(message)) => Err(Refused::Ended(message)),
-        },
-        Mailbox::Bounded(ring) => finish_offer(slot, ring.offer(message)),
+        Mailbox::Unbounded(queue) => finish_push(slot, queue.push(message)),
+        Mailbox::Headed(queue) => push_headed(slot, queue, message),
+        Mailbox::Bounded(ring) => {
+            finish_offer(slot, ring.offer(message, request::header_for(slot)))
+        }
     }
+}
+
+#[inline]
+fn finish_push<M>(slot: &Slot, pushed: Result<Pushed, Closed<M>>) -> Result<(), Refused<M>> {
+    match pushed {
+        Ok(Pushed::Wake) => {
+            crate::process::wake::wake(slot);
+            Ok(())
+        }
+        Ok(Pushed::Queued) => Ok(()),
+        Err(Closed(message)) => Err(Refused::Ended(message)),
+    }
+}
+
+/// Pushes a message with a header into an unbounded mailbox.
+#[cold]
+fn push_headed<M>(
+    slot: &Slot,
+    queue: &EventQueue<M, System>,
+    message: M,
+) -> Result<(), Refused<M>> {
+    finish_push(slot, queue.push_headed(request::header(), message))
 }
 
 /// Completes a push into a bounded mailbox: wakes the receiver, drops a message or ends the
@@ -84,19 +103,21 @@ pub(crate) fn deliver_made<M: Send + 'static>(
     make: impl FnOnce() -> M,
 ) -> Result<(), Refused<()>> {
     let delivered = match mailbox {
-        Mailbox::Unbounded(_) if slot.state.see().is_complete() => return Err(Refused::Ended(())),
-        Mailbox::Unbounded(_) => push_message(slot, mailbox, make()),
+        Mailbox::Unbounded(_) | Mailbox::Headed(_) if slot.state.see().is_complete() => {
+            return Err(Refused::Ended(()));
+        }
+        Mailbox::Unbounded(_) | Mailbox::Headed(_) => push_message(slot, mailbox, make()),
         Mailbox::Bounded(ring) => match ring.reserve() {
             Reserved::Room => {
                 let room = Room { slot, ring };
                 let message = make();
                 std::mem::forget(room);
-                match ring.fill(message) {
+                match ring.fill(message, request::header_for(slot)) {
                     Ok(wake) => finish_offer(slot, Offered::Queued { wake }),
                     Err(message) => Err(Refused::Ended(message)),
                 }
             }
-            Reserved::Needless => finish_offer(slot, ring.offer(make())),
+            Reserved::Needless => finish_offer(slot, ring.offer(make(), request::header_for(slot))),
             Reserved::Full => return Err(Refused::Full(())),
             Reserved::Kills => {
                 links::end_by_itself(slot, Exit::MailboxFull);

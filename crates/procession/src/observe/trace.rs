@@ -9,6 +9,14 @@
 //! span in which it was spawned. Its fields are `pid`, `kind` and `spawned_at`; `label` and
 //! `parent`, if there are any; and `exit`, once the process has ended.
 //!
+//! If the ids of requests travel with messages ([`crate::request`]), the span has the field
+//! `request` as well, if the process was spawned on behalf of a request. Each message of a request
+//! that the process receives has a span `request` of its own, inside the span of the process, with
+//! the fields `request`, `pid` and `sender`. A field of the process's span could not be used for
+//! these: subscribers keep each value that is recorded, so a server would collect them forever. The
+//! span of a request is entered when its message is received, and closed when the process receives
+//! the next message, waits for one, or ends.
+//!
 //! The span is entered for each step and for the `Drop` of what the process holds. It is closed
 //! when the process ends, even if its handle is kept. If no subscriber wants the span, the process
 //! runs as without this feature, and its spawn costs one more load.
@@ -41,6 +49,7 @@ use tracing::subscriber::NoSubscriber;
 use tracing::{Level, Span, event, event_enabled, info_span};
 
 use crate::Exit;
+use crate::mailbox::header::Header;
 use crate::process::body::{Body, Step};
 use crate::process::slot::Slot;
 use crate::process::unwind::{drop_guarded, guarded};
@@ -66,6 +75,7 @@ pub(crate) fn traced(slot: &Slot, body: Box<dyn Body>) -> Box<dyn Body> {
             kind = slot.kind().name,
             spawned_at = %slot.location(),
             parent = slot.parent().map(display),
+            request = slot.request().map(display),
             exit = Empty,
         );
         if !span.is_disabled() {
@@ -74,7 +84,12 @@ pub(crate) fn traced(slot: &Slot, body: Box<dyn Body>) -> Box<dyn Body> {
         span
     };
     match guarded(make) {
-        Ok(span) if !span.is_disabled() => Box::new(Traced { span, body }),
+        Ok(span) if !span.is_disabled() => {
+            if slot.has_headers() {
+                slot.handling(|handling| handling.is_traced = true);
+            }
+            Box::new(Traced { span, body })
+        }
         _ => body,
     }
 }
@@ -95,9 +110,86 @@ impl Traced {
     }
 }
 
+/// Begins the span of the request that the running process works for from now on, if it works for
+/// one. Ends that of the request before.
+pub(crate) fn begin_request(slot: &Slot, header: Header) {
+    end_request(slot);
+    if !slot.handling(|handling| handling.is_traced) {
+        return;
+    }
+    let Some(request) = header.request else { return };
+    let make = || {
+        info_span!(
+            target: "procession",
+            "request",
+            request = %request,
+            pid = %slot.pid(),
+            sender = header.sender.map(display),
+        )
+    };
+    let Ok(span) = guarded(make) else { return };
+    enter(&span);
+    slot.handling(|handling| handling.span = Some(span));
+}
+
+/// Ends the span of the request that the running process worked for.
+pub(crate) fn end_request(slot: &Slot) {
+    if let Some(span) = slot.handling(|handling| handling.span.take()) {
+        exit(&span);
+        drop_guarded(span);
+    }
+}
+
+fn enter(span: &Span) {
+    drop(guarded(|| span.with_subscriber(|(id, dispatch)| dispatch.enter(id))));
+}
+
+fn exit(span: &Span) {
+    drop(guarded(|| span.with_subscriber(|(id, dispatch)| dispatch.exit(id))));
+}
+
+/// The time of a step in the span of a request. The span may change meanwhile.
+struct InRequest<'a>(&'a Slot);
+
+impl<'a> InRequest<'a> {
+    /// Enters the span of the request that the process works for, if it has headers.
+    fn enter(slot: &'a Slot) -> Option<Self> {
+        if !slot.has_headers() {
+            return None;
+        }
+        if let Some(span) = slot.handling(|handling| handling.span.clone()) {
+            enter(&span);
+            drop_guarded(span);
+        }
+        Some(Self(slot))
+    }
+}
+
+impl Drop for InRequest<'_> {
+    fn drop(&mut self) {
+        if let Some(span) = self.0.handling(|handling| handling.span.clone()) {
+            exit(&span);
+            drop_guarded(span);
+        }
+    }
+}
+
+/// Drops the span of the request of a process that has ended.
+fn forget_request(slot: &Slot) {
+    if slot.has_headers() {
+        drop_guarded(slot.handling(|handling| handling.span.take()));
+    }
+}
+
 impl Body for Traced {
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
-        let step = self.span.in_scope(|| self.body.step(slot, task));
+        let step = self.span.in_scope(|| {
+            let _request = InRequest::enter(slot);
+            self.body.step(slot, task)
+        });
+        if matches!(step, Step::Ended(_)) {
+            forget_request(slot);
+        }
         match &step {
             Step::Ended(None) => {
                 self.note_exit(&Exit::Normal);
@@ -114,6 +206,7 @@ impl Body for Traced {
         // Before the body ends, since a `Drop` may panic. The span is then closed with the body.
         self.note_exit(&exit);
         self.span.in_scope(|| self.body.end(slot, exit));
+        forget_request(slot);
         self.close();
     }
 

@@ -28,6 +28,7 @@ use std::task::Context as TaskContext;
 
 use crate::Exit;
 use crate::machine::value::CommandResult;
+use crate::mailbox::header::Header;
 use crate::process::inspection::Inspection;
 use crate::process::slot::Slot;
 use crate::process::state::WaitPhase;
@@ -45,6 +46,8 @@ pub(crate) enum System {
     Slept { tag: u64, timer: Armed },
     /// Another process has ended, or has sent an exit signal.
     Signal(Signal),
+    /// The header of a message. It comes with that message, and never alone.
+    Header(Header),
 }
 
 /// The result of a step.

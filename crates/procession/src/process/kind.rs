@@ -7,6 +7,7 @@ use procession_queue::Closed;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::deliver::{push_message, wake_all};
+use crate::mailbox::request;
 use crate::process::body::Queued;
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{BoundedMailbox, Kind, Mailbox, Refused, Slot};
@@ -37,10 +38,12 @@ impl Kind {
             push_system: |slot, entry| {
                 // SAFETY: [typed] this kind is of M.
                 let refused = match unsafe { slot.mailbox::<M>() } {
-                    Mailbox::Unbounded(queue) => match queue.push_system(entry) {
-                        Ok(_) => return true,
-                        Err(Closed(entry)) => entry,
-                    },
+                    Mailbox::Unbounded(queue) | Mailbox::Headed(queue) => {
+                        match queue.push_system(entry) {
+                            Ok(_) => return true,
+                            Err(Closed(entry)) => entry,
+                        }
+                    }
                     Mailbox::Bounded(ring) => match ring.push_exempt(entry) {
                         Ok(_) => return true,
                         Err(entry) => entry,
@@ -61,7 +64,7 @@ impl Kind {
             },
             // SAFETY: [typed] this kind is of M.
             bounded: |slot, received| match unsafe { slot.mailbox::<M>() } {
-                Mailbox::Unbounded(_) => None,
+                Mailbox::Unbounded(_) | Mailbox::Headed(_) => None,
                 Mailbox::Bounded(ring) => {
                     Some((ring.length(received), ring.high_water(), ring.snapshot()))
                 }
@@ -73,16 +76,16 @@ impl Kind {
 /// `Kind::close` of a process that receives `M`.
 fn close<M: Send + 'static>(slot: &Slot) -> u32 {
     let mut messages = 0;
-    let mut dispose = |event: Queued<M>| match event {
-        Queued::Message(message) => {
+    let mut dispose = |event: Queued<M>| match request::message_of(event) {
+        Ok(message) => {
             messages += 1;
             dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Ended, message);
         }
-        Queued::System(entry) => drop_guarded(entry),
+        Err(entry) => drop_guarded(entry),
     };
     // SAFETY: [typed] this kind is of M.
     match unsafe { slot.mailbox::<M>() } {
-        Mailbox::Unbounded(queue) => queue.close().for_each(dispose),
+        Mailbox::Unbounded(queue) | Mailbox::Headed(queue) => queue.close().for_each(dispose),
         Mailbox::Bounded(ring) => {
             let (entries, wakers) = ring.close();
             entries.into_iter().for_each(&mut dispose);

@@ -13,7 +13,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::process::body::Body;
 use crate::process::pin::{recycle, unpin};
 use crate::process::refcount::Unpinned;
-use crate::process::slot::{Extra, HAS_BOUNDED, OWN, Parent, Pin, Ready, Slot};
+use crate::process::slot::{Extra, HAS_BOUNDED, HEADED, OWN, Parent, Pin, Ready, Slot};
 use crate::process::state::Seen;
 use crate::process::typed::{TypedKind, TypedPin};
 use crate::process::unwind::{drop_each, drop_guarded};
@@ -48,9 +48,11 @@ pub(crate) fn occupy<M: Send + 'static>(
     fields.clear_waiting();
     fields.forget_place();
     let bound = birth.extra.as_ref().map_or(0, |extra| {
-        // WIDTH_MAX is far below HAS_BEGUN.
+        // THREADS_MAX is below HEADED.
         let worker = extra.affinity.map_or(0, |seat| seat as u16 + 1);
-        if extra.bounded.is_some() { worker | HAS_BOUNDED } else { worker }
+        let bounded = if extra.bounded.is_some() { HAS_BOUNDED } else { 0 };
+        let headed = if extra.headed { HEADED } else { 0 };
+        worker | bounded | headed
     });
     fields.bound.store(bound, Relaxed);
     // SAFETY: [free], as for all writes here: the caller took the slot off the free list. The old

@@ -53,7 +53,9 @@ use procession_sync::cell::UnsafeCell;
 use crate::Pid;
 use crate::machine::value::Value;
 use crate::mailbox::bounded::{Bounded, MailboxSnapshot, WhenFull};
+use crate::mailbox::header::RequestId;
 use crate::process::body::{Body, System};
+use crate::process::handling::Handling;
 use crate::process::join_waker::JoinWaker;
 use crate::process::on_cancel::OnCancel;
 use crate::process::refcount::PinCount;
@@ -101,6 +103,8 @@ pub(crate) struct Erased;
 /// The mailbox of a process that receives messages of type `M`.
 pub(crate) enum Mailbox<'a, M> {
     Unbounded(&'a EventQueue<M, System>),
+    /// An unbounded mailbox, to which messages are sent with a header.
+    Headed(&'a EventQueue<M, System>),
     Bounded(&'a BoundedMailbox<M>),
 }
 
@@ -115,28 +119,18 @@ impl<M> Clone for Mailbox<'_, M> {
 impl<M> Copy for Mailbox<'_, M> {}
 
 impl<M> Mailbox<'_, M> {
-    /// Arms the mailbox, so that the next push wakes the process. Returns `false` if there are
-    /// entries.
-    #[inline]
-    pub(crate) fn arm(self) -> bool {
-        match self {
-            Self::Unbounded(queue) => queue.arm(),
-            Self::Bounded(ring) => ring.arm(),
-        }
-    }
-
     /// Returns `true` if the process is ending, so that nothing comes any more.
     #[cold]
     pub(crate) fn is_closed(self) -> bool {
         match self {
-            Self::Unbounded(queue) => queue.is_closed(),
+            Self::Unbounded(queue) | Self::Headed(queue) => queue.is_closed(),
             Self::Bounded(ring) => ring.is_closed(),
         }
     }
 
     pub(crate) fn disarm(self) {
         match self {
-            Self::Unbounded(queue) => queue.disarm(),
+            Self::Unbounded(queue) | Self::Headed(queue) => queue.disarm(),
             Self::Bounded(ring) => ring.disarm(),
         }
     }
@@ -154,6 +148,10 @@ pub(crate) struct Extra {
     /// A `BoundedMailbox` of the process's message type, if its mailbox is bounded. Fixed while
     /// occupied.
     pub(crate) bounded: Option<Box<dyn Any + Send + Sync>>,
+    /// Set if messages to the process have headers from the start. Fixed while occupied.
+    pub(crate) headed: bool,
+    /// The request that the process works for. Boxed on first use.
+    pub(crate) handling: Mutex<Option<Box<Handling>>>,
     /// Links, monitors, a name. Boxed on first use.
     pub(crate) on_exit: OnExitHooks<Option<Box<Relations>>>,
 }
@@ -177,6 +175,13 @@ pub(crate) const HAS_BOUNDED: u16 = 1 << 15;
 /// only the worker's thread may run it.
 const HAS_BEGUN: u16 = 1 << 14;
 
+/// In `Slot::bound`: messages to the process are sent with headers. Written while the slot is free,
+/// and by the process itself in a step.
+pub(crate) const HEADED: u16 = 1 << 13;
+
+/// The bits of `Slot::bound` that are no worker.
+const FLAGS: u16 = HAS_BOUNDED | HAS_BEGUN | HEADED;
+
 /// The number of messages after which the count of a slot wraps around.
 const ROUND: u64 = 1 << 32;
 
@@ -192,8 +197,8 @@ pub(crate) struct Slot {
     /// The number of the slot in the table. Fixed for the slot's life.
     pub(crate) index: u32,
     pub(crate) waiting: AtomicU16,
-    /// The only worker that may run the process, counted from 1, or 0 for any; `HAS_BOUNDED` and
-    /// `HAS_BEGUN`. It is on this cache line, since every wake-up and every send reads it. Written
+    /// The only worker that may run the process, counted from 1, or 0 for any; `FLAGS`. It
+    /// is on this cache line, since every wake-up and every send reads it. Written
     /// while the slot is free, and by the worker that binds the process to itself in a step.
     pub(crate) bound: AtomicU16,
     body: UnsafeCell<Option<Box<dyn Body>>>,
@@ -323,7 +328,10 @@ impl Slot {
     pub(crate) fn bind(&self, seat: SeatId) {
         // Relaxed, and no read-modify-write: only the running worker writes it now, and the thread
         // that queues the process next is ordered after this worker.
-        self.bound.store(self.bound.load(Relaxed) & HAS_BOUNDED | (seat.0 as u16 + 1), Relaxed);
+        self.bound.store(
+            self.bound.load(Relaxed) & (HAS_BOUNDED | HEADED) | (seat.0 as u16 + 1),
+            Relaxed,
+        );
     }
 
     /// Binds the running process, a coroutine or a local process that begins in this step, to its
@@ -345,7 +353,7 @@ impl Slot {
     /// worker. Exact only for the thread that sits there.
     pub(crate) fn has_begun_on(&self, seat: SeatId) -> bool {
         // Relaxed: the thread that asks is the one that wrote it.
-        self.bound.load(Relaxed) & !HAS_BOUNDED == HAS_BEGUN | (seat.0 as u16 + 1)
+        self.bound.load(Relaxed) & !(HAS_BOUNDED | HEADED) == HAS_BEGUN | (seat.0 as u16 + 1)
     }
 
     /// Returns the worker that the process is bound to, if there is one.
@@ -353,7 +361,7 @@ impl Slot {
     pub(crate) fn bound_to(&self) -> Option<SeatId> {
         // Relaxed: the thread that queues the process made it ACTIVE, holds its entry, or created
         // it. It therefore sees the writes of its steps.
-        match self.bound.load(Relaxed) & !(HAS_BOUNDED | HAS_BEGUN) {
+        match self.bound.load(Relaxed) & !FLAGS {
             0 => None,
             seat => Some(SeatId(u32::from(seat) - 1)),
         }
@@ -365,19 +373,45 @@ impl Slot {
     /// `[typed]`: the slot is pinned, and its `kind` is of `M`.
     #[inline]
     pub(crate) unsafe fn mailbox<M: Send + 'static>(&self) -> Mailbox<'_, M> {
-        // Relaxed: fixed while occupied, like `extra`.
-        if self.bound.load(Relaxed) & HAS_BOUNDED != 0 {
-            return self.bounded_mailbox();
-        }
         // SAFETY: [typed] by the caller; an event queue is a pointer and a count, whatever its
         // entries are.
-        Mailbox::Unbounded(self.mailbox.with(|mailbox| unsafe { &*mailbox.cast() }))
+        let queue = self.mailbox.with(|mailbox| unsafe { &*mailbox.cast() });
+        // Relaxed: fixed while occupied, like `extra`, except for `HEADED`, which publishes
+        // nothing: a sender that does not see it yet sends its message without a header.
+        if self.bound.load(Relaxed) & (HAS_BOUNDED | HEADED) != 0 {
+            return self.rare_mailbox(queue);
+        }
+        Mailbox::Unbounded(queue)
     }
 
     #[cold]
-    fn bounded_mailbox<M: Send + 'static>(&self) -> Mailbox<'_, M> {
+    fn rare_mailbox<'a, M: Send + 'static>(
+        &'a self,
+        queue: &'a EventQueue<M, System>,
+    ) -> Mailbox<'a, M> {
+        if self.bound.load(Relaxed) & HAS_BOUNDED == 0 {
+            return Mailbox::Headed(queue);
+        }
         let ring = self.extra().and_then(|extra| extra.bounded.as_ref()?.downcast_ref());
         Mailbox::Bounded(ring.expect("[typed] it was made with the process, of its message type"))
+    }
+
+    /// Returns `true` if messages to the process are sent with headers.
+    #[inline]
+    pub(crate) fn has_headers(&self) -> bool {
+        // Relaxed: as in `mailbox`.
+        self.bound.load(Relaxed) & HEADED != 0
+    }
+
+    /// Accesses the state of a process that handles messages with headers. `access` must not run
+    /// user code.
+    pub(crate) fn handling<R>(&self, access: impl FnOnce(&mut Handling) -> R) -> R {
+        access(self.extra_or_default().handling.lock().get_or_insert_default())
+    }
+
+    /// Returns the request that the process works for.
+    pub(crate) fn request(&self) -> Option<RequestId> {
+        self.extra()?.handling.lock().as_ref()?.request
     }
 
     /// Returns the mailbox, or `None` if the process receives another type.

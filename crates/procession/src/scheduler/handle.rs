@@ -99,6 +99,7 @@ impl Scheduler {
             reports: ReportHooks::default(),
             #[cfg(feature = "observe")]
             door: crate::door::settings::DoorChoice::ByVariable,
+            request_ids: false,
             recorder_events: WORDS_DEFAULT,
             dump_directory: None,
             #[cfg(feature = "tokio")]

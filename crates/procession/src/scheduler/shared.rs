@@ -72,6 +72,8 @@ pub(crate) struct ProcessIndex {
     /// Wakers of combinators inside processes, by slot, to be woken at the beginning of the next
     /// step. Few processes leave any.
     foreign: Mutex<BTreeMap<u32, Vec<Waker>>>,
+    /// Set if the ids of requests travel with messages to processes of this scheduler.
+    pub(crate) has_request_ids: bool,
     /// The requests that processes serve between two steps.
     pub(crate) requests: ProcessRequests<Ready>,
     /// The closures that async processes show themselves by.
@@ -83,9 +85,10 @@ pub(crate) struct ProcessIndex {
 }
 
 impl ProcessIndex {
-    pub(crate) fn new(table: Table) -> Self {
+    pub(crate) fn new(table: Table, has_request_ids: bool) -> Self {
         Self {
             table,
+            has_request_ids,
             names: Names::default(),
             foreign: Mutex::default(),
             requests: ProcessRequests::default(),

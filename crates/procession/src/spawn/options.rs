@@ -13,8 +13,10 @@ use crate::machine::process::{InitError, MachineBody, Process};
 use crate::mailbox::address::Address;
 use crate::mailbox::bounded::WhenFull;
 use crate::mailbox::context::Context;
+use crate::mailbox::request;
 use crate::process::async_body::AsyncBody;
 use crate::process::body::Body;
+use crate::process::handling::Handling;
 use crate::process::life::{Birth, HandleShare, Newborn};
 use crate::process::on_cancel::OnCancel;
 use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
@@ -408,7 +410,10 @@ impl SpawnOptions {
             }
             None => None,
         };
-        let extra = rest.as_mut().and_then(|rest| rest.extra.take());
+        let mut extra = rest.as_mut().and_then(|rest| rest.extra.take());
+        if shared.processes.has_request_ids {
+            inherit_request(&mut extra);
+        }
         let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
         let mut newborn = match reservation.occupy(Birth { kind, location, parent, extra }, pins) {
             Ok(newborn) => newborn,
@@ -434,6 +439,17 @@ impl SpawnOptions {
         let monitor = rest.and_then(|rest| rest.relate(share.slot()));
         queue(&shared, ready, parent.is_some());
         Ok((share, monitor))
+    }
+}
+
+/// Lets a new process receive messages with headers, and work for the request of its spawner.
+#[cold]
+fn inherit_request(extra: &mut Option<Box<Extra>>) {
+    let extra = extra.get_or_insert_default();
+    extra.headed = true;
+    if let Some(request) = request::current() {
+        let handling = Handling { request: Some(request), ..Handling::default() };
+        extra.handling = procession_sync::Mutex::new(Some(Box::new(handling)));
     }
 }
 

@@ -72,6 +72,7 @@ mod promises;
 mod recorder;
 mod refusals;
 mod reports;
+mod request_ids;
 mod requests;
 mod scene;
 mod seeded;

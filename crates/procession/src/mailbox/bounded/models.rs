@@ -16,7 +16,7 @@ fn mailbox<const MUTATION: u8>(when_full: WhenFull) -> Arc<Mailbox<MUTATION>> {
 
 fn full<const MUTATION: u8>() -> Arc<Mailbox<MUTATION>> {
     let mailbox = mailbox(WhenFull::Wait);
-    assert_eq!(mailbox.offer(1), Offered::Queued { wake: false });
+    assert_eq!(mailbox.offer(1, None), Offered::Queued { wake: false });
     mailbox
 }
 
@@ -26,7 +26,7 @@ fn push_against_take() {
         let mailbox = mailbox::<{ mutation::SOUND }>(WhenFull::Reject);
         let sender = {
             let mailbox = Arc::clone(&mailbox);
-            thread::spawn(move || mailbox.offer(1) == Offered::Queued { wake: true })
+            thread::spawn(move || mailbox.offer(1, None) == Offered::Queued { wake: true })
         };
         let (taken, _) = mailbox.take();
         let sleeps = taken.is_none() && mailbox.arm();
@@ -41,7 +41,7 @@ fn push_against_close() {
         let mailbox = mailbox::<{ mutation::SOUND }>(WhenFull::Reject);
         let sender = {
             let mailbox = Arc::clone(&mailbox);
-            thread::spawn(move || mailbox.offer(1) == Offered::Closed(1))
+            thread::spawn(move || mailbox.offer(1, None) == Offered::Closed(1))
         };
         let drained = mailbox.close().0.len() == 1;
         let refused = sender.join().expect("the sender does not panic");
@@ -55,7 +55,7 @@ fn wait<const MUTATION: u8>() {
         let mailbox = full::<MUTATION>();
         let sender = {
             let mailbox = Arc::clone(&mailbox);
-            thread::spawn(move || mailbox.stand(2, Waker::noop().clone()))
+            thread::spawn(move || mailbox.stand(2, None, Waker::noop().clone()))
         };
         assert_eq!(mailbox.take().0, Some(Event::Message(1)));
         if let Stood::Waits(number) = sender.join().expect("the sender does not panic") {
@@ -83,7 +83,7 @@ fn death<const MUTATION: u8>() {
         let mailbox = full::<MUTATION>();
         let sender = {
             let mailbox = Arc::clone(&mailbox);
-            thread::spawn(move || mailbox.stand(2, Waker::noop().clone()))
+            thread::spawn(move || mailbox.stand(2, None, Waker::noop().clone()))
         };
         assert_eq!(mailbox.close().0.len(), 1);
         match sender.join().expect("the sender does not panic") {
@@ -114,7 +114,7 @@ fn fill<const MUTATION: u8>() {
         let sender = {
             let mailbox = Arc::clone(&mailbox);
             thread::spawn(move || match mailbox.reserve() {
-                Reserved::Room => mailbox.fill(1).is_ok(),
+                Reserved::Room => mailbox.fill(1, None).is_ok(),
                 reserved => {
                     assert_eq!(reserved, Reserved::Closed, "nothing else is in the mailbox");
                     false
@@ -145,7 +145,7 @@ fn give_up<const MUTATION: u8>() {
         assert_eq!(mailbox.reserve(), Reserved::Room);
         let sender = {
             let mailbox = Arc::clone(&mailbox);
-            thread::spawn(move || mailbox.stand(2, Waker::noop().clone()))
+            thread::spawn(move || mailbox.stand(2, None, Waker::noop().clone()))
         };
         let admitted = mailbox.give_up().len();
         match sender.join().expect("the sender does not panic") {

@@ -13,12 +13,12 @@ fn mailbox(capacity: u32, when_full: WhenFull) -> Mailbox {
 
 fn fill(mailbox: &Mailbox, messages: std::ops::Range<u32>) {
     for message in messages {
-        assert_eq!(mailbox.offer(message), Offered::Queued { wake: false });
+        assert_eq!(mailbox.offer(message, None), Offered::Queued { wake: false });
     }
 }
 
 fn stand(mailbox: &Mailbox, message: u32) -> u64 {
-    match mailbox.stand(message, Waker::noop().clone()) {
+    match mailbox.stand(message, None, Waker::noop().clone()) {
         Stood::Waits(number) => number,
         other => panic!("{other:?}"),
     }
@@ -45,8 +45,8 @@ fn each_policy_does_what_it_says() {
     ] {
         let mailbox = mailbox(2, when_full);
         fill(&mailbox, 0..2);
-        assert_eq!(mailbox.offer(9), answer);
-        assert_eq!(mailbox.offer_politely(8), Offered::Full(8), "whatever the policy");
+        assert_eq!(mailbox.offer(9, None), answer);
+        assert_eq!(mailbox.offer_politely(8, None), Offered::Full(8), "whatever the policy");
         assert_eq!(messages(&mailbox), left, "{when_full:?}");
     }
 }
@@ -58,7 +58,7 @@ fn what_is_exempt_has_room_and_keeps_its_place() {
     assert_eq!(mailbox.push_exempt(Entry::new("a")), Ok(true), "it wakes");
     fill(&mailbox, 0..1);
     assert_eq!(mailbox.push_exempt(Entry::new("b")), Ok(false));
-    assert_eq!(mailbox.offer(1), Offered::Replaced(0));
+    assert_eq!(mailbox.offer(1, None), Offered::Replaced(0));
     let order: Vec<_> = std::iter::from_fn(|| mailbox.take().0).collect();
     assert_eq!(
         order,
@@ -75,7 +75,7 @@ fn waiting_senders_are_served_in_order_and_not_overtaken() {
     assert_eq!((taken, wakers.len()), (Some(Event::Message(0)), 1));
     assert_eq!(mailbox.standing(first, Waker::noop().clone()).0, Standing::Taken);
     assert_eq!(mailbox.standing(second, Waker::noop().clone()).0, Standing::Waits);
-    assert_eq!(mailbox.offer(9), Offered::Full(9), "there is no room, and somebody waits");
+    assert_eq!(mailbox.offer(9, None), Offered::Full(9), "there is no room, and somebody waits");
     assert_eq!(messages(&mailbox), [1, 2, 3]);
 }
 
@@ -99,7 +99,7 @@ fn a_closed_mailbox_gives_everything_back() {
     assert_eq!((entries.len(), wakers.len()), (1, 2));
     assert_eq!(mailbox.standing(first, Waker::noop().clone()).0, Standing::Closed(1));
     assert_eq!(mailbox.withdraw(second).0, Some(2));
-    assert_eq!(mailbox.offer(3), Offered::Closed(3));
+    assert_eq!(mailbox.offer(3, None), Offered::Closed(3));
     assert_eq!(mailbox.push_exempt(Entry::new("late")), Err(Entry::new("late")));
     assert!(!mailbox.arm(), "nothing will come");
 }
@@ -129,12 +129,12 @@ fn quietly<R>(access: impl FnOnce() -> R) {
 #[test]
 fn no_waker_is_dropped_under_the_lock() {
     let mailbox = mailbox(1, WhenFull::Wait);
-    quietly(|| mailbox.stand(0, harmful()));
+    quietly(|| mailbox.stand(0, None, harmful()));
     assert_eq!(mailbox.length(0), 1, "the mailbox still works after it took a message at once");
-    let Stood::Waits(number) = mailbox.stand(1, harmful()) else { panic!("it is full") };
+    let Stood::Waits(number) = mailbox.stand(1, None, harmful()) else { panic!("it is full") };
     quietly(|| mailbox.withdraw(number));
     assert_eq!(mailbox.snapshot().waiting, 0, "the mailbox still works after a sender gave up");
     let _ = mailbox.close();
-    quietly(|| mailbox.stand(2, harmful()));
+    quietly(|| mailbox.stand(2, None, harmful()));
     assert_eq!(mailbox.length(0), 0, "the mailbox still works after it refused a message");
 }

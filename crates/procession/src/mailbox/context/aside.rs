@@ -1,9 +1,10 @@
 //! Events that a context has looked at, and left for another kind of receive.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use procession_queue::Batch;
 
+use crate::mailbox::header::Header;
 use crate::process::body::System;
 use crate::relations::signal::{MonitorRef, Signal};
 
@@ -12,12 +13,23 @@ pub(super) struct Aside<M> {
     pub(super) messages: VecDeque<(u64, M)>,
     pub(super) signals: VecDeque<(u64, Signal)>,
     pub(super) last: u64,
+    /// The headers of the messages, by number.
+    pub(super) headers: BTreeMap<u64, Header>,
+    /// The header of the message that a receive looks at.
+    pub(super) looked_at: Option<Header>,
     pub(super) marked: Option<Mark<M>>,
 }
 
 impl<M> Default for Aside<M> {
     fn default() -> Self {
-        Self { messages: VecDeque::new(), signals: VecDeque::new(), last: 0, marked: None }
+        Self {
+            messages: VecDeque::new(),
+            signals: VecDeque::new(),
+            last: 0,
+            headers: BTreeMap::new(),
+            looked_at: None,
+            marked: None,
+        }
     }
 }
 

@@ -60,7 +60,7 @@ impl<M: Send + 'static> Context<M> {
     /// Returns `true` if the mailbox is unbounded, and long enough for a mark to pay off.
     pub(super) fn is_mailbox_long(&self) -> bool {
         let mailbox = self.slot.mailbox();
-        matches!(mailbox, Mailbox::Unbounded(_)) && self.slot.mailbox_length() >= WORTH_A_MARK
+        !matches!(mailbox, Mailbox::Bounded(_)) && self.slot.mailbox_length() >= WORTH_A_MARK
     }
 
     /// Takes the events out of the mailbox, to be received later. The events behind the old mark go

@@ -6,6 +6,8 @@ use super::Context;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::event::Event;
+use crate::mailbox::header::Header;
+use crate::mailbox::request;
 use crate::process::body::{Queued, System};
 use crate::process::slot::Mailbox;
 use crate::process::unwind::drop_guarded;
@@ -23,6 +25,9 @@ impl<M: Send + 'static> Context<M> {
         }
         let aside = self.make_aside();
         aside.last += 1;
+        if let Some(header) = aside.looked_at.take() {
+            aside.headers.insert(aside.last, header);
+        }
         match event {
             Event::Message(message) => {
                 aside.messages.push_back((aside.last, message));
@@ -57,15 +62,27 @@ impl<M: Send + 'static> Context<M> {
     pub(super) fn take_message_aside(&mut self) -> Option<M> {
         let aside = self.aside()?;
         let message = aside.messages.pop_front();
-        if aside.is_empty() {
-            self.aside = None;
-        }
-        let Some((_, message)) = message else {
+        let is_empty = aside.is_empty();
+        let Some((number, message)) = message else {
+            if is_empty {
+                self.aside = None;
+            }
             self.pass_mark();
             return None;
         };
-        self.slot.count_received(1);
+        self.receive_aside(number);
+        if is_empty {
+            self.aside = None;
+        }
         Some(message)
+    }
+
+    /// Counts a message that was put aside under this number as received now.
+    pub(super) fn receive_aside(&mut self, number: u64) {
+        self.slot.count_received(1);
+        if let Some(header) = self.aside().and_then(|aside| aside.headers.remove(&number)) {
+            request::accept(&self.slot, header);
+        }
     }
 
     /// Takes the next message from the mailbox, after those that were put aside.
@@ -86,23 +103,37 @@ impl<M: Send + 'static> Context<M> {
     }
 
     /// Takes an event as `take_event` does, for callers that look at many. Each event is charged.
-    /// Returns `None` once the step has spent its budget.
+    /// Returns `None` once the step has spent its budget. A message that the caller neither puts
+    /// aside nor passes to `receive_looked_at` must not be left.
     pub(super) fn take_charged(&mut self) -> Option<Event<M>> {
         if crate::scheduler::budget::is_spent() {
             return None;
         }
         crate::scheduler::budget::spend();
-        self.take_event()
+        self.take_event_with(|context, header| context.make_aside().looked_at = Some(header))
+    }
+
+    /// Receives the header of the message that `take_charged` has returned.
+    pub(super) fn receive_looked_at(&mut self) {
+        if let Some(header) = self.aside().and_then(|aside| aside.looked_at.take()) {
+            request::accept(&self.slot, header);
+        }
     }
 
     /// Takes the next event from the mailbox, after those that were put aside.
     #[inline]
     pub(super) fn take_event(&mut self) -> Option<Event<M>> {
+        self.take_event_with(|context, header| request::accept(&context.slot, header))
+    }
+
+    /// Takes the next event. Passes the header of a message to `keep`.
+    #[inline]
+    fn take_event_with(&mut self, keep: impl Fn(&mut Self, Header)) -> Option<Event<M>> {
         loop {
             let queued = match self.taken.next() {
                 Some(queued) => queued,
                 None => match self.slot.mailbox() {
-                    Mailbox::Unbounded(queue) => {
+                    Mailbox::Unbounded(queue) | Mailbox::Headed(queue) => {
                         let more = self.take_batch(queue)?;
                         self.taken.append(more);
                         continue;
@@ -122,6 +153,14 @@ impl<M: Send + 'static> Context<M> {
             match queued {
                 Queued::Message(message) => {
                     self.slot.count_received(1);
+                    return Some(Event::Message(message));
+                }
+                Queued::Headed(entry) => {
+                    let (header, message) = request::open(entry);
+                    self.slot.count_received(1);
+                    if let Some(header) = header {
+                        keep(self, header);
+                    }
                     return Some(Event::Message(message));
                 }
                 Queued::System(entry) => {
@@ -160,7 +199,7 @@ impl<M: Send + 'static> Context<M> {
     /// Takes the content as `take_batch` does, if the mailbox is unbounded.
     pub(super) fn take_queued(&self) -> Option<Batch<M, System>> {
         match self.slot.mailbox() {
-            Mailbox::Unbounded(queue) => self.take_batch(queue),
+            Mailbox::Unbounded(queue) | Mailbox::Headed(queue) => self.take_batch(queue),
             Mailbox::Bounded(_) => None,
         }
     }
@@ -171,9 +210,9 @@ impl<M: Send + 'static> Context<M> {
         let shared = self.slot.shared();
         let mut discarded = 0;
         for event in events {
-            match event {
+            match request::message_of(event) {
                 // Each by itself: a `Drop` that panics must not keep the others from being dropped.
-                Queued::Message(message) => {
+                Ok(message) => {
                     discarded += 1;
                     dead_letter::bury(
                         shared.dead_letters(),
@@ -182,7 +221,7 @@ impl<M: Send + 'static> Context<M> {
                         message,
                     );
                 }
-                Queued::System(entry) => drop_guarded(entry),
+                Err(entry) => drop_guarded(entry),
             }
         }
         current::count(shared, |stats| &stats.discarded, discarded);
@@ -194,8 +233,8 @@ impl<M: Send + 'static> Context<M> {
     pub(super) fn accept(&self, entry: Entry<System>) -> Option<Signal> {
         match entry.into_inner() {
             System::Signal(signal) => links::accept(&self.slot, signal),
-            // An async process yields no commands.
-            System::Completion { .. } | System::Slept { .. } => None,
+            // An async process yields no commands, and a header comes with its message.
+            System::Completion { .. } | System::Slept { .. } | System::Header(_) => None,
         }
     }
 }

@@ -1,0 +1,158 @@
+//! The requests that processes work for, which travel with messages.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+
+use procession_queue::Entry;
+
+use crate::mailbox::header::{Header, RequestId};
+use crate::process::body::{Queued, System};
+use crate::process::slot::{Mailbox, Pin, Slot};
+use crate::scheduler::current;
+
+thread_local! {
+    /// The request of a thread that runs no process.
+    static OUTSIDE: Cell<Option<RequestId>> = const { Cell::new(None) };
+}
+
+/// Returns the request that the calling process works for, or the calling thread, if it runs no
+/// process.
+///
+/// A process works for the request of the message that it received last, until it waits for another
+/// message. If that message belongs to no request, neither does the process. Until it first waits
+/// for a message, it works for the request of the process that spawned it.
+pub fn current() -> Option<RequestId> {
+    current::current().map_or_else(|| OUTSIDE.get(), |slot| slot.request())
+}
+
+/// Calls `run`, which works for the request `id`, and returns its result. What it sends and spawns
+/// belongs to that request.
+///
+/// Afterwards, the caller works for the same request as before, even if `run` panics.
+///
+/// See the [module](crate::request) for an example.
+pub fn with<R>(id: RequestId, run: impl FnOnce() -> R) -> R {
+    within(Some(id), run)
+}
+
+/// Returns a future that does what `future` does, and works for the request `id` whenever it is
+/// polled.
+///
+/// ```
+/// use procession::request::{self, RequestId};
+///
+/// let id = RequestId::new(7).expect("it is not 0");
+/// procession::run(async move {
+///     request::scope(id, async {
+///         procession::yield_now().await;
+///         assert_eq!(request::current(), Some(id));
+///     })
+///     .await;
+///     assert_eq!(request::current(), None);
+/// });
+/// ```
+///
+/// # Cancellation
+/// If it is dropped, so is `future`, which then works for no request of its own.
+pub async fn scope<F: Future>(id: RequestId, future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|task| with(id, || future.as_mut().poll(task))).await
+}
+
+/// Calls `run`, which works for this request, or for none.
+pub(crate) fn within<R>(request: Option<RequestId>, run: impl FnOnce() -> R) -> R {
+    /// Sets the request back.
+    struct Before {
+        process: Option<Pin>,
+        request: Option<RequestId>,
+    }
+    impl Drop for Before {
+        fn drop(&mut self) {
+            replace(self.process.as_ref(), self.request);
+        }
+    }
+    let process = current::current();
+    let before = replace(process.as_ref(), request);
+    let _before = Before { process, request: before };
+    run()
+}
+
+/// Sets the request of a process, or of this thread. Returns the one before.
+fn replace(process: Option<&Pin>, request: Option<RequestId>) -> Option<RequestId> {
+    match process {
+        Some(slot) => slot.handling(|handling| std::mem::replace(&mut handling.request, request)),
+        None => OUTSIDE.replace(request),
+    }
+}
+
+/// Returns the header of a message that is sent to the process in `slot` now, if its messages have
+/// headers.
+#[inline]
+pub(crate) fn header_for(slot: &Slot) -> Option<System> {
+    slot.has_headers().then(header)
+}
+
+/// Returns the header of a message that is sent now.
+#[cold]
+pub(crate) fn header() -> System {
+    let sender = current::current();
+    System::Header(Header {
+        request: sender.as_ref().map_or_else(|| OUTSIDE.get(), |slot| slot.request()),
+        sender: sender.map(|slot| slot.pid()),
+    })
+}
+
+/// Returns the message and its header.
+#[cold]
+pub(crate) fn open<M>(entry: Entry<(System, M)>) -> (Option<Header>, M) {
+    match entry.into_inner() {
+        (System::Header(header), message) => (Some(header), message),
+        // Only headers are pushed with messages.
+        (_, message) => (None, message),
+    }
+}
+
+/// Returns the message of an entry, or the entry of the system.
+#[inline]
+pub(crate) fn message_of<M>(queued: Queued<M>) -> Result<M, Entry<System>> {
+    match queued {
+        Queued::Message(message) => Ok(message),
+        Queued::Headed(entry) => Ok(open(entry).1),
+        Queued::System(entry) => Err(entry),
+    }
+}
+
+/// Receives the header of a message: the process works for its request from now on.
+#[cold]
+pub(crate) fn accept(slot: &Slot, header: Header) {
+    if !current::is_current(slot) {
+        return;
+    }
+    slot.handling(|handling| handling.request = header.request);
+    #[cfg(feature = "tracing")]
+    crate::observe::trace::begin_request(slot, header);
+}
+
+/// Arms the mailbox, so that the next push wakes the process. Returns `false` if there are entries.
+/// The process has handled its last message, so that it works for no request any more.
+#[inline]
+pub(crate) fn arm<M>(slot: &Slot, mailbox: Mailbox<'_, M>) -> bool {
+    match mailbox {
+        Mailbox::Unbounded(queue) => queue.arm(),
+        rare => arm_rare(slot, rare),
+    }
+}
+
+#[cold]
+fn arm_rare<M>(slot: &Slot, mailbox: Mailbox<'_, M>) -> bool {
+    if slot.has_headers() && current::is_current(slot) {
+        slot.handling(|handling| handling.request = None);
+        #[cfg(feature = "tracing")]
+        crate::observe::trace::end_request(slot);
+    }
+    match mailbox {
+        Mailbox::Unbounded(queue) | Mailbox::Headed(queue) => queue.arm(),
+        Mailbox::Bounded(ring) => ring.arm(),
+    }
+}
