@@ -305,7 +305,7 @@ fn no_id_travels_unless_it_is_asked_for() {
 
 #[test]
 fn a_thread_works_for_a_request_until_the_function_returns_or_panics() {
-    thread::spawn(|| {
+    let works = || {
         assert_eq!(request::current(), None);
         request::with(id(1), || {
             let panicked =
@@ -314,7 +314,6 @@ fn a_thread_works_for_a_request_until_the_function_returns_or_panics() {
             assert_eq!(request::current(), Some(id(1)));
         });
         assert_eq!(request::current(), None);
-    })
-    .join()
-    .expect("it does not panic");
+    };
+    thread::scope(|scope| scope.spawn(works).join()).expect("it does not panic");
 }
