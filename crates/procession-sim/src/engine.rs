@@ -136,6 +136,8 @@ struct Virtual {
     source: Option<Arc<dyn WaitSource>>,
     /// Processor time in nanoseconds.
     used: u64,
+    /// The time that a fault costs, until the thread has its next turn.
+    losing: u64,
     /// When the thread passed its turn on although it could run. `None` while it runs, or waits.
     left_at: Option<u64>,
     turn: Arc<Turn>,
@@ -296,7 +298,8 @@ impl Engine {
                 state = self.state();
             }
             match self.go_on_quietly(state) {
-                Quiet::GoesOn => {}
+                // The time that has passed is no step.
+                Quiet::GoesOn => self.state().point_at = self.time(),
                 Quiet::Stopped => return self.rest(me, why),
             }
         }
@@ -348,6 +351,7 @@ impl Engine {
             state.threads[me].left_at = (state.threads[me].status == Status::Ready).then_some(now);
             state.threads[next].left_at = None;
         }
+        state.threads[next].losing = 0;
         state.point_at = now;
         state.threads[next].status = Status::Ready;
         state.story.running = Some(next);
@@ -438,7 +442,9 @@ impl Engine {
         let until = now.saturating_add(for_ns);
         let mut state = self.state();
         state.threads[me as usize - 1].status = Status::Held { until, since: now, how };
-        state.bounds.note_step(for_ns);
+        if how != Held::Preempted {
+            state.bounds.note_step(for_ns);
+        }
         drop(state);
         self.pass(me, Why::Wait);
         if how == Held::Computes {
@@ -456,6 +462,7 @@ impl Engine {
         state.story.tell(now, || {
             format!("{name} does not run for {}{}", duration(stall), place.unwrap_or_default())
         });
+        state.note_late(me as usize - 1, stall);
         drop(state);
         self.hold(stall, Held::Preempted);
     }

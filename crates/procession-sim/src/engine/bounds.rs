@@ -13,7 +13,9 @@
 //! worker, for the one that helps it, and for the watchdog. Each step that stalls adds the time in
 //! which the watchdog notices that.
 //!
-//! Faults that make the system late suspend the law while they can happen.
+//! A fault that makes the system late adds the time by which it does, and the time in which the
+//! watchdog notices a stall: it may be the watchdog that is late, and that begins again. Only the
+//! faults during the wait count, so the law holds between faults, and while they go on.
 
 use std::collections::BTreeMap;
 
@@ -68,11 +70,13 @@ impl Waiter {
     }
 }
 
-/// When a look found it first, and how many steps had stalled by then.
+/// When a look found it first, how many steps had stalled by then, and the time that faults had
+/// cost.
 #[derive(Clone, Copy, Debug)]
 struct Since {
     time: u64,
     stalls: u64,
+    lost: u64,
 }
 
 /// What the engine has seen of a run.
@@ -89,6 +93,10 @@ pub(super) struct Bounds {
     stalls: u64,
     /// How many of them stall now.
     stalled: u64,
+    /// The time that faults have cost.
+    lost: u64,
+    /// The part of it that belongs to faults which go on.
+    losing: u64,
     /// By the number of the scheduler.
     seen: Vec<BTreeMap<Waiter, Since>>,
 }
@@ -101,6 +109,13 @@ impl Bounds {
         } else {
             self.stalls += 1;
         }
+    }
+
+    /// Notes a fault that makes the system late by so much. Returns the time that this costs.
+    pub(super) fn note_fault(&mut self, late: u64) -> u64 {
+        let cost = late.saturating_add(RESCUE);
+        self.lost = self.lost.saturating_add(cost);
+        cost
     }
 
     /// Notes that a thread waited for its turn for so long.
@@ -119,7 +134,8 @@ impl Bounds {
         let turns = if waiter.is_new() { 4 } else { 2 };
         let steps = (self.most_ready + 2) * self.longest_step + MS;
         let stalls = self.stalls - since.stalls;
-        turns * steps + 4 * self.longest_delay + stalls * RESCUE + slack
+        let lost = self.lost - since.lost;
+        turns * steps + 4 * self.longest_delay + stalls * RESCUE + lost + slack
     }
 
     /// Looks at the demand of a scheduler. Returns the law that is broken, if any.
@@ -134,8 +150,9 @@ impl Bounds {
             demand.ready.iter().map(|&(pid, steps)| Waiter::Process(pid, steps)).collect();
         waiters.extend((demand.deadline <= now).then_some(Waiter::Timer(demand.deadline)));
         waiters.extend(demand.events.map(Waiter::Events));
-        // The steps that stall now count, too.
-        let first = Since { time: now, stalls: self.stalls - self.stalled };
+        // The steps that stall now count, too, and the faults that go on.
+        let (stalls, lost) = (self.stalls - self.stalled, self.lost - self.losing);
+        let first = Since { time: now, stalls, lost };
         let before = std::mem::take(&mut self.seen[number]);
         let since = |waiter| before.get(waiter).copied().unwrap_or(first);
         let seen: BTreeMap<_, _> = waiters.iter().map(|waiter| (*waiter, since(waiter))).collect();
@@ -157,13 +174,10 @@ impl State {
         if self.setup.at_atomics {
             return true;
         }
-        let late = [Fault::Stall, Fault::LateWake, Fault::ClockLeap];
         // Only so many computing workers are replaced.
         let computes = |thread: &&Virtual| thread.stalls() == Some(Held::Computes);
         let computing = self.threads.iter().filter(computes).count();
-        self.is_over
-            || self.has_faults && late.into_iter().any(|fault| self.setup.faults.contains(fault))
-            || computing >= self.setup.workers
+        self.is_over || computing >= self.setup.workers
     }
 
     /// Looks at the demands of all schedulers. Returns the law that is broken, if any.
@@ -171,6 +185,7 @@ impl State {
         self.note_delays(now);
         self.bounds.stalled =
             self.threads.iter().filter(|thread| thread.stalls().is_some()).count() as u64;
+        self.bounds.losing = self.threads.iter().map(|thread| thread.losing).sum();
         let coarse = if self.setup.faults.contains(Fault::CoarseClock) { 2 * GRAIN } else { 0 };
         let slack = coarse + if self.busy > BUSY_MAX { LOOKS } else { 0 };
         demands
@@ -225,6 +240,7 @@ impl Virtual {
     /// Returns why the thread is held up, if that is for so long that its step stalls.
     fn stalls(&self) -> Option<Held> {
         match self.status {
+            Status::Held { how: Held::Preempted, .. } => None,
             Status::Held { until, since, how } if until - since >= STALL => Some(how),
             _ => None,
         }
@@ -239,5 +255,43 @@ impl Virtual {
             }
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use procession::sim::Demand;
+
+    use super::{Bounds, MS, RESCUE};
+
+    fn demand() -> Demand {
+        // A timer that is due, all the time.
+        Demand { deadline: 1, can_be_met: true, ..Demand::default() }
+    }
+
+    /// Returns when the bound is broken, in looks of 1 ms.
+    fn broken(bounds: &mut Bounds, first: u64) -> Option<u64> {
+        (first..first + 100).find(|look| bounds.look(0, &demand(), look * MS, 0).is_some())
+    }
+
+    #[test]
+    fn a_fault_extends_the_bound_by_its_cost() {
+        // 2 ms for a timer, and then the first look that finds it late.
+        let limit = 2;
+        assert_eq!(broken(&mut Bounds::default(), 1), Some(1 + limit + 1));
+        let mut late = Bounds::default();
+        assert!(late.look(0, &demand(), MS, 0).is_none(), "it waits");
+        late.note_fault(20 * MS);
+        assert_eq!(broken(&mut late, 2), Some(1 + limit + 20 + RESCUE / MS + 1));
+    }
+
+    #[test]
+    fn a_fault_from_before_the_wait_does_not_count_unless_it_goes_on() {
+        let mut over = Bounds::default();
+        over.note_fault(20 * MS);
+        assert_eq!(broken(&mut over, 1), Some(4));
+        let mut goes_on = Bounds::default();
+        goes_on.losing = goes_on.note_fault(20 * MS);
+        assert_eq!(broken(&mut goes_on, 1), Some(4 + 20 + RESCUE / MS));
     }
 }

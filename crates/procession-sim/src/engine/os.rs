@@ -65,6 +65,7 @@ impl Os for Engine {
         };
         let delay = state.fault(Fault::LateWake, &DELAYS).unwrap_or(0);
         if delay > 0 {
+            state.note_late(at, delay);
             let name = state.threads[at].name.clone();
             state
                 .story

@@ -21,7 +21,17 @@ impl Engine {
         #[cfg(procession_sim)]
         self.settle_memory();
         let now = self.time();
-        if !state.is_any_coming() && !state.is_over {
+        if !state.is_any_preempted() && !state.is_over {
+            let subjects = state.subjects.clone();
+            drop(state);
+            if let Some(law) =
+                subjects.iter().find_map(|one| one.upgrade()?.broken_law_of_wake_ups())
+            {
+                return self.fail_quietly(law);
+            }
+            state = self.state();
+        }
+        if !state.is_any_preempted() && !state.is_any_late() && !state.is_over {
             let settling = std::mem::take(&mut state.settling);
             let subjects = state.subjects.clone();
             drop(state);
@@ -82,6 +92,7 @@ impl Engine {
             return self.fail(Kind::Deadlock, text);
         }
         if let Some(leap) = state.fault(Fault::ClockLeap, &LEAPS) {
+            state.bounds.note_fault(leap);
             let (to, leap) = (until, leap);
             until = until.saturating_add(leap);
             state.story.tell(to, || format!("the clock leaps by {}", duration(leap)));

@@ -21,6 +21,11 @@ impl State {
         (value > 0).then(|| values[value])
     }
 
+    /// Notes that a fault makes a thread late by so much.
+    pub(super) fn note_late(&mut self, thread: usize, late: u64) {
+        self.threads[thread].losing += self.bounds.note_fault(late);
+    }
+
     /// Ends the waits of threads with events at their sources. Returns `true` if there is one.
     pub(super) fn poll_sources(&mut self, now: u64) -> bool {
         let mut is_any = false;
@@ -33,6 +38,9 @@ impl State {
             };
             if until > now && source.is_ready() {
                 let late = self.call_fault(Fault::Events, &DELAYS).unwrap_or(0);
+                if late > 0 {
+                    self.note_late(at, late);
+                }
                 let until = until.min(now.saturating_add(late));
                 self.threads[at].status = Status::Parked { until, is_woken: late > 0 };
                 is_any = true;
@@ -78,14 +86,18 @@ impl State {
         times.chain([network]).min().unwrap_or(NEVER)
     }
 
-    /// Returns `true` if a thread was woken and has not come, or is preempted.
-    pub(super) fn is_any_coming(&self) -> bool {
-        self.threads.iter().any(|thread| {
-            matches!(
-                thread.status,
-                Status::Parked { is_woken: true, .. } | Status::Held { how: Held::Preempted, .. }
-            )
-        })
+    /// Returns `true` if a thread was woken and has not come.
+    pub(super) fn is_any_late(&self) -> bool {
+        let is_woken =
+            |thread: &Virtual| matches!(thread.status, Status::Parked { is_woken: true, .. });
+        self.threads.iter().any(is_woken)
+    }
+
+    /// Returns `true` if a thread is preempted.
+    pub(super) fn is_any_preempted(&self) -> bool {
+        let is_preempted =
+            |thread: &Virtual| matches!(thread.status, Status::Held { how: Held::Preempted, .. });
+        self.threads.iter().any(is_preempted)
     }
 
     /// Notes a failure. Returns the waker of the future that is to be given up.

@@ -59,6 +59,7 @@ impl Engine {
             has_token: false,
             source: None,
             used: 0,
+            losing: 0,
             left_at: Some(self.time()),
             turn: Arc::clone(&turn),
             handle: None,

@@ -12,15 +12,15 @@ use procession_sim::{Check, Sim, Strategy};
 
 use crate::counters;
 use history::{
-    affinity, bystander, chain, hand_over, jobs, mixture, monitors, one_permit, order, overtakes,
-    quiet_timers, shares, slow_reads,
+    affinity, bystander, chain, hand_over, jobs, late_helpers, mixture, monitors, one_permit,
+    order, overtakes, quiet_timers, refusals, shares, slow_reads,
 };
 use workloads::{bells, descriptor, descriptor_from_outside, sleepers, stalls, timers_of_blocked};
 
 /// Three workloads, one after the other.
 pub(crate) async fn all(sim: Sim) {
     for _ in 0..3 {
-        match sim.choose(0..20) {
+        match sim.choose(0..22) {
             0 => {
                 let sum = counters(&sim, 4, 12).await;
                 sim.always("each message is counted once", sum == 48);
@@ -43,6 +43,8 @@ pub(crate) async fn all(sim: Sim) {
             16 => shares(&sim).await,
             17 => overtakes(&sim).await,
             18 => one_permit(&sim).await,
+            19 => late_helpers(&sim).await,
+            20 => refusals(&sim).await,
             _ => bystander(&sim).await,
         }
     }

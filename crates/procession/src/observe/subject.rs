@@ -106,7 +106,7 @@ impl Subject for Shared {
     }
 
     fn broken_law(&self) -> Option<String> {
-        let (searching, awake, spare) = self.idle.counts();
+        let (searching, awake, _) = self.idle.counts();
         if self.lifetime.has_ended() {
             return None;
         }
@@ -123,16 +123,28 @@ impl Subject for Shared {
         if awake > 0 && self.watchdog.is_running() && self.watchdog.park.is_asleep() {
             return Some("a worker is awake, and the watchdog sleeps".into());
         }
-        // The entry of a LIFO slot waits for its worker or the watchdog, so it is left out. After
-        // the system has refused a thread, vacant seats are spare for a while and cannot be woken.
-        let may_wait = self.awaits_threads() || self.idle.is_any_napping();
-        if spare > 0 && self.has_queued() && !may_wait {
-            return Some("a process could be stolen, and no worker comes for it".into());
-        }
         if is_parked && !self.have_ready_processes_one_entry() {
             return Some("a process that is ready has not exactly one queue entry".into());
         }
         if is_parked { self.broken_monitor() } else { None }
+    }
+
+    fn broken_law_of_wake_ups(&self) -> Option<String> {
+        // A worker that was woken counts as searching, until the watchdog writes it off.
+        let (searching, _, spare) = self.idle.counts();
+        let relies = searching > 0 || self.idle.is_any_napping();
+        // The entry of a LIFO slot waits for its worker or the watchdog, so it is left out.
+        if relies || self.lifetime.has_ended() || !self.has_queued() {
+            return None;
+        }
+        // After the system has refused a thread, vacant seats are spare for a while and cannot be
+        // woken.
+        let could_come =
+            if self.awaits_threads() { self.idle.is_any_parked_spare() } else { spare > 0 };
+        could_come.then(|| {
+            let places = self.places_of_work();
+            format!("a process could be stolen {places}, and no worker comes for it")
+        })
     }
 
     fn broken_law_of_the_end(&self) -> Option<String> {

@@ -81,7 +81,14 @@ impl Shared {
     pub(crate) fn recheck(&self, nobody_awake: bool) {
         self.meter_look_at_queues();
         if self.has_queued() {
-            return self.announce();
+            cost::touch(SharedLine::Idle, Access::Read);
+            if let Some(seat) = self.idle.claim_one() {
+                // In a simulated system, others may run until the worker is woken, or its thread is
+                // started or refused.
+                self.world.point();
+                self.wake_seat(seat);
+            }
+            return;
         }
         if !nobody_awake {
             return;

@@ -396,21 +396,27 @@ fn spin(length: Duration) {
     while Instant::now() < until {}
 }
 
-/// Two threads for one permit: one of them wakes for a deadline while the other runs.
+/// Two threads for one permit: one of them wakes for a deadline while the other runs. Now and then
+/// the other one has fired that timer already, and the next one is far.
 pub(super) async fn one_permit(sim: &Sim) {
     let scheduler = Scheduler::builder().worker_threads(1).max_threads(3).build();
     // The system may refuse the thread.
     let Ok(scheduler) = scheduler else { return };
-    let sleeper = scheduler.spawn(async {
-        for _ in 0..10 {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (pause, over) = (sim.choose(0..3) as u32, Arc::clone(&is_over));
+    let sleeper = scheduler.spawn(async move {
+        for _ in 0..20 {
             procession::sleep(MILLISECOND).await;
             procession::yield_now().await;
             procession::yield_now().await;
+            procession::sleep(10 * pause * MILLISECOND).await;
         }
+        over.store(true, Relaxed);
     });
     let own = sim.clone();
+    let later = scheduler.spawn(procession::sleep(1000 * MILLISECOND));
     let hog = scheduler.spawn(async move {
-        for _ in 0..10 {
+        while !is_over.load(Relaxed) {
             // Meanwhile the other thread parks until the next deadline.
             procession::blocking(|| own.block(200 * MICROSECOND));
             let length = own.choose(1..5) as u32 * 300 * MICROSECOND;
@@ -425,5 +431,56 @@ pub(super) async fn one_permit(sim: &Sim) {
     });
     sleeper.await.expect("it ends");
     hog.await.expect("it ends");
+    later.await.expect("it ends");
+    scheduler.shutdown(Duration::from_secs(60)).await;
+}
+
+/// A process starts others one right after the other, so that the worker that is woken for the
+/// first is relied on for the rest; and then computes. That worker may be late.
+pub(super) async fn late_helpers(sim: &Sim) {
+    let scheduler = Scheduler::builder().worker_threads(3).max_threads(4).build();
+    // The system may refuse the thread.
+    let Ok(scheduler) = scheduler else { return };
+    let own = sim.clone();
+    let starter = scheduler.spawn(async move {
+        for _ in 0..10 {
+            let children: Vec<_> =
+                (0..own.choose(1..4)).map(|_| procession::spawn(procession::yield_now())).collect();
+            own.compute(6 * MILLISECOND);
+            for child in children {
+                child.await.expect("it ends");
+            }
+            // Meanwhile all workers park.
+            procession::sleep(20 * MILLISECOND).await;
+        }
+    });
+    starter.await.expect("it ends");
+    scheduler.shutdown(Duration::from_secs(60)).await;
+}
+
+/// Processes that block, for one permit and threads that come and go. Each start of a thread may be
+/// refused, while a thread that was blocked parks.
+pub(super) async fn refusals(sim: &Sim) {
+    let builder = Scheduler::builder().worker_threads(1).max_threads(5);
+    let scheduler = builder.keep_alive(MILLISECOND).build();
+    // The system may refuse the thread.
+    let Ok(scheduler) = scheduler else { return };
+    let blockers: Vec<_> = (0..4)
+        .map(|_| {
+            let own = sim.clone();
+            scheduler.spawn(async move {
+                for _ in 0..20 {
+                    let child = procession::spawn(procession::yield_now());
+                    let length = own.choose(1..4) as u32 * MILLISECOND;
+                    procession::blocking(|| own.block(length));
+                    child.await.expect("it ends");
+                    procession::sleep(own.choose(0..3) as u32 * 4 * MILLISECOND).await;
+                }
+            })
+        })
+        .collect();
+    for blocker in blockers {
+        blocker.await.expect("it ends");
+    }
     scheduler.shutdown(Duration::from_secs(60)).await;
 }

@@ -95,6 +95,12 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.napping.load(Relaxed) > 0
     }
 
+    /// Returns `true` if a worker is parked, and there is a permit for it.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_any_parked_spare(&self) -> bool {
+        self.look(|seats| seats.has_permit() && !seats.stack.is_empty())
+    }
+
     /// `Retire`: takes a parked thread off its seat, so that it can leave. Returns `false` if there
     /// are no more threads than may run at once, or if this is the only thread that is not blocked:
     /// the next deadline and descriptors need a driver.
