@@ -94,6 +94,14 @@ enum StackErrorKind {
 }
 
 impl StackError {
+    /// Returns the error of a stack for which the system has refused memory, for simulations of
+    /// that.
+    #[doc(hidden)]
+    pub fn refused(bytes: usize) -> Self {
+        let error = io::Error::from(io::ErrorKind::OutOfMemory);
+        Self { wanted: bytes, kind: StackErrorKind::System(error) }
+    }
+
     /// Returns `true` if the slab's own limit is reached. A stack is available again when one comes
     /// back.
     pub fn is_limit(&self) -> bool {

@@ -42,9 +42,15 @@ pub enum Fault {
     Datagrams,
     /// The system has no descriptor left for a socket.
     NoDescriptor,
+    /// The system refuses memory for the stack of a coroutine. The coroutine ends before it begins,
+    /// with [`Exit::Failed`](procession::Exit::Failed).
+    StackRefused,
+    /// The child of a supervisor does not start, as if the scheduler had reached its limit of
+    /// processes. A value or closure of the child returns to its caller, and a restart counts.
+    ChildRefused,
 }
 
-const ALL: [Fault; 18] = [
+const ALL: [Fault; 20] = [
     Fault::Stall,
     Fault::LateWake,
     Fault::EarlyWake,
@@ -63,6 +69,8 @@ const ALL: [Fault; 18] = [
     Fault::Partition,
     Fault::Datagrams,
     Fault::NoDescriptor,
+    Fault::StackRefused,
+    Fault::ChildRefused,
 ];
 
 impl Fault {

@@ -240,7 +240,7 @@ impl World {
 
     /// Opens what descriptors are registered with, and what reports their events.
     pub(crate) fn open_kernel(&self) -> io::Result<Kernel> {
-        if os::here().is_some_and(|os| os.fault(os::CallFault::Descriptor, 2) != 0) {
+        if has_fault(os::CallFault::Descriptor) {
             return Err(rustix::io::Errno::MFILE.into());
         }
         Kernel::open()
@@ -376,6 +376,11 @@ pub(crate) fn yield_thread() {
         Some(os) => os.pause(),
         None => thread::yield_now(),
     }
+}
+
+/// Returns `true` if this fault happens now, in a simulated system.
+pub(crate) fn has_fault(fault: os::CallFault) -> bool {
+    os::here().is_some_and(|os| os.fault(fault, 2) != 0)
 }
 
 /// Another thread may run here, in a simulated system. The caller holds no lock.

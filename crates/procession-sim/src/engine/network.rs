@@ -116,6 +116,8 @@ impl Engine {
             CallFault::Events => Fault::Events,
             CallFault::ShortWrite => Fault::ShortWrite,
             CallFault::Descriptor => Fault::NoDescriptor,
+            CallFault::Stack => Fault::StackRefused,
+            CallFault::Child => Fault::ChildRefused,
         };
         let now = self.time();
         let mut state = self.state();
@@ -131,6 +133,8 @@ impl Engine {
                 CallFault::Events => "the kernel reports events in another way".to_owned(),
                 CallFault::ShortWrite => "a write takes a part of the bytes".to_owned(),
                 CallFault::Descriptor => "the system refuses a descriptor".to_owned(),
+                CallFault::Stack => "the system refuses a stack".to_owned(),
+                CallFault::Child => "the child of a supervisor does not start".to_owned(),
             });
         }
         value

@@ -5,6 +5,8 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession::relations::Named;
+use procession::supervisor::{ChildSpec, OnceSpec, StartError, Supervisor};
 use procession::time::Instant;
 use procession::{Context, Exit, Reply, Scheduler, SpawnOptions, coroutine};
 use procession_sim::{Check, Fault, Faults, Sim};
@@ -22,6 +24,8 @@ fn no_fault_loses_a_message() {
         Fault::ClockLeap,
         Fault::CoarseClock,
         Fault::NoMembarrier,
+        Fault::StackRefused,
+        Fault::ChildRefused,
     ];
     for fault in classes {
         let check = Check::new().seeds(0..20).faults(Faults::none().with(fault));
@@ -248,6 +252,7 @@ fn a_coroutine_that_is_to_panic_is_unwound() {
     // SAFETY: none of the coroutines holds, across a suspension, a thread-local pointer that is
     // scoped to a frame.
     let check = Check::new().scheduler(|builder| unsafe { builder.enable_coroutines() });
+    let check = check.faults(Faults::all().without(Fault::StackRefused));
     check.seeds(0..30).run(|sim| async move {
         let dropped = Arc::new(AtomicU32::new(0));
         let kept = Count(Arc::clone(&dropped));
@@ -263,6 +268,116 @@ fn a_coroutine_that_is_to_panic_is_unwound() {
         let ended = child.await;
         sim.always("it has panicked", matches!(ended, Err(Exit::Panicked(_))));
         sim.always("its stack is unwound", dropped.load(Relaxed) == 1);
+    });
+}
+
+/// Goal: a coroutine without a stack ends with an error before it begins, and drops what it has;
+/// others go on.
+#[test]
+fn a_refused_stack_ends_its_coroutine() {
+    let check = Check::new().faults(Faults::none().with(Fault::StackRefused));
+    let check = check.expect_sometimes(["a stack is refused", "a stack is there"]);
+    // SAFETY: none of the coroutines holds, across a suspension, a thread-local pointer that is
+    // scoped to a frame.
+    let check = check.scheduler(|builder| unsafe { builder.enable_coroutines() });
+    check.run(|sim| async move {
+        for _ in 0..10 {
+            let (dropped, began) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+            let (kept, begins) = (Count(Arc::clone(&dropped)), Arc::clone(&began));
+            let child = coroutine::spawn_coroutine(move |_: coroutine::Context<()>| {
+                let _kept = kept;
+                begins.fetch_add(1, Relaxed);
+            });
+            let ended = child.expect("the system gives stacks later").await;
+            let is_refused = matches!(&ended, Err(Exit::Failed(why)) if why.contains("no stack"));
+            sim.sometimes("a stack is refused", is_refused);
+            sim.sometimes("a stack is there", ended.is_ok());
+            sim.always("it runs, or says why not", is_refused || ended.is_ok());
+            sim.always("it runs if it has a stack", (began.load(Relaxed) == 1) == ended.is_ok());
+            sim.always("what it has is dropped", dropped.load(Relaxed) == 1);
+        }
+    });
+}
+
+/// Goal: a child that does not start counts as a restart of its supervisor, which tries again, and
+/// gives up after as many as it tolerates.
+#[test]
+fn a_child_that_does_not_start_counts_as_a_restart() {
+    let events = ["a restart fails and another one works", "the supervisor gives up"];
+    let check = Check::new().seeds(0..1000).expect_sometimes(events);
+    check.faults(Faults::none().with(Fault::ChildRefused)).run(move |sim| async move {
+        let tolerated = sim.choose(1..4) as u32;
+        let started = Arc::new(AtomicU32::new(0));
+        let starts = Arc::clone(&started);
+        let child = ChildSpec::new("child", move |mut cx: Context<()>| {
+            starts.fetch_add(1, Relaxed);
+            async move {
+                if cx.recv().await.is_some() {
+                    procession::exit(Exit::failed("it was asked to"));
+                }
+            }
+        });
+        let tree = Supervisor::one_for_one()
+            .intensity(tolerated, Duration::from_secs(60))
+            .child(child.name("child"))
+            .start()
+            .await;
+        let tree = match tree {
+            Ok(tree) => tree,
+            Err(StartError::Child { reason, .. }) => {
+                return sim.always("it says why", reason.to_string().contains("limit"));
+            }
+            Err(_) => return sim.always("the description is right", false),
+        };
+        sim.settle().await;
+        sim.always("the child runs", started.load(Relaxed) == 1);
+        let sent = Named::new("child").send(());
+        sim.always("it has its name", sent.is_ok());
+        sim.settle().await;
+        let Ok(count) = tree.count().await else {
+            sim.sometimes(events[1], started.load(Relaxed) == 1);
+            let ended = tree.await;
+            return sim.always("it ends as one that gives up", ended == Exit::Shutdown);
+        };
+        sim.always("it has the child again", count.running == 1 && started.load(Relaxed) == 2);
+        // What is left of the tolerated restarts tells how many there were.
+        let mut left = 0;
+        while Named::new("child").send(()).is_ok() {
+            sim.settle().await;
+            left += 1;
+        }
+        sim.always("each start counts", left <= tolerated);
+        sim.sometimes(events[0], left < tolerated);
+        sim.always("it ends as one that gives up", tree.await == Exit::Shutdown);
+    });
+}
+
+/// Goal: the closure of a child that does not start returns to its caller, which can try again.
+#[test]
+fn the_closure_of_a_child_that_does_not_start_returns() {
+    let check = Check::new().expect_sometimes(["a closure returns"]);
+    check.faults(Faults::none().with(Fault::ChildRefused)).run(|sim| async move {
+        let tree = Supervisor::dynamic().start().await.expect("it has no children");
+        let dropped = Arc::new(AtomicU32::new(0));
+        let kept = Count(Arc::clone(&dropped));
+        let mut closure = move |_: Context<()>| async move { drop(kept) };
+        for attempt in 0.. {
+            match tree.start_once(OnceSpec::new(closure)).await {
+                Ok(_) => break,
+                Err(refused) => {
+                    sim.sometimes("a closure returns", true);
+                    sim.always("it is not dropped", dropped.load(Relaxed) == 0);
+                    closure = refused.into_inner();
+                }
+            }
+            if attempt == 3 {
+                sim.heal();
+            }
+        }
+        sim.settle().await;
+        sim.always("it runs once", dropped.load(Relaxed) == 1);
+        tree.cancel();
+        sim.always("it ends", tree.await == Exit::Shutdown);
     });
 }
 

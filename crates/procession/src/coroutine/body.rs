@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Context as TaskContext;
 use std::{fmt, ptr};
 
-use procession_coroutine::{Coroutine, Resumed, Stack, Suspender, UnwindError};
+use procession_coroutine::{Coroutine, Resumed, Stack, StackError, Suspender, UnwindError};
 
 use crate::Exit;
 use crate::coroutine::foreign;
@@ -22,6 +22,8 @@ use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
 use crate::scheduler::local::LocalWorker;
+use crate::sys;
+use crate::sys::os::CallFault;
 
 /// Ends a coroutine's function, by return or panic, and drops its locals while it is still the
 /// running coroutine.
@@ -193,6 +195,10 @@ where
     /// Takes a stack, or says what becomes of a coroutine for which there is none.
     fn take_stack(&self, local: &LocalWorker, task: &TaskContext<'_>) -> Result<Stack, Attempt> {
         let shared = &local.shared;
+        if sys::has_fault(CallFault::Stack) {
+            let error = StackError::refused(self.bytes);
+            return Err(Attempt::Refused(Exit::failed(error.to_string())));
+        }
         match local.take_stack(self.bytes) {
             Err(error) if error.is_limit() || error.is_exhausted() && shared.has_coroutines() => {
                 shared.coroutines.wait_for_stack(task.waker().clone());

@@ -30,6 +30,11 @@ pub(crate) enum SpawnErrorKind {
 }
 
 impl SpawnCause {
+    /// The cause of a refusal by a scheduler that has reached its limit of processes.
+    pub(crate) fn limit() -> Self {
+        Self(SpawnErrorKind::Limit)
+    }
+
     /// Returns `true` if the scheduler has reached its limit of processes.
     pub fn is_limit(&self) -> bool {
         matches!(self.0, SpawnErrorKind::Limit)

@@ -13,6 +13,9 @@ use crate::process::outcome::Returns;
 use crate::process::slot::Pin;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::owner;
+use crate::spawn::error::SpawnCause;
+use crate::sys;
+use crate::sys::os::CallFault;
 use crate::{Address, Child, Context, SpawnOptions};
 
 /// The default time that a child has to end.
@@ -197,6 +200,9 @@ impl<T> ChildSpec<T> {
 
     /// Starts the child, as a child of the running process.
     pub(super) fn spawn(&self, report: StartReport) -> Result<Spawned, StartReason> {
+        if sys::has_fault(CallFault::Child) {
+            return Err(StartReason::of(&SpawnCause::limit()));
+        }
         let mut options =
             SpawnOptions::new().link().monitor().supervised().called_at(self.location);
         if let Some(label) = self.label.as_ref().or(self.id.as_ref()) {

@@ -45,6 +45,10 @@ pub enum CallFault {
     ShortWrite,
     /// There is no descriptor left.
     Descriptor,
+    /// The system refuses memory for the stack of a coroutine.
+    Stack,
+    /// The scheduler has no room for the child of a supervisor.
+    Child,
 }
 
 /// A simulated operating system. Its threads take turns: one runs at a time.

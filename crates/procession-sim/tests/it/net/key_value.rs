@@ -19,11 +19,15 @@ use super::{listen, seeds};
 
 const KEYS: u64 = 2;
 
-/// Starts a server on a host.
+/// Starts a server on a host. Retries if a child of it does not start.
 fn start(sim: &Sim, host: &str) {
     sim.host(host, || async {
-        let tree = server::tree(listen(7).await, 2).start().await;
-        let _tree = tree.expect("the tree starts");
+        let _tree = loop {
+            match server::tree(listen(7).await, 2).start().await {
+                Ok(tree) => break tree,
+                Err(_) => procession::sleep(Duration::from_millis(10)).await,
+            }
+        };
         std::future::pending::<()>().await;
     });
 }
