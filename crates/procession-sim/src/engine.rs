@@ -138,6 +138,10 @@ struct Virtual {
     used: u64,
     /// The time that a fault costs, until the thread has its next turn.
     losing: u64,
+    /// Set for a thread that has run steps.
+    is_worker: bool,
+    /// Set while the thread waits for another one of the program.
+    waits: bool,
     /// When the thread passed its turn on although it could run. `None` while it runs, or waits.
     left_at: Option<u64>,
     turn: Arc<Turn>,

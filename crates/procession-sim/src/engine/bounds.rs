@@ -107,8 +107,13 @@ impl Bounds {
         if length < STALL {
             self.longest_step = self.longest_step.max(length);
         } else {
-            self.stalls += 1;
+            self.note_stall();
         }
+    }
+
+    /// Notes that a step stalls.
+    pub(super) fn note_stall(&mut self) {
+        self.stalls += 1;
     }
 
     /// Notes a fault that makes the system late by so much. Returns the time that this costs.
@@ -183,8 +188,8 @@ impl State {
     /// Looks at the demands of all schedulers. Returns the law that is broken, if any.
     fn broken_bound(&mut self, demands: &[Option<Demand>], now: u64) -> Option<String> {
         self.note_delays(now);
-        self.bounds.stalled =
-            self.threads.iter().filter(|thread| thread.stalls().is_some()).count() as u64;
+        let stalls = |thread: &&Virtual| thread.waits || thread.stalls().is_some();
+        self.bounds.stalled = self.threads.iter().filter(stalls).count() as u64;
         self.bounds.losing = self.threads.iter().map(|thread| thread.losing).sum();
         let coarse = if self.setup.faults.contains(Fault::CoarseClock) { 2 * GRAIN } else { 0 };
         let slack = coarse + if self.busy > BUSY_MAX { LOOKS } else { 0 };

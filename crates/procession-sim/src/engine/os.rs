@@ -104,7 +104,9 @@ impl Os for Engine {
             #[cfg(procession_sim)]
             let _muted = procession_sync::simulated::mute();
             let mut state = self.state();
-            state.threads[me as usize - 1].used += self.setup.step_ns;
+            let thread = &mut state.threads[me as usize - 1];
+            thread.used += self.setup.step_ns;
+            thread.is_worker = true;
             if state.story.is_told() {
                 state.story.place =
                     subject.process_of(worker).map(|process| format!(" after a step of {process}"));

@@ -60,6 +60,8 @@ impl Engine {
             source: None,
             used: 0,
             losing: 0,
+            is_worker: false,
+            waits: false,
             left_at: Some(self.time()),
             turn: Arc::clone(&turn),
             handle: None,

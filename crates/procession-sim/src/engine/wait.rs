@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use procession::sim::Os;
 
-use super::{Engine, ME, NEVER, current};
+use super::{Engine, ME, NEVER, State, current};
 
 /// Makes what the calling thread has stored visible to others, as a call of the system does.
 pub(crate) fn publish() {
@@ -22,8 +22,9 @@ pub(crate) fn wait_until(timeout: Option<Duration>, mut is_over: impl FnMut() ->
     let now = engine.now();
     let deadline = timeout.map_or(NEVER, |timeout| now.saturating_add(crate::nanoseconds(timeout)));
     while !is_over() && engine.now() < deadline {
-        engine.state().waiting.push(ME.get());
+        engine.state().begin_wait(ME.get());
         engine.park(deadline);
+        engine.state().threads[ME.get() as usize - 1].waits = false;
     }
 }
 
@@ -31,6 +32,19 @@ pub(crate) fn wait_until(timeout: Option<Duration>, mut is_over: impl FnMut() ->
 pub(crate) fn notify() {
     if let Some(engine) = current() {
         engine.notify_waiting();
+    }
+}
+
+impl State {
+    /// Notes that a thread waits for others. If it is a worker, its step stalls, for as long as it
+    /// takes.
+    fn begin_wait(&mut self, thread: u32) {
+        self.waiting.push(thread);
+        let thread = &mut self.threads[thread as usize - 1];
+        thread.waits = thread.is_worker;
+        if thread.waits {
+            self.bounds.note_stall();
+        }
     }
 }
 
