@@ -16,6 +16,8 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
 
+use crate::limits::{Resource, Subtree};
+
 /// The number of messages that may wait for a process by default.
 pub(crate) const MESSAGES: usize = 1 << 20;
 /// The bytes that a message takes beside its value.
@@ -48,6 +50,8 @@ pub(crate) fn count() -> usize {
 pub(crate) struct Account {
     messages_max: usize,
     bytes_max: usize,
+    /// The limits that also count its messages.
+    subtree: Option<Arc<Subtree>>,
     messages: AtomicUsize,
     bytes: AtomicUsize,
     /// The messages that the process holds, and the bytes of its Lua state, after its last step.
@@ -66,10 +70,15 @@ enum Entry {
 }
 
 impl Account {
-    pub(crate) fn new(messages_max: usize, bytes_max: usize) -> Arc<Self> {
+    pub(crate) fn new(
+        messages_max: usize,
+        bytes_max: usize,
+        subtree: Option<Arc<Subtree>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             messages_max,
             bytes_max,
+            subtree,
             messages: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             inbox: AtomicUsize::new(0),
@@ -116,9 +125,13 @@ impl Account {
         // at the same time, both may be refused for the last room.
         let messages = self.messages.fetch_add(1, Relaxed);
         let waiting = self.bytes.fetch_add(bytes, Relaxed);
+        if let Some(subtree) = &self.subtree {
+            subtree.add(Resource::Mailbox, bytes);
+        }
         let charge = Charge { account: Arc::clone(self), bytes };
         let fits = messages < self.messages_max.saturating_mul(share)
-            && waiting.saturating_add(bytes) <= self.bytes_max.saturating_mul(share);
+            && waiting.saturating_add(bytes) <= self.bytes_max.saturating_mul(share)
+            && self.subtree.as_ref().is_none_or(|subtree| subtree.fits(Resource::Mailbox, share));
         fits.then_some(charge)
     }
 
@@ -160,6 +173,9 @@ impl Clone for Charge {
     fn clone(&self) -> Self {
         self.account.messages.fetch_add(1, Relaxed);
         self.account.bytes.fetch_add(self.bytes, Relaxed);
+        if let Some(subtree) = &self.account.subtree {
+            subtree.add(Resource::Mailbox, self.bytes);
+        }
         Self { account: Arc::clone(&self.account), bytes: self.bytes }
     }
 }
@@ -175,6 +191,9 @@ impl Drop for Charge {
     fn drop(&mut self) {
         self.account.messages.fetch_sub(1, Relaxed);
         self.account.bytes.fetch_sub(self.bytes, Relaxed);
+        if let Some(subtree) = &self.account.subtree {
+            subtree.release(Resource::Mailbox, self.bytes);
+        }
     }
 }
 
@@ -184,7 +203,7 @@ mod tests {
 
     #[test]
     fn an_account_is_full_by_messages_or_bytes_and_empty_after_all_charges() {
-        let account = Account::new(2, 1000);
+        let account = Account::new(2, 1000, None);
         let one = account.charge(100, false).expect("there is room");
         assert!(account.charge(1000, false).is_none(), "too many bytes");
         assert_eq!(account.waiting(), (1, 100 + MESSAGE_BYTES), "a refusal takes no room");

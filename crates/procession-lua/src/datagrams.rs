@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use procession::net::UdpSocket;
 
-use crate::net::with_timeout;
+use crate::limits::{Bounds, Hold};
+use crate::net::{socket_charge, with_timeout};
 use crate::permissions::{self, Permissions};
 use crate::value::{Socket, Value};
 
@@ -16,11 +17,12 @@ const BYTES_MAX: usize = 64 * 1024;
 
 /// A UDP socket of a guest.
 #[derive(Debug)]
-pub struct Datagrams(UdpSocket);
+pub struct Datagrams(UdpSocket, #[expect(dead_code, reason = "its drop ends a charge")] Hold);
 
-pub(crate) async fn bind(address: String) -> io::Result<Value> {
+pub(crate) async fn bind(bounds: Bounds, address: String) -> io::Result<Value> {
+    let charge = socket_charge(&bounds)?;
     let socket = UdpSocket::bind(address.as_str()).await?;
-    Ok(Value::Socket(Socket::Datagrams(Arc::new(Datagrams(socket)))))
+    Ok(Value::Socket(Socket::Datagrams(Arc::new(Datagrams(socket, charge)))))
 }
 
 impl Datagrams {

@@ -1,19 +1,21 @@
 //! The function that a new process calls, and what the process may use.
 
-use crate::permissions::Permissions;
+use crate::limits::{Bounds, Maxima};
 use crate::value::Value;
 
-/// The first argument of `process.spawn`: the name of a function, or `{ name, allow = table }`.
+/// The first argument of `process.spawn`: the name of a function, or a table of the name, `allow`
+/// and `limits`.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) function: String,
-    pub(crate) permissions: Permissions,
+    bounds: Bounds,
+    limits: Option<Maxima>,
 }
 
 impl Entry {
-    /// Reads the entry of a child of a process with `permissions`.
-    pub(crate) fn new(value: &Value, permissions: &Permissions) -> Result<Self, String> {
-        let mut permissions = permissions.clone();
+    /// Reads the entry of a child of a process with `bounds`.
+    pub(crate) fn new(value: &Value, bounds: &Bounds) -> Result<Self, String> {
+        let (mut bounds, mut limits) = (bounds.clone(), None);
         let name = match value {
             Value::Table(entries) => {
                 let mut name = None;
@@ -21,7 +23,10 @@ impl Entry {
                     match (key, value) {
                         (Value::Integer(1), Value::String(_)) => name = Some(value),
                         (Value::String(key), allowed) if **key == *b"allow" => {
-                            permissions = permissions.narrowed(allowed)?;
+                            bounds.permissions = bounds.permissions.narrowed(allowed)?;
+                        }
+                        (Value::String(key), table) if **key == *b"limits" => {
+                            limits = Some(Maxima::new(table)?);
                         }
                         _ => return Err(wrong_entry()),
                     }
@@ -32,10 +37,20 @@ impl Entry {
         };
         let Value::String(name) = name else { return Err(wrong_entry()) };
         let function = str::from_utf8(name).map_err(|_| wrong_entry())?.to_owned();
-        Ok(Self { function, permissions })
+        Ok(Self { function, bounds, limits })
+    }
+
+    /// Returns the bounds of a process that begins now. If it has limits, they are its own.
+    pub(crate) fn bounds(&self) -> Bounds {
+        let bounds = self.bounds.clone();
+        match self.limits {
+            Some(limits) => bounds.limited(&crate::guest::label(&self.function), limits),
+            None => bounds,
+        }
     }
 }
 
 fn wrong_entry() -> String {
-    "a process is started by the name of a function, or by { name, allow = table }".to_owned()
+    "a process is started by the name of a function, or by { name, allow = table, limits = table }"
+        .to_owned()
 }

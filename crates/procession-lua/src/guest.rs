@@ -25,7 +25,7 @@ use crate::account::{Account, Charge};
 use crate::budget::Budget;
 use crate::deployment::{Member, Upgrade};
 use crate::library;
-use crate::permissions::Permissions;
+use crate::limits::{Bounds, Hold, Resource};
 use crate::program::Program;
 use crate::value::{self, Value};
 
@@ -120,7 +120,9 @@ impl From<Value> for Message {
 pub struct Guest {
     program: Program,
     /// They stay the same when the program is replaced.
-    permissions: Permissions,
+    bounds: Bounds,
+    /// The charges for the process and its memory, from its start to its end.
+    charges: Option<(Hold, Hold)>,
     method: Box<str>,
     running: Option<Running>,
     /// The upgrade that has begun.
@@ -135,15 +137,17 @@ impl Guest {
     /// [`Program::spawn`] does both.
     pub fn new(program: Program) -> Self {
         let permissions = program.inner().permissions.clone();
-        Self::permitted(program, permissions)
+        Self::bounded(program, permissions.into())
     }
 
-    pub(crate) fn permitted(program: Program, permissions: Permissions) -> Self {
+    pub(crate) fn bounded(program: Program, bounds: Bounds) -> Self {
         let inner = program.inner();
-        let account = Account::new(inner.mailbox_messages, inner.memory_bytes / 2);
+        let account =
+            Account::new(inner.mailbox_messages, inner.memory_bytes / 2, bounds.subtree.clone());
         Self {
             program,
-            permissions,
+            bounds,
+            charges: None,
             method: "".into(),
             running: None,
             attempt: None,
@@ -159,7 +163,7 @@ impl Guest {
     fn start(&self, method: &str, arguments: &[Value]) -> Result<Running, InitError> {
         let refused = |error: mlua::Error| InitError::Refused(cleaned(&error.to_string()).into());
         let budget = Arc::new(Budget::new(self.program.inner().instructions));
-        let lua = library::open(&self.program, &self.permissions, &budget).map_err(refused)?;
+        let lua = library::open(&self.program, &self.bounds, &budget).map_err(refused)?;
         let mut found = mlua::Value::Table(lua.globals());
         // A name with a dot refers to a function in a global table.
         for part in method.splitn(2, '.') {
@@ -183,7 +187,7 @@ impl Guest {
         Ok(Running {
             lua,
             memory_bytes: self.program.inner().memory_bytes,
-            permissions: self.permissions.clone(),
+            bounds: self.bounds.clone(),
             thread,
             budget,
             inbox: VecDeque::new(),
@@ -215,7 +219,13 @@ impl Process for Guest {
             }
         };
         self.method = method.into();
-        self.running = Some(self.start(method, &arguments)?);
+        let refused = |cause: String| InitError::Refused(cause.into());
+        let process = self.bounds.hold(Resource::Processes).map_err(refused)?;
+        let running = self.start(method, &arguments)?;
+        let mut memory = self.bounds.memory();
+        memory.set(running.lua.used_memory());
+        memory.check().map_err(refused)?;
+        (self.running, self.charges) = (Some(running), Some((process, memory)));
         Ok(())
     }
 
@@ -233,12 +243,18 @@ impl Process for Guest {
             self.account.enter(yields.pid());
         }
         self.join(yields);
+        let step = self.bounds.take_step();
+        self.limit_memory()?;
         let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;
         let handled = running.handle_events(events, yields);
         if running.ending.is_none() {
-            let ran = handled.and_then(|()| self.run(yields));
+            let ran = handled.and(step.map_err(Into::into)).and_then(|()| self.run(yields));
             if let Some(running) = &self.running {
-                self.account.note(running.figures());
+                let figures = running.figures();
+                self.account.note(figures);
+                if let Some((_, memory)) = &mut self.charges {
+                    memory.set(figures.memory);
+                }
             }
             let result = match ran {
                 Ok(Status::Done(value)) => Ok(value),
@@ -255,6 +271,7 @@ impl Process for Guest {
 
     fn close(&mut self) {
         (self.running, self.attempt, self.member) = (None, None, None);
+        self.charges = None;
     }
 }
 
@@ -277,6 +294,18 @@ impl Guest {
             }
             self.show_version(yields);
         }
+    }
+
+    /// Limits the memory of the state to what the processes around leave.
+    fn limit_memory(&mut self) -> Result<(), Failure> {
+        if let (Some((_, memory)), Some(running)) = (&self.charges, &mut self.running)
+            && self.bounds.subtree.is_some()
+        {
+            let most = memory.most().clamp(1, self.program.inner().memory_bytes);
+            running.memory_bytes = most;
+            running.lua.set_memory_limit(most)?;
+        }
+        Ok(())
     }
 
     /// Runs the program until it waits or ends. If the new program of an upgrade fails, the process

@@ -39,6 +39,7 @@ mod information;
 mod input;
 mod json;
 mod library;
+mod limits;
 mod modules;
 mod net;
 mod output;

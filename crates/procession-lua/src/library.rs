@@ -19,23 +19,19 @@ use crate::groups;
 use crate::guest::{Content, Message};
 use crate::information;
 use crate::json;
+use crate::limits::Bounds;
 use crate::output::Output;
 use crate::pattern::{self, Capture, Found};
-use crate::permissions::Permissions;
 use crate::program::Program;
 use crate::value::{self, PIDS, SOCKET_METHODS, Socket, Value};
 
 /// Opens a new state, and runs the program in it, so that its functions are defined.
-pub(crate) fn open(
-    program: &Program,
-    permissions: &Permissions,
-    budget: &Arc<Budget>,
-) -> mlua::Result<Lua> {
+pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> mlua::Result<Lua> {
     let inner = program.inner();
     // The others are opened when they are first used.
     let libraries = StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
-    let native = native(&lua, program, permissions, budget)?;
+    let native = native(&lua, program, bounds, budget)?;
     let commands = lua.create_table()?;
     for (index, (name, _)) in (0_i64..).zip(&inner.commands) {
         commands.raw_set(name.as_str(), index)?;
@@ -113,12 +109,12 @@ fn give_sent(lua: &Lua, sent: Result<bool, &'static str>) -> Answer {
 fn native(
     lua: &Lua,
     program: &Program,
-    permissions: &Permissions,
+    bounds: &Bounds,
     budget: &Arc<Budget>,
 ) -> mlua::Result<Function> {
     let host = Host {
         program: program.clone(),
-        permissions: permissions.clone(),
+        bounds: bounds.clone(),
         budget: Arc::clone(budget),
         start: Instant::now(),
     };
@@ -139,7 +135,7 @@ fn native(
 /// The host of a state, as the functions that never wait see it.
 struct Host {
     program: Program,
-    permissions: Permissions,
+    bounds: Bounds,
     budget: Arc<Budget>,
     /// The time when the state was opened.
     start: Instant,
@@ -164,7 +160,7 @@ fn serve(
     arguments: &Arguments,
     host: &Host,
 ) -> Result<mlua::Value, String> {
-    let Host { program, permissions, budget, start } = host;
+    let Host { program, bounds, budget, start } = host;
     let nothing = Ok(mlua::Value::Nil);
     // The program is loaded in its spawner's step: what names the current process would name the
     // spawner. A process spawned here would load the program, and spawn the next one.
@@ -183,7 +179,7 @@ fn serve(
         }
         b"reply" => reply(lua, arguments),
         b"self" => give(lua, arguments::own_pid()?),
-        b"spawn" => give(lua, spawn(arguments, program, permissions)?),
+        b"spawn" => give(lua, spawn(arguments, program, bounds)?),
         b"register" => {
             procession::relations::register(arguments.short(0)?, arguments::own_pid()?)
                 .map_err(|error: RegisterError| error.to_string())?;
@@ -206,7 +202,8 @@ fn serve(
         }
         b"getenv" => {
             let name = arguments.bytes(0)?;
-            permissions
+            bounds
+                .permissions
                 .check_env(&name)
                 .map_err(|error| format!("cannot read a variable: {error}"))?;
             let value = std::env::var_os(OsStr::from_bytes(&name));
@@ -306,20 +303,16 @@ fn search(lua: &Lua, arguments: &Arguments) -> Answer {
 
 /// Spawns a process of the program. It is linked if the first argument is 1, and cancelled at the
 /// end of this process if that is 2.
-fn spawn(
-    arguments: &Arguments,
-    program: &Program,
-    permissions: &Permissions,
-) -> Result<Pid, String> {
+fn spawn(arguments: &Arguments, program: &Program, bounds: &Bounds) -> Result<Pid, String> {
     let options = SpawnOptions::new();
     let options = match arguments.integer(0)? {
         1 => options.link(),
         2 => options.scoped(),
         _ => options,
     };
-    let Entry { function, permissions } = Entry::new(&arguments.value(1)?, permissions)?;
+    let entry = Entry::new(&arguments.value(1)?, bounds)?;
     let program = program.current();
-    let child = program.spawn_permitted(permissions, options, &function, arguments.rest(2)?);
+    let child = program.spawn_bounded(entry.bounds(), options, &entry.function, arguments.rest(2)?);
     Ok(child.map_err(|error| error.to_string())?.detach().pid())
 }
 

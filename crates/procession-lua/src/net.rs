@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use procession::net::{TcpListener, TcpStream};
 
-use crate::permissions::{self, Permissions};
+use crate::limits::{Bounds, Hold, Resource};
+use crate::permissions;
 use crate::value::{Socket, Value};
 
 /// The number of bytes that one read takes at most.
@@ -18,11 +19,11 @@ const READ_MAX: usize = 64 * 1024;
 
 /// A TCP connection of a guest.
 #[derive(Debug)]
-pub struct Connection(TcpStream);
+pub struct Connection(TcpStream, #[expect(dead_code, reason = "its drop ends a charge")] Hold);
 
 /// A TCP listener of a guest.
 #[derive(Debug)]
-pub struct Listener(TcpListener);
+pub struct Listener(TcpListener, #[expect(dead_code, reason = "its drop ends a charge")] Hold);
 
 impl fmt::Display for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -120,26 +121,35 @@ pub(crate) async fn with_timeout<T>(
 }
 
 pub(crate) async fn connect(
-    permissions: Permissions,
+    bounds: Bounds,
     address: String,
     timeout: Option<Duration>,
 ) -> io::Result<Value> {
-    let stream = with_timeout(timeout, permissions::connect(permissions, &address)).await?;
+    let charge = socket_charge(&bounds)?;
+    let stream = with_timeout(timeout, permissions::connect(&bounds.permissions, &address)).await?;
     stream.set_nodelay(true)?;
-    Ok(Value::Socket(Socket::Connection(Arc::new(Connection(stream)))))
+    Ok(Value::Socket(Socket::Connection(Arc::new(Connection(stream, charge)))))
 }
 
-pub(crate) async fn listen(address: String) -> io::Result<Value> {
+/// Charges for a socket.
+pub(crate) fn socket_charge(bounds: &Bounds) -> io::Result<Hold> {
+    bounds.hold(Resource::Sockets).map_err(io::Error::other)
+}
+
+pub(crate) async fn listen(bounds: Bounds, address: String) -> io::Result<Value> {
+    let charge = socket_charge(&bounds)?;
     Ok(Value::Socket(Socket::Listener(Arc::new(Listener(
         TcpListener::bind(address.as_str()).await?,
+        charge,
     )))))
 }
 
 impl Listener {
-    pub(crate) async fn accept(self: Arc<Self>) -> io::Result<Value> {
+    pub(crate) async fn accept(self: Arc<Self>, bounds: Bounds) -> io::Result<Value> {
+        let charge = socket_charge(&bounds)?;
         let (stream, _) = self.0.accept().await?;
         stream.set_nodelay(true)?;
-        Ok(Value::Socket(Socket::Connection(Arc::new(Connection(stream)))))
+        Ok(Value::Socket(Socket::Connection(Arc::new(Connection(stream, charge)))))
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {

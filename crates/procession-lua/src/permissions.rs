@@ -62,6 +62,15 @@ enum Grant<T> {
 }
 
 impl<T> Grant<T> {
+    /// Returns `true` if everything is permitted, or an object that `includes` the wanted one.
+    fn has(&self, includes: impl Fn(&T) -> bool) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Only(objects) => objects.iter().any(includes),
+            Self::Everything => true,
+        }
+    }
+
     /// Adds an object, or everything for `None`.
     fn add(&mut self, object: Option<T>) {
         match (&mut *self, object) {
@@ -171,7 +180,7 @@ impl Permissions {
     }
 
     /// Returns the permissions of a child: these, without those that a table of Lua sets to
-    /// `false`.
+    /// `false`, and with only the objects of others that it names.
     pub(crate) fn narrowed(&self, allowed: &Value) -> Result<Self, String> {
         let Value::Table(entries) = allowed else {
             return Err("`allow` must be a table".to_owned());
@@ -184,7 +193,10 @@ impl Permissions {
             match value {
                 Value::Boolean(true) => continue,
                 Value::Boolean(false) => {}
-                _ => return Err("the values of `allow` must be booleans".to_owned()),
+                _ => {
+                    self.narrow(&mut inner, key, &objects(value)?)?;
+                    continue;
+                }
             }
             match &**key {
                 b"net" => inner.connect = Grant::Nothing,
@@ -202,6 +214,44 @@ impl Permissions {
         Ok(Self(Arc::new(inner)))
     }
 
+    /// Leaves only these objects of a permission in `inner`.
+    fn narrow(&self, inner: &mut Inner, key: &[u8], objects: &[&[u8]]) -> Result<(), String> {
+        let text = |object: &[u8]| String::from_utf8_lossy(object).into_owned();
+        let only = |option: &str, object: &[u8]| {
+            format!("cannot allow {}: it needs {option}={0}", text(object))
+        };
+        match key {
+            b"net" => {
+                let targets = objects.iter().map(|object| {
+                    let target = Target::parse(&text(object))?;
+                    match self.0.connect.has(|known| known.includes(&target)) {
+                        true => Ok(target),
+                        false => Err(only("--allow-net", object)),
+                    }
+                });
+                inner.connect = Grant::Only(targets.collect::<Result<_, _>>()?);
+            }
+            b"env" => {
+                let names = objects.iter().map(|name| match self.check_env(name) {
+                    Ok(()) => Ok(OsStr::from_bytes(name).into()),
+                    Err(_) => Err(only("--allow-env", name)),
+                });
+                inner.env = Grant::Only(names.collect::<Result<_, _>>()?);
+            }
+            b"read" | b"write" => {
+                let access = if key == b"read" { Access::Read } else { Access::Write };
+                let places = objects.iter().map(|path| {
+                    files::narrowed(self, access, Path::new(OsStr::from_bytes(path)))
+                        .map_err(|error| format!("cannot allow {}: {error}", text(path)))
+                });
+                let places = Grant::Only(places.collect::<Result<_, _>>()?);
+                *(if key == b"read" { &mut inner.read } else { &mut inner.write }) = places;
+            }
+            _ => return Err(format!("the permission {:?} is true or false", text(key))),
+        }
+        Ok(())
+    }
+
     /// # Errors
     /// If the process may not listen, returns the refusal.
     pub(crate) fn check_listen(&self) -> io::Result<()> {
@@ -211,15 +261,23 @@ impl Permissions {
     /// # Errors
     /// If the process may not use the variable of the environment, returns the refusal.
     pub(crate) fn check_env(&self, name: &[u8]) -> io::Result<()> {
-        let is_allowed = match &self.0.env {
-            Grant::Nothing => false,
-            Grant::Only(names) => names.iter().any(|known| known.as_bytes() == name),
-            Grant::Everything => true,
-        };
-        match is_allowed {
+        match self.0.env.has(|known| known.as_bytes() == name) {
             true => Ok(()),
             false => Err(refused(format!("--allow-env={}", String::from_utf8_lossy(name)))),
         }
+    }
+}
+
+/// Returns the objects that a permission names: a string, or a list of strings.
+fn objects(value: &Value) -> Result<Vec<&[u8]>, String> {
+    let wrong = || "the values of `allow` must be booleans, strings or lists of strings".to_owned();
+    let text = |value| match value {
+        &Value::String(ref bytes) => Ok(&**bytes),
+        _ => Err(wrong()),
+    };
+    match value {
+        Value::Table(entries) => entries.iter().map(|(_, value)| text(value)).collect(),
+        value => Ok(vec![text(value)?]),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::budget::Budget;
 use crate::deployment::Link;
 use crate::guest::{self, Guest, Message};
 use crate::library;
+use crate::limits::Bounds;
 use crate::modules::Modules;
 use crate::output::Output;
 use crate::permissions::Permissions;
@@ -323,14 +324,14 @@ impl Program {
         function: &str,
         arguments: impl IntoIterator<Item = Value>,
     ) -> Result<Child<Message, Value>, Error> {
-        self.spawn_permitted(self.0.permissions.clone(), options, function, arguments)
+        self.spawn_bounded(self.0.permissions.clone().into(), options, function, arguments)
     }
 
-    /// Starts a process with these permissions.
+    /// Starts a process within these bounds.
     #[track_caller]
-    pub(crate) fn spawn_permitted(
+    pub(crate) fn spawn_bounded(
         &self,
-        permissions: Permissions,
+        bounds: Bounds,
         options: SpawnOptions,
         function: &str,
         arguments: impl IntoIterator<Item = Value>,
@@ -347,7 +348,7 @@ impl Program {
             ));
         }
         let arguments: Vec<Value> = arguments.into_iter().collect();
-        let guest = Guest::permitted(self.clone(), permissions);
+        let guest = Guest::bounded(self.clone(), bounds);
         let account = guest.account();
         let started = options.label(guest::label(function)).spawn_machine(
             guest,
@@ -389,7 +390,7 @@ impl Program {
     /// Returns an [`Error`] if the program fails before one of its functions is called.
     pub fn has_function(&self, name: &str) -> Result<bool, Error> {
         let budget = Arc::new(Budget::new(self.0.instructions));
-        let opened = library::open(self, &self.0.permissions, &budget);
+        let opened = library::open(self, &self.0.permissions.clone().into(), &budget);
         let found = opened.and_then(|lua| lua.globals().raw_get::<mlua::Value>(name));
         let is_function = found.map(|value| value.is_function());
         is_function.map_err(|error| Error::Start {

@@ -18,15 +18,15 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::arguments::{Arguments, milliseconds};
 use crate::entry::Entry;
 use crate::guest::Guest;
-use crate::permissions::Permissions;
+use crate::limits::Bounds;
 use crate::program::Program;
 use crate::value::Value;
 
-/// The process that starts a supervisor. Children run its program, with its permissions or fewer.
+/// The process that starts a supervisor. Children run its program, within its bounds.
 #[derive(Debug)]
 pub(crate) struct Parent {
     program: Program,
-    permissions: Permissions,
+    bounds: Bounds,
 }
 
 /// The number of children that were described, for the ids of those that have none.
@@ -36,8 +36,8 @@ static UNNAMED: AtomicU64 = AtomicU64::new(1);
 type Asked = StdPin<Box<dyn Future<Output = io::Result<Value>> + Send>>;
 
 impl Parent {
-    pub(crate) fn new(program: &Program, permissions: &Permissions) -> Self {
-        Self { program: program.clone(), permissions: permissions.clone() }
+    pub(crate) fn new(program: &Program, bounds: &Bounds) -> Self {
+        Self { program: program.clone(), bounds: bounds.clone() }
     }
 
     fn supervisor(&self, table: &Value) -> Result<Supervisor, String> {
@@ -113,13 +113,14 @@ impl Parent {
     /// Returns the child that calls a function. It runs the program that is current when it starts.
     #[track_caller]
     fn guest(&self, start: &Value, given: Option<&Value>) -> Result<ChildSpec, String> {
-        let Entry { function, permissions } = Entry::new(start, &self.permissions)?;
+        let entry = Entry::new(start, &self.bounds)?;
+        let function = entry.function.clone();
         let given: Vec<Value> = match given {
             Some(given) => list(given, "args")?.into_iter().cloned().collect(),
             None => Vec::new(),
         };
         let (program, shown) = (self.program.clone(), crate::guest::label(&function));
-        let make = move || Guest::permitted(program.current(), permissions.clone());
+        let make = move || Guest::bounded(program.current(), entry.bounds());
         let input = move || Box::new(given.clone()) as procession::command::Value;
         // Relaxed: it only gives numbers. An id of its own is set later.
         let id = format!("{shown} #{}", UNNAMED.fetch_add(1, Relaxed));

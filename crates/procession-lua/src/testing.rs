@@ -152,7 +152,7 @@ impl Tests {
 fn names(program: &Program) -> mlua::Result<Vec<String>> {
     let inner = program.inner();
     let budget = std::sync::Arc::new(Budget::new(inner.instructions));
-    let lua = library::open(program, &inner.permissions, &budget)?;
+    let lua = library::open(program, &inner.permissions.clone().into(), &budget)?;
     let mut names = Vec::new();
     for pair in lua.globals().pairs::<mlua::Value, mlua::Value>() {
         if let (mlua::Value::String(name), mlua::Value::Function(_)) = pair?

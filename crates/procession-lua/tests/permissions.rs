@@ -218,7 +218,7 @@ fn a_child_has_the_permissions_of_its_parent_or_fewer() {
           process.spawn({ 'again', allow = { all = false } }, me, { all = true }) note()
           for _, options in ipairs {
             {}, { 'tries', 'tries' }, { 'tries', allow = true }, { 'tries', allow = { 'read' } },
-            { 'tries', allow = { read = '.' } }, { 'tries', allow = { run = false } }, 7,
+            { 'tries', allow = { listen = '.' } }, { 'tries', allow = { run = false } }, 7,
           } do
             assert(not pcall(process.spawn, options, me))
           end
@@ -316,4 +316,52 @@ fn datagrams_need_the_permissions_of_a_listener_and_of_their_address() {
         result("net.udp('127.0.0.1:0'):accept()", &one).split(": ").last().unwrap_or(""),
         "argument 1 must be a listener"
     );
+}
+
+#[test]
+fn a_child_has_only_the_objects_that_its_parent_names_and_has() {
+    let folder = Folder::new("narrow");
+    for name in ["a", "a/b", "c"] {
+        fs::create_dir_all(folder.path(name)).expect("the folder is there");
+        fs::write(folder.path(&format!("{name}/file")), "text").expect("the folder is there");
+    }
+    let permissions = Permissions::none().read_below(folder.path("a")).expect("it is there");
+    let permissions = permissions.connect_to("127.0.0.1").expect("it is an address");
+    let permissions = permissions.env_var("PATH").env_var("HOME");
+    let found = |allow: &str, act: &str| {
+        let source = format!(
+            "function child(parent)
+               local ok, value, cause = pcall(function() return {act} end)
+               process.send(parent, tostring(value == nil and cause or value))
+             end
+             function main()
+               local ok, cause = pcall(process.spawn, {{ 'child', allow = {allow} }}, process.self())
+               return ok and process.receive() or cause
+             end"
+        );
+        run(&source, permissions.clone())
+    };
+    let inner = folder.path("a/b");
+    let read = |name: &str| format!("fs.read('{}')", folder.path(name));
+    let allow = format!("{{ read = '{inner}' }}");
+    assert_eq!(found(&allow, &read("a/b/file")), "text");
+    assert!(found(&allow, &read("a/file")).contains("it needs --allow-read="));
+    let file = format!("{{ read = {{ '{}' }} }}", folder.path("a/file"));
+    assert_eq!(found(&file, &read("a/file")), "text");
+    assert!(found(&file, &read("a/b/file")).contains("it needs --allow-read="));
+    for outside in ["c", "a/../c", "."] {
+        let refused = found(&format!("{{ read = '{}' }}", folder.path(outside)), "1");
+        assert!(refused.contains("cannot allow") && refused.contains("--allow-read"), "{refused}");
+    }
+    let net = "{ net = { '127.0.0.1:9', '127.0.0.1:10' } }";
+    let refused = "cannot connect to 127.0.0.1:11: it needs --allow-net=127.0.0.1:11";
+    assert_eq!(found(net, "net.connect('127.0.0.1:11')"), refused);
+    assert!(found(net, "net.connect('127.0.0.1:9')").contains("refused"));
+    let more = found("{ net = '127.0.0.2' }", "1");
+    assert!(more.ends_with("cannot allow 127.0.0.2: it needs --allow-net=127.0.0.2"), "{more}");
+    let env = "{ env = 'HOME' }";
+    assert_eq!(found(env, "os.getenv('HOME') ~= ''"), "true");
+    assert!(found(env, "os.getenv('PATH')").contains("it needs --allow-env=PATH"));
+    assert!(found("{ env = 'USER' }", "1").contains("it needs --allow-env=USER"));
+    assert!(found("{ listen = 'x' }", "1").contains("is true or false"));
 }

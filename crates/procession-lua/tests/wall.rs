@@ -252,3 +252,81 @@ fn the_library_calls_no_function_that_the_program_replaced() {
         end";
     assert_eq!(text(run(&load(source))), "ended");
 }
+
+#[test]
+fn limits_count_for_a_process_and_all_below_it() {
+    let run_limited = |limits: &str, child: &str, rest: &str| {
+        let source = format!(
+            "function child(main) {child} end
+             {rest}
+             function main()
+               local pid = process.spawn({{ 'child', limits = {{ {limits} }} }}, process.self())
+               process.monitor(pid)
+               while true do
+                 local found = process.receive(20000)
+                 if type(found) ~= 'table' then return tostring(found) end
+                 if found.down == pid then return found.reason end
+               end
+             end"
+        );
+        text(run(&load(&source).permissions(Permissions::all())))
+    };
+    let below = |what: &str| format!("`child` and all processes below it may have {what}");
+    // Each process is started by the one before.
+    let chain = run_limited(
+        "processes = 5",
+        "process.spawn('chain', main) process.receive()",
+        "function chain(main)
+           local ok, cause = pcall(process.spawn, 'chain', main)
+           if not ok then process.send(main, cause) end
+           process.receive()
+         end",
+    );
+    assert!(chain.contains(&below("5 processes")), "{chain}");
+    let steps = run_limited("steps = 50", "while true do process.yield() end", "");
+    assert!(steps.contains(&below("50 steps")), "{steps}");
+    let sockets = run_limited(
+        "sockets = 3",
+        "local kept = {}
+         repeat
+           local socket, cause = net.udp('127.0.0.1:0')
+           kept[#kept + 1] = socket
+         until not socket
+         assert(#kept == 3)
+         kept[1]:close()
+         assert(net.listen('127.0.0.1:0'))
+         process.send(main, cause or select(2, net.udp('127.0.0.1:0')))",
+        "",
+    );
+    assert_eq!(sockets, below("3 sockets").replace("`child`", "cannot bind 127.0.0.1:0: `child`"));
+    let timers = run_limited(
+        "timers = 2",
+        "local timer = process.send_after(60000, main, 1)
+         process.send_after(60000, main, 2)
+         local ok, cause = pcall(process.send_after, 60000, main, 3)
+         assert(not ok and process.cancel_timer(timer) and process.send_after(60000, main, 4))
+         process.send(main, cause)",
+        "",
+    );
+    assert!(timers.ends_with(&below("2 timers")), "{timers}");
+    let mailbox = run_limited(
+        "mailbox = 4000",
+        "local other = process.spawn('idle')
+         local count = 0
+         while process.send(other, ('x'):rep(100)) do count = count + 1 end
+         process.send(main, count .. ' ' .. tostring(process.send(process.self(), ('x'):rep(100))))",
+        "function idle() time.sleep(60000) end",
+    );
+    let count: u32 = mailbox.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    assert!((10..40).contains(&count) && mailbox.ends_with("false"), "{mailbox}");
+    // The children of one process take 1 MiB each, and together no more than 4 MiB.
+    let memory = run_limited(
+        "memory = 4 << 20",
+        "for i = 1, 100 do
+           local pid = process.spawn_link('big', process.self())
+           if process.receive() ~= 'big' then break end
+         end",
+        "function big(parent) kept = ('x'):rep(1 << 20) process.send(parent, 'big') process.receive() end",
+    );
+    assert!(memory.contains("not enough memory") || memory.contains(&below("4194304")), "{memory}");
+}

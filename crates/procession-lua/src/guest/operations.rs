@@ -15,6 +15,7 @@ use super::{Content, Message};
 use crate::arguments::Arguments;
 use crate::input::{self, Wanted};
 use crate::library;
+use crate::limits::Resource;
 use crate::output::Output;
 use crate::program::Program;
 use crate::supervisors::{self, Parent};
@@ -105,7 +106,8 @@ impl Running {
                 let delay = arguments.duration(0)?.ok_or("argument 1 must be a number")?;
                 let (to, content) = (arguments.target(1)?, Content::Plain(arguments.value(2)?));
                 let message = library::charged(to, content)?;
-                Served::Done(self.timers.send_after(delay, to, message)?.into())
+                let timer = self.bounds.hold(Resource::Timers)?;
+                Served::Done(self.timers.send_after(delay, to, message, timer)?.into())
             }
             b"cancel timer" => Served::Done(self.timers.cancel(arguments.integer(0)?).into()),
             b"input" => {
@@ -119,7 +121,7 @@ impl Running {
             }
             _ => match operation.strip_prefix(b"supervisor.") {
                 Some(operation) => {
-                    let parent = Parent::new(program, &self.permissions);
+                    let parent = Parent::new(program, &self.bounds);
                     let asked = supervisors::ask(operation, arguments, &parent)?;
                     self.in_helper(yields, Cancel::Ignored, String::new(), asked)?
                 }

@@ -30,21 +30,29 @@ impl Running {
                     yields,
                     ends,
                     format!("cannot connect to {address}"),
-                    net::connect(self.permissions.clone(), address, timeout),
+                    net::connect(self.bounds.clone(), address, timeout),
                 )?
             }
             b"listen" => {
                 let address = arguments.text(0)?;
                 let act = format!("cannot listen at {address}");
-                self.permissions.check_listen().map_err(|error| format!("{act}: {error}"))?;
-                self.in_helper(yields, Cancel::Ignored, act, net::listen(address))?
+                self.bounds
+                    .permissions
+                    .check_listen()
+                    .map_err(|error| format!("{act}: {error}"))?;
+                self.in_helper(
+                    yields,
+                    Cancel::Ignored,
+                    act,
+                    net::listen(self.bounds.clone(), address),
+                )?
             }
             b"accept" => match arguments.socket(0)? {
                 Socket::Listener(listener) => self.in_helper(
                     yields,
                     Cancel::Ends { limited: false },
                     String::new(),
-                    listener.accept(),
+                    listener.accept(self.bounds.clone()),
                 )?,
                 _ => return Err("argument 1 must be a listener".to_owned()),
             },
@@ -53,14 +61,22 @@ impl Running {
             b"udp" => {
                 let address = arguments.text(0)?;
                 let act = format!("cannot bind {address}");
-                self.permissions.check_listen().map_err(|error| format!("{act}: {error}"))?;
-                self.in_helper(yields, Cancel::Ignored, act, datagrams::bind(address))?
+                self.bounds
+                    .permissions
+                    .check_listen()
+                    .map_err(|error| format!("{act}: {error}"))?;
+                self.in_helper(
+                    yields,
+                    Cancel::Ignored,
+                    act,
+                    datagrams::bind(self.bounds.clone(), address),
+                )?
             }
             b"send to" => {
                 let (socket, address) = (datagrams(arguments)?, arguments.text(1)?);
                 let (bytes, timeout) = (arguments.bytes(2)?, arguments.duration(3)?);
                 let act = format!("cannot send to {address}");
-                let work = socket.send(self.permissions.clone(), address, bytes, timeout);
+                let work = socket.send(self.bounds.permissions.clone(), address, bytes, timeout);
                 self.in_helper(yields, Cancel::Ignored, act, work)?
             }
             b"receive from" => {
@@ -82,7 +98,7 @@ impl Running {
             return Err("the runtime has no such operation".to_owned());
         };
         let path = arguments.path(0)?;
-        let (permissions, shown) = (self.permissions.clone(), path.display().to_string());
+        let (permissions, shown) = (self.bounds.permissions.clone(), path.display().to_string());
         Ok(match operation {
             b"read" => {
                 let from = arguments.integer(1)?;

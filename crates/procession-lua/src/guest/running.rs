@@ -17,7 +17,7 @@ use crate::arguments::Arguments;
 use crate::budget::Budget;
 use crate::deployment::Upgrade;
 use crate::library;
-use crate::permissions::Permissions;
+use crate::limits::Bounds;
 use crate::program::Program;
 use crate::value::{self, Value};
 
@@ -31,7 +31,7 @@ pub(super) struct Running {
     pub(super) lua: Lua,
     /// The limit of the memory of the Lua state.
     pub(super) memory_bytes: usize,
-    pub(super) permissions: Permissions,
+    pub(super) bounds: Bounds,
     pub(super) thread: Thread,
     pub(super) budget: Arc<Budget>,
     /// The messages, with the room that they take in the account of the process.

@@ -8,6 +8,7 @@ use procession::Pid;
 use procession::time::{Timer, run_after};
 
 use super::Message;
+use crate::limits::Hold;
 
 /// The number of messages of a process that wait for their time.
 const TIMERS_MAX: usize = 1 << 16;
@@ -25,12 +26,13 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Sends a message after a delay. Returns the number of the timer.
+    /// Sends a message after a delay. Ends the charge with the timer. Returns the number of the timer.
     pub(super) fn send_after(
         &mut self,
         delay: Duration,
         to: Pid,
         message: Message,
+        charge: Hold,
     ) -> Result<i64, String> {
         self.sweep();
         if self.set.len() >= TIMERS_MAX {
@@ -39,7 +41,7 @@ impl Timers {
         let pending = Arc::new(());
         let fired = Arc::downgrade(&pending);
         let timer = run_after(delay, move || {
-            drop(pending);
+            drop((pending, charge));
             // Ignored: the process may have ended.
             drop(procession::mailbox::send(to, message));
         });

@@ -46,6 +46,11 @@ impl Target {
         Ok(Self { host: Named::Name(plain(name)), port })
     }
 
+    /// Returns `true` if this permits everything that `other` permits.
+    pub(super) fn includes(&self, other: &Self) -> bool {
+        self.host == other.host && (self.port.is_none() || self.port == other.port)
+    }
+
     fn has_port(&self, port: u16) -> bool {
         self.port.is_none_or(|known| known == port)
     }
@@ -88,8 +93,8 @@ fn is_near(address: IpAddr) -> bool {
 ///
 /// # Errors
 /// If the process may not connect to it, or the connection fails, returns an error.
-pub(crate) async fn connect(permissions: Permissions, address: &str) -> io::Result<TcpStream> {
-    TcpStream::connect(&*resolve(&permissions, address).await?).await
+pub(crate) async fn connect(permissions: &Permissions, address: &str) -> io::Result<TcpStream> {
+    TcpStream::connect(&*resolve(permissions, address).await?).await
 }
 
 /// Resolves an address, and returns those addresses that the process may use.

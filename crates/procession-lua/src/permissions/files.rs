@@ -128,6 +128,42 @@ impl Place {
     }
 }
 
+/// Returns a place inside of those that a process may use.
+///
+/// # Errors
+/// If the process may not use it, or it cannot be opened, returns an error.
+pub(super) fn narrowed(
+    permissions: &Permissions,
+    access: Access,
+    path: &Path,
+) -> io::Result<Place> {
+    let Some(places) = places(permissions, access) else { return Place::new(path) };
+    let full = absolute(path)?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    for place in places {
+        let Some(rest) = place.rest(&full) else { continue };
+        let found = place.folder.beneath(rest, flags | OFlags::DIRECTORY, Mode::empty());
+        let (folder, file) = match (found, rest.parent(), rest.file_name()) {
+            (Ok(folder), ..) if place.file.is_none() => (folder, None),
+            // A file, or one that will be created.
+            (Err(Errno::NOTDIR | Errno::NOENT), Some(parent), Some(name)) => {
+                let is_bare = parent.as_os_str().is_empty();
+                let parent = if is_bare { Path::new(".") } else { parent };
+                let folder =
+                    place.folder.beneath(parent, flags | OFlags::DIRECTORY, Mode::empty())?;
+                (folder, Some(name.to_owned()))
+            }
+            // It leads out of the folder.
+            (Err(Errno::XDEV), ..) => continue,
+            (Err(error), ..) => return Err(error.into()),
+            (Ok(_), ..) => continue,
+        };
+        let folder = Folder(Arc::new(folder));
+        return Ok(Place { paths: [full.clone(), full], folder, file });
+    }
+    Err(refused(format_args!("{}={}", access.option(), path.display())))
+}
+
 /// Returns the places that a process may use, or `None` for all.
 fn places(permissions: &Permissions, access: Access) -> Option<&[Place]> {
     let places = match access {

@@ -16,7 +16,7 @@ pub(crate) const SECTIONS: &[&[Function]] =
 const PROCESS: &[Function] = &[
     function(
         "process.spawn(name: entry, ...: any): pid",
-        "starts a process that calls the global function `name` with copies of the other arguments; returns its PID; `{ name, allow = ... }` takes [permissions](#permissions) from it",
+        "starts a process that calls the global function `name` with copies of the other arguments; returns its PID; `{ name, allow = ..., limits = ... }` takes [permissions](#permissions) from it, and [limits](#limits) it",
     ),
     function(
         "process.spawn_link(name: entry, ...: any): pid",
