@@ -30,6 +30,7 @@ const INSTRUCTIONS: u32 = 10_000;
 
 /// The parts of the library, which a process loads when it first uses them.
 const PARTS: &[(&str, &str)] = &[
+    ("client", include_str!("lua/client.lua")),
     ("code", include_str!("lua/code.lua")),
     ("command", include_str!("lua/commands.lua")),
     ("coroutine", include_str!("lua/coroutines.lua")),
@@ -39,12 +40,14 @@ const PARTS: &[(&str, &str)] = &[
     ("io", include_str!("lua/input.lua")),
     ("json", include_str!("lua/json.lua")),
     ("log", include_str!("lua/log.lua")),
+    ("messages", include_str!("lua/messages.lua")),
     ("net", include_str!("lua/net.lua")),
     ("os", include_str!("lua/os.lua")),
     ("package", include_str!("lua/package.lua")),
     ("patterns", include_str!("lua/patterns.lua")),
     ("process", include_str!("lua/process.lua")),
     ("relations", include_str!("lua/relations.lua")),
+    ("requests", include_str!("lua/requests.lua")),
     ("string", include_str!("lua/strings.lua")),
     ("supervisor", include_str!("lua/supervisor.lua")),
     ("table", include_str!("lua/lists.lua")),

@@ -401,7 +401,7 @@ async fn received(cx: &mut procession::Context<Message>) -> Value {
 }
 
 async fn ask(stream: &mut TcpStream, path: &str) {
-    let request = format!("GET {path} HTTP/1.1\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: me\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("the server reads");
 }
 

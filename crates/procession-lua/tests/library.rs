@@ -183,3 +183,170 @@ fn dates_are_those_of_the_calendar() {
         end";
     assert_eq!(run(source), Ok(Value::Nil));
 }
+
+/// Sends bytes to a server of HTTP in Lua, which answers with the method, the path, the header
+/// `x-seen` and the body, and returns all that comes back.
+fn talk(parts: &[&str]) -> String {
+    let source = "
+        function answer(request)
+          if request.path == '/none' then return { status = 204, body = 'no' } end
+          if request.path == '/bye' then return { headers = { Connection = 'Close' }, body = 'bye' } end
+          if request.path == '/wrong' then return { headers = { ['a b'] = 1 } } end
+          return { headers = { ['content-length'] = 7 },
+            body = table.concat({ request.method, request.path, request.headers.host or '-',
+              request.headers['x-seen'] or '-', request.body }, ' ') }
+        end
+        function serve(listener) http.serve(listener, 'answer', 200) end
+        function main(...)
+          local listener = assert(net.listen('127.0.0.1:0'))
+          process.spawn('serve', listener)
+          local client, got = assert(net.connect(listener:address())), ''
+          for _, part in ipairs { ... } do
+            if part == '?' then got = client:read() else client:write(part) end
+          end
+          while true do
+            local bytes = client:read(65536, 5000)
+            if not bytes then return got end
+            got = got .. bytes
+          end
+        end";
+    let program = Program::load("test", source).expect("the source is valid Lua");
+    let program = program.permissions(Permissions::all());
+    let scheduler = scheduler();
+    let given = parts.iter().map(|part| Value::string(part));
+    let main = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", given);
+    let main = main.expect("the program has main");
+    match main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end")) {
+        Ok(Value::String(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+        other => panic!("the program must return a text, but: {other:?}"),
+    }
+}
+
+fn ok(body: &str, more: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{more}\r\n{body}", body.len())
+}
+
+#[test]
+fn the_http_server_follows_the_protocol() {
+    let close = "Connection: close\r\n";
+    // The last request asks for the end of the connection.
+    let end = "GET /e HTTP/1.1\r\nHost: h\r\nConnection: foo,  Close\r\n\r\n";
+    let last = ok("GET /e h - ", close);
+    for (sent, expected) in [
+        ("HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n"),
+        ("GET /none HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"),
+        ("GET http://other:81?q HTTP/1.1\r\nHost: h\r\n\r\n", &ok("GET / other:81 - ", "")),
+        ("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", &ok("OPTIONS * h - ", "")),
+        (
+            "\r\nGET /a HTTP/1.1\r\nHost: h\r\nX-Seen: 1\r\nx-seen:2\r\n\r\n",
+            &ok("GET /a h 1, 2 ", ""),
+        ),
+        (
+            "GET /a HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n",
+            &ok("GET /a - - ", "Connection: keep-alive\r\n"),
+        ),
+        (
+            "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nTrailer: 1\r\n\r\n",
+            &ok("POST /a h - abcde", ""),
+        ),
+        (
+            "GET /wrong HTTP/1.1\r\nHost: h\r\n\r\n",
+            "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 22\r\n\r\nInternal Server Error\n",
+        ),
+    ] {
+        assert_eq!(talk(&[sent, end]), format!("{expected}{last}"), "{sent}");
+    }
+    // The client sends the body once it was told to.
+    let head = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: 100-Continue\r\nConnection: close\r\n\r\n";
+    let told = format!("HTTP/1.1 100 Continue\r\n\r\n{}", ok("POST /a h - body", close));
+    assert_eq!(talk(&[head, "?", "body"]), told);
+    for (sent, expected) in [
+        ("GET /a HTTP/1.0\r\n\r\n", ok("GET /a - - ", close)),
+        ("GET /bye HTTP/1.1\r\nHost: h\r\n\r\n", ok("bye", close)),
+    ] {
+        assert_eq!(talk(&[sent]), expected, "{sent}");
+    }
+    for (sent, status) in [
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"),
+        ("GET nothing HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
+        ("GET / HTTP/2.0\r\nHost: h\r\n\r\n", "505"),
+        ("GET / HTTP/1.1\r\nHost: h\r\nExpect: else\r\n\r\n", "417"),
+        (
+            "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "400",
+        ),
+        ("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "400"),
+        ("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n", "413"),
+        // The time is for the whole head.
+        ("GET / HTTP/1.1\r\nHost: h\r\n", "408"),
+    ] {
+        let found = talk(&[sent]);
+        assert!(found.starts_with(&format!("HTTP/1.1 {status} ")), "{sent}: {found}");
+        assert!(found.contains(close), "{found}");
+    }
+}
+
+#[test]
+fn the_http_client_reads_all_kinds_of_bodies() {
+    let source = "
+        local ANSWERS = {
+          ['/length'] = 'HTTP/1.1 200 OK\\r\\nContent-Length: 3\\r\\n\\r\\nabc',
+          ['/chunked'] = 'HTTP/1.1 100 Continue\\r\\n\\r\\nHTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n1\\r\\na\\r\\n2\\r\\nbc\\r\\n0\\r\\n\\r\\n',
+          ['/close'] = 'HTTP/1.0 200 OK\\r\\n\\r\\nabc',
+          ['/empty'] = 'HTTP/1.1 204 No Content\\r\\nContent-Length: 3\\r\\n\\r\\n',
+          ['/short'] = 'HTTP/1.1 200 OK\\r\\nContent-Length: 30\\r\\n\\r\\nabc',
+          ['/other'] = 'SSH-2.0-x\\r\\n',
+        }
+        function answer(connection)
+          local reader = net.reader(connection)
+          local path = reader.line():match('^GET (%S+)')
+          repeat until reader.line() == ''
+          if ANSWERS[path] then connection:write(ANSWERS[path]) else process.receive(60000) end
+          connection:close()
+        end
+        function serve(listener) net.serve(listener, 'answer') end
+        function main()
+          local listener = assert(net.listen('127.0.0.1:0'))
+          process.spawn('serve', listener)
+          local base, found = 'http://' .. listener:address(), {}
+          for _, path in ipairs { '/length', '/chunked', '/close', '/empty', '/short', '/other', '/silent' } do
+            local response, cause = http.get(base .. path .. '#part', path == '/silent' and 5 or 5000)
+            found[#found + 1] = response and response.status .. ' ' .. response.body or cause
+          end
+          for _, url in ipairs { 'https://a', 'ftp://a', 'http://', 'http://a b', 'http://me@a/' } do
+            local response, cause = http.get(url)
+            assert(response == nil and (cause:find('https') or cause:find('not valid')), url)
+          end
+          local long, cause = http.request { url = base .. '/length', body_max = 2 }
+          found[#found + 1] = tostring(long) .. ' ' .. cause
+          assert(not pcall(http.request, { url = base, headers = { a = 'b\\r\\nc' } }))
+          return table.concat(found, '; ')
+        end";
+    let expected = "200 abc; 200 abc; 200 abc; 204 ; the answer is not HTTP; the answer is not HTTP; timeout; nil the body is too long";
+    assert_eq!(run(source), Ok(Value::string(expected)));
+}
+
+#[test]
+fn a_reader_takes_time_in_proportion_to_the_bytes_and_limits_the_whole_call() {
+    let source = "
+        function drip(connection)
+          for _ = 1, 300 do
+            if not connection:write('x') then return end
+            time.sleep(1)
+          end
+        end
+        function main()
+          local listener = assert(net.listen('127.0.0.1:0'))
+          local client = assert(net.connect(listener:address()))
+          process.spawn('drip', assert(listener:accept()))
+          local reader = net.reader(client)
+          -- Each byte comes in time, but the line does not.
+          local none, cause = reader.line(1000, 50)
+          assert(none == nil and cause == 'timeout' and reader.buffered() > 0)
+          local text = assert(reader.exactly(200, 60000))
+          assert(text == ('x'):rep(200) and reader.wait(60000) == true)
+          none, cause = reader.line(5, 60000)
+          return cause
+        end";
+    assert_eq!(run(source), Ok(Value::string("too long")));
+}

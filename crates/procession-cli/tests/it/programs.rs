@@ -151,34 +151,37 @@ fn the_http_service_answers_and_outlives_what_fails() {
         |body: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     Server::check(
         &mut client,
-        "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
+        "POST /echo HTTP/1.1\r\nHost: me\r\nContent-Length: 5\r\n\r\nhello",
         &ok("hello"),
     );
-    let two = "POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\na".repeat(2);
+    let two = "POST /echo HTTP/1.1\r\nHost: me\r\nContent-Length: 1\r\n\r\na".repeat(2);
     Server::check(&mut client, &two, &ok("a").repeat(2));
     Server::check(
         &mut client,
-        "GET /count HTTP/1.1\r\n\r\n",
+        "GET /count HTTP/1.1\r\nHost: me\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n",
     );
     for (sent, expected) in [
-        ("GET /broken HTTP/1.1\r\n\r\n", "HTTP/1.1 500 "),
-        ("GET /nowhere HTTP/1.1\r\n\r\n", "HTTP/1.1 404 "),
+        ("GET /broken HTTP/1.1\r\nHost: me\r\n\r\n", "HTTP/1.1 500 "),
+        ("GET /nowhere HTTP/1.1\r\nHost: me\r\n\r\n", "HTTP/1.1 404 "),
         ("nonsense\r\n\r\n", "HTTP/1.1 400 "),
-        ("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 400 "),
-        ("GET / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", "HTTP/1.1 413 "),
-        ("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 501 "),
-        ("GET / HTTP/1.1\r\n no name\r\n\r\n", "HTTP/1.1 400 "),
-        (&format!("GET / HTTP/1.1\r\n{}", "a: b\r\n".repeat(101)), "HTTP/1.1 431 "),
-        (&format!("GET / HTTP/1.1\r\na: {}", "b".repeat(9000)), "HTTP/1.1 431 "),
+        ("GET / HTTP/1.1\r\nHost: me\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 400 "),
+        ("GET / HTTP/1.1\r\nHost: me\r\nContent-Length: 99999999999\r\n\r\n", "HTTP/1.1 413 "),
+        ("GET / HTTP/1.1\r\nHost: me\r\nTransfer-Encoding: gzip\r\n\r\n", "HTTP/1.1 501 "),
+        ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "),
+        ("GET / HTTP/1.1\r\nHost: me\r\n no name\r\n\r\n", "HTTP/1.1 400 "),
+        (&format!("GET / HTTP/1.1\r\nHost: me\r\n{}", "a: b\r\n".repeat(101)), "HTTP/1.1 431 "),
+        (&format!("GET / HTTP/1.1\r\nHost: me\r\na: {}", "b".repeat(9000)), "HTTP/1.1 431 "),
         (&"a".repeat(9000), "HTTP/1.1 400 "),
     ] {
         Server::check(&mut server.connect(), sent, expected);
     }
     // Half requests, which are never completed.
-    for half in
-        ["GET / HT", "GET / HTTP/1.1\r\nhost", "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhe"]
-    {
+    for half in [
+        "GET / HT",
+        "GET / HTTP/1.1\r\nhost",
+        "POST /echo HTTP/1.1\r\nHost: me\r\nContent-Length: 5\r\n\r\nhe",
+    ] {
         let mut client = server.connect();
         client.write_all(half.as_bytes()).expect("it reads");
         client.shutdown(Shutdown::Write).expect("it is open");
@@ -188,7 +191,7 @@ fn the_http_service_answers_and_outlives_what_fails() {
     }
     Server::check(
         &mut server.connect(),
-        "POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\na",
+        "POST /echo HTTP/1.1\r\nHost: me\r\nContent-Length: 1\r\n\r\na",
         &ok("a"),
     );
     server.end();
@@ -278,7 +281,7 @@ fn a_signal_amid_the_load_finishes_what_has_come() {
             body.len()
         )
     };
-    let get = |path: &str| format!("GET {path} HTTP/1.1\r\n\r\n");
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: me\r\n\r\n");
     let numbers = (1..=many).map(|n| format!(":{n}\r\n")).collect::<String>();
     for (name, request, expected, (first, answer)) in [
         ("kv.lua", "INCR n\r\n", numbers, ("GET k\r\n".to_owned(), "$-1\r\n")),
@@ -310,8 +313,10 @@ fn a_request_that_has_begun_may_come_to_its_end_after_a_signal() {
     let server = Server::start("http.lua");
     let (mut client, mut idle) = (server.connect(), server.connect());
     // A connection that was not accepted yet would be reset.
-    Server::check(&mut idle, "GET /nowhere HTTP/1.1\r\n\r\n", NOWHERE);
-    client.write_all(b"POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhe").expect("it reads");
+    Server::check(&mut idle, "GET /nowhere HTTP/1.1\r\nHost: me\r\n\r\n", NOWHERE);
+    client
+        .write_all(b"POST /echo HTTP/1.1\r\nHost: me\r\nContent-Length: 5\r\n\r\nhe")
+        .expect("it reads");
     server.signal(Signal::TERM);
     // Idle connections are closed, so the signal has come.
     assert_eq!(idle.read(&mut [0]).expect("it closes in order"), 0);
@@ -536,7 +541,7 @@ fn with_few_descriptors_the_rest_waits_until_some_are_closed() {
         ("kv.lua", "PING\r\n", "+PONG\r\n"),
         (
             "http.lua",
-            "POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\na",
+            "POST /echo HTTP/1.1\r\nHost: me\r\nContent-Length: 1\r\n\r\na",
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
         ),
     ] {

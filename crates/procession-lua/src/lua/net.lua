@@ -1,7 +1,7 @@
 -- The part `net` of the library: connections, listeners and their methods.
 local net, socket = ...
 local native, check, try, yield = native, check, try, yield
-local find, sub = string.find, string.sub
+local find, sub, concat = string.find, string.sub, raw.concat
 local CHUNK = 65536
 
 function net.connect(address, timeout) return try(yield("connect", address, timeout)) end
@@ -71,46 +71,72 @@ end
 
 -- Reads a connection by lines and by counts. Holds at most one line or count, and one read.
 function net.reader(connection)
-  local rest = ""
+  -- The bytes that have been read and not been returned yet are those of `text` from `at` on.
+  local text, at = "", 1
   local reader = {}
-  local function more(timeout)
-    local bytes, cause = connection:read(CHUNK, timeout)
-    if not bytes then return nil, cause or "closed" end
-    rest = rest .. bytes
-    return true
+  local function now()
+    local _, time = native("now")
+    return time
+  end
+  -- Reads until `is_enough` of the next piece and of the bytes before it. Each byte is copied once.
+  local function gather(timeout, is_enough)
+    local ends = timeout and now() + timeout
+    local pieces, count = { sub(text, at) }, #text - at + 1
+    local found, cause
+    repeat
+      local left = ends and ends - now()
+      local bytes
+      bytes, cause = connection:read(CHUNK, left and (left > 0 and left or 0))
+      if bytes then
+        pieces[#pieces + 1] = bytes
+        found = is_enough(bytes, count)
+        count = count + #bytes
+      end
+    until found or not bytes
+    text, at = concat(pieces), 1
+    return found, cause or "closed"
+  end
+  local function take(count, kept)
+    local found = sub(text, at, at + kept - 1)
+    at = at + count
+    if at > #text then text, at = "", 1 end
+    return found
   end
   -- Returns the text up to the next "\n", without that and a "\r" before it.
   function reader.line(most, timeout)
     most = most or CHUNK
-    local from = 1
-    while true do
-      local stop = find(rest, "\n", from, true)
-      if (stop or #rest) > most then return nil, "too long" end
-      if stop then
-        local found = sub(rest, 1, stop - 1)
-        rest = sub(rest, stop + 1)
-        if sub(found, -1) == "\r" then found = sub(found, 1, -2) end
-        return found
-      end
-      from = #rest + 1
-      local ok, cause = more(timeout)
-      if not ok then return nil, cause end
+    local stop = find(text, "\n", at, true)
+    local count = stop and stop - at + 1
+    if not count and #text - at + 1 <= most then
+      local cause
+      count, cause = gather(timeout, function(bytes, before)
+        local offset = find(bytes, "\n", 1, true)
+        return offset and before + offset or before + #bytes > most and most + 1
+      end)
+      if not count then return nil, cause end
     end
+    if not count or count > most then return nil, "too long" end
+    local end_of = sub(text, at + count - 2, at + count - 2) == "\r" and count > 1 and 2 or 1
+    return take(count, count - end_of)
   end
   function reader.lines(most, timeout)
     return function() return (reader.line(most, timeout)) end
   end
   function reader.exactly(count, timeout)
-    while #rest < count do
-      local ok, cause = more(timeout)
-      if not ok then return nil, cause end
+    if reader.buffered() < count then
+      local enough, cause = gather(timeout, function(bytes, before) return before + #bytes >= count end)
+      if not enough then return nil, cause end
     end
-    local found = sub(rest, 1, count)
-    rest = sub(rest, count + 1)
-    return found
+    return take(count, count)
+  end
+  -- Waits until a byte is buffered.
+  function reader.wait(timeout)
+    if reader.buffered() > 0 then return true end
+    local there, cause = gather(timeout, function() return true end)
+    if not there then return nil, cause end
+    return true
   end
   -- Returns the number of bytes that have been read and not been returned yet.
-  function reader.buffered() return #rest end
+  function reader.buffered() return #text - at + 1 end
   return reader
 end
-

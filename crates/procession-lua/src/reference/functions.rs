@@ -284,15 +284,33 @@ const READERS: &[Function] = &[
         "returns `count` bytes",
     ),
     function(
+        "reader.wait(ms?: number): boolean?, string?",
+        "waits until bytes are buffered; returns `true`, or `nil` and the cause, such as `\"closed\"`",
+    ),
+    function(
         "reader.buffered(): integer",
         "returns the number of bytes that have been read from the connection and not been returned yet",
     ),
 ];
 
-const HTTP: &[Function] = &[function(
-    "http.serve(listener: listener, name: entry, ms?: number)",
-    "serves HTTP/1.1 until a cancel, in the same way as `net.serve`",
-)];
+const HTTP: &[Function] = &[
+    function(
+        "http.serve(listener: listener, name: entry, ms?: number)",
+        "serves HTTP/1.1 until a cancel, in the same way as `net.serve`",
+    ),
+    function(
+        "http.request(request: string|table): table?, string?",
+        "sends a request to a server; returns a table `{ status, headers, body }`, or `nil` and the cause",
+    ),
+    function(
+        "http.get(url: string, ms?: number): table?, string?",
+        "gets the URL, like `http.request`",
+    ),
+    function(
+        "http.post(url: string, body: string, ms?: number): table?, string?",
+        "posts the body to the URL, like `http.request`",
+    ),
+];
 
 /// The globals of Lua itself that programs have. A line holds the fields of one table, or the
 /// functions and tables outside of any.
