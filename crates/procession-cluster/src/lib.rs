@@ -78,6 +78,7 @@
 //! make this one hold 2 KiB for 5 seconds, in at most 32 connections at a time, and with TLS the
 //! messages of one handshake besides.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod carrier;
@@ -91,6 +92,9 @@ mod link;
 mod node;
 mod outbound;
 mod reason;
+#[cfg(feature = "serde")]
+#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+pub mod serialize;
 pub mod term;
 mod tls;
 mod wire;

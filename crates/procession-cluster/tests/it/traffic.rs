@@ -88,6 +88,43 @@ fn calls_are_answered_in_both_directions() {
     });
 }
 
+#[cfg(feature = "serde")]
+#[test]
+fn calls_have_requests_and_replies_of_rust_types() {
+    use procession_cluster::serialize::{CallError, from_term};
+
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Job {
+        Add(u32, u32),
+        Fail { why: String },
+    }
+
+    run(async {
+        let (a, b) = pair().await;
+        let server = start(|mut cx: Context<Letter>| async move {
+            while let Some(letter) = cx.recv().await {
+                let Letter::Call { request, reply } = letter else { continue };
+                let sum = match from_term(request).expect("it is a job") {
+                    Job::Add(one, other) => Ok(one + other),
+                    Job::Fail { why } => Err(why),
+                };
+                reply.send_as(&sum).expect("the caller is connected");
+            }
+        });
+        let adder = b.attach(&server.address().map(|letter| letter)).pid();
+        let ask = async |job: &Job| a.call_as::<Result<u32, String>>(&adder, job, PATIENCE).await;
+        assert_eq!(ask(&Job::Add(3, 4)).await.expect("it replies"), Ok(7));
+        let failed = ask(&Job::Fail { why: "no".into() }).await;
+        assert_eq!(failed.expect("it replies"), Err("no".to_owned()));
+        // The reply comes back if it is of another type.
+        let wrong = a.call_as::<String>(&adder, &Job::Add(1, 1), PATIENCE).await;
+        let Err(CallError::Reply(_, reply)) = wrong else { panic!("{wrong:?}") };
+        assert_eq!(reply, Term::tuple([Term::atom("ok"), Term::from(2)]));
+        server.cancel();
+    });
+}
+
 #[test]
 fn a_call_without_a_callee_fails_at_once() {
     run(async {
