@@ -34,6 +34,7 @@ pub(crate) enum Verb {
     Crashes,
     Stack,
     Inspect,
+    Trace,
     Dump,
     Suspend,
     Resume,
@@ -49,6 +50,7 @@ impl Verb {
             Self::Crashes => "crashes",
             Self::Stack => "stack",
             Self::Inspect => "inspect",
+            Self::Trace => "trace",
             Self::Dump => "dump",
             Self::Suspend => "suspend",
             Self::Resume => "resume",
@@ -61,9 +63,12 @@ impl Verb {
         match self {
             Self::Top | Self::Ps | Self::Tree | Self::Crashes => " [TARGET]",
             Self::Dump => " FILE [TARGET]",
-            Self::Stack | Self::Inspect | Self::Suspend | Self::Resume | Self::Kill => {
-                " PID [TARGET]"
-            }
+            Self::Stack
+            | Self::Inspect
+            | Self::Trace
+            | Self::Suspend
+            | Self::Resume
+            | Self::Kill => " PID [TARGET]",
         }
     }
 
@@ -105,6 +110,12 @@ Prints what a process of a running program shows of itself. The program decides 
 by Process::inspect and Context::inspect_with.
 "
             }
+            Self::Trace => {
+                "\
+Prints the headers of the next messages that a process of a running program receives and sends:
+when, from or to which process, and of which type. What is in them is not shown.
+"
+            }
             Self::Suspend => {
                 "\
 Stops a process of a running program after its present step, for a time. Its mailbox still
@@ -144,6 +155,8 @@ pub(crate) struct SeeArgs {
     /// Names and values of filters, which the door checks.
     pub(crate) filters: Vec<(String, String)>,
     pub(crate) seconds: Option<u64>,
+    /// The number of messages to trace.
+    pub(crate) count: Option<u64>,
     /// The number of a report.
     pub(crate) number: Option<u64>,
     pub(crate) cancel: bool,
@@ -161,6 +174,7 @@ impl Default for SeeArgs {
             top: TOP_DEFAULT,
             filters: Vec::new(),
             seconds: None,
+            count: None,
             number: None,
             cancel: false,
         }
@@ -244,6 +258,7 @@ pub(crate) fn run(args: &SeeArgs, out: &mut impl Write) -> Result<(), Failure> {
         },
         Verb::Stack => show(&door, &process_target(args, "stack"), args, out, list::stacks),
         Verb::Inspect => show(&door, &process_target(args, "inspect"), args, out, list::fields),
+        Verb::Trace => show(&door, &process_target(args, "messages"), args, out, list::messages),
         Verb::Dump => dump(&door, args, out),
         Verb::Suspend => act(&door, args, "suspend"),
         Verb::Resume => act(&door, args, "resume"),
@@ -254,8 +269,11 @@ pub(crate) fn run(args: &SeeArgs, out: &mut impl Write) -> Result<(), Failure> {
 /// Returns the target of a request to the process that the first word names.
 fn process_target(args: &SeeArgs, request: &str) -> String {
     let pid = door::encode(&args.words[0]);
-    let seconds = args.seconds.map_or(String::new(), |seconds| format!("?seconds={seconds}"));
-    format!("/process/{pid}/{request}{seconds}")
+    let parameters = [("seconds", args.seconds), ("count", args.count)];
+    let given = parameters.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let given: Vec<_> = given.map(|(name, value)| format!("{name}={value}")).collect();
+    let mark = if given.is_empty() { "" } else { "?" };
+    format!("/process/{pid}/{request}{mark}{}", given.join("&"))
 }
 
 fn act(door: &DoorFile, args: &SeeArgs, action: &str) -> Result<(), Failure> {

@@ -327,6 +327,7 @@ pub mod look {
     //! stopped.
 
     pub use crate::mailbox::context::inspecting::Inspecting;
+    pub use crate::mailbox::message_log::{MessageDirection, TracedMessage};
     pub use crate::observe::ask::AskError;
     pub use crate::observe::look::detail::{ProcessDetail, detail};
     pub use crate::observe::look::query::{GroupKey, ParseKeyError, Query, SortKey};

@@ -9,6 +9,7 @@ pub(crate) mod dead_letter;
 pub(crate) mod deliver;
 pub(crate) mod event;
 pub(crate) mod header;
+pub(crate) mod message_log;
 pub(crate) mod parcel;
 pub(crate) mod recipient;
 pub(crate) mod relay;

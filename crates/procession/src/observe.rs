@@ -6,6 +6,7 @@ pub(crate) mod census;
 #[cfg(feature = "metrics")]
 pub(crate) mod facade;
 pub(crate) mod look;
+pub(crate) mod messages;
 #[cfg(any(feature = "observe", feature = "metrics"))]
 pub(crate) mod metrics;
 #[cfg(any(feature = "observe", feature = "metrics"))]

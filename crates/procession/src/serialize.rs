@@ -270,7 +270,7 @@ as_structs! {
         at = at.map(since_start), window, processes, matched, looks, rows, groups, left_off; baseline
     }
     ProcessRow {
-        pid, parent, label, place = PlaceText(place), kind, state, wait, mailbox, growth,
+        pid, parent, label, place = PlaceText(place), kind, state, suspended, wait, mailbox, growth,
         mailbox_high_water, received, received_in_window, steps, steps_in_window, samples, memory,
     }
     ProcessWait { reasons, place = place.map(PlaceText), target, at_least, in_cycle }
@@ -281,7 +281,7 @@ as_structs! {
         memory, oldest_wait,
     }
     ProcessDetail {
-        row, name = name.as_deref(), message, links, monitors, monitored, scope, supervisor, suspended,
+        row, name = name.as_deref(), message, links, monitors, monitored, scope, supervisor,
     }
     PidList { first, total }
 }

@@ -11,6 +11,7 @@ pub(super) const TREE: Command = Command::See(Verb::Tree);
 pub(super) const CRASHES: Command = Command::See(Verb::Crashes);
 pub(super) const STACK: Command = Command::See(Verb::Stack);
 pub(super) const INSPECT: Command = Command::See(Verb::Inspect);
+pub(super) const TRACE: Command = Command::See(Verb::Trace);
 pub(super) const DUMP: Command = Command::See(Verb::Dump);
 pub(super) const SUSPEND: Command = Command::See(Verb::Suspend);
 pub(super) const RESUME: Command = Command::See(Verb::Resume);
@@ -21,7 +22,7 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "json",
         short: None,
         help: "print the answer of the program as JSON",
-        of: &[TOP, PS, TREE, CRASHES, STACK, INSPECT],
+        of: &[TOP, PS, TREE, CRASHES, STACK, INSPECT, TRACE],
         takes: Takes::Nothing(|parsed| parsed.see.json = true),
     },
     Flag {
@@ -103,6 +104,23 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "stop the process for N seconds, 1 to 60 (5)",
         of: &[SUSPEND],
         takes: Takes::Value("N", set_seconds),
+    },
+    Flag {
+        long: "seconds",
+        short: None,
+        help: "trace for at most N seconds, 1 to 10 (5)",
+        of: &[TRACE],
+        takes: Takes::Value("N", set_seconds),
+    },
+    Flag {
+        long: "count",
+        short: Some('n'),
+        help: "end after N messages, at most 1000 (20)",
+        of: &[TRACE],
+        takes: Takes::Value("N", |parsed, value| {
+            parsed.see.count = Some(key("--count", value)?);
+            Ok(())
+        }),
     },
     Flag {
         long: "cancel",

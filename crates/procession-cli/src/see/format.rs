@@ -71,6 +71,11 @@ pub(super) fn wait(wait: &Value) -> String {
     said
 }
 
+/// Returns the state of a process. A process that is suspended would be ready otherwise.
+pub(super) fn state(row: &Value) -> String {
+    if row["suspended"] == true { String::from("suspended") } else { text(&row["state"]) }
+}
+
 /// Returns what a process is called: its label, or the place of its spawn.
 pub(super) fn title(row: &Value) -> String {
     if row["label"].is_string() { text(&row["label"]) } else { short_place(&row["place"]) }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::format::{duration, number, percent, plain, short_place, text, title, wait};
+use super::format::{duration, number, percent, plain, short_place, state, text, title, wait};
 
 /// The columns of a list of processes, with the sides to which they are aligned.
 const COLUMNS: [(&str, bool); 8] = [
@@ -28,7 +28,7 @@ pub(super) fn cells(row: &Value) -> [String; 8] {
     let steps = &row["steps_in_window"];
     [
         text(&row["pid"]),
-        text(&row["state"]),
+        state(row),
         percent(&row["share"]),
         number(&row["mailbox"]),
         number(&row["growth"]),
@@ -239,6 +239,37 @@ pub(super) fn fields(answer: &Value) -> String {
     }
     if answer["truncated"].as_bool() == Some(true) {
         out.push_str("(something was cut off)\n");
+    }
+    out
+}
+
+/// Returns a line for each message of a trace.
+pub(super) fn messages(answer: &Value) -> String {
+    let cells = |message: &Value| {
+        let after = message["after_us"].as_u64().unwrap_or(0);
+        let is_sent = message["direction"] == "sent";
+        [
+            format!("{}.{:06}", after / 1_000_000, after % 1_000_000),
+            String::from(if is_sent { "to" } else { "from" }),
+            text(&message["other"]),
+            number(&message["bytes"]),
+            text(&message["request"]),
+            text(&message["type"]),
+        ]
+    };
+    let lines: Vec<_> = rows(&answer["messages"]).iter().map(cells).collect();
+    let columns = [
+        ("SECONDS", true),
+        ("", false),
+        ("PROCESS", false),
+        ("BYTES", true),
+        ("REQUEST", false),
+        ("TYPE", false),
+    ];
+    let mut out = table(columns, &lines);
+    if answer["complete"].as_bool() == Some(false) {
+        // Ignored: a string takes everything.
+        let _ = writeln!(out, "({} messages in this time; --seconds N waits longer)", lines.len());
     }
     out
 }

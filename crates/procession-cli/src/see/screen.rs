@@ -9,7 +9,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
 use serde_json::Value;
 
-use super::format::{duration, number, plain, text, title, wait};
+use super::format::{duration, number, plain, state, text, title, wait};
 use super::list::{cells, crash_lines, group_cells, stall_line, tree_lines, worker_lines};
 
 /// The width from which on all columns are shown.
@@ -19,6 +19,7 @@ const HELP: &str = "\
 1 to 5, Tab  choose a view: processes, groups, tree, crashes, workers
 Up, Down     select a process
 Enter        show the selected process; Esc goes back
+z x          suspend the shown process for 5 s, let it go on; if the program allows it
 c m n s w a  sort by processor, mailbox, its growth, steps, wait, memory
 g            group by place, state, or what is waited for
 /            show only processes whose label contains a text; Enter ends it
@@ -51,6 +52,8 @@ pub(super) enum KeyEffect {
     Nothing,
     /// The answers no longer fit what is shown.
     Look,
+    /// An action on the process that is shown alone.
+    Act(&'static str),
     Quit,
 }
 
@@ -109,6 +112,11 @@ impl Screen {
         self.answers.view["rows"].as_array().map_or(&[], Vec::as_slice)
     }
 
+    /// Returns `true` if there is one process to act on, and the program allows it.
+    fn can_act(&self) -> bool {
+        self.process.is_some() && self.answers.about["actions"] == true
+    }
+
     /// Takes a key.
     pub(super) fn take_key(&mut self, key: KeyCode) -> KeyEffect {
         if self.is_typing {
@@ -163,6 +171,8 @@ impl Screen {
                 return KeyEffect::Look;
             }
             KeyCode::Esc if self.process.is_some() => self.process = None,
+            KeyCode::Char('z') if self.can_act() => return KeyEffect::Act("suspend"),
+            KeyCode::Char('x') if self.can_act() => return KeyEffect::Act("resume"),
             KeyCode::Esc if !self.search.is_empty() => {
                 self.search.clear();
                 return KeyEffect::Look;
@@ -261,6 +271,7 @@ impl Screen {
                 search => format!("label contains {:?}; ", search),
             };
             let sort = self.sort.name();
+            let search = if self.can_act() { "z suspends, x resumes; " } else { &*search };
             Line::from(format!("{paused}{search}by {sort}; {}; h help, q quit", self.rate))
         };
         frame.render_widget(line, area);
@@ -272,7 +283,7 @@ impl Screen {
         let shown = |at: usize| is_wide || !matches!(at, 4 | 5);
         let columns = [
             ("PID", Constraint::Length(12)),
-            ("STATE", Constraint::Length(8)),
+            ("STATE", Constraint::Length(9)),
             ("  CPU%", Constraint::Length(6)),
             ("MAILBOX", Constraint::Length(7)),
             (" GROWTH", Constraint::Length(7)),
@@ -354,7 +365,7 @@ fn detail_lines(answer: &Value) -> Vec<String> {
         format!("name        {}", value("name")),
         format!("spawned at  {}", value("place")),
         format!("kind        {}, receives {}", value("kind"), value("message")),
-        format!("state       {}", value("state")),
+        format!("state       {}", state(process)),
         format!("waits for   {}", wait(&process["wait"])),
         format!("waits at    {}", text(&process["wait"]["place"])),
         format!(

@@ -65,8 +65,20 @@ fn show(
             _ if is_interrupt => return Ok(()),
             KeyEffect::Quit => return Ok(()),
             KeyEffect::Look => next = Instant::now(),
+            KeyEffect::Act(action) => act(screen, door, action),
             KeyEffect::Nothing => {}
         }
+    }
+}
+
+/// Asks the program to act on the process that is shown alone, and shows it again.
+fn act(screen: &mut Screen, door: &DoorFile, action: &str) {
+    let Some(pid) = screen.process.as_deref().map(encode) else { return };
+    let done = door.post(&format!("/process/{pid}/{action}"));
+    let shown = done.and_then(|_| door.get_json(&format!("/process/{pid}")));
+    match shown {
+        Ok(process) => (screen.answers.process, screen.failure) = (process, None),
+        Err(error) => screen.failure = Some(error.to_string()),
     }
 }
 

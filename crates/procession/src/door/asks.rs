@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answers::{object, own_pid, seconds};
-use super::details;
+use super::details::{self, TYPE_MAX};
 use super::json::Json;
 use super::request::HttpRequest;
 use super::response::{HttpStatus, RESPONSE_BYTES_MAX, Response};
 use crate::Pid;
+use crate::mailbox::message_log::TracedMessage;
 use crate::observe::ask::{ANSWER_TIMEOUT, AskError, inspect as ask_inspect};
+use crate::observe::messages::{TRACED_MAX, trace as trace_messages};
 use crate::observe::stack::{STACK_SECONDS_MAX, StackSource, stack as ask_stack};
 use crate::observe::symbols::StackFrame;
 use crate::process::inspection::VALUE_MAX;
@@ -19,6 +21,12 @@ use crate::spawn_blocking;
 
 /// The maximum length of the name of a function, and of the path of a file.
 const NAME_MAX: usize = 500;
+/// The default number of messages of a trace.
+const MESSAGES: usize = 20;
+/// The default length of a trace of messages in seconds.
+const MESSAGES_SECONDS: u64 = 5;
+/// The longest trace of messages in seconds.
+const MESSAGES_SECONDS_MAX: u64 = 10;
 
 /// Returns the response to a request that a process did not answer.
 pub(super) fn refused(pid: Pid, error: &AskError) -> Response {
@@ -80,6 +88,42 @@ fn frames(json: &mut Json, stack: &[StackFrame]) -> bool {
         });
     }
     false
+}
+
+/// Answers `GET /process/PID/messages`.
+pub(super) async fn messages(
+    request: &HttpRequest,
+    shared: &Shared,
+    pid: &str,
+) -> Result<Response, Response> {
+    let pid = own_pid(shared, pid)?;
+    let limit = seconds(request, MESSAGES_SECONDS_MAX)?.unwrap_or(MESSAGES_SECONDS);
+    let count = match request.parameter("count").map(str::parse) {
+        None => MESSAGES,
+        Some(Ok(count @ 1..=TRACED_MAX)) => count,
+        Some(_) => {
+            let text = format!("count must be a whole number from 1 to {TRACED_MAX}");
+            return Err(Response::error(HttpStatus::BadRequest, &text));
+        }
+    };
+    let traced = trace_messages(shared, pid, count, Duration::from_secs(limit)).await;
+    let traced = traced.map_err(|error| refused(pid, &error))?;
+    Ok(object(|json| {
+        json.name("pid").text(pid);
+        json.name("messages").array(|json| traced.iter().for_each(|found| message(json, found)));
+        json.name("complete").literal(traced.len() == count);
+    }))
+}
+
+fn message(json: &mut Json, traced: &TracedMessage) {
+    json.object(|json| {
+        json.name("after_us").literal(traced.after.as_micros());
+        json.name("direction").text(traced.direction.name());
+        json.name("other").text_or_null(traced.other);
+        json.name("type").long_text(traced.type_name, TYPE_MAX);
+        json.name("bytes").literal(traced.bytes);
+        json.name("request").text_or_null(traced.request);
+    });
 }
 
 /// Answers `GET /crash/NUMBER`.

@@ -22,7 +22,7 @@ const TREE_MAX: usize = 10_000;
 /// The maximum length of the text of an exit.
 const EXIT_MAX: usize = 1024;
 /// The maximum length of the name of a type.
-const TYPE_MAX: usize = 300;
+pub(super) const TYPE_MAX: usize = 300;
 
 /// Writes one process. Returns `None` if it does not exist.
 pub(super) fn process(json: &mut Json, shared: &Shared, pid: Pid) -> Option<()> {
@@ -40,12 +40,15 @@ pub(super) fn process(json: &mut Json, shared: &Shared, pid: Pid) -> Option<()> 
             pids(json.name(name), list);
         }
         json.name("supervisor").text_or_null(found.supervisor);
-        json.name("suspended").literal(found.suspended);
         let children = census::each(shared).filter(|slot| slot.parent() == Some(pid));
         let children: Vec<_> = children.map(|slot| slot.pid()).collect();
         pids(json.name("children"), &PidList::of(children.into_iter()));
     });
     Some(())
+}
+
+fn is_suspended(shared: &Shared, slot: &Slot) -> bool {
+    shared.processes.requests.is_suspended(slot.index(), slot.pins.generation())
 }
 
 fn pids(json: &mut Json, list: &PidList) {
@@ -82,6 +85,7 @@ pub(super) fn list(json: &mut Json, shared: &Shared, skip: usize, count: usize) 
                 label(json, &slot);
                 json.name("kind").text(found.kind);
                 json.name("state").text(found.state.name());
+                json.name("suspended").literal(is_suspended(shared, &slot));
                 json.name("mailbox").literal(found.mailbox);
                 json.name("steps").literal(found.steps);
             });

@@ -84,6 +84,9 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
         (_, [Some("process"), Some(pid), Some("inspect"), None]) => {
             asks::inspect(&shared, pid).await
         }
+        (_, [Some("process"), Some(pid), Some("messages"), None]) => {
+            asks::messages(request, &shared, pid).await
+        }
         (_, [Some("processes"), None, ..]) => list(request, &shared),
         (_, [Some("tree"), None, ..]) => Ok(object(|json| details::tree(json, &shared))),
         (_, [Some("crashes"), None, ..]) => Ok(object(|json| details::crashes(json, &shared))),

@@ -174,6 +174,7 @@ pub(super) fn row(json: &mut Json, row: &ProcessRow) {
     json.name("place").long_text(place(row.place), PLACE_MAX);
     json.name("kind").text(row.kind);
     json.name("state").text(row.state.name());
+    json.name("suspended").literal(row.suspended);
     match &row.wait {
         None => json.name("wait").literal("null"),
         Some(found) => json.name("wait").object(|json| wait(json, found)),

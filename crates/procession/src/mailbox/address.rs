@@ -369,7 +369,10 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
                     wait.note_waiting(slot);
                     Poll::Pending
                 }
-                Standing::Taken => Poll::Ready(Ok(())),
+                Standing::Taken => {
+                    crate::scheduler::budget::trace_sent(slot);
+                    Poll::Ready(Ok(()))
+                }
                 Standing::Closed(message) => Poll::Ready(Err(ended(slot, message))),
             };
         }

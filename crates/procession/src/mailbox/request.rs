@@ -3,10 +3,12 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::time::Duration;
 
 use procession_queue::Entry;
 
 use crate::mailbox::header::{Header, RequestId};
+use crate::mailbox::message_log::{MessageDirection, TracedMessage};
 use crate::process::body::{Queued, System};
 use crate::process::slot::{Mailbox, Pin, Slot};
 use crate::scheduler::current;
@@ -129,7 +131,23 @@ pub(crate) fn accept(slot: &Slot, header: Header) {
     if !current::is_current(slot) {
         return;
     }
-    slot.handling(|handling| handling.request = header.request);
+    let trace = slot.handling(|handling| {
+        handling.request = header.request;
+        handling.trace.clone()
+    });
+    if let Some(trace) = trace {
+        trace.record(
+            slot.shared().world.now(),
+            TracedMessage {
+                after: Duration::ZERO,
+                direction: MessageDirection::Received,
+                other: header.sender,
+                type_name: (slot.kind().message_name)(),
+                bytes: slot.kind().message_bytes,
+                request: header.request,
+            },
+        );
+    }
     #[cfg(feature = "tracing")]
     crate::observe::trace::begin_request(slot, header);
 }

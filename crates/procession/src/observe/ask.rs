@@ -101,7 +101,7 @@ impl Scheduler {
     /// process that was cancelled before is not suspended, so that it ends. The
     /// mailbox still takes messages, and its timers and wakers still fire; it sees them afterwards.
     /// Looks show it as [`Ready`](crate::snapshot::ProcessState::Ready), and
-    /// [`ProcessDetail::suspended`](crate::look::ProcessDetail::suspended) is set. A second call
+    /// [`ProcessRow::suspended`](crate::look::ProcessRow::suspended) is set. A second call
     /// replaces the time.
     ///
     /// ```

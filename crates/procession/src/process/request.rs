@@ -1,8 +1,8 @@
 //! The requests to processes, and their answers.
 
-#[cfg(feature = "observe")]
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
+use crate::mailbox::message_log::MessageLog;
 use crate::process::inspection::Inspection;
 use crate::process::request_table::{RequestTable, TableRequest};
 #[cfg(feature = "observe")]
@@ -22,6 +22,28 @@ pub(crate) enum ProcessRequest {
     Stack(StackRequest),
     /// To show what the process shows of itself.
     Inspect(InspectAnswer),
+    /// To trace the headers of the messages, in each step until the trace is over.
+    Trace(TraceRequest),
+}
+
+/// A request for the headers of messages. Its drop tells the caller that the trace is over.
+pub(crate) struct TraceRequest {
+    pub(crate) log: Arc<MessageLog>,
+    /// Refers to something while the caller waits for the end of the trace.
+    pub(crate) caller: Weak<()>,
+}
+
+impl TraceRequest {
+    /// Returns `true` if the trace is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.caller.strong_count() == 0 || self.log.is_full()
+    }
+}
+
+impl Drop for TraceRequest {
+    fn drop(&mut self) {
+        self.log.finish();
+    }
 }
 
 /// A request for the stacks of a step.
@@ -43,9 +65,11 @@ impl StackRequest {
 
 impl TableRequest for ProcessRequest {
     fn waits_for_step(&self) -> bool {
-        #[cfg(feature = "observe")]
-        return matches!(self, Self::Stack(_));
-        #[cfg(not(feature = "observe"))]
-        false
+        match self {
+            #[cfg(feature = "observe")]
+            Self::Stack(_) => true,
+            Self::Trace(_) => true,
+            Self::Inspect(_) => false,
+        }
     }
 }

@@ -54,6 +54,7 @@ use crate::Pid;
 use crate::machine::value::Value;
 use crate::mailbox::bounded::{Bounded, MailboxSnapshot, WhenFull};
 use crate::mailbox::header::RequestId;
+use crate::mailbox::message_log::MessageLog;
 use crate::process::body::{Body, System};
 use crate::process::handling::Handling;
 use crate::process::join_waker::JoinWaker;
@@ -401,6 +402,20 @@ impl Slot {
     pub(crate) fn has_headers(&self) -> bool {
         // Relaxed: as in `mailbox`.
         self.bound.load(Relaxed) & HEADED != 0
+    }
+
+    /// Sets whether messages to the running process are sent with headers from now on.
+    fn set_headed(&self, headed: bool) {
+        let others = self.bound.load(Relaxed) & !HEADED;
+        // Relaxed, and no read-modify-write: as in `bind`.
+        self.bound.store(if headed { others | HEADED } else { others }, Relaxed);
+    }
+
+    /// Traces the messages of the running process from now on, or ends the trace.
+    pub(crate) fn set_trace(&self, trace: Option<Arc<MessageLog>>) {
+        self.set_headed(trace.is_some() || self.shared().processes.has_request_ids);
+        let before = self.handling(|handling| mem::replace(&mut handling.trace, trace));
+        drop(before);
     }
 
     /// Accesses the state of a process that handles messages with headers. `access` must not run

@@ -34,6 +34,7 @@
 //! | `relate` (an entry was left, see `relations/on_exit.rs`) | sets `RELATED` | sets it | returns: complete |
 //! | `ask` (a request was left, see `process/request_table.rs`) | sets `ASKED` and `WOKEN` | sets `ASKED`; `ACTIVE`, caller queues it | returns: complete |
 //! | `attend` (the worker takes the requests) | clears `ASKED` | - | - |
+//! | `ask_again` (the worker leaves one for the next step) | sets `ASKED` | - | - |
 //! | `hold` (the worker hands the entry to the requests) | sets `ASKED` | - | - |
 //!
 //! A `-` cannot happen: only the worker that has the entry causes those events, and debug builds
@@ -483,6 +484,14 @@ impl<const MUTATION: u8> State<MUTATION> {
         // Without the flag the process is complete, or the worker has just taken the request.
         // Ordering: Acquire pairs with the Release of `complete`.
         (!self.see().is_complete()).then_some(duty)
+    }
+
+    /// Marks a request that was left again in a step of the process, for its next step. Wakes
+    /// nothing. Only the worker that has the entry calls this.
+    pub(crate) fn ask_again(&self) {
+        // Relaxed: the worker of the next step is ordered after this one, and the request is under
+        // a lock.
+        self.word.fetch_or(ASKED, Relaxed);
     }
 
     /// Takes the requests that were left. Only the worker that has the entry calls this.

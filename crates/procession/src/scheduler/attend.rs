@@ -1,14 +1,17 @@
 //! Steps that are more than a call of the body: requests, suspensions, and the end of a terminated
 //! process. The protocol is that of `process/request_table.rs`.
 
+use std::sync::Arc;
+
 #[cfg(feature = "observe")]
 use crate::Exit;
+use crate::mailbox::message_log::MessageLog;
 #[cfg(feature = "observe")]
 use crate::process::body::Step;
 use crate::process::inspection::Inspection;
 #[cfg(feature = "observe")]
 use crate::process::request::StackRequest;
-use crate::process::request::{InspectAnswer, ProcessRequest};
+use crate::process::request::{InspectAnswer, ProcessRequest, TraceRequest};
 use crate::process::slot::{Ready, Slot};
 use crate::process::state::Seen;
 use crate::process::unwind::{drop_each, guarded};
@@ -32,25 +35,50 @@ impl LocalWorker {
         let (asked, is_suspended) = slot.state.attend(|| requests.take(slot.index()));
         #[cfg(feature = "observe")]
         let mut notings = Vec::new();
+        let mut traces = Vec::new();
         for request in asked {
             match request {
                 ProcessRequest::Inspect(answer) => inspect(slot, answer),
                 #[cfg(feature = "observe")]
                 ProcessRequest::Stack(request) => notings.push(request),
+                ProcessRequest::Trace(request) => traces.push(request),
             }
         }
+        let trace = self.keep_traces(slot, traces);
         if is_suspended {
             #[cfg(feature = "observe")]
             self.put_back(slot, notings);
             return self.hold(ready);
         }
+        let traced = trace.map(|trace| TracedStep::begin(self, trace));
         #[cfg(feature = "observe")]
         if !notings.is_empty() {
             let step = self.noting_step(slot, notings);
+            drop(traced);
             return self.after_step(ready, seen, step);
         }
         let step = self.step_body::<true>(slot, &waker::borrowed(slot));
+        drop(traced);
         self.after_step(ready, seen, step);
+    }
+
+    /// Leaves the trace of the messages of a process for its next step. Ends a trace that is over.
+    /// Returns the log of the trace that goes on.
+    fn keep_traces(&self, slot: &Slot, traces: Vec<TraceRequest>) -> Option<Arc<MessageLog>> {
+        if traces.is_empty() {
+            return None;
+        }
+        let mut log = None;
+        for request in traces.into_iter().filter(|request| !request.is_over()) {
+            log = Some(Arc::clone(&request.log));
+            let (index, generation) = (slot.index(), slot.pins.generation());
+            let request = ProcessRequest::Trace(request);
+            // As in `put_back`, but the process need not have a step for it.
+            drop(self.shared.processes.requests.leave(index, generation, request));
+            slot.state.ask_again();
+        }
+        slot.set_trace(log.clone());
+        log
     }
 
     /// Leaves requests for a later step, except for those that their callers have given up.
@@ -98,6 +126,24 @@ impl LocalWorker {
             (request.answer)(stacks.clone());
         }
         step
+    }
+}
+
+/// The time of a step that records the messages that it sends.
+struct TracedStep<'a>(&'a LocalWorker);
+
+impl<'a> TracedStep<'a> {
+    fn begin(local: &'a LocalWorker, trace: Arc<MessageLog>) -> Self {
+        local.step.counts_for.set(std::ptr::null());
+        local.step.trace.replace(Some(trace));
+        Self(local)
+    }
+}
+
+impl Drop for TracedStep<'_> {
+    fn drop(&mut self) {
+        self.0.step.counts_for.set(&*self.0.shared);
+        drop(self.0.step.trace.take());
     }
 }
 

@@ -1,10 +1,12 @@
 //! The budget of a step, and how a step yields.
 
 use std::task::Context as TaskContext;
+use std::time::Duration;
 
+use crate::mailbox::message_log::{MessageDirection, TracedMessage};
 use crate::process::slot::Slot;
 use crate::process::waker;
-use crate::scheduler::current::{counter_at, with_local};
+use crate::scheduler::current::{counter_at, current, with_local};
 
 /// Returns what is left of the budget of this step, if the process in `slot` runs on this thread.
 #[inline]
@@ -58,7 +60,33 @@ pub(crate) fn charge_send(slot: &Slot) {
         }
         counter_at(local, slot.shared())
     });
+    if !counter.is_own() {
+        trace_sent(slot);
+    }
     counter.add(|stats| &stats.sent, 1);
+}
+
+/// Records a message to the process in `slot`, if the messages of the running process are traced.
+#[cold]
+pub(crate) fn trace_sent(slot: &Slot) {
+    let Some((trace, now)) = with_local(|local| {
+        let local = local?;
+        let trace = local.step.trace.borrow().clone()?;
+        Some((trace, local.shared.world.now()))
+    }) else {
+        return;
+    };
+    trace.record(
+        now,
+        TracedMessage {
+            after: Duration::ZERO,
+            direction: MessageDirection::Sent,
+            other: Some(slot.pid()),
+            type_name: (slot.kind().message_name)(),
+            bytes: slot.kind().message_bytes,
+            request: current().and_then(|process| process.request()),
+        },
+    );
 }
 
 /// Makes the running process ready again, behind all others, once its step ends.

@@ -347,6 +347,12 @@ impl<'a> Counter<'a> {
         Self { stats, own: true }
     }
 
+    /// Returns `true` if only this thread writes these counters.
+    #[inline]
+    pub(crate) fn is_own(self) -> bool {
+        self.own
+    }
+
     #[inline]
     pub(crate) fn add(self, which: impl Fn(&Stats) -> &Count, more: u64) {
         if self.own { which(self.stats).add(more) } else { which(self.stats).add_shared(more) }
@@ -362,7 +368,7 @@ pub(crate) fn counter(shared: &Shared) -> Counter<'_> {
 
 #[inline]
 pub(crate) fn counter_at<'a>(local: Option<&LocalWorker>, shared: &'a Shared) -> Counter<'a> {
-    match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
+    match local.filter(|local| std::ptr::eq(local.step.counts_for.get(), shared)) {
         Some(local) => Counter::own(&shared.seat(local.seat).stats),
         None => Counter { stats: &shared.stats.outside, own: false },
     }

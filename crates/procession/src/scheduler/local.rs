@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::io::poller::Batch;
 use crate::machine::value::CommandResult;
+use crate::mailbox::message_log::MessageLog;
 use crate::process::slot::{Ready, Slot};
 use crate::recorder::ring::EventRing;
 use crate::recorder::word::WordKind;
@@ -65,12 +66,13 @@ impl LocalWorker {
         let is_extra = seat.0 >= shared.seats.first();
         let place = &shared.seat(seat).ring;
         let ring = shared.recorder.ring(place, is_extra, || shared.world.now());
+        let step = CurrentStep::none(&shared);
         Self {
             shared,
             seat,
             core,
             ring,
-            step: CurrentStep::none(),
+            step,
             bound: BoundTurns::default(),
             search: Search {
                 is_on: Cell::new(searching),
@@ -111,12 +113,17 @@ pub(crate) struct CurrentStep {
     pub(crate) kind: Cell<WordKind>,
     /// The process for which commands are being served.
     pub(crate) serving: Cell<Option<NonNull<Slot>>>,
+    /// The scheduler whose counters of this worker the step counts on. It is null in a step whose
+    /// messages are traced, so that each message that it sends takes the slow path.
+    pub(crate) counts_for: Cell<*const Shared>,
+    /// Records the messages that the step sends, if they are traced.
+    pub(crate) trace: RefCell<Option<Arc<MessageLog>>>,
     /// The result of one of these commands; `None` if none are served.
     pub(crate) served: RefCell<Option<(u64, CommandResult)>>,
 }
 
 impl CurrentStep {
-    fn none() -> Self {
+    fn none(shared: &Shared) -> Self {
         Self {
             process: Cell::new(None),
             budget: Cell::new(BUDGET),
@@ -125,6 +132,8 @@ impl CurrentStep {
             inherits: Cell::new(false),
             kind: Cell::new(WordKind::Step),
             serving: Cell::new(None),
+            counts_for: Cell::new(shared),
+            trace: RefCell::new(None),
             served: RefCell::new(None),
         }
     }

@@ -74,6 +74,8 @@ pub(crate) struct ProcessIndex {
     foreign: Mutex<BTreeMap<u32, Vec<Waker>>>,
     /// Set if the ids of requests travel with messages to processes of this scheduler.
     pub(crate) has_request_ids: bool,
+    /// Refers to the caller that traces the messages of a process, while there is one.
+    pub(crate) tracer: Mutex<Weak<()>>,
     /// The requests that processes serve between two steps.
     pub(crate) requests: ProcessRequests<Ready>,
     /// The closures that async processes show themselves by.
@@ -89,6 +91,7 @@ impl ProcessIndex {
         Self {
             table,
             has_request_ids,
+            tracer: Mutex::default(),
             names: Names::default(),
             foreign: Mutex::default(),
             requests: ProcessRequests::default(),

@@ -32,7 +32,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("behaviour", "mailbox relations scheduler time"),
     ("bridge", "process scheduler"),
     ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
-    ("door", "net observe process recorder relations report scheduler sys time util"),
+    ("door", "mailbox net observe process recorder relations report scheduler sys time util"),
     ("fs", "coroutine pool scheduler"),
     ("group", "mailbox process relations scheduler spawn sync"),
     ("http", "net process scheduler spawn sync sys time"),

@@ -118,6 +118,27 @@ fn a_process_alone() {
 }
 
 #[test]
+fn a_process_is_suspended_and_resumed_if_the_program_allows_it() {
+    let mut screen = screen();
+    screen.take_key(KeyCode::Enter);
+    assert_eq!(screen.take_key(KeyCode::Char('z')), KeyEffect::Nothing, "it is not allowed");
+    screen.answers.about["actions"] = json!(true);
+    let mut process = screen.answers.view["rows"][0].clone();
+    process["suspended"] = json!(true);
+    screen.answers.view["rows"][0] = process.clone();
+    screen.answers.process = json!({ "process": process });
+    let (text, _) = drawn(&mut screen, 80, 24);
+    assert!(text.contains("state       suspended"), "{text}");
+    assert!(text.contains("z suspends, x resumes"), "{text}");
+    assert_eq!(screen.take_key(KeyCode::Char('z')), KeyEffect::Act("suspend"));
+    assert_eq!(screen.take_key(KeyCode::Char('x')), KeyEffect::Act("resume"));
+    screen.take_key(KeyCode::Esc);
+    let (text, _) = drawn(&mut screen, 80, 24);
+    assert!(text.contains("p1.1.1       suspended "), "{text}");
+    assert_eq!(screen.take_key(KeyCode::Char('z')), KeyEffect::Nothing, "no process is chosen");
+}
+
+#[test]
 fn keys_sort_search_group_and_pause() {
     let mut screen = screen();
     for (key, sort) in [

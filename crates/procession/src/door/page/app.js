@@ -1,6 +1,6 @@
 // The page of a door. The door sends what the page shows, as seldom as it takes to use at most 1 % of
 // the processors.
-import { bytes, duration, flatten, number, percent, pids, place, title, wait } from "/format.js";
+import { bytes, duration, flatten, number, percent, pids, place, standing, title, wait } from "/format.js";
 import { makeList, makeTable, setText } from "/table.js";
 import { draw, places, processAt } from "/timeline.js";
 
@@ -9,8 +9,8 @@ const RETRY = 2000;
 const by = (id) => document.getElementById(id);
 const state = { view: "processes", sort: "samples", paused: false, crash: null, stalls: null, workers: null, timeline: null };
 
-async function ask(target, signal) {
-  const answer = await fetch(target, { cache: "no-store", signal });
+async function ask(target, signal, method = "GET") {
+  const answer = await fetch(target, { cache: "no-store", method, signal });
   if (!answer.ok) throw new Error((await answer.text()).trim() || answer.statusText);
   return answer;
 }
@@ -39,13 +39,20 @@ const detail = makeTable(by("detail-table"), "Its figures", [
 ]);
 
 async function open(pid) {
+  state.pid = pid;
   by("detail").showModal();
+  by("actions").hidden = state.about?.actions !== true;
+  setText(by("acted"), "");
   setText(by("detail-title"), `Process ${pid}`);
+  await fill(pid);
+}
+
+async function fill(pid) {
   try {
     const { process } = await get(`/process/${encodeURIComponent(pid)}`);
     detail.update([
       ["label", process.label ?? "-"], ["name", process.name ?? "-"], ["spawned at", process.place],
-      ["kind", process.kind], ["receives", process.message], ["state", process.state],
+      ["kind", process.kind], ["receives", process.message], ["state", standing(process)],
       ["waits for", wait(process.wait) || "-"],
       ["mailbox", `${number(process.mailbox)}, at most ${number(process.high_water)} so far`],
       ["received", number(process.received)], ["steps", number(process.steps)],
@@ -60,13 +67,25 @@ async function open(pid) {
   }
 }
 
+// Suspends the shown process, or lets it go on.
+async function act(action, done) {
+  const target = `/process/${encodeURIComponent(state.pid)}/${action}`;
+  try {
+    await ask(target, undefined, "POST");
+    setText(by("acted"), done);
+  } catch (error) {
+    setText(by("acted"), error.message);
+  }
+  await fill(state.pid);
+}
+
 const sort = (key) => { state.sort = key; look(); };
 const steps = (row) => row.steps_in_window ?? row.steps;
 
 const tables = {
   processes: makeTable(by("processes-table"), "Processes", [
     { title: "PID", value: (row) => row.pid, pid: true },
-    { title: "State", value: (row) => row.state },
+    { title: "State", value: standing },
     { title: "CPU %", key: "samples", value: (row) => percent(row.share), right: true },
     { title: "Mailbox", key: "mailbox", value: (row) => number(row.mailbox), right: true },
     { title: "Growth", key: "growth", value: (row) => number(row.growth), right: true },
@@ -138,7 +157,7 @@ const list = makeList(by("all-list"), "All processes", ["PID", "State", "Mailbox
   open,
   async load(skip, count) {
     const part = await get(`/processes?skip=${skip}&count=${count}`);
-    const rows = part.rows.map((row) => [row.pid, row.state, number(row.mailbox), number(row.steps), title(row)]);
+    const rows = part.rows.map((row) => [row.pid, standing(row), number(row.mailbox), number(row.steps), title(row)]);
     return { rows, total: part.processes };
   },
 });
@@ -266,6 +285,8 @@ by("pause").addEventListener("click", () => {
   by("pause").setAttribute("aria-pressed", String(state.paused));
   look();
 });
+by("suspend").addEventListener("click", () => act("suspend", "Suspended for 5 s."));
+by("resume").addEventListener("click", () => act("resume", "Goes on."));
 by("close").addEventListener("click", () => by("detail").close());
 by("timeline").addEventListener("click", (event) => {
   const pid = processAt(by("timeline"), state.timeline, event);

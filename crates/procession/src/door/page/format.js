@@ -49,3 +49,6 @@ export function flatten(nodes) {
   }
   return flat;
 }
+
+// The state of a process. One that is suspended would be ready otherwise.
+export const standing = (row) => (row.suspended ? "suspended" : row.state);

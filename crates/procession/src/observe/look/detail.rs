@@ -30,8 +30,6 @@ pub struct ProcessDetail {
     pub scope: PidList,
     /// The process that supervises it, if there is one.
     pub supervisor: Option<Pid>,
-    /// `true` if it is [suspended](crate::Scheduler::suspend).
-    pub suspended: bool,
 }
 
 /// Returns a process of this program in detail, whatever scheduler it belongs to, or `None` if it
@@ -66,6 +64,5 @@ pub(crate) fn of(shared: &Shared, pid: Pid) -> Option<ProcessDetail> {
         monitored: relations.monitored,
         scope: relations.scope,
         supervisor: relations.supervisor,
-        suspended: shared.processes.requests.is_suspended(slot.index(), slot.pins.generation()),
     })
 }

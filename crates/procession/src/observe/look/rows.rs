@@ -54,6 +54,7 @@ impl ProcessRow {
             place: slot.location(),
             kind: slot.kind().name,
             state: figure.state,
+            suspended: slot.shared().processes.requests.is_suspended(key.0, key.1),
             wait: figure.waiting.map(|reasons| ProcessWait {
                 reasons,
                 place: figure.waited_at,

@@ -81,6 +81,8 @@ pub struct ProcessRow {
     pub kind: &'static str,
     /// Its state.
     pub state: ProcessState,
+    /// `true` if it is [suspended](crate::Scheduler::suspend).
+    pub suspended: bool,
     /// What it waits for, if it waits.
     pub wait: Option<ProcessWait>,
     /// Number of messages that wait in its mailbox.
