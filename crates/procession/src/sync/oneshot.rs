@@ -91,6 +91,12 @@ fn forget(waker: Option<Waker>) {
     }
 }
 
+/// Returns the channel itself if its other end is gone, so that no lock is needed.
+#[inline]
+fn alone<T>(core: Arc<OneshotCore<T>>) -> Result<OneshotCore<T>, Arc<OneshotCore<T>>> {
+    if Arc::strong_count(&core) == 1 { Arc::try_unwrap(core) } else { Err(core) }
+}
+
 impl<T> Sender<T> {
     fn core(&self) -> &OneshotCore<T> {
         self.core.as_ref().expect("a sender has its channel until it sends")
@@ -241,7 +247,15 @@ impl<T> Future for Receiver<T> {
         }
         let receiver = self.get_mut();
         let core =
-            receiver.core.as_ref().expect("a oneshot receiver is polled after it has completed");
+            receiver.core.take().expect("a oneshot receiver is polled after it has completed");
+        let core = match alone(core) {
+            Ok(core) => {
+                let abandoned = core.into_abandoned();
+                forget(abandoned.own);
+                return Poll::Ready(abandoned.value.ok_or(RecvError));
+            }
+            Err(core) => receiver.core.insert(core),
+        };
         match core.recv_or_wait(&mut Another::of(task.waker())) {
             Poll::Ready(received) => {
                 receiver.core = None;
@@ -258,7 +272,10 @@ impl<T> Future for Receiver<T> {
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         if let Some(core) = self.core.take() {
-            let abandoned = core.drop_receiver();
+            let abandoned = match alone(core) {
+                Ok(core) => core.into_abandoned(),
+                Err(core) => core.drop_receiver(),
+            };
             wake(abandoned.sender);
             forget(abandoned.own);
             drop_guarded(abandoned.value);

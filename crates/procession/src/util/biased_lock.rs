@@ -144,6 +144,13 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
         }
     }
 
+    /// Returns the value of a lock that no other thread can reach.
+    #[cfg(not(procession_loom))]
+    #[inline]
+    pub(crate) fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+
     /// Returns a guard, or `None` if the lock is held.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T, MUTATION>> {

@@ -19,7 +19,8 @@
 //!   takes the value, in the same critical section.
 //! - Wait for the close: look at the mark, and leave the waker, in one critical section.
 //!
-//! `Wake` happens outside the lock.
+//! `Wake` happens outside the lock. A receiver whose sender is gone takes the channel apart, without
+//! the lock: the count of the ends orders this after all that the sender has done.
 //!
 //! ## Why it works
 //! A send comes before `Look` and is seen, or after it and finds the waker. A send comes before the
@@ -201,6 +202,14 @@ impl<T, const MUTATION: u8> OneshotCore<T, MUTATION> {
                 sender: state.sender.take(),
             }
         })
+    }
+
+    /// Takes apart a channel whose sender is gone.
+    #[cfg(not(procession_loom))]
+    #[inline]
+    pub(crate) fn into_abandoned(self) -> Abandoned<T> {
+        let OneshotState { value, receiver, sender, .. } = self.0.into_inner();
+        Abandoned { value, own: receiver, sender }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
