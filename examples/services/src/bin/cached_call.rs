@@ -1,6 +1,6 @@
 //! Look at `try_get_with`: while one process loads a value, all others that ask `moka` for the same
-//! key wait for that load, and its error goes to all of them. A failed load is not kept, so the next
-//! caller tries again. `moka` needs no runtime and no thread of its own.
+//! key wait for that load, and its error goes to all of them. A failed load is not kept, so the
+//! next caller tries again. `moka` needs no runtime and no thread of its own.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::error::Error;

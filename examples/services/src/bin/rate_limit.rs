@@ -1,7 +1,7 @@
 //! Look at `admitted`: `governor` says whether a request may pass now, and when to ask again. It
-//! knows no runtime: its clock is that of the scheduler, and the wait is a sleep of the process. The
-//! lock queues the callers, so they pass first come, first served, and a hundred that wait cause one
-//! wake-up at a time.
+//! knows no runtime: its clock is that of the scheduler, and the wait is a sleep of the process.
+//! The lock queues the callers, so they pass first come, first served, and a hundred that wait
+//! cause one wake-up at a time.
 //!
 //! The program runs on the test clock.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]

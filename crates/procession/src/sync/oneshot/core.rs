@@ -19,7 +19,7 @@
 //!   takes the value, in the same critical section.
 //! - Wait for the close: look at the mark, and leave the waker, in one critical section.
 //!
-//! `Wake` happens outside the lock. A receiver whose sender is gone takes the channel apart, without
+//! `Wake` happens outside the lock. A receiver whose sender is gone takes the channel apart without
 //! the lock: the count of the ends orders this after all that the sender has done.
 //!
 //! ## Why it works
