@@ -247,7 +247,8 @@ impl Node {
 
     /// Ends the connection to a node. Returns `true` if there was one.
     ///
-    /// All that monitor or are linked across it are told [`Exit::NoConnection`](procession::Exit::NoConnection), on both sides.
+    /// All that monitor or are linked across it are told
+    /// [`Exit::NoConnection`](procession::Exit::NoConnection), on both sides.
     pub fn disconnect(&self, node: &str) -> bool {
         let link = self.link_to(node);
         link.is_some_and(|link| {

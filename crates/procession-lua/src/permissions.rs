@@ -270,11 +270,12 @@ impl Permissions {
 
 /// Returns the objects that a permission names: a string, or a list of strings.
 fn objects(value: &Value) -> Result<Vec<&[u8]>, String> {
-    let wrong = || "the values of `allow` must be booleans, strings or lists of strings".to_owned();
-    let text = |value| match value {
-        &Value::String(ref bytes) => Ok(&**bytes),
-        _ => Err(wrong()),
-    };
+    fn text(value: &Value) -> Result<&[u8], String> {
+        match value {
+            Value::String(bytes) => Ok(bytes),
+            _ => Err("the values of `allow` must be booleans, strings or lists of strings".into()),
+        }
+    }
     match value {
         Value::Table(entries) => entries.iter().map(|(_, value)| text(value)).collect(),
         value => Ok(vec![text(value)?]),

@@ -213,7 +213,7 @@ fn talk(parts: &[&str]) -> String {
     let program = Program::load("test", source).expect("the source is valid Lua");
     let program = program.permissions(Permissions::all());
     let scheduler = scheduler();
-    let given = parts.iter().map(|part| Value::string(part));
+    let given = parts.iter().map(Value::string);
     let main = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", given);
     let main = main.expect("the program has main");
     match main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end")) {

@@ -14,9 +14,9 @@
 //! | a link | open; the nodes are linked from the newest to the oldest |
 //! | `CLOSED` | closed, which is final |
 //!
-//! A link is the address of a node. Its two lowest bits are the kind of the node: a message, an item
-//! of the system, or a message with an item of the system as its header. Since the kind takes no
-//! room in the node, a message of 8 bytes takes a node of 16 bytes. An item of the system is
+//! A link is the address of a node. Its two lowest bits are the kind of the node: a message, an
+//! item of the system, or a message with an item of the system as its header. Since the kind takes
+//! no room in the node, a message of 8 bytes takes a node of 16 bytes. An item of the system is
 //! allocated by its sender, as an [`Entry`], which becomes the node.
 //!
 //! On x86-64, addresses leave the 16 highest bits of the word free. While the queue is open, these

@@ -260,8 +260,8 @@ fn the_span_of_a_process_is_a_root_whatever_spawns_it_or_sends_to_it() {
     }
 }
 
-/// Method: a process receives messages of two requests and one of none. After each it waits, so that
-/// the rest of its work is in another step, and tells of it.
+/// Method: a process receives messages of two requests and one of none. After each it waits, so
+/// that the rest of its work is in another step, and tells of it.
 #[test]
 fn each_message_of_a_request_has_a_span_inside_that_of_its_receiver() {
     let recorder = Recorder::shared();

@@ -29,9 +29,9 @@ pub(super) struct Remotes {
 
 impl Node {
     /// Returns the PID by which processes of this program know a process of another node. With it,
-    /// they [link](procession::relations::link) to the process, [monitor](procession::Context::monitor)
-    /// it, and [send it](procession::mailbox::send) a [`Term`]. For a process of this node, it is the
-    /// own PID of the process.
+    /// they [link](procession::relations::link) to the process,
+    /// [monitor](procession::Context::monitor) it, and [send it](procession::mailbox::send) a
+    /// [`Term`]. For a process of this node, it is the own PID of the process.
     ///
     /// The PID is good for this incarnation of the other node, and for this node, as long as it
     /// lives. If the other node is not connected, links and monitors are answered with
@@ -64,8 +64,8 @@ impl Node {
     /// Returns the PID by which other nodes know a process: the reverse of [`pid`](Self::pid).
     /// `None` if it is of a node that this one does not know.
     ///
-    /// A process of this program that is not [attached](Self::attach) can be monitored by others, and
-    /// linked to if that is allowed. Messages to it are dropped.
+    /// A process of this program that is not [attached](Self::attach) can be monitored by others,
+    /// and linked to if that is allowed. Messages to it are dropped.
     pub fn node_pid(&self, pid: Pid) -> Option<NodePid> {
         let Some((id, serial)) = pid.remote_parts() else {
             return Some(self.pid_of(self.number_for(pid, None)));

@@ -18,8 +18,8 @@ type Older<M> = Box<dyn Fn(Term) -> Result<M, ConvertError> + Send + Sync>;
 /// The messages of a type, under a name and with a version, for nodes that may run different
 /// releases of a program.
 ///
-/// [`message`] makes it. A message is the term `{'$message', Name, Version, Term}`, so that its type
-/// is known where it arrives. A change of the type that old messages do not fit is a new version;
+/// [`message`] makes it. A message is the term `{'$message', Name, Version, Term}`, so its type is
+/// known where it arrives. A change of the type that old messages do not fit is a new version;
 /// [`older`](Self::older) tells how to read those before, so that a new release understands an old
 /// one. For the way back, [`write_older`](Self::write_older) writes an older version.
 ///

@@ -26,7 +26,8 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Sends a message after a delay. Ends the charge with the timer. Returns the number of the timer.
+    /// Sends a message after a delay. Ends the charge with the timer. Returns the number of the
+    /// timer.
     pub(super) fn send_after(
         &mut self,
         delay: Duration,

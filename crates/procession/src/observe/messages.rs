@@ -87,8 +87,10 @@ pub(crate) async fn trace(
             *tracer = Arc::downgrade(&caller);
         }
         let (sender, receiver) = oneshot::channel::<()>();
-        // Ignored: a caller that has given up.
-        let done = Box::new(move || drop(sender.send(())));
+        let done = Box::new(move || {
+            // Ignored: a caller that has given up.
+            let _ = sender.send(());
+        });
         let log = Arc::new(MessageLog::new(shared.world.now(), count.min(TRACED_MAX), done));
         let request = TraceRequest { log: Arc::clone(&log), caller: Arc::downgrade(&caller) };
         leave(&slot, ProcessRequest::Trace(request))?;

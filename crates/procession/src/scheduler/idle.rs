@@ -49,9 +49,9 @@
 //!   watchdog looks into every queue, and wakes a worker for what it finds, by `ReadIdle` and
 //!   `Claim`; the publisher goes on with `ReadIdle` and `Claim`. This is needed because the system
 //!   may let a ready thread wait, and no other worker would come for the queued entries meanwhile.
-//! - Claimer of a seat without a thread: `Start` under the lock: if the seat is still coming or late
-//!   and no other thread starts one for it, start a thread there. If the system refuses, `Decline`
-//!   under the lock (awake to vacant, searching - 1), and claim a parked seat instead.
+//! - Claimer of a seat without a thread: `Start` under the lock: if the seat is still coming or
+//!   late and no other thread starts one for it, start a thread there. If the system refuses,
+//!   `Decline` under the lock (awake to vacant, searching - 1), and claim a parked seat instead.
 //! - Worker that was claimed, before anything else: `Come` under the lock: it is not coming any
 //!   more; or not late any more, searching + 1.
 //! - Worker that finds nothing: `Announce` under the lock (awake or out to parked, searching - 1 if

@@ -171,9 +171,9 @@ pub trait Subject: Send + Sync {
     /// and none of them is about to run.
     fn broken_law(&self) -> Option<String>;
 
-    /// Returns the law that the scheduler breaks, if any, at a moment when each of its threads waits
-    /// or is late: it was woken, or starts, and has not come. None is preempted between a step of
-    /// a protocol and the next.
+    /// Returns the law that the scheduler breaks, if any, at a moment when each of its threads
+    /// waits or is late: it was woken, or starts, and has not come. None is preempted between a
+    /// step of a protocol and the next.
     fn broken_law_of_wake_ups(&self) -> Option<String>;
 
     /// Returns the law that the scheduler has broken, if any, once all of its threads have ended.

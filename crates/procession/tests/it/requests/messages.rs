@@ -1,7 +1,7 @@
 //! Traces of the headers of messages.
 //!
-//! Method: the scheduler is driven by the test, on a test clock, so that a time that is over is over
-//! at once.
+//! Method: the scheduler is driven by the test, on a test clock, so that a time that is over is
+//! over at once.
 
 use std::any::type_name;
 use std::time::Duration;
