@@ -195,6 +195,7 @@ const COMMANDS: [(&str, Command, &str); 17] = [
     ("crashes", see::CRASHES, "list the processes that failed, and why"),
     ("stack", see::STACK, "print where a process waits, or what its step does"),
     ("inspect", see::INSPECT, "print what a process shows of itself"),
+    ("trace", see::TRACE, "print the headers of the next messages of a process"),
     ("dump", see::DUMP, "write the latest events of a running program to a file"),
     ("suspend", see::SUSPEND, "stop a process for a time, if the program allows it"),
     ("resume", see::RESUME, "let a process go on, if the program allows it"),

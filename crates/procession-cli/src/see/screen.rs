@@ -19,7 +19,7 @@ const HELP: &str = "\
 1 to 5, Tab  choose a view: processes, groups, tree, crashes, workers
 Up, Down     select a process
 Enter        show the selected process; Esc goes back
-z x          suspend the shown process for 5 s, let it go on; if the program allows it
+z x          suspend the process for 5 s, or let it go on, if that is allowed
 c m n s w a  sort by processor, mailbox, its growth, steps, wait, memory
 g            group by place, state, or what is waited for
 /            show only processes whose label contains a text; Enter ends it
