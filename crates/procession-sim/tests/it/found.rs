@@ -39,27 +39,6 @@ fn tape(report: &str) -> &str {
     line.split(' ').next().expect("the tape ends")
 }
 
-/// Goal: the shrinker ends within its limits for a long run. Method: the failure needs three of
-/// more than 2000 decisions, which lie far apart.
-#[test]
-fn a_failure_after_two_thousand_decisions_is_made_short() {
-    let found = report(Check::new().workers(4..=4), |sim| async move {
-        let mut unusual = 0;
-        for _ in 0..60 {
-            let sum = crate::counters(&sim, 4, 10).await;
-            sim.always("each message is counted once", sum == 40);
-            unusual += u32::from(sim.choose(0..8) == 7);
-        }
-        sim.always("no more than two choices are unusual", unusual < 3);
-    });
-    let (_, line) = found.split_once("shrunk from ").expect("it is made short");
-    let numbers: Vec<u32> =
-        line.split(' ').filter_map(|word| word.trim_end_matches(',').parse().ok()).collect();
-    let [before, after, ..] = numbers[..] else { panic!("no numbers in {line}") };
-    assert!(before >= 2000, "too few decisions: {found}");
-    assert_eq!(after, 3, "it is not short: {found}");
-}
-
 #[test]
 fn a_lost_update_is_found_made_short_and_replayed() {
     let found = report(Check::new(), deposits);
