@@ -210,6 +210,30 @@ fn a_process_is_looked_into() {
 }
 
 #[test]
+fn a_trace_shows_the_headers_of_the_next_messages() {
+    let scene = Scene::new(|observe| observe);
+    let address = scene.teller.address().clone();
+    let client = scene.scheduler.spawn(async move {
+        while address.send(7).is_ok() {
+            procession::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let pid = scene.teller.pid().to_string();
+    let (code, out, err) = scene.run(&["trace", &pid, "bank", "-n", "3"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!(lines.len(), 4, "{out}");
+    assert!(lines[0].trim_start().starts_with("SECONDS"), "{out}");
+    let client = client.pid().to_string();
+    for line in &lines[1..] {
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(words[1..], ["from", client.as_str(), "4", "-", "u32"], "{out}");
+    }
+    let (code, _, err) = scene.run(&["trace", &pid, "bank", "-n", "1001"]);
+    assert!(code == 1 && err.contains("from 1 to 1000"), "{err}");
+}
+
+#[test]
 fn a_process_is_suspended_only_with_leave() {
     let nothing = || (0, String::new(), String::new());
     let scene = Scene::new(|observe| observe);

@@ -70,12 +70,14 @@ impl LocalWorker {
         }
         let mut log = None;
         for request in traces.into_iter().filter(|request| !request.is_over()) {
-            log = Some(Arc::clone(&request.log));
+            let kept = Arc::clone(&request.log);
             let (index, generation) = (slot.index(), slot.pins.generation());
             let request = ProcessRequest::Trace(request);
             // As in `put_back`, but the process need not have a step for it.
-            drop(self.shared.processes.requests.leave(index, generation, request));
-            slot.state.ask_again();
+            if self.shared.processes.requests.leave(index, generation, request).is_ok() {
+                slot.state.ask_again();
+                log = Some(kept);
+            }
         }
         slot.set_trace(log.clone());
         log

@@ -103,8 +103,8 @@ impl<M: Send + 'static> Context<M> {
     }
 
     /// Takes an event as `take_event` does, for callers that look at many. Each event is charged.
-    /// Returns `None` once the step has spent its budget. A message that the caller neither puts
-    /// aside nor passes to `receive_looked_at` must not be left.
+    /// Returns `None` once the step has spent its budget. A caller that keeps a message calls
+    /// `receive_looked_at`, and puts any other aside.
     pub(super) fn take_charged(&mut self) -> Option<Event<M>> {
         if crate::scheduler::budget::is_spent() {
             return None;

@@ -164,3 +164,37 @@ fn one_stack_is_taken_at_a_time_and_others_are_served_meanwhile() {
         assert_eq!(parsed(&first)["stacks"].as_array().map(Vec::len), Some(1), "{first:?}");
     });
 }
+
+#[test]
+fn the_headers_of_messages_are_shown_and_never_their_contents() {
+    let scene = Scene::threaded(|observe| observe);
+    let server = scene
+        .scheduler
+        .start(|mut cx: Context<String>| async move { while cx.recv().await.is_some() {} });
+    let (pid, address) = (server.pid(), server.address().clone());
+    let client = scene.scheduler.spawn(async move {
+        while address.send(String::from("secret")).is_ok() {
+            procession::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let target = format!("/process/{pid}/messages");
+    let answer = scene.get(&format!("{target}?count=2"));
+    let value = parsed(&answer);
+    assert_eq!((&value["pid"], &value["complete"]), (&pid.to_string().into(), &true.into()));
+    let messages = value["messages"].as_array().expect("it is a list");
+    assert_eq!(messages.len(), 2);
+    for message in messages {
+        assert_eq!(message["direction"], "received");
+        assert_eq!(message["other"], client.pid().to_string());
+        assert_eq!(message["type"], "alloc::string::String");
+        assert_eq!((&message["bytes"], &message["request"]), (&24.into(), &Value::Null));
+        assert!(message["after_us"].is_u64(), "{message}");
+    }
+    assert!(!answer.body.contains("secret"), "{answer:?}");
+    for parameter in ["count=0", "count=1001", "count=x", "seconds=11"] {
+        let answer = scene.get(&format!("{target}?{parameter}"));
+        assert_eq!(answer.status, 400, "{answer:?}");
+    }
+    assert_eq!(scene.post(&target).status, 404, "it is no action");
+    assert_eq!(scene.get("/process/p1.9999.1/messages").status, 404);
+}
