@@ -181,7 +181,7 @@ const FLAGS: &[Flag] = &[
     },
 ];
 
-const COMMANDS: [(&str, Command, &str); 17] = [
+const COMMANDS: [(&str, Command, &str); 18] = [
     ("trial", Command::Trial, "run a service while everything goes wrong, and judge it"),
     ("run", Command::Run, "run a program of processes in Lua"),
     ("check", Command::Check, "find mistakes in programs in Lua"),

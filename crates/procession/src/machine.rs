@@ -2,11 +2,11 @@
 
 pub(crate) mod command;
 pub(crate) mod completion;
+pub(crate) mod events;
 pub(crate) mod process;
 pub(crate) mod registry;
 pub(crate) mod value;
 
-pub use self::process::{
-    Events, InitError, Process, Status, Successor, WaitingFor, Yields, is_terminated,
-};
+pub use self::events::Events;
+pub use self::process::{InitError, Process, Status, Successor, WaitingFor, Yields, is_terminated};
 pub use crate::api::entry::spawn_machine;

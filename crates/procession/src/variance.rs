@@ -7,7 +7,7 @@
 //! str)`, and both are `'static` with different ids.
 //!
 //! A value that only owns what its parameter names may stay covariant. Examples are
-//! [`Events`](crate::machine::process::Events), the errors that return a message, and the futures
+//! [`Events`](crate::machine::events::Events), the errors that return a message, and the futures
 //! that own a result. No value of the parameter type can be put into them.
 //!
 //! Every typed public handle is listed below. For each one, three doc tests check that it can be

@@ -9,11 +9,11 @@ use std::task::Context as TaskContext;
 
 use crate::machine::command::Command;
 use crate::machine::completion::Completion;
+use crate::machine::events::Events;
 use crate::machine::value::{CommandId, Value};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::event::Event;
-use crate::mailbox::header::Header;
 use crate::mailbox::request;
 use crate::process::body::{Body, Queued, Step, System};
 use crate::process::inspection::Inspection;
@@ -291,41 +291,6 @@ pub enum WaitingFor {
     Completions,
     /// Messages and completions.
     Either,
-}
-
-/// The events since the last step, oldest first.
-#[derive(Debug)]
-pub struct Events<M>(VecDeque<Event<M>>, Option<Box<EventHeaders>>);
-
-/// The headers of the messages among the events of a state machine.
-#[derive(Debug, Default)]
-struct EventHeaders {
-    /// The number of events that were taken since this exists.
-    taken: usize,
-    /// The headers, each with the number of events that are taken before its message.
-    headers: VecDeque<(usize, Header)>,
-}
-
-impl<M> Events<M> {
-    /// Notes the header of a message, which is to be pushed next.
-    #[cold]
-    fn note_header(&mut self, header: Header) {
-        let noted = self.1.get_or_insert_default();
-        noted.headers.push_back((noted.taken + self.0.len(), header));
-    }
-
-    /// Receives the header of the event that is taken next, if it has one.
-    #[cold]
-    fn accept_header(&mut self) {
-        let Some(noted) = &mut self.1 else { return };
-        let taken = noted.taken;
-        noted.taken += 1;
-        if let Some((_, header)) = noted.headers.pop_front_if(|(number, _)| *number == taken)
-            && let Some(slot) = current::current()
-        {
-            request::accept(&slot, header);
-        }
-    }
 }
 
 /// Takes the commands that a step yields, and changes the relations of the process.
@@ -845,20 +810,3 @@ impl<P: Process> Body for MachineBody<P> {
         }
     }
 }
-
-impl<M> Iterator for Events<M> {
-    type Item = Event<M>;
-
-    fn next(&mut self) -> Option<Event<M>> {
-        if self.1.is_some() {
-            self.accept_header();
-        }
-        self.0.pop_front()
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.0.len(), Some(self.0.len()))
-    }
-}
-
-impl<M> ExactSizeIterator for Events<M> {}
