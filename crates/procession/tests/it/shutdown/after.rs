@@ -41,7 +41,8 @@ fn after_its_end_a_scheduler_refuses_and_tells() {
 
         let snapshot = scheduler.snapshot();
         assert_eq!((snapshot.spawned, snapshot.ended, snapshot.processes.len()), (1, 1, 0));
-        assert_eq!(snapshot.workers.len(), width.max(1));
+        // More if the system has let one wait for so long that it was replaced.
+        assert!(snapshot.workers.len() >= width.max(1));
         assert!(scheduler.run_until_idle().is_empty());
         assert_conserved(&scheduler);
 
