@@ -181,11 +181,14 @@ impl Chance {
     pub(crate) fn next(&mut self, ready: &[u32], pauses: bool) -> u32 {
         self.decide(ready.len() as u32, |this| match &mut this.plan {
             Plan::Random(mean) => {
-                if this.schedule.u32(0..*mean) == 0 {
+                let choice = if this.schedule.u32(0..*mean) == 0 {
                     this.schedule.u32(0..ready.len() as u32)
                 } else {
                     0
-                }
+                };
+                #[cfg(procession_sim)]
+                let choice = this.fine.instead_of_held(ready, choice);
+                choice
             }
             Plan::Uniform => this.schedule.u32(0..ready.len() as u32),
             Plan::Priorities(priorities) => {

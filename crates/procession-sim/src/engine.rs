@@ -291,7 +291,7 @@ impl Engine {
             state.point_at = self.time();
             let ready = state.ready(me, why, self.time());
             #[cfg(procession_sim)]
-            let ready = self.ready_instead(&state, me, why, ready);
+            let ready = self.ready_instead(&mut state, me, why, ready);
             if !ready.is_empty() {
                 return self.switch(state, me, why, &ready);
             }

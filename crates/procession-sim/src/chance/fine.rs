@@ -1,8 +1,11 @@
 //! Decisions between the operations of atomics.
 
+use std::panic::Location;
+
 use fastrand::Rng;
 
 use super::{Chance, Plan};
+use crate::engine::MS;
 
 /// The largest number of operations that a preemption can be planned ahead.
 const GAP_MAX: u32 = 1 << 16;
@@ -19,11 +22,65 @@ pub(crate) struct Choice {
     pub(crate) cost: u32,
 }
 
+/// Before which operations the threads of a run are preempted.
+#[derive(Clone, Copy, Debug)]
+enum Aim {
+    /// Any, with this mean number of operations from one preemption to the next.
+    Anywhere(u32),
+    /// Those at some places of the source.
+    Places(Places),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    /// Set for operations before which a load of the thread has passed one of its stores, and only
+    /// those. Only there does a fence make a difference.
+    passed: bool,
+    /// Chooses one in `share` places, which is a power of two.
+    salt: u64,
+    share: u64,
+    /// The thread is preempted at one in so many operations at these places.
+    one_in: u32,
+}
+
+impl Aim {
+    fn drawn(rng: &mut Rng) -> Self {
+        let passed = match rng.u32(0..8) {
+            0..3 => return Self::Anywhere([3, 12, 60, 300, 1500][rng.usize(0..5)]),
+            kind => kind < 6,
+        };
+        let shares = if passed { [1, 1, 8, 32] } else { [8, 32, 128, 128] };
+        let share = shares[rng.usize(0..4)];
+        let rates = if share == 1 { [2, 6, 20] } else { [1, 2, 6] };
+        Self::Places(Places { passed, salt: rng.u64(..), share, one_in: rates[rng.usize(0..3)] })
+    }
+}
+
+impl Places {
+    /// Returns `true` if the operation is one of these. `has_passed` is set if a load of the thread
+    /// has passed one of its stores.
+    fn contain(&self, has_passed: bool, at: &Location<'_>) -> bool {
+        if self.passed && !has_passed {
+            return false;
+        }
+        // The same number in each process, which the address of the place would not be.
+        let place = u64::from(at.line()) << 20
+            | u64::from(at.column()) << 8
+            | at.file().len() as u64 & 0xff;
+        (place ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 & (self.share - 1) == 0
+    }
+}
+
 /// What decides between two operations.
 pub(crate) struct Fine {
     rng: Rng,
-    /// The mean number of operations between two preemptions.
-    gap: u32,
+    aim: Aim,
+    /// The thread that was preempted last, and at how many points others run in its place.
+    held: Option<(u32, u32)>,
+    /// The number of such points after a preemption.
+    hold: u32,
+    /// The longest time in nanoseconds that may pass while a preempted thread is the only one.
+    patience: u64,
     /// One in so many operations makes stores of other threads visible.
     rarity: u32,
     /// Set while the program runs, and not before or after it.
@@ -37,9 +94,18 @@ pub(crate) struct Fine {
 impl Fine {
     pub(super) fn new(rng: &mut Rng) -> Self {
         let mut rng = rng.fork();
+        let aim = Aim::drawn(&mut rng);
+        // A load that has passed a store is seen only while the store is not.
+        let rarities: &[u32] = match aim {
+            Aim::Places(Places { passed: true, .. }) => &[512, u32::MAX, u32::MAX, u32::MAX],
+            _ => &[4, 16, 64, 512, u32::MAX],
+        };
         Self {
-            gap: [3, 12, 60, 300, 1500][rng.usize(0..5)],
-            rarity: [4, 16, 64, 512][rng.usize(0..4)],
+            aim,
+            held: None,
+            hold: [0, 8, 60, 500][rng.usize(0..4)],
+            patience: [0, MS, 5 * MS][rng.usize(0..3)],
+            rarity: rarities[rng.usize(0..rarities.len())],
             rng,
             is_open: false,
             planned: None,
@@ -55,25 +121,70 @@ impl Fine {
             log.push(Choice { count, cost });
         }
     }
+
+    /// Returns the choice that lets a preempted thread wait, or `choice` if it is none.
+    pub(super) fn instead_of_held(&mut self, ready: &[u32], choice: u32) -> u32 {
+        match &mut self.held {
+            Some((held, left)) if *left > 0 && ready[choice as usize] == *held => {
+                *left -= 1;
+                (choice + 1) % ready.len() as u32
+            }
+            _ => choice,
+        }
+    }
+
+    /// Returns `true` if a thread was preempted, and waits until others have run for long enough.
+    fn is_holding(&self) -> bool {
+        self.held.is_some_and(|(_, left)| left > 0)
+    }
 }
 
 impl Chance {
     /// Decides after how many operations the thread that gets its turn is preempted. 0 stands for
     /// never.
-    pub(crate) fn plan(&mut self) -> u32 {
+    pub(crate) fn plan(&mut self, thread: Option<u32>) -> u32 {
         if !self.fine.is_open {
             return 0;
         }
+        self.fine.held = self.fine.held.filter(|&(held, _)| Some(held) != thread);
         let at = self.tape.0.len();
         let gap = self.decide(GAP_MAX, |this| {
-            let mean = match &this.plan {
-                Plan::Uniform => 2,
-                Plan::Random(_) | Plan::Priorities(_) => this.fine.gap,
+            let mean = match (this.fine.aim, &this.plan) {
+                (Aim::Places(_), _) => return 0,
+                (Aim::Anywhere(_), Plan::Uniform) => 2,
+                (Aim::Anywhere(mean), _) => mean,
             };
             this.fine.rng.u32(1..2 * mean)
         });
         self.fine.planned = Some(at);
         gap
+    }
+
+    /// Decides whether the running thread is preempted before the operation `at`, which is number
+    /// `operations` of its turn, although that was not planned.
+    pub(crate) fn preempts(
+        &mut self,
+        has_passed: bool,
+        at: &Location<'_>,
+        operations: u32,
+    ) -> bool {
+        let Some(planned) = self.fine.planned else { return false };
+        let Aim::Places(places) = self.fine.aim else { return false };
+        let is_possible = self.given.is_none() && !self.fine.is_holding() && operations < GAP_MAX;
+        if !is_possible
+            || !places.contain(has_passed, at)
+            || self.fine.rng.u32(0..places.one_in) > 0
+        {
+            return false;
+        }
+        // On a tape it is a plan like any other.
+        self.tape.0[planned] = operations;
+        true
+    }
+
+    /// Returns `true` if threads are preempted only where [`preempts`](Self::preempts) says so.
+    pub(crate) fn has_aim(&self) -> bool {
+        self.fine.is_open && self.given.is_none() && !matches!(self.fine.aim, Aim::Anywhere(_))
     }
 
     /// A turn ends after so many operations. A preemption that did not come is removed from the
@@ -91,18 +202,26 @@ impl Chance {
     /// Chooses which thread runs instead of the one that is preempted, which is the last of `ready`
     /// and not among the choices.
     pub(crate) fn instead(&mut self, ready: &[u32]) -> u32 {
+        self.fine.held = ready.last().map(|&preempted| (preempted, self.fine.hold));
         self.decide(ready.len() as u32 - 1, |this| match &mut this.plan {
             Plan::Priorities(priorities) => priorities.best(ready, true, None, &mut this.fine.rng),
             Plan::Random(_) | Plan::Uniform => this.fine.rng.u32(0..ready.len() as u32 - 1),
         })
     }
 
+    /// Decides whether so much time passes while a preempted thread is the only one that can run. A
+    /// search of all schedules does not try it.
+    pub(crate) fn passes_time(&mut self, length: u64) -> bool {
+        let decide = |this: &mut Self| this.decide(2, |this| (length <= this.fine.patience).into());
+        self.at_cost(FIXED, decide) == 1
+    }
+
     /// Decides how many of a thread's stores other threads do not see when it loses its turn.
     pub(crate) fn keep(&mut self, stores: u32) -> u32 {
-        self.free(|this| {
-            this.decide(stores + 1, |this| match this.fine.rng.u32(0..4) {
-                0 => 0,
-                1 => this.fine.rng.u32(0..=stores),
+        self.at_cost(0, |this| {
+            this.decide(stores + 1, |this| match (this.fine.rng.u32(0..4), this.fine.aim) {
+                (0, Aim::Anywhere(_) | Aim::Places(Places { passed: false, .. })) => 0,
+                (1, _) => this.fine.rng.u32(0..=stores),
                 _ => stores,
             })
         })
@@ -119,9 +238,9 @@ impl Chance {
         })
     }
 
-    /// Makes decisions that do not count as deviations.
-    fn free(&mut self, decide: impl FnOnce(&mut Self) -> u32) -> u32 {
-        self.fine.cost = 0;
+    /// Makes a decision with this cost.
+    fn at_cost(&mut self, cost: u32, decide: impl FnOnce(&mut Self) -> u32) -> u32 {
+        self.fine.cost = cost;
         let value = decide(self);
         self.fine.cost = 1;
         value

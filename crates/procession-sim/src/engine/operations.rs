@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession_sync::host::Mutex;
-use procession_sync::host::atomic::AtomicU32;
 use procession_sync::host::atomic::Ordering::Relaxed;
+use procession_sync::host::atomic::{AtomicBool, AtomicU32};
 use procession_sync::simulated::{self, Entered, Loaded, Machine};
 
 use super::{Engine, ME, NEVER, State, Status, Why};
@@ -44,6 +44,10 @@ pub(super) struct Operations {
     gap: AtomicU32,
     /// The number of operations of this turn.
     done: AtomicU32,
+    /// Set if the run preempts threads where it was not planned.
+    has_aim: AtomicBool,
+    /// Set if a load of the running thread has passed a store that is still in its buffer.
+    has_passed: AtomicBool,
     memory: Mutex<Memory>,
     /// The threads that have locks, by the address of the lock.
     holders: Mutex<BTreeMap<usize, usize>>,
@@ -72,9 +76,11 @@ impl std::ops::AddAssign for OperationCounts {
     }
 }
 
-/// The longest time in nanoseconds for which a thread is preempted while no other can run. Within
-/// it, workers that nap wake.
-const PREEMPTED_MAX: u64 = 200 * super::US;
+/// The time in nanoseconds for which a thread is preempted while no other can run. Within it,
+/// workers that nap wake.
+const PREEMPTED_USUAL: u64 = 200 * super::US;
+/// The longest such time. Within it, the watchdog looks.
+const PREEMPTED_MAX: u64 = 5 * super::MS;
 
 /// What a thread waits for that waits for the end of others. No object has this address.
 const JOIN: usize = 0;
@@ -103,6 +109,7 @@ impl Engine {
         if matches!(why, Why::Wait | Why::End) {
             self.operations.memory.lock().drain(me);
         }
+        self.operations.has_passed.store(false, Relaxed);
     }
 
     /// A new thread gets its first turn.
@@ -112,8 +119,10 @@ impl Engine {
 
     /// A thread gets its turn, or keeps it after a point.
     pub(super) fn begin_turn(&self, state: &mut State) {
-        let gap = if state.is_over { 0 } else { state.chance.plan() };
+        let thread = state.story.running.map(|thread| thread as u32);
+        let gap = if state.is_over { 0 } else { state.chance.plan(thread) };
         self.operations.gap.store(gap, Relaxed);
+        self.operations.has_aim.store(!state.is_over && state.chance.has_aim(), Relaxed);
     }
 
     /// Decides how much of what a thread has stored others do not see when it loses the turn.
@@ -133,7 +142,7 @@ impl Engine {
     /// is the only one, time passes until another can, unless that is too far away.
     pub(super) fn ready_instead(
         &self,
-        state: &State,
+        state: &mut State,
         me: usize,
         why: Why,
         ready: Vec<u32>,
@@ -141,6 +150,10 @@ impl Engine {
         let (now, until) = (self.time(), state.earliest());
         let is_alone = why == Why::Preempt && ready.len() == 1 && !state.is_over;
         if !is_alone || until <= now || until > now + PREEMPTED_MAX {
+            return ready;
+        }
+        let length = until - now;
+        if length > PREEMPTED_USUAL && !state.chance.passes_time(length) {
             return ready;
         }
         // Relaxed: the turn orders it.
@@ -173,6 +186,19 @@ impl Engine {
                 state.story.tell(now, || format!("{revealed} stores of {name} become visible"));
             }
         }
+    }
+
+    /// Decides whether the running thread is preempted before an operation, its `done`th, although
+    /// that was not planned.
+    fn is_aimed_at(&self, at: &'static Location<'static>, done: u32) -> bool {
+        let has_passed = self.operations.has_passed.load(Relaxed);
+        self.operations.has_aim.load(Relaxed) && self.state().chance.preempts(has_passed, at, done)
+    }
+
+    /// Makes the stores of the running thread visible.
+    fn drain(&self) {
+        self.operations.has_passed.store(false, Relaxed);
+        self.operations.memory.lock().drain(me());
     }
 
     pub(crate) fn operation_counts(&self) -> OperationCounts {
@@ -227,7 +253,8 @@ impl Machine for Engine {
         let me = me();
         self.reveal_stores(me);
         let done = self.operations.done.fetch_add(1, Relaxed) + 1;
-        if done != self.operations.gap.load(Relaxed) {
+        let is_planned = done == self.operations.gap.load(Relaxed);
+        if !is_planned && !self.is_aimed_at(at, done) {
             return;
         }
         {
@@ -248,7 +275,11 @@ impl Machine for Engine {
     }
 
     fn load(&self, address: usize) -> Loaded {
-        self.operations.memory.lock().load(me(), address)
+        let mut memory = self.operations.memory.lock();
+        if memory.stores(me()) > 0 {
+            self.operations.has_passed.store(true, Relaxed);
+        }
+        memory.load(me(), address)
     }
 
     fn store(&self, address: usize, before: u64, value: u64) {
@@ -256,6 +287,7 @@ impl Machine for Engine {
     }
 
     fn settle(&self, address: usize) -> Option<u64> {
+        self.operations.has_passed.store(false, Relaxed);
         self.operations.memory.lock().settle(me(), address)
     }
 
@@ -264,10 +296,11 @@ impl Machine for Engine {
     }
 
     fn fence(&self) {
-        self.operations.memory.lock().drain(me());
+        self.drain();
     }
 
     fn heavy_fence(&self) {
+        self.operations.has_passed.store(false, Relaxed);
         self.operations.memory.lock().drain_all();
     }
 

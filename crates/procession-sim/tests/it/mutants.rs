@@ -11,9 +11,10 @@ use std::time::Duration;
 use procession_sim::{Check, Sim, Strategy};
 
 use crate::counters;
+pub(crate) use history::one_permit;
 use history::{
-    affinity, bystander, chain, hand_over, jobs, late_helpers, mixture, monitors, one_permit,
-    order, overtakes, quiet_timers, refusals, shares, slow_reads,
+    affinity, bystander, chain, hand_over, jobs, late_helpers, mixture, monitors, order, overtakes,
+    quiet_timers, refusals, shares, slow_reads,
 };
 use workloads::{bells, descriptor, descriptor_from_outside, sleepers, stalls, timers_of_blocked};
 

@@ -9,7 +9,7 @@ use crate::process::typed::COROUTINE;
 use crate::relations::links;
 use crate::scheduler::reach::find;
 use crate::scheduler::seat::Seat;
-use crate::scheduler::seat_id::NEVER;
+use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sys::os::{Demand, Subject, WaitSource};
 
@@ -96,10 +96,14 @@ impl Shared {
 impl Subject for Shared {
     fn deadline(&self) -> u64 {
         // The timers of a worker that stalls wait for the watchdog. Those of a worker in a blocking
-        // section do not, as long as another one can be woken for them.
-        let stalls =
-            |seat: &Seat| seat.step.load(Relaxed) % 2 == 1 && !seat.in_section.load(Relaxed);
-        let is_attended = !self.all_seats().any(stalls)
+        // section, or whose permit was revoked, do not, as long as another one can be woken for
+        // them.
+        let stalls = |(number, seat): (u32, &Seat)| {
+            seat.step.load(Relaxed) % 2 == 1
+                && !seat.in_section.load(Relaxed)
+                && !self.idle.is_revoked(SeatId(number))
+        };
+        let is_attended = !(0..).zip(self.all_seats()).any(stalls)
             && (!self.is_any_in_step() || self.idle.counts().2 > 0)
             && !self.awaits_threads();
         if is_attended && !self.lifetime.has_ended() { self.next_deadline() } else { NEVER }

@@ -1,9 +1,13 @@
 //! Workloads for protocols that fail only if a thread loses its turn in the middle of them. They
 //! run beside those of `mutants`.
 
+use std::future::{Future, pending, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use procession::mailbox::Address;
+use procession::time::Instant;
 use procession::{Context, Scheduler};
 use procession_sim::Sim;
 use procession_sync::host::atomic::AtomicU32;
@@ -11,28 +15,47 @@ use procession_sync::host::atomic::Ordering::Relaxed;
 
 use crate::mutants;
 
-/// Steps that start others and then block without a word, while other workers are about to park.
-async fn hand_overs(sim: &Sim) {
-    let parents: Vec<_> = (0..3)
-        .map(|_| {
-            let own = sim.clone();
-            sim.spawn(async move {
-                for round in 0..10 {
-                    procession::yield_now().await;
-                    // Each but the last one makes room for the next.
-                    let children: Vec<_> =
-                        (0..2 + 2 * (round % 2)).map(|_| procession::spawn(async {})).collect();
-                    own.block(Duration::from_micros(300));
-                    for child in children {
-                        child.await.expect("it ends");
-                    }
-                }
-            })
-        })
-        .collect();
-    for parent in parents {
-        parent.await.expect("it ends");
+const MICROSECOND: Duration = Duration::from_micros(1);
+const MILLISECOND: Duration = Duration::from_millis(1);
+/// The virtual time that a shutdown has, in seconds.
+const ENDLESS: u64 = 1 << 30;
+
+/// Passes points at which the stores of the calling thread may still be in its buffer.
+fn linger() {
+    let word = procession_sync::atomic::AtomicU32::new(0);
+    for _ in 0..4 {
+        let _ = word.load(Relaxed);
     }
+}
+
+/// Builds a scheduler of its own for a workload that needs this number of workers. Returns `None`
+/// if the system refuses a thread.
+fn scheduler(workers: usize, threads: usize) -> Option<Scheduler> {
+    let builder = Scheduler::builder().worker_threads(workers).max_threads(threads);
+    builder.max_processes(1000).max_timers(1000).build().ok()
+}
+
+/// A step starts others and then blocks without a word, while the other worker is about to park.
+/// With a third worker, the nap of one of them would end what went wrong.
+async fn hand_overs(sim: &Sim) {
+    let Some(other) = scheduler(2, 2) else { return };
+    let own = sim.clone();
+    let parent = other.spawn(async move {
+        for _ in 0..16 {
+            procession::yield_now().await;
+            // The other worker comes for the first one. Whether it comes for the others is its own
+            // matter from then on.
+            let children: Vec<_> =
+                (0..own.choose(2..5)).map(|_| procession::spawn(async {})).collect();
+            linger();
+            own.block(10 * own.choose(2..40) as u32 * MICROSECOND);
+            for child in children {
+                child.await.expect("it ends");
+            }
+        }
+    });
+    parent.await.expect("it ends");
+    shut_down(sim, &other).await;
 }
 
 /// Processes are started from outside while their scheduler shuts down.
@@ -54,7 +77,7 @@ async fn shut_downs(sim: &Sim) {
                     other
                         .spawn(async move {
                             let _ended = ended;
-                            std::future::pending::<()>().await;
+                            pending::<()>().await;
                         })
                         .detach();
                     procession::yield_now().await;
@@ -63,14 +86,52 @@ async fn shut_downs(sim: &Sim) {
         })
         .collect();
     procession::yield_now().await;
-    let left = other.shutdown(Duration::from_secs(1 << 30)).await;
+    shut_down(sim, &other).await;
     for starter in starters {
         starter.await.expect("it ends");
     }
-    sim.always("a process ends when its scheduler shuts down", left.is_empty());
     sim.settle().await;
     let counts = (begun.load(Relaxed), ended.load(Relaxed));
     sim.always("each process that was started is dropped", counts.0 == counts.1);
+}
+
+/// Shuts a scheduler down that has no reason to take long.
+async fn shut_down(sim: &Sim, scheduler: &Scheduler) {
+    let begun = Instant::now();
+    let left = scheduler.shutdown(Duration::from_secs(ENDLESS)).await;
+    sim.always("a process ends when its scheduler shuts down", left.is_empty());
+    let is_noticed = Instant::now() - begun < Duration::from_secs(ENDLESS / 2);
+    sim.always("a shutdown ends with the last process", is_noticed);
+}
+
+/// Processes start others while their scheduler shuts down.
+async fn births(sim: &Sim) {
+    for _ in 0..3 {
+        let Some(other) = scheduler(1, 2) else { return };
+        let (begun, ended) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let counts = (Arc::clone(&begun), Arc::clone(&ended));
+        let parent = async move {
+            for _ in 0..40 {
+                let ended = Ended(Arc::clone(&counts.1));
+                counts.0.fetch_add(1, Relaxed);
+                let child = procession::spawn(async move {
+                    let _ended = ended;
+                    pending::<()>().await;
+                });
+                linger();
+                child.detach();
+                procession::yield_now().await;
+            }
+        };
+        other.spawn(parent).detach();
+        for _ in 0..sim.choose(0..6) {
+            procession::sleep(sim.choose(1..4) as u32 * MICROSECOND).await;
+        }
+        shut_down(sim, &other).await;
+        sim.settle().await;
+        let counts = (begun.load(Relaxed), ended.load(Relaxed));
+        sim.always("each process that was started is dropped", counts.0 == counts.1);
+    }
 }
 
 /// Counts when it is dropped.
@@ -136,12 +197,129 @@ async fn timers_of_others(sim: &Sim) {
     }
 }
 
+/// Steps that go on at the moment at which another worker takes what waits in the LIFO slot.
+async fn raids(sim: &Sim) {
+    let Some(other) = scheduler(2, 2) else { return };
+    let echoes = [(); 2].map(|()| {
+        other.start(|mut cx: Context<()>| async move {
+            let mut received = 0;
+            while cx.recv().await.is_some() {
+                received += 1;
+            }
+            received
+        })
+    });
+    let (addresses, own) = (echoes.each_ref().map(|echo| echo.address().clone()), sim.clone());
+    let owner = other.spawn(async move {
+        let mut sent = [0; 2];
+        for _ in 0..10 {
+            // The other worker comes for this one. It then finds a full slot, and looks again after
+            // 100 us.
+            let child = procession::spawn(async {});
+            for (address, sent) in
+                addresses.iter().zip(&mut sent).take(1 + own.choose(0..2) as usize)
+            {
+                address.send(()).expect("it lives");
+                *sent += 1;
+                own.compute(5 * own.choose(4..60) as u32 * MICROSECOND);
+            }
+            child.await.expect("it ends");
+            procession::sleep(10 * MICROSECOND).await;
+        }
+        sent
+    });
+    let sent = owner.await.expect("it ends");
+    for (echo, sent) in echoes.into_iter().zip(sent) {
+        echo.cancel();
+        sim.always("each message arrives", echo.await.is_ok_and(|received| received == sent));
+    }
+    shut_down(sim, &other).await;
+}
+
+/// A worker wakes again and again while the watchdog is about to sleep.
+async fn dozes(sim: &Sim) {
+    // With one thread it would have no watchdog.
+    let Some(other) = scheduler(1, 2) else { return };
+    let own = sim.clone();
+    let sleeper = other.spawn(async move {
+        for _ in 0..200 {
+            procession::sleep(own.choose(2..6) as u32 * 100 * MICROSECOND).await;
+            own.block(30 * MICROSECOND);
+        }
+    });
+    sleeper.await.expect("it ends");
+    shut_down(sim, &other).await;
+}
+
+/// Steps that stall, and set timers while others take the places of their workers.
+async fn revoked(sim: &Sim) {
+    let Some(other) = scheduler(1, 3) else { return };
+    for _ in 0..8 {
+        let own = sim.clone();
+        let stalled = other.spawn(async move {
+            // It waits until the watchdog has found the stall, in 10 to 12.5 ms.
+            procession::spawn(async {}).detach();
+            own.block((10_000 + own.choose(0..25) as u32 * 100) * MICROSECOND);
+            let count = own.choose(1..6) as u32;
+            // Each one is due 2 ms before the one that was set before.
+            let sleeps =
+                (1..=count).map(|nth| procession::sleep((80_000 - 2_100 * nth) * MICROSECOND));
+            let mut sleeps: Vec<_> = sleeps.map(Box::pin).collect();
+            poll_fn(|task| {
+                for sleep in &mut sleeps {
+                    own.block(100 * MICROSECOND);
+                    let _ = sleep.as_mut().poll(task);
+                    linger();
+                }
+                own.block(100 * MILLISECOND);
+                Poll::Ready(())
+            })
+            .await;
+        });
+        stalled.await.expect("it ends");
+    }
+    shut_down(sim, &other).await;
+}
+
+/// Processes without handles end while others look for them by their PIDs.
+async fn late_looks(sim: &Sim) {
+    let starters: Vec<_> = (0..2)
+        .map(|_| {
+            sim.spawn(async move {
+                for _ in 0..8 {
+                    let wanted = procession::start(|_: Context<u32>| procession::yield_now());
+                    let pid = wanted.pid();
+                    drop(wanted);
+                    let looks = procession::spawn(async move {
+                        for _ in 0..3 {
+                            let found = Address::<u32>::of(pid);
+                            procession::yield_now().await;
+                            drop(found);
+                        }
+                    });
+                    procession::yield_now().await;
+                    looks.await.expect("it ends");
+                }
+            })
+        })
+        .collect();
+    for starter in starters {
+        starter.await.expect("it ends");
+    }
+}
+
 pub(crate) async fn all(sim: Sim) {
-    match sim.choose(0..8) {
+    match sim.choose(0..14) {
         0 => hand_overs(&sim).await,
         1 => shut_downs(&sim).await,
         2 => late_messages(&sim).await,
         3 => timers_of_others(&sim).await,
+        4 => raids(&sim).await,
+        5 => dozes(&sim).await,
+        6 => revoked(&sim).await,
+        7 => late_looks(&sim).await,
+        8 => births(&sim).await,
+        9 => mutants::one_permit(&sim).await,
         _ => mutants::all(sim).await,
     }
 }

@@ -398,7 +398,7 @@ fn spin(length: Duration) {
 
 /// Two threads for one permit: one of them wakes for a deadline while the other runs. Now and then
 /// the other one has fired that timer already, and the next one is far.
-pub(super) async fn one_permit(sim: &Sim) {
+pub(crate) async fn one_permit(sim: &Sim) {
     let scheduler = Scheduler::builder().worker_threads(1).max_threads(3).build();
     // The system may refuse the thread.
     let Ok(scheduler) = scheduler else { return };
