@@ -73,20 +73,20 @@ impl Drop for Connection {
         // First, so that a process that is told can connect again.
         self.node.forget(&self.link);
         let mut tables = self.link.close();
-        for (monitor, watch) in tables.watches.drain() {
+        for (monitor, watch) in std::mem::take(&mut tables.watches) {
             watch.tell(monitor, Exit::NoConnection);
         }
-        for (_, caller) in tables.calls.drain() {
+        for (_, caller) in std::mem::take(&mut tables.calls) {
             // Ignored: the caller may have given up.
             drop(caller.caller.send(Err(Exit::NoConnection)));
         }
-        for (own, other) in tables.links.drain() {
+        for (own, other) in std::mem::take(&mut tables.links) {
             if let Some((to, _)) = self.node.local(own) {
                 let from = self.node.pid(&other);
                 relay::receive(RemoteSignal::Exit { from, to, exit: Exit::NoConnection });
             }
         }
-        for (id, (own, other)) in tables.unlinks.drain() {
+        for (id, (own, other)) in std::mem::take(&mut tables.unlinks) {
             if let Some((to, _)) = self.node.local(own) {
                 relay::receive(RemoteSignal::UnlinkAck { from: self.node.pid(&other), to, id });
             }

@@ -5,7 +5,7 @@
 //! connection, which closes the tables and tells all that is still in them. What comes too late
 //! finds the tables closed, and is told [`Exit::NoConnection`] at once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::time::Duration;
 
@@ -124,15 +124,15 @@ pub(crate) struct Caller {
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     is_closed: bool,
-    pub(crate) watches: HashMap<Reference, Watch>,
-    pub(crate) calls: HashMap<Reference, Caller>,
+    pub(crate) watches: BTreeMap<Reference, Watch>,
+    pub(crate) calls: BTreeMap<Reference, Caller>,
     /// The references of the monitors in `watches` that are told by a signal.
     pub(crate) references: HashMap<MonitorRef, Reference>,
     /// The links: the number of a process on this side, and a process on the other. The process on
     /// this side knows it as a link to a [`Pid`].
-    pub(crate) links: HashSet<(u32, NodePid)>,
+    pub(crate) links: BTreeSet<(u32, NodePid)>,
     /// The unlinks that the other side has not acknowledged, by their numbers.
-    pub(crate) unlinks: HashMap<u64, (u32, NodePid)>,
+    pub(crate) unlinks: BTreeMap<u64, (u32, NodePid)>,
 }
 
 impl Tables {

@@ -1,7 +1,7 @@
 //! The node: its name, the processes that others can reach, and its connections.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ struct Locals {
     by_number: HashMap<u32, Local>,
     by_pid: HashMap<Pid, u32>,
     by_name: HashMap<Atom, u32>,
-    subscribers: HashMap<Pid, Recipient<Letter>>,
+    subscribers: BTreeMap<Pid, Recipient<Letter>>,
 }
 
 /// A process of this program that other nodes know.

@@ -31,8 +31,8 @@
 //! up that of the smaller name: one in `Decide` or `Admit`, and the other since it is told so. If
 //! one side has entered the attempt of the other first, it makes none.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::handshake::Status;
@@ -43,7 +43,7 @@ use crate::term::Atom;
 
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    by_name: HashMap<Atom, Peer>,
+    by_name: BTreeMap<Atom, Peer>,
     /// The number of the latest connection to each node that was ever connected.
     numbers: HashMap<Atom, u64>,
     attempts: u64,
