@@ -36,12 +36,12 @@ pub struct ProcessDetail {
 /// has ended.
 ///
 /// ```
-/// let name = procession::run(async {
+/// let name = procession::run(procession::spawn(async {
 ///     let pid = procession::current_pid()?;
-///     procession::relations::register("main", pid).ok()?;
+///     procession::relations::register("clock", pid).ok()?;
 ///     procession::look::detail(pid)?.name
-/// });
-/// assert_eq!(name.as_deref(), Some("main"));
+/// }));
+/// assert_eq!(name.unwrap().as_deref(), Some("clock"));
 /// ```
 pub fn detail(pid: Pid) -> Option<ProcessDetail> {
     of(find(pid)?.shared(), pid)
