@@ -92,7 +92,6 @@
 //! `tests::a_push_leads_to_whatever_is_at_the_address_that_it_saw` under Miri (`.ci/deep`).
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::fmt;
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
@@ -100,6 +99,12 @@ use std::ptr;
 
 use procession_sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicU32, AtomicUsize};
+
+mod item;
+mod pushed;
+
+pub use self::item::Event;
+pub use self::pushed::{Closed, Pushed};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -216,28 +221,6 @@ impl Word {
     }
 }
 
-/// An item of an event queue: a message, or an item of the system that runs the consumer.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Event<M, S = Infallible> {
-    /// A message from a producer, sent by [`EventQueue::push`].
-    Message(M),
-    /// An item of the system that the consumer is part of, sent by [`EventQueue::push_system`].
-    System(Entry<S>),
-    /// A message and its header, an item of the system, sent by [`EventQueue::push_headed`].
-    Headed(Entry<(S, M)>),
-}
-
-impl<M> Event<M> {
-    /// Returns the message of a queue that carries only messages.
-    pub fn into_inner(self) -> M {
-        match self {
-            Self::Message(message) => message,
-            Self::System(Entry(node)) => match node.item {},
-            Self::Headed(Entry(node)) => match node.item.0 {},
-        }
-    }
-}
-
 /// An item of the system, in an allocation that can become a node of a queue. Pushing an entry
 /// allocates nothing: it only moves a pointer.
 pub struct Entry<S>(Box<Node<S>>);
@@ -272,15 +255,6 @@ impl<S: fmt::Debug> fmt::Debug for Entry<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Entry").field(&self.0.item).finish()
     }
-}
-
-/// The answer to a push that succeeded. It shows if the pusher must wake the consumer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
-    /// There is nothing to do. The consumer is not waiting, or another pusher wakes it.
-    Queued,
-    /// The consumer had armed the queue. The pusher must wake it.
-    Wake,
 }
 
 /// The words of a queue and their operations.
@@ -872,24 +846,6 @@ impl<M, S> fmt::Debug for Batch<M, S> {
         f.debug_struct("Batch").field("len", &self.length).finish()
     }
 }
-
-/// The error of a push to a closed queue. It contains the refused item.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Closed<T>(pub T);
-
-impl<T> fmt::Debug for Closed<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Closed(..)")
-    }
-}
-
-impl<T> fmt::Display for Closed<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the queue is closed")
-    }
-}
-
-impl<T> Error for Closed<T> {}
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {

@@ -194,7 +194,7 @@ fn drive(sim: &Sim, program: &ScheduledProgram, inspect: &Inspect) {
         Ok(Ok(scheduler)) => {
             catch(engine, || program(sim.clone(), &scheduler));
             engine.finish();
-            let snapshot = end(engine, &scheduler);
+            let snapshot = end(engine, &scheduler, SHUTDOWN);
             catch(engine, || inspect(sim, &snapshot));
         }
         Ok(Err(error)) => {
@@ -224,9 +224,9 @@ pub(crate) fn catch<R>(engine: &Engine, part: impl FnOnce() -> R) -> Option<R> {
     ran.map_err(|panic| engine.fail_by_panic(message(&*panic))).ok()
 }
 
-/// Shuts the scheduler down, and checks the laws of the end. Returns its last state.
-pub(crate) fn end(engine: &Engine, scheduler: &Scheduler) -> Snapshot {
-    let unfinished = scheduler.block_on(scheduler.shutdown(SHUTDOWN));
+/// Shuts the scheduler down within a time, and checks the laws of the end. Returns its last state.
+pub(crate) fn end(engine: &Engine, scheduler: &Scheduler, limit: Duration) -> Snapshot {
+    let unfinished = scheduler.block_on(scheduler.shutdown(limit));
     let snapshot = scheduler.snapshot();
     let queued: usize =
         snapshot.workers.iter().map(|worker| worker.deque + worker.fifo + worker.bound).sum();

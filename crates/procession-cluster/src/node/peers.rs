@@ -239,7 +239,7 @@ impl Peers {
         }
     }
 
-    /// `Admit`. `make` makes the connection, whose number it gets. Returns it and the one that it
+    /// `Admit`. `make` makes the connection with the number. Returns it and the one that it
     /// replaces, or the reason why it is not wanted.
     pub(super) fn admit(
         &mut self,

@@ -262,6 +262,9 @@ impl Engine {
     }
 }
 
+/// The time in which the processes of a host end. Meanwhile the clock may leap by hours.
+const SHUTDOWN: Duration = Duration::from_hours(30 * 24);
+
 /// The main function of the first thread of a host.
 fn run(sim: &Sim, home: usize, name: &str, program: &HostProgram) {
     let engine = &sim.engine;
@@ -294,7 +297,7 @@ fn run(sim: &Sim, home: usize, name: &str, program: &HostProgram) {
     if is_killed {
         procession::sim::terminate_all(&scheduler);
     }
-    drop(program::end(engine, &scheduler));
+    drop(program::end(engine, &scheduler, SHUTDOWN));
     drop(scheduler);
     let root = engine.net(|net, _| net.homes[home].root.take());
     drop(root);

@@ -27,6 +27,10 @@ struct World {
     nodes: Mutex<Vec<(i64, Option<Node>)>>,
     /// Nothing more is sent.
     is_quiet: AtomicBool,
+    /// The nodes are stopped, and nobody connects any more.
+    is_over: AtomicBool,
+    /// The time within which what is awaited comes.
+    recovery: Duration,
 }
 
 fn name(host: i64) -> String {
@@ -126,7 +130,7 @@ async fn serve(world: Arc<World>, host: i64) {
 async fn send(world: Arc<World>, member: Member, own: Incarnation, to: i64, place: IpAddr) {
     let node = member.node().clone();
     let sink = Remote::named("sink", &name(to));
-    loop {
+    while !world.is_over.load(Relaxed) {
         let Some(connection) = world.connection(&node, own, to) else {
             // Ignored: the loop tries again.
             let (name, place) = (name(to), SocketAddr::new(place, PORT));
@@ -197,7 +201,7 @@ async fn within(world: &World, law: &str, condition: impl Fn() -> bool) {
             sleep(Duration::from_millis(100)).await;
         }
     };
-    let holds = timeout(RECOVERY, waits).await.is_ok();
+    let holds = timeout(world.recovery, waits).await.is_ok();
     world.history.lock().law(&world.sim, law, holds);
 }
 
@@ -210,6 +214,8 @@ pub(crate) async fn run(sim: Sim, planted: Option<(Defect, Broken)>) {
         places: Mutex::new(Vec::new()),
         nodes: Mutex::new((0..hosts).map(|_| (0, None)).collect()),
         is_quiet: AtomicBool::new(false),
+        is_over: AtomicBool::new(false),
+        recovery: if is_planted { RECOVERY / 20 } else { RECOVERY },
     });
     let start = |host| {
         let world = Arc::clone(&world);
@@ -240,6 +246,7 @@ pub(crate) async fn run(sim: Sim, planted: Option<(Defect, Broken)>) {
         (0..hosts).all(|host| world.node(host).is_some_and(is_confirmed))
     })
     .await;
+    world.is_over.store(true, Relaxed);
     for host in 0..hosts {
         if let Some(node) = world.node(host) {
             node.stop();

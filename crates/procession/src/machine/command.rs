@@ -22,8 +22,8 @@ use crate::process::body::System;
 use crate::process::slot::{Pin, Slot};
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::current;
 use crate::scheduler::error::BuildError;
+use crate::scheduler::{current, reach};
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::arm;
@@ -219,7 +219,7 @@ impl<F: Fn(Value, Completion) + Send + Sync + 'static> Handler for F {
 
 pub(crate) fn serve_send(input: Value, completion: Completion) {
     let send = |SendParcel(parcel): SendParcel, done: Done<SendParcel>| {
-        let sent = match current::relay_to(parcel.to) {
+        let sent = match reach::relay_to(parcel.to) {
             Some(relay) => relay.relay(parcel),
             None => InProcess.relay(parcel),
         };

@@ -22,7 +22,7 @@ use crate::process::slot::{BoundedMailbox, Mailbox, Pin, Refused, Slot};
 use crate::process::typed::TypedPin;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::reach::find;
+use crate::scheduler::reach::{find, relay_to};
 use crate::scheduler::{block_on, current, nodes};
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
@@ -444,7 +444,7 @@ impl<M> fmt::Debug for Address<M> {
 /// # Ok::<(), procession::SendError<u32>>(())
 /// ```
 pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>> {
-    if let Some(relay) = current::relay_to(pid) {
+    if let Some(relay) = relay_to(pid) {
         return relayed(&*relay, pid, message);
     }
     if pid.node() != 0 {

@@ -17,7 +17,7 @@ use crate::process::slot::Slot;
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::current;
+use crate::scheduler::{current, reach};
 use crate::time;
 
 /// The error of a call.
@@ -211,7 +211,7 @@ pub fn call<M: Send + 'static, T: Send + 'static>(
     timeout: Duration,
 ) -> impl Future<Output = Result<T, CallError<M>>> {
     crate::scheduler::placed::placed(async move {
-        if current::relay_to(pid).is_none() {
+        if reach::relay_to(pid).is_none() {
             return match Address::of(pid) {
                 Ok(address) => address.call(message, timeout).await,
                 Err(cause) => Err(refused(message, cause)),

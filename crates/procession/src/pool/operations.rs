@@ -104,7 +104,7 @@ macro_rules! operations {
         }
 
         impl<$($generics)*> $pool {
-            /// Returns a handle to this pool whose jobs have this priority, and otherwise the
+            /// Returns a handle to this pool for jobs of this priority, and otherwise the
             /// properties of this handle. The priority orders the jobs that are
             /// [queued](crate::pool::Builder::queue). Submitters that wait for a place are served
             /// first come, first served.
@@ -134,7 +134,7 @@ macro_rules! operations {
                 Self(self.0.in_lane($crate::pool::state::lane::JobLane { priority, ..lane }))
             }
 
-            /// Returns a handle to this pool whose jobs run one after another, in the order in
+            /// Returns a handle to this pool for jobs that run one after another, in the order in
             /// which the pool takes them, with all other jobs of an equal key. A job begins when
             /// the one before has returned, has panicked or was cancelled. Jobs of different keys
             /// run at the same time.

@@ -20,7 +20,6 @@ use procession_sync::thread;
 use crate::Pid;
 use crate::coroutine::frame::Quiet;
 use crate::machine::value::CommandResult;
-use crate::mailbox::parcel::Relay;
 use crate::process::slot;
 use crate::process::slot::{Parent, Pin, Ready, Slot};
 use crate::process::target::WaitTarget;
@@ -199,17 +198,6 @@ pub(crate) fn hold(shared: &Arc<Shared>) -> Hold {
     here()
         .filter(|here| Arc::ptr_eq(here, shared))
         .unwrap_or_else(|| Hold::Shared(Arc::clone(shared)))
-}
-
-/// Returns the relay of this thread's scheduler for a message to `pid`, unless `pid` belongs to
-/// that scheduler or there is no relay.
-pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn Relay>> {
-    let here = here()?;
-    if pid.node() == 0 && pid.scheduler() == here.id() {
-        None
-    } else {
-        here.extensions.relay.clone()
-    }
 }
 
 /// Makes a thread belong to a scheduler until the guard is dropped.

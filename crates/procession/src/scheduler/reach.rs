@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use procession_sync::Mutex;
 
 use crate::Pid;
+use crate::mailbox::parcel::Relay;
 use crate::process::slot::Pin;
 use crate::scheduler::current;
 use crate::scheduler::current::Hold;
@@ -37,4 +38,15 @@ pub(crate) fn reach(id: u32) -> Option<Hold> {
         let reachable = REACHABLE.lock();
         reachable.get(&id)?.upgrade().map(Hold::Shared)
     })
+}
+
+/// Returns the relay of this thread's scheduler for a message to `pid`, unless `pid` belongs to
+/// that scheduler or there is no relay.
+pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn Relay>> {
+    let here = current::here()?;
+    if pid.node() == 0 && pid.scheduler() == here.id() {
+        None
+    } else {
+        here.extensions.relay.clone()
+    }
 }

@@ -49,7 +49,7 @@ impl Limiter {
     /// Waits until a request may pass.
     ///
     /// # Cancellation
-    /// A caller whose future is dropped leaves the queue, and uses nothing up.
+    /// A caller that drops its future leaves the queue, and uses nothing up.
     async fn admitted(&self) {
         let _turn = self.turn.lock().await;
         while let Err(refused) = self.limiter.check() {

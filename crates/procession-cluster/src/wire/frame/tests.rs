@@ -55,7 +55,7 @@ fn message(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Goal: a node whose processes send more at a time than there is room for loses messages, and
+/// Goal: a node that sends more at a time than there is room for loses messages, and
 /// neither the rest nor the connection.
 #[test]
 fn a_message_without_room_is_cut_to_its_operation() {

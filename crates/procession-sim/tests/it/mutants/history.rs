@@ -111,7 +111,7 @@ pub(super) async fn chain(sim: &Sim) {
     second.await.expect("it ends");
 }
 
-/// Jobs for a pool whose threads are about to end, or refused.
+/// Jobs for a pool with threads that are about to end, or refused.
 pub(super) async fn jobs(sim: &Sim) {
     let keep_alive = 2 * MILLISECOND;
     let pool = Pool::builder().capacity(2).keep_alive(keep_alive).build().expect("it is in range");

@@ -13,7 +13,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 #[derive(Default)]
 pub(super) struct ConnectionWatch {
-    /// Requests whose response is not complete, and, in the high half, how many have begun.
+    /// Requests without a complete response, and, in the high half, how many have begun.
     requests: AtomicU64,
     /// Bytes were read since the last response was complete: a request has begun to arrive.
     heard: AtomicBool,

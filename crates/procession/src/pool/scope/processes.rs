@@ -53,7 +53,7 @@ impl AsyncPool {
     /// The scope is for plain threads: a future that awaited its end could be dropped or forgotten
     /// while the jobs borrow from it. A process calls the scope in
     /// [`spawn_blocking`](crate::spawn_blocking), with what it owns, or uses
-    /// [`group::scope`](crate::group::scope()), whose processes own what they use.
+    /// [`group::scope`](crate::group::scope()). Its processes own what they use.
     ///
     /// # Errors
     /// [`WaitError::OnWorker`]: the caller is a process, or runs on a worker of a scheduler. `body`
@@ -65,7 +65,7 @@ impl AsyncPool {
     ///
     /// # Blocking
     /// Blocks the thread until the jobs have ended. When the scheduler ends, they are terminated. A
-    /// job whose step never ends cannot be terminated, so the scope waits for it forever.
+    /// job that never ends its step cannot be terminated, so the scope waits for it forever.
     pub fn scope<'env, R>(
         &'env self,
         body: impl for<'scope> AsyncFnOnce(&'scope Scope<'scope, 'env, Self>) -> R,

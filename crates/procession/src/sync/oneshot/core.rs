@@ -19,7 +19,7 @@
 //!   takes the value, in the same critical section.
 //! - Wait for the close: look at the mark, and leave the waker, in one critical section.
 //!
-//! `Wake` happens outside the lock. A receiver whose sender is gone takes the channel apart without
+//! `Wake` happens outside the lock. A receiver without its sender takes the channel apart without
 //! the lock: the count of the ends orders this after all that the sender has done.
 //!
 //! ## Why it works
@@ -204,7 +204,7 @@ impl<T, const MUTATION: u8> OneshotCore<T, MUTATION> {
         })
     }
 
-    /// Takes apart a channel whose sender is gone.
+    /// Takes apart a channel without its sender.
     #[cfg(not(procession_loom))]
     #[inline]
     pub(crate) fn into_abandoned(self) -> Abandoned<T> {

@@ -1,6 +1,6 @@
 //! Processes of other nodes: messages, links, monitors and exit signals by PID.
 //!
-//! Method: a mirror, which is a node whose processes are those of this program. What is sent to the
+//! Method: a mirror, which is a node with the processes of this program. What is sent to the
 //! mirror image of a process comes to the process itself, from the mirror image of the sender. The
 //! mirror can hold signals back, so that they cross.
 
