@@ -1,0 +1,256 @@
+//! The program of a run: hosts with nodes that send, and what happens to them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::{Context, sleep, timeout};
+use procession_cluster::{Cookie, Letter, Member, Node, Remote, SendTermCause};
+use procession_sim::Sim;
+use procession_sync::Mutex;
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::checker::{Broken, Connection, Defect, History, Incarnation, message};
+
+const PORT: u16 = 4370;
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The time after the last fault in which a cluster is whole again.
+const RECOVERY: Duration = Duration::from_secs(300);
+
+/// What all hosts of a run share.
+struct World {
+    sim: Sim,
+    history: Mutex<History>,
+    places: Mutex<Vec<IpAddr>>,
+    /// The nodes, by the numbers of their hosts, and how often each was started.
+    nodes: Mutex<Vec<(i64, Option<Node>)>>,
+    /// Nothing more is sent.
+    is_quiet: AtomicBool,
+    /// The nodes are stopped, and nobody connects any more.
+    is_over: AtomicBool,
+    /// The time within which what is awaited comes.
+    recovery: Duration,
+}
+
+fn name(host: i64) -> String {
+    format!("p@n{host}")
+}
+
+fn word(host: i64) -> String {
+    format!("n{host}")
+}
+
+impl World {
+    // Relaxed: only one thread of a simulation runs at a time.
+    fn is_quiet(&self) -> bool {
+        self.is_quiet.load(Relaxed)
+    }
+
+    fn node(&self, host: i64) -> Option<Node> {
+        self.nodes.lock()[host as usize].1.clone()
+    }
+
+    /// Returns the connection of a node to a host, as the node counts.
+    fn connection(&self, node: &Node, own: Incarnation, to: i64) -> Option<Connection> {
+        let name = name(to);
+        let peers = node.peers();
+        let peer = peers.iter().find(|peer| peer.name.as_str() == name)?;
+        Some((own, to, i64::try_from(peer.connection).expect("it is small")))
+    }
+
+    /// Returns the connections in both directions between all hosts, or `None` if some are not
+    /// connected.
+    fn all_connections(&self, hosts: i64) -> Option<Vec<Connection>> {
+        let mut all = Vec::new();
+        for from in 0..hosts {
+            let (starts, node) = self.nodes.lock()[from as usize].clone();
+            let node = node?;
+            for to in (0..hosts).filter(|to| *to != from) {
+                all.push(self.connection(&node, (from, starts), to)?);
+            }
+        }
+        Some(all)
+    }
+}
+
+/// Starts a node, for which the system may lack a descriptor.
+async fn start_node(host: i64) -> Node {
+    loop {
+        let builder = Node::builder(name(host)).cookie(Cookie::new("secret").expect("a text"));
+        let builder = builder.accept_plain_text().patience(PATIENCE);
+        match builder.listen((Ipv4Addr::UNSPECIFIED, PORT).into()).start().await {
+            Ok(node) => return node,
+            Err(_) => sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+/// The program of a host.
+async fn serve(world: Arc<World>, host: i64) {
+    let node = start_node(host).await;
+    let starts = {
+        let mut nodes = world.nodes.lock();
+        let (starts, slot) = &mut nodes[host as usize];
+        *starts += 1;
+        *slot = Some(node.clone());
+        *starts
+    };
+    if starts > 1 {
+        world.sim.sometimes("a node has ended and is another one", true);
+    }
+    let own = (host, starts);
+    let sink =
+        procession::start(|mut cx: Context<()>| async move { while cx.recv().await.is_some() {} });
+    // In the step in which the node was started, so that no message comes before.
+    let recipient = {
+        let (world, node) = (Arc::clone(&world), node.clone());
+        sink.address().map(move |letter: Letter| {
+            let is_connected = |other| world.connection(&node, own, other).is_some();
+            world.history.lock().letter(&world.sim, own, &letter, is_connected);
+        })
+    };
+    let member = node.attach(&recipient);
+    node.register("sink", &member).expect("the name is free");
+    node.subscribe(&recipient);
+    while world.places.lock().is_empty() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let places = world.places.lock().clone();
+    for (to, place) in (0..).zip(places) {
+        if to != host {
+            let sender = send(Arc::clone(&world), member.clone(), own, to, place);
+            procession::spawn(sender).detach();
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Connects to another node whenever there is no connection, sends, and monitors.
+async fn send(world: Arc<World>, member: Member, own: Incarnation, to: i64, place: IpAddr) {
+    let node = member.node().clone();
+    let sink = Remote::named("sink", &name(to));
+    while !world.is_over.load(Relaxed) {
+        let Some(connection) = world.connection(&node, own, to) else {
+            // Ignored: the loop tries again.
+            let (name, place) = (name(to), SocketAddr::new(place, PORT));
+            let dial = node.connect_at(&name, place);
+            let _ = timeout(Duration::from_secs(10), dial).await;
+            sleep(Duration::from_millis(world.sim.choose(1..50))).await;
+            continue;
+        };
+        if !world.is_quiet() {
+            // In one step, so that the connection is the one that was looked up.
+            for _ in 0..world.sim.choose(1..4) {
+                let n = world.history.lock().next(connection);
+                match member.send(sink.clone(), message(connection, n)) {
+                    Ok(()) => world.history.lock().accepted(connection),
+                    Err(refused) => {
+                        let is_full = refused.cause() == SendTermCause::Full;
+                        world.sim.always("a connected node takes a message", is_full);
+                        break;
+                    }
+                }
+            }
+            if world.sim.choose(0..4) == 0 {
+                let monitor = member.monitor(sink.clone());
+                world.history.lock().monitored(own, monitor);
+            }
+        }
+        sleep(Duration::from_millis(world.sim.choose(1..400))).await;
+    }
+}
+
+/// Does something to a host, or to the network between two.
+async fn disturb(world: &World, hosts: i64) {
+    let sim = &world.sim;
+    let pick = || sim.choose(0..hosts as u64) as i64;
+    let (one, other) = (pick(), pick());
+    match sim.choose(0..5) {
+        0 if one != other => sim.partition(&word(one), &word(other)),
+        1 if one != other => sim.cut(&word(one), &word(other)),
+        2 if one != other => sim.mend(&word(one), &word(other)),
+        3 => {
+            end(world, one);
+            sim.restart(&word(one));
+        }
+        4 => {
+            end(world, one);
+            sim.power_off(&word(one));
+            sleep(Duration::from_millis(sim.choose(0..3000))).await;
+            sim.restart(&word(one));
+        }
+        _ => {
+            if let Some(node) = world.node(one) {
+                node.disconnect(&name(other));
+            }
+        }
+    }
+    sleep(Duration::from_millis(sim.choose(0..3000))).await;
+}
+
+/// Forgets the node of a host that is about to end.
+fn end(world: &World, host: i64) {
+    world.nodes.lock()[host as usize].1 = None;
+    world.history.lock().crashed(host);
+}
+
+async fn within(world: &World, law: &str, condition: impl Fn() -> bool) {
+    let waits = async {
+        while !condition() {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let holds = timeout(world.recovery, waits).await.is_ok();
+    world.history.lock().law(&world.sim, law, holds);
+}
+
+pub(crate) async fn run(sim: Sim, planted: Option<(Defect, Broken)>) {
+    let hosts = sim.choose(3..8) as i64;
+    let is_planted = planted.is_some();
+    let world = Arc::new(World {
+        sim: sim.clone(),
+        history: Mutex::new(History::new(planted)),
+        places: Mutex::new(Vec::new()),
+        nodes: Mutex::new((0..hosts).map(|_| (0, None)).collect()),
+        is_quiet: AtomicBool::new(false),
+        is_over: AtomicBool::new(false),
+        recovery: if is_planted { RECOVERY / 20 } else { RECOVERY },
+    });
+    let start = |host| {
+        let world = Arc::clone(&world);
+        sim.host(&word(host), move || serve(Arc::clone(&world), host))
+    };
+    let places: Vec<_> = (0..hosts).map(start).collect();
+    *world.places.lock() = places;
+    sleep(Duration::from_millis(sim.choose(0..3000))).await;
+    for _ in 0..sim.choose(1..6) {
+        disturb(&world, hosts).await;
+    }
+    sim.heal();
+    for (one, other) in (0..hosts).flat_map(|one| (0..one).map(move |other| (one, other))) {
+        sim.mend(&word(one), &word(other));
+    }
+    within(&world, "all nodes are connected again", || world.all_connections(hosts).is_some())
+        .await;
+    // A planted defect finds something.
+    sleep(Duration::from_secs(2)).await;
+    world.is_quiet.store(true, Relaxed);
+    within(&world, "all that was accepted comes while the connections last", || {
+        let connections = world.all_connections(hosts);
+        connections.is_some_and(|all| world.history.lock().is_complete(&all) || is_planted)
+    })
+    .await;
+    within(&world, "all that has come is confirmed", || {
+        let is_confirmed = |node: Node| node.peers().iter().all(|it| it.unconfirmed == Some(0));
+        (0..hosts).all(|host| world.node(host).is_some_and(is_confirmed))
+    })
+    .await;
+    world.is_over.store(true, Relaxed);
+    for host in 0..hosts {
+        if let Some(node) = world.node(host) {
+            node.stop();
+        }
+    }
+    within(&world, "each monitor tells an end", || !world.history.lock().has_waiting()).await;
+}
