@@ -30,6 +30,8 @@ pub(crate) type Broken = Arc<Mutex<BTreeSet<String>>>;
 struct Sent {
     accepted: i64,
     delivered: i64,
+    /// The node that received the first of them. An older one of the same host may end later.
+    receiver: Option<Incarnation>,
     is_over: bool,
 }
 
@@ -176,6 +178,7 @@ impl History {
         let (is_over, is_next) = (sent.is_over, sent.delivered == n);
         let was_accepted = n < sent.accepted;
         sent.delivered += 1;
+        sent.receiver.get_or_insert(own);
         self.law(sim, "nothing of a connection comes after its end", !is_over);
         self.law(sim, "messages come in order, and without a gap", is_next);
         self.law(sim, "what comes was accepted", was_accepted);
@@ -208,8 +211,8 @@ impl History {
     /// A node was told of the end of its last connection to a host: what came from there until now
     /// was by connections that have ended.
     fn closed(&mut self, sim: &Sim, own: Incarnation, host: i64) {
-        for ((from, to, _), sent) in &mut self.connections {
-            sent.is_over |= from.0 == host && *to == own.0 && sent.delivered > 0;
+        for ((from, ..), sent) in &mut self.connections {
+            sent.is_over |= from.0 == host && sent.receiver == Some(own);
         }
         if let Some((_, connection, n)) =
             self.held.take_if(|(held, from, _)| *held == own && from.0.0 == host)
