@@ -6,6 +6,7 @@ mod program;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use procession_sim::{Check, Faults};
 
@@ -20,7 +21,8 @@ fn seeds() -> Range<u64> {
 
 #[test]
 fn a_cluster_keeps_its_promises() {
-    let check = Check::new().seeds(seeds()).workers(1..=2).expect_sometimes([
+    let check = Check::new().seeds(seeds()).jobs(2).time_limit(Duration::from_secs(3600));
+    let check = check.workers(1..=2).expect_sometimes([
         "a node is told of an end",
         "a message is lost with its connection",
         "messages of an ended connection were confirmed",
