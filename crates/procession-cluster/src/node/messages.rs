@@ -16,7 +16,7 @@ impl Node {
     /// Sends a term to a process of another node. The sender is the node itself.
     ///
     /// It never blocks, and never connects. A process that sends on its own behalf uses
-    /// [`Member::send`].
+    /// [`Member::send`](crate::Member::send).
     ///
     /// # Errors
     /// [`SendTermError`] returns the term.
