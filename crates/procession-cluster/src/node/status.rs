@@ -52,8 +52,8 @@ pub struct PeerInfo {
     /// it has not answered yet.
     pub round_trip: Option<Duration>,
     /// The messages that were sent and that the node has not confirmed to have received. It
-    /// confirms them four times within the [patience](crate::NodeBuilder::patience). `None` if it is a
-    /// node of the BEAM, which confirms none, or has not answered yet.
+    /// confirms them four times within the [patience](crate::NodeBuilder::patience). `None` if it
+    /// is a node of the BEAM, which confirms none, or has not answered yet.
     pub unconfirmed: Option<u64>,
 }
 
