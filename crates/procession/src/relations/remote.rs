@@ -14,6 +14,10 @@
 //! the other one until that has acknowledged the unlink. The link that it ignores was ended over
 //! there by the unlink, since signals of two processes stay in order. If the process itself links
 //! again, it does not wait any more.
+//!
+//! All of this rests on the order in which the changes of a process are told. The process changes
+//! its links, and so does the thread that carries out a signal. So a change and the place of its
+//! signal in the queue of `scheduler/nodes.rs` are one step, under the lock of the process.
 
 use crate::process::slot::Slot;
 use crate::relations::entries::{LinkId, Relations};
