@@ -33,6 +33,7 @@ mod sys {
 #[path = "../../procession/src/relations"]
 mod relations {
     pub(crate) mod on_exit;
+    pub(crate) mod remote_links;
 }
 #[path = "../../procession/src/mailbox"]
 mod mailbox {

@@ -30,6 +30,7 @@ pub(crate) mod names;
 pub(crate) mod on_exit;
 pub(crate) mod pid_list;
 pub(crate) mod remote;
+pub(crate) mod remote_links;
 pub(crate) mod signal;
 
 pub use self::links::{cancel, kill, link, send_exit, unlink};

@@ -48,8 +48,8 @@ pub(crate) fn occupy<M: Send + 'static>(
     fields.clear_waiting();
     fields.forget_place();
     let bound = birth.extra.as_ref().map_or(0, |extra| {
-        // THREADS_MAX is below HEADED.
         let worker = extra.affinity.map_or(0, |seat| seat as u16 + 1);
+        debug_assert!(worker < HEADED, "a scheduler has at most 4096 threads");
         let bounded = if extra.bounded.is_some() { HAS_BOUNDED } else { 0 };
         let headed = if extra.headed { HEADED } else { 0 };
         worker | bounded | headed

@@ -7,13 +7,14 @@ use std::sync::{Arc, Weak};
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::relations::remote_links::RemoteLink;
 use crate::relations::signal::MonitorRef;
 use crate::{Exit, Pid};
 
 /// The number of one link. Both sides store it, so that removing one link does not remove half of a
 /// later link between the same two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LinkId(pub(super) u64);
+pub(crate) struct LinkId(u64);
 
 impl LinkId {
     const LEAST: Self = Self(0);
@@ -22,6 +23,10 @@ impl LinkId {
         static LAST: AtomicU64 = AtomicU64::new(0);
         // Relaxed: the numbers only have to differ.
         Self(LAST.fetch_add(1, Relaxed) + 1)
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
     }
 }
 
@@ -103,8 +108,8 @@ pub(crate) struct Relations {
     /// Set if exit signals are delivered as events instead of ending the process.
     pub(crate) traps: bool,
     pub(crate) links: Links,
-    /// The processes of other nodes that were unlinked, until they have acknowledged it.
-    pub(crate) unlinking: BTreeMap<Pid, LinkId>,
+    /// The links with processes of other nodes, and those that are about to be over.
+    pub(crate) remote_links: BTreeMap<Pid, RemoteLink>,
     /// The processes that monitor this one.
     pub(crate) watchers: BTreeMap<MonitorRef, Pid>,
     /// The processes that this one monitors, until it has received their downs.
@@ -123,6 +128,27 @@ pub(crate) struct Relations {
     pub(crate) doom: Option<Exit>,
     /// Set if that exit is a failure of the process itself.
     pub(crate) dooms_itself: bool,
+}
+
+impl Relations {
+    /// Accesses the link with a process of another node.
+    pub(crate) fn remote_link<R>(
+        &mut self,
+        other: Pid,
+        access: impl FnOnce(&mut RemoteLink) -> R,
+    ) -> R {
+        let link = self.remote_links.entry(other).or_default();
+        let result = access(link);
+        if link.is_over() {
+            self.remote_links.remove(&other);
+        }
+        result
+    }
+}
+
+/// Returns the processes of other nodes that are linked.
+pub(crate) fn linked(links: &BTreeMap<Pid, RemoteLink>) -> impl Iterator<Item = Pid> {
+    links.iter().filter(|(_, link)| link.is_linked()).map(|(&other, _)| other)
 }
 
 pub(crate) type Entries = Option<Box<Relations>>;

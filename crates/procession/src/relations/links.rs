@@ -16,9 +16,10 @@ use procession_queue::Entry;
 use crate::process::body::System;
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::Slot;
-use crate::relations::entries::{Entries, LinkId, Membership, Memberships, Relations};
+use crate::relations::entries::{self, Entries, LinkId, Membership, Memberships, Relations};
 use crate::relations::on_exit::{Left, OnExitHooks};
 use crate::relations::pid_list::PidList;
+use crate::relations::remote_links::{LinkNews, RemoteLink};
 use crate::relations::signal::{Down, ExitSignal, MonitorRef, RemoteSignal, Signal};
 use crate::scheduler::reach::find;
 use crate::scheduler::{current, nodes};
@@ -29,7 +30,7 @@ fn on_exit(slot: &Slot) -> &OnExitHooks<Entries> {
 }
 
 /// Accesses the relations of a process. Creates them if there are none.
-fn with<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> R {
+pub(super) fn with<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> R {
     on_exit(slot).with(|entries| access(entries.get_or_insert_default()))
 }
 
@@ -95,23 +96,22 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
     let link = LinkId::draw();
     let mut fresh = false;
     let has_ended = leave_own(own, |relations| {
+        if other.node() != 0 {
+            return queue(pid, other, relations.remote_link(other, RemoteLink::link));
+        }
         fresh = !relations.links.is_with(other);
         if fresh {
             relations.links.insert(other, link);
-            if other.node() != 0 {
-                relations.unlinking.remove(&other);
-                nodes::queue(RemoteSignal::Link { from: pid, to: other });
-            }
         }
     });
     if has_ended {
         return link_too_late(own, other);
     }
-    if !fresh {
-        return;
-    }
     if other.node() != 0 {
         return nodes::flush(answered);
+    }
+    if !fresh {
+        return;
     }
     let left = find(other).map(|peer| {
         leave(
@@ -129,10 +129,13 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
 /// exist.
 #[cold]
 fn link_too_late(own: &Slot, other: Pid) {
-    with(own, |relations| relations.links.take(other));
     if other.node() != 0 {
+        with(own, |relations| relations.remote_link(other, RemoteLink::take_end));
         signal(RemoteSignal::Exit { from: own.pid(), to: other, exit: Exit::NoProcess });
-    } else if let Some(peer) = find(other) {
+        return;
+    }
+    with(own, |relations| relations.links.take(other));
+    if let Some(peer) = find(other) {
         deliver(&peer, Some(own.pid()), Exit::NoProcess, Cause::Link);
     }
 }
@@ -151,26 +154,35 @@ pub(crate) fn link_newborn(own: &Slot, newborn: &Slot) {
 /// Ends a link. The end of the other process then has no effect, unless its signal came before.
 pub(crate) fn unlink_from(own: &Slot, other: Pid) {
     let pid = own.pid();
-    let taken = with_any(own, |relations| {
-        let taken = relations.links.take(other);
-        if other.node() != 0
-            && let Some(&LinkId(id)) = taken.first()
-        {
-            relations.unlinking.insert(other, LinkId(id));
-            nodes::queue(RemoteSignal::Unlink { from: pid, to: other, id });
-        }
-        taken
-    });
-    let Some(taken) = taken else { return };
     if other.node() != 0 {
-        nodes::flush(answered);
-    } else if let Some(peer) = find(other) {
+        with_any(own, |relations| {
+            let number = LinkId::draw().number();
+            queue(pid, other, relations.remote_link(other, |link| link.unlink(number)));
+        });
+        return nodes::flush(answered);
+    }
+    let Some(taken) = with_any(own, |relations| relations.links.take(other)) else {
+        return;
+    };
+    if let Some(peer) = find(other) {
         with_any(&peer, |relations| {
             for link in taken {
                 relations.links.remove(pid, link);
             }
         });
     }
+}
+
+/// Queues what a process tells one of another node of their link. Called with the change of the
+/// link.
+pub(super) fn queue(from: Pid, to: Pid, news: Option<LinkNews>) {
+    let signal = match news {
+        None => return,
+        Some(LinkNews::Linked) => RemoteSignal::Link { from, to },
+        Some(LinkNews::Unlinked(id)) => RemoteSignal::Unlink { from, to, id },
+        Some(LinkNews::Acknowledged(id)) => RemoteSignal::UnlinkAck { from, to, id },
+    };
+    nodes::queue(signal);
 }
 
 /// Sends a signal to a process of another node.
@@ -185,8 +197,9 @@ pub(super) fn answered(signal: RemoteSignal) {
     let Some(own) = find(signal.to()) else { return };
     match signal {
         RemoteSignal::Exit { from, exit, .. } => {
-            let taken = with_any(&own, |relations| relations.links.take(from));
-            if taken.is_some_and(|links| !links.is_empty()) {
+            let was_linked =
+                with_any(&own, |relations| relations.remote_link(from, RemoteLink::take_end));
+            if was_linked == Some(true) {
                 deliver(&own, Some(from), exit, Cause::Link);
             }
         }
@@ -199,10 +212,7 @@ pub(super) fn answered(signal: RemoteSignal) {
             }
         }
         RemoteSignal::UnlinkAck { from, id, .. } => {
-            with_any(&own, |relations| {
-                let is_last = relations.unlinking.get(&from) == Some(&LinkId(id));
-                is_last.then(|| relations.unlinking.remove(&from))
-            });
+            with_any(&own, |relations| relations.remote_link(from, |link| link.take_ack(id)));
         }
         _ => {}
     }
@@ -287,7 +297,14 @@ pub(crate) struct RelationsOverview {
 /// Returns the relations of a process.
 pub(crate) fn overview(slot: &Slot) -> RelationsOverview {
     with_any(slot, |relations| RelationsOverview {
-        links: PidList::of(relations.links.0.iter().map(|&(peer, _)| peer)),
+        links: PidList::of(
+            relations
+                .links
+                .0
+                .iter()
+                .map(|&(peer, _)| peer)
+                .chain(entries::linked(&relations.remote_links)),
+        ),
         monitors: PidList::of(relations.watchers.values().copied()),
         monitored: PidList::of(relations.watched.values().copied()),
         scope: PidList::of(relations.scope.iter().copied()),
@@ -410,7 +427,7 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
     release(slot, entries.name, entries.memberships);
     let pid = slot.pid();
     // First, so that a relay still knows the process: it may itself be told by a monitor.
-    for &(to, _) in entries.links.0.iter().filter(|(to, _)| to.node() != 0) {
+    for to in entries::linked(&entries.remote_links) {
         signal(RemoteSignal::Exit { from: pid, to, exit: exit.clone() });
     }
     for (monitor, target) in entries.watched {

@@ -6,23 +6,14 @@
 //! unlink, or a signal from the other node. The relay makes such a signal, too, when the connection
 //! ends. So a link ends once, and a monitor tells once, whatever crosses on the way.
 //!
-//! # Unlink
-//!
-//! A process unlinks and links again, and the other one unlinks meanwhile. Its unlink was about the
-//! old link, and comes when the new one is there: it ends that on one side. On the other side, the
-//! new link comes behind, and stays. So, as in OTP, a process that has unlinked ignores links of
-//! the other one until that has acknowledged the unlink. The link that it ignores was ended over
-//! there by the unlink, since signals of two processes stay in order. If the process itself links
-//! again, it does not wait any more.
-//!
-//! All of this rests on the order in which the changes of a process are told. The process changes
-//! its links, and so does the thread that carries out a signal. So a change and the place of its
-//! signal in the queue of `scheduler/nodes.rs` are one step, under the lock of the process.
+//! `relations/remote_links.rs` has the protocol of links.
+
+use std::cell::Cell;
 
 use crate::process::slot::Slot;
-use crate::relations::entries::{LinkId, Relations};
 use crate::relations::links::{self, Cause, answered, deliver, leave, with_any};
 use crate::relations::on_exit::Left;
+use crate::relations::remote_links::RemoteLink;
 use crate::relations::signal::RemoteSignal;
 use crate::scheduler::nodes;
 use crate::scheduler::reach::find;
@@ -48,16 +39,11 @@ pub fn receive(signal: RemoteSignal) {
             answered(signal);
         }
         RemoteSignal::Unlink { from, to, id } => {
-            let answer = RemoteSignal::UnlinkAck { from: to, to: from, id };
-            // With the entry, so that a new link of this process comes behind the answer.
-            let take = |relations: &mut Relations| {
-                relations.links.take(from);
-                nodes::queue(answer.clone());
-            };
-            match with_any(own, take) {
-                Some(()) => nodes::flush(answered),
-                None => links::signal(answer.clone()),
-            }
+            links::with(own, |relations| {
+                let answer = relations.remote_link(from, |link| link.take_unlink(id));
+                links::queue(to, from, Some(answer));
+            });
+            nodes::flush(answered);
         }
         RemoteSignal::SendExit { from, exit, .. } => deliver(own, from, exit, Cause::Sent),
         RemoteSignal::Kill { .. } => crate::process::wake::terminate(own),
@@ -87,16 +73,11 @@ pub fn receive_link(from: Pid, to: Pid) -> bool {
 fn enter(own: &Slot, signal: &RemoteSignal) -> Left {
     match *signal {
         RemoteSignal::Link { from, .. } => {
-            let link = LinkId::draw();
+            let entered = Cell::new(false);
             leave(
                 own,
-                |relations| {
-                    let is_ending = relations.unlinking.contains_key(&from);
-                    if !is_ending && !relations.links.is_with(from) {
-                        relations.links.insert(from, link);
-                    }
-                },
-                |relations| relations.links.remove(from, link),
+                |relations| entered.set(relations.remote_link(from, RemoteLink::take_link)),
+                |relations| entered.get() && relations.remote_link(from, RemoteLink::take_end),
             )
         }
         RemoteSignal::Monitor { from, monitor, .. } => leave(

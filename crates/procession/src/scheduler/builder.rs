@@ -467,8 +467,8 @@ impl Builder {
     /// Sets whether the [ids of requests](crate::request) travel with messages to the processes of
     /// this scheduler, and are passed on to processes that are spawned on it. Default: `false`.
     ///
-    /// If it is off, it costs nothing. If it is on, each message takes some 60 bytes more, and each
-    /// process some 300.
+    /// If it is on, each message takes more memory, for the id and for the PID of its sender, and
+    /// each process takes more, too.
     pub fn request_ids(mut self, travel: bool) -> Self {
         self.request_ids = travel;
         self

@@ -43,7 +43,13 @@ fn the_stack_of_a_process_names_its_functions() {
     let scene = Scene::threaded(|observe| observe);
     let waits = scene.scheduler.spawn(waits_for_an_hour());
     let (pid, target) = (waits.pid().to_string(), format!("/process/{}/stack", waits.pid()));
-    let value = parsed(&stack(&scene, &target));
+    // Its first step may still run, and looks like one that computes if the machine is slow.
+    let value = loop {
+        let value = parsed(&stack(&scene, &target));
+        if value["source"] != "step" {
+            break value;
+        }
+    };
     assert_eq!((&value["pid"], &value["source"]), (&pid.into(), &"wait".into()));
     assert_eq!(value["truncated"], false);
     let frames = value["stacks"][0].as_array().expect("there is a stack");
