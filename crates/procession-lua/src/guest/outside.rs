@@ -36,10 +36,7 @@ impl Running {
             b"listen" => {
                 let address = arguments.text(0)?;
                 let act = format!("cannot listen at {address}");
-                self.bounds
-                    .permissions
-                    .check_listen()
-                    .map_err(|error| format!("{act}: {error}"))?;
+                self.check_listen(&act)?;
                 self.in_helper(
                     yields,
                     Cancel::Ignored,
@@ -61,10 +58,7 @@ impl Running {
             b"udp" => {
                 let address = arguments.text(0)?;
                 let act = format!("cannot bind {address}");
-                self.bounds
-                    .permissions
-                    .check_listen()
-                    .map_err(|error| format!("{act}: {error}"))?;
+                self.check_listen(&act)?;
                 self.in_helper(
                     yields,
                     Cancel::Ignored,
@@ -150,6 +144,10 @@ impl Running {
         work: impl Future<Output = io::Result<Value>> + Send + 'static,
     ) -> Result<Served, String> {
         self.in_helper(yields, Cancel::Ignored, act, work)
+    }
+
+    fn check_listen(&self, act: &str) -> Result<(), String> {
+        self.bounds.permissions.check_listen().map_err(|error| format!("{act}: {error}"))
     }
 
     /// Reads from a connection. If nothing has arrived, the process waits.
