@@ -4,8 +4,8 @@
 //!
 //! ## Problem
 //! A process unlinks and links again, and the other one unlinks meanwhile. The unlink of the other
-//! one was about the old link. It comes when the new one is there, and ends that on this side. On the
-//! other side, the new link comes later, and stays: half a link is left.
+//! one was about the old link. It comes when the new one is there, and ends that on this side. On
+//! the other side, the new link comes later, and stays: half a link is left.
 //!
 //! ## States
 //! Each side is linked or not, under the lock of its process. A side that has unlinked is also
@@ -21,9 +21,9 @@
 //! - `TakeEnd`, when the other process has ended or its node is gone: ends the link.
 //!
 //! ## Why it works
-//! Signals of two processes stay in order. If a side that is `unlinking` ignores a link, the link was
-//! queued before the acknowledgement, so it was made before `TakeUnlink`, which has ended it. So both
-//! sides are without it. If the link was made after `TakeUnlink`, it comes behind the
+//! Signals of two processes stay in order. If a side that is `unlinking` ignores a link, the link
+//! was queued before the acknowledgement, so it was made before `TakeUnlink`, which has ended it.
+//! So both sides are without it. If the link was made after `TakeUnlink`, it comes behind the
 //! acknowledgement, and is not ignored. A side that links again before it hears of the
 //! acknowledgement is linked, and a link of the other side changes nothing there.
 //!
