@@ -138,6 +138,13 @@ const FLAGS: &[Flag] = &[
         takes: Takes::Nothing(|parsed| parsed.bench.scale = Scale::Tiny),
     },
     Flag {
+        long: "no-recorder",
+        short: None,
+        help: "build the scheduler without the flight recorder, to compare",
+        of: &[Command::Bench],
+        takes: Takes::Nothing(|parsed| parsed.bench.records = false),
+    },
+    Flag {
         long: "idle-memory-here",
         short: None,
         help: "",
