@@ -5,11 +5,14 @@ use std::io;
 use std::io::Write;
 use std::mem;
 
-use crate::recorder::deflate::Compressor;
 use crate::recorder::protobuf::Message;
 
-/// Compresses and writes packets when there is as much as this.
+/// Writes packets when there is as much as this.
 const WRITE_BYTES: usize = 64 << 10;
+
+/// How much the compression tries, up to 10. A trace repeats itself so much that more finds little.
+#[cfg(feature = "observe")]
+const COMPRESSION_LEVEL: u8 = 1;
 
 /// The track of the program, which has all others.
 pub(super) const PROGRAM: u64 = 1;
@@ -36,14 +39,13 @@ pub(super) enum EventType {
 pub(super) struct Output<W> {
     to: W,
     packets: Message,
-    compressor: Compressor,
     /// The number of sequences that have begun.
     sequences: u64,
 }
 
 impl<W: Write> Output<W> {
     pub(super) fn new(to: W) -> Self {
-        Self { to, packets: Message::default(), compressor: Compressor::default(), sequences: 0 }
+        Self { to, packets: Message::default(), sequences: 0 }
     }
 
     /// Adds a packet.
@@ -52,12 +54,16 @@ impl<W: Write> Output<W> {
         if self.packets.bytes().len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Writes the packets, in one packet that has them compressed.
+    /// Writes the packets, with the feature `observe` in one packet that has them compressed.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        let compressed = self.compressor.compress(self.packets.bytes());
-        let mut trace = Message::default();
-        trace.message(1, |packet| packet.data(50, compressed));
-        self.to.write_all(trace.bytes())?;
+        #[cfg(feature = "observe")]
+        {
+            let bytes = self.packets.bytes();
+            let compressed = miniz_oxide::deflate::compress_to_vec_zlib(bytes, COMPRESSION_LEVEL);
+            self.packets.clear();
+            self.packets.message(1, |packet| packet.data(50, &compressed));
+        }
+        self.to.write_all(self.packets.bytes())?;
         self.packets.clear();
         self.to.flush()
     }
