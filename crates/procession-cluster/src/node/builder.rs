@@ -247,6 +247,7 @@ impl NodeBuilder {
             listens_at: listener.as_ref().map(|(_, address)| *address),
             locals: Mutex::new(Locals::default()),
             exports: Mutex::new(HashMap::new()),
+            find_name: Mutex::new(None),
             peers: Mutex::new(Peers::default()),
             remotes: Mutex::default(),
             changed: Notify::new(),

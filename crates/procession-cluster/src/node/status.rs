@@ -30,6 +30,8 @@ pub struct PeerInfo {
     pub age: Duration,
     /// The bytes that wait to be sent.
     pub queued_bytes: usize,
+    /// How long the oldest of them have waited. `None` if there are none.
+    pub oldest_wait: Option<Duration>,
     /// The messages that were sent.
     pub sent: u64,
     /// The messages that were received.
@@ -71,6 +73,9 @@ pub struct NodeStatus {
     pub names: Vec<Atom>,
     /// The connected nodes, by name.
     pub peers: Vec<PeerInfo>,
+    /// Why connections have ended, and how many for each reason. After the first 32 reasons, others
+    /// are counted as `another reason`.
+    pub ends: Vec<(String, u64)>,
 }
 
 /// The error of asking a node for its status.
@@ -116,7 +121,8 @@ impl Node {
         names.sort();
         let Self(inner) = self;
         let (name, creation) = (inner.own.name.clone(), inner.own.creation);
-        NodeStatus { name, creation, attached, names, peers: self.peers() }
+        let ends = inner.peers.lock().ends();
+        NodeStatus { name, creation, attached, names, peers: self.peers(), ends }
     }
 
     /// Asks a connected node of this crate for its state.
@@ -180,6 +186,7 @@ impl Link {
             connection: self.number,
             age: Instant::now().saturating_duration_since(self.since),
             queued_bytes: self.outbound.bytes(),
+            oldest_wait: self.outbound.oldest_wait(),
             sent: self.outbound.accepted(),
             refused: self.outbound.refused(),
             received: read(&self.counts.received),
@@ -229,6 +236,15 @@ fn optional(value: Option<impl TryInto<i64>>) -> Term {
     value.map_or(Term::atom("undefined"), number)
 }
 
+fn end_to_term((cause, count): &(String, u64)) -> Term {
+    Term::tuple([Term::from(cause.as_str()), number(*count)])
+}
+
+fn end_from_term(term: &Term) -> Option<(String, u64)> {
+    let [cause, count] = term.as_tuple()? else { return None };
+    Some((cause.to_text()?, count.as_integer()?.try_into().ok()?))
+}
+
 impl NodeStatus {
     fn to_term(&self) -> Term {
         map([
@@ -237,6 +253,7 @@ impl NodeStatus {
             ("attached", number(self.attached)),
             ("names", Term::list(self.names.iter().cloned().map(Term::from))),
             ("peers", Term::list(self.peers.iter().map(PeerInfo::to_term))),
+            ("ends", Term::list(self.ends.iter().map(end_to_term))),
         ])
     }
 
@@ -251,6 +268,7 @@ impl NodeStatus {
             attached: get_number(term, "attached")?,
             names: get_list(term, "names", as_atom)?,
             peers: get_list(term, "peers", PeerInfo::from_term)?,
+            ends: get_list(term, "ends", end_from_term)?,
         })
     }
 }
@@ -263,6 +281,7 @@ impl PeerInfo {
             ("connection", number(self.connection)),
             ("age_us", number(self.age.as_micros())),
             ("queued_bytes", number(self.queued_bytes)),
+            ("oldest_wait_us", optional(self.oldest_wait.map(|time| time.as_micros()))),
             ("sent", number(self.sent)),
             ("refused", number(self.refused)),
             ("received", number(self.received)),
@@ -284,6 +303,7 @@ impl PeerInfo {
             connection: get_number(term, "connection")?,
             age: micros("age_us")?,
             queued_bytes: get_number(term, "queued_bytes")?,
+            oldest_wait: micros("oldest_wait_us"),
             sent: get_number(term, "sent")?,
             refused: get_number(term, "refused")?,
             received: get_number(term, "received")?,
