@@ -274,6 +274,8 @@ async fn keep(
     registration: Option<TcpStream>,
 ) {
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let shown = node.clone();
+    let _inspecting = cx.inspect_with(move |out| shown.show(out));
     loop {
         let next = {
             let mut event = pin!(cx.recv_event());

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use procession::look::Inspection;
 use procession::time::Instant;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -164,6 +165,20 @@ impl Node {
         }
     }
 
+    /// Shows the state in the live views of the scheduler, as that of the keeper.
+    pub(super) fn show(&self, out: &mut Inspection) {
+        let NodeStatus { name, creation, attached, names, peers, ends } = self.status();
+        let listed = |atoms: &mut dyn Iterator<Item = &Atom>| {
+            atoms.map(Atom::as_str).collect::<Vec<_>>().join(", ")
+        };
+        out.field("node", name).field("creation", creation).field("attached", attached);
+        out.field("names", listed(&mut names.iter()));
+        out.field("peers", listed(&mut peers.iter().map(|peer| &peer.name)));
+        for (cause, count) in ends {
+            out.field("ended", format_args!("{count}: {cause}"));
+        }
+    }
+
     /// Returns the connected nodes, by name.
     pub fn peers(&self) -> Vec<PeerInfo> {
         let links: Vec<_> = {
@@ -177,6 +192,23 @@ impl Node {
 }
 
 impl Link {
+    /// Shows the state in the live views of the scheduler, as that of the connection's process.
+    pub(crate) fn show(&self, out: &mut Inspection) {
+        let info = self.info();
+        let time = |time: Option<Duration>| match time {
+            Some(time) => format!("{time:?}"),
+            None => "none".to_owned(),
+        };
+        let unconfirmed = info.unconfirmed.map_or("unknown".to_owned(), |count| count.to_string());
+        out.field("node", &info.name).field("connected for", time(Some(info.age)));
+        out.field("queued bytes", info.queued_bytes).field("oldest wait", time(info.oldest_wait));
+        out.field("sent", info.sent).field("received", info.received);
+        out.field("refused", info.refused).field("denied", info.denied);
+        out.field("undelivered", info.undelivered).field("too large", info.too_large);
+        out.field("bytes sent", info.bytes_sent).field("bytes received", info.bytes_received);
+        out.field("round trip", time(info.round_trip)).field("unconfirmed", unconfirmed);
+    }
+
     fn info(&self) -> PeerInfo {
         // Relaxed: the numbers are for people.
         let read = |counter: &AtomicU64| counter.load(Relaxed);
