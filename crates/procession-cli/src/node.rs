@@ -207,8 +207,8 @@ async fn stay_connected(mut cx: Context<Letter>, node: Node, peer: Peer, err: Ou
     }
 }
 
-/// Waits for the end of the connection to a node. Returns its reason, or `None` if the process is to
-/// end.
+/// Waits for the end of the connection to a node. Returns its reason, or `None` if the process is
+/// to end.
 async fn until_down(cx: &mut Context<Letter>, peer: &Peer) -> Option<String> {
     loop {
         match cx.recv().await? {

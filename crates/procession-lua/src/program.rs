@@ -231,12 +231,12 @@ impl Program {
         self
     }
 
-    /// Gives the processes a node: they use processes of other nodes by the functions of `node`, and
-    /// those that have registered names are reached by these.
+    /// Gives the processes a node: they use processes of other nodes by the functions of `node`,
+    /// and those that have registered names are reached by these.
     ///
-    /// A process may name processes of nodes that its [`Permissions`] include, as those to connect to
-    /// do. A PID that it was sent is itself a permission. Of a program with a node, all nodes that
-    /// can connect may send to the processes that have names.
+    /// A process may name processes of nodes that its [`Permissions`] include, as those to connect
+    /// to do. A PID that it was sent is itself a permission. Of a program with a node, all nodes
+    /// that can connect may send to the processes that have names.
     ///
     /// ```
     /// use procession_cluster::{Cookie, Node};

@@ -11,9 +11,9 @@
 //!   of the patience, and given up one patience after that.
 //! - A node that confirms is asked four times in the patience while messages are unconfirmed.
 //! - If nothing was said for a quarter of the patience, a tick says that this node is there.
-//! - A node that takes no monitors, such as a program in C with Erlang's library, cannot be asked. It
-//!   answers ticks while it waits for messages. It is given up after 60 s of silence, or later if the
-//!   patience is longer.
+//! - A node that takes no monitors, such as a program in C with Erlang's library, cannot be asked.
+//!   It answers ticks while it waits for messages. It is given up after 60 s of silence, or later
+//!   if the patience is longer.
 //! - A node that was late itself, because it was stopped or had no processor, cannot tell whether
 //!   the other one was silent. It begins a new patience.
 

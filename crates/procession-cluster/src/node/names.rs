@@ -50,8 +50,8 @@ impl Node {
         drop(replaced);
     }
 
-    /// Returns `true` if the node of a process is connected: in the same incarnation, if the process
-    /// is known by its PID.
+    /// Returns `true` if the node of a process is connected: in the same incarnation, if the
+    /// process is known by its PID.
     pub fn reaches(&self, process: &Remote) -> bool {
         self.link_of(process).is_some()
     }

@@ -3,7 +3,8 @@
 use super::Term;
 
 impl Term {
-    /// Returns about how many bytes of memory the term takes. Bytes that it shares count as its own.
+    /// Returns about how many bytes of memory the term takes. Bytes that it shares count as its
+    /// own.
     pub fn memory_bytes(&self) -> usize {
         let all = |items: &[Self]| items.iter().map(Self::memory_bytes).sum::<usize>();
         size_of::<Self>()
