@@ -87,17 +87,16 @@ pub(crate) struct Decoded {
     pub(crate) backwards: usize,
 }
 
-/// Returns the packets of a trace, which consists of packets with compressed ones if there is the
-/// feature for that.
+/// Returns the packets of a trace, which are compressed if there is the feature `observe`.
 fn decompressed(bytes: &[u8]) -> Vec<u8> {
-    if !cfg!(feature = "observe") {
-        return bytes.to_vec();
-    }
-    let whole = messages(&fields(bytes), 1).into_iter().flat_map(|packet| match packet[..] {
-        [(50, Field::Bytes(packets))] => decompress_to_vec_zlib(packets).expect("it is compressed"),
-        _ => panic!("a packet is not compressed: {packet:?}"),
+    let pieces = messages(&fields(bytes), 1).into_iter().map(|packet| match packet[..] {
+        [(50, Field::Bytes(packets))] => {
+            Some(decompress_to_vec_zlib(packets).expect("it is compressed"))
+        }
+        _ => None,
     });
-    whole.collect()
+    let pieces: Option<Vec<_>> = pieces.collect();
+    pieces.map_or_else(|| bytes.to_vec(), |pieces| pieces.concat())
 }
 
 /// Decodes a trace. Every slice ends, every flow has both ends, and every name is explained.
