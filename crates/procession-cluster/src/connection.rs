@@ -118,9 +118,11 @@ pub(crate) async fn run(
 ) {
     let Ok(link) = node.connected(&attempt, peer, cx.address()) else { return };
     drop(attempt);
-    let patience = node.patience();
+    let shown = Arc::clone(&link);
+    let _inspecting = cx.inspect_with(move |out| shown.show(out));
+    let pulse = Pulse::new(node.patience(), link.takes_monitors(), Instant::now());
     // Ignored: without it, only a node that talks and never reads is found later.
-    drop(carrier.stream.set_user_timeout(Some(Pulse::limit(patience))));
+    drop(carrier.stream.set_user_timeout(Some(pulse.limit())));
     // Ignored: without it, what the system has taken and not sent is in front of small messages.
     drop(SockRef::from(&carrier.stream).set_tcp_notsent_lowat(UNSENT_MAX));
     let frames = Frames::new(HELD_MAX);
@@ -132,7 +134,7 @@ pub(crate) async fn run(
         by_reference: HashMap::new(),
         late_links: HashMap::new(),
         names: [link.peer.name.clone(), node.name().clone()],
-        pulse: Pulse::new(patience, Instant::now()),
+        pulse,
         why: "its process was terminated".to_owned(),
     };
     let Err(why) = this.serve(&mut cx, &mut carrier, come).await;
@@ -173,7 +175,7 @@ impl Connection {
                     continue;
                 }
                 Next::GiveUp => {
-                    let silence = Pulse::limit(self.node.patience()).as_secs_f32();
+                    let silence = self.pulse.limit().as_secs_f32();
                     return Err(format!("nothing was heard of it for {silence} s"));
                 }
             };
@@ -423,9 +425,11 @@ impl Connection {
             return count(&self.link.counts.undelivered, 1);
         };
         let Caller { from, target, waits } = caller;
-        let lane = from.id.into();
-        let demonitor = Control::Demonitor { from, to: target, monitor: call.clone() };
-        self.link.outbound.signal(lane, &demonitor, None);
+        if self.link.takes_monitors() {
+            let lane = from.id.into();
+            let demonitor = Control::Demonitor { from, to: target, monitor: call.clone() };
+            self.link.outbound.signal(lane, &demonitor, None);
+        }
         waits.end(Ok(crate::letter::last(term)));
     }
 }

@@ -107,7 +107,7 @@ pub use crate::node::StartError;
 pub use crate::node::{
     CallTermError, ConnectError, Find, Found, GrantError, Grants, Member, Node, NodeBuilder,
     NodeStatus, PeerInfo, PingError, RegisterError, SendTermCause, SendTermError, StartTermError,
-    StatusError,
+    StatusError, WeakNode,
 };
 pub use crate::term::{Atom, NodePid, Reference, Term};
 pub use crate::tls::{Tls, TlsError};

@@ -22,6 +22,7 @@ mod find;
 mod grants;
 mod member;
 mod messages;
+mod names;
 mod peers;
 mod ping;
 mod remote;
@@ -37,6 +38,8 @@ pub use self::grants::{GrantError, Grants};
 pub use self::member::Member;
 #[cfg(feature = "serde")]
 pub(crate) use self::messages::{NO_REPLY, without_sender};
+use self::names::FindName;
+pub use self::names::WeakNode;
 pub(crate) use self::peers::Attempt;
 use self::peers::{PeerEvent, Peers};
 pub use self::ping::PingError;
@@ -91,6 +94,8 @@ struct Inner {
     locals: Mutex<Locals>,
     grants: Mutex<AllGrants>,
     exports: Mutex<HashMap<(Atom, Atom, i64), Arc<Start>>>,
+    /// Finds processes by names that are not registered.
+    find_name: Mutex<Option<Arc<FindName>>>,
     peers: Mutex<Peers>,
     remotes: Mutex<Remotes>,
     /// Told when the state of a peer changes.
@@ -324,10 +329,6 @@ impl Node {
         let own = &self.0.own;
         let is_own = pid.creation == own.creation && pid.node == own.name && pid.serial == 0;
         (is_own && pid.id != 0).then_some(pid.id)
-    }
-
-    pub(crate) fn whereis(&self, name: &Atom) -> Option<u32> {
-        self.0.locals.lock().by_name.get(name).copied()
     }
 
     pub(crate) fn local(&self, number: u32) -> Option<(Pid, Option<Inlet>)> {

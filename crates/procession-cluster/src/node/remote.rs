@@ -256,9 +256,12 @@ fn carry_monitor(node: &Node, link: &Link, remote: &Remote, signal: &RemoteSigna
                 tables.references.insert(monitor, reference.clone());
                 tables.watches.insert(reference.clone(), watch);
             })?;
-            let from = node.pid_of(own);
-            let control = Control::Monitor { from, to: remote.target(), monitor: reference };
-            link.outbound.signal(own.into(), &control, None);
+            // Otherwise the end of the connection is told.
+            if link.takes_monitors() {
+                let from = node.pid_of(own);
+                let control = Control::Monitor { from, to: remote.target(), monitor: reference };
+                link.outbound.signal(own.into(), &control, None);
+            }
         }
         RemoteSignal::Demonitor { from, monitor, .. } => {
             let own = node.number_for(*from, None);
@@ -266,7 +269,9 @@ fn carry_monitor(node: &Node, link: &Link, remote: &Remote, signal: &RemoteSigna
                 let reference = tables.references.get(monitor).cloned();
                 reference.inspect(|reference| drop(tables.take_watch(reference)))
             });
-            if let Some(reference) = taken? {
+            if let Some(reference) = taken?
+                && link.takes_monitors()
+            {
                 let from = node.pid_of(own);
                 let control = Control::Demonitor { from, to: remote.target(), monitor: reference };
                 link.outbound.signal(own.into(), &control, None);

@@ -307,8 +307,10 @@ impl<'a> Calls<'a> {
             for (call, caller) in gone {
                 demonitor(link, &caller.from, &caller.target, &call);
             }
-            let monitor = Control::Monitor { from, to, monitor: call.clone() };
-            link.outbound.signal(own.id.into(), &monitor, None);
+            if link.takes_monitors() {
+                let monitor = Control::Monitor { from, to, monitor: call.clone() };
+                link.outbound.signal(own.id.into(), &monitor, None);
+            }
             calls.references.push(call);
         }
         Ok(calls)
@@ -333,6 +335,9 @@ impl Drop for Calls<'_> {
 }
 
 fn demonitor(link: &Link, from: &NodePid, to: &Target, monitor: &Reference) {
+    if !link.takes_monitors() {
+        return;
+    }
     let demonitor =
         Control::Demonitor { from: from.clone(), to: to.clone(), monitor: monitor.clone() };
     link.outbound.signal(from.id.into(), &demonitor, None);
