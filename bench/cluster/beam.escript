@@ -31,7 +31,7 @@ start_peer() ->
     Code = filename:dirname(filename:absname(escript:script_name())),
     Eval = "compile:file(\"" ++ filename:join(Code, "beam_server") ++ "\", [{outdir, \"/tmp\"}]), "
            "code:add_patha(\"/tmp\"), beam_server:start()",
-    Command = "exec erl -noinput -hidden +S 2:2 -name server_beam@127.0.0.1 -setcookie figures "
+    Command = "erl -noinput -hidden +S 2:2 -name server_beam@127.0.0.1 -setcookie figures "
               "-kernel prevent_overlapping_partitions false net_ticktime 4 -eval '" ++ Eval ++ "'",
     Port = open_port({spawn, Command}, [exit_status]),
     {os_pid, Pid} = erlang:port_info(Port, os_pid),
@@ -112,6 +112,8 @@ frozen(Print, _Node) ->
     Sender = spawn(fun() -> sends(Own, []) end),
     receive {'DOWN', Monitor, _, _, noconnection} -> ok end,
     Print("frozen to down", (erlang:monotonic_time(nanosecond) - Begin) / 1.0e9, "s"),
+    %% Otherwise each send tries to connect again, and waits for that.
+    signal("KILL", Pid),
     Sender ! stop,
     Sorted = receive {sent, All} -> lists:sort(All) end,
     Print("send to a frozen node p99.9", percentile(Sorted, 0.999), "us"),

@@ -121,6 +121,7 @@ pub(crate) async fn run(
     let shown = Arc::clone(&link);
     let _inspecting = cx.inspect_with(move |out| shown.show(out));
     let pulse = Pulse::new(node.patience(), link.takes_monitors(), Instant::now());
+    let pulse = if *node.name() > link.peer.name { pulse.second() } else { pulse };
     // Ignored: without it, only a node that talks and never reads is found later.
     drop(carrier.stream.set_user_timeout(Some(pulse.limit())));
     // Ignored: without it, what the system has taken and not sent is in front of small messages.
