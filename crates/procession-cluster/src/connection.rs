@@ -121,7 +121,6 @@ pub(crate) async fn run(
     let shown = Arc::clone(&link);
     let _inspecting = cx.inspect_with(move |out| shown.show(out));
     let pulse = Pulse::new(node.patience(), link.takes_monitors(), Instant::now());
-    let pulse = if *node.name() > link.peer.name { pulse.second() } else { pulse };
     // Ignored: without it, only a node that talks and never reads is found later.
     drop(carrier.stream.set_user_timeout(Some(pulse.limit())));
     // Ignored: without it, what the system has taken and not sent is in front of small messages.
@@ -224,6 +223,9 @@ impl Connection {
             Some([word, received]) if word.is_atom("received") => received.as_integer(),
             _ => None,
         };
+        if received.is_some() && *self.node.name() > self.link.peer.name {
+            self.pulse.wait_for_question();
+        }
         self.link.answered(round_trip, received.and_then(|count| u64::try_from(count).ok()));
         true
     }

@@ -11,9 +11,9 @@
 //!   of the patience, and given up one patience after that.
 //! - A node that confirms is asked four times in the patience while messages are unconfirmed.
 //! - If nothing was said for a quarter of the patience, a tick says that this node is there.
-//! - The node with the greater name waits a quarter longer than that. So of two idle nodes of this
-//!   crate one asks, which is a sign of life for both, and the other one has nothing to say: the two
-//!   wake three times in a quarter of the patience, and not six times.
+//! - Of two nodes of this crate, the one with the greater name waits a quarter longer than that. So
+//!   if both are idle, one asks, which is a sign of life for both, and the other one has nothing to
+//!   say: the two wake three times in a quarter of the patience, and not six times.
 //! - A node that takes no monitors, such as a program in C with Erlang's library, cannot be asked.
 //!   It answers ticks while it waits for messages. It is given up after 60 s of silence, or later
 //!   if the patience is longer.
@@ -67,9 +67,9 @@ impl Pulse {
         Self { patience, asks, pause, heard: now, said: now, asked, turned: now, question }
     }
 
-    /// Lets the other node ask first.
-    pub(super) fn second(self) -> Self {
-        Self { pause: self.pause + self.patience / 16, ..self }
+    /// Lets the other node ask first, which does.
+    pub(super) fn wait_for_question(&mut self) {
+        self.pause = self.patience / 4 + self.patience / 16;
     }
 
     /// Returns the time of silence after which the node is given up.
@@ -79,7 +79,7 @@ impl Pulse {
 
     /// Notes a turn of the connection's loop, in which it read or wrote something or not.
     pub(super) fn turn(&mut self, read: bool, wrote: bool, now: Instant) {
-        // It turns at least four times in the patience.
+        // It turns at least three times in the patience.
         let is_late = now.saturating_duration_since(self.turned) > self.patience / 2;
         self.turned = now;
         if read || is_late {
@@ -191,8 +191,9 @@ mod tests {
     #[test]
     fn of_two_idle_nodes_the_first_asks_and_the_second_says_nothing_else() {
         let start = Instant::now();
-        let (mut first, mut second) =
-            (Pulse::new(PATIENCE, true, start), Pulse::new(PATIENCE, true, start).second());
+        let mut first = Pulse::new(PATIENCE, true, start);
+        let mut second = Pulse::new(PATIENCE, true, start);
+        second.wait_for_question();
         let mut now = start;
         for pulse in [&mut first, &mut second] {
             pulse.asked(question(0), now);
