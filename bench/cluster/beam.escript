@@ -10,7 +10,7 @@ main(Arguments) ->
     Label = case lists:member("tls", Arguments) of true -> "tls"; false -> "plain" end,
     {Trips, Count, Kills} =
         case lists:member("tiny", Arguments) of true -> {100, 2000, 1}; false -> {20000, 500000, 3} end,
-    {ok, _} = net_kernel:start(['driver_beam@127.0.0.1', longnames]),
+    {ok, _} = net_kernel:start('driver_beam@127.0.0.1', #{name_domain => longnames, net_ticktime => 4}),
     erlang:set_cookie(node(), figures),
     {Peer, Node} = start_peer(),
     Print = fun(What, Value, Unit) -> io:format("~-5s ~-28s ~12.1f ~s~n", [Label, What, float(Value), Unit]) end,

@@ -4,7 +4,9 @@
 //!
 //! `cargo bench -p procession-cluster --features serde --bench figures`, with `-- --tiny` for a try.
 
+use std::collections::BTreeMap;
 use std::error::Error;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
@@ -326,13 +328,15 @@ async fn beside_large(
     Ok(())
 }
 
-/// Returns the number of times that the threads of a program have waited.
-fn waits(id: u32) -> Result<u64, Failed> {
-    let mut all = 0;
+/// Returns the number of times that each thread of a program has waited.
+fn waits(id: u32) -> Result<BTreeMap<OsString, u64>, Failed> {
+    let mut all = BTreeMap::new();
     for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
-        let status = std::fs::read_to_string(thread?.path().join("status"))?;
+        let thread = thread?;
+        let status = std::fs::read_to_string(thread.path().join("status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        all += line.ok_or("no such line")?.trim().parse::<u64>()?;
+        let count = line.ok_or("no such line")?.trim().parse()?;
+        all.insert(thread.file_name(), count);
     }
     Ok(all)
 }
@@ -341,8 +345,10 @@ async fn idle(server: &Server, time: Duration, is_secure: bool) -> Result<(), Fa
     procession::sleep(Duration::from_millis(500)).await;
     let before = waits(server.0.id())?;
     procession::sleep(time).await;
-    let each = (waits(server.0.id())? - before) as f64 / time.as_secs_f64();
-    print(is_secure, "wake-ups of an idle node", each, "/s");
+    // A thread that has ended meanwhile had nothing to do.
+    let since = |(thread, count): (OsString, u64)| Some(count - before.get(&thread)?);
+    let all: u64 = waits(server.0.id())?.into_iter().filter_map(since).sum();
+    print(is_secure, "wake-ups of an idle node", all as f64 / time.as_secs_f64(), "/s");
     Ok(())
 }
 
