@@ -29,8 +29,8 @@ node_name() -> 'server_beam@127.0.0.1'.
 
 start_peer() ->
     Code = filename:dirname(filename:absname(escript:script_name())),
-    Eval = "compile:file(\"" ++ filename:join(Code, "beam_server") ++ "\", [{outdir, \"/tmp\"}]), "
-           "code:add_patha(\"/tmp\"), beam_server:start()",
+    Eval = "{ok, Module, Code} = compile:file(\"" ++ filename:join(Code, "beam_server") ++ "\", [binary]), "
+           "{module, _} = code:load_binary(Module, \"beam_server\", Code), beam_server:start()",
     Command = "erl -noinput -hidden +S 2:2 -name server_beam@127.0.0.1 -setcookie figures "
               "-kernel prevent_overlapping_partitions false net_ticktime 4 -eval '" ++ Eval ++ "'",
     Port = open_port({spawn, Command}, [exit_status]),
