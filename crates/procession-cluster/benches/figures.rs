@@ -2,7 +2,8 @@
 //! messages in a row, round trips beside large messages, a node that is frozen or killed, and an
 //! idle connection. `bench/cluster` has the same for other systems.
 //!
-//! `cargo bench -p procession-cluster --features serde --bench figures`, with `-- --tiny` for a try.
+//! `cargo bench -p procession-cluster --features serde --bench figures`, with `-- --tiny` to
+//! try it.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -188,8 +188,8 @@ impl NodeBuilder {
         self
     }
 
-    /// Connects to the nodes that are found, from the start on and in the background, and again when
-    /// a connection is lost. By default, the node only connects when it is told to.
+    /// Connects to the nodes that are found, from the start on and in the background, and again
+    /// when a connection is lost. By default, the node only connects when it is told to.
     ///
     /// A failed attempt is repeated after 100 milliseconds, and then after twice the time before,
     /// up to 10 seconds, of which a random part of up to a half is left out. What is found no more

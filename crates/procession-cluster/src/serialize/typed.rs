@@ -28,10 +28,10 @@ impl Node {
     /// its PID for monitors, links and exit signals.
     ///
     /// The terms are those of [`to_term`]. With [`serialize::reply`](super::reply) and
-    /// [`serialize::address`](super::address), there can be replies and addresses in the messages. A
-    /// message whose last part is a reply goes as a call of a `GenServer`, and the request is what
-    /// is left: `Job::Add(3, 4, reply)` is `GenServer.call(server, {:add, 3, 4})`. Any other is sent
-    /// as it is. To messages with versions, see [`Messages::address`].
+    /// [`serialize::address`](super::address), there can be replies and addresses in the messages.
+    /// A message whose last part is a reply goes as a call of a `GenServer`, and the request is
+    /// what is left: `Job::Add(3, 4, reply)` is `GenServer.call(server, {:add, 3, 4})`. Any other
+    /// is sent as it is. For messages with versions, see [`Messages::address`].
     ///
     /// A message comes back with [`SendError`](procession::SendError), whose
     /// [`relay_cause`](procession::SendError::relay_cause) tells why: no connection, a full queue,
@@ -93,9 +93,9 @@ impl Node {
     ///
     /// The terms are those of [`from_term`]. A call of a `GenServer` is the request with the sender
     /// as its last part, so that it fits a variant whose last field is a
-    /// [reply](super::reply); a cast is the message in it. What is no message of the type is dropped
-    /// and counted ([`PeerInfo::undelivered`](crate::PeerInfo::undelivered)). To messages with
-    /// versions, see [`Messages::attach`].
+    /// [reply](super::reply); a cast is the message in it. What is no message of the type is
+    /// dropped and counted ([`PeerInfo::undelivered`](crate::PeerInfo::undelivered)). For messages
+    /// with versions, see [`Messages::attach`].
     ///
     /// A process is attached in one way: if it is attached already, the membership is that.
     pub fn attach_as<M>(&self, address: &Address<M>) -> Member

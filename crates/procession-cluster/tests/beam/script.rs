@@ -1,5 +1,5 @@
-//! The script of `script.escript` once more, run by a node of this crate: against a node of the BEAM
-//! and against one of this crate, it has the same outcomes.
+//! The script of `script.escript` once more, run by a node of this crate: against a node of the
+//! BEAM and against one of this crate, it has the same outcomes.
 
 use std::time::Duration;
 
