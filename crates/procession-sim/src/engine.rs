@@ -46,6 +46,7 @@ use self::threads::{Carried, Leftover};
 pub(crate) use self::wait::{notify, publish, wait_until};
 use crate::chance::Chance;
 use crate::faults::{Fault, Faults};
+use crate::marks::digest;
 use crate::net::Net;
 use crate::story::{Failure, Story};
 use crate::turn::{Turn, Why};
@@ -129,6 +130,8 @@ pub(crate) enum Held {
 
 struct Virtual {
     name: String,
+    /// The process or the thread that its decisions are about, if they are marked.
+    place: u64,
     /// The start of a host that the thread belongs to.
     home: usize,
     status: Status,
@@ -187,6 +190,9 @@ struct State {
     told: BTreeSet<u64>,
     /// The threads of the program that wait for other threads of it.
     waiting: Vec<u32>,
+    /// When a thread was preempted last before an operation.
+    #[cfg(procession_sim)]
+    preempted_at: u64,
 }
 
 /// The simulated system of one run.
@@ -243,6 +249,8 @@ impl Engine {
                 point_at: START,
                 told: BTreeSet::new(),
                 waiting: Vec::new(),
+                #[cfg(procession_sim)]
+                preempted_at: START,
             }),
             panics: Mutex::new(Vec::new()),
             setup,
@@ -352,6 +360,8 @@ impl Engine {
         state.point_at = now;
         state.threads[next].status = Status::Ready;
         state.story.running = Some(next);
+        let place = state.threads[next].place;
+        state.chance.come_to(place);
         let hash = self.time();
         state.chance.digest(hash ^ (next as u64) << 56);
         if next == me {
@@ -416,6 +426,7 @@ impl Engine {
             let name = state.threads[at].name.clone();
             state.story.tell(now, || format!("{name} wakes without a reason"));
         }
+        state.come_to(at, |thread| digest(&thread.name));
         let thread = &mut state.threads[at];
         if !std::mem::take(&mut thread.has_token) && !early {
             thread.status = Status::Parked { until: self.visible(deadline), is_woken: false };
@@ -546,6 +557,9 @@ impl Engine {
         #[cfg(procession_sim)]
         self.end_turn(&mut state, ME.get() as usize - 1, Why::Wait);
         state.is_over = true;
+        // What was planned for the rest of the turn does not come.
+        #[cfg(procession_sim)]
+        self.begin_turn(&mut state);
         // The wakers keep their scheduler, and its world keeps this engine.
         let wakers = (state.root.take(), std::mem::take(&mut state.settling));
         drop(state);
