@@ -11,8 +11,8 @@
 //! The call ends with [`NoReply`](procession::CallError::NoReply) when the process that was sent
 //! the message ends, and with [`NoConnection`](procession::CallError::NoConnection) when the
 //! connection does. If a process of this crate drops the right, that is told as well, once the
-//! nodes know each other's kind. A process of the BEAM that does not reply keeps the caller waiting until
-//! its time limit.
+//! nodes know each other's kind. A process of the BEAM that does not reply keeps the caller waiting
+//! until its time limit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
