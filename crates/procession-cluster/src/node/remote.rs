@@ -210,7 +210,7 @@ impl NodeWay {
 fn carry_to_pid(node: &Node, link: &Link, other: NodePid, signal: &RemoteSignal) -> Option<()> {
     let number = |pid| node.number_for(pid, None);
     match signal {
-        RemoteSignal::Link { from, .. } => link.tell_link(&node, number(*from), other),
+        RemoteSignal::Link { from, .. } => link.tell_link(node, number(*from), other),
         RemoteSignal::Unlink { from, id, .. } => {
             let own = number(*from);
             link.tables(|tables| {
