@@ -132,6 +132,7 @@ pub(crate) enum Waits {
 /// A right to reply in a message to another node, whose reply comes from there.
 pub(crate) trait AwaitedReply: Send {
     /// Returns `true` if nobody waits any more.
+    #[cfg(feature = "serde")]
     fn is_abandoned(&self) -> bool;
 
     /// Hands the result to the caller. It runs code of the user.
@@ -184,6 +185,7 @@ pub(crate) struct Tables {
     pub(crate) watches: BTreeMap<Reference, Watch>,
     pub(crate) calls: BTreeMap<Reference, Caller>,
     /// The number of calls at which those of replies that nobody awaits are looked for.
+    #[cfg(feature = "serde")]
     sweep_at: usize,
     pub(crate) starts: BTreeMap<Reference, Starting>,
     /// The references of the monitors in `watches` that are told by a signal.
@@ -196,11 +198,13 @@ pub(crate) struct Tables {
 }
 
 /// The calls that may wait before abandoned ones are looked for.
+#[cfg(feature = "serde")]
 const SWEEP_MIN: usize = 64;
 
 impl Tables {
     /// Takes out the calls by replies that nobody awaits any more, if there may be many. Their
     /// messages are gone, so nothing else ends them while the called process lives.
+    #[cfg(feature = "serde")]
     pub(crate) fn take_abandoned(&mut self) -> Vec<(Reference, Caller)> {
         if self.calls.len() < self.sweep_at.max(SWEEP_MIN) {
             return Vec::new();
@@ -313,6 +317,7 @@ impl Link {
     }
 
     /// Returns `true` if the other node is one of this crate, as far as is known.
+    #[cfg(feature = "serde")]
     pub(crate) fn is_of_own_kind(&self) -> bool {
         self.answers.lock().confirmed.is_some()
     }
