@@ -119,8 +119,8 @@ async fn serve(is_secure: bool) -> Result<(), Failed> {
         }
     });
     node.register("typed", &node.attach_as(typed.address()))?;
-    println!("{}", node.local_addr().ok_or("it does not listen")?);
-    std::io::stdout().flush()?;
+    let address = node.local_addr().ok_or("it does not listen")?;
+    writeln!(std::io::stdout(), "{address}")?;
     // Until the other program ends.
     let ended = procession::spawn_blocking(|| std::io::stdin().read(&mut [0])).await;
     drop(ended);
@@ -188,7 +188,9 @@ impl Drop for Server {
 }
 
 fn print(is_secure: bool, what: &str, value: f64, unit: &str) {
-    println!("{:5} {what:28} {value:12.1} {unit}", if is_secure { "tls" } else { "plain" });
+    let way = if is_secure { "tls" } else { "plain" };
+    // Ignored: without an output, nobody reads the figures.
+    let _ = writeln!(std::io::stdout(), "{way:5} {what:28} {value:12.1} {unit}");
 }
 
 async fn measure(mut cx: Context<Letter>, counts: Counts, is_secure: bool) -> Result<(), String> {
