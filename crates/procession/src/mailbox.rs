@@ -8,6 +8,7 @@ pub(crate) mod context;
 pub(crate) mod dead_letter;
 pub(crate) mod deliver;
 pub(crate) mod event;
+pub(crate) mod fan_out;
 pub(crate) mod header;
 pub(crate) mod message_log;
 pub(crate) mod parcel;

@@ -13,6 +13,10 @@
 //!
 //! Whenever the kernel would have to wait, or anything else is not as expected, a helper reads the
 //! file from the start.
+//!
+//! # Allowed
+//! A program that permits each open (fanotify) delays the worker. So does a file system that writes
+//! the time of the access while its journal is full.
 
 use std::ffi::CStr;
 use std::fs::File;

@@ -72,7 +72,8 @@ async fn read_with<T: Send + 'static>(
 /// Reads a whole file.
 ///
 /// # Errors
-/// Returns the errors of [`std::fs::read`], and an error if the system gives no thread for the call.
+/// Returns the errors of [`std::fs::read`], and an error if the system gives no thread for the
+/// call.
 ///
 /// # Cancellation
 /// If the future is dropped after it was polled, the call still runs to its end.

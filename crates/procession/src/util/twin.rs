@@ -155,7 +155,8 @@ mod models {
 
     use super::{Twin, mutation};
 
-    /// A value that the owners touch one after the other, and the number of times that it was freed.
+    /// A value that the owners touch one after the other, and the number of times that it was
+    /// freed.
     struct Value {
         touched: UnsafeCell<u32>,
         freed: Arc<AtomicU32>,
