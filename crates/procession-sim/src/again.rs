@@ -23,7 +23,7 @@ fn told(rules: &Rules, seed: u64, strategy: Strategy) -> Vec<String> {
         let at = duration(at.saturating_sub(START));
         format!("at {at}  {}", event.replace('\n', " "))
     });
-    let end = format!("the end, after {} decisions, with hash {:x}", ran.tape.0.len(), ran.hash);
+    let end = format!("the end, after {} decisions, with hash {:x}", ran.tape.len(), ran.hash);
     events.chain([end]).collect()
 }
 
@@ -46,13 +46,12 @@ pub(crate) fn differing(
     one: &Run,
     other: &Run,
 ) -> String {
-    let at = one.tape.0.iter().zip(&other.tape.0).position(|(one, other)| one != other);
-    let at = at.unwrap_or(one.tape.0.len().min(other.tape.0.len()));
-    let mut text = format!(
-        "seed {seed} ran twice and differed, at decision {at} of {} and {}.\n{CAUSES}",
-        one.tape.0.len(),
-        other.tape.0.len()
-    );
+    let (decisions, again) = (one.tape.len(), other.tape.len());
+    let mut text = format!("seed {seed} ran twice and differed");
+    if let Some((purpose, at)) = one.tape.first_difference(&other.tape) {
+        let _ = write!(text, ", at decision {at} about {}", purpose.name());
+    }
+    let _ = write!(text, ", with {decisions} and {again} decisions.\n{CAUSES}");
     // These two runs tell their stories, and differ from each other as the first two did.
     let [one, other] = [(); 2].map(|()| told(rules, seed, strategy));
     add_difference(&mut text, ["one run: ", "the next:"], &one, &other);

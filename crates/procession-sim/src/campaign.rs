@@ -427,14 +427,14 @@ fn report(rules: &Rules, seed: u64, ran: Run) -> String {
         return text;
     }
     let mut lost = ran.lost_threads;
-    let before = ran.tape.0.len();
+    let before = ran.tape.len();
     let mut fails = |tape: &Tape| {
         if lost > LOST_MAX {
-            return false;
+            return None;
         }
         let again = run(rules, Chance::replayed(tape.clone()), Story::default());
         lost += again.lost_threads;
-        again.failure.is_some_and(|other| other.is_like(&failure))
+        again.failure.is_some_and(|other| other.is_like(&failure)).then_some(again.tape)
     };
     let Shrunk { tape, runs, time } = shrink(ran.tape, &mut fails);
     let told = run(rules, Chance::replayed(tape.clone()), Story::told());

@@ -47,7 +47,7 @@ pub(crate) use self::wait::{notify, publish, wait_until};
 use crate::chance::Chance;
 use crate::faults::{Fault, Faults};
 use crate::net::Net;
-use crate::story::{Failure, Kind, Story};
+use crate::story::{Failure, Story};
 use crate::turn::{Turn, Why};
 
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -138,8 +138,8 @@ struct Virtual {
     used: u64,
     /// The time that a fault costs, until the thread has its next turn.
     losing: u64,
-    /// Set for a thread that has run steps.
-    is_worker: bool,
+    /// For a thread that has run steps: the address of its scheduler, and its number there.
+    worker: Option<(usize, u32)>,
     /// Set while the thread waits for another one of the program.
     waits: bool,
     /// When the thread passed its turn on although it could run. `None` while it runs, or waits.
@@ -316,13 +316,6 @@ impl Engine {
         let longer = state.busy.saturating_sub(BUSY_MAX).min(LONGER_MAX);
         // Relaxed: the turn orders it.
         self.now.fetch_add(longer, Relaxed);
-    }
-
-    /// Ends a program that does not end.
-    fn note_livelock(&self) {
-        if self.points.load(Relaxed) > POINTS_MAX {
-            self.fail(Kind::Livelock, format!("no end after {POINTS_MAX} points"));
-        }
     }
 
     /// Waits forever, unless the thread has ended: the run is over, and it cannot go on.

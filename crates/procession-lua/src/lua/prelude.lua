@@ -120,7 +120,7 @@ end
 env.load_part = load_part
 
 for _, name in next, {
-  "command", "fs", "group", "http", "io", "json", "log", "math", "os", "package", "process", "supervisor", "time", "utf8",
+  "command", "fs", "group", "http", "io", "json", "log", "math", "node", "os", "package", "process", "supervisor", "time", "utf8",
 } do
   _G[name] = set_lazy({}, name)
 end

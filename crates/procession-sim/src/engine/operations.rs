@@ -238,7 +238,7 @@ impl Engine {
             .collect();
         let chosen = match all || waiting.is_empty() || state.is_over {
             true => 0,
-            false => state.chance.choose(waiting.len() as u32) as usize,
+            false => state.chance.released(waiting.len() as u32) as usize,
         };
         let count = if all { waiting.len() } else { 1 };
         for &thread in waiting.iter().skip(chosen).take(count) {

@@ -106,7 +106,7 @@ impl Os for Engine {
             let mut state = self.state();
             let thread = &mut state.threads[me as usize - 1];
             thread.used += self.setup.step_ns;
-            thread.is_worker = true;
+            thread.worker = Some((std::ptr::from_ref(subject).cast::<()>().addr(), worker));
             if state.story.is_told() {
                 state.story.place =
                     subject.process_of(worker).map(|process| format!(" after a step of {process}"));
@@ -128,9 +128,26 @@ impl Os for Engine {
     }
 
     fn panics(&self, process: Pid) -> bool {
-        let panicking = &mut self.state().panicking;
-        let told = panicking.iter().position(|&one| one == process);
-        told.map(|at| panicking.swap_remove(at)).is_some()
+        let mut state = self.state();
+        let told = state.panicking.iter().position(|&one| one == process);
+        if let Some(at) = told {
+            state.panicking.swap_remove(at);
+            return true;
+        }
+        let now = self.time();
+        let panics = state.fault(Fault::ProcessPanics, &[0, 1]).is_some();
+        if panics {
+            state.story.tell(now, || format!("{} panics", procession::sim::name(process)));
+        }
+        let is_killed = state.fault(Fault::ProcessKilled, &[0, 1]).is_some();
+        if is_killed {
+            state.story.tell(now, || format!("{} is killed", procession::sim::name(process)));
+        }
+        drop(state);
+        if is_killed {
+            procession::sim::terminate(process);
+        }
+        panics
     }
 
     fn activity(&self, thread: u32) -> Option<(u64, RunState)> {

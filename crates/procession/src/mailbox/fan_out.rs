@@ -1,7 +1,7 @@
 //! Sends clones of a message to many processes.
 //!
-//! The receivers are woken in batches of [`TOGETHER`] processes (`process/wake.rs`), within which no
-//! code of the user may run. So the messages of a batch are cloned before it, and those that are
+//! The receivers are woken in batches of [`TOGETHER`] processes (`process/wake.rs`), within which
+//! no code of the user may run. So the messages of a batch are cloned before it, and those that are
 //! refused are dropped after it. A receiver with a bounded mailbox ends the batch: a full one may
 //! call the user's code.
 
@@ -105,7 +105,8 @@ enum Unsent<M> {
     Special(M),
 }
 
-/// Pushes a message into an unbounded mailbox. If the process waits for one, wakes it with the batch.
+/// Pushes a message into an unbounded mailbox. If the process waits for one, wakes it with the
+/// batch.
 #[inline]
 fn push<M: Send + 'static>(
     slot: &Pin,
