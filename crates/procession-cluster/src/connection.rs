@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::Event;
-use procession::mailbox::Recipient;
 use procession::relations::MonitorRef;
 use procession::relay::{self, RemoteSignal};
 use procession::time::Instant;
 use procession::{Context, Exit, yield_now};
 use procession_sync::atomic::Ordering::Relaxed;
+use socket2::SockRef;
 
 mod io;
 mod pulse;
@@ -26,17 +26,21 @@ use self::pulse::{Next, Pulse};
 use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, post, sort};
-use crate::link::{Caller, Link, Order, count};
-use crate::node::{Attempt, Node, STATUS_NAME};
+use crate::link::{Caller, Link, Order, StartRefusal, count};
+use crate::node::{Attempt, Inlet, Node, STATUS_NAME};
 use crate::reason;
 use crate::term::{Atom, DecodeError, NodePid, Reader, Reference, Term};
 use crate::wire::control::{Control, Target};
-use crate::wire::frame::Frames;
+use crate::wire::frame::{FRAGMENT_LEN, Frames};
 
 /// The bytes of messages in parts that are held.
 const HELD_MAX: usize = 64 << 20;
 /// The memory that the terms of one message may take.
 const TERM_MEMORY_MAX: usize = 64 << 20;
+
+/// The bytes that the system may hold and has not sent yet. Fragments wait in the queue instead,
+/// where the messages of other senders pass them.
+const UNSENT_MAX: u32 = 2 * FRAGMENT_LEN as u32;
 
 /// The name of a process that no node has. See [`pulse`].
 const PULSE: &str = "$procession_pulse";
@@ -62,6 +66,8 @@ struct Connection {
     /// Links that were made by a start, with processes that had ended by then: the number of each,
     /// and the process on the other side. Their monitors tell how they have ended.
     late_links: HashMap<MonitorRef, (u32, NodePid)>,
+    /// The names of the two nodes, which are in each PID that comes.
+    names: [Atom; 2],
     pulse: Pulse,
     why: String,
 }
@@ -77,8 +83,11 @@ impl Drop for Connection {
             watch.tell(monitor, Exit::NoConnection);
         }
         for (_, caller) in std::mem::take(&mut tables.calls) {
+            caller.waits.end(Err(Exit::NoConnection));
+        }
+        for (_, start) in std::mem::take(&mut tables.starts) {
             // Ignored: the caller may have given up.
-            drop(caller.caller.send(Err(Exit::NoConnection)));
+            drop(start.caller.send(Err(StartRefusal::NoConnection)));
         }
         for (own, other) in std::mem::take(&mut tables.links) {
             if let Some((to, _)) = self.node.local(own) {
@@ -114,6 +123,8 @@ pub(crate) async fn run(
     let pulse = Pulse::new(node.patience(), link.takes_monitors(), Instant::now());
     // Ignored: without it, only a node that talks and never reads is found later.
     drop(carrier.stream.set_user_timeout(Some(pulse.limit())));
+    // Ignored: without it, what the system has taken and not sent is in front of small messages.
+    drop(SockRef::from(&carrier.stream).set_tcp_notsent_lowat(UNSENT_MAX));
     let frames = Frames::new(HELD_MAX);
     let mut this = Connection {
         node: node.clone(),
@@ -122,6 +133,7 @@ pub(crate) async fn run(
         watched: HashMap::new(),
         by_reference: HashMap::new(),
         late_links: HashMap::new(),
+        names: [link.peer.name.clone(), node.name().clone()],
         pulse,
         why: "its process was terminated".to_owned(),
     };
@@ -211,6 +223,9 @@ impl Connection {
             Some([word, received]) if word.is_atom("received") => received.as_integer(),
             _ => None,
         };
+        if received.is_some() && *self.node.name() > self.link.peer.name {
+            self.pulse.wait_for_question();
+        }
         self.link.answered(round_trip, received.and_then(|count| u64::try_from(count).ok()));
         true
     }
@@ -250,7 +265,8 @@ impl Connection {
             let Some(whole) = self.frames.read(frame).map_err(|why| wrong(&why))? else {
                 return Ok(());
             };
-            let mut reader = Reader::new(&whole.bytes, &whole.atoms, TERM_MEMORY_MAX);
+            let mut reader =
+                Reader::new(&whole.bytes, &whole.atoms, TERM_MEMORY_MAX).with_known(&self.names);
             let control = Control::read(&mut reader).map_err(|why| wrong(&why))?;
             let message = match (control.has_message(), whole.is_cut) {
                 (false, _) => None,
@@ -338,13 +354,15 @@ impl Connection {
             (Control::UnlinkAck { id, from, .. }, _) => self.unlinked(id, &from),
             (Control::Monitor { from, to, monitor }, _) => self.monitor(cx, from, to, monitor),
             (Control::Demonitor { monitor, .. }, _) => self.demonitor(cx, &monitor),
-            // This node sends no requests to start processes.
+            (Control::SpawnReply { id, links, monitors, result, .. }, _) => {
+                self.started(&id, links, monitors, result);
+            }
             _ => {}
         }
     }
 
     /// Returns the number and the recipient of a process of this node.
-    fn find(&self, target: &Target) -> Option<(u32, procession::Pid, Option<Recipient<Letter>>)> {
+    fn find(&self, target: &Target) -> Option<(u32, procession::Pid, Option<Inlet>)> {
         let number = match target {
             Target::Pid(pid) => self.node.number_of(pid)?,
             Target::Name(name) => self.node.whereis(name)?,
@@ -363,11 +381,15 @@ impl Connection {
         if let Some(call) = self.node.answered_call(&term) {
             return self.replied(&call, term);
         }
-        let Some((number, _, Some(recipient))) = self.find(to) else {
+        let Some((number, _, Some(inlet))) = self.find(to) else {
             return count(&self.link.counts.undelivered, 1);
         };
-        let letter = sort(&self.node, &self.node.pid_of(number), from, term);
-        if !post(&recipient, letter) {
+        let own = self.node.pid_of(number);
+        let is_taken = match inlet {
+            Inlet::Letters(recipient) => post(&recipient, sort(&self.node, &own, from, term)),
+            Inlet::Typed(typed) => typed.take(&self.node, &own, term),
+        };
+        if !is_taken {
             count(&self.link.counts.undelivered, 1);
         }
     }
@@ -405,14 +427,13 @@ impl Connection {
         let Some(Some(caller)) = self.link.tables(|tables| tables.calls.remove(call)) else {
             return count(&self.link.counts.undelivered, 1);
         };
-        let Caller { from, target, caller } = caller;
+        let Caller { from, target, waits } = caller;
         if self.link.takes_monitors() {
             let lane = from.id.into();
             let demonitor = Control::Demonitor { from, to: target, monitor: call.clone() };
             self.link.outbound.signal(lane, &demonitor, None);
         }
-        // Ignored: the caller may have given up.
-        drop(caller.send(Ok(crate::letter::last(term))));
+        waits.end(Ok(crate::letter::last(term)));
     }
 }
 

@@ -105,8 +105,9 @@ pub use crate::letter::{Letter, RemoteDown, TermReply};
 pub use crate::link::Remote;
 pub use crate::node::StartError;
 pub use crate::node::{
-    CallTermError, ConnectError, GrantError, Grants, Member, Node, NodeBuilder, NodeStatus,
-    PeerInfo, RegisterError, SendTermCause, SendTermError, StatusError, WeakNode,
+    CallTermError, ConnectError, Find, Found, GrantError, Grants, Member, Node, NodeBuilder,
+    NodeStatus, PeerInfo, PingError, RegisterError, SendTermCause, SendTermError, StartTermError,
+    StatusError, WeakNode,
 };
 pub use crate::term::{Atom, NodePid, Reference, Term};
 pub use crate::tls::{Tls, TlsError};

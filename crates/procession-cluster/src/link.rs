@@ -117,7 +117,65 @@ pub(crate) type CallResult = Result<Term, Exit>;
 pub(crate) struct Caller {
     pub(crate) from: NodePid,
     pub(crate) target: Target,
-    pub(crate) caller: oneshot::Sender<CallResult>,
+    pub(crate) waits: Waits,
+}
+
+/// The side of a call that waits.
+pub(crate) enum Waits {
+    /// [`Node::call`](crate::Node::call).
+    Call(oneshot::Sender<CallResult>),
+    /// A reply in a message.
+    #[cfg_attr(not(feature = "serde"), expect(dead_code, reason = "its messages need serde"))]
+    Reply(Box<dyn AwaitedReply>),
+}
+
+/// A right to reply in a message to another node, whose reply comes from there.
+pub(crate) trait AwaitedReply: Send {
+    /// Returns `true` if nobody waits any more.
+    #[cfg(feature = "serde")]
+    fn is_abandoned(&self) -> bool;
+
+    /// Hands the result to the caller. It runs code of the user.
+    fn end(self: Box<Self>, result: CallResult);
+}
+
+impl Waits {
+    /// Hands the result to the caller. It may run code of the user.
+    pub(crate) fn end(self, result: CallResult) {
+        match self {
+            // Ignored: the caller may have given up.
+            Self::Call(caller) => drop(caller.send(result)),
+            Self::Reply(reply) => reply.end(result),
+        }
+    }
+}
+
+impl fmt::Debug for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Call(_) => "Call",
+            Self::Reply(_) => "Reply",
+        })
+    }
+}
+
+/// A request to start a process on the other node.
+#[derive(Debug)]
+pub(crate) struct Starting {
+    /// The process that asks, if the new one is linked to it or monitored by it.
+    pub(crate) owner: Option<(u32, Pid)>,
+    pub(crate) caller: oneshot::Sender<StartResult>,
+}
+
+/// The result of a request to start a process: the process, and its monitor if it has one.
+pub(crate) type StartResult = Result<(NodePid, Option<MonitorRef>), StartRefusal>;
+
+/// Why the other node has started no process.
+#[derive(Debug)]
+pub(crate) enum StartRefusal {
+    /// It says why.
+    Refused(Atom),
+    NoConnection,
 }
 
 /// The relations across a connection.
@@ -126,6 +184,10 @@ pub(crate) struct Tables {
     is_closed: bool,
     pub(crate) watches: BTreeMap<Reference, Watch>,
     pub(crate) calls: BTreeMap<Reference, Caller>,
+    /// The number of calls at which those of replies that nobody awaits are looked for.
+    #[cfg(feature = "serde")]
+    sweep_at: usize,
+    pub(crate) starts: BTreeMap<Reference, Starting>,
     /// The references of the monitors in `watches` that are told by a signal.
     pub(crate) references: HashMap<MonitorRef, Reference>,
     /// The links: the number of a process on this side, and a process on the other. The process on
@@ -135,7 +197,27 @@ pub(crate) struct Tables {
     pub(crate) unlinks: BTreeMap<u64, (u32, NodePid)>,
 }
 
+/// The calls that may wait before abandoned ones are looked for.
+#[cfg(feature = "serde")]
+const SWEEP_MIN: usize = 64;
+
 impl Tables {
+    /// Takes out the calls by replies that nobody awaits any more, if there may be many. Their
+    /// messages are gone, so nothing else ends them while the called process lives.
+    #[cfg(feature = "serde")]
+    pub(crate) fn take_abandoned(&mut self) -> Vec<(Reference, Caller)> {
+        if self.calls.len() < self.sweep_at.max(SWEEP_MIN) {
+            return Vec::new();
+        }
+        let is_abandoned = |caller: &Caller| match &caller.waits {
+            Waits::Call(_) => false,
+            Waits::Reply(reply) => reply.is_abandoned(),
+        };
+        let gone = self.calls.extract_if(.., |_, caller| is_abandoned(caller)).collect();
+        self.sweep_at = 2 * self.calls.len();
+        gone
+    }
+
     /// Removes a monitor.
     pub(crate) fn take_watch(&mut self, monitor: &Reference) -> Option<Watch> {
         let watch = self.watches.remove(monitor)?;
@@ -232,6 +314,12 @@ impl Link {
     pub(crate) fn unconfirmed(&self) -> Option<u64> {
         let confirmed = self.answers.lock().confirmed?;
         Some(self.outbound.accepted().saturating_sub(confirmed))
+    }
+
+    /// Returns `true` if the other node is one of this crate, as far as is known.
+    #[cfg(feature = "serde")]
+    pub(crate) fn is_of_own_kind(&self) -> bool {
+        self.answers.lock().confirmed.is_some()
     }
 
     /// Returns `true` if the other node would confirm messages.

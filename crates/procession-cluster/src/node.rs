@@ -18,25 +18,33 @@ use procession_sync::atomic::Ordering::Relaxed;
 mod builder;
 mod connect;
 mod error;
+mod find;
 mod grants;
 mod member;
 mod messages;
 mod names;
 mod peers;
+mod ping;
 mod remote;
+mod start;
 mod status;
 
 pub use self::builder::{NodeBuilder, StartError};
 pub use self::connect::ConnectError;
 pub use self::error::{CallTermError, RegisterError, SendTermCause, SendTermError};
+pub use self::find::{Find, Found};
 use self::grants::AllGrants;
 pub use self::grants::{GrantError, Grants};
 pub use self::member::Member;
+#[cfg(feature = "serde")]
+pub(crate) use self::messages::{NO_REPLY, without_sender};
 use self::names::FindName;
 pub use self::names::WeakNode;
 pub(crate) use self::peers::Attempt;
 use self::peers::{PeerEvent, Peers};
+pub use self::ping::PingError;
 use self::remote::Remotes;
+pub use self::start::StartTermError;
 pub(crate) use self::status::STATUS_NAME;
 pub use self::status::{NodeStatus, PeerInfo, StatusError};
 
@@ -52,6 +60,7 @@ use crate::wire::control::SpawnRequest;
 const MONITOR_KIND: u32 = 1;
 const CALL_KIND: u32 = 2;
 const QUESTION_KIND: u32 = 3;
+const START_KIND: u32 = 4;
 
 /// A process that was started for another node, and the monitor of the connection, if it could
 /// make one.
@@ -111,8 +120,23 @@ struct Locals {
 /// A process of this program that other nodes know.
 struct Local {
     pid: Pid,
-    /// `None` if it is known by a link or a monitor, and takes no letters.
-    recipient: Option<Recipient<Letter>>,
+    /// `None` if it is known by a link or a monitor, and takes no messages.
+    inlet: Option<Inlet>,
+}
+
+/// The way in which an attached process takes messages.
+#[derive(Clone)]
+pub(crate) enum Inlet {
+    Letters(Recipient<Letter>),
+    #[cfg_attr(not(feature = "serde"), expect(dead_code, reason = "its messages need serde"))]
+    Typed(Arc<dyn TypedInlet>),
+}
+
+/// A process that takes messages of a type of its own.
+pub(crate) trait TypedInlet: Send + Sync {
+    /// Gives a message to the process, which other nodes know as `own`. Returns `false` if it is of
+    /// another form, or the process does not accept it.
+    fn take(&self, node: &Node, own: &NodePid, term: Term) -> bool;
 }
 
 impl Node {
@@ -140,27 +164,28 @@ impl Node {
     }
 
     pub(crate) fn attach_number(&self, recipient: &Recipient<Letter>) -> u32 {
-        self.number_for(recipient.pid(), Some(recipient))
+        let inlet = || Inlet::Letters(recipient.clone());
+        self.number_for(recipient.pid(), Some(&inlet))
     }
 
     /// Returns the number by which other nodes know a process, and makes one if there is none.
-    fn number_for(&self, pid: Pid, recipient: Option<&Recipient<Letter>>) -> u32 {
+    pub(crate) fn number_for(&self, pid: Pid, inlet: Option<&dyn Fn() -> Inlet>) -> u32 {
         let number = {
             let mut locals = self.0.locals.lock();
             let locals = &mut *locals;
             match locals.by_pid.entry(pid) {
                 Entry::Occupied(known) => {
                     if let Some(local) = locals.by_number.get_mut(known.get())
-                        && local.recipient.is_none()
+                        && local.inlet.is_none()
                     {
-                        local.recipient = recipient.cloned();
+                        local.inlet = inlet.map(|make| make());
                     }
                     return *known.get();
                 }
                 Entry::Vacant(new) => {
                     locals.last += 1;
                     new.insert(locals.last);
-                    let local = Local { pid, recipient: recipient.cloned() };
+                    let local = Local { pid, inlet: inlet.map(|make| make()) };
                     locals.by_number.insert(locals.last, local);
                     locals.last
                 }
@@ -306,9 +331,9 @@ impl Node {
         (is_own && pid.id != 0).then_some(pid.id)
     }
 
-    pub(crate) fn local(&self, number: u32) -> Option<(Pid, Option<Recipient<Letter>>)> {
+    pub(crate) fn local(&self, number: u32) -> Option<(Pid, Option<Inlet>)> {
         let locals = self.0.locals.lock();
-        locals.by_number.get(&number).map(|local| (local.pid, local.recipient.clone()))
+        locals.by_number.get(&number).map(|local| (local.pid, local.inlet.clone()))
     }
 
     /// Forgets a process that has ended.
@@ -319,11 +344,17 @@ impl Node {
             if let Some(number) = number {
                 locals.by_name.retain(|_, owner| *owner != number);
             }
-            let recipient = number.and_then(|number| locals.by_number.remove(&number));
-            (recipient, locals.subscribers.remove(&pid))
+            let local = number.and_then(|number| locals.by_number.remove(&number));
+            (local, locals.subscribers.remove(&pid))
         };
         // User code may run here, so it runs outside of the lock.
         drop(gone);
+    }
+
+    /// Returns the reference of a call.
+    #[cfg(feature = "serde")]
+    pub(crate) fn call_reference(&self) -> Reference {
+        self.reference(CALL_KIND)
     }
 
     fn reference(&self, kind: u32) -> Reference {

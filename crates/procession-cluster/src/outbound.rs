@@ -5,7 +5,8 @@
 //! senders for longer than a fragment takes.
 //!
 //! A sender never waits. If there is no room, it gets its message back. Signals, such as the end of
-//! a process, are always accepted. A connection on which too many of them wait ends.
+//! a process, and replies to typed messages are always accepted. A connection on which too many of
+//! them wait ends.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -45,6 +46,30 @@ pub(crate) enum Unqueued {
     TooLong,
     Closed,
     Wrong(EncodeError),
+}
+
+/// The kinds of what is queued.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It is refused if there is no room.
+    Message,
+    /// A message that is never refused for that.
+    #[cfg_attr(not(feature = "serde"), expect(dead_code, reason = "its messages need serde"))]
+    Reply,
+    /// An operation that is no message, and is refused if there is no room.
+    Request,
+    /// An operation that is no message, and is never refused.
+    Signal,
+}
+
+impl Kind {
+    fn needs_room(self) -> bool {
+        matches!(self, Self::Message | Self::Request)
+    }
+
+    fn is_message(self) -> bool {
+        matches!(self, Self::Message | Self::Reply)
+    }
 }
 
 #[derive(Debug)]
@@ -135,15 +160,47 @@ impl Outbound {
         control: &Control,
         message: &Term,
     ) -> Result<(), Unqueued> {
-        // An idle check first, so that nothing is written in vain.
-        if self.queue.lock().closed {
-            return Err(Unqueued::Closed);
-        }
         let bytes = self.encode(control, Some(message)).map_err(Unqueued::Wrong)?;
         if bytes.len() > MESSAGE_MAX {
             return Err(Unqueued::TooLong);
         }
-        self.push(lane, bytes, true)
+        self.push(lane, bytes, Kind::Message)
+    }
+
+    /// Queues a message that cannot be refused for a lack of room, as a signal is not: a reply,
+    /// which answers a message of the other node.
+    #[cfg(feature = "serde")]
+    pub(crate) fn send_always(
+        &self,
+        lane: Lane,
+        control: &Control,
+        message: &Term,
+    ) -> Result<(), Unqueued> {
+        let bytes = self.encode(control, Some(message)).map_err(Unqueued::Wrong)?;
+        if bytes.len() > MESSAGE_MAX {
+            return Err(Unqueued::TooLong);
+        }
+        self.push(lane, bytes, Kind::Reply)
+    }
+
+    /// Queues a request, which the other node does not count as a message.
+    pub(crate) fn request(
+        &self,
+        lane: Lane,
+        control: &Control,
+        message: &Term,
+    ) -> Result<(), Unqueued> {
+        let bytes = self.encode(control, Some(message)).map_err(Unqueued::Wrong)?;
+        if bytes.len() > MESSAGE_MAX {
+            return Err(Unqueued::TooLong);
+        }
+        self.push(lane, bytes, Kind::Request)
+    }
+
+    /// Returns the bytes that a message takes in the queue, or `None` if it cannot be written.
+    #[cfg(feature = "serde")]
+    pub(crate) fn length(&self, control: &Control, message: &Term) -> Option<usize> {
+        self.encode(control, Some(message)).ok().map(|bytes| bytes.len())
     }
 
     /// Queues a signal. It does nothing if the connection has ended, since the end is the signal
@@ -151,7 +208,7 @@ impl Outbound {
     pub(crate) fn signal(&self, lane: Lane, control: &Control, message: Option<&Term>) {
         // The terms of signals are those of this crate, and exit reasons, which are text.
         if let Ok(bytes) = self.encode(control, message) {
-            let _ = self.push(lane, bytes, false);
+            let _ = self.push(lane, bytes, Kind::Signal);
         }
     }
 
@@ -176,7 +233,7 @@ impl Outbound {
         Ok(out)
     }
 
-    fn push(&self, lane: Lane, mut bytes: Vec<u8>, needs_room: bool) -> Result<(), Unqueued> {
+    fn push(&self, lane: Lane, mut bytes: Vec<u8>, kind: Kind) -> Result<(), Unqueued> {
         let length = bytes.len();
         bytes[..4].copy_from_slice(&((length - 4) as u32).to_be_bytes());
         let is_large = self.is_large(length);
@@ -185,13 +242,14 @@ impl Outbound {
         if queue.closed {
             return Err(Unqueued::Closed);
         }
-        if needs_room && !queue.has_room(lane, length, is_large) {
+        if kind.needs_room() && !queue.has_room(lane, length, is_large) {
             queue.refused += 1;
             return Err(Unqueued::Full(length));
         }
-        queue.accepted += u64::from(needs_room);
+        queue.accepted += u64::from(kind.is_message());
         *queue.bytes.of(is_large) += length;
-        queue.is_overrun |= queue.bytes.small > ROOM + SIGNALS_MAX + MESSAGE_MAX;
+        queue.is_overrun |= queue.bytes.small > ROOM + SIGNALS_MAX + MESSAGE_MAX
+            || queue.bytes.large > LARGE_ROOM + SIGNALS_MAX + MESSAGE_MAX;
         let own = queue.lanes.entry(lane).or_default();
         if own.parts.is_empty() {
             queue.turns.push_back(lane);

@@ -55,9 +55,13 @@ use crate::link::Remote;
 use crate::node::{CallTermError, Member, Node, SendTermError};
 use crate::term::{Atom, NodePid, Reference, Term};
 
+pub mod address;
 mod message;
 mod read;
+pub mod reply;
+mod scope;
 mod terms;
+mod typed;
 mod write;
 
 pub use self::message::{MessageError, Messages, message};

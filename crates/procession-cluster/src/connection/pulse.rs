@@ -11,6 +11,9 @@
 //!   of the patience, and given up one patience after that.
 //! - A node that confirms is asked four times in the patience while messages are unconfirmed.
 //! - If nothing was said for a quarter of the patience, a tick says that this node is there.
+//! - Of two nodes of this crate, the one with the greater name waits a quarter longer than that. So
+//!   if both are idle, one asks, which is a sign of life for both, and the other one has nothing to
+//!   say: the two wake three times in a quarter of the patience, and not six times.
 //! - A node that takes no monitors, such as a program in C with Erlang's library, cannot be asked.
 //!   It answers ticks while it waits for messages. It is given up after 60 s of silence, or later
 //!   if the patience is longer.
@@ -44,6 +47,8 @@ pub(super) struct Pulse {
     patience: Duration,
     /// `true` if the other node answers questions.
     asks: bool,
+    /// The time without a byte after which a node is asked, or a tick is sent.
+    pause: Duration,
     heard: Instant,
     said: Instant,
     asked: Option<Instant>,
@@ -57,7 +62,14 @@ impl Pulse {
     /// Begins with a node that takes monitors, or not.
     pub(super) fn new(patience: Duration, asks: bool, now: Instant) -> Self {
         let patience = if asks { patience } else { patience.max(UNASKED_PATIENCE) };
-        Self { patience, asks, heard: now, said: now, asked: None, turned: now, question: None }
+        let pause = patience / 4;
+        let (asked, question) = (None, None);
+        Self { patience, asks, pause, heard: now, said: now, asked, turned: now, question }
+    }
+
+    /// Lets the other node ask first, which does.
+    pub(super) fn wait_for_question(&mut self) {
+        self.pause = self.patience / 4 + self.patience / 16;
     }
 
     /// Returns the time of silence after which the node is given up.
@@ -67,7 +79,7 @@ impl Pulse {
 
     /// Notes a turn of the connection's loop, in which it read or wrote something or not.
     pub(super) fn turn(&mut self, read: bool, wrote: bool, now: Instant) {
-        // It turns at least four times in the patience.
+        // It turns at least three times in the patience.
         let is_late = now.saturating_duration_since(self.turned) > self.patience / 2;
         self.turned = now;
         if read || is_late {
@@ -92,12 +104,12 @@ impl Pulse {
             (Some(_), _) => end,
             (None, None) => now,
             (None, Some(asked)) if confirms => asked + quarter,
-            (None, Some(asked)) => self.heard.max(asked) + quarter,
+            (None, Some(asked)) => self.heard.max(asked) + self.pause,
         };
         if now >= ask {
             return Next::Ask;
         }
-        let tick = self.said + quarter;
+        let tick = self.said + self.pause;
         if now >= tick { Next::Tick } else { Next::Wait(tick.min(ask).min(end)) }
     }
 
@@ -174,6 +186,30 @@ mod tests {
         let (next, end) = silent(&mut pulse, at);
         assert_eq!((next, end), (Next::GiveUp, at + PATIENCE));
         assert_eq!(end, answered + pulse.limit());
+    }
+
+    #[test]
+    fn of_two_idle_nodes_the_first_asks_and_the_second_says_nothing_else() {
+        let start = Instant::now();
+        let mut first = Pulse::new(PATIENCE, true, start);
+        let mut second = Pulse::new(PATIENCE, true, start);
+        second.wait_for_question();
+        let mut now = start;
+        for pulse in [&mut first, &mut second] {
+            pulse.asked(question(0), now);
+            pulse.answered(&question(0), now);
+            pulse.turn(true, true, now);
+        }
+        for number in 1..10 {
+            let Next::Wait(until) = first.next(false, now) else { panic!("it has just heard") };
+            assert!(matches!(second.next(false, now), Next::Wait(later) if later > until));
+            now = until;
+            assert_eq!(first.next(false, now), Next::Ask);
+            first.asked(question(number), now);
+            first.turn(true, true, now);
+            second.turn(true, true, now);
+            assert!(first.answered(&question(number), now).is_some());
+        }
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use procession::relations::MonitorRef;
-use procession::relay::{RemoteSignal, receive, receive_link};
+use procession::relay::{RemoteSignal, receive, receive_link, receive_monitor};
 use procession::{Context, Exit, Pid};
 
 use crate::connection::{Connection, Watched, is_kernel, is_pulse, is_status, lane_of};
-use crate::link::{Order, count};
+use crate::link::{Order, StartRefusal, Starting, Teller, Watch, count};
 use crate::node::Spawned;
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
@@ -40,8 +40,7 @@ impl Connection {
             self.link.tables(|tables| (tables.take_watch(&monitor), tables.calls.remove(&monitor)));
         match gone {
             Some((Some(watch), _)) => watch.tell(monitor, exit),
-            // Ignored: the caller may have given up.
-            Some((_, Some(caller))) => drop(caller.caller.send(Err(exit))),
+            Some((_, Some(caller))) => caller.waits.end(Err(exit)),
             _ => {}
         }
     }
@@ -247,5 +246,68 @@ impl Connection {
         let (watcher, target, monitor) = (from.clone(), Target::Pid(pid.clone()), id.clone());
         self.by_reference.insert(monitor.clone(), own);
         self.watched.insert(own, Watched { watcher, target, monitor });
+    }
+
+    /// Handles the answer to a request of this node to start a process. The relations are entered
+    /// before anything that the process does can arrive.
+    pub(super) fn started(
+        &mut self,
+        id: &Reference,
+        links: bool,
+        monitors: bool,
+        result: Result<NodePid, Atom>,
+    ) {
+        let Some(Some(Starting { owner, caller })) =
+            self.link.tables(|tables| tables.starts.remove(id))
+        else {
+            return;
+        };
+        let started = result.map_err(StartRefusal::Refused).map(|process| {
+            let monitor = owner.and_then(|(own, pid)| {
+                if links {
+                    self.link_started(own, pid, &process);
+                }
+                if monitors { self.monitor_started(own, pid, &process, id) } else { None }
+            });
+            (process, monitor)
+        });
+        // Ignored: the caller may have given up.
+        drop(caller.send(started));
+    }
+
+    /// Links the process that has asked for a start with the new one, which has the link already.
+    fn link_started(&self, own: u32, pid: Pid, process: &NodePid) {
+        self.link.tables(|tables| tables.links.insert((own, process.clone())));
+        if !receive_link(self.node.pid(process), pid) {
+            // It has ended, and nobody else tells the new process.
+            self.link.tell_exit(&self.node, own, process.clone(), &Exit::NoProcess);
+        }
+    }
+
+    fn monitor_started(
+        &self,
+        own: u32,
+        pid: Pid,
+        process: &NodePid,
+        id: &Reference,
+    ) -> Option<MonitorRef> {
+        let far = self.node.pid(process);
+        let monitor = receive_monitor(far, pid);
+        match monitor {
+            Some(monitor) => {
+                let teller = Teller::Signal { from: far, to: pid, monitor };
+                let watch = Watch { process: process.into(), watcher: own, teller };
+                self.link.tables(|tables| {
+                    tables.references.insert(monitor, id.clone());
+                    tables.watches.insert(id.clone(), watch);
+                });
+            }
+            None => {
+                let (from, to) = (self.node.pid_of(own), Target::Pid(process.clone()));
+                let demonitor = Control::Demonitor { from, to, monitor: id.clone() };
+                self.link.outbound.signal(own.into(), &demonitor, None);
+            }
+        }
+        monitor
     }
 }

@@ -21,6 +21,7 @@ use procession_sync::atomic::AtomicU64;
 use crate::cookie::Cookie;
 use crate::handshake::{Introduction, flags};
 use crate::node::connect::split;
+use crate::node::find::{self, Find};
 use crate::node::grants::{AllGrants, GrantError, Grants};
 use crate::node::{Inner, Locals, NoMessage, Node, Peers};
 use crate::term::Atom;
@@ -48,6 +49,7 @@ pub struct NodeBuilder {
     connect_timeout: Duration,
     patience: Duration,
     grants: Vec<(String, Grants)>,
+    finds: Vec<Find>,
     accepts_plain_text: bool,
 }
 
@@ -117,6 +119,7 @@ impl NodeBuilder {
             connect_timeout: Duration::from_secs(5),
             patience: Duration::from_secs(4),
             grants: Vec::new(),
+            finds: Vec::new(),
             accepts_plain_text: false,
         }
     }
@@ -182,6 +185,25 @@ impl NodeBuilder {
     /// other nodes can send and monitor, and nothing else.
     pub fn grant(mut self, nodes: &str, grants: Grants) -> Self {
         self.grants.push((nodes.to_owned(), grants));
+        self
+    }
+
+    /// Connects to the nodes that are found, from the start on and in the background, and again
+    /// when a connection is lost. By default, the node only connects when it is told to.
+    ///
+    /// A failed attempt is repeated after 100 milliseconds, and then after twice the time before,
+    /// up to 10 seconds, of which a random part of up to a half is left out. What is found no more
+    /// stays connected. It can be called several times.
+    ///
+    /// ```
+    /// use procession_cluster::{Find, Node};
+    ///
+    /// let builder = Node::builder("shop@10.0.0.5")
+    ///     .find(Find::dns("shop", "shop.default.svc.cluster.local", 4370))
+    ///     .find(Find::nodes(["desk@front.example"]));
+    /// ```
+    pub fn find(mut self, find: Find) -> Self {
+        self.finds.push(find);
         self
     }
 
@@ -261,6 +283,12 @@ impl NodeBuilder {
             options.start(move |cx| keep(cx, node, listener, registration))
         };
         *node.0.keeper.lock() = Some(keeper.address().clone());
+        for find in self.finds {
+            let options = SpawnOptions::new().label(format!("finder of {}", node.name()));
+            let finds = find::find(node.clone(), find);
+            // It goes on until the node stops.
+            drop(options.spawn(finds));
+        }
         Ok(node)
     }
 }

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use procession::Exit;
+use procession::relay::RelayCause;
 
 use crate::outbound::Unqueued;
 use crate::term::{EncodeError, Term};
@@ -33,13 +34,11 @@ pub enum SendTermCause {
 
 impl SendTermError {
     pub(super) fn new(term: Term, why: Unqueued) -> Self {
-        let (cause, needs) = match why {
-            Unqueued::Full(length) => (SendTermCause::Full, Some(length)),
-            Unqueued::TooLong => (SendTermCause::TooLong, None),
-            Unqueued::Closed => (SendTermCause::NoConnection, None),
-            Unqueued::Wrong(error) => (SendTermCause::NotPortable(error), None),
+        let needs = match why {
+            Unqueued::Full(length) => Some(length),
+            _ => None,
         };
-        Self { term, cause, needs }
+        Self { term, cause: why.into(), needs }
     }
 
     /// Returns the term.
@@ -78,6 +77,28 @@ impl fmt::Display for SendTermCause {
 
 impl Error for SendTermError {}
 
+impl From<Unqueued> for SendTermCause {
+    fn from(why: Unqueued) -> Self {
+        match why {
+            Unqueued::Full(_) => Self::Full,
+            Unqueued::TooLong => Self::TooLong,
+            Unqueued::Closed => Self::NoConnection,
+            Unqueued::Wrong(error) => Self::NotPortable(error),
+        }
+    }
+}
+
+impl From<SendTermCause> for RelayCause {
+    fn from(cause: SendTermCause) -> Self {
+        match cause {
+            SendTermCause::NoConnection => Self::NoConnection,
+            SendTermCause::Full => Self::Full,
+            SendTermCause::TooLong => Self::TooLong,
+            SendTermCause::NotPortable(_) => Self::NotPortable,
+        }
+    }
+}
+
 /// The error of a call to a process of another node.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -86,6 +107,9 @@ pub enum CallTermError {
     Send(SendTermError),
     /// The called process ended before it replied, does not exist, or cannot be reached any more.
     Ended(Exit),
+    /// The called process has dropped the right to reply. Only processes of nodes of this crate
+    /// tell.
+    NoReply,
     /// The time limit passed. The reply may come later, and is dropped then.
     TimedOut,
 }
@@ -95,6 +119,7 @@ impl fmt::Display for CallTermError {
         match self {
             Self::Send(error) => write!(f, "the request was not sent: {error}"),
             Self::Ended(exit) => write!(f, "no reply: {exit}"),
+            Self::NoReply => f.write_str("the process gave no reply"),
             Self::TimedOut => f.write_str("no reply within the time limit"),
         }
     }
@@ -105,7 +130,7 @@ impl Error for CallTermError {
         match self {
             Self::Send(error) => Some(error),
             Self::Ended(exit) => Some(exit),
-            Self::TimedOut => None,
+            Self::NoReply | Self::TimedOut => None,
         }
     }
 }

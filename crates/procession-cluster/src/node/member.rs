@@ -7,7 +7,7 @@ use procession::Exit;
 #[cfg(doc)]
 use crate::letter::Letter;
 use crate::link::{Remote, Teller, Watch};
-use crate::node::{CallTermError, MONITOR_KIND, Node, SendTermError};
+use crate::node::{CallTermError, Inlet, MONITOR_KIND, Node, SendTermError};
 use crate::term::{NodePid, Reference, Term};
 use crate::wire::control::Control;
 
@@ -87,11 +87,14 @@ impl Member {
 
     /// Monitors a process of another node. This process receives exactly one
     /// [`Down`](Letter::Down) with the returned reference: when the other one ends, or its node
-    /// cannot be reached. That is at once if it does not exist or is not connected.
+    /// cannot be reached. That is at once if it does not exist or is not connected. A process that
+    /// takes no letters receives nothing: it monitors the [PID](Node::pid).
     pub fn monitor(&self, process: impl Into<Remote>) -> Reference {
         let process = process.into();
         let monitor = self.node.reference(MONITOR_KIND);
-        let Some((_, Some(recipient))) = self.node.local(self.number) else { return monitor };
+        let Some((_, Some(Inlet::Letters(recipient)))) = self.node.local(self.number) else {
+            return monitor;
+        };
         let watch = Watch { process, watcher: self.number, teller: Teller::Letter(recipient) };
         let link = self.node.link_of(&watch.process);
         let target = watch.process.target();

@@ -6,11 +6,14 @@ use procession::Exit;
 use procession::sync::oneshot;
 
 use crate::handshake::flags;
-use crate::link::{Caller, Link, Remote};
+use crate::link::{Caller, Link, Remote, Waits};
 use crate::node::{CALL_KIND, CallTermError, Node, SendTermError};
 use crate::outbound::Unqueued;
 use crate::term::{NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
+
+/// The reply of a process of a node of this crate that has dropped its right to reply.
+pub(crate) const NO_REPLY: &str = "$procession_no_reply";
 
 impl Node {
     /// Sends a term to a process of another node. The sender is the node itself.
@@ -71,7 +74,8 @@ impl Node {
         let call = self.reference(CALL_KIND);
         let (from, target) = (self.pid_of(number), to.target());
         let (sender, receiver) = oneshot::channel();
-        let caller = Caller { from: from.clone(), target: target.clone(), caller: sender };
+        let caller =
+            Caller { from: from.clone(), target: target.clone(), waits: Waits::Call(sender) };
         if link.tables(|tables| tables.calls.insert(call.clone(), caller)).is_none() {
             return Err(no_connection(request));
         }
@@ -96,6 +100,7 @@ impl Node {
         let reply = procession::timeout(timeout, receiver).await;
         drop(pending);
         match reply {
+            Ok(Ok(Ok(reply))) if reply.is_atom(NO_REPLY) => Err(CallTermError::NoReply),
             Ok(Ok(Ok(reply))) => Ok(reply),
             Ok(Ok(Err(exit))) => Err(CallTermError::Ended(exit)),
             Ok(Err(_)) => Err(CallTermError::Ended(Exit::NoConnection)),
@@ -113,23 +118,43 @@ impl Node {
         let Some(link) = self.link_of(&to.into()) else {
             return Err(SendTermError::new(reply, Unqueued::Closed));
         };
-        // A caller that may give up asks for the reply at an alias, which it takes back then.
-        let alias = match tag {
-            Term::Improper(items, tail) => match (&**items, &**tail) {
-                ([word], Term::Reference(alias)) if word.is_atom("alias") => Some(alias),
-                _ => None,
-            },
-            _ => None,
-        };
-        let control = match alias {
-            Some(alias) => Control::AliasSend { from: from.clone(), alias: (**alias).clone() },
-            None => Control::Send { from: Some(from.clone()), to: Target::Pid(to.clone()) },
-        };
+        let control = without_sender(reply_control(from, to, tag), &link);
         let message = Term::tuple([tag.clone(), reply]);
-        let lane = u64::from(from.id);
-        match link.outbound.send(lane, &without_sender(control, &link), &message) {
+        match link.outbound.send(from.id.into(), &control, &message) {
             Ok(()) => Ok(()),
             Err(why) => Err(SendTermError::new(crate::letter::last(message), why)),
+        }
+    }
+
+    /// Replies to a message with a right to reply in it. `None` is that this was dropped: only a
+    /// node of this crate understands it. Returns `false` if the reply cannot be sent.
+    #[cfg(feature = "serde")]
+    pub(crate) fn reply_always(
+        &self,
+        from: &NodePid,
+        to: &NodePid,
+        tag: &Term,
+        reply: Option<Term>,
+    ) -> bool {
+        let Some(link) = self.link_of(&to.into()) else { return false };
+        if reply.is_none() && !link.is_of_own_kind() {
+            return false;
+        }
+        let control = without_sender(reply_control(from, to, tag), &link);
+        let message = |reply| Term::tuple([tag.clone(), reply]);
+        let no_reply = || message(Term::atom(NO_REPLY));
+        let send = |message: &Term| link.outbound.send_always(from.id.into(), &control, message);
+        match reply {
+            // One that is too long becomes none, so that the caller does not wait for it.
+            Some(reply) => match send(&message(reply)) {
+                Ok(()) => true,
+                Err(_) if link.is_of_own_kind() => {
+                    let _ = send(&no_reply());
+                    false
+                }
+                Err(_) => false,
+            },
+            None => send(&no_reply()).is_ok(),
         }
     }
 
@@ -172,8 +197,24 @@ impl Drop for Pending<'_> {
     }
 }
 
+/// Returns the operation of a reply.
+fn reply_control(from: &NodePid, to: &NodePid, tag: &Term) -> Control {
+    // A caller that may give up asks for the reply at an alias, which it takes back then.
+    let alias = match tag {
+        Term::Improper(items, tail) => match (&**items, &**tail) {
+            ([word], Term::Reference(alias)) if word.is_atom("alias") => Some(alias),
+            _ => None,
+        },
+        _ => None,
+    };
+    match alias {
+        Some(alias) => Control::AliasSend { from: from.clone(), alias: (**alias).clone() },
+        None => Control::Send { from: Some(from.clone()), to: Target::Pid(to.clone()) },
+    }
+}
+
 /// Leaves the sender of a message out if the other node cannot read it.
-fn without_sender(control: Control, link: &Link) -> Control {
+pub(crate) fn without_sender(control: Control, link: &Link) -> Control {
     match control {
         Control::Send { to: to @ Target::Pid(_), .. }
             if link.outbound.flags() & flags::SEND_SENDER == 0 =>

@@ -47,6 +47,8 @@ pub struct PeerInfo {
     pub too_large: u64,
     /// The operations that were refused because they are not allowed.
     pub denied: u64,
+    /// The calls of this node that wait for a reply.
+    pub calls: usize,
     /// The bytes that were sent.
     pub bytes_sent: u64,
     /// The bytes that were received.
@@ -225,6 +227,7 @@ impl Link {
             undelivered: read(&self.counts.undelivered),
             too_large: read(&self.counts.too_large),
             denied: read(&self.counts.denied),
+            calls: self.tables(|tables| tables.calls.len()).unwrap_or_default(),
             bytes_sent: read(&self.counts.bytes_sent),
             bytes_received: read(&self.counts.bytes_received),
             round_trip: self.round_trip(),
@@ -320,6 +323,7 @@ impl PeerInfo {
             ("undelivered", number(self.undelivered)),
             ("too_large", number(self.too_large)),
             ("denied", number(self.denied)),
+            ("calls", number(self.calls)),
             ("bytes_sent", number(self.bytes_sent)),
             ("bytes_received", number(self.bytes_received)),
             ("round_trip_us", optional(self.round_trip.map(|time| time.as_micros()))),
@@ -342,6 +346,7 @@ impl PeerInfo {
             undelivered: get_number(term, "undelivered")?,
             too_large: get_number(term, "too_large")?,
             denied: get_number(term, "denied")?,
+            calls: get_number(term, "calls").unwrap_or_default(),
             bytes_sent: get_number(term, "bytes_sent")?,
             bytes_received: get_number(term, "bytes_received")?,
             round_trip: micros("round_trip_us"),

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
@@ -13,7 +14,7 @@ use crate::term::Term;
 const HEAD: &str = "$message";
 
 /// Reads an older version of a message.
-type Older<M> = Box<dyn Fn(Term) -> Result<M, ConvertError> + Send + Sync>;
+type Older<M> = Arc<dyn Fn(Term) -> Result<M, ConvertError> + Send + Sync>;
 
 /// The messages of a type, under a name and with a version, for nodes that may run different
 /// releases of a program.
@@ -50,6 +51,12 @@ pub struct Messages<M> {
     name: &'static str,
     version: u32,
     older: Vec<(u32, Older<M>)>,
+}
+
+impl<M> Clone for Messages<M> {
+    fn clone(&self) -> Self {
+        Self { name: self.name, version: self.version, older: self.older.clone() }
+    }
 }
 
 /// Makes the messages of a type, by the name that all releases use for it, and its version in this
@@ -124,7 +131,7 @@ impl<M> Messages<M> {
     ) -> Self {
         let read = move |term| from_term(term).map(&upgrade);
         self.older.retain(|(known, _)| *known != version);
-        self.older.push((version, Box::new(read)));
+        self.older.push((version, Arc::new(read)));
         self
     }
 

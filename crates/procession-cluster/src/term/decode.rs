@@ -57,6 +57,8 @@ pub(crate) type Atoms = [Atom];
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
     atoms: &'a Atoms,
+    /// Atoms that come often, and then share their text.
+    known: &'a [Atom],
     depth: usize,
     /// The memory that terms may still take, in bytes.
     budget: usize,
@@ -67,7 +69,24 @@ type Decoded<T> = Result<T, DecodeError>;
 impl<'a> Reader<'a> {
     /// Creates a reader of terms that take at most `budget` bytes of memory.
     pub(crate) fn new(rest: &'a [u8], atoms: &'a Atoms, budget: usize) -> Self {
-        Self { rest, atoms, depth: 0, budget }
+        Self { rest, atoms, known: &[], depth: 0, budget }
+    }
+
+    /// Sets atoms that come often, so that no memory is taken for each of them.
+    pub(crate) fn with_known(mut self, known: &'a [Atom]) -> Self {
+        self.known = known;
+        self
+    }
+
+    /// Passes these bytes over if they come next. Returns `true` if they did.
+    pub(crate) fn skip(&mut self, bytes: &[u8]) -> bool {
+        match self.rest.strip_prefix(bytes) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
     }
 
     pub(crate) fn rest(&self) -> &'a [u8] {
@@ -140,6 +159,9 @@ impl<'a> Reader<'a> {
     fn text(&mut self, count: usize) -> Decoded<Atom> {
         let bytes = self.bytes(count)?;
         self.charge(bytes.len())?;
+        if let Some(known) = self.known.iter().find(|atom| atom.as_str().as_bytes() == bytes) {
+            return Ok(known.clone());
+        }
         let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Atom)?;
         Atom::new(text).ok_or(DecodeError::Atom)
     }

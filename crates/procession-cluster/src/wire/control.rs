@@ -125,6 +125,10 @@ const ALIAS_SEND_TT: i64 = 34;
 const UNLINK_ID: i64 = 35;
 const UNLINK_ID_ACK: i64 = 36;
 
+/// The tag and the arity of a tuple, and its first element: a small integer.
+const SEND_SENDER_HEAD: [u8; 4] = [104, 3, 97, SEND_SENDER as u8];
+const REG_SEND_HEAD: [u8; 4] = [104, 4, 97, REG_SEND as u8];
+
 const SPAWN_IS_LINKED: i64 = 1;
 const SPAWN_IS_MONITORED: i64 = 2;
 
@@ -229,6 +233,11 @@ fn spawn_reply(elements: &mut Elements<'_>) -> Taken<Control> {
 impl Control {
     /// Reads an operation. What is behind it is the message.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, WrongControl> {
+        // Most operations are these, so that no terms are made of their elements.
+        if reader.skip(&SEND_SENDER_HEAD) {
+            let (from, to) = (Some(reader.pid()?), Target::Pid(reader.pid()?));
+            return Ok(Self::Send { from, to });
+        }
         let term = reader.term()?;
         let mut elements = Elements(term.as_tuple().ok_or(WrongControl::Operation)?.iter());
         let operation = elements.next()?.as_integer().ok_or(WrongControl::Operation)?;
@@ -301,13 +310,26 @@ impl Control {
     /// Writes the operation. The message, if it has one, is to be written behind it.
     pub(crate) fn write(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self {
-            Self::Send { from, to: Target::Pid(to) } => match from {
-                Some(from) => tuple(out, SEND_SENDER, &[&from.into(), &to.into()]),
-                None => tuple(out, SEND, &[&unused(), &to.into()]),
-            },
-            Self::Send { from, to: Target::Name(name) } => {
-                let from = from.as_ref().map_or_else(unused, Term::from);
-                tuple(out, REG_SEND, &[&from, &unused(), &name.clone().into()])
+            Self::Send { from: Some(from), to: Target::Pid(to) } => {
+                out.extend(SEND_SENDER_HEAD);
+                let mut writer = Writer::new(out);
+                writer.pid(from);
+                writer.pid(to);
+                Ok(())
+            }
+            Self::Send { from: None, to: Target::Pid(to) } => {
+                tuple(out, SEND, &[&unused(), &to.into()])
+            }
+            Self::Send { from: Some(from), to: Target::Name(name) } => {
+                out.extend(REG_SEND_HEAD);
+                let mut writer = Writer::new(out);
+                writer.pid(from);
+                writer.atom(&Atom::known(""));
+                writer.atom(name);
+                Ok(())
+            }
+            Self::Send { from: None, to: Target::Name(name) } => {
+                tuple(out, REG_SEND, &[&unused(), &unused(), &name.clone().into()])
             }
             Self::AliasSend { from, alias } => {
                 tuple(out, ALIAS_SEND, &[&from.into(), &alias.clone().into()])

@@ -4,6 +4,9 @@
 //! It needs `erl`, so it runs only if `PROCESSION_ERL` is set, as `.ci/run cluster` does. Nothing
 //! is skipped then.
 
+mod script;
+mod typed;
+
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +14,9 @@ use std::time::Duration;
 
 use procession::time::Instant;
 use procession::{Context, Event, Exit, Scheduler, start, timeout};
-use procession_cluster::{Cookie, Grants, Letter, Member, Node, NodePid, Remote, Term, Tls};
+use procession_cluster::{
+    Cookie, Grants, Letter, Member, Node, NodeBuilder, NodePid, Remote, Term, Tls,
+};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/beam");
 
@@ -234,13 +239,18 @@ fn reason(exit: &Exit) -> Term {
     })
 }
 
-async fn start_node(name: &str, tls: Option<Tls>) -> Node {
-    let mut builder = Node::builder(name);
-    if let Some(tls) = tls {
-        builder = builder.tls(tls);
+/// Builds a node of the cluster of the tests.
+fn builder(name: &str, tls: Option<Tls>) -> NodeBuilder {
+    let cookie = Cookie::new("secret").expect("it has a text");
+    let builder = Node::builder(name).cookie(cookie).grant("*", Grants::new().exits());
+    match tls {
+        Some(tls) => builder.tls(tls),
+        None => builder,
     }
-    let node = builder
-        .cookie(Cookie::new("secret").expect("it has a text"))
+}
+
+async fn start_node(name: &str, tls: Option<Tls>) -> Node {
+    let node = builder(name, tls)
         .listen((Ipv4Addr::LOCALHOST, 0).into())
         .grant("*", Grants::new().exits().spawn("procession", "worker"))
         .register()
@@ -265,8 +275,9 @@ fn the_same_script_has_the_same_outcomes() {
     compare("tls_under_test@127.0.0.1", "tls_beam_under_test@127.0.0.1", true);
 }
 
-/// Runs the script against a node of this crate and one of the BEAM.
-fn compare(own: &str, beam: &str, is_secure: bool) {
+/// Runs the script against a node of this crate and one of the BEAM: from a node of the BEAM, and
+/// from one of this crate.
+fn compare(own: &'static str, beam: &'static str, is_secure: bool) {
     if std::env::var_os("PROCESSION_ERL").is_none() {
         return;
     }
@@ -276,13 +287,16 @@ fn compare(own: &str, beam: &str, is_secure: bool) {
         false => (String::new(), None),
     };
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(start_node(own, tls));
+    let node = scheduler.block_on(start_node(own, tls.clone()));
     let ours = run_script(own, &flags);
+    let from_here = scheduler.block_on(script::run(own, tls.clone()));
     node.stop();
     let running = Beam::start(beam, &flags);
     let theirs = run_until_it_answers(beam, &flags);
+    let from_here_to_theirs = scheduler.block_on(script::run(beam, tls));
     drop(running);
     assert_eq!(ours, theirs);
+    assert_eq!(from_here, from_here_to_theirs);
 }
 
 /// Runs the script once the node is there.

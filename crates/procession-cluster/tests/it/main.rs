@@ -3,8 +3,11 @@
 mod pids;
 mod relations;
 mod security;
+mod start;
 mod tls;
 mod traffic;
+#[cfg(feature = "serde")]
+mod typed;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -1,0 +1,3 @@
+module procession/bench/cluster
+
+go 1.22

@@ -1,0 +1,237 @@
+//! Finding the nodes to connect to: lists, names of the domain name system, or anything else that
+//! the program asks.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::net::Host;
+use procession::spawn;
+use procession::time::Instant;
+use procession_sync::Mutex;
+
+use crate::chance;
+use crate::node::Node;
+use crate::node::connect::split;
+
+/// The time between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The wait after the first failed attempt. It doubles with each one after that.
+const WAIT_MIN: Duration = Duration::from_millis(100);
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// A node that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Found {
+    /// The name of the node.
+    pub name: String,
+    /// The address at which it listens. `None` if its EPMD is to be asked.
+    pub address: Option<SocketAddr>,
+}
+
+type Look =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Vec<Found>>> + Send>> + Send + Sync>;
+
+/// The nodes that a node connects to by itself. See [`NodeBuilder::find`].
+///
+/// [`NodeBuilder::find`]: crate::NodeBuilder::find
+#[derive(Clone)]
+pub struct Find {
+    look: Look,
+    every: Duration,
+}
+
+impl Find {
+    /// Finds the nodes of a list. The EPMD of each host tells the port.
+    pub fn nodes(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let named = |name: String| Found { name, address: None };
+        let nodes: Vec<_> = names.into_iter().map(|name| named(name.into())).collect();
+        Self::by(move || std::future::ready(Ok(nodes.clone())))
+    }
+
+    /// Finds the nodes of a list, all of which listen at one port, without an EPMD. Each host is
+    /// resolved at each look, as the names of a stateful set in Kubernetes must be:
+    /// `shop@shop-0.shop.default.svc.cluster.local`.
+    pub fn nodes_at(names: impl IntoIterator<Item = impl Into<String>>, port: u16) -> Self {
+        let names: Vec<String> = names.into_iter().map(Into::into).collect();
+        Self::by(move || {
+            let names = names.clone();
+            async move {
+                let mut found = Vec::new();
+                for name in names {
+                    let Some((_, host)) = split(&name) else { continue };
+                    // Ignored: a host without an address has no node now.
+                    let addresses = Host::from((host, port)).addresses().await.unwrap_or_default();
+                    let address = addresses.first().copied();
+                    found.extend(address.map(|address| Found { name, address: Some(address) }));
+                }
+                Ok(found)
+            }
+        })
+    }
+
+    /// Finds one node for each address of a host name, as a headless service in Kubernetes has
+    /// them. The nodes listen at one port, and are named by their addresses: `word@10.0.0.7`.
+    pub fn dns(word: &str, host: &str, port: u16) -> Self {
+        let (word, host) = (word.to_owned(), host.to_owned());
+        Self::by(move || {
+            let (word, host) = (word.clone(), host.clone());
+            async move {
+                let addresses = Host::from((host.as_str(), port)).addresses().await?;
+                let named = |address: SocketAddr| Found {
+                    name: format!("{word}@{}", address.ip().to_canonical()),
+                    address: Some(address),
+                };
+                Ok(addresses.into_iter().map(named).collect())
+            }
+        })
+    }
+
+    /// Finds the nodes that a function returns. It is called at each look. After an error, the
+    /// nodes of the look before are kept.
+    pub fn by<F, R>(look: F) -> Self
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = io::Result<Vec<Found>>> + Send + 'static,
+    {
+        Self { look: Arc::new(move || Box::pin(look())), every: LOOK_EVERY }
+    }
+
+    /// Sets the time between two looks. The default is 5 seconds, and the least 100 milliseconds.
+    #[must_use]
+    pub fn every(mut self, period: Duration) -> Self {
+        self.every = period.max(WAIT_MIN);
+        self
+    }
+}
+
+impl fmt::Debug for Find {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Find").field("every", &self.every).finish_non_exhaustive()
+    }
+}
+
+/// The attempts to connect to one node.
+#[derive(Clone, Copy, Debug)]
+enum Tries {
+    /// One goes on.
+    Trying,
+    /// The next one may begin at this time, and failed ones have led to this wait.
+    From(Instant, Duration),
+}
+
+impl Tries {
+    /// Returns the attempts after one that has failed. Several nodes that have lost one do not all
+    /// come back at the same time: the wait is from a half to the whole of the doubled one.
+    fn failed(before: Duration, chance: u32, now: Instant) -> Self {
+        let wait = (2 * before).clamp(WAIT_MIN, WAIT_MAX);
+        let part = f64::from(chance) / f64::from(u32::MAX);
+        Self::From(now + wait.mul_f64(0.5 + part / 2.0), wait)
+    }
+}
+
+/// Looks for nodes, and connects to them, as long as the node has not stopped.
+pub(super) async fn find(node: Node, find: Find) {
+    let tries = Arc::new(Mutex::new(HashMap::<String, Tries>::new()));
+    let mut found = Vec::new();
+    let mut look_at = Instant::now();
+    loop {
+        let now = Instant::now();
+        if now >= look_at {
+            // Ignored: what was found before may still be there.
+            if let Ok(nodes) = (find.look)().await {
+                found = nodes;
+            }
+            look_at = Instant::now() + find.every;
+        }
+        let next = attempts(&node, &found, &tries).unwrap_or(look_at).min(look_at);
+        let mut changed = std::pin::pin!(node.0.changed.notified());
+        changed.as_mut().enable();
+        if node.0.peers.lock().is_stopped() {
+            return;
+        }
+        // Whichever comes first: the next time, or a change of the connections.
+        let left = next.saturating_duration_since(Instant::now());
+        let _ = procession::timeout(left, changed).await;
+    }
+}
+
+/// Begins the attempts that are due. Returns the time of the next one.
+fn attempts(
+    node: &Node,
+    found: &[Found],
+    tries: &Arc<Mutex<HashMap<String, Tries>>>,
+) -> Option<Instant> {
+    let now = Instant::now();
+    let mut next = None;
+    tries.lock().retain(|name, state| {
+        matches!(state, Tries::Trying) || found.iter().any(|found| found.name == *name)
+    });
+    for one in found {
+        if one.name == node.name().as_str() || node.link_to(&one.name).is_some() {
+            continue;
+        }
+        let known = tries.lock().get(&one.name).copied();
+        let wait = match known {
+            Some(Tries::Trying) => continue,
+            Some(Tries::From(at, _)) if at > now => {
+                next = Some(next.map_or(at, |next: Instant| next.min(at)));
+                continue;
+            }
+            Some(Tries::From(_, wait)) => wait,
+            None => Duration::ZERO,
+        };
+        tries.lock().insert(one.name.clone(), Tries::Trying);
+        let (node, one, tries) = (node.clone(), one.clone(), Arc::clone(tries));
+        drop(spawn(async move { attempt(&node, one, wait, &tries).await }));
+    }
+    next
+}
+
+async fn attempt(node: &Node, one: Found, wait: Duration, tries: &Mutex<HashMap<String, Tries>>) {
+    let connected = match one.address {
+        Some(address) => node.connect_at(&one.name, address).await,
+        None => node.connect(&one.name).await,
+    };
+    // Ignored: without chance, the wait is the whole one.
+    let chance = chance::number().unwrap_or(u32::MAX);
+    let now = Instant::now();
+    let next = match connected {
+        // If it is lost again at once, the next attempt is not made at once.
+        Ok(()) => Tries::From(now + WAIT_MIN, Duration::ZERO),
+        Err(_) => Tries::failed(wait, chance, now),
+    };
+    tries.lock().insert(one.name, next);
+    node.0.changed.notify_waiters();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use procession::time::Instant;
+
+    use super::{Tries, WAIT_MAX, WAIT_MIN};
+
+    #[test]
+    fn the_wait_doubles_up_to_its_limit_and_varies_by_half() {
+        let now = Instant::now();
+        let mut wait = Duration::ZERO;
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            let Tries::From(least, _) = Tries::failed(wait, 0, now) else { unreachable!() };
+            let Tries::From(most, next) = Tries::failed(wait, u32::MAX, now) else {
+                unreachable!()
+            };
+            assert_eq!((least - now) * 2, most - now);
+            assert_eq!(most - now, next);
+            wait = next;
+            waits.push(next);
+        }
+        assert_eq!((waits[0], waits[1], waits[8]), (WAIT_MIN, 2 * WAIT_MIN, WAIT_MAX));
+    }
+}

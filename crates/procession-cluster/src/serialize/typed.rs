@@ -1,0 +1,344 @@
+//! Typed messages between nodes: addresses of processes of other nodes, and processes of this one
+//! that receive a type of their own.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use procession::relay::{Parcel, Relay, RelayCause, RelayError, RoomFuture};
+use procession::{Address, Pid};
+use serde_core::Serialize;
+use serde_core::de::DeserializeOwned;
+
+use super::scope::{self, Replies};
+use super::{ConvertError, Messages, from_term, to_term};
+use crate::letter::last;
+use crate::link::{Caller, Link, Remote, Waits};
+use crate::node::{Inlet, Member, Node, SendTermCause, TypedInlet, without_sender};
+use crate::outbound::Unqueued;
+use crate::term::{NodePid, Reference, Term};
+use crate::wire::control::{Control, Target};
+
+type Write<M> = Box<dyn Fn(&M) -> Result<Term, ConvertError> + Send + Sync>;
+type Read<M> = Box<dyn Fn(Term) -> Option<M> + Send + Sync>;
+
+impl Node {
+    /// Returns the address of a process of another node, for messages of a type that serde
+    /// converts. It is used like the address of a process of this program: by
+    /// [`send`](Address::send), [`send_wait`](Address::send_wait) and [`call`](Address::call), and
+    /// its PID for monitors, links and exit signals.
+    ///
+    /// The terms are those of [`to_term`]. With [`serialize::reply`](super::reply) and
+    /// [`serialize::address`](super::address), there can be replies and addresses in the messages.
+    /// A message whose last part is a reply goes as a call of a `GenServer`, and the request is
+    /// what is left: `Job::Add(3, 4, reply)` is `GenServer.call(server, {:add, 3, 4})`. Any other
+    /// is sent as it is. For messages with versions, see [`Messages::address`].
+    ///
+    /// A message comes back with [`SendError`](procession::SendError), whose
+    /// [`relay_cause`](procession::SendError::relay_cause) tells why: no connection, a full queue,
+    /// too long, or without a term.
+    ///
+    /// ```
+    /// use std::net::Ipv4Addr;
+    /// use std::time::Duration;
+    ///
+    /// use procession::{Context, Reply, start};
+    /// use procession_cluster::{Cookie, Node, Remote};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// #[serde(rename_all = "snake_case")]
+    /// enum Job {
+    ///     Add(u32, u32, #[serde(with = "procession_cluster::serialize::reply")] Reply<u32>),
+    /// }
+    ///
+    /// async fn adder(mut cx: Context<Job>) {
+    ///     while let Some(Job::Add(a, b, reply)) = cx.recv().await {
+    ///         reply.send(a + b);
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// procession::run(async {
+    ///     let cookie = Cookie::random()?;
+    ///     let math = Node::builder("math@127.0.0.1")
+    ///         .cookie(cookie.clone())
+    ///         .listen((Ipv4Addr::LOCALHOST, 0).into())
+    ///         .start()
+    ///         .await?;
+    ///     let adder = start(adder);
+    ///     math.register("adder", &math.attach_as(adder.address()))?;
+    ///
+    ///     let desk = Node::builder("desk@127.0.0.1").cookie(cookie).start().await?;
+    ///     desk.connect_at("math@127.0.0.1", math.local_addr().expect("it listens")).await?;
+    ///     let adder = desk.address::<Job>(Remote::named("adder", "math@127.0.0.1"));
+    ///     let sum = adder.call(|reply| Job::Add(3, 4, reply), Duration::from_secs(5)).await;
+    ///     assert_eq!(sum.ok(), Some(7));
+    ///     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// As [`pid`](Self::pid).
+    pub fn address<M>(&self, process: impl Into<Remote>) -> Address<M>
+    where
+        M: Serialize + Send + 'static,
+    {
+        self.typed_address(process.into(), true, Box::new(|message| to_term(message)))
+    }
+
+    /// Makes a process reachable for other nodes that receives messages of a type of its own, which
+    /// serde converts. Returns its membership.
+    ///
+    /// The terms are those of [`from_term`]. A call of a `GenServer` is the request with the sender
+    /// as its last part, so that it fits a variant whose last field is a
+    /// [reply](super::reply); a cast is the message in it. What is no message of the type is
+    /// dropped and counted ([`PeerInfo::undelivered`](crate::PeerInfo::undelivered)). For messages
+    /// with versions, see [`Messages::attach`].
+    ///
+    /// A process is attached in one way: if it is attached already, the membership is that.
+    pub fn attach_as<M>(&self, address: &Address<M>) -> Member
+    where
+        M: DeserializeOwned + Send + 'static,
+    {
+        self.attach_typed(address, || Box::new(|term| from_term(term).ok()))
+    }
+
+    fn typed_address<M: Send + 'static>(
+        &self,
+        to: Remote,
+        is_plain: bool,
+        write: Write<M>,
+    ) -> Address<M> {
+        if to.node() == self.name()
+            && let Ok(address) = Address::of(self.pid_of_remote(&to))
+        {
+            return address;
+        }
+        let way = TypedWay { node: self.clone(), to: to.clone(), is_plain, write };
+        self.far_address(&to, Arc::new(way))
+    }
+
+    fn attach_typed<M: Send + 'static>(
+        &self,
+        address: &Address<M>,
+        read: impl Fn() -> Read<M>,
+    ) -> Member {
+        let inlet = || Inlet::Typed(Arc::new(Typed { address: address.clone(), read: read() }));
+        Member::new(self.clone(), self.number_for(address.pid(), Some(&inlet)))
+    }
+}
+
+impl<M: Serialize + Send + 'static> Messages<M> {
+    /// Returns the address of a process of another node that receives these messages. See
+    /// [`Node::address`]; a message with a reply in it is sent as it is.
+    pub fn address(&self, node: &Node, process: impl Into<Remote>) -> Address<M> {
+        let messages = self.clone();
+        node.typed_address(process.into(), false, Box::new(move |message| messages.write(message)))
+    }
+}
+
+impl<M: DeserializeOwned + Send + 'static> Messages<M> {
+    /// Makes a process reachable for other nodes that receives these messages, in this version or
+    /// an older one that is known. See [`Node::attach_as`].
+    pub fn attach(&self, node: &Node, address: &Address<M>) -> Member {
+        node.attach_typed(address, || {
+            let messages = self.clone();
+            Box::new(move |term| messages.read(term).ok())
+        })
+    }
+}
+
+/// A process of this node that receives messages of type `M`.
+struct Typed<M> {
+    address: Address<M>,
+    read: Read<M>,
+}
+
+impl<M: Send + 'static> TypedInlet for Typed<M> {
+    fn take(&self, node: &Node, own: &NodePid, term: Term) -> bool {
+        // Code of the type may panic, here in the process of the connection.
+        catch_unwind(AssertUnwindSafe(|| {
+            let (message, _) = scope::within(node, own, || (self.read)(without_call(term)));
+            message.is_some_and(|message| self.address.send(message).is_ok())
+        }))
+        .unwrap_or(false)
+    }
+}
+
+/// Returns the message of a call or a cast of a `GenServer`, with the sender of a call as its last
+/// part.
+fn without_call(term: Term) -> Term {
+    let is = |word: &str, count: usize| {
+        let items = term.as_tuple().unwrap_or_default();
+        items.len() == count && items[0].is_atom(word)
+    };
+    if is("$gen_cast", 2) {
+        return last(term);
+    }
+    if !is("$gen_call", 3) {
+        return term;
+    }
+    let Term::Tuple(mut items) = term else { return term };
+    let (request, from) = (items.pop(), items.pop());
+    let mut parts = match request {
+        Some(Term::Tuple(parts)) => parts,
+        other => other.into_iter().collect(),
+    };
+    parts.extend(from);
+    Term::Tuple(parts)
+}
+
+/// The way of messages to a process of another node.
+struct TypedWay<M> {
+    node: Node,
+    to: Remote,
+    /// Set if a message whose last part is a reply goes as a call.
+    is_plain: bool,
+    write: Write<M>,
+}
+
+impl<M: Send + 'static> Relay for TypedWay<M> {
+    fn relay(&self, parcel: Parcel) -> Result<(), RelayError> {
+        let sent = match parcel.message.downcast_ref() {
+            Some(message) => self.send(parcel.from, message),
+            None => Err(RelayCause::NotPortable),
+        };
+        // The message is dropped here, outside of all locks. Its replies are shared.
+        sent.map_err(|cause| parcel.refused(cause))
+    }
+
+    fn room(&self, parcel: &Parcel) -> Option<RoomFuture> {
+        let message = parcel.message.downcast_ref()?;
+        let link = self.node.link_of(&self.to)?;
+        let own = self.own(parcel.from);
+        let (term, replies) = scope::within(&self.node, &own, || (self.write)(message));
+        drop(replies);
+        let control = self.control(&own, &link);
+        let length = link.outbound.length(&control, &term.ok()?)?;
+        Some(Box::pin(async move { link.outbound.room(own.id.into(), length).await }))
+    }
+}
+
+impl<M> TypedWay<M> {
+    /// Returns the sender of a message, as other nodes know it.
+    fn own(&self, from: Option<Pid>) -> NodePid {
+        self.node.pid_of(from.map_or(0, |from| self.node.number_for(from, None)))
+    }
+
+    fn control(&self, own: &NodePid, link: &Link) -> Control {
+        without_sender(Control::Send { from: Some(own.clone()), to: self.to.target() }, link)
+    }
+
+    fn send(&self, from: Option<Pid>, message: &M) -> Result<(), RelayCause> {
+        let link = self.node.link_of(&self.to).ok_or(RelayCause::NoConnection)?;
+        let own = self.own(from);
+        let (term, replies) = scope::within(&self.node, &own, || (self.write)(message));
+        let term = term.map_err(|_| RelayCause::NotPortable)?;
+        let control = self.control(&own, &link);
+        let target = self.to.target();
+        let calls = Calls::enter(&link, &own, &target, replies)?;
+        let term = match (&*calls.references, self.is_plain) {
+            ([call], true) => as_call(term, &own, call),
+            _ => term,
+        };
+        link.outbound.send(own.id.into(), &control, &term).map_err(cause)?;
+        calls.keep();
+        Ok(())
+    }
+}
+
+fn cause(why: Unqueued) -> RelayCause {
+    SendTermCause::from(why).into()
+}
+
+/// Makes a call of a `GenServer` of a message whose last part is the sender. Any other stays as it
+/// is.
+fn as_call(term: Term, own: &NodePid, call: &Reference) -> Term {
+    let Term::Tuple(mut items) = term else { return term };
+    let is_from = |from: &Term| {
+        matches!(from.as_tuple(), Some([Term::Pid(pid), Term::Reference(tag)])
+            if pid == own && **tag == *call)
+    };
+    // A tuple of one tuple and the sender is what a call with that tuple would not become again.
+    let is_call = match &*items {
+        [Term::Tuple(_), _] => false,
+        [_, .., from] => is_from(from),
+        _ => false,
+    };
+    if !is_call {
+        return Term::Tuple(items);
+    }
+    let from = items.pop();
+    let request = if items.len() == 1 { items.pop() } else { Some(Term::Tuple(items)) };
+    Term::tuple([Some(Term::atom("$gen_call")), from, request].into_iter().flatten())
+}
+
+/// Calls of a message that is about to be sent. Unless they are kept, they are forgotten, and the
+/// rights to reply in the message are as they were.
+struct Calls<'a> {
+    link: &'a Link,
+    own: &'a NodePid,
+    target: &'a Target,
+    references: Vec<Reference>,
+}
+
+impl<'a> Calls<'a> {
+    /// Enters the replies of a message, before the other node can reply, and monitors its process.
+    fn enter(
+        link: &'a Link,
+        own: &'a NodePid,
+        target: &'a Target,
+        replies: Replies,
+    ) -> Result<Self, RelayCause> {
+        let mut calls = Self { link, own, target, references: Vec::new() };
+        for (call, reply) in replies {
+            let (from, to) = (own.clone(), target.clone());
+            let waits = Waits::Reply(reply);
+            let caller = Caller { from: from.clone(), target: to.clone(), waits };
+            let mut caller = Some(caller);
+            let entered = link.tables(|tables| {
+                let gone = tables.take_abandoned();
+                tables.calls.extend(caller.take().map(|caller| (call.clone(), caller)));
+                gone
+            });
+            let Some(gone) = entered else { return Err(RelayCause::NoConnection) };
+            for (call, caller) in gone {
+                demonitor(link, &caller.from, &caller.target, &call);
+            }
+            if link.takes_monitors() {
+                let monitor = Control::Monitor { from, to, monitor: call.clone() };
+                link.outbound.signal(own.id.into(), &monitor, None);
+            }
+            calls.references.push(call);
+        }
+        Ok(calls)
+    }
+
+    fn keep(mut self) {
+        self.references.clear();
+    }
+}
+
+impl Drop for Calls<'_> {
+    fn drop(&mut self) {
+        for call in &self.references {
+            let forgotten = self.link.tables(|tables| tables.calls.remove(call));
+            if let Some(Some(caller)) = forgotten {
+                demonitor(self.link, self.own, self.target, call);
+                // Outside of the lock, since it has code of the user.
+                drop(caller);
+            }
+        }
+    }
+}
+
+fn demonitor(link: &Link, from: &NodePid, to: &Target, monitor: &Reference) {
+    if !link.takes_monitors() {
+        return;
+    }
+    let demonitor =
+        Control::Demonitor { from: from.clone(), to: to.clone(), monitor: monitor.clone() };
+    link.outbound.signal(from.id.into(), &demonitor, None);
+}

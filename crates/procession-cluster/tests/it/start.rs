@@ -1,0 +1,211 @@
+//! Starting processes on other nodes, finding these, and asking whether they are there.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::{Context, Event, Exit, start};
+use procession_cluster::{
+    Find, Found, Grants, Letter, Node, PingError, SendTermCause, StartTermError, Term,
+};
+use procession_sync::Mutex;
+
+use crate::{PATIENCE, connect, cookie, listens, next, run, seen_by, until};
+
+const SHOP: &str = "shop@127.0.0.1";
+
+/// Starts a node that exports functions, and one that may start them.
+async fn shop_and_till() -> (Node, Node) {
+    let grants = Grants::new().spawn("shop", "worker").spawn("shop", "fails").exits();
+    let shop = listens(SHOP).grant("till@127.0.0.1", grants).start().await.expect("it starts");
+    shop.export("shop", "worker", 1, |mut cx: Context<Letter>, arguments| async move {
+        match next(&mut cx).await {
+            Letter::Message { term, .. } => Exit::failed(format!("{} {term}", arguments[0])),
+            other => panic!("{other:?} came"),
+        }
+    });
+    shop.export("shop", "fails", 0, |_: Context<Letter>, _| async { Exit::failed("at once") });
+    shop.export("shop", "secret", 0, |_: Context<Letter>, _| async {});
+    let till = Node::builder("till@127.0.0.1").cookie(cookie()).start().await.expect("it starts");
+    connect(&till, &shop).await;
+    seen_by(&shop, &till).await;
+    (shop, till)
+}
+
+#[test]
+fn a_process_is_started_alone_linked_or_monitored() {
+    run(async {
+        let (_shop, till) = shop_and_till().await;
+        let process = start(move |mut cx: Context<()>| async move {
+            cx.trap_exits(true);
+            let arguments = || vec![Term::from(7)];
+            let alone =
+                till.spawn(SHOP, "shop", "worker", arguments(), PATIENCE).await.expect("it may");
+            let monitor = cx.monitor(till.pid(&alone));
+            till.send(alone, Term::from(1)).expect("it is connected");
+            let down = cx.down(monitor).await.expect("it is told");
+            assert_eq!(down.exit, Exit::failed("7 1"));
+            let (monitored, monitor) = till
+                .spawn_monitor(SHOP, "shop", "worker", arguments(), PATIENCE)
+                .await
+                .expect("it may");
+            till.send(&monitored, Term::from(2)).expect("it is connected");
+            let down = cx.down(monitor).await.expect("it is told");
+            assert_eq!((down.pid, down.exit), (till.pid(&monitored), Exit::failed("7 2")));
+            let linked = till
+                .spawn_link(SHOP, "shop", "worker", arguments(), PATIENCE)
+                .await
+                .expect("it may");
+            till.send(&linked, Term::from(3)).expect("it is connected");
+            match cx.recv_event().await {
+                Some(Event::Exit(exit)) => {
+                    assert_eq!(exit.from, Some(till.pid(&linked)));
+                    assert_eq!(exit.exit, Exit::failed("7 3"));
+                }
+                other => panic!("{other:?} came"),
+            }
+            // The monitor is from the start on, so the reason is known of one that ends at once.
+            let (_, monitor) =
+                till.spawn_monitor(SHOP, "shop", "fails", vec![], PATIENCE).await.expect("it may");
+            let down = cx.down(monitor).await.expect("it is told");
+            assert_eq!(down.exit, Exit::failed("at once"));
+            // A monitor that was ended tells nothing.
+            let (process, monitor) = till
+                .spawn_monitor(SHOP, "shop", "worker", arguments(), PATIENCE)
+                .await
+                .expect("it may");
+            assert!(cx.demonitor(monitor));
+            let again = cx.monitor(till.pid(&process));
+            till.send(&process, Term::from(4)).expect("it is connected");
+            assert!(cx.down(again).await.is_some());
+            assert!(cx.recv_timeout(Duration::from_millis(1)).await.is_err());
+        });
+        process.await.expect("it ends");
+    });
+}
+
+#[test]
+fn the_end_of_the_asking_process_ends_the_linked_one() {
+    run(async {
+        let (shop, till) = shop_and_till().await;
+        let asks = start(move |_: Context<()>| async move {
+            let arguments = vec![Term::from(7)];
+            let linked = till.spawn_link(SHOP, "shop", "worker", arguments, PATIENCE).await;
+            assert!(linked.is_ok(), "{linked:?}");
+            Exit::failed("enough")
+        });
+        // Ignored: how it ends is known.
+        drop(asks.await);
+        until(|| shop.status().attached == 0).await;
+    });
+}
+
+#[test]
+fn a_start_that_is_refused_says_why() {
+    run(async {
+        let (shop, till) = shop_and_till().await;
+        let refused = |why: &str| Err(StartTermError::Refused(why_atom(why)));
+        let start = |function: &'static str, arguments: Vec<Term>| {
+            let till = till.clone();
+            async move { till.spawn(SHOP, "shop", function, arguments, PATIENCE).await }
+        };
+        assert_eq!(start("nothing", vec![]).await, refused("undef"));
+        assert_eq!(start("worker", vec![]).await, refused("undef"), "it has another arity");
+        assert_eq!(start("secret", vec![]).await, refused("not_allowed"));
+        let linked = till.spawn_link(SHOP, "shop", "fails", vec![], PATIENCE).await;
+        assert_eq!(linked, Err(StartTermError::NoProcess), "nothing runs here");
+        let long = "x".repeat(256);
+        let named = till.spawn(SHOP, "shop", &long, vec![], PATIENCE).await;
+        assert_eq!(named, Err(StartTermError::Name(long)));
+        assert_eq!(shop.peers()[0].denied, 3);
+        // Requests are no messages, so all are confirmed.
+        until(|| till.peers()[0].unconfirmed == Some(0)).await;
+        shop.stop();
+        until(|| till.peers().is_empty()).await;
+        let gone = StartTermError::Send(SendTermCause::NoConnection);
+        assert_eq!(start("fails", vec![]).await, Err(gone));
+    });
+}
+
+fn why_atom(why: &str) -> procession_cluster::Atom {
+    procession_cluster::Atom::new(why).expect("it is short")
+}
+
+/// Returns a free port.
+fn free_port() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    listener.local_addr().expect("it is bound")
+}
+
+async fn is_connected(node: &Node, name: &str) {
+    until(|| node.peers().iter().any(|peer| peer.name.as_str() == name)).await;
+}
+
+#[test]
+fn a_node_connects_to_what_is_found_and_again_when_that_is_lost() {
+    run(async {
+        let port = free_port();
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let find = {
+            let found = Arc::clone(&found);
+            Find::by(move || {
+                let nodes = found.lock().clone();
+                async move { Ok(nodes) }
+            })
+        };
+        let seeks = listens("seeks@127.0.0.1");
+        let find = find.every(Duration::from_millis(100));
+        let seeks = seeks.find(find).start().await.expect("it starts");
+        // Nobody listens there yet, and the node itself is among what is found.
+        let named = |name: &str, address| Found { name: name.into(), address: Some(address) };
+        *found.lock() = vec![named("seeks@127.0.0.1", port), named("late@127.0.0.1", port)];
+        procession::sleep(Duration::from_millis(150)).await;
+        let late = || Node::builder("late@127.0.0.1").cookie(cookie()).listen(port);
+        let first = late().start().await.expect("it starts");
+        is_connected(&seeks, "late@127.0.0.1").await;
+        assert!(first.disconnect("seeks@127.0.0.1"));
+        until(|| seeks.peers().first().is_some_and(|peer| peer.connection == 2)).await;
+        first.stop();
+        until(|| seeks.peers().is_empty()).await;
+        let second = loop {
+            // The port is free once the first one has let go.
+            match late().start().await {
+                Ok(node) => break node,
+                Err(_) => procession::yield_now().await,
+            }
+        };
+        until(|| seeks.peers().first().is_some_and(|peer| peer.connection == 3)).await;
+        seeks.stop();
+        until(|| second.peers().is_empty()).await;
+        procession::sleep(Duration::from_millis(300)).await;
+        assert!(second.peers().is_empty(), "a node that has stopped seeks nothing");
+    });
+}
+
+#[test]
+fn the_addresses_of_a_host_are_found() {
+    run(async {
+        let port = free_port();
+        let b = Node::builder("b@127.0.0.1").cookie(cookie()).listen(port);
+        let _b = b.start().await.expect("it starts");
+        let by_service = Find::dns("b", "localhost", port.port());
+        let one = Node::builder("one@127.0.0.1").cookie(cookie()).find(by_service);
+        let one = one.start().await.expect("it starts");
+        is_connected(&one, "b@127.0.0.1").await;
+        let by_name = Find::nodes_at(["b@127.0.0.1", "c@does-not-exist.invalid"], port.port());
+        let two = Node::builder("two@127.0.0.1").cookie(cookie()).find(by_name);
+        let two = two.start().await.expect("it starts");
+        is_connected(&two, "b@127.0.0.1").await;
+    });
+}
+
+#[test]
+fn a_ping_is_answered() {
+    run(async {
+        let (_shop, till) = shop_and_till().await;
+        let took = till.ping(SHOP, PATIENCE).await.expect("it answers");
+        assert!(took < PATIENCE);
+        let nobody = till.ping("nobody@127.0.0.1.invalid", PATIENCE).await;
+        assert!(matches!(nobody, Err(PingError::Connect(_))), "{nobody:?}");
+    });
+}
