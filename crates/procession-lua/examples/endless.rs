@@ -1,4 +1,4 @@
-//! Measures how long a process takes to end that is killed in the middle of long work, and ends with
+//! Measures how long a process takes to end that is killed in the middle of long work. Ends with
 //! exit code 1 if that is longer than 100 ms in a release build.
 //!
 //! Each body of `endless.txt` runs in a process, which is killed five times at different moments.

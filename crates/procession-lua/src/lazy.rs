@@ -1,5 +1,5 @@
-//! The library of a process. Its functions are made when they are first used, since each process has
-//! its own.
+//! The library of a process. Its functions are made when they are first used, since each process
+//! has its own.
 //!
 //! The tables of the library are empty at first. Their metatable calls the native function `lazy`:
 //!
@@ -17,8 +17,8 @@ use crate::program::Program;
 /// The name of the table of the library's own globals in the registry of each state.
 pub(crate) const OWN: &str = "procession.own";
 
-/// A function that passes its arguments on: its table, its name, how it returns the result, where the
-/// operation is, and the operation.
+/// A function that passes its arguments on: its table, its name, how it returns the result, where
+/// the operation is, and the operation.
 type Row = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 /// How a function returns the result of an operation: `check` raises failures as errors, and `try`
