@@ -200,11 +200,14 @@ pub(crate) struct BenchArgs {
     pub(crate) rounds: usize,
     pub(crate) json: bool,
     pub(crate) scale: Scale,
+    /// Set if the scheduler has a flight recorder, as by default.
+    pub(crate) records: bool,
 }
 
 impl Default for BenchArgs {
     fn default() -> Self {
-        Self { workloads: Vec::new(), rounds: workload::ROUNDS, json: false, scale: Scale::Full }
+        let (workloads, rounds) = (Vec::new(), workload::ROUNDS);
+        Self { workloads, rounds, json: false, scale: Scale::Full, records: true }
     }
 }
 
@@ -215,7 +218,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure>
         if args.workloads.is_empty() { WORKLOADS.iter().collect() } else { args.workloads.clone() };
     for workload in chosen {
         let failure = |failed| Failure::Bench(workload.definition.name, failed);
-        let scheduler = scheduler().map_err(failure)?;
+        let scheduler = scheduler(args.records).map_err(failure)?;
         let spreads = workload.measure(&scheduler, args.rounds, args.scale).map_err(failure)?;
         report.print(workload.definition, &spreads, out)?;
     }
@@ -241,7 +244,7 @@ pub(crate) fn here(here: Here, scale: Scale, out: &mut impl Write) -> Result<(),
         Here::CoroutineMemory => workload::CO_ALIVE,
     };
     let failure = |failed| Failure::Bench(definition.name, failed);
-    let scheduler = scheduler().map_err(failure)?;
+    let scheduler = scheduler(true).map_err(failure)?;
     let figures = match here {
         Here::IdleMemory => inside(&scheduler, memory::idle(scale)),
         Here::Downs => inside(&scheduler, memory::downs(scheduler.clone(), scale)),
@@ -252,8 +255,11 @@ pub(crate) fn here(here: Here, scale: Scale, out: &mut impl Write) -> Result<(),
     Ok(writeln!(out, "{}", figures.join(" "))?)
 }
 
-fn scheduler() -> Result<Scheduler, Failed> {
-    let builder = Scheduler::builder().name("bench").worker_threads(width());
+fn scheduler(records: bool) -> Result<Scheduler, Failed> {
+    let mut builder = Scheduler::builder().name("bench").worker_threads(width());
+    if !records {
+        builder = builder.recorder_events(0);
+    }
     // SAFETY: no coroutine of a workload holds a scoped thread-local pointer across a wait.
     #[expect(unsafe_code, reason = "a promise about code that no type can check")]
     let builder = unsafe { builder.enable_coroutines() };

@@ -1,12 +1,13 @@
 //! The command line: one table of flags, which the parser and the help are both derived from.
 
 mod help;
+mod node;
 mod permissions;
 mod see;
 mod tools;
+mod usage;
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,11 +15,14 @@ use std::time::Duration;
 use lexopt::Arg;
 
 use crate::bench::{BenchArgs, Here, ROUNDS_MAX, Scale, WORKLOADS};
+use crate::node::{NodeArgs, Peer};
 use crate::permissions::Allowed;
 use crate::program::{Entry, RunArgs};
 use crate::see::{SeeArgs, Verb};
 use crate::tools::TestArgs;
 use crate::trial::{SECONDS_MAX, TrialArgs};
+
+pub(crate) use self::usage::UsageError;
 
 /// The parsed command line. Nothing but the arguments was looked at.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub(crate) enum LowArgs {
     Run(RunArgs),
     Bench(BenchArgs),
     See(SeeArgs),
+    /// Holds the node to ask.
+    ClusterStatus(NodeArgs, Peer),
     /// Holds the files.
     Check(Vec<OsString>),
     Test(TestArgs),
@@ -41,6 +47,8 @@ pub(crate) enum LowArgs {
 enum Command {
     Trial,
     Run,
+    Node,
+    Cluster,
     Check,
     Test,
     Repl,
@@ -103,7 +111,7 @@ const FLAGS: &[Flag] = &[
         long: "deadline",
         short: None,
         help: "allow N seconds for a shutdown (5)",
-        of: &[Command::Run],
+        of: &[Command::Run, Command::Node],
         takes: Takes::Value("N", |parsed, value| {
             parsed.run.deadline = Duration::from_secs(seconds("--deadline", value)?);
             Ok(())
@@ -113,7 +121,7 @@ const FLAGS: &[Flag] = &[
         long: "stats",
         short: None,
         help: "print the busiest processes to standard error each second, and at the end; in place on a terminal",
-        of: &[Command::Run],
+        of: &[Command::Run, Command::Node],
         takes: Takes::Nothing(|parsed| parsed.run.stats = true),
     },
     Flag {
@@ -136,6 +144,13 @@ const FLAGS: &[Flag] = &[
         help: "do a hundredth of the work, to see that everything runs",
         of: &[Command::Bench],
         takes: Takes::Nothing(|parsed| parsed.bench.scale = Scale::Tiny),
+    },
+    Flag {
+        long: "no-recorder",
+        short: None,
+        help: "build the scheduler without the flight recorder, to compare",
+        of: &[Command::Bench],
+        takes: Takes::Nothing(|parsed| parsed.bench.records = false),
     },
     Flag {
         long: "idle-memory-here",
@@ -181,9 +196,11 @@ const FLAGS: &[Flag] = &[
     },
 ];
 
-const COMMANDS: [(&str, Command, &str); 18] = [
+const COMMANDS: [(&str, Command, &str); 20] = [
     ("trial", Command::Trial, "run a service while everything goes wrong, and judge it"),
     ("run", Command::Run, "run a program of processes in Lua"),
+    ("node", Command::Node, "run a program in Lua as a node of an Erlang cluster"),
+    ("cluster", Command::Cluster, "ask a node of a cluster for its status"),
     ("check", Command::Check, "find mistakes in programs in Lua"),
     ("test", Command::Test, "run tests that are written in Lua"),
     ("repl", Command::Repl, "evaluate lines of Lua in a process"),
@@ -204,7 +221,7 @@ const COMMANDS: [(&str, Command, &str); 18] = [
 
 /// Returns the options of all commands.
 fn flags() -> impl Iterator<Item = &'static Flag> {
-    tools::FLAGS.iter().chain(see::FLAGS).chain(permissions::FLAGS).chain(FLAGS)
+    tools::FLAGS.iter().chain(see::FLAGS).chain(node::FLAGS).chain(permissions::FLAGS).chain(FLAGS)
 }
 
 /// Parses the value of an option of which the message of its type says all.
@@ -239,6 +256,7 @@ struct Parsed {
     run: RunArgs,
     bench: BenchArgs,
     see: SeeArgs,
+    node: NodeArgs,
     test: TestArgs,
     /// The permissions of a program in Lua.
     allowed: Allowed,
@@ -277,7 +295,26 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
     }
     Ok(match command {
         Command::Trial => LowArgs::Trial(parsed.trial),
-        Command::Run if parsed.run.program.is_none() => return Err(UsageError::NoProgram),
+        Command::Run | Command::Node if parsed.run.program.is_none() => {
+            return Err(UsageError::NoProgram);
+        }
+        Command::Node if parsed.node.name.is_none() => return Err(UsageError::NoName),
+        Command::Node => {
+            let mut allowed = parsed.allowed;
+            parsed.node.allow(&mut allowed);
+            LowArgs::Run(RunArgs { allowed, node: Some(parsed.node), ..parsed.run })
+        }
+        Command::Cluster => {
+            let words = parsed.words.into_iter().map(text).collect::<Result<Vec<_>, _>>()?;
+            match &*words {
+                [verb, node] if verb == "status" => {
+                    let peer = node.parse().map_err(|()| UsageError::Word(node.clone()))?;
+                    LowArgs::ClusterStatus(parsed.node, peer)
+                }
+                [verb, ..] if verb != "status" => return Err(UsageError::Word(verb.clone())),
+                _ => return Err(UsageError::NoNode),
+            }
+        }
         Command::Run => LowArgs::Run(RunArgs { allowed: parsed.allowed, ..parsed.run }),
         Command::Check | Command::Test if parsed.words.is_empty() => {
             return Err(UsageError::NoFiles);
@@ -313,7 +350,7 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
     let (flag, written) = match parser.next()? {
         None => return Ok(false),
         // Everything that follows belongs to the program.
-        Some(Arg::Value(word)) if parsed.command == Some(Command::Run) => {
+        Some(Arg::Value(word)) if matches!(parsed.command, Some(Command::Run | Command::Node)) => {
             parsed.run.program = Some(word.into());
             parsed.run.arguments.extend(parser.raw_args()?);
             return Ok(false);
@@ -362,10 +399,13 @@ impl Parsed {
                 self.words.push(word);
             }
             Some(Command::Check | Command::Test) => self.words.push(word),
+            Some(Command::Cluster) if self.words.len() < 2 => self.words.push(word),
             Some(Command::Repl) if self.words.is_empty() => self.words.push(word),
             Some(
                 Command::Trial
                 | Command::Run
+                | Command::Node
+                | Command::Cluster
                 | Command::Repl
                 | Command::Annotations
                 | Command::See(_),
@@ -384,82 +424,6 @@ fn text(word: OsString) -> Result<String, UsageError> {
 
 fn lossy(text: &OsStr) -> String {
     text.to_string_lossy().into_owned()
-}
-
-/// The error of an invalid command line.
-#[derive(Debug)]
-pub(crate) enum UsageError {
-    NoCommand,
-    NoProgram,
-    NoFiles,
-    UnknownCommand(String),
-    UnknownFlag(String),
-    UnknownWorkload(String),
-    Rounds(String),
-    /// Holds the option and its value.
-    Seconds(&'static str, String),
-    Listen(String),
-    /// Holds the option and its value.
-    Key(&'static str, String),
-    /// A word is missing.
-    Missing(Verb),
-    /// An option of another command.
-    OtherCommand(&'static str),
-    /// A word where none is expected.
-    Word(String),
-    /// A value is missing, or is given where none is expected.
-    Value(lexopt::Error),
-}
-
-impl From<lexopt::Error> for UsageError {
-    fn from(error: lexopt::Error) -> Self {
-        Self::Value(error)
-    }
-}
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let commands = COMMANDS.map(|(name, ..)| name).join(", ");
-        match self {
-            Self::NoCommand => {
-                write!(f, "no command given: the commands are {commands}; see --help")
-            }
-            Self::NoProgram => f.write_str("no program given: see run --help"),
-            Self::NoFiles => f.write_str("no file given: see --help"),
-            Self::UnknownCommand(name) => {
-                write!(f, "unknown command '{name}': the commands are {commands}")
-            }
-            Self::UnknownFlag(name) => write!(f, "unknown option '{name}': see --help"),
-            Self::UnknownWorkload(name) => {
-                let names: Vec<&str> =
-                    WORKLOADS.iter().map(|workload| workload.definition.name).collect();
-                write!(f, "unknown workload '{name}': the workloads are {}", names.join(", "))
-            }
-            Self::Rounds(value) => {
-                write!(f, "invalid number of rounds '{value}': it must be from 1 to {ROUNDS_MAX}")
-            }
-            Self::Seconds(flag, value) => {
-                write!(
-                    f,
-                    "invalid value '{value}' of option '{flag}': it must be a whole number of seconds from 1 to {SECONDS_MAX}"
-                )
-            }
-            Self::Listen(value) => {
-                write!(f, "invalid address '{value}': it must be a host and a port")
-            }
-            Self::Key(flag, value) => {
-                write!(f, "invalid value '{value}' of option '{flag}': see --help")
-            }
-            Self::Missing(verb) => {
-                write!(f, "too few words: it is {}{}; see --help", verb.name(), verb.words())
-            }
-            Self::OtherCommand(flag) => {
-                write!(f, "the option '--{flag}' belongs to another command: see --help")
-            }
-            Self::Word(word) => write!(f, "unexpected word '{word}': see --help"),
-            Self::Value(error) => error.fmt(f),
-        }
-    }
 }
 
 #[cfg(test)]

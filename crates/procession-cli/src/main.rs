@@ -14,6 +14,8 @@ mod bench;
 #[cfg(not(procession_loom))]
 mod flags;
 #[cfg(not(procession_loom))]
+mod node;
+#[cfg(not(procession_loom))]
 mod permissions;
 mod program;
 #[cfg(not(procession_loom))]

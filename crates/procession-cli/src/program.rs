@@ -17,6 +17,7 @@ use procession::time::Instant;
 use procession::{Exit, JoinHandle, OnCancel, Pid, Scheduler, Select, SpawnOptions};
 use procession_lua::{Deployment, Output, PermissionError, Permissions, Program, Replaced, Value};
 
+use crate::node::NodeArgs;
 use crate::permissions::Allowed;
 use crate::repl;
 use crate::run::Failure;
@@ -40,6 +41,8 @@ pub(crate) struct RunArgs {
     pub(crate) watch: bool,
     pub(crate) entry: Entry,
     pub(crate) allowed: Allowed,
+    /// The options of the node that the program is, if it is one.
+    pub(crate) node: Option<NodeArgs>,
 }
 
 /// The process that is started first.
@@ -66,6 +69,7 @@ impl Default for RunArgs {
             watch: false,
             entry: Entry::Main,
             allowed: Allowed::default(),
+            node: None,
         }
     }
 }
@@ -213,7 +217,16 @@ fn run_once(
     };
     let scheduler = own::build(builder, Observe::default()).map_err(RunError::Scheduler)?;
     scheduler.block_on(async {
+        let node = match &args.node {
+            Some(node) => Some(node.start(err).await?),
+            None => None,
+        };
+        let own = node.clone().map(|node| program.clone().node(node));
+        let program = own.as_ref().unwrap_or(program);
         let result = run_program(args, program, &scheduler, end, host, watch).await;
+        if let Some(node) = node {
+            node.stop();
+        }
         // One deadline covers the shutdown and the output together.
         let ends = Instant::now() + args.deadline;
         let left = || ends.saturating_duration_since(Instant::now());

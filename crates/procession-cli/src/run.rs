@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use crate::bench::{self, Failed};
 use crate::flags::{LowArgs, UsageError};
+use crate::node::{self, NodeError};
 use crate::program::{self, RunError};
 use crate::see::{self, SeeError};
 use crate::tools::{self, ToolError};
@@ -18,6 +19,7 @@ pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
         LowArgs::Trial(args) => trial::run(&args, out)?,
         LowArgs::Bench(args) => bench::run(&args, out)?,
         LowArgs::See(args) => see::run(&args, out)?,
+        LowArgs::ClusterStatus(args, peer) => node::status(&args, &peer, out)?,
         LowArgs::Check(files) => tools::check(&files, out)?,
         LowArgs::Test(args) => tools::test(&args, out)?,
         LowArgs::Annotations => tools::annotations(out)?,
@@ -36,6 +38,7 @@ pub(crate) enum Failure {
     Trial(TrialError),
     Run(RunError),
     See(SeeError),
+    Node(NodeError),
     Tool(ToolError),
     Output(io::Error),
     /// The failure was reported already.
@@ -55,6 +58,7 @@ impl Failure {
             | Self::Trial(_)
             | Self::Run(_)
             | Self::See(_)
+            | Self::Node(_)
             | Self::Tool(_)
             | Self::Output(_)
             | Self::Told => 1,
@@ -71,6 +75,12 @@ impl From<TrialError> for Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         Self::Run(error)
+    }
+}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Self {
+        Self::Node(error)
     }
 }
 
@@ -94,6 +104,7 @@ impl fmt::Display for Failure {
             Self::Trial(error) => error.fmt(f),
             Self::Run(error) => error.fmt(f),
             Self::See(error) => error.fmt(f),
+            Self::Node(error) => error.fmt(f),
             Self::Tool(error) => error.fmt(f),
             Self::Output(error) => write!(f, "cannot write to standard output: {error}"),
             Self::Told => Ok(()),

@@ -109,9 +109,11 @@ pub(crate) async fn run(
 ) {
     let Ok(link) = node.connected(&attempt, peer, cx.address()) else { return };
     drop(attempt);
-    let patience = node.patience();
+    let shown = Arc::clone(&link);
+    let _inspecting = cx.inspect_with(move |out| shown.show(out));
+    let pulse = Pulse::new(node.patience(), link.takes_monitors(), Instant::now());
     // Ignored: without it, only a node that talks and never reads is found later.
-    drop(carrier.stream.set_user_timeout(Some(Pulse::limit(patience))));
+    drop(carrier.stream.set_user_timeout(Some(pulse.limit())));
     let frames = Frames::new(HELD_MAX);
     let mut this = Connection {
         node: node.clone(),
@@ -120,7 +122,7 @@ pub(crate) async fn run(
         watched: HashMap::new(),
         by_reference: HashMap::new(),
         late_links: HashMap::new(),
-        pulse: Pulse::new(patience, Instant::now()),
+        pulse,
         why: "its process was terminated".to_owned(),
     };
     let Err(why) = this.serve(&mut cx, &mut carrier, come).await;
@@ -161,7 +163,7 @@ impl Connection {
                     continue;
                 }
                 Next::GiveUp => {
-                    let silence = Pulse::limit(self.node.patience()).as_secs_f32();
+                    let silence = self.pulse.limit().as_secs_f32();
                     return Err(format!("nothing was heard of it for {silence} s"));
                 }
             };
@@ -404,9 +406,11 @@ impl Connection {
             return count(&self.link.counts.undelivered, 1);
         };
         let Caller { from, target, caller } = caller;
-        let lane = from.id.into();
-        let demonitor = Control::Demonitor { from, to: target, monitor: call.clone() };
-        self.link.outbound.signal(lane, &demonitor, None);
+        if self.link.takes_monitors() {
+            let lane = from.id.into();
+            let demonitor = Control::Demonitor { from, to: target, monitor: call.clone() };
+            self.link.outbound.signal(lane, &demonitor, None);
+        }
         // Ignored: the caller may have given up.
         drop(caller.send(Ok(crate::letter::last(term))));
     }

@@ -21,7 +21,8 @@ pub(crate) mod flags {
     const EXTENDED_REFERENCES: u64 = 1 << 2;
     const DIST_MONITOR: u64 = 1 << 3;
     const FUN_TAGS: u64 = 1 << 4;
-    const DIST_MONITOR_NAME: u64 = 1 << 5;
+    /// Processes may be monitored by name.
+    pub(crate) const DIST_MONITOR_NAME: u64 = 1 << 5;
     const NEW_FUN_TAGS: u64 = 1 << 7;
     const EXTENDED_PIDS_PORTS: u64 = 1 << 8;
     const EXPORT_PTR_TAG: u64 = 1 << 9;

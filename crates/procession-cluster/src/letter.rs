@@ -68,7 +68,9 @@ pub struct RemoteDown {
 
 /// Answers a call of a process of another node.
 ///
-/// Dropping it sends nothing. The caller then waits until its time limit.
+/// Dropping it sends nothing. The caller then waits until its time limit. Clones answer the same
+/// call, of which the first reply counts.
+#[derive(Clone)]
 pub struct TermReply {
     pub(crate) node: Node,
     pub(crate) from: NodePid,

@@ -106,7 +106,7 @@ pub use crate::link::Remote;
 pub use crate::node::StartError;
 pub use crate::node::{
     CallTermError, ConnectError, GrantError, Grants, Member, Node, NodeBuilder, NodeStatus,
-    PeerInfo, RegisterError, SendTermCause, SendTermError, StatusError,
+    PeerInfo, RegisterError, SendTermCause, SendTermError, StatusError, WeakNode,
 };
 pub use crate::term::{Atom, NodePid, Reference, Term};
 pub use crate::tls::{Tls, TlsError};

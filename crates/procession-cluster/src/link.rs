@@ -248,6 +248,12 @@ impl Link {
         }
     }
 
+    /// Returns `true` if the other node takes monitors of processes by name. Programs in C with
+    /// Erlang's library do not: to them, a monitor is an error.
+    pub(crate) fn takes_monitors(&self) -> bool {
+        self.outbound.flags() & flags::DIST_MONITOR_NAME != 0
+    }
+
     /// Accesses the tables. Returns `None` if the connection has ended.
     pub(crate) fn tables<R>(&self, access: impl FnOnce(&mut Tables) -> R) -> Option<R> {
         let mut tables = self.tables.lock();

@@ -21,6 +21,7 @@ mod error;
 mod grants;
 mod member;
 mod messages;
+mod names;
 mod peers;
 mod remote;
 mod status;
@@ -31,6 +32,8 @@ pub use self::error::{CallTermError, RegisterError, SendTermCause, SendTermError
 use self::grants::AllGrants;
 pub use self::grants::{GrantError, Grants};
 pub use self::member::Member;
+use self::names::FindName;
+pub use self::names::WeakNode;
 pub(crate) use self::peers::Attempt;
 use self::peers::{PeerEvent, Peers};
 use self::remote::Remotes;
@@ -82,6 +85,8 @@ struct Inner {
     locals: Mutex<Locals>,
     grants: Mutex<AllGrants>,
     exports: Mutex<HashMap<(Atom, Atom, i64), Arc<Start>>>,
+    /// Finds processes by names that are not registered.
+    find_name: Mutex<Option<Arc<FindName>>>,
     peers: Mutex<Peers>,
     remotes: Mutex<Remotes>,
     /// Told when the state of a peer changes.
@@ -299,10 +304,6 @@ impl Node {
         let own = &self.0.own;
         let is_own = pid.creation == own.creation && pid.node == own.name && pid.serial == 0;
         (is_own && pid.id != 0).then_some(pid.id)
-    }
-
-    pub(crate) fn whereis(&self, name: &Atom) -> Option<u32> {
-        self.0.locals.lock().by_name.get(name).copied()
     }
 
     pub(crate) fn local(&self, number: u32) -> Option<(Pid, Option<Recipient<Letter>>)> {

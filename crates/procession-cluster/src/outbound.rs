@@ -8,8 +8,10 @@
 //! a process, are always accepted. A connection on which too many of them wait ends.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use procession::sync::Notify;
+use procession::time::Instant;
 use procession_sync::Mutex;
 
 use crate::handshake::flags;
@@ -56,6 +58,8 @@ enum Part {
 #[derive(Debug, Default)]
 struct LaneQueue {
     parts: VecDeque<Part>,
+    /// The times when the parts were begun.
+    times: VecDeque<Instant>,
     bytes: Waiting,
 }
 
@@ -197,10 +201,14 @@ impl Outbound {
             queue.sequence += 1;
             let sequence = queue.sequence;
             own.parts.push_back(Part::Large { bytes, sent: LARGE_HEAD, sequence });
+            own.times.push_back(Instant::now());
         } else {
             match own.parts.back_mut() {
                 Some(Part::Small(frames)) if frames.len() < TURN => frames.extend(bytes),
-                _ => own.parts.push_back(Part::Small(bytes)),
+                _ => {
+                    own.parts.push_back(Part::Small(bytes));
+                    own.times.push_back(Instant::now());
+                }
             }
         }
         let wakes = std::mem::take(&mut queue.sleeps);
@@ -227,6 +235,7 @@ impl Outbound {
                     queue.bytes.small -= frames.len();
                     out.append(frames);
                     own.parts.pop_front();
+                    own.times.pop_front();
                 }
                 Some(Part::Large { bytes, sent, sequence }) => {
                     let is_first = *sent == LARGE_HEAD;
@@ -240,6 +249,7 @@ impl Outbound {
                         own.bytes.large -= bytes.len();
                         queue.bytes.large -= bytes.len();
                         own.parts.pop_front();
+                        own.times.pop_front();
                     }
                 }
                 None => {}
@@ -299,6 +309,15 @@ impl Outbound {
     pub(crate) fn bytes(&self) -> usize {
         let queue = self.queue.lock();
         queue.bytes.small + queue.bytes.large
+    }
+
+    /// Returns how long the oldest bytes have waited.
+    pub(crate) fn oldest_wait(&self) -> Option<Duration> {
+        let oldest = {
+            let queue = self.queue.lock();
+            queue.lanes.values().filter_map(|lane| lane.times.front().copied()).min()
+        };
+        oldest.map(|since| Instant::now().saturating_duration_since(since))
     }
 
     /// Returns the number of messages that were accepted so far.

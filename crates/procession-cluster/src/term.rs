@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 mod decode;
 mod encode;
+mod memory;
 #[cfg(test)]
 mod tests;
 

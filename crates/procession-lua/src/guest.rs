@@ -45,6 +45,13 @@ pub enum Message {
         /// The request.
         value: Value,
     },
+    /// A call of a process of another node, for `process.receive`.
+    RemoteCall {
+        /// The call, for `process.reply`.
+        call: Value,
+        /// The request.
+        value: Value,
+    },
     /// The answer to a call that this process made. If the process no longer waits for it, it is
     /// dropped.
     Answer {
@@ -78,13 +85,28 @@ pub struct Charged {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Content {
     Plain(Value),
-    Call { from: Pid, tag: u64, value: Value },
-    Answer { tag: u64, value: Value },
+    Call {
+        from: Pid,
+        tag: u64,
+        value: Value,
+    },
+    Answer {
+        tag: u64,
+        value: Value,
+    },
+    /// A call of a process of another node.
+    RemoteCall {
+        call: Value,
+        value: Value,
+    },
 }
 
 impl Content {
     pub(crate) fn value(&self) -> &Value {
-        let (Self::Plain(value) | Self::Call { value, .. } | Self::Answer { value, .. }) = self;
+        let (Self::Plain(value)
+        | Self::Call { value, .. }
+        | Self::Answer { value, .. }
+        | Self::RemoteCall { value, .. }) = self;
         value
     }
 
@@ -103,6 +125,7 @@ impl From<Content> for Message {
             Content::Plain(value) => Self::Plain(value),
             Content::Call { from, tag, value } => Self::Call { from, tag, value },
             Content::Answer { tag, value } => Self::Answer { tag, value },
+            Content::RemoteCall { call, value } => Self::RemoteCall { call, value },
         }
     }
 }

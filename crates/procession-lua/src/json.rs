@@ -77,6 +77,23 @@ impl Encoder {
                 self.array(entries)
             }
             Value::Table(entries) => self.object(entries),
+            #[cfg(feature = "cluster")]
+            Value::Tuple(items) => {
+                let entries: Vec<_> =
+                    (1..).map(Value::Integer).zip(items.iter().cloned()).collect();
+                self.array(&entries)
+            }
+            #[cfg(feature = "cluster")]
+            Value::Map(entries) => self.object(entries),
+            #[cfg(feature = "cluster")]
+            Value::Term(procession_cluster::Term::Atom(atom)) => match atom.as_str() {
+                "nil" | "undefined" => self.push("null"),
+                text => self.string(text),
+            },
+            #[cfg(feature = "cluster")]
+            Value::Term(term) => Err(format!("{term} has no JSON form")),
+            #[cfg(feature = "cluster")]
+            Value::RemoteCall(_) => Err("a call has no JSON form".to_owned()),
         }
     }
 

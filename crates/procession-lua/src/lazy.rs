@@ -98,6 +98,7 @@ pub(crate) const GLOBALS: &[(&str, &[&str])] = &[
     ("log", &["log"]),
     ("math", &["math"]),
     ("net", &["net"]),
+    ("node", &["node"]),
     ("os", &["os"]),
     ("package", &["package"]),
     ("process", &[]),

@@ -22,11 +22,17 @@
 //! blocks no worker.
 #![cfg(not(procession_loom))]
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod account;
 mod arguments;
 mod budget;
 mod check;
+#[cfg(feature = "cluster")]
+mod cluster;
+#[cfg(not(feature = "cluster"))]
+#[path = "no_cluster.rs"]
+mod cluster;
 mod datagrams;
 mod deployment;
 mod entry;
@@ -62,6 +68,9 @@ mod watch;
 struct Readme;
 
 pub use check::{Finding, check};
+#[cfg(feature = "cluster")]
+#[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+pub use cluster::RemoteCall;
 pub use deployment::{Deployment, Replaced, Rolling, Upgrade};
 pub use guest::{Charged, Guest, Message};
 pub use output::Output;

@@ -272,9 +272,12 @@ fn serve(
         b"spend" => spend(lua, arguments, budget),
         b"send" => {
             let (to, value) = (arguments.target(0)?, arguments.value(1)?);
+            if to.node() != 0 {
+                return give(lua, program.inner().node.send(to, &value)?);
+            }
             give_sent(lua, send(to, Content::Plain(value)))
         }
-        b"reply" => reply(lua, arguments),
+        b"reply" => reply(lua, arguments, program),
         b"self" => give(lua, arguments::own_pid()?),
         b"spawn" | b"spawn linked" | b"spawn scoped" => {
             let pid = spawn(name, arguments, program, bounds)?;
@@ -343,7 +346,12 @@ fn serve(
             .map(mlua::Value::Table)
             .map_err(|error| error.to_string()),
         b"module" => module(lua, arguments, program),
-        _ => Err("the runtime has no such function".to_owned()),
+        _ => match name.strip_prefix(b"node.") {
+            Some(operation) => {
+                give(lua, program.inner().node.serve(operation, arguments, &bounds.permissions)?)
+            }
+            None => Err("the runtime has no such function".to_owned()),
+        },
     }
 }
 
@@ -358,8 +366,11 @@ fn address(arguments: &Arguments) -> Result<Value, String> {
 }
 
 /// Answers a call that was received.
-fn reply(lua: &Lua, arguments: &Arguments) -> Answer {
+fn reply(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
     let call = arguments.value(0)?;
+    if let Some(replied) = program.inner().node.reply(&call, &arguments.value(1)?) {
+        return give(lua, replied?);
+    }
     let (Some(Value::Pid(from)), Some(Value::Integer(tag))) = (call.get("from"), call.get("tag"))
     else {
         return Err("argument 1 must be a call that was received".to_owned());

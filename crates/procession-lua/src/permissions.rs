@@ -104,7 +104,8 @@ impl Permissions {
         self.with(|inner| inner.connect.add(None))
     }
 
-    /// Permits connections to `host:port`, or to all ports of `host`.
+    /// Permits connections to `host:port`, or to all ports of `host`, or to the node `word@host` of
+    /// a cluster. Connections to all ports of a host include those to all nodes there.
     ///
     /// A name is resolved once for each connection, and the addresses are checked after that. A
     /// name never permits addresses of this machine or its link, unless it is `localhost`: these
@@ -256,6 +257,16 @@ impl Permissions {
     /// If the process may not listen, returns the refusal.
     pub(crate) fn check_listen(&self) -> io::Result<()> {
         if self.0.listen { Ok(()) } else { Err(refused("--allow-listen")) }
+    }
+
+    /// # Errors
+    /// If the process may not use the node, returns the refusal.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn check_node(&self, name: &str) -> io::Result<()> {
+        match self.0.connect.has(|known| known.is_node(name)) {
+            true => Ok(()),
+            false => Err(refused(format_args!("--allow-net={name}"))),
+        }
     }
 
     /// # Errors

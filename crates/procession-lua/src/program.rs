@@ -11,6 +11,7 @@ use procession::{Child, Exit, SpawnError, SpawnOptions};
 
 use crate::account;
 use crate::budget::Budget;
+use crate::cluster::OwnNode;
 use crate::deployment::Link;
 use crate::guest::{self, Guest, Message};
 use crate::library;
@@ -40,6 +41,7 @@ const PARTS: &[(&str, &str)] = &[
     ("io", include_str!("lua/input.lua")),
     ("log", include_str!("lua/log.lua")),
     ("net", include_str!("lua/net.lua")),
+    ("node", include_str!("lua/node.lua")),
     ("os", include_str!("lua/os.lua")),
     ("package", include_str!("lua/package.lua")),
     ("patterns", include_str!("lua/patterns.lua")),
@@ -81,6 +83,7 @@ pub(crate) struct Inner {
     pub(crate) addition: Option<Vec<u8>>,
     pub(crate) repeatable: Option<Arc<RepeatableRun>>,
     pub(crate) deployment: Option<Link>,
+    pub(crate) node: OwnNode,
 }
 
 impl Program {
@@ -118,6 +121,7 @@ impl Program {
             addition: None,
             repeatable: None,
             deployment: None,
+            node: OwnNode::default(),
         })))
     }
 
@@ -219,6 +223,35 @@ impl Program {
     #[must_use]
     pub fn permissions(mut self, permissions: Permissions) -> Self {
         Arc::make_mut(&mut self.0).permissions = permissions;
+        self
+    }
+
+    /// Gives the processes a node: they use processes of other nodes by the functions of `node`,
+    /// and those that have registered names are reached by these.
+    ///
+    /// A process may name processes of nodes that its [`Permissions`] include, as those to connect
+    /// to do. A PID that it was sent is itself a permission. Of a program with a node, all nodes
+    /// that can connect may send to the processes that have names.
+    ///
+    /// ```
+    /// use procession_cluster::{Cookie, Node};
+    /// use procession_lua::{Program, Value};
+    ///
+    /// let program = Program::load("named", "function main() return node.name() end")?;
+    /// procession::run(async {
+    ///     let cookie = Cookie::random()?;
+    ///     let node = Node::builder("shop@127.0.0.1").cookie(cookie).start().await?;
+    ///     let name = program.node(node).spawn("main", [])?.await?;
+    ///     assert_eq!(name, Value::string("shop@127.0.0.1"));
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "cluster")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+    #[must_use]
+    pub fn node(mut self, node: procession_cluster::Node) -> Self {
+        Arc::make_mut(&mut self.0).node = OwnNode::new(node);
         self
     }
 

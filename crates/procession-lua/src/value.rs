@@ -42,6 +42,22 @@ pub enum Value {
     Pid(Pid),
     /// A socket, which is shared and not copied.
     Socket(Socket),
+    /// A tuple of Erlang.
+    #[cfg(feature = "cluster")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+    Tuple(Vec<Value>),
+    /// A map of Erlang. A [`Table`](Self::Table) may be a list or a map.
+    #[cfg(feature = "cluster")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+    Map(Vec<(Value, Value)>),
+    /// A value of Erlang that Lua has no form for, such as an atom.
+    #[cfg(feature = "cluster")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+    Term(procession_cluster::Term),
+    /// A call of a process of another node, which is shared and not copied.
+    #[cfg(feature = "cluster")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+    RemoteCall(crate::cluster::RemoteCall),
 }
 
 /// What a guest returns is data. A guest fails by an error.
@@ -87,21 +103,34 @@ impl Value {
         VALUE_BYTES
             + match self {
                 Self::String(bytes) => bytes.len(),
-                Self::Table(entries) => {
-                    entries.iter().map(|(key, value)| key.size() + value.size()).sum()
-                }
+                Self::Table(entries) => pairs_size(entries),
+                #[cfg(feature = "cluster")]
+                Self::Map(entries) => pairs_size(entries),
+                #[cfg(feature = "cluster")]
+                Self::Tuple(items) => items.iter().map(Self::size).sum(),
+                #[cfg(feature = "cluster")]
+                Self::Term(term) => term.memory_bytes(),
                 _ => 0,
             }
     }
 
     /// Returns the entry with a string as its key, if this is a table that has it.
     pub fn get(&self, key: &str) -> Option<&Self> {
-        let Self::Table(entries) = self else { return None };
+        let entries = match self {
+            Self::Table(entries) => entries,
+            #[cfg(feature = "cluster")]
+            Self::Map(entries) => entries,
+            _ => return None,
+        };
         entries
             .iter()
             .find(|(name, _)| matches!(name, Self::String(name) if **name == *key.as_bytes()))
             .map(|(_, value)| value)
     }
+}
+
+fn pairs_size(entries: &[(Value, Value)]) -> usize {
+    entries.iter().map(|(key, value)| key.size() + value.size()).sum()
 }
 
 impl From<i64> for Value {
@@ -232,6 +261,11 @@ impl Copying {
             })?);
         }
         self.tables.pop();
+        #[cfg(feature = "cluster")]
+        if let Some(kind) = crate::cluster::kind(table) {
+            let typed = crate::cluster::typed(kind, entries);
+            return typed.map_or_else(|| refuse("a tuple with other keys than 1 to n"), Ok);
+        }
         Ok(Value::Table(entries))
     }
 }
@@ -257,6 +291,14 @@ fn step(key: &mlua::Value) -> String {
 fn from_userdata(data: &AnyUserData) -> Result<Value, &'static str> {
     if let Ok(pid) = data.borrow::<LuaPid>() {
         return Ok(Value::Pid(pid.0));
+    }
+    #[cfg(feature = "cluster")]
+    if let Ok(term) = data.borrow::<crate::cluster::LuaTerm>() {
+        return Ok(Value::Term(term.0.clone()));
+    }
+    #[cfg(feature = "cluster")]
+    if let Ok(call) = data.borrow::<crate::cluster::LuaCall>() {
+        return Ok(Value::RemoteCall(call.0.clone()));
     }
     let Ok(socket) = data.borrow::<LuaSocket>() else { return Err("a userdata") };
     socket.0.clone().map(Value::Socket).ok_or("a socket that this process closed or forgot")
@@ -307,6 +349,8 @@ fn give_watched(lua: &Lua, value: &Value, watch: &mut Watch) -> mlua::Result<mlu
         Value::Socket(socket) => {
             mlua::Value::UserData(lua.create_userdata(LuaSocket(Some(socket.clone())))?)
         }
+        #[cfg(feature = "cluster")]
+        erlang => return crate::cluster::give_value(lua, erlang),
     })
 }
 

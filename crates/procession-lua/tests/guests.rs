@@ -46,7 +46,8 @@ fn the_examples_of_the_reference_hold() {
         .map(|rest| rest.split("```").next().expect("a part"))
         .collect();
     assert!(examples.len() >= 8, "only {} examples were found", examples.len());
-    for example in examples {
+    let has_nodes = cfg!(feature = "cluster");
+    for example in examples.into_iter().filter(|text| has_nodes || !text.contains("node.")) {
         assert_eq!(run(example), Ok(Value::Nil), "{example}");
     }
 }

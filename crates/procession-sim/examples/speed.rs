@@ -2,13 +2,16 @@
 //! send 200 messages, on 4 workers.
 //!
 //! `cargo run --release -p procession-sim --example speed -- 2000` runs 2000 seeds for each
-//! strategy, and then makes a failure short.
+//! strategy, and then makes failures of two programs short.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use procession::Context;
 use procession_sim::{Check, Faults, Sim, Strategy};
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::Relaxed;
 
 const RECEIVERS: u64 = 10;
 const SENDERS: u64 = 10;
@@ -63,21 +66,45 @@ fn measure(seeds: u64, strategy: Strategy, faults: Faults, jobs: usize) {
     );
 }
 
-/// Prints how long it takes to make a failure of several thousand decisions short. It needs three
-/// of them, which lie far apart.
-fn measure_shrinking() {
-    let check = Check::new().workers(4..=4).strategy(Strategy::Uniform);
-    let report = check.try_run(|sim| async move {
-        let mut unusual = 0;
-        for _ in 0..20 {
-            program(sim.clone()).await;
-            unusual += u32::from(sim.choose(0..4) == 3);
+/// Fails if three choices are unusual, which lie far apart.
+async fn choices(sim: Sim) {
+    let mut unusual = 0;
+    for _ in 0..20 {
+        program(sim.clone()).await;
+        unusual += u32::from(sim.choose(0..4) == 3);
+    }
+    sim.always("no more than two choices are unusual", unusual < 3);
+}
+
+/// Fails if a deposit is lost in two rounds. In each, a process must stop between its read and its
+/// write, where it goes on in nearly all runs.
+async fn lost_updates(sim: Sim) {
+    let mut lost = 0;
+    for _ in 0..20 {
+        program(sim.clone()).await;
+        let account = Arc::new(AtomicU32::new(0));
+        let deposits = [(); 2].map(|()| {
+            let account = Arc::clone(&account);
+            sim.spawn(async move {
+                let balance = account.load(Relaxed);
+                procession::yield_if_due().await;
+                account.store(balance + 1, Relaxed);
+            })
+        });
+        for deposit in deposits {
+            deposit.await.expect("it ends");
         }
-        sim.always("no more than two choices are unusual", unusual < 3);
-    });
-    let report = report.expect_err("three choices are unusual");
+        lost += u32::from(account.load(Relaxed) != 2);
+    }
+    sim.always("at most one deposit is lost", lost < 2);
+}
+
+/// Prints how long it takes to make a failure of several thousand decisions short.
+fn measure_shrinking<P: Future<Output = ()> + 'static>(program: fn(Sim) -> P, strategy: Strategy) {
+    let check = Check::new().workers(4..=4).strategy(strategy);
+    let report = check.try_run(program).expect_err("the program is wrong");
     let lines = report.lines().filter(|line| line.contains("failed:") || line.contains("shrunk"));
-    lines.for_each(|line| println!("{line}"));
+    lines.for_each(|line| println!("{strategy:?}: {line}"));
 }
 
 fn main() {
@@ -91,5 +118,8 @@ fn main() {
             measure(seeds, Strategy::Portfolio, faults, jobs);
         }
     }
-    measure_shrinking();
+    for strategy in [Strategy::Random, Strategy::Priorities, Strategy::Uniform] {
+        measure_shrinking(choices, strategy);
+        measure_shrinking(lost_updates, strategy);
+    }
 }

@@ -129,26 +129,30 @@ fn search(rules: &Rules, bound: Bound) -> Result<Searched, String> {
         }
         // What was chosen from is known since the decisions were made for the first time: a turn
         // that is cut short does not tell how long it would be.
-        choices.truncate(tape.0.len());
         choices.extend_from_slice(ran.choices.get(choices.len()..).unwrap_or_default());
+        choices.truncate(ran.choices.len());
         tape = ran.tape;
         if runs == bound.runs {
             return Ok(Searched { runs, is_complete: false });
         }
-        if !raise(&mut tape, &choices, bound.deviations) {
+        if !raise(&mut tape, &mut choices, bound.deviations) {
             return Ok(Searched { runs, is_complete: true });
         }
     }
 }
 
 /// Moves on to the next schedule within the bound. Returns `false` if there is none.
-fn raise(tape: &mut Tape, choices: &[Choice], deviations: u32) -> bool {
-    let mut spent: u32 = (tape.0.iter().zip(choices))
+fn raise(tape: &mut Tape, choices: &mut Vec<Choice>, deviations: u32) -> bool {
+    let costs = Tape::purposes().flat_map(|purpose| {
+        let of_purpose = choices.iter().filter(move |choice| choice.purpose == purpose);
+        tape[purpose].iter().zip(of_purpose)
+    });
+    let mut spent: u32 = costs
         .filter(|(value, choice)| **value > 0 && choice.cost != FIXED)
         .map(|(_, choice)| choice.cost)
         .sum();
-    while let Some(value) = tape.0.pop() {
-        let choice = choices[tape.0.len()];
+    while let Some(choice) = choices.pop() {
+        let value = tape[choice.purpose].pop().expect("each choice is on its track");
         if choice.cost == FIXED {
             continue;
         }
@@ -156,7 +160,8 @@ fn raise(tape: &mut Tape, choices: &[Choice], deviations: u32) -> bool {
             spent -= choice.cost;
         }
         if value + 1 < choice.count && spent + choice.cost <= deviations {
-            tape.0.push(value + 1);
+            tape[choice.purpose].push(value + 1);
+            choices.push(choice);
             return true;
         }
     }

@@ -5,7 +5,9 @@ pub(crate) mod fine;
 
 use fastrand::Rng;
 
-use crate::tape::Tape;
+use crate::faults::Fault;
+use crate::marks::{Marked, Marker};
+use crate::tape::{Purpose, Tape};
 
 /// How the runs of a [`Check`](crate::Check) choose which thread runs next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +47,14 @@ struct Priorities {
 /// Points after which a thread that runs alone loses its priority, while others could run.
 const FAIR_AFTER: u32 = 1000;
 
+/// Decisions that were made before.
+enum Given {
+    /// By their numbers on the tracks.
+    Numbered(Box<Tape>),
+    /// By their marks. All others are 0.
+    Marked(Marked),
+}
+
 /// What decides in one run.
 pub(crate) struct Chance {
     plan: Plan,
@@ -56,7 +66,9 @@ pub(crate) struct Chance {
     io: Rng,
     /// One in so many chances is a fault.
     rarity: u32,
-    given: Option<Tape>,
+    given: Option<Given>,
+    /// Set if the decisions are to be marked.
+    pub(crate) marker: Option<Marker>,
     pub(crate) tape: Tape,
     /// A digest of all decisions, with the purpose, the choice and the number of each.
     pub(crate) hash: u64,
@@ -91,10 +103,21 @@ impl Chance {
 
     /// Decides as a tape says.
     pub(crate) fn replayed(tape: Tape) -> Self {
-        Self::new(Rng::with_seed(0), Plan::Uniform, Some(tape))
+        Self::new(Rng::with_seed(0), Plan::Uniform, Some(Given::Numbered(Box::new(tape))))
     }
 
-    fn new(mut rng: Rng, plan: Plan, given: Option<Tape>) -> Self {
+    /// Decides as an earlier run did where the marks are the same.
+    pub(crate) fn marked(decisions: Marked) -> Self {
+        let chance = Self::new(Rng::with_seed(0), Plan::Uniform, Some(Given::Marked(decisions)));
+        chance.marking()
+    }
+
+    /// Marks the decisions, too.
+    pub(crate) fn marking(self) -> Self {
+        Self { marker: Some(Marker::default()), ..self }
+    }
+
+    fn new(mut rng: Rng, plan: Plan, given: Option<Given>) -> Self {
         Self {
             plan,
             schedule: rng.fork(),
@@ -103,6 +126,7 @@ impl Chance {
             rarity: [8, 40, 200][rng.usize(0..3)],
             io: rng.fork(),
             given,
+            marker: None,
             tape: Tape::default(),
             hash: 0xcbf2_9ce4_8422_2325,
             chosen: None,
@@ -113,21 +137,43 @@ impl Chance {
     }
 
     /// Decides among `count`: as the tape says, or else what `draw` proposes.
-    fn decide(&mut self, count: u32, draw: impl FnOnce(&mut Self) -> u32) -> u32 {
+    fn decide(&mut self, purpose: Purpose, count: u32, draw: impl FnOnce(&mut Self) -> u32) -> u32 {
         if count <= 1 {
             return 0;
         }
-        let at = self.tape.0.len();
+        let value = self.decide_undigested(purpose, count, draw);
+        self.digest(u64::from(value) << 32 | u64::from(count));
+        value
+    }
+
+    /// Decides among at least two, and leaves the digest to the caller.
+    fn decide_undigested(
+        &mut self,
+        purpose: Purpose,
+        count: u32,
+        draw: impl FnOnce(&mut Self) -> u32,
+    ) -> u32 {
+        let at = self.tape[purpose].len();
+        let mark = self.marker.as_mut().map(|marker| marker.mark(purpose));
         let value = match &self.given {
-            Some(tape) => tape.0.get(at).copied().unwrap_or(0),
+            Some(Given::Numbered(tape)) => tape[purpose].get(at).copied().unwrap_or(0),
+            Some(Given::Marked(known)) => {
+                mark.and_then(|mark| known.get(&mark)).copied().unwrap_or(0)
+            }
             None => draw(self),
         };
         let value = if value < count { value } else { 0 };
-        self.tape.0.push(value);
+        self.tape[purpose].push(value);
         #[cfg(procession_sim)]
-        self.fine.note(count);
-        self.digest(u64::from(value) << 32 | u64::from(count));
+        self.fine.note(purpose, count);
         value
+    }
+
+    /// The next decisions are about this process or thread.
+    pub(crate) fn come_to(&mut self, place: u64) {
+        if let Some(marker) = &mut self.marker {
+            marker.place = place;
+        }
     }
 
     /// Adds a number to the digest of the run.
@@ -137,49 +183,48 @@ impl Chance {
 
     /// Draws a number below `count` for the set-up of a run.
     pub(crate) fn setup(&mut self, count: u32) -> u32 {
-        self.decide(count, |this| this.faults.u32(0..count))
+        self.decide(Purpose::Setup, count, |this| this.faults.u32(0..count))
     }
 
     /// Draws 0 or 1 for the set-up of calls and of the network.
     pub(crate) fn io_setup(&mut self) -> bool {
-        self.decide(2, |this| u32::from(this.io.bool())) == 1
+        self.decide(Purpose::Calls, 2, |this| u32::from(this.io.bool())) == 1
     }
 
     /// Draws 0, and now and then another number below `count`, for a call or the network.
-    pub(crate) fn io_fault(&mut self, count: u32) -> u32 {
-        self.decide(
-            count,
-            |this| {
-                if this.io.u32(0..this.rarity) == 0 { this.io.u32(1..count) } else { 0 }
-            },
-        )
+    pub(crate) fn io_fault(&mut self, fault: Fault, count: u32) -> u32 {
+        self.decide(Purpose::Fault(fault), count, |this| match this.io.u32(0..this.rarity) {
+            0 => this.io.u32(1..count),
+            _ => 0,
+        })
     }
 
     /// Draws a number below `count` for the program.
     pub(crate) fn choose(&mut self, count: u32) -> u32 {
-        self.decide(count, |this| this.user.u32(0..count))
+        self.decide(Purpose::Program, count, |this| this.user.u32(0..count))
     }
 
     /// Draws the budget of a step below `count`, where 0 stands for the usual one. Half of the
     /// budgets are so small that nearly each operation is a place where others may run.
     pub(crate) fn budget(&mut self, count: u32) -> u32 {
-        self.decide(count, |this| {
+        self.decide(Purpose::Budget, count, |this| {
             let most = if this.schedule.bool() { 4 } else { count };
             this.schedule.u32(0..most)
         })
     }
 
     /// Draws 0, and now and then another number below `count`.
-    pub(crate) fn fault(&mut self, count: u32) -> u32 {
-        self.decide(count, |this| {
-            if this.faults.u32(0..this.rarity) == 0 { this.faults.u32(1..count) } else { 0 }
+    pub(crate) fn fault(&mut self, fault: Fault, count: u32) -> u32 {
+        self.decide(Purpose::Fault(fault), count, |this| match this.faults.u32(0..this.rarity) {
+            0 => this.faults.u32(1..count),
+            _ => 0,
         })
     }
 
     /// Chooses one of the threads that can run. The first is the one that runs, unless it waits or
     /// has to make room.
     pub(crate) fn next(&mut self, ready: &[u32], pauses: bool) -> u32 {
-        self.decide(ready.len() as u32, |this| match &mut this.plan {
+        self.decide(Purpose::Schedule, ready.len() as u32, |this| match &mut this.plan {
             Plan::Random(mean) => {
                 let choice = if this.schedule.u32(0..*mean) == 0 {
                     this.schedule.u32(0..ready.len() as u32)

@@ -46,8 +46,9 @@ use self::threads::{Carried, Leftover};
 pub(crate) use self::wait::{notify, publish, wait_until};
 use crate::chance::Chance;
 use crate::faults::{Fault, Faults};
+use crate::marks::digest;
 use crate::net::Net;
-use crate::story::{Failure, Kind, Story};
+use crate::story::{Failure, Story};
 use crate::turn::{Turn, Why};
 
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -129,6 +130,8 @@ pub(crate) enum Held {
 
 struct Virtual {
     name: String,
+    /// The process or the thread that its decisions are about, if they are marked.
+    place: u64,
     /// The start of a host that the thread belongs to.
     home: usize,
     status: Status,
@@ -138,8 +141,8 @@ struct Virtual {
     used: u64,
     /// The time that a fault costs, until the thread has its next turn.
     losing: u64,
-    /// Set for a thread that has run steps.
-    is_worker: bool,
+    /// For a thread that has run steps: the address of its scheduler, and its number there.
+    worker: Option<(usize, u32)>,
     /// Set while the thread waits for another one of the program.
     waits: bool,
     /// When the thread passed its turn on although it could run. `None` while it runs, or waits.
@@ -187,6 +190,9 @@ struct State {
     told: BTreeSet<u64>,
     /// The threads of the program that wait for other threads of it.
     waiting: Vec<u32>,
+    /// When a thread was preempted last before an operation.
+    #[cfg(procession_sim)]
+    preempted_at: u64,
 }
 
 /// The simulated system of one run.
@@ -243,6 +249,8 @@ impl Engine {
                 point_at: START,
                 told: BTreeSet::new(),
                 waiting: Vec::new(),
+                #[cfg(procession_sim)]
+                preempted_at: START,
             }),
             panics: Mutex::new(Vec::new()),
             setup,
@@ -318,13 +326,6 @@ impl Engine {
         self.now.fetch_add(longer, Relaxed);
     }
 
-    /// Ends a program that does not end.
-    fn note_livelock(&self) {
-        if self.points.load(Relaxed) > POINTS_MAX {
-            self.fail(Kind::Livelock, format!("no end after {POINTS_MAX} points"));
-        }
-    }
-
     /// Waits forever, unless the thread has ended: the run is over, and it cannot go on.
     fn rest(&self, me: usize, why: Why) {
         if why != Why::End {
@@ -359,6 +360,8 @@ impl Engine {
         state.point_at = now;
         state.threads[next].status = Status::Ready;
         state.story.running = Some(next);
+        let place = state.threads[next].place;
+        state.chance.come_to(place);
         let hash = self.time();
         state.chance.digest(hash ^ (next as u64) << 56);
         if next == me {
@@ -423,6 +426,7 @@ impl Engine {
             let name = state.threads[at].name.clone();
             state.story.tell(now, || format!("{name} wakes without a reason"));
         }
+        state.come_to(at, |thread| digest(&thread.name));
         let thread = &mut state.threads[at];
         if !std::mem::take(&mut thread.has_token) && !early {
             thread.status = Status::Parked { until: self.visible(deadline), is_woken: false };
@@ -553,6 +557,9 @@ impl Engine {
         #[cfg(procession_sim)]
         self.end_turn(&mut state, ME.get() as usize - 1, Why::Wait);
         state.is_over = true;
+        // What was planned for the rest of the turn does not come.
+        #[cfg(procession_sim)]
+        self.begin_turn(&mut state);
         // The wakers keep their scheduler, and its world keeps this engine.
         let wakers = (state.root.take(), std::mem::take(&mut state.settling));
         drop(state);

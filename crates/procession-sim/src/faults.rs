@@ -1,7 +1,7 @@
 //! The faults of the simulated system.
 
 /// A class of faults. Each run draws which of the allowed classes exist in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// A worker does not run for 1 to 500 ms between two steps, as if the system had preempted it.
@@ -48,36 +48,45 @@ pub enum Fault {
     /// The child of a supervisor does not start, as if the scheduler had reached its limit of
     /// processes. A value or closure of the child returns to its caller, and a restart counts.
     ChildRefused,
+    /// A process is killed in one of its steps, and ends after that step. Not in [`Faults::all`],
+    /// since few programs expect this of each of their processes.
+    ProcessKilled,
+    /// A step of a process panics before it begins. That is no failure of the run, and no panic
+    /// hook is called. Not in [`Faults::all`], as above.
+    ProcessPanics,
 }
 
-const ALL: [Fault; 20] = [
-    Fault::Stall,
-    Fault::LateWake,
-    Fault::EarlyWake,
-    Fault::ThreadRefused,
-    Fault::ClockLeap,
-    Fault::CoarseClock,
-    Fault::NoMembarrier,
-    Fault::Interrupted,
-    Fault::Events,
-    Fault::ShortWrite,
-    Fault::SmallReads,
-    Fault::SlowNetwork,
-    Fault::Reset,
-    Fault::Refused,
-    Fault::NoAnswer,
-    Fault::Partition,
-    Fault::Datagrams,
-    Fault::NoDescriptor,
-    Fault::StackRefused,
-    Fault::ChildRefused,
-];
-
 impl Fault {
+    /// All classes, in the order of their numbers.
+    pub(crate) const ALL: [Self; 22] = [
+        Self::Stall,
+        Self::LateWake,
+        Self::EarlyWake,
+        Self::ThreadRefused,
+        Self::ClockLeap,
+        Self::CoarseClock,
+        Self::NoMembarrier,
+        Self::Interrupted,
+        Self::Events,
+        Self::ShortWrite,
+        Self::SmallReads,
+        Self::SlowNetwork,
+        Self::Reset,
+        Self::Refused,
+        Self::NoAnswer,
+        Self::Partition,
+        Self::Datagrams,
+        Self::NoDescriptor,
+        Self::StackRefused,
+        Self::ChildRefused,
+        Self::ProcessKilled,
+        Self::ProcessPanics,
+    ];
+
     /// Returns `true` for a fault of a call or of the network. A run draws which of these exist
     /// when it makes the first such call.
     pub(crate) fn is_of_calls(self) -> bool {
-        self as u32 >= Self::Interrupted as u32
+        (Self::Interrupted as u32..Self::ProcessKilled as u32).contains(&(self as u32))
     }
 }
 
@@ -86,9 +95,10 @@ impl Fault {
 pub struct Faults(u32);
 
 impl Faults {
-    /// Returns the set of all classes.
+    /// Returns the set of all classes of the system. [`Fault::ProcessKilled`] and
+    /// [`Fault::ProcessPanics`], which end processes of the program, are not among them.
     pub const fn all() -> Self {
-        Self((1 << ALL.len()) - 1)
+        Self((1 << Fault::ProcessKilled as u32) - 1)
     }
 
     /// Returns the empty set.
@@ -120,6 +130,6 @@ impl Faults {
 
     /// Returns the classes in the set.
     pub(crate) fn iter(self) -> impl Iterator<Item = Fault> {
-        ALL.into_iter().filter(move |&fault| self.contains(fault))
+        Fault::ALL.into_iter().filter(move |&fault| self.contains(fault))
     }
 }

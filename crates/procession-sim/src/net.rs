@@ -104,7 +104,7 @@ impl Moment<'_> {
         if !self.faults.contains(fault) {
             return None;
         }
-        let value = self.chance.io_fault(values.len() as u32) as usize;
+        let value = self.chance.io_fault(fault, values.len() as u32) as usize;
         (value > 0).then(|| values[value])
     }
 

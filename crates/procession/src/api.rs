@@ -364,9 +364,11 @@ pub mod relay {
     //! received; see [`Builder::on_dead_letter`](crate::Builder::on_dead_letter).
 
     pub use crate::mailbox::dead_letter::{DeadCause, DeadLetter};
-    pub use crate::mailbox::parcel::{NodeRelay, Parcel, Relay, RelayCause, RelayError};
+    pub use crate::mailbox::parcel::{
+        NodeRelay, Parcel, Relay, RelayCause, RelayError, RoomFuture,
+    };
     pub use crate::mailbox::relay::{FaultyRelay, InProcess};
-    pub use crate::relations::remote::{receive, receive_link};
+    pub use crate::relations::remote::{receive, receive_link, receive_monitor};
     pub use crate::relations::signal::RemoteSignal;
     pub use crate::scheduler::nodes::RemoteNode;
 }

@@ -25,6 +25,8 @@ pub(crate) mod refcount;
 pub(crate) mod request;
 pub(crate) mod request_table;
 pub(crate) mod residence;
+#[expect(unsafe_code, reason = "a pin and another pointer share the room of a pin")]
+pub(crate) mod route;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod slot;
 #[cfg(feature = "observe")]

@@ -11,10 +11,12 @@
 //! | [`Scheduler::trace`](crate::Scheduler::trace) | the events of a window that begins now, with exact times |
 //!
 //! A [`Trace`] is opened in the [viewer](https://ui.perfetto.dev) of Perfetto, or read event by
-//! event. It has a track for each worker, on which each step is a slice with the label of the
-//! process, or the place of its spawn. Arrows lead from the step that made a process ready to the
-//! step that followed. The watchdog has a track for stalled steps, and counters: processes in
-//! queues, workers that are awake, and messages per second. A trace never contains a message.
+//! event. With the feature `observe`, its packets are compressed (`compressed_packets`), which
+//! Perfetto's tools read. It has a track for each worker, on which each step is a slice with the
+//! label of the process, or the place of its spawn. Arrows lead from the step that made a process
+//! ready to the step that followed. The watchdog has a track for stalled steps, and counters:
+//! processes in queues, workers that are awake, and messages per second. A trace never contains a
+//! message.
 //!
 //! # Files
 //! If the builder names a [directory](crate::Builder::dump_directory), the recorder is also written

@@ -34,7 +34,7 @@ fn a_wrong_result_is_a_failure_that_names_the_workload() {
 
 #[test]
 fn a_panic_in_a_workload_is_a_failure() {
-    let scheduler = scheduler().expect("the system gives a thread");
+    let scheduler = scheduler(true).expect("the system gives a thread");
     let failed = inside(&scheduler, async { panic!("out of luck") }).expect_err("it panics");
     assert_eq!(failed.to_string(), "the process panicked: out of luck");
 }

@@ -44,6 +44,25 @@ immediately.
 Usage: procession run [OPTION]... PROGRAM.lua [ARGUMENT]...
 ";
 
+const ABOUT_NODE: &str = "\
+Runs a program in Lua as run does, as a node of a cluster of Erlang, Elixir and Procession
+nodes. Its processes with registered names can be reached from the other nodes, and it
+reaches theirs by the functions of `node` (docs/LUA.md). docs/CLUSTER.md has the rest.
+
+The node listens on this machine only, unless --listen says otherwise. Then it needs
+certificates, or --accept-plain-text.
+
+Usage: procession node --name WORD@HOST [OPTION]... PROGRAM.lua [ARGUMENT]...
+";
+
+const ABOUT_CLUSTER: &str = "\
+Asks a node of this kind, which must permit it by --grant-look: its connections, what waits
+to be sent and for how long, what was refused and denied, the times of round trips, and how
+connections have ended. NODE is word@host, or word@host:PORT if no EPMD is to be asked.
+
+Usage: procession cluster status [OPTION]... NODE
+";
+
 const ABOUT_CHECK: &str = "\
 Checks programs in Lua without running them. Prints a line for each mistake: a global that
 nothing defines, a function that the library does not have, a wrong number of arguments for
@@ -101,6 +120,8 @@ pub(super) fn help(of: Option<Command>) -> String {
         None => ABOUT,
         Some(Command::Trial) => ABOUT_TRIAL,
         Some(Command::Run) => ABOUT_RUN,
+        Some(Command::Node) => ABOUT_NODE,
+        Some(Command::Cluster) => ABOUT_CLUSTER,
         Some(Command::Check) => ABOUT_CHECK,
         Some(Command::Test) => ABOUT_TEST,
         Some(Command::Repl) => ABOUT_REPL,

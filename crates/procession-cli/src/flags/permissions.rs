@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use super::{Command, Flag, Parsed, Takes};
 use crate::permissions::Kind;
 
-const OF: &[Command] = &[Command::Run, Command::Test, Command::Repl];
+const OF: &[Command] = &[Command::Run, Command::Node, Command::Test, Command::Repl];
 
 type Set = fn(&mut Parsed, Option<&OsStr>);
 

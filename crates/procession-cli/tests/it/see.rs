@@ -308,6 +308,30 @@ fn the_help_tells_keys_and_targets() {
     }
 }
 
+/// The questions of `docs/OPERATING.md` have commands that exist. Without a door they fail, and not
+/// for their words.
+#[test]
+fn the_commands_of_the_guide_are_understood() {
+    let folder = Folder::new();
+    let guide = include_str!("../../../../docs/OPERATING.md");
+    let mut count = 0;
+    // In the code of the text, or on a line of its own with a comment.
+    let code = guide.split('`').filter(|code| !code.contains('\n'));
+    let lines = guide.lines().map(|line| line.split('#').next().unwrap_or_default());
+    for command in code.chain(lines).filter(|code| code.starts_with("procession ")) {
+        let arguments: Vec<_> = command.split_whitespace().skip(1).collect();
+        // These two run programs.
+        if ["run", "trial"].contains(&arguments[0]) {
+            continue;
+        }
+        count += 1;
+        let expected = if arguments.contains(&"--help") { 0 } else { 1 };
+        let (code, _, err) = run(&folder.0, &arguments);
+        assert_eq!(code, expected, "{command}: {err}");
+    }
+    assert!(count >= 25, "{count} commands");
+}
+
 /// Reads a pseudo-terminal until a text comes.
 fn await_text(chunks: &mpsc::Receiver<Vec<u8>>, seen: &mut String, text: &str) {
     while !seen.contains(text) {

@@ -89,6 +89,7 @@ fn a_trial_goes_through_all_stages_keeps_its_promises_and_answers_others_meanwhi
     let (text, output) = trial.end();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), &*errors), (Some(0), ""), "{text}");
+    assert!(text.contains("Look into it at http://127.0.0.1:"), "{text}");
     let stages = [
         "clean",
         "beside",

@@ -11,6 +11,9 @@
 //!   of the patience, and given up one patience after that.
 //! - A node that confirms is asked four times in the patience while messages are unconfirmed.
 //! - If nothing was said for a quarter of the patience, a tick says that this node is there.
+//! - A node that takes no monitors, such as a program in C with Erlang's library, cannot be asked.
+//!   It answers ticks while it waits for messages. It is given up after 60 s of silence, or later
+//!   if the patience is longer.
 //! - A node that was late itself, because it was stopped or had no processor, cannot tell whether
 //!   the other one was silent. It begins a new patience.
 
@@ -19,6 +22,9 @@ use std::time::Duration;
 use procession::time::Instant;
 
 use crate::term::Reference;
+
+/// The least patience with a node that cannot be asked.
+const UNASKED_PATIENCE: Duration = Duration::from_secs(48);
 
 /// What a connection does next for the sake of time.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,6 +42,8 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct Pulse {
     patience: Duration,
+    /// `true` if the other node answers questions.
+    asks: bool,
     heard: Instant,
     said: Instant,
     asked: Option<Instant>,
@@ -46,8 +54,15 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    pub(super) fn new(patience: Duration, now: Instant) -> Self {
-        Self { patience, heard: now, said: now, asked: None, turned: now, question: None }
+    /// Begins with a node that takes monitors, or not.
+    pub(super) fn new(patience: Duration, asks: bool, now: Instant) -> Self {
+        let patience = if asks { patience } else { patience.max(UNASKED_PATIENCE) };
+        Self { patience, asks, heard: now, said: now, asked: None, turned: now, question: None }
+    }
+
+    /// Returns the time of silence after which the node is given up.
+    pub(super) fn limit(&self) -> Duration {
+        self.patience + self.patience / 4
     }
 
     /// Notes a turn of the connection's loop, in which it read or wrote something or not.
@@ -67,12 +82,13 @@ impl Pulse {
     /// confirm.
     pub(super) fn next(&self, confirms: bool, now: Instant) -> Next {
         let quarter = self.patience / 4;
-        let end = self.heard + quarter + self.patience;
+        let end = self.heard + self.limit();
         if now >= end {
             return Next::GiveUp;
         }
         // Its kind is not known before it has answered once.
         let ask = match (&self.question, self.asked) {
+            _ if !self.asks => end,
             (Some(_), _) => end,
             (None, None) => now,
             (None, Some(asked)) if confirms => asked + quarter,
@@ -101,11 +117,6 @@ impl Pulse {
         }
         self.question = None;
         self.asked.map(|asked| now.saturating_duration_since(asked))
-    }
-
-    /// Returns the time of silence after which a node is given up.
-    pub(super) fn limit(patience: Duration) -> Duration {
-        patience + patience / 4
     }
 }
 
@@ -138,9 +149,19 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_takes_no_monitors_is_not_asked() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(PATIENCE, false, start);
+        let (next, at) = silent(&mut pulse, start);
+        assert_eq!((next, at - start), (Next::GiveUp, Duration::from_secs(60)));
+        let mut patient = Pulse::new(Duration::from_secs(60), false, start);
+        assert_eq!(silent(&mut patient, start).1 - start, Duration::from_secs(75));
+    }
+
+    #[test]
     fn a_silent_node_is_asked_and_given_up_a_patience_later() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(PATIENCE, start);
+        let mut pulse = Pulse::new(PATIENCE, true, start);
         assert_eq!(silent(&mut pulse, start), (Next::Ask, start), "its kind is not known");
         pulse.asked(question(1), start);
         let answered = start + Duration::from_millis(3);
@@ -152,26 +173,26 @@ mod tests {
         pulse.asked(question(3), at);
         let (next, end) = silent(&mut pulse, at);
         assert_eq!((next, end), (Next::GiveUp, at + PATIENCE));
-        assert_eq!(end, answered + Pulse::limit(PATIENCE));
+        assert_eq!(end, answered + pulse.limit());
     }
 
     #[test]
     fn a_node_that_was_late_itself_begins_a_new_patience() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(PATIENCE, start);
+        let mut pulse = Pulse::new(PATIENCE, true, start);
         pulse.asked(question(1), start);
         // It was stopped for ten times the patience.
         let late = start + 10 * PATIENCE;
         pulse.turn(false, false, late);
         assert_eq!(pulse.next(false, late), Next::Tick);
         let (next, end) = silent(&mut pulse, late);
-        assert_eq!((next, end), (Next::GiveUp, late + Pulse::limit(PATIENCE)));
+        assert_eq!((next, end), (Next::GiveUp, late + pulse.limit()));
     }
 
     #[test]
     fn unconfirmed_messages_are_asked_for_although_bytes_come() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(PATIENCE, start);
+        let mut pulse = Pulse::new(PATIENCE, true, start);
         pulse.asked(question(1), start);
         pulse.answered(&question(1), start);
         let now = start + PATIENCE / 4;

@@ -247,6 +247,7 @@ impl NodeBuilder {
             listens_at: listener.as_ref().map(|(_, address)| *address),
             locals: Mutex::new(Locals::default()),
             exports: Mutex::new(HashMap::new()),
+            find_name: Mutex::new(None),
             peers: Mutex::new(Peers::default()),
             remotes: Mutex::default(),
             changed: Notify::new(),
@@ -273,6 +274,8 @@ async fn keep(
     registration: Option<TcpStream>,
 ) {
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let shown = node.clone();
+    let _inspecting = cx.inspect_with(move |out| shown.show(out));
     loop {
         let next = {
             let mut event = pin!(cx.recv_event());

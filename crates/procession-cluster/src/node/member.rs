@@ -102,6 +102,8 @@ impl Member {
             })
         });
         match (entered, link) {
+            // Otherwise the end of the connection is told.
+            (Some(()), Some(link)) if !link.takes_monitors() => {}
             (Some(()), Some(link)) => {
                 let from = self.pid();
                 let control = Control::Monitor { from, to: target, monitor: monitor.clone() };

@@ -80,7 +80,9 @@ impl Node {
         let lane = u64::from(number);
         let monitor =
             Control::Monitor { from: from.clone(), to: target.clone(), monitor: call.clone() };
-        link.outbound.signal(lane, &monitor, None);
+        if link.takes_monitors() {
+            link.outbound.signal(lane, &monitor, None);
+        }
         let message = Term::tuple([
             Term::atom("$gen_call"),
             Term::tuple([from.clone().into(), call.clone().into()]),
@@ -159,7 +161,9 @@ struct Pending<'a> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         let forgotten = self.link.tables(|tables| tables.calls.remove(self.call));
-        if let Some(Some(_)) = forgotten {
+        if let Some(Some(_)) = forgotten
+            && self.link.takes_monitors()
+        {
             let (from, to) = (self.from.clone(), self.target.clone());
             let demonitor = Control::Demonitor { from, to, monitor: self.call.clone() };
             // Behind the monitor, so in its lane.

@@ -41,6 +41,9 @@ use crate::link::Link;
 use crate::node::Node;
 use crate::term::Atom;
 
+/// The reasons of ends that are counted apart.
+const CAUSES_MAX: usize = 32;
+
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     by_name: BTreeMap<Atom, Peer>,
@@ -53,6 +56,8 @@ pub(super) struct Peers {
     events: VecDeque<PeerEvent>,
     /// Some thread tells the events.
     is_telling: bool,
+    /// The connections that have ended, by reason.
+    ends: BTreeMap<String, u64>,
 }
 
 #[derive(Debug)]
@@ -281,9 +286,17 @@ impl Peers {
 
     /// Notes that all was told of the end of a connection that was admitted.
     pub(super) fn ended(&mut self, link: &Link, why: String) {
+        let is_counted = self.ends.len() < CAUSES_MAX || self.ends.contains_key(&why);
+        let cause = if is_counted { why.clone() } else { "another reason".to_owned() };
+        *self.ends.entry(cause).or_default() += 1;
         let node = link.peer.name.clone();
         let ended = Some(Ended { why, unconfirmed: link.unconfirmed() });
         self.tell(PeerEvent { node, connection: link.number, ended });
+    }
+
+    /// Returns the reasons for which connections have ended, and how many for each.
+    pub(super) fn ends(&self) -> Vec<(String, u64)> {
+        self.ends.iter().map(|(cause, count)| (cause.clone(), *count)).collect()
     }
 
     /// Queues an event for the subscribers. A connection is told only after the end of the one

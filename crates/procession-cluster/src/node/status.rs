@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use procession::look::Inspection;
 use procession::time::Instant;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -30,6 +31,8 @@ pub struct PeerInfo {
     pub age: Duration,
     /// The bytes that wait to be sent.
     pub queued_bytes: usize,
+    /// How long the oldest of them have waited. `None` if there are none.
+    pub oldest_wait: Option<Duration>,
     /// The messages that were sent.
     pub sent: u64,
     /// The messages that were received.
@@ -71,6 +74,9 @@ pub struct NodeStatus {
     pub names: Vec<Atom>,
     /// The connected nodes, by name.
     pub peers: Vec<PeerInfo>,
+    /// Why connections have ended, and how many for each reason. After the first 32 reasons, others
+    /// are counted as `another reason`.
+    pub ends: Vec<(String, u64)>,
 }
 
 /// The error of asking a node for its status.
@@ -116,7 +122,8 @@ impl Node {
         names.sort();
         let Self(inner) = self;
         let (name, creation) = (inner.own.name.clone(), inner.own.creation);
-        NodeStatus { name, creation, attached, names, peers: self.peers() }
+        let ends = inner.peers.lock().ends();
+        NodeStatus { name, creation, attached, names, peers: self.peers(), ends }
     }
 
     /// Asks a connected node of this crate for its state.
@@ -158,6 +165,20 @@ impl Node {
         }
     }
 
+    /// Shows the state in the live views of the scheduler, as that of the keeper.
+    pub(super) fn show(&self, out: &mut Inspection) {
+        let NodeStatus { name, creation, attached, names, peers, ends } = self.status();
+        let listed = |atoms: &mut dyn Iterator<Item = &Atom>| {
+            atoms.map(Atom::as_str).collect::<Vec<_>>().join(", ")
+        };
+        out.field("node", name).field("creation", creation).field("attached", attached);
+        out.field("names", listed(&mut names.iter()));
+        out.field("peers", listed(&mut peers.iter().map(|peer| &peer.name)));
+        for (cause, count) in ends {
+            out.field("ended", format_args!("{count}: {cause}"));
+        }
+    }
+
     /// Returns the connected nodes, by name.
     pub fn peers(&self) -> Vec<PeerInfo> {
         let links: Vec<_> = {
@@ -171,6 +192,23 @@ impl Node {
 }
 
 impl Link {
+    /// Shows the state in the live views of the scheduler, as that of the connection's process.
+    pub(crate) fn show(&self, out: &mut Inspection) {
+        let info = self.info();
+        let time = |time: Option<Duration>| match time {
+            Some(time) => format!("{time:?}"),
+            None => "none".to_owned(),
+        };
+        let unconfirmed = info.unconfirmed.map_or("unknown".to_owned(), |count| count.to_string());
+        out.field("node", &info.name).field("connected for", time(Some(info.age)));
+        out.field("queued bytes", info.queued_bytes).field("oldest wait", time(info.oldest_wait));
+        out.field("sent", info.sent).field("received", info.received);
+        out.field("refused", info.refused).field("denied", info.denied);
+        out.field("undelivered", info.undelivered).field("too large", info.too_large);
+        out.field("bytes sent", info.bytes_sent).field("bytes received", info.bytes_received);
+        out.field("round trip", time(info.round_trip)).field("unconfirmed", unconfirmed);
+    }
+
     fn info(&self) -> PeerInfo {
         // Relaxed: the numbers are for people.
         let read = |counter: &AtomicU64| counter.load(Relaxed);
@@ -180,6 +218,7 @@ impl Link {
             connection: self.number,
             age: Instant::now().saturating_duration_since(self.since),
             queued_bytes: self.outbound.bytes(),
+            oldest_wait: self.outbound.oldest_wait(),
             sent: self.outbound.accepted(),
             refused: self.outbound.refused(),
             received: read(&self.counts.received),
@@ -229,6 +268,15 @@ fn optional(value: Option<impl TryInto<i64>>) -> Term {
     value.map_or(Term::atom("undefined"), number)
 }
 
+fn end_to_term((cause, count): &(String, u64)) -> Term {
+    Term::tuple([Term::from(cause.as_str()), number(*count)])
+}
+
+fn end_from_term(term: &Term) -> Option<(String, u64)> {
+    let [cause, count] = term.as_tuple()? else { return None };
+    Some((cause.to_text()?, count.as_integer()?.try_into().ok()?))
+}
+
 impl NodeStatus {
     fn to_term(&self) -> Term {
         map([
@@ -237,6 +285,7 @@ impl NodeStatus {
             ("attached", number(self.attached)),
             ("names", Term::list(self.names.iter().cloned().map(Term::from))),
             ("peers", Term::list(self.peers.iter().map(PeerInfo::to_term))),
+            ("ends", Term::list(self.ends.iter().map(end_to_term))),
         ])
     }
 
@@ -251,6 +300,7 @@ impl NodeStatus {
             attached: get_number(term, "attached")?,
             names: get_list(term, "names", as_atom)?,
             peers: get_list(term, "peers", PeerInfo::from_term)?,
+            ends: get_list(term, "ends", end_from_term)?,
         })
     }
 }
@@ -263,6 +313,7 @@ impl PeerInfo {
             ("connection", number(self.connection)),
             ("age_us", number(self.age.as_micros())),
             ("queued_bytes", number(self.queued_bytes)),
+            ("oldest_wait_us", optional(self.oldest_wait.map(|time| time.as_micros()))),
             ("sent", number(self.sent)),
             ("refused", number(self.refused)),
             ("received", number(self.received)),
@@ -284,6 +335,7 @@ impl PeerInfo {
             connection: get_number(term, "connection")?,
             age: micros("age_us")?,
             queued_bytes: get_number(term, "queued_bytes")?,
+            oldest_wait: micros("oldest_wait_us"),
             sent: get_number(term, "sent")?,
             refused: get_number(term, "refused")?,
             received: get_number(term, "received")?,

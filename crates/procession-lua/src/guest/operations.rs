@@ -60,7 +60,13 @@ impl Running {
             b"cancelled" => Served::Done(Value::Boolean(self.cancelled)),
             b"call" => {
                 let to = arguments.target(0)?;
-                let (value, until) = (arguments.value(1)?, arguments.deadline(2)?);
+                let value = arguments.value(1)?;
+                if to.node() != 0 {
+                    let timeout = arguments.duration(2)?;
+                    let work = program.inner().node.call(to, &value, timeout)?;
+                    return self.in_helper(yields, Cancel::Ignored, String::new(), work);
+                }
+                let until = arguments.deadline(2)?;
                 self.tag += 1;
                 let tag = call_tag(yields.pid(), self.tag);
                 let monitor = yields.monitor(to);
@@ -105,6 +111,9 @@ impl Running {
             b"send after" => {
                 let delay = arguments.duration(0)?.ok_or("argument 1 must be a number")?;
                 let (to, content) = (arguments.target(1)?, Content::Plain(arguments.value(2)?));
+                if to.node() != 0 {
+                    return Err("a process of another node cannot be sent to later".to_owned());
+                }
                 let message = library::charged(to, content)?;
                 let timer = self.bounds.hold(Resource::Timers)?;
                 Served::Done(self.timers.send_after(delay, to, message, timer)?.into())
@@ -125,7 +134,7 @@ impl Running {
                     let asked = supervisors::ask(operation, arguments, &parent)?;
                     self.in_helper(yields, Cancel::Ignored, String::new(), asked)?
                 }
-                None => return self.serve_outside(operation, arguments, yields),
+                None => return self.serve_outside(operation, arguments, program, yields),
             },
         })
     }

@@ -13,6 +13,7 @@ use crate::arguments::Arguments;
 use crate::datagrams::{self, Datagrams};
 use crate::fs::{self, Part, Writing};
 use crate::net::{self, Connection};
+use crate::program::Program;
 use crate::value::{Socket, Value};
 
 impl Running {
@@ -20,9 +21,20 @@ impl Running {
         &mut self,
         operation: &[u8],
         arguments: &Arguments,
+        program: &Program,
         yields: &mut Yields<'_>,
     ) -> Result<Served, String> {
         Ok(match operation {
+            b"node.connect" => {
+                let name = arguments.short(0)?;
+                let work = program.inner().node.connect(arguments, &self.bounds.permissions)?;
+                let ends = Cancel::Ends { limited: true };
+                self.in_helper(yields, ends, format!("cannot connect to {name}"), work)?
+            }
+            b"node.call" => {
+                let work = program.inner().node.call_named(arguments, &self.bounds.permissions)?;
+                self.in_helper(yields, Cancel::Ignored, String::new(), work)?
+            }
             b"connect" => {
                 let (address, timeout) = (arguments.text(0)?, arguments.duration(1)?);
                 let ends = Cancel::Ends { limited: timeout.is_some() };

@@ -93,6 +93,9 @@ impl Running {
             Event::Message(Message::Call { from, tag, value }) => {
                 self.content(Content::Call { from, tag, value }, None, yields)?;
             }
+            Event::Message(Message::RemoteCall { call, value }) => {
+                self.content(Content::RemoteCall { call, value }, None, yields)?;
+            }
             Event::Message(Message::Answer { tag, value }) => {
                 self.content(Content::Answer { tag, value }, None, yields)?;
             }
@@ -138,6 +141,7 @@ impl Running {
         let received = match content {
             Content::Plain(value) => Received::Message(value),
             Content::Call { from, tag, value } => Received::Call(from, tag, value),
+            Content::RemoteCall { call, value } => Received::RemoteCall(call, value),
             Content::Answer { tag, value } => {
                 if let Awaited::Answer { tag: wanted, monitor, .. } = self.waits
                     && wanted == tag

@@ -22,6 +22,8 @@ use crate::value::{self, Value};
 pub(super) enum Received {
     Message(Value),
     Call(Pid, u64, Value),
+    /// The call and the request.
+    RemoteCall(Value, Value),
     /// The end of a process: its PID, the reason, and `true` for a monitor or `false` for a link.
     Ended(Option<Pid>, String, bool),
 }
@@ -222,6 +224,7 @@ impl Running {
                 ];
                 (message, Some(Value::Table(call)))
             }
+            Received::RemoteCall(call, message) => (message, Some(call)),
             Received::Ended(pid, reason, is_down) => {
                 let key = if is_down { "down" } else { "exit" };
                 let pid = pid.map_or(Value::Boolean(true), Value::Pid);

@@ -21,6 +21,8 @@ pub(super) struct Target {
 enum Named {
     Address(IpAddr),
     Name(String),
+    /// A node of a cluster, as `word@host`.
+    Node(String),
 }
 
 impl Target {
@@ -31,6 +33,13 @@ impl Target {
         if let Ok(address) = text.parse::<SocketAddr>() {
             let host = Named::Address(address.ip().to_canonical());
             return Ok(Self { host, port: Some(address.port()) });
+        }
+        if let Some((word, host)) = text.split_once('@') {
+            let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            if word.is_empty() || !word.bytes().all(is_word) || !Self::parse(host)?.is_host() {
+                return Err("a node must be a word, @ and a host without a port");
+            }
+            return Ok(Self { host: Named::Node(text.to_owned()), port: None });
         }
         let (name, port) = match text.rsplit_once(':') {
             None => (text, None),
@@ -48,7 +57,22 @@ impl Target {
 
     /// Returns `true` if this permits everything that `other` permits.
     pub(super) fn includes(&self, other: &Self) -> bool {
-        self.host == other.host && (self.port.is_none() || self.port == other.port)
+        let is_on_host = matches!(&other.host, Named::Node(name) if self.is_node(name));
+        is_on_host || self.host == other.host && (self.port.is_none() || self.port == other.port)
+    }
+
+    /// Returns `true` for all ports of a host.
+    fn is_host(&self) -> bool {
+        self.port.is_none() && !matches!(self.host, Named::Node(_))
+    }
+
+    /// Returns `true` if this permits the node with a name.
+    pub(super) fn is_node(&self, name: &str) -> bool {
+        if let Named::Node(known) = &self.host {
+            return known == name;
+        }
+        let host = name.split_once('@').and_then(|(_, host)| Self::parse(host).ok());
+        self.port.is_none() && host.is_some_and(|host| host == *self)
     }
 
     fn has_port(&self, port: u16) -> bool {
@@ -159,6 +183,17 @@ mod tests {
         assert!(!target("example.org:80").is_name("example.org", 81));
         assert!(target("example.org").is_name("example.org", 81));
         assert!(!target("example.org").is_name("an.example.org", 81));
+        let node = target("shop@db.example.org");
+        assert!(node.is_node("shop@db.example.org") && !node.is_node("till@db.example.org"));
+        assert!(!node.is_name("db.example.org", 80), "a node is no address");
+        let (host, port) = (target("db.example.org"), target("db.example.org:80"));
+        assert!(host.is_node("till@db.example.org") && !host.is_node("till@example.org"));
+        assert!(!port.is_node("till@db.example.org"), "a node may have any port");
+        assert!(host.includes(&node) && !node.includes(&host) && node.includes(&node));
+        assert!(target("10.0.0.1").is_node("till@10.0.0.1"));
+        for text in ["@host", "shop@", "shop@host:80", "shop@a@b", "s p@host"] {
+            assert!(Target::parse(text).is_err(), "{text}");
+        }
         for text in ["", ":80", "host:", "host:65536", "a b:1", "[::1", "http://host", "a/b"] {
             assert!(Target::parse(text).is_err(), "{text}");
         }

@@ -10,8 +10,20 @@ const fn function(signature: &'static str, description: &'static str) -> Functio
 pub(crate) const HOST_TABLES: &[&str] = &["command"];
 
 /// The functions of the library, by the tables of `docs/LUA.md`.
-pub(crate) const SECTIONS: &[&[Function]] =
-    &[PROCESS, GROUPS, SUPERVISORS, VALUES, CLOCK, FILES, SOCKETS, READERS, DATAGRAMS, HTTP];
+pub(crate) const SECTIONS: &[&[Function]] = &[
+    PROCESS,
+    GROUPS,
+    SUPERVISORS,
+    VALUES,
+    CLOCK,
+    FILES,
+    SOCKETS,
+    READERS,
+    DATAGRAMS,
+    HTTP,
+    NODE,
+    ERLANG,
+];
 
 const PROCESS: &[Function] = &[
     function(
@@ -310,6 +322,48 @@ const HTTP: &[Function] = &[
         "http.post(url: string, body: string, ms?: number): table?, string?",
         "posts the body to the URL, like `http.request`",
     ),
+];
+
+const NODE: &[Function] = &[
+    function("node.name(): string?", "returns the name of the node, or `nil` without one"),
+    function(
+        "node.connect(name: string, address?: string, ms?: number): boolean?, string?",
+        "connects to a node, at the port that its EPMD tells or at `address`; returns `true`, also if they are connected, or `nil` and the cause",
+    ),
+    function(
+        "node.peers(): table[]",
+        "returns a table for each connected node: `name`, `age`, `queued_bytes`, `sent`, `received`, `refused`, `denied`, and `round_trip` and `unconfirmed` if they are known; times are in milliseconds",
+    ),
+    function(
+        "node.send(name: string, node: string, message: any): boolean, string?",
+        "sends to the process with a name on a node; returns `true` if the queue of the connection took the message, and otherwise `false` and the cause",
+    ),
+    function(
+        "node.call(name: string, node: string, request: any, ms?: number): any, string?",
+        "calls it as `GenServer.call` does; returns the reply, or `nil` and the cause",
+    ),
+    function(
+        "node.monitor(name: string, node: string): boolean?, string?",
+        "sends this process a message `{ down = name, node = node, reason = text }` when it ends, or its node cannot be reached",
+    ),
+    function(
+        "node.subscribe(): boolean",
+        "sends this process a message `{ node_up = name }` for each node that is connected from now on, and `{ node_down = name, reason = text }` at the end of a connection",
+    ),
+];
+
+const ERLANG: &[Function] = &[
+    function(
+        "node.atom(text: string): userdata",
+        "returns the atom; equal ones are the same object",
+    ),
+    function("node.tuple(...: any): table", "returns a table that is sent as a tuple"),
+    function("node.map(entries: table): table", "returns a copy of a table that is sent as a map"),
+    function(
+        "node.kind(value: any): string",
+        "returns the type that the value has in Erlang: `\"atom\"`, `\"integer\"`, `\"float\"`, `\"binary\"`, `\"list\"`, `\"tuple\"`, `\"map\"`, `\"pid\"`, `\"reference\"` or another",
+    ),
+    function("node.format(value: any): string", "returns the value in the notation of Erlang"),
 ];
 
 /// The globals of Lua itself that programs have. A line holds the fields of one table, or the

@@ -6,6 +6,7 @@ use fastrand::Rng;
 
 use super::{Chance, Plan};
 use crate::engine::MS;
+use crate::tape::Purpose;
 
 /// The largest number of operations that a preemption can be planned ahead.
 const GAP_MAX: u32 = 1 << 16;
@@ -16,6 +17,7 @@ pub(crate) const FIXED: u32 = u32::MAX;
 /// A decision, as a search of all schedules looks at it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
+    pub(crate) purpose: Purpose,
     /// How many values there were to choose from.
     pub(crate) count: u32,
     /// What any value but 0 adds to the deviations of a schedule.
@@ -85,8 +87,8 @@ pub(crate) struct Fine {
     rarity: u32,
     /// Set while the program runs, and not before or after it.
     pub(crate) is_open: bool,
-    /// Where the current preemption stands on the tape.
-    planned: Option<usize>,
+    /// Where the current preemption stands on its track, and in the log.
+    planned: Option<(usize, usize)>,
     cost: u32,
     pub(crate) log: Option<Vec<Choice>>,
 }
@@ -115,10 +117,10 @@ impl Fine {
     }
 
     /// Notes the decision that was just put on the tape.
-    pub(super) fn note(&mut self, count: u32) {
+    pub(super) fn note(&mut self, purpose: Purpose, count: u32) {
         let cost = if self.is_open { self.cost } else { FIXED };
         if let Some(log) = &mut self.log {
-            log.push(Choice { count, cost });
+            log.push(Choice { purpose, count, cost });
         }
     }
 
@@ -147,8 +149,9 @@ impl Chance {
             return 0;
         }
         self.fine.held = self.fine.held.filter(|&(held, _)| Some(held) != thread);
-        let at = self.tape.0.len();
-        let gap = self.decide(GAP_MAX, |this| {
+        let logged = self.fine.log.as_ref().map_or(0, Vec::len);
+        // Part of the digest once the turn has ended, since it can change until then.
+        let gap = self.decide_undigested(Purpose::Schedule, GAP_MAX, |this| {
             let mean = match (this.fine.aim, &this.plan) {
                 (Aim::Places(_), _) => return 0,
                 (Aim::Anywhere(_), Plan::Uniform) => 2,
@@ -156,7 +159,7 @@ impl Chance {
             };
             this.fine.rng.u32(1..2 * mean)
         });
-        self.fine.planned = Some(at);
+        self.fine.planned = Some((self.tape[Purpose::Schedule].len() - 1, logged));
         gap
     }
 
@@ -168,7 +171,7 @@ impl Chance {
         at: &Location<'_>,
         operations: u32,
     ) -> bool {
-        let Some(planned) = self.fine.planned else { return false };
+        let Some((planned, _)) = self.fine.planned else { return false };
         let Aim::Places(places) = self.fine.aim else { return false };
         let is_possible = self.given.is_none() && !self.fine.is_holding() && operations < GAP_MAX;
         if !is_possible
@@ -178,7 +181,7 @@ impl Chance {
             return false;
         }
         // On a tape it is a plan like any other.
-        self.tape.0[planned] = operations;
+        self.tape[Purpose::Schedule][planned] = operations;
         true
     }
 
@@ -190,12 +193,13 @@ impl Chance {
     /// A turn ends after so many operations. A preemption that did not come is removed from the
     /// tape.
     pub(crate) fn end_turn(&mut self, gap: u32, operations: u32) {
-        let Some(at) = self.fine.planned.take() else { return };
+        let Some((at, logged)) = self.fine.planned.take() else { return };
         if gap > operations {
-            self.tape.0[at] = 0;
+            self.tape[Purpose::Schedule][at] = 0;
         }
+        self.digest(u64::from(self.tape[Purpose::Schedule][at]) << 32 | u64::from(GAP_MAX));
         if let Some(log) = &mut self.fine.log {
-            log[at].count = operations.min(GAP_MAX - 1) + 1;
+            log[logged].count = operations.min(GAP_MAX - 1) + 1;
         }
     }
 
@@ -203,7 +207,7 @@ impl Chance {
     /// and not among the choices.
     pub(crate) fn instead(&mut self, ready: &[u32]) -> u32 {
         self.fine.held = ready.last().map(|&preempted| (preempted, self.fine.hold));
-        self.decide(ready.len() as u32 - 1, |this| match &mut this.plan {
+        self.decide(Purpose::Schedule, ready.len() as u32 - 1, |this| match &mut this.plan {
             Plan::Priorities(priorities) => priorities.best(ready, true, None, &mut this.fine.rng),
             Plan::Random(_) | Plan::Uniform => this.fine.rng.u32(0..ready.len() as u32 - 1),
         })
@@ -212,30 +216,54 @@ impl Chance {
     /// Decides whether so much time passes while a preempted thread is the only one that can run. A
     /// search of all schedules does not try it.
     pub(crate) fn passes_time(&mut self, length: u64) -> bool {
-        let decide = |this: &mut Self| this.decide(2, |this| (length <= this.fine.patience).into());
-        self.at_cost(FIXED, decide) == 1
+        self.at_cost(FIXED, |this| {
+            this.decide(Purpose::Schedule, 2, |this| (length <= this.fine.patience).into())
+        }) == 1
+    }
+
+    /// Returns `true` if this thread was preempted, as the last one, and has not run since.
+    pub(crate) fn was_preempted_last(&self, thread: u32) -> bool {
+        self.fine.held.is_some_and(|(held, _)| held == thread)
+    }
+
+    /// Decides like [`passes_time`](Self::passes_time), after others have run and wait again.
+    /// `is_usual` is set if so much time passes in any run.
+    pub(crate) fn goes_on_without_preempted(&mut self, is_usual: bool, length: u64) -> bool {
+        self.at_cost(FIXED, |this| {
+            this.decide(Purpose::Schedule, 2, |this| {
+                let passes = is_usual || length <= this.fine.patience;
+                (passes && this.fine.is_holding()).into()
+            })
+        }) == 1
     }
 
     /// Decides how many of a thread's stores other threads do not see when it loses its turn.
     pub(crate) fn keep(&mut self, stores: u32) -> u32 {
         self.at_cost(0, |this| {
-            this.decide(stores + 1, |this| match (this.fine.rng.u32(0..4), this.fine.aim) {
-                (0, Aim::Anywhere(_) | Aim::Places(Places { passed: false, .. })) => 0,
-                (1, _) => this.fine.rng.u32(0..=stores),
-                _ => stores,
+            this.decide(Purpose::Memory, stores + 1, |this| {
+                match (this.fine.rng.u32(0..4), this.fine.aim) {
+                    (0, Aim::Anywhere(_) | Aim::Places(Places { passed: false, .. })) => 0,
+                    (1, _) => this.fine.rng.u32(0..=stores),
+                    _ => stores,
+                }
             })
         })
     }
 
     /// Decides how many of another thread's stores become visible at an operation.
     pub(crate) fn reveal(&mut self, stores: u32) -> u32 {
-        self.decide(stores + 1, |this| {
+        self.decide(Purpose::Memory, stores + 1, |this| {
             if this.fine.rng.u32(0..this.fine.rarity) == 0 {
                 this.fine.rng.u32(1..=stores)
             } else {
                 0
             }
         })
+    }
+
+    /// Chooses one of so many threads that wait for the same object.
+    pub(crate) fn released(&mut self, waiting: u32) -> u32 {
+        self.decide(Purpose::Schedule, waiting, |this| this.user.u32(0..waiting))
     }
 
     /// Makes a decision with this cost.

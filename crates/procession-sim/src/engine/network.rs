@@ -28,7 +28,7 @@ impl State {
         if !self.possible_faults().contains(fault) {
             return None;
         }
-        let value = self.chance.io_fault(values.len() as u32) as usize;
+        let value = self.chance.io_fault(fault, values.len() as u32) as usize;
         (value > 0).then(|| values[value])
     }
 
@@ -126,7 +126,7 @@ impl Engine {
         if !is_possible || !state.possible_faults().contains(class) {
             return 0;
         }
-        let value = state.chance.io_fault(count);
+        let value = state.chance.io_fault(class, count);
         if value > 0 {
             state.story.tell(now, || match fault {
                 CallFault::Interrupted => "a signal interrupts a call".to_owned(),

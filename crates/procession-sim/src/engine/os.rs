@@ -13,6 +13,7 @@ use super::{
     BUDGET_MAX, DELAYS, Engine, GRAIN, Held, ME, READ, READ_LONG, READS_MAX, Status, Why, duration,
 };
 use crate::faults::Fault;
+use crate::marks::digest;
 use crate::story::Kind;
 
 impl Os for Engine {
@@ -106,11 +107,12 @@ impl Os for Engine {
             let mut state = self.state();
             let thread = &mut state.threads[me as usize - 1];
             thread.used += self.setup.step_ns;
-            thread.is_worker = true;
+            thread.worker = Some((std::ptr::from_ref(subject).cast::<()>().addr(), worker));
             if state.story.is_told() {
                 state.story.place =
                     subject.process_of(worker).map(|process| format!(" after a step of {process}"));
             }
+            state.come_to(me as usize - 1, |_| digest(subject.process_of(worker)));
         }
         self.check_bounds();
         self.stall(me);
@@ -128,9 +130,26 @@ impl Os for Engine {
     }
 
     fn panics(&self, process: Pid) -> bool {
-        let panicking = &mut self.state().panicking;
-        let told = panicking.iter().position(|&one| one == process);
-        told.map(|at| panicking.swap_remove(at)).is_some()
+        let mut state = self.state();
+        let told = state.panicking.iter().position(|&one| one == process);
+        if let Some(at) = told {
+            state.panicking.swap_remove(at);
+            return true;
+        }
+        let now = self.time();
+        let panics = state.fault(Fault::ProcessPanics, &[0, 1]).is_some();
+        if panics {
+            state.story.tell(now, || format!("{} panics", procession::sim::name(process)));
+        }
+        let is_killed = state.fault(Fault::ProcessKilled, &[0, 1]).is_some();
+        if is_killed {
+            state.story.tell(now, || format!("{} is killed", procession::sim::name(process)));
+        }
+        drop(state);
+        if is_killed {
+            procession::sim::terminate(process);
+        }
+        panics
     }
 
     fn activity(&self, thread: u32) -> Option<(u64, RunState)> {

@@ -5,7 +5,7 @@ use std::task::Waker;
 use procession_sync::host::MutexGuard;
 use procession_sync::host::atomic::Ordering::Relaxed;
 
-use super::{Engine, GRAIN, LEAPS, NEVER, State, TIMER_SLACK, duration};
+use super::{Engine, GRAIN, LEAPS, NEVER, POINTS_MAX, State, TIMER_SLACK, duration};
 use crate::faults::Fault;
 use crate::story::Kind;
 
@@ -74,19 +74,8 @@ impl Engine {
                 self.stop(left);
                 return Quiet::Stopped;
             }
-            let subjects = state.subjects.clone();
-            let names = state.names_of_hosts();
-            let mut cuts = state.net.as_ref().map_or_else(Vec::new, |net| net.describe_cuts(now));
             drop(state);
-            let mut waiting = Vec::new();
-            for (subject, name) in subjects.iter().zip(names) {
-                let processes = subject.upgrade().map(|one| one.waiting()).unwrap_or_default();
-                waiting.extend(processes.into_iter().map(|process| match &name {
-                    Some(name) => format!("on {name}: {process}"),
-                    None => process,
-                }));
-            }
-            waiting.append(&mut cuts);
+            let waiting = self.waiting();
             let text = "all processes wait, and nothing is due".to_owned();
             self.state().story.waiting = waiting;
             return self.fail(Kind::Deadlock, text);
@@ -101,6 +90,37 @@ impl Engine {
         // Relaxed: the turn orders it.
         self.now.fetch_max(until, Relaxed);
         Quiet::GoesOn
+    }
+
+    /// Describes the processes that wait, and the cuts of the network.
+    pub(super) fn waiting(&self) -> Vec<String> {
+        let state = self.state();
+        let subjects = state.subjects.clone();
+        let names = state.names_of_hosts();
+        let now = self.time();
+        let cuts = state.net.as_ref().map_or_else(Vec::new, |net| net.describe_cuts(now));
+        drop(state);
+        let mut waiting = Vec::new();
+        for (subject, name) in subjects.iter().zip(names) {
+            let processes = subject.upgrade().map(|one| one.waiting()).unwrap_or_default();
+            waiting.extend(processes.into_iter().map(|process| match &name {
+                Some(name) => format!("on {name}: {process}"),
+                None => process,
+            }));
+        }
+        waiting.extend(cuts);
+        waiting
+    }
+
+    /// Ends a program that does not end.
+    pub(super) fn note_livelock(&self) {
+        if self.points.load(Relaxed) > POINTS_MAX {
+            if self.state().is_story_open() {
+                let lines = self.working().into_iter().chain(self.waiting()).collect();
+                self.state().story.waiting = lines;
+            }
+            self.fail(Kind::Livelock, format!("no end after {POINTS_MAX} points"));
+        }
     }
 
     /// Notes that a law of the scheduler is broken, and what each thread does.

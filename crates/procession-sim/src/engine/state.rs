@@ -17,7 +17,7 @@ impl State {
         if !self.has_faults || self.is_over || !self.setup.faults.contains(fault) {
             return None;
         }
-        let value = self.chance.fault(values.len() as u32) as usize;
+        let value = self.chance.fault(fault, values.len() as u32) as usize;
         (value > 0).then(|| values[value])
     }
 
@@ -47,6 +47,15 @@ impl State {
             }
         }
         is_any
+    }
+
+    /// Notes the process or the thread that the next decisions of a thread are about.
+    pub(super) fn come_to(&mut self, thread: usize, place: impl FnOnce(&Virtual) -> u64) {
+        if self.chance.marker.is_some() {
+            let place = place(&self.threads[thread]);
+            self.threads[thread].place = place;
+            self.chance.come_to(place);
+        }
     }
 
     /// Chooses one of the threads that can run.
@@ -98,6 +107,11 @@ impl State {
         let is_preempted =
             |thread: &Virtual| matches!(thread.status, Status::Held { how: Held::Preempted, .. });
         self.threads.iter().any(is_preempted)
+    }
+
+    /// Returns `true` if the run has not failed, and its story is told.
+    pub(super) fn is_story_open(&self) -> bool {
+        self.story.is_told() && !self.is_over
     }
 
     /// Notes a failure. Returns the waker of the future that is to be given up.

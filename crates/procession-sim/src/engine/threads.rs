@@ -1,14 +1,15 @@
 //! The virtual threads of a run: their start and end.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use procession::sim::{Os, ThreadBody, bind_to_one_processor, enter};
+use procession::sim::{Os, Subject, ThreadBody, bind_to_one_processor, enter};
 use procession_sync::host::atomic::Ordering::Relaxed;
 use procession_sync::thread::{self, Thread};
 
 use super::{CARRIED, Engine, ME, Status, Virtual, Why};
+use crate::marks::digest;
 use crate::turn::Turn;
 
 /// What is left of a run when its engine stops.
@@ -53,6 +54,7 @@ impl Engine {
         let mut state = self.state();
         let number = state.threads.len() as u32 + 1;
         state.threads.push(Virtual {
+            place: digest(&name),
             name,
             home,
             status: Status::Ready,
@@ -60,7 +62,7 @@ impl Engine {
             source: None,
             used: 0,
             losing: 0,
-            is_worker: false,
+            worker: None,
             waits: false,
             left_at: Some(self.time()),
             turn: Arc::clone(&turn),
@@ -97,11 +99,34 @@ impl Engine {
         }
     }
 
-    /// Describes the thread that has the turn.
+    /// Describes the thread that has the turn, with the process that it runs.
     fn running(&self) -> String {
+        let running = self.state().story.running;
+        running.map_or_else(|| "a thread".into(), |at| self.describe_work(at))
+    }
+
+    /// Names a thread, with the process that it runs, or ran last.
+    fn describe_work(&self, at: usize) -> String {
         let state = self.state();
-        let name = state.story.running.and_then(|number| state.threads.get(number));
-        name.map_or_else(|| "a thread".into(), |thread| thread.name.clone())
+        let (name, worker) = (state.threads[at].name.clone(), state.threads[at].worker);
+        let subjects = state.subjects.clone();
+        // Without the lock, since the last reference of a scheduler may go here.
+        drop(state);
+        let process = worker.and_then(|(address, worker)| {
+            let is_same = |one: &&Weak<dyn Subject>| one.as_ptr().cast::<()>().addr() == address;
+            subjects.iter().find(is_same)?.upgrade()?.process_of(worker)
+        });
+        process.map_or(name.clone(), |process| format!("{name}, with {process}"))
+    }
+
+    /// Describes the threads that can run, with the process of each.
+    pub(super) fn working(&self) -> Vec<String> {
+        let is_ready = |thread: &Virtual| thread.status == Status::Ready;
+        let ready: Vec<_> = {
+            let state = self.state();
+            (0..state.threads.len()).filter(|&at| is_ready(&state.threads[at])).collect()
+        };
+        ready.into_iter().map(|at| format!("{} can run", self.describe_work(at))).collect()
     }
 
     /// Stops the engine: all threads have ended or cannot go on.

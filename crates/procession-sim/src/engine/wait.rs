@@ -41,7 +41,7 @@ impl State {
     fn begin_wait(&mut self, thread: u32) {
         self.waiting.push(thread);
         let thread = &mut self.threads[thread as usize - 1];
-        thread.waits = thread.is_worker;
+        thread.waits = thread.worker.is_some();
         if thread.waits {
             self.bounds.note_stall();
         }

@@ -209,6 +209,67 @@ fn a_killed_process_ends() {
     });
 }
 
+/// Goal: processes are killed and panic in runs that allow it, between their steps, and in no other
+/// run. Method: processes of many steps, of which each tells how it ends.
+#[test]
+fn processes_are_killed_and_panic_if_the_check_allows_it() {
+    async fn ends(sim: &Sim) -> [usize; 3] {
+        let processes: Vec<_> = (0..8)
+            .map(|_| {
+                sim.spawn(async {
+                    for _ in 0..20 {
+                        procession::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        let mut ends = [0; 3];
+        for process in processes {
+            match process.await {
+                Ok(()) => ends[0] += 1,
+                Err(Exit::Killed) => ends[1] += 1,
+                Err(exit) if exit.is_panic() => ends[2] += 1,
+                Err(exit) => panic!("an end of another kind: {exit}"),
+            }
+        }
+        ends
+    }
+    let (killed, panics) = (Fault::ProcessKilled, Fault::ProcessPanics);
+    for (faults, may_be) in [
+        (Faults::all(), [false, false]),
+        (Faults::none().with(killed), [true, false]),
+        (Faults::none().with(panics), [false, true]),
+        (Faults::all().with(killed).with(panics), [true, true]),
+    ] {
+        Check::new().seeds(0..60).faults(faults).run(move |sim| async move {
+            let [_, killed, panicked] = ends(&sim).await;
+            for (count, may_be, event) in [
+                (killed, may_be[0], "a process is killed"),
+                (panicked, may_be[1], "a process panics"),
+            ] {
+                sim.always(event, may_be || count == 0);
+                sim.sometimes(event, count > 0 || !may_be);
+            }
+            sim.sometimes("some end by themselves", killed + panicked < 8);
+            sim.heal();
+            sim.always("a healthy system ends none", ends(&sim).await == [8, 0, 0]);
+        });
+    }
+}
+
+/// A report says which process was killed.
+#[test]
+fn a_killed_process_is_in_the_story() {
+    let check = Check::new().faults(Faults::all().with(Fault::ProcessKilled));
+    let report = check.try_run(|sim| async move {
+        let ended = sim.spawn(async { procession::yield_now().await }).await;
+        sim.always("it ends by itself", ended.is_ok());
+    });
+    let report = report.expect_err("some run kills it");
+    assert!(report.contains("; classes of faults: ProcessKilled\n"), "{report}");
+    assert!(report.contains("  process 0.") && report.contains(" is killed\n"), "{report}");
+}
+
 #[test]
 fn a_process_that_is_to_panic_does_so_in_its_next_step() {
     Check::new().seeds(0..30).run(|sim| async move {

@@ -5,8 +5,10 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_sim::{Check, Faults, Sim};
+use procession_sim::{Check, Faults, Sim, Strategy};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
+
+use crate::counters;
 
 /// Returns the report of a check that must fail.
 fn report<P: Future<Output = ()> + 'static>(
@@ -51,7 +53,7 @@ fn a_lost_update_is_found_made_short_and_replayed() {
         " decisions to 2, in ",
         "\nworkers: 2; classes of faults: none\n  1  at ",
         " is preempted after a step of process 0.",
-        " runs\nreplay:  PROCESSION_SIM=1.",
+        " runs\nreplay:  PROCESSION_SIM=2-r",
         " cargo test found::a_lost_update",
     ] {
         (_, rest) = rest.split_once(part).unwrap_or_else(|| panic!("no {part:?} in {found}"));
@@ -59,7 +61,7 @@ fn a_lost_update_is_found_made_short_and_replayed() {
     let replayed = report(Check::new().replay(tape(&found)), deposits);
     assert!(replayed.starts_with("the replay failed: no deposit is lost ("), "{replayed}");
     // The tamest run is right.
-    Check::new().replay("1").run(deposits);
+    Check::new().replay("2").run(deposits);
 }
 
 #[test]
@@ -147,12 +149,20 @@ fn a_program_without_an_end_is_found() {
     let check = || Check::new().seeds(0..1);
     let waits = report(check(), |_| pending());
     assert!(waits.contains("deadlock: all processes wait"), "{waits}");
-    let yields = report(check(), |_| async {
-        loop {
-            procession::yield_now().await;
-        }
+    let yields = report(check(), |sim| async move {
+        sim.spawn(pending::<()>()).detach();
+        let yields = sim.spawn(async {
+            loop {
+                procession::yield_now().await;
+            }
+        });
+        yields.await.expect("it does not fail");
     });
     assert!(yields.contains("livelock: no end after"), "{yields}");
+    // The report says which process runs, and what the others wait for.
+    assert!(yields.contains("\n     sim-0, with process "), "{yields}");
+    assert_eq!(yields.matches(" (found.rs:").count(), 2, "{yields}");
+    assert!(yields.contains(") waits for "), "{yields}");
 }
 
 #[test]
@@ -172,7 +182,9 @@ fn a_step_without_an_end_is_found() {
         }
     });
     is_over.store(true, Relaxed);
-    assert!(found.contains("a step does not end: no point was passed for 200ms"), "{found}");
+    let (_, stuck) = found.split_once("a step does not end: ").expect("it is stuck");
+    assert!(stuck.starts_with("no point was passed for 200ms of real time, on sim-"), "{found}");
+    assert!(stuck.contains(", with process 0.") && stuck.contains(" (found.rs:"), "{found}");
 }
 
 #[test]
@@ -229,6 +241,33 @@ fn a_run_that_is_the_same_in_another_process_passes() {
         sim.note(format!("the program chooses {}", sim.choose(0..1000)));
     });
     assert!(outcome.is_ok_and(|outcome| outcome.seeds == 3));
+}
+
+/// Returns the numbers of the line that says how a failure was made short: the decisions before and
+/// after, and the runs.
+fn shrunk(report: &str) -> [u32; 3] {
+    let line =
+        report.lines().find(|line| line.starts_with("shrunk from ")).expect("a line says it");
+    let mut numbers = line.split([' ', ',']).filter_map(|word| word.parse().ok());
+    [(); 3].map(|()| numbers.next().expect("the line has three numbers"))
+}
+
+/// Goal: a failure of thousands of decisions becomes a short story in few runs, whatever the speed
+/// of the machine. Method: three choices that lie far apart are needed, and nothing else.
+#[test]
+fn choices_among_thousands_of_decisions_become_a_short_story() {
+    let check = Check::new().workers(4..=4).strategy(Strategy::Uniform);
+    let found = report(check, |sim| async move {
+        let mut unusual = 0;
+        for _ in 0..12 {
+            counters(&sim, 8, 12).await;
+            unusual += u32::from(sim.choose(0..3) == 2);
+        }
+        sim.always("no more than two choices are unusual", unusual < 3);
+    });
+    let [before, after, runs] = shrunk(&found);
+    assert!(before >= 2000, "{found}");
+    assert!(after <= 4 && runs <= 100, "{found}");
 }
 
 #[test]

@@ -8,30 +8,30 @@ use std::panic::Location;
 use std::pin::Pin as StdPin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
-use std::time::Duration;
 
 use crate::Pid;
 use crate::mailbox::bounded::{Offered, Standing, Stood, WhenFull};
-use crate::mailbox::dead_letter;
-use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::deliver::{deliver_made, push_message};
-use crate::mailbox::parcel::{Parcel, Relay, RelayCause, RelayError};
+use crate::mailbox::far::{FarWait, relayed};
+use crate::mailbox::parcel::RelayCause;
 use crate::mailbox::request;
 use crate::mailbox::send_error::{SendCause, SendError, SendErrorKind};
+use crate::process::route::{FarProcess, Route};
 use crate::process::slot::{BoundedMailbox, Mailbox, Pin, Refused, Slot};
 use crate::process::typed::TypedPin;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::reach::{find, relay_to};
-use crate::scheduler::{block_on, current, nodes};
-use crate::sys::nanoseconds;
-use crate::time::action::Action;
-use crate::time::arm;
+use crate::scheduler::{block_on, current, nodes, owner};
 
 /// The address of a process that receives messages of type `M`.
 ///
 /// Clones are addresses of the same process. An address does not keep its process alive. Addresses
 /// are compared, ordered and hashed by their PIDs.
+///
+/// The process may be of another node: a [`RemoteNode`](crate::relay::RemoteNode) gives its
+/// address. It is used like one of this program, and what is sent through it goes to a relay, which
+/// may refuse it.
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -50,8 +50,7 @@ use crate::time::arm;
 /// # Ok::<(), procession::SendError<u32>>(())
 /// ```
 pub struct Address<M> {
-    /// `None` for a refused process.
-    slot: Option<TypedPin<M>>,
+    route: Route<M>,
 }
 
 impl<M> crate::Outcome for Address<M> {}
@@ -85,14 +84,27 @@ impl<M> Hash for Address<M> {
 impl<M> Address<M> {
     /// Returns the PID of the process, or [`Pid::NOBODY`] if it was refused
     /// ([`Exit::Refused`](crate::Exit::Refused)).
+    #[inline]
     pub fn pid(&self) -> Pid {
-        self.slot.as_ref().map_or(Pid::NOBODY, |slot| slot.pid())
+        match self.route.pin() {
+            Some(slot) => slot.pid(),
+            None => self.far_process().map_or(Pid::NOBODY, |process| process.pid),
+        }
+    }
+
+    /// Returns the process, if it is one of another node.
+    pub(crate) fn far_process(&self) -> Option<&FarProcess> {
+        self.route.far_process()
     }
 }
 
 impl<M: Send + 'static> Address<M> {
     pub(crate) fn new(slot: TypedPin<M>) -> Self {
-        Self { slot: Some(slot) }
+        Self { route: Route::new(slot) }
+    }
+
+    pub(crate) fn far(process: Arc<FarProcess>) -> Self {
+        Self { route: Route::far(process) }
     }
 
     /// Returns the address of the process with a PID. The message type is checked.
@@ -134,16 +146,20 @@ impl<M: Send + 'static> Address<M> {
 
     /// Returns the pin of the process, unless it was refused.
     pub(crate) fn into_pin(self) -> Option<Pin> {
-        self.slot.map(TypedPin::into_pin)
+        self.route.into_pin().map(TypedPin::into_pin)
     }
 
     pub(crate) fn nobody() -> Self {
-        Self { slot: None }
+        Self { route: Route::nobody() }
     }
 
-    /// Returns `true` if the process has not ended, as far as this thread can see.
+    /// Returns `true` if the process has not ended, as far as this thread can see. The end of a
+    /// process of another node is not seen: only a [monitor](Self::monitor) tells it.
     pub fn is_alive(&self) -> bool {
-        self.slot.as_ref().is_some_and(|slot| !slot.state.see().is_complete())
+        match self.route.pin() {
+            Some(slot) => !slot.state.see().is_complete(),
+            None => self.far_process().is_some(),
+        }
     }
 
     /// Puts a message into the mailbox. Messages of one sender arrive in order.
@@ -154,13 +170,24 @@ impl<M: Send + 'static> Address<M> {
     ///
     /// # Errors
     /// [`SendError`] returns the message if the process has ended, or its mailbox is full. If the
-    /// process ends before it receives an accepted message, the message is discarded.
+    /// process ends before it receives an accepted message, the message is discarded. For a process
+    /// of another node, it also returns the message if the relay refuses it:
+    /// [`SendError::relay_cause`] tells why.
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
-        let Some(slot) = &self.slot else {
-            return Err(SendError::ended(message, self.pid()));
+        let Some(slot) = self.route.pin() else {
+            return self.send_far(message);
         };
         finish_send(slot, push_message(slot, slot.mailbox(), message))
+    }
+
+    /// Sends a message to a process without a slot.
+    #[cold]
+    fn send_far(&self, message: M) -> Result<(), SendError<M>> {
+        match self.far_process() {
+            Some(process) => process.send(message),
+            None => Err(SendError::ended(message, Pid::NOBODY)),
+        }
     }
 
     /// Sends a message, or returns it if the mailbox is full, whatever its policy. No message is
@@ -183,7 +210,8 @@ impl<M: Send + 'static> Address<M> {
 
     /// Puts a message into the mailbox. If the mailbox is full and its policy is
     /// [`WhenFull::Wait`], waits for room, first come, first served. With any other policy it acts
-    /// like [`send`](Self::send).
+    /// like [`send`](Self::send). For a process of another node, it waits for room in the queue of
+    /// the connection, if the relay tells of that.
     ///
     /// # Errors
     /// [`SendError`] returns the message if the process has ended or ends meanwhile. It also
@@ -195,7 +223,7 @@ impl<M: Send + 'static> Address<M> {
     #[track_caller]
     pub fn send_wait(&self, message: M) -> SendWait<'_, M> {
         let place = Location::caller();
-        SendWait { address: self, message: Some(message), number: None, place }
+        SendWait { address: self, message: Some(message), stand: Stand::None, place }
     }
 
     /// Sends a message like [`send_wait`](Self::send_wait), for plain threads.
@@ -206,17 +234,24 @@ impl<M: Send + 'static> Address<M> {
     /// # Blocking
     /// Blocks the thread while the mailbox is full. In a process, await `send_wait` instead.
     pub fn send_blocking(&self, message: M) -> Result<(), SendError<M>> {
-        match self.slot.as_ref().map(|slot| slot.shared().arc()) {
+        match self.route.pin().map(|slot| slot.shared().arc()) {
             Some(shared) => block_on::block_on(&shared, self.send_wait(message)),
+            None if self.far_process().is_some() => {
+                block_on::block_on(&owner::here(), self.send_wait(message))
+            }
             None => self.send(message),
         }
     }
 
     /// Sends the message that `make` makes. If the process does not accept one, `make` is not
-    /// called.
+    /// called. A process of another node accepts none: its relay decides about a message that is
+    /// made.
     pub(crate) fn send_made(&self, make: impl FnOnce() -> M) -> Result<(), SendCause> {
         let refused = |kind| Err(SendCause::new(self.pid(), kind));
-        let Some(slot) = &self.slot else { return refused(SendErrorKind::Ended) };
+        let Some(slot) = self.route.pin() else {
+            let is_far = self.far_process().is_some();
+            return refused(if is_far { SendErrorKind::OtherNode } else { SendErrorKind::Ended });
+        };
         match deliver_made(slot, slot.mailbox(), make) {
             Ok(()) => {
                 crate::scheduler::budget::charge_send(slot);
@@ -235,52 +270,15 @@ impl<M: Send + 'static> Address<M> {
 
     /// Returns the slot of the process, unless the process was refused.
     pub(crate) fn slot(&self) -> Option<&Slot> {
-        self.slot.as_deref().map(|slot| &**slot)
+        self.route.pin().map(|slot| &***slot)
     }
 
     /// Returns the slot and the mailbox, if that is bounded.
     fn bounded(&self) -> Option<(&Pin, &BoundedMailbox<M>)> {
-        let slot = self.slot.as_ref()?;
+        let slot = self.route.pin()?;
         match slot.mailbox() {
             Mailbox::Unbounded(_) | Mailbox::Headed(_) => None,
             Mailbox::Bounded(ring) => Some((slot, ring)),
-        }
-    }
-
-    /// Sends the message after `delay`, counted from now. If it is refused then, it becomes a [dead
-    /// letter](crate::mailbox::dead_letter::DeadLetter). The timer belongs to the scheduler of the
-    /// receiver, and is not cancelled when the calling process ends.
-    ///
-    /// # Errors
-    /// [`SendError`] returns the message if the process has ended, or the scheduler has reached its
-    /// limit of timers.
-    pub fn send_after(&self, delay: Duration, message: M) -> Result<(), SendError<M>> {
-        let Some(slot) = self.slot.as_ref().filter(|slot| !slot.state.see().is_complete()) else {
-            return Err(SendError::ended(message, self.pid()));
-        };
-        let shared = slot.shared();
-        let when = shared.world.now().saturating_add(nanoseconds(delay));
-        // By PID, because a pin in the timer would keep the scheduler that holds the timer.
-        let pid = slot.pid();
-        let message = Arc::new(procession_sync::Mutex::new(Some(message)));
-        let fired = Arc::clone(&message);
-        let take = |cell: &procession_sync::Mutex<Option<M>>| cell.lock().take();
-        let me = shared.weak();
-        let request = slot.has_headers().then(request::current).flatten();
-        let action = Action::Call(Arc::new(move || {
-            if let Some(message) = take(&fired)
-                && let Err(error) = request::within(request, || send(pid, message))
-                && let Some(shared) = me.upgrade()
-            {
-                dead_letter::bury(shared.dead_letters(), pid, DeadCause::Late, error.into_inner());
-            }
-        }));
-        match arm(shared, when, None, action) {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                let message = take(&message).expect("the timer was refused, so it has not fired");
-                Err(SendError::new(message, pid, SendErrorKind::TimerLimit))
-            }
         }
     }
 }
@@ -320,10 +318,19 @@ pub struct SendWait<'a, M: Send + 'static> {
     address: &'a Address<M>,
     /// `None` once the message was offered.
     message: Option<M>,
-    /// The number of the sender in the queue, while it waits.
-    number: Option<u64>,
+    stand: Stand,
     /// The place of the call.
     place: &'static Location<'static>,
+}
+
+/// The place where a message waits for room.
+#[derive(Debug)]
+enum Stand {
+    None,
+    /// In the queue of the mailbox, with this number.
+    Queue(u64),
+    /// At the relay of another node.
+    Far(FarWait),
 }
 
 impl<M: Send + 'static> Unpin for SendWait<'_, M> {}
@@ -336,7 +343,24 @@ impl<M: Send + 'static> SendWait<'_, M> {
 
     /// Returns `true` if the message waits for room.
     pub(crate) fn stands(&self) -> bool {
-        self.number.is_some()
+        !matches!(self.stand, Stand::None)
+    }
+
+    fn poll_far(
+        &mut self,
+        process: &FarProcess,
+        task: &mut TaskContext<'_>,
+    ) -> Poll<Result<(), SendError<M>>> {
+        let mut wait = match std::mem::replace(&mut self.stand, Stand::None) {
+            Stand::Far(wait) => Some(wait),
+            _ => None,
+        };
+        let sent = FarWait::poll(process, &mut self.message, &mut wait, task);
+        self.stand = wait.map_or(Stand::None, Stand::Far);
+        if sent.is_pending() {
+            current::note_place(self.place);
+        }
+        sent
     }
 }
 
@@ -350,6 +374,9 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
+        if let Some(process) = wait.address.far_process() {
+            return wait.poll_far(process, task);
+        }
         let Some((slot, ring)) =
             wait.address.bounded().filter(|(_, ring)| ring.when_full() == WhenFull::Wait)
         else {
@@ -358,11 +385,11 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
         };
         // Cloned and dropped outside the lock of the mailbox, since both run user code.
         let waker = task.waker().clone();
-        if let Some(number) = wait.number {
+        if let Stand::Queue(number) = wait.stand {
             let (standing, old) = ring.standing(number, waker);
             drop_guarded(old);
             if !matches!(standing, Standing::Waits) {
-                wait.number = None;
+                wait.stand = Stand::None;
             }
             return match standing {
                 Standing::Waits => {
@@ -388,7 +415,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
             )),
             Stood::Closed(message) => Poll::Ready(Err(ended(slot, message))),
             Stood::Waits(number) => {
-                wait.number = Some(number);
+                wait.stand = Stand::Queue(number);
                 wait.note_waiting(slot);
                 Poll::Pending
             }
@@ -398,7 +425,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
 
 impl<M: Send + 'static> Drop for SendWait<'_, M> {
     fn drop(&mut self) {
-        if let Some(number) = self.number
+        if let Stand::Queue(number) = self.stand
             && let Some((_, ring)) = self.address.bounded()
         {
             let (message, waker) = ring.withdraw(number);
@@ -410,13 +437,13 @@ impl<M: Send + 'static> Drop for SendWait<'_, M> {
 
 impl<M> Clone for Address<M> {
     fn clone(&self) -> Self {
-        Self { slot: self.slot.clone() }
+        Self { route: self.route.clone() }
     }
 }
 
 impl<M> fmt::Debug for Address<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Address").field(&self.slot).finish()
+        f.debug_tuple("Address").field(&self.route).finish()
     }
 }
 
@@ -463,16 +490,4 @@ pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>>
         return Err(SendError::of(message, SendCause::wrong_type::<M>(&slot)));
     };
     finish_send(&slot, push_message(&slot, mailbox, message))
-}
-
-/// Sends a message by a relay.
-#[cold]
-fn relayed<M: Send + 'static>(relay: &dyn Relay, pid: Pid, message: M) -> Result<(), SendError<M>> {
-    let from = current::current().map(|slot| slot.pid());
-    relay.relay(Parcel::new(pid, message).with_sender(from)).map_err(
-        |RelayError { parcel, cause, .. }| {
-            let message = parcel.message.downcast().expect("a relay gives back what it was given");
-            SendError::new(*message, pid, SendErrorKind::NotRelayed(cause))
-        },
-    )
 }

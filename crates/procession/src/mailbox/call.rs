@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::Pid;
 use crate::mailbox::address::{Address, SendWait, send};
-use crate::mailbox::answer::{Answer, CallLooked};
+use crate::mailbox::answer::{Answer, CallLooked, NoReply};
 use crate::mailbox::reply::Reply;
 use crate::mailbox::send_error::{SendCause, SendError};
 use crate::process::slot::Slot;
@@ -45,6 +45,10 @@ pub enum CallError<M> {
     Refused(SendError<M>),
     /// The process dropped the reply, or ended before it replied.
     NoReply,
+    /// The connection to the node of the process ended before the reply came. The process may have
+    /// received the message. If there was no connection at first, the message was
+    /// [`Refused`](Self::Refused).
+    NoConnection,
     /// No reply came before the timeout.
     Elapsed,
 }
@@ -57,6 +61,10 @@ pub enum CallCause {
     Refused(SendCause),
     /// The process dropped the reply, or ended before it replied.
     NoReply,
+    /// The connection to the node of the process ended before the reply came. The process may have
+    /// received the message. If there was no connection at first, the message was
+    /// [`Refused`](Self::Refused).
+    NoConnection,
     /// No reply came before the timeout.
     Elapsed,
 }
@@ -66,7 +74,7 @@ impl<M> CallError<M> {
     pub fn into_inner(self) -> Option<M> {
         match self {
             Self::Refused(error) => Some(error.into_inner()),
-            Self::NoReply | Self::Elapsed => None,
+            Self::NoReply | Self::NoConnection | Self::Elapsed => None,
         }
     }
 
@@ -81,6 +89,7 @@ impl<M> CallError<M> {
         match self {
             Self::Refused(error) => CallCause::Refused(error.cause()),
             Self::NoReply => CallCause::NoReply,
+            Self::NoConnection => CallCause::NoConnection,
             Self::Elapsed => CallCause::Elapsed,
         }
     }
@@ -95,6 +104,15 @@ impl<M> CallError<M> {
         matches!(self, Self::NoReply)
     }
 
+    /// Returns `true` if there is no connection to the node of the process, or it ended before the
+    /// reply came.
+    pub fn is_no_connection(&self) -> bool {
+        match self {
+            Self::Refused(error) => error.is_no_connection(),
+            other => matches!(other, Self::NoConnection),
+        }
+    }
+
     /// Returns `true` if no reply came before the timeout.
     pub fn is_elapsed(&self) -> bool {
         matches!(self, Self::Elapsed)
@@ -106,6 +124,7 @@ impl<M> fmt::Debug for CallError<M> {
         match self {
             Self::Refused(error) => f.debug_tuple("Refused").field(error).finish(),
             Self::NoReply => f.write_str("NoReply"),
+            Self::NoConnection => f.write_str("NoConnection"),
             Self::Elapsed => f.write_str("Elapsed"),
         }
     }
@@ -126,6 +145,15 @@ impl<M: 'static> Error for CallError<M> {
     }
 }
 
+impl<M> From<NoReply> for CallError<M> {
+    fn from(why: NoReply) -> Self {
+        match why {
+            NoReply::Dropped => Self::NoReply,
+            NoReply::NoConnection => Self::NoConnection,
+        }
+    }
+}
+
 impl<M> From<CallError<M>> for CallCause {
     fn from(error: CallError<M>) -> Self {
         error.cause()
@@ -141,6 +169,9 @@ impl fmt::Display for CallCause {
                 if f.alternate() { write!(f, ": {cause}") } else { Ok(()) }
             }
             Self::NoReply => f.write_str("the process gave no reply"),
+            Self::NoConnection => {
+                f.write_str("the connection to its node ended before the reply came")
+            }
             Self::Elapsed => f.write_str("no reply came in time"),
         }
     }
@@ -232,11 +263,15 @@ impl<T> Caller<T> {
     /// Waits for the reply to an accepted message, for at most `timeout`.
     pub(crate) async fn replied_within<M>(&self, timeout: Duration) -> Result<T, CallError<M>> {
         let replied = time::timeout(timeout, self.replied(Waiting::REPLY, None)).await;
-        replied.map_or(Err(CallError::Elapsed), |reply| reply.ok_or(CallError::NoReply))
+        replied.map_or(Err(CallError::Elapsed), |reply| reply.map_err(CallError::from))
     }
 
-    /// Waits for the reply. Returns `None` if the right to reply was dropped.
-    pub(crate) async fn replied(&self, waiting: Waiting, callee: Option<&Slot>) -> Option<T> {
+    /// Waits for the reply. Returns the reason if there will be none.
+    pub(crate) async fn replied(
+        &self,
+        waiting: Waiting,
+        callee: Option<&Slot>,
+    ) -> Result<T, NoReply> {
         poll_fn(|task| {
             if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
@@ -253,8 +288,8 @@ impl<T> Caller<T> {
                     }
                     Poll::Pending
                 }
-                CallLooked::Replied(value) => Poll::Ready(Some(value)),
-                CallLooked::Dropped => Poll::Ready(None),
+                CallLooked::Replied(value) => Poll::Ready(Ok(value)),
+                CallLooked::Ended(why) => Poll::Ready(Err(why)),
             }
         })
         .await
@@ -344,9 +379,8 @@ impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
     async fn end(&mut self) {
         poll_fn(|task| self.poll_send(task)).await;
         if self.answer.is_none() {
-            self.answer = Some(
-                self.caller.replied(Waiting::REPLY, self.callee).await.ok_or(CallError::NoReply),
-            );
+            let replied = self.caller.replied(Waiting::REPLY, self.callee).await;
+            self.answer = Some(replied.map_err(CallError::from));
         }
     }
 
@@ -363,7 +397,7 @@ impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
         let Some(answer) = self.answer else {
             return match self.caller.0.look(Waker::noop().clone()) {
                 CallLooked::Replied(value) => Ok(value),
-                CallLooked::Dropped => Err(CallError::NoReply),
+                CallLooked::Ended(why) => Err(why.into()),
                 CallLooked::Waits(before) => {
                     drop_guarded(before);
                     Err(CallError::Elapsed)
@@ -398,7 +432,7 @@ impl<M: Send + 'static> Address<M> {
             current::record_call(self.pid());
             let replied = async {
                 self.send_wait(message).await.map_err(CallError::Refused)?;
-                caller.replied(Waiting::REPLY, self.slot()).await.ok_or(CallError::NoReply)
+                caller.replied(Waiting::REPLY, self.slot()).await.map_err(CallError::from)
             };
             time::timeout(timeout, replied).await.unwrap_or(Err(CallError::Elapsed))
         })

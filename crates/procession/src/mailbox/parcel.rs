@@ -3,6 +3,7 @@
 use std::any::{Any, type_name};
 use std::error::Error;
 use std::fmt;
+use std::pin::Pin;
 
 use crate::Pid;
 use crate::relations::signal::RemoteSignal;
@@ -110,7 +111,19 @@ pub trait Relay: Send + Sync + 'static {
     /// # Panics
     /// If the returned message has another type, the sender panics.
     fn relay(&self, parcel: Parcel) -> Result<(), RelayError>;
+
+    /// Returns a future that ends when there may be room for a message that was refused as
+    /// [`Full`](RelayCause::Full). The sender tries again then.
+    ///
+    /// By default, there is none, and a sender that waits gets its message back instead.
+    fn room(&self, parcel: &Parcel) -> Option<RoomFuture> {
+        let _ = parcel;
+        None
+    }
 }
+
+/// The future of [`Relay::room`].
+pub type RoomFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl fmt::Debug for dyn Relay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -62,9 +62,27 @@ trait Deliver<N>: Send + Sync {
 
     fn is_alive(&self) -> bool;
 
-    /// Sends the message that `make` makes. If the process does not accept one, `make` is not
-    /// called. It is called at most once.
-    fn deliver(&self, make: &mut dyn FnMut() -> N) -> Result<(), SendCause>;
+    /// Sends the message, of which there is one. A refused one is left where it was.
+    fn deliver(&self, message: &mut Option<N>) -> Result<(), SendCause>;
+}
+
+impl<N: Send + 'static> Deliver<N> for Address<N> {
+    fn pid(&self) -> Pid {
+        Self::pid(self)
+    }
+
+    fn is_alive(&self) -> bool {
+        Self::is_alive(self)
+    }
+
+    fn deliver(&self, message: &mut Option<N>) -> Result<(), SendCause> {
+        let taken = message.take().expect("there is one");
+        self.send(taken).map_err(|error| {
+            let (back, cause) = error.into_parts();
+            *message = Some(back);
+            cause
+        })
+    }
 }
 
 /// A process that receives what `map` makes.
@@ -86,8 +104,8 @@ where
         self.address.is_alive()
     }
 
-    fn deliver(&self, make: &mut dyn FnMut() -> N) -> Result<(), SendCause> {
-        self.address.send_made(|| (self.map)(make()))
+    fn deliver(&self, message: &mut Option<N>) -> Result<(), SendCause> {
+        self.address.send_made(|| (self.map)(message.take().expect("there is one")))
     }
 }
 
@@ -97,6 +115,11 @@ impl<M: Send + 'static> Address<M> {
     ///
     /// `map` runs in each [`send`](Recipient::send), on the thread of the sender, and only if the
     /// process accepts the message. It is usually the constructor of an enum's variant.
+    ///
+    /// If the process is of another node, the recipient refuses each message. Whether its relay
+    /// takes a message is known only when that is made, and then the original could not come back.
+    /// A recipient that is made [from](Recipient#impl-From<Address<N>>-for-Recipient<N>) the
+    /// address itself reaches the process.
     pub fn map<N, F>(&self, map: F) -> Recipient<N>
     where
         N: Send + 'static,
@@ -124,12 +147,9 @@ impl<N: Send + 'static> Recipient<N> {
     /// sent.
     pub fn send(&self, message: N) -> Result<(), SendError<N>> {
         let mut message = Some(message);
-        let mut make = || message.take().expect("a message is made once");
-        match self.process.deliver(&mut make) {
+        match self.process.deliver(&mut message) {
             Ok(()) => Ok(()),
-            Err(cause) => {
-                Err(SendError::of(message.expect("a refused message is not made"), cause))
-            }
+            Err(cause) => Err(SendError::of(message.expect("a refused message is left"), cause)),
         }
     }
 
@@ -169,7 +189,7 @@ impl<N> Recipient<N> {
 
 impl<N: Send + 'static> From<Address<N>> for Recipient<N> {
     fn from(address: Address<N>) -> Self {
-        Self { process: Arc::new(Mapped { address, map: |message| message }) }
+        Self { process: Arc::new(address) }
     }
 }
 

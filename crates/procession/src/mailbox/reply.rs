@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::mailbox::answer::{Answer, Finished};
+use crate::mailbox::answer::{Answer, Finished, NoReply};
 use crate::process::unwind::guarded;
 
 /// The right to reply to a call once, from any process or thread, at any time.
@@ -14,30 +14,84 @@ use crate::process::unwind::guarded;
 pub struct Reply<T>(pub(crate) Option<Arc<Answer<T>>>);
 
 impl<T> Reply<T> {
+    /// Creates a right to reply without a caller: a function gets the reply, or `None` if the right
+    /// is dropped.
+    ///
+    /// It is for replies that leave the program, as `procession-cluster` carries them. The function
+    /// runs in [`send`](Self::send), on the thread of the replier, and must not block. A panic of
+    /// it ends there.
+    ///
+    /// ```
+    /// use procession::Reply;
+    /// use std::sync::mpsc::channel;
+    ///
+    /// let (sender, receiver) = channel();
+    /// let reply = Reply::from_fn(move |value: Option<u32>| drop(sender.send(value)));
+    /// reply.send(7);
+    /// assert_eq!(receiver.recv(), Ok(Some(7)));
+    /// ```
+    pub fn from_fn(function: impl FnOnce(Option<T>) + Send + 'static) -> Self
+    where
+        T: 'static,
+    {
+        Self(Some(Arc::new(Answer::forwarded(Box::new(function)))))
+    }
+
+    /// Creates a second right to the same reply. The first reply is the one that counts. The caller
+    /// learns that there is none only when both rights were dropped.
+    ///
+    /// It is for a message that is written for another node and then dropped here: the second right
+    /// waits for the reply of that node. Returns `None` if the caller has gone, or there are two
+    /// already.
+    pub fn share(&self) -> Option<Self> {
+        let answer = self.0.as_ref()?;
+        answer.share().then(|| Self(Some(Arc::clone(answer))))
+    }
+
+    /// Tells the caller that the connection to the process has ended, so that there is no reply:
+    /// [`CallError::NoConnection`](crate::CallError::NoConnection).
+    pub fn disconnected(mut self) {
+        if let Some(answer) = self.0.take() {
+            drop(settle(&answer, Err(NoReply::NoConnection)));
+        }
+    }
+
     /// Replies. If the caller has gone, because of its timeout or because it was dropped, the value
     /// is dropped.
     pub fn send(self, value: T) {
         drop(self.try_send(value));
     }
 
-    /// Replies.
+    /// Replies. A reply to another node is given to its connection: that the caller there has gone
+    /// is not known here.
     ///
     /// # Errors
     /// Returns the value if the caller has gone.
     pub fn try_send(mut self, value: T) -> Result<(), T> {
         let answer = self.0.take().expect("a reply is used once");
-        match answer.finish(Some(value)) {
-            Finished::Told(waker) => {
-                wake(waker);
-                Ok(())
-            }
-            Finished::Late(value) => Err(value.expect("it comes back")),
-        }
+        settle(&answer, Ok(value)).map_err(|value| value.expect("it comes back"))
     }
 
     /// Returns `true` if the caller has gone, so that no reply is needed.
     pub fn is_abandoned(&self) -> bool {
         self.0.as_ref().is_none_or(|answer| answer.is_gone())
+    }
+}
+
+/// Ends the call. Returns the value if the caller has gone.
+#[inline]
+fn settle<T>(answer: &Answer<T>, value: Result<T, NoReply>) -> Result<(), Option<T>> {
+    match answer.finish(value) {
+        Finished::Told(waker) => {
+            wake(waker);
+            Ok(())
+        }
+        Finished::Late(value) => Err(value),
+        Finished::Forward(function, value) => {
+            // Its panic must not reach the replier.
+            drop(guarded(|| function(value)));
+            Ok(())
+        }
     }
 }
 
@@ -50,10 +104,8 @@ pub(crate) fn wake(waker: Option<Waker>) {
 
 impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
-        if let Some(answer) = self.0.take()
-            && let Finished::Told(waker) = answer.finish(None)
-        {
-            wake(waker);
+        if let Some(answer) = self.0.take() {
+            drop(settle(&answer, Err(NoReply::Dropped)));
         }
     }
 }

@@ -379,22 +379,19 @@ impl Slot {
         let queue = self.mailbox.with(|mailbox| unsafe { &*mailbox.cast() });
         // Relaxed: fixed while occupied, like `extra`, except for `HEADED`, which publishes
         // nothing: a sender that does not see it yet sends its message without a header.
-        if self.bound.load(Relaxed) & (HAS_BOUNDED | HEADED) != 0 {
-            return self.rare_mailbox(queue);
+        match self.bound.load(Relaxed) & (HAS_BOUNDED | HEADED) {
+            0 => Mailbox::Unbounded(queue),
+            HEADED => Mailbox::Headed(queue),
+            _ => Mailbox::Bounded(self.bounded_mailbox()),
         }
-        Mailbox::Unbounded(queue)
     }
 
+    /// Returns the bounded mailbox. It returns no variant, so that callers of `mailbox` know which
+    /// one it is.
     #[cold]
-    fn rare_mailbox<'a, M: Send + 'static>(
-        &'a self,
-        queue: &'a EventQueue<M, System>,
-    ) -> Mailbox<'a, M> {
-        if self.bound.load(Relaxed) & HAS_BOUNDED == 0 {
-            return Mailbox::Headed(queue);
-        }
+    fn bounded_mailbox<M: Send + 'static>(&self) -> &BoundedMailbox<M> {
         let ring = self.extra().and_then(|extra| extra.bounded.as_ref()?.downcast_ref());
-        Mailbox::Bounded(ring.expect("[typed] it was made with the process, of its message type"))
+        ring.expect("[typed] it was made with the process, of its message type")
     }
 
     /// Returns `true` if messages to the process are sent with headers.
@@ -644,6 +641,7 @@ impl Slot {
 }
 
 /// A reference that keeps a slot from being reused.
+#[repr(transparent)]
 pub(crate) struct Pin(pub(crate) NonNull<Slot>);
 
 /// The one queue entry of a ready process. The worker that takes it out of a run queue runs the

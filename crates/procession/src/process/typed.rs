@@ -8,9 +8,10 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::ptr::NonNull;
 
 use crate::process::on_cancel::OnCancel;
-use crate::process::slot::{Kind, Mailbox, Pin};
+use crate::process::slot::{Kind, Mailbox, Pin, Slot};
 use crate::variance::Typed;
 
 /// The name of the kind of coroutines.
@@ -92,6 +93,7 @@ impl<M: Send + 'static> TypedKind<M> {
 }
 
 /// A pin of a process that receives messages of type `M`.
+#[repr(transparent)]
 pub(crate) struct TypedPin<M> {
     pin: Pin,
     message: Typed<M>,
@@ -121,6 +123,25 @@ impl<M: Send + 'static> TypedPin<M> {
     pub(crate) fn mailbox(&self) -> Mailbox<'_, M> {
         // SAFETY: [typed] of this pin, see above; it pins the slot.
         unsafe { self.pin.mailbox::<M>() }
+    }
+}
+
+impl<M> TypedPin<M> {
+    /// Returns the pointer that is the pin. It is still counted.
+    #[inline]
+    pub(super) fn into_raw(self) -> NonNull<Slot> {
+        self.pin.into_raw()
+    }
+
+    /// Returns the pin of [`into_raw`](Self::into_raw).
+    ///
+    /// # Safety
+    /// `[pinned]`: the pointer is the result of `into_raw` of a pin of this type, and that pin
+    /// belongs to the caller.
+    #[inline]
+    pub(super) unsafe fn from_raw(slot: NonNull<Slot>) -> Self {
+        // SAFETY: [pinned] by the caller.
+        Self { pin: unsafe { Pin::from_raw(slot) }, message: PhantomData }
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::{Pin, Slot};
-use crate::process::unwind::drop_each;
+use crate::process::unwind::{drop_each, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::process::wake::wake;
 use crate::scheduler::shared::Shared;
@@ -149,6 +149,7 @@ pub(crate) fn is_of_process(waker: &Waker) -> bool {
 }
 
 /// Returns `true` if this is the waker of the process in `slot` itself, not one that wraps it.
+#[inline]
 pub(crate) fn is_of(waker: &Waker, slot: NonNull<Slot>) -> bool {
     waker.data() == slot.as_ptr().cast_const().cast() && std::ptr::eq(waker.vtable(), &VTABLE)
 }
@@ -157,28 +158,43 @@ impl Slot {
     /// Leaves a waker that is not the process's own to be woken by a message or a cancel. It
     /// belongs to a combinator, which only polls what its own wakers name. The next step therefore
     /// wakes this waker first.
-    pub(crate) fn leave_foreign_waker(&self, waker: &Waker) {
-        if !crate::process::waker::is_of(waker, NonNull::from(self)) {
-            self.note_waiting(Waiting::FOREIGN);
-            self.shared().processes.leave_foreign(self.index, waker.clone());
-        }
-    }
-
-    /// Takes the foreign wakers, at the start of a step and at the end of the process.
     #[inline]
-    pub(crate) fn take_foreign_wakers(&self) -> Vec<Waker> {
-        if self.waiting.load(Relaxed) & Waiting::FOREIGN.bits() == 0 {
-            return Vec::new();
+    pub(crate) fn leave_foreign_waker(&self, waker: &Waker) {
+        if !is_of(waker, NonNull::from(self)) {
+            self.leave_foreign(waker);
         }
-        self.shared().processes.take_foreign(self.index)
     }
 
-    /// Drops the foreign wakers without waking them. Most processes have none.
+    #[cold]
+    fn leave_foreign(&self, waker: &Waker) {
+        self.note_waiting(Waiting::FOREIGN);
+        self.shared().processes.leave_foreign(self.index, waker.clone());
+    }
+
+    /// Returns `true` if foreign wakers were left. Most processes have none.
+    #[inline]
+    fn has_foreign_wakers(&self) -> bool {
+        self.waiting.load(Relaxed) & Waiting::FOREIGN.bits() != 0
+    }
+
+    /// Wakes the foreign wakers, at the start of a step.
+    #[inline]
+    pub(crate) fn wake_foreign_wakers(&self) {
+        if self.has_foreign_wakers() {
+            self.take_foreign().into_iter().for_each(|waker| drop(guarded(|| waker.wake())));
+        }
+    }
+
+    /// Drops the foreign wakers without waking them, at the end of the process.
     #[inline]
     pub(crate) fn drop_foreign_wakers(&self) {
-        let wakers = self.take_foreign_wakers();
-        if !wakers.is_empty() {
-            drop_each(wakers);
+        if self.has_foreign_wakers() {
+            drop_each(self.take_foreign());
         }
+    }
+
+    #[cold]
+    fn take_foreign(&self) -> Vec<Waker> {
+        self.shared().processes.take_foreign(self.index)
     }
 }

@@ -1,6 +1,6 @@
 //! Copies of all rings, and the names of what they mention.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 
-/// The maximum number of words that are collected. In a trace each becomes 60 bytes at most, so
-/// this is 60 MiB. If there are more, the oldest are dropped.
+/// The maximum number of words that are collected. Most become less than 10 bytes of a trace, and
+/// none more than 60. If there are more, the oldest are dropped.
 const COLLECTED_MAX: usize = 1 << 20;
 /// A label that is longer than this many bytes is cut.
 const LABEL_MAX: usize = 120;
@@ -127,27 +127,27 @@ impl TracedNames {
     /// TracedNames the processes in these words.
     fn find<'a>(shared: &Shared, workers: impl Iterator<Item = &'a Chunks> + Clone) -> Self {
         let words = || workers.clone().flat_map(Chunks::words);
-        let named: BTreeSet<_> = words()
-            .filter(|word| names_process(*word))
-            .map(|word| (word.slot(), word.generation()))
-            .collect();
-        let mut names = Self::default();
-        for &(slot, low) in &named {
-            let Some(place) = shared.table().slot(slot) else { continue };
+        let named = words().filter(|word| names_process(*word));
+        let mut named: Vec<_> = named.map(|word| (word.slot(), word.generation())).collect();
+        named.sort_unstable();
+        named.dedup();
+        let found = |(slot, low): (u32, u16)| {
+            let place = shared.table().slot(slot)?;
             // A generation never falls, and words are older than this.
             let now = place.pins.generation();
             let generation = now.wrapping_sub(u32::from((now as u16).wrapping_sub(low)));
             if generation == 0 {
-                continue;
+                return None;
             }
             let pid = Pid::local(shared.id(), slot, generation);
-            let occupant = shared.table().pin(slot, generation);
-            let (label, place) = match occupant {
+            let (label, place) = match shared.table().pin(slot, generation) {
                 Some(slot) => (label(&slot).map(shortened), Some(slot.location())),
                 None => (None, None),
             };
-            names.0.insert((slot, low), TracedProcess { pid, label, place });
-        }
+            Some(((slot, low), TracedProcess { pid, label, place }))
+        };
+        // From a sorted list, a map is made at once.
+        let mut names = Self(named.into_iter().filter_map(found).collect());
         names.find_ended(shared, workers);
         names
     }

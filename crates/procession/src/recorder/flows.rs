@@ -14,34 +14,36 @@ pub(crate) struct Flows {
     pub(crate) recorded: u64,
 }
 
-/// A moment at which a flow may begin or end.
-#[derive(Clone, Copy)]
+/// A moment at which a flow may begin or end. They are in the order of their times.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct End {
     at: u64,
-    worker: usize,
-    moment: usize,
+    worker: u32,
+    moment: u32,
+}
+
+impl End {
+    fn in_numbers(self, numbers: &mut [Vec<u64>]) -> &mut u64 {
+        &mut numbers[self.worker as usize][self.moment as usize]
+    }
 }
 
 /// Finds the flows between these moments. Each has both ends.
 pub(crate) fn find(workers: &[Vec<Moment>]) -> Flows {
     let mut numbers: Vec<_> = workers.iter().map(|moments| vec![0; moments.len()]).collect();
-    let mut all = Vec::new();
-    for (worker, moments) in workers.iter().enumerate() {
-        for (moment, &Moment { at, word, .. }) in moments.iter().enumerate() {
-            let is_step = is_step(word);
-            if is_step || is_wake(word) {
-                all.push((word.target(), is_step, End { at, worker, moment }));
-            }
-        }
-    }
-    all.sort_by_key(|&(target, is_step, end)| (target, is_step, end.at, end.worker, end.moment));
     let mut number = 0;
-    for same in all.chunk_by(|one, other| one.0 == other.0) {
-        let (wakes, steps) = same.split_at(same.partition_point(|&(_, is_step, _)| !is_step));
-        for (wake, step) in pairs(wakes, steps) {
+    let wakes = ends(workers, is_wake);
+    let steps = if wakes.is_empty() { Vec::new() } else { ends(workers, is_step) };
+    let mut steps = &steps[..];
+    for wakes in wakes.chunk_by(|one, other| one.0 == other.0) {
+        let target = wakes[0].0;
+        let before = steps.iter().take_while(|step| step.0 < target).count();
+        steps = &steps[before..];
+        let same = steps.iter().take_while(|step| step.0 == target).count();
+        for (wake, step) in pairs(wakes, &steps[..same]) {
             number += 1;
-            numbers[wake.worker][wake.moment] = number;
-            numbers[step.worker][step.moment] = number;
+            *wake.in_numbers(&mut numbers) = number;
+            *step.in_numbers(&mut numbers) = number;
         }
     }
     let recorded = number;
@@ -67,10 +69,23 @@ pub(crate) fn is_wake(word: EventWord) -> bool {
     matches!(word.kind(), Some(WordKind::Wake | WordKind::Rouse | WordKind::Spawn))
 }
 
+/// Returns the ends of flows at some words, in the order of their targets and times.
+fn ends(workers: &[Vec<Moment>], is_end: fn(EventWord) -> bool) -> Vec<(u64, End)> {
+    let mut ends = Vec::new();
+    for (worker, moments) in (0..).zip(workers) {
+        let moments = (0..).zip(moments).filter(|(_, moment)| is_end(moment.word));
+        ends.extend(moments.map(|(number, &Moment { at, word, .. })| {
+            (word.target(), End { at, worker, moment: number })
+        }));
+    }
+    ends.sort_unstable();
+    ends
+}
+
 /// Pairs wake-ups with steps, both in the order of their times. Some may have no partner, because
 /// the ring of one of them has lost it.
-fn pairs(wakes: &[(u64, bool, End)], steps: &[(u64, bool, End)]) -> Vec<(End, End)> {
-    let apart = |wake: usize, step: usize| wakes[wake].2.at.abs_diff(steps[step].2.at);
+fn pairs(wakes: &[(u64, End)], steps: &[(u64, End)]) -> Vec<(End, End)> {
+    let apart = |wake: usize, step: usize| wakes[wake].1.at.abs_diff(steps[step].1.at);
     let (mut wake, mut step, mut found) = (0, 0, Vec::new());
     while wake < wakes.len() && step < steps.len() {
         if step + 1 < steps.len() && apart(wake, step + 1) < apart(wake, step) {
@@ -78,7 +93,7 @@ fn pairs(wakes: &[(u64, bool, End)], steps: &[(u64, bool, End)]) -> Vec<(End, En
         } else if wake + 1 < wakes.len() && apart(wake + 1, step) < apart(wake, step) {
             wake += 1;
         } else {
-            found.push((wakes[wake].2, steps[step].2));
+            found.push((wakes[wake].1, steps[step].1));
             (wake, step) = (wake + 1, step + 1);
         }
     }

@@ -5,29 +5,26 @@
 //!
 //! Each track is a sequence of packets of its own. The times of a sequence are differences from
 //! packet to packet, and its names are numbers, which the packet that first uses a name explains.
+//! With the feature `observe`, packets are compressed some 64 KiB at a time, which makes a trace
+//! four times smaller.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::io::Write;
+use std::panic::Location;
+use std::ptr;
 
+use self::track::{EventParts, EventType, Output, PROGRAM, Track};
 use crate::Pid;
 use crate::recorder::collect::{Recording, TracedProcess};
 use crate::recorder::flows;
-use crate::recorder::protobuf::Message;
 use crate::recorder::timeline;
 use crate::recorder::timeline::Moment;
 use crate::recorder::word::{EventWord, WordKind};
 
-/// Writes to the user's writer when there is as much as this.
-const WRITE_BYTES: usize = 64 << 10;
+mod track;
 
-// The clocks of the format.
-const CLOCK_MONOTONIC: u64 = 3;
-/// The first number of a clock that a sequence defines for itself.
-const CLOCK_OWN: u64 = 64;
-
-// The tracks.
-const PROGRAM: u64 = 1;
+// The tracks, besides `PROGRAM`.
 const WATCHDOG: u64 = 2;
 const QUEUED: u64 = 3;
 const AWAKE: u64 = 4;
@@ -35,25 +32,12 @@ const SENT: u64 = 5;
 const WORKERS: u64 = 1 << 16;
 const PROCESSES: u64 = 1 << 32;
 
-// The names of annotations.
-const PROCESS: u64 = 1;
-const COUNT: u64 = 2;
-
-/// The types of events.
-#[derive(Clone, Copy)]
-enum EventType {
-    Begin = 1,
-    End = 2,
-    Instant = 3,
-    Counter = 4,
-}
-
 /// Writes a recording. `tracks` are the processes with tracks of their own.
 pub(crate) fn write(recording: &Recording, tracks: &[Pid], to: impl Write) -> io::Result<()> {
     let workers: Vec<_> =
         (0..recording.workers.len()).map(|worker| timeline::of_worker(recording, worker)).collect();
     let flows = flows::find(&workers);
-    let mut out = Output { to, packets: Message::default(), sequences: 0 };
+    let mut out = Output::new(to);
     out.describe(PROGRAM, None, &recording.name, |descriptor| {
         // ProcessDescriptor: pid, process_name.
         descriptor.message(3, |process| {
@@ -74,229 +58,45 @@ pub(crate) fn write(recording: &Recording, tracks: &[Pid], to: impl Write) -> io
     out.flush()
 }
 
-/// The packets that are not written yet.
-struct Output<W> {
-    to: W,
-    packets: Message,
-    /// The number of sequences that have begun.
-    sequences: u64,
-}
-
-impl<W: Write> Output<W> {
-    /// Adds a packet.
-    fn packet(&mut self, write: impl FnOnce(&mut Message)) -> io::Result<()> {
-        self.packets.message(1, write);
-        if self.packets.bytes().len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.to.write_all(self.packets.bytes())?;
-        self.packets.clear();
-        self.to.flush()
-    }
-
-    /// Adds the description of a track.
-    fn describe(
-        &mut self,
-        track: u64,
-        parent: Option<u64>,
-        name: &str,
-        more: impl FnOnce(&mut Message),
-    ) -> io::Result<()> {
-        self.packet(|packet| {
-            packet.message(60, |descriptor| {
-                descriptor.number(1, track);
-                descriptor.text(2, name);
-                if let Some(parent) = parent {
-                    descriptor.number(5, parent);
-                }
-                more(descriptor);
-            });
-        })
-    }
-}
-
-/// A track, which is a sequence of packets.
-struct Track {
-    sequence: u64,
-    /// The time of the last packet.
-    time: u64,
-    names: Interned,
-    texts: Interned,
-}
-
-/// The names that a sequence has explained, with their numbers.
-#[derive(Default)]
-struct Interned(BTreeMap<String, u64>);
-
-impl Interned {
-    /// Returns the number of a name. It is new if the packet is to explain it.
-    fn number(&mut self, name: &str) -> (u64, bool) {
-        if let Some(&number) = self.0.get(name) {
-            return (number, false);
-        }
-        let number = self.0.len() as u64 + 1;
-        self.0.insert(name.to_owned(), number);
-        (number, true)
-    }
-}
-
-/// The contents of an event besides its type.
-#[derive(Default)]
-struct EventParts<'a> {
-    name: Option<&'a str>,
-    /// The value of the annotation `process`.
-    process: Option<&'a str>,
-    /// The value of the annotation `count`.
-    count: Option<u32>,
-    value: Option<u64>,
-    begins: &'a [u64],
-    ends: Option<u64>,
-}
-
-impl Track {
-    /// Describes a track, and begins its sequence.
-    fn begin<W: Write>(out: &mut Output<W>, track: u64, name: &str) -> io::Result<Self> {
-        out.describe(track, Some(PROGRAM), name, |_| {})?;
-        Self::begin_described(out, track)
-    }
-
-    fn begin_described<W: Write>(out: &mut Output<W>, track: u64) -> io::Result<Self> {
-        out.sequences += 1;
-        let sequence = out.sequences;
-        out.packet(|packet| {
-            packet.number(10, sequence);
-            // The state of the sequence begins here.
-            packet.number(13, 1);
-            // ClockSnapshot: the clock of the sequence shows 0 when that of the system does.
-            packet.message(6, |snapshot| {
-                for (clock, is_incremental) in [(CLOCK_MONOTONIC, false), (CLOCK_OWN, true)] {
-                    snapshot.message(1, |reading| {
-                        reading.number(1, clock);
-                        reading.number(2, 0);
-                        if is_incremental {
-                            reading.number(3, 1);
-                        }
-                    });
-                }
-                snapshot.number(2, CLOCK_MONOTONIC);
-            });
-            // InternedData: debug_annotation_names.
-            packet.message(12, |data| {
-                for (number, name) in [(PROCESS, "process"), (COUNT, "count")] {
-                    data.message(3, |entry| {
-                        entry.number(1, number);
-                        entry.text(2, name);
-                    });
-                }
-            });
-            // TracePacketDefaults: the clock, and TrackEventDefaults with the track.
-            packet.message(59, |defaults| {
-                defaults.number(58, CLOCK_OWN);
-                defaults.message(11, |event| event.number(11, track));
-            });
-        })?;
-        Ok(Self { sequence, time: 0, names: Interned::default(), texts: Interned::default() })
-    }
-
-    /// Adds an event. Its time is not before that of the last one.
-    fn event<W: Write>(
-        &mut self,
-        out: &mut Output<W>,
-        at: u64,
-        kind: EventType,
-        parts: &EventParts<'_>,
-    ) -> io::Result<()> {
-        let at = at.max(self.time);
-        let passed = at - std::mem::replace(&mut self.time, at);
-        let name = parts.name.map(|name| (name, self.names.number(name)));
-        let process = parts.process.map(|text| (text, self.texts.number(text)));
-        out.packet(|packet| {
-            packet.number(8, passed);
-            packet.number(10, self.sequence);
-            let is_new =
-                |named: &Option<(&str, (u64, bool))>| named.is_some_and(|(_, (_, new))| new);
-            if is_new(&name) || is_new(&process) {
-                // InternedData: event_names, debug_annotation_string_values.
-                packet.message(12, |data| {
-                    for (field, named) in [(2, &name), (29, &process)] {
-                        if let Some((text, (number, true))) = named {
-                            data.message(field, |entry| {
-                                entry.number(1, *number);
-                                entry.text(2, text);
-                            });
-                        }
-                    }
-                });
-            }
-            packet.message(11, |event| {
-                event.number(9, kind as u64);
-                if let Some((_, (number, _))) = name {
-                    event.number(10, number);
-                }
-                // DebugAnnotation: name and value.
-                if let Some((_, (number, _))) = process {
-                    event.message(4, |annotation| {
-                        annotation.number(1, PROCESS);
-                        annotation.number(17, number);
-                    });
-                }
-                if let Some(count) = parts.count {
-                    event.message(4, |annotation| {
-                        annotation.number(1, COUNT);
-                        annotation.number(3, count.into());
-                    });
-                }
-                if let Some(value) = parts.value {
-                    event.number(30, value);
-                }
-                parts.begins.iter().for_each(|&flow| event.fixed(47, flow));
-                if let Some(flow) = parts.ends {
-                    event.fixed(48, flow);
-                }
-            });
-        })
-    }
-
-    fn instant<W: Write>(
-        &mut self,
-        out: &mut Output<W>,
-        at: u64,
-        name: &str,
-        parts: EventParts<'_>,
-    ) -> io::Result<()> {
-        self.event(out, at, EventType::Instant, &EventParts { name: Some(name), ..parts })
-    }
-
-    fn end<W: Write>(&mut self, out: &mut Output<W>, at: u64) -> io::Result<()> {
-        self.event(out, at, EventType::End, &EventParts::default())
-    }
-}
-
 /// Returns the name of a process: its label, or the place of its spawn.
 fn name_of(named: Option<&TracedProcess>) -> String {
     match named {
         Some(TracedProcess { label: Some(label), .. }) => label.clone(),
-        Some(TracedProcess { place: Some(place), .. }) => {
-            format!("{}:{}", place.file(), place.line())
-        }
+        Some(TracedProcess { place: Some(place), .. }) => text_of(place),
         _ => "process".to_owned(),
     }
+}
+
+fn text_of(place: &Location<'_>) -> String {
+    format!("{}:{}", place.file(), place.line())
+}
+
+/// The numbers of a process in a track.
+#[derive(Clone, Copy)]
+struct ProcessNumbers {
+    name: u64,
+    /// `None` if the PID is not known.
+    pid: Option<u64>,
 }
 
 /// The track of a worker.
 struct WorkerTrack<'a> {
     recording: &'a Recording,
     track: Track,
-    /// The names of processes and their PIDs, as text.
-    texts: BTreeMap<(u32, u16), (String, String)>,
+    /// The numbers of processes in the track, by slot and the low bits of the generation.
+    processes: BTreeMap<(u32, u16), ProcessNumbers>,
+    /// The numbers of processes that are named by their places. There are few places.
+    places: Vec<(&'static Location<'static>, u64)>,
+    /// The numbers of names with a word before them.
+    longer: BTreeMap<(&'static str, u64), u64>,
     /// The number of slices that have begun and not ended: a step, and a section in it.
     open: u32,
 }
 
 impl<'a> WorkerTrack<'a> {
     fn new(recording: &'a Recording, track: Track) -> Self {
-        Self { recording, track, texts: BTreeMap::new(), open: 0 }
+        let (processes, longer) = (BTreeMap::new(), BTreeMap::new());
+        Self { recording, track, processes, places: Vec::new(), longer, open: 0 }
     }
 
     fn write<W: Write>(
@@ -375,7 +175,8 @@ impl<'a> WorkerTrack<'a> {
             WordKind::Descriptors => self.track.instant(out, at, "descriptors ready", count()),
             WordKind::Block if self.open == 1 => {
                 self.open = 2;
-                let parts = EventParts { name: Some("blocking section"), ..EventParts::default() };
+                let name = Some(self.track.name("blocking section"));
+                let parts = EventParts { name, ..EventParts::default() };
                 self.track.event(out, at, EventType::Begin, &parts)
             }
             WordKind::Unblock => self.close(out, at, 1),
@@ -391,24 +192,46 @@ impl<'a> WorkerTrack<'a> {
         at: u64,
         kind: EventType,
         word: EventWord,
-        before: &str,
+        before: &'static str,
         begins: &[u64],
         ends: Option<u64>,
     ) -> io::Result<()> {
-        let named = self.recording.names.of(word);
-        let (name, pid) = self.texts.entry((word.slot(), word.generation())).or_insert_with(|| {
-            (name_of(named), named.map_or_else(String::new, |named| named.pid.to_string()))
-        });
-        let long;
-        let name = if before.is_empty() {
-            name.as_str()
-        } else {
-            long = format!("{before}{name}");
-            &long
-        };
-        let process = (!pid.is_empty()).then_some(pid.as_str());
-        let parts = EventParts { name: Some(name), process, begins, ends, ..EventParts::default() };
+        let ProcessNumbers { mut name, pid } = self.numbers(word);
+        if !before.is_empty() {
+            name = *self.longer.entry((before, name)).or_insert_with(|| {
+                let name = name_of(self.recording.names.of(word));
+                self.track.name(&format!("{before}{name}"))
+            });
+        }
+        let parts = EventParts { name: Some(name), pid, begins, ends, ..EventParts::default() };
         self.track.event(out, at, kind, &parts)
+    }
+
+    /// Returns the numbers of the process that the word names.
+    fn numbers(&mut self, word: EventWord) -> ProcessNumbers {
+        let key = (word.slot(), word.generation());
+        if let Some(&known) = self.processes.get(&key) {
+            return known;
+        }
+        let named = self.recording.names.of(word);
+        let name = match named {
+            Some(TracedProcess { label: None, place: Some(place), .. }) => self.place(place),
+            _ => self.track.name(&name_of(named)),
+        };
+        let pid = named.map(|named| self.track.new_pid(&named.pid.to_string()));
+        let numbers = ProcessNumbers { name, pid };
+        self.processes.insert(key, numbers);
+        numbers
+    }
+
+    /// Returns the number of a place as a name.
+    fn place(&mut self, place: &'static Location<'static>) -> u64 {
+        if let Some((_, number)) = self.places.iter().find(|(known, _)| ptr::eq(*known, place)) {
+            return *number;
+        }
+        let number = self.track.name(&text_of(place));
+        self.places.push((place, number));
+        number
     }
 }
 
@@ -493,8 +316,8 @@ fn write_process<W: Write>(
     let mut track = Track::begin(out, uuid, &format!("{} {pid}", name_of(named)))?;
     for (at, end, worker, word) in events {
         if flows::is_step(word) {
-            let name = format!("step on worker {worker}");
-            let parts = EventParts { name: Some(&name), ..EventParts::default() };
+            let name = Some(track.name(&format!("step on worker {worker}")));
+            let parts = EventParts { name, ..EventParts::default() };
             track.event(out, at, EventType::Begin, &parts)?;
             track.end(out, end)?;
         } else {

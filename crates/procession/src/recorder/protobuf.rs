@@ -37,11 +37,16 @@ impl Message {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Adds a field of the type `string` or `bytes`.
+    /// Adds a field of the type `string`.
     pub(crate) fn text(&mut self, field: u32, value: &str) {
+        self.data(field, value.as_bytes());
+    }
+
+    /// Adds a field of the type `bytes`, or a message that is encoded already.
+    pub(crate) fn data(&mut self, field: u32, value: &[u8]) {
         self.varint(u64::from(field) << 3 | BYTES);
         self.varint(value.len() as u64);
-        self.0.extend_from_slice(value.as_bytes());
+        self.0.extend_from_slice(value);
     }
 
     /// Adds a field that is a message.

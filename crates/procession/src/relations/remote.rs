@@ -14,7 +14,7 @@ use crate::process::slot::Slot;
 use crate::relations::links::{self, Cause, answered, deliver, leave, with_any};
 use crate::relations::on_exit::Left;
 use crate::relations::remote_links::RemoteLink;
-use crate::relations::signal::RemoteSignal;
+use crate::relations::signal::{MonitorRef, RemoteSignal};
 use crate::scheduler::nodes;
 use crate::scheduler::reach::find;
 use crate::{Exit, Pid};
@@ -67,6 +67,23 @@ pub fn receive(signal: RemoteSignal) {
 /// ended.
 pub fn receive_link(from: Pid, to: Pid) -> bool {
     find(to).is_some_and(|own| enter(&own, &RemoteSignal::Link { from, to }) == Left::There)
+}
+
+/// Makes a process of this program monitor one of another node, where the monitor is made already,
+/// as with a start that monitors. The relay hands the end over as a
+/// [`Down`](RemoteSignal::Down) with the returned reference. Returns `None` if the process of this
+/// program has ended.
+pub fn receive_monitor(from: Pid, to: Pid) -> Option<MonitorRef> {
+    let own = find(to)?;
+    let monitor = MonitorRef::draw();
+    let left = leave(
+        &own,
+        |relations| {
+            relations.watched.insert(monitor, from);
+        },
+        |relations| relations.watched.remove(&monitor).is_some(),
+    );
+    (left == Left::There).then_some(monitor)
 }
 
 /// Enters a link or a monitor of a process of another node.

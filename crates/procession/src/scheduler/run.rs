@@ -30,9 +30,7 @@ impl LocalWorker {
         cost::work(Operation::Step(slot.index()));
         // Before the step begins: these wakers wake this process, which must not count as a new
         // wake-up.
-        for waker in slot.take_foreign_wakers() {
-            drop(guarded(|| waker.wake()));
-        }
+        slot.wake_foreign_wakers();
         let seen = slot.state.start();
         // Only this worker writes these words, so no read-modify-writes are needed.
         seat.running.store(slot.index() + 1, Relaxed);

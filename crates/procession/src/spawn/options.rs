@@ -412,7 +412,7 @@ impl SpawnOptions {
         };
         let mut extra = rest.as_mut().and_then(|rest| rest.extra.take());
         if shared.processes.has_request_ids {
-            inherit_request(&mut extra);
+            extra = Some(inherit_request(extra));
         }
         let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
         let mut newborn = match reservation.occupy(Birth { kind, location, parent, extra }, pins) {
@@ -444,13 +444,14 @@ impl SpawnOptions {
 
 /// Lets a new process receive messages with headers, and work for the request of its spawner.
 #[cold]
-fn inherit_request(extra: &mut Option<Box<Extra>>) {
-    let extra = extra.get_or_insert_default();
+fn inherit_request(extra: Option<Box<Extra>>) -> Box<Extra> {
+    let mut extra = extra.unwrap_or_default();
     extra.headed = true;
     if let Some(request) = request::current() {
         let handling = Handling { request: Some(request), ..Handling::default() };
         extra.handling = procession_sync::Mutex::new(Some(Box::new(handling)));
     }
+    extra
 }
 
 /// Ends a process that does not run after all. Others may have found it by its name or PID, sent to

@@ -32,6 +32,7 @@
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -231,8 +232,9 @@ impl<T: Clone> Receiver<T> {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no message is lost.
+    #[track_caller]
     pub fn recv(&mut self) -> Recv<'_, T> {
-        Recv(self)
+        Recv { receiver: self, call: Location::caller() }
     }
 
     /// Receives the next message without waiting.
@@ -292,7 +294,10 @@ impl<T> fmt::Debug for Receiver<T> {
 /// The future of [`Receiver::recv`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
-pub struct Recv<'a, T>(&'a mut Receiver<T>);
+pub struct Recv<'a, T> {
+    receiver: &'a mut Receiver<T>,
+    call: &'static Location<'static>,
+}
 
 impl<T: Clone> Future for Recv<'_, T> {
     type Output = Result<T, RecvError>;
@@ -301,13 +306,18 @@ impl<T: Clone> Future for Recv<'_, T> {
     /// Panics if the message is cloned and its `Clone` panics. If the future is polled again after
     /// completion, it receives the next message.
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        self.get_mut().0.poll_recv(task)
+        let recv = self.get_mut();
+        let polled = recv.receiver.poll_recv(task);
+        if polled.is_pending() {
+            crate::scheduler::current::note_place(recv.call);
+        }
+        polled
     }
 }
 
 impl<T> Drop for Recv<'_, T> {
     fn drop(&mut self) {
-        leave(&self.0.channel.core.bell, &mut self.0.place);
+        leave(&self.receiver.channel.core.bell, &mut self.receiver.place);
     }
 }
 

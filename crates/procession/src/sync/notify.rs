@@ -1,6 +1,7 @@
 //! Notifications of waiters.
 
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -81,11 +82,13 @@ impl Notify {
     /// # Cancellation
     /// If the future is dropped before it completes, its place among the waiters is lost. A
     /// notification that was for it alone goes to the next waiter, or becomes a permit.
+    #[track_caller]
     pub fn notified(&self) -> Notified<'_> {
         Notified { notify: self, wait: NotifyWait::new(&self.0) }
     }
 
     /// Returns a future like that of [`notified`](Self::notified), which keeps the `Notify` alive.
+    #[track_caller]
     pub fn notified_owned(self: Arc<Self>) -> OwnedNotified {
         OwnedNotified { wait: NotifyWait::new(&self.0), notify: self }
     }
@@ -124,11 +127,14 @@ struct NotifyWait {
     round: u64,
     place: Option<Place>,
     is_notified: bool,
+    /// The call that made the future.
+    call: &'static Location<'static>,
 }
 
 impl NotifyWait {
+    #[track_caller]
     fn new(core: &NotifyCore) -> Self {
-        Self { round: core.round(), place: None, is_notified: false }
+        Self { round: core.round(), place: None, is_notified: false, call: Location::caller() }
     }
 
     fn poll(&mut self, core: &NotifyCore, task: &TaskContext<'_>) -> Poll<()> {
@@ -146,6 +152,7 @@ impl NotifyWait {
             return Poll::Ready(());
         }
         current::note_waiting_for(Waiting::LOCK, WaitTarget::UNKNOWN);
+        current::note_place(self.call);
         Poll::Pending
     }
 

@@ -19,6 +19,7 @@
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
@@ -35,9 +36,11 @@ mod core;
 use self::core::OneshotCore;
 
 /// Creates a channel for one value.
+#[track_caller]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let core = Arc::new(OneshotCore::new());
-    (Sender { core: Some(Arc::clone(&core)) }, Receiver { core: Some(core) })
+    let receiver = Receiver { core: Some(Arc::clone(&core)), made: Location::caller() };
+    (Sender { core: Some(core) }, receiver)
 }
 
 /// The sending end of a oneshot channel.
@@ -75,6 +78,8 @@ pub struct Sender<T> {
 pub struct Receiver<T> {
     /// Present until the value or an error is returned.
     core: Option<Arc<OneshotCore<T>>>,
+    /// The call that made the channel. A future that is awaited itself does not know where.
+    made: &'static Location<'static>,
 }
 
 #[inline]
@@ -262,7 +267,7 @@ impl<T> Future for Receiver<T> {
                 Poll::Ready(received.ok_or(RecvError))
             }
             Poll::Pending => {
-                current::note_waiting(Waiting::CHANNEL);
+                current::note_waiting_at(Waiting::CHANNEL, receiver.made);
                 Poll::Pending
             }
         }

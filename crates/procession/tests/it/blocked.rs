@@ -27,34 +27,34 @@ use procession_sync::atomic::Ordering::SeqCst;
 
 use crate::scene::{TIMEOUT, driven, meet, soon, threaded};
 
-/// Processes that have entered a section and stay there until the gate is dropped.
+/// Processes that have entered a section and stay there until their gates are dropped.
 struct Blocked {
-    gate: Option<Sender<()>>,
+    gates: Vec<Sender<()>>,
     handles: Vec<procession::JoinHandle<()>>,
 }
 
 impl Blocked {
     fn enter(scheduler: &Scheduler, count: usize) -> Self {
-        let (gate, waits) = mpsc::channel::<()>();
-        let waits = Arc::new(Mutex::new(waits));
         let (enters, entered) = mpsc::channel();
-        let handles = (0..count)
+        let (gates, handles) = (0..count)
             .map(|_| {
-                let (waits, enters) = (Arc::clone(&waits), enters.clone());
-                scheduler.spawn(async move {
+                let (gate, waits) = mpsc::channel::<()>();
+                let enters = enters.clone();
+                let handle = scheduler.spawn(async move {
                     blocking(|| {
                         enters.send(()).expect("the test listens");
-                        waits.lock().recv().unwrap_or_default();
+                        waits.recv().unwrap_or_default();
                     });
-                })
+                });
+                (gate, handle)
             })
-            .collect();
+            .unzip();
         (0..count).for_each(|_| soon(&entered));
-        Self { gate: Some(gate), handles }
+        Self { gates, handles }
     }
 
     fn release(&mut self) {
-        self.gate = None;
+        self.gates.clear();
         for handle in self.handles.drain(..) {
             handle.join().expect("it ends");
         }
@@ -96,11 +96,11 @@ fn sockets_are_served(scheduler: &Scheduler) {
     });
     // The other end is independent of the runtime: only a poll sees what it writes.
     (&here).write_all(b"ping").expect("the other reads");
-    here.set_read_timeout(Some(TIMEOUT)).expect("it is a socket");
+    let echoed = echo.join_timeout(TIMEOUT).expect("the echo comes soon");
+    echoed.expect("it does not fail");
     let mut bytes = [0; 4];
-    (&here).read_exact(&mut bytes).expect("the echo comes soon");
+    (&here).read_exact(&mut bytes).expect("it was written");
     assert_eq!(&bytes, b"ping");
-    echo.join().expect("it ends");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod calls;
 mod children;
 mod commands;
+mod far;
 mod links;
 mod mailboxes;
 mod marks;

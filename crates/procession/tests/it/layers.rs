@@ -308,6 +308,7 @@ const ISLANDS: &[&str] = &[
     "process::life",
     "process::local_body",
     "process::pin",
+    "process::route",
     "process::slot",
     "process::table",
     "process::typed",

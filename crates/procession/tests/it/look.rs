@@ -4,20 +4,14 @@
 //! Method: programs with processes that wait in known ways at known lines. Most are driven by the
 //! test, on a test clock.
 
-use std::net::Ipv4Addr;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use procession::look::{GroupKey, ProcessRow, Query, SortKey, WaitReason};
-use procession::mailbox::WhenFull;
-use procession::net::TcpListener;
-use procession::pool::Pool;
 use procession::snapshot::ProcessState;
-use procession::sync::{Mutex, Semaphore, channel};
 use procession::{
-    Address, Context, Exit, Pid, Reply, Scheduler, SpawnOptions, cancelled, coroutine, sleep,
-    start, yield_now,
+    Address, Context, Exit, Pid, Reply, Scheduler, SpawnOptions, sleep, start, yield_now,
 };
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -25,15 +19,9 @@ use procession_sync::atomic::Ordering::SeqCst;
 use crate::home::{mpsc, thread};
 use crate::scene::{driven, threaded};
 
-const LONG: Duration = Duration::from_secs(3600);
+mod waits;
 
-/// A wait that a process was made for.
-struct Known {
-    pid: Pid,
-    reason: WaitReason,
-    line: Option<u32>,
-    target: Option<Pid>,
-}
+const LONG: Duration = Duration::from_secs(3600);
 
 /// Returns the row of a process.
 #[track_caller]
@@ -41,158 +29,6 @@ fn row(scheduler: &Scheduler, pid: Pid) -> ProcessRow {
     let view = scheduler.look(&Query::new().pid(pid));
     assert_eq!(view.matched, 1, "the process {pid} is found");
     view.rows.into_iter().next().expect("it matched")
-}
-
-#[track_caller]
-fn check(scheduler: &Scheduler, known: &Known) {
-    let row = row(scheduler, known.pid);
-    let label = &row.label;
-    let wait = row.wait.unwrap_or_else(|| panic!("{label:?} waits"));
-    assert!(wait.reasons.contains(known.reason), "{label:?}: {:?}", wait.reasons);
-    let place = wait.place.map(Location::line);
-    assert_eq!(place, known.line, "{label:?}");
-    assert!(wait.place.is_none_or(|place| place.file() == file!()), "{label:?}: {:?}", wait.place);
-    assert_eq!(wait.target, known.target, "{label:?}");
-    assert!(!wait.in_cycle, "{label:?}");
-    let by_reason = Query::new().waiting_for(known.reason).top(1000);
-    assert!(
-        scheduler.look(&by_reason).rows.iter().any(|found| found.pid == known.pid),
-        "{label:?}"
-    );
-}
-
-/// Starts a process that waits in the given way. The wait is on the line of the macro's call.
-macro_rules! waits {
-    ($scheduler:expr, $reason:ident, $wait:expr) => {{
-        let options = SpawnOptions::new().on($scheduler).label(stringify!($reason));
-        let handle = options.spawn(async move {
-            let _kept = $wait.await;
-        });
-        let pid = handle.pid();
-        handle.detach();
-        Known { pid, reason: WaitReason::$reason, line: Some(line!()), target: None }
-    }};
-}
-
-/// A process that receives requests to answer, and keeps them.
-fn silent(scheduler: &Scheduler) -> procession::Child<Reply<u32>, ()> {
-    scheduler.start(|mut cx: Context<Reply<u32>>| async move {
-        let mut kept = Vec::new();
-        while let Some(reply) = cx.recv().await {
-            kept.push(reply);
-        }
-    })
-}
-
-#[test]
-fn every_wait_is_told_with_its_line_and_its_target() {
-    let scheduler = driven();
-    let mut all = Vec::new();
-    // What others wait for.
-    let callee = silent(&scheduler);
-    let callee_pid = callee.pid();
-    let full: procession::Child<u8, ()> = SpawnOptions::new()
-        .on(&scheduler)
-        .mailbox(1, WhenFull::Wait)
-        .start(|cx: Context<u8>| async move { cx.cancelled().await });
-    let full_pid = full.pid();
-    full.send(1).expect("there is room for one");
-    let lock = Arc::new(Mutex::new(()));
-    let holder = {
-        let lock = Arc::clone(&lock);
-        scheduler.spawn(async move {
-            let _guard = lock.lock().await;
-            sleep(LONG).await;
-        })
-    };
-    let holder_pid = holder.pid();
-    scheduler.run_until_idle();
-    let (sender, receiver) = channel::bounded::<u8>(1);
-    sender.try_send(0).expect("there is room for one");
-    let (kept, empty) = channel::bounded::<u8>(1);
-    let semaphore = Arc::new(Semaphore::new(0));
-    let never = scheduler.spawn(async { sleep(LONG).await });
-    let never_pid = never.pid();
-
-    // Each on one line.
-    let line = line!() + 1;
-    let message = scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await });
-    let pid = message.pid();
-    all.push(Known { pid, reason: WaitReason::Message, line: Some(line), target: None });
-    all.push(waits!(&scheduler, Timer, sleep(LONG)));
-    all.push(waits!(&scheduler, Cancel, cancelled()));
-    all.push(waits!(&scheduler, Channel, sender.send(1)));
-    all.push(waits!(&scheduler, Channel, empty.recv()));
-    all.push(waits!(&scheduler, Lock, semaphore.acquire(1)));
-    let (one, two) = (Arc::clone(&lock), Arc::clone(&lock));
-    let first = waits!(&scheduler, Lock, one.lock());
-    scheduler.run_until_idle();
-    let second = waits!(&scheduler, Lock, two.lock());
-    let first_pid = first.pid;
-    all.push(Known { target: Some(holder_pid), ..first });
-    all.push(Known { target: Some(first_pid), ..second });
-    let calls = waits!(&scheduler, Reply, callee.call(|reply| reply, LONG));
-    all.push(Known { target: Some(callee_pid), ..calls });
-    let room = waits!(&scheduler, Room, full.send_wait(2));
-    all.push(Known { target: Some(full_pid), ..room });
-    let spawned_at = row(&scheduler, never_pid).place.line();
-    let joins = waits!(&scheduler, Process, never);
-    all.push(Known { line: Some(spawned_at), target: Some(never_pid), ..joins });
-    scheduler.run_until_idle();
-    for known in &all {
-        check(&scheduler, known);
-    }
-    drop((kept, receiver, holder));
-}
-
-#[test]
-fn the_waits_of_threads_and_descriptors_are_told() {
-    let scheduler = threaded(2);
-    let pool = Pool::builder().capacity(1).build().expect("the system has threads");
-    let listener = scheduler
-        .block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-        .expect("the loopback has a free port");
-    let accepts = waits!(&scheduler, Readable, listener.accept());
-    let (gate, opened) = mpsc::channel::<()>();
-    let job = pool.submit(move || opened.recv().is_err());
-    let ends = waits!(&scheduler, Pool, pool.idle());
-    for known in [accepts, ends] {
-        let query = Query::new().pid(known.pid).state(ProcessState::Blocked);
-        while scheduler.look(&query).matched == 0 {
-            thread::yield_now();
-        }
-        check(&scheduler, &known);
-    }
-    drop(gate);
-    assert_eq!(scheduler.block_on(job.expect("the pool is open")), Ok(true));
-}
-
-#[test]
-fn a_coroutine_waits_where_it_calls() {
-    // SAFETY: the coroutines of this test use little of their stacks.
-    let builder =
-        unsafe { Scheduler::builder().worker_threads(1).test_clock().enable_coroutines() };
-    let scheduler = builder.build().expect("it starts no thread");
-    let never = scheduler.spawn(async { sleep(LONG).await });
-    let never_pid = never.pid();
-    let joins = scheduler
-        .spawn_coroutine(|cx: coroutine::Context<()>| cx.wait(never))
-        .expect("they are enabled");
-    let joins_line = line!() - 2;
-    let sleeps = scheduler
-        .spawn_coroutine(|_: coroutine::Context<()>| coroutine::sleep(LONG))
-        .expect("they are enabled");
-    let sleeps_line = line!() - 2;
-    let token = scheduler
-        .spawn_coroutine(|_: coroutine::Context<()>| coroutine::suspend(None))
-        .expect("they are enabled");
-    let token_line = line!() - 2;
-    scheduler.run_until_idle();
-    let known = |pid, reason, line, target| Known { pid, reason, line: Some(line), target };
-    check(&scheduler, &known(joins.pid(), WaitReason::Process, joins_line, Some(never_pid)));
-    check(&scheduler, &known(sleeps.pid(), WaitReason::Timer, sleeps_line, None));
-    check(&scheduler, &known(token.pid(), WaitReason::Token, token_line, None));
-    assert!(row(&scheduler, token.pid()).memory.stack > 0);
 }
 
 #[test]

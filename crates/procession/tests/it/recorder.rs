@@ -181,13 +181,17 @@ fn a_window_has_exact_times() {
             procession::sleep(Duration::from_micros(50)).await;
         }
     });
-    let begin = scheduler.now();
-    let trace = scheduler.trace(Duration::from_millis(5)).expect("nothing else traces");
-    let end = scheduler.now();
+    // The system may let no worker run during a window.
+    let (begin, trace, end) = loop {
+        let begin = scheduler.now();
+        let trace = scheduler.trace(Duration::from_millis(5)).expect("nothing else traces");
+        let end = scheduler.now();
+        if !steps(&trace).is_empty() {
+            break (begin, trace, end);
+        }
+    };
     stop.store(true, procession_sync::atomic::Ordering::Relaxed);
     process.join().expect("it ends");
-    let steps = steps(&trace);
-    assert!(!steps.is_empty());
     // One that was being recorded when the window began may be a little older.
     let first = trace.events().next().expect("there are some");
     assert!(!first.follows_gap, "nothing before the window counts as lost");

@@ -54,7 +54,7 @@ fn a_snapshot_is_an_object_with_its_fields() {
     assert_eq!(written["workers"].as_array().map(Vec::len), Some(1));
     let process = &written["processes"][0];
     let place = process["location"].as_str().expect("it is a text");
-    assert!(place.starts_with("crates/procession/tests/it/serialize.rs:"), "{place}");
+    assert!(place.contains("procession/tests/it/serialize.rs:"), "{place}");
     assert_eq!(
         *process,
         json!({

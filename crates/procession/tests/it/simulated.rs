@@ -5,14 +5,11 @@
 //! attribute of `procession-sim-attribute` here, and `home` has simulated threads and channels.
 //! [`excepted`] lists the tests that are left out, with the reason of each; they count as passed.
 //! These modules are left out as a whole:
-//! - `beam`, `http`, `refusals`, `reports` and `signals` are about other programs, or about limits
-//!   and the output of this one;
-//! - `children` and `files` wait for other programs and for FIFOs in the real system;
+//! - `beam`, `children`, `refusals` and `signals` are about other programs, or about limits of this
+//!   one and signals to it;
 //! - `bridge` runs a runtime of tokio's beside the scheduler;
 //! - `door` is asked by plain sockets of std, on threads of the system;
-//! - `layers` reads sources;
-//! - `serialize` is about texts;
-//! - `spawn`, `stalls` and `stress` start a million processes, or measure real time.
+//! - `layers` reads sources.
 #![expect(
     clippy::type_complexity,
     clippy::redundant_async_block,
@@ -24,6 +21,7 @@
 #![allow(
     dead_code,
     unused_imports,
+    unexpected_cfgs,
     unfulfilled_lint_expectations,
     reason = "some of it is for modules that are left out, or for threads of the system"
 )]
@@ -67,10 +65,13 @@ mod contracts;
 mod copies;
 mod coroutines;
 mod ends;
+mod facade;
 mod fairness;
+mod files;
 mod group;
 mod here;
 mod hostile;
+mod http;
 mod idle;
 mod key_value;
 mod local;
@@ -84,12 +85,18 @@ mod panics;
 mod pool;
 mod promises;
 mod recorder;
+mod reports;
+mod request_ids;
 mod requests;
 mod scene;
 mod seeded;
 mod select;
+mod serialize;
 mod shutdown;
 mod sockets;
+mod spawn;
+mod stalls;
+mod stress;
 mod sync;
 mod time;
 

@@ -5,7 +5,7 @@
 //! this takes is not asserted.
 
 use crate::home::mpsc::{self, Receiver, Sender};
-use crate::home::thread;
+use crate::home::{others_may_run, thread};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,39 +29,42 @@ enum By {
 
 /// Steps that do not end until they are released.
 struct Stalled {
-    gate: Option<Sender<()>>,
+    gates: Vec<Sender<()>>,
     stop: Arc<AtomicBool>,
     handles: Vec<procession::JoinHandle<()>>,
 }
 
 impl Stalled {
     fn enter(scheduler: &Scheduler, count: usize, by: By) -> Self {
-        let (gate, waits) = mpsc::channel::<()>();
-        let waits = Arc::new(Mutex::new(waits));
         let stop = Arc::new(AtomicBool::new(false));
         let (enters, entered) = mpsc::channel();
-        let handles = (0..count)
+        let (gates, handles) = (0..count)
             .map(|n| {
-                let (waits, stop, enters) = (Arc::clone(&waits), Arc::clone(&stop), enters.clone());
-                SpawnOptions::new().on(scheduler).label(format!("stalled {n}")).spawn(async move {
-                    enters.send(()).expect("the test listens");
-                    match by {
-                        By::Blocking => waits.lock().recv().unwrap_or_default(),
-                        By::Computing => {
-                            while !stop.load(SeqCst) {
-                                std::hint::spin_loop();
+                let (gate, waits) = mpsc::channel::<()>();
+                let (stop, enters) = (Arc::clone(&stop), enters.clone());
+                let handle = SpawnOptions::new().on(scheduler).label(format!("stalled {n}")).spawn(
+                    async move {
+                        enters.send(()).expect("the test listens");
+                        match by {
+                            By::Blocking => waits.recv().unwrap_or_default(),
+                            By::Computing => {
+                                while !stop.load(SeqCst) {
+                                    std::hint::spin_loop();
+                                    others_may_run();
+                                }
                             }
                         }
-                    }
-                })
+                    },
+                );
+                (gate, handle)
             })
-            .collect();
+            .unzip();
         (0..count).for_each(|_| soon(&entered));
-        Self { gate: Some(gate), stop, handles }
+        Self { gates, stop, handles }
     }
 
     fn release(&mut self) {
-        self.gate = None;
+        self.gates.clear();
         self.stop.store(true, SeqCst);
         for handle in self.handles.drain(..) {
             handle.join().expect("it ends");
@@ -158,6 +161,7 @@ fn a_timer_of_one_that_stalls_is_served_though_another_keeps_the_time_of_a_later
                     Some(By::Computing) => {
                         while waits.try_recv().is_err() {
                             std::hint::spin_loop();
+                            others_may_run();
                         }
                     }
                 }
@@ -287,6 +291,7 @@ fn a_computation_that_yields_if_due_yields_by_budget_and_when_it_was_replaced() 
                 let until = procession::time::Instant::now() + Duration::from_millis(15);
                 while procession::time::Instant::now() < until {
                     std::hint::spin_loop();
+                    others_may_run();
                 }
                 calls.fetch_add(1, SeqCst);
                 yield_if_due().await;

@@ -4,7 +4,7 @@ mod schedulers;
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
 
+use crate::home::Barrier;
 use crate::scene::{assert_conserved, driven, panic_quietly, threaded};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -233,6 +234,7 @@ fn spurious_wake_ups_change_nothing() {
                 scope.spawn(move || {
                     let mut chance = fastrand::Rng::with_seed(seed);
                     while !over.load(Relaxed) {
+                        crate::home::others_may_run();
                         let waker = {
                             let wakers = wakers.lock();
                             if wakers.is_empty() {

@@ -93,6 +93,8 @@ async fn work(sim: Sim, mut client: Client, number: u64, history: History) {
             let request = format!("GET key{key}\r\n");
             let asked = client.ask(server, &request);
             match timeout(Duration::from_secs(20), asked).await {
+                // The shard has not answered in time.
+                Ok(Ok(line)) if line.starts_with('-') => continue,
                 Ok(Ok(line)) => Action::Get(line.parse().unwrap_or(0)),
                 // It tells nothing.
                 _ => continue,

@@ -156,12 +156,7 @@ impl<M: Send + 'static> Context<M> {
                     return Some(Event::Message(message));
                 }
                 Queued::Headed(entry) => {
-                    let (header, message) = request::open(entry);
-                    self.slot.count_received(1);
-                    if let Some(header) = header {
-                        keep(self, header);
-                    }
-                    return Some(Event::Message(message));
+                    return Some(Event::Message(self.receive_headed(entry, keep)));
                 }
                 Queued::System(entry) => {
                     if let Some(signal) = self.accept(entry) {
@@ -176,6 +171,17 @@ impl<M: Send + 'static> Context<M> {
                 }
             }
         }
+    }
+
+    /// Receives a message with a header. Separate from the messages without, which come more often.
+    #[cold]
+    fn receive_headed(&mut self, entry: Entry<(System, M)>, keep: impl Fn(&mut Self, Header)) -> M {
+        let (header, message) = request::open(entry);
+        self.slot.count_received(1);
+        if let Some(header) = header {
+            keep(self, header);
+        }
+        message
     }
 
     /// Takes the content of the mailbox, which is unbounded. Also returns `None` if this process

@@ -14,6 +14,7 @@ use procession::time::Instant;
 use procession::{Scheduler, run};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
+use rustix::process::geteuid;
 
 use super::{Folder, Scene, since};
 use crate::scene::TIMEOUT;
@@ -158,6 +159,54 @@ fn the_variable_opens_a_door_and_nothing_else_does() {
         assert!(build().test_clock().build().expect("it is plain").door().is_none());
     } else {
         assert_eq!((door_threads(), descriptors()), (0, before), "a thread or a descriptor");
+    }
+}
+
+/// Goal: the variable is ignored in a program with more rights than its caller. Method: a copy of
+/// this program belongs to another user, and runs with that user's rights (set-user-ID).
+#[test]
+#[expect(clippy::print_stdout, reason = "the test reads it")]
+fn the_variable_is_ignored_with_the_rights_of_another_user() {
+    const OTHER: u32 = 65534;
+    let name = "the_variable_is_ignored_with_the_rights_of_another_user";
+    if std::env::var_os("PROCESSION_TEST_DOOR").is_some() {
+        let scheduler = Scheduler::builder().worker_threads(1).build().expect("it is plain");
+        println!("user {}, door {}", geteuid().as_raw(), scheduler.door().is_some());
+        return;
+    }
+    // Only root can give a file away.
+    if !geteuid().is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    fs::create_dir(&folder.0).expect("it is new");
+    let program = folder.0.join("program");
+    fs::copy(std::env::current_exe().expect("a test knows itself"), &program)
+        .expect("there is room");
+    let run = |user: u32, mode: u32| {
+        let runtime = folder.0.join(user.to_string());
+        fs::create_dir(&runtime).expect("it is new");
+        fs::set_permissions(&runtime, Permissions::from_mode(0o700)).expect("it is ours");
+        chown(&runtime, Some(user), None).expect("root may");
+        chown(&program, Some(user), None).expect("root may");
+        fs::set_permissions(&program, Permissions::from_mode(mode)).expect("it is ours");
+        let output = Command::new(&program)
+            .args(["--exact", "--nocapture", &format!("door::life::{name}")])
+            .env("PROCESSION_TEST_DOOR", "")
+            .env("XDG_RUNTIME_DIR", &runtime)
+            .env("PROCESSION_OBSERVE", "1")
+            .output()
+            .expect("it runs");
+        let said = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&said).into_owned()
+    };
+    let plain = run(0, 0o755);
+    assert!(plain.contains("user 0, door true"), "{plain}");
+    let other = run(OTHER, 0o4755);
+    // The file system may be mounted without set-user-ID.
+    if !other.contains("user 0,") {
+        assert!(other.contains(&format!("user {OTHER}, door false")), "{other}");
+        assert!(!other.contains("cannot open a door"), "it is not even tried: {other}");
     }
 }
 

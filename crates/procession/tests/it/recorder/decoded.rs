@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use miniz_oxide::inflate::decompress_to_vec_zlib;
+
 /// A field of a message in protocol buffers.
 #[derive(Clone, Debug)]
 enum Field<'a> {
@@ -85,6 +87,18 @@ pub(crate) struct Decoded {
     pub(crate) backwards: usize,
 }
 
+/// Returns the packets of a trace, which are compressed if there is the feature `observe`.
+fn decompressed(bytes: &[u8]) -> Vec<u8> {
+    let pieces = messages(&fields(bytes), 1).into_iter().map(|packet| match packet[..] {
+        [(50, Field::Bytes(packets))] => {
+            Some(decompress_to_vec_zlib(packets).expect("it is compressed"))
+        }
+        _ => None,
+    });
+    let pieces: Option<Vec<_>> = pieces.collect();
+    pieces.map_or_else(|| bytes.to_vec(), |pieces| pieces.concat())
+}
+
 /// Decodes a trace. Every slice ends, every flow has both ends, and every name is explained.
 #[track_caller]
 pub(crate) fn decode(bytes: &[u8]) -> Decoded {
@@ -92,7 +106,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Decoded {
     // By sequence: the time, the number of open slices, and the names.
     let mut sequences = BTreeMap::<u64, (u64, u32, BTreeMap<u64, String>)>::new();
     let (mut begins, mut ends) = (BTreeMap::new(), BTreeMap::new());
-    for packet in messages(&fields(bytes), 1) {
+    for packet in messages(&fields(&decompressed(bytes)), 1) {
         for track in messages(&packet, 60) {
             decoded.tracks.push(text(&track, 2));
         }

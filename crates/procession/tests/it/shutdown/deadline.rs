@@ -129,6 +129,7 @@ fn a_step_that_does_not_return_is_reported_by_the_deadline() {
                 began.send(()).expect("the test listens");
                 while !released.load(Relaxed) {
                     hint::spin_loop();
+                    crate::home::others_may_run();
                 }
                 if !ends {
                     pending::<()>().await;
@@ -167,6 +168,7 @@ fn a_process_behind_a_stuck_step_is_reported_too() {
         began.send(()).expect("the test listens");
         while !released.load(Relaxed) {
             hint::spin_loop();
+            crate::home::others_may_run();
         }
     });
     soon(&begins);
@@ -248,6 +250,7 @@ fn a_process_that_shuts_down_is_told_of_others_but_not_of_itself() {
         began.send(()).expect("the test listens");
         while !released.load(Relaxed) {
             hint::spin_loop();
+            crate::home::others_may_run();
         }
     });
     soon(&begins);
@@ -317,6 +320,7 @@ impl Process for LongBegun {
         };
         while !refused() {
             hint::spin_loop();
+            crate::home::others_may_run();
         }
         (0..1000).for_each(|_| thread::yield_now());
         Ok(())

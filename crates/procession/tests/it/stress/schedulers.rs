@@ -1,8 +1,7 @@
 //! Schedulers that come, go and are dropped.
 
-use crate::home::mpsc;
+use crate::home::{Barrier, mpsc};
 use std::cell::RefCell;
-use std::sync::Barrier;
 
 use procession::command::{CommandId, Completion, Value};
 use procession::{Address, Context, Exit, JoinHandle, Pid, Scheduler, SpawnOptions};

@@ -1,0 +1,240 @@
+//! `procession node`: a program in Lua that is a node of a cluster. `procession cluster`: asks such
+//! a node.
+
+mod status;
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use procession::net::Host;
+use procession::{Context, SpawnOptions};
+use procession_cluster::{
+    ConnectError, Cookie, Grants, Letter, Node, NodeBuilder, StartError, StatusError, Tls, TlsError,
+};
+use procession_lua::Output;
+
+pub(crate) use self::status::status;
+use crate::permissions::{Allowed, Kind};
+
+/// The time after which a connection is tried again, at first and at most.
+const AGAIN_MIN: Duration = Duration::from_millis(250);
+const AGAIN_MAX: Duration = Duration::from_secs(15);
+
+/// A node, and the host and port at which it listens, if its EPMD is not to be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    name: String,
+    address: Option<String>,
+}
+
+impl FromStr for Peer {
+    type Err = ();
+
+    /// Parses `word@host`, `word@host:port` or `word@host@address:port`.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (word, rest) = text.split_once('@').ok_or(())?;
+        let (host, address) = match (rest.split_once('@'), rest.split_once(':')) {
+            (Some((host, address)), _) => (host, Some(address)),
+            (None, Some((host, _))) => (host, Some(rest)),
+            (None, None) => (rest, None),
+        };
+        let port = address.map(|address| address.rsplit_once(':').ok_or(())).transpose()?;
+        let is_port = |(_, port): (&str, &str)| port.parse::<u16>().is_ok();
+        if word.is_empty() || host.is_empty() || !port.is_none_or(is_port) {
+            return Err(());
+        }
+        Ok(Self { name: format!("{word}@{host}"), address: address.map(str::to_owned) })
+    }
+}
+
+/// The options of a node.
+#[derive(Debug, Default)]
+pub(crate) struct NodeArgs {
+    pub(crate) name: Option<String>,
+    pub(crate) cookie_file: Option<PathBuf>,
+    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) no_epmd: bool,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) looks: Vec<String>,
+    pub(crate) exits: Vec<String>,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) tls_ca: Option<PathBuf>,
+    pub(crate) accepts_plain_text: bool,
+    pub(crate) json: bool,
+}
+
+/// The error of a node.
+#[derive(Debug)]
+pub(crate) enum NodeError {
+    /// Without a file of the options, there must be a home.
+    NoHome,
+    Cookie(io::Error),
+    /// Some of the three files are missing.
+    SomeTls,
+    Tls(TlsError),
+    Start(StartError),
+    /// Holds the name of the node that was asked.
+    Connect(String, ConnectError),
+    Status(String, StatusError),
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoHome => f.write_str("no cookie: set --cookie-file, or the variable HOME"),
+            Self::Cookie(error) => write!(f, "no cookie: {error}"),
+            Self::SomeTls => f.write_str("--tls-cert, --tls-key and --tls-ca go together"),
+            Self::Tls(error) => write!(f, "no TLS: {error}"),
+            Self::Start(error @ StartError::Register(_)) => {
+                write!(f, "cannot start the node: {error}; start `epmd -daemon`, or set --no-epmd")
+            }
+            Self::Start(error) => write!(f, "cannot start the node: {error}"),
+            Self::Connect(name, error) => write!(f, "cannot connect to {name}: {error}"),
+            Self::Status(name, error) => write!(f, "cannot ask {name}: {error}"),
+        }
+    }
+}
+
+impl NodeArgs {
+    fn cookie(&self, creates: bool) -> Result<Cookie, NodeError> {
+        let path = match &self.cookie_file {
+            Some(path) => path.clone(),
+            None => {
+                let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+                PathBuf::from(home.ok_or(NodeError::NoHome)?).join(".erlang.cookie")
+            }
+        };
+        let cookie = if creates { Cookie::read_or_create(path) } else { Cookie::read(path) };
+        cookie.map_err(NodeError::Cookie)
+    }
+
+    /// Returns a builder of a node with the cookie and the certificates.
+    fn builder(&self, name: &str, creates: bool) -> Result<NodeBuilder, NodeError> {
+        let mut builder = Node::builder(name).cookie(self.cookie(creates)?);
+        builder = match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
+            (Some(certificate), Some(key), Some(authority)) => {
+                builder.tls(Tls::read(certificate, key, authority).map_err(NodeError::Tls)?)
+            }
+            (None, None, None) => builder,
+            _ => return Err(NodeError::SomeTls),
+        };
+        Ok(if self.accepts_plain_text { builder.accept_plain_text() } else { builder })
+    }
+
+    /// Permits the program what the options permit: to use the nodes to which it connects.
+    pub(crate) fn allow(&self, allowed: &mut Allowed) {
+        for peer in &self.peers {
+            allowed.add(Kind::Net, Some(peer.name.clone().into()));
+        }
+    }
+
+    /// Starts the node in the running scheduler, and reports where it listens.
+    pub(crate) async fn start(&self, err: &Output) -> Result<Node, NodeError> {
+        let name = self.name.as_deref().unwrap_or_default();
+        let listen = self.listen.unwrap_or((Ipv4Addr::LOCALHOST, 0).into());
+        let mut builder = self.builder(name, true)?.listen(listen);
+        if !self.no_epmd {
+            builder = builder.register();
+        }
+        let both = self.looks.iter().filter(|nodes| self.exits.contains(nodes));
+        let looks = self.looks.iter().map(|nodes| (nodes, Grants::new().look()));
+        let exits = self.exits.iter().map(|nodes| (nodes, Grants::new().exits()));
+        let both = both.map(|nodes| (nodes, Grants::new().look().exits()));
+        // The last grant to the same nodes counts.
+        for (nodes, grants) in looks.chain(exits).chain(both) {
+            builder = builder.grant(nodes, grants);
+        }
+        let node = builder.start().await.map_err(NodeError::Start)?;
+        if let Some(address) = node.local_addr() {
+            report(err, &format!("{name} listens at {address}"));
+        }
+        // All nodes of a cluster may have the same list.
+        for peer in self.peers.iter().filter(|peer| peer.name != name).cloned() {
+            let (own, err) = (node.clone(), err.clone());
+            let options = SpawnOptions::new().label(format!("connects to {}", peer.name));
+            drop(options.start(move |cx| stay_connected(cx, own, peer, err)));
+        }
+        Ok(node)
+    }
+}
+
+fn report(err: &Output, text: &str) {
+    // Ignored: without room there is no report.
+    err.try_write(format!("procession: {text}\n").as_bytes());
+}
+
+async fn connect(node: &Node, peer: &Peer) -> Result<(), ConnectError> {
+    let Some(address) = &peer.address else { return node.connect(&peer.name).await };
+    let found = Host::from(address.as_str()).addresses().await.map_err(ConnectError::Find)?;
+    let mut result = Err(ConnectError::Find(io::ErrorKind::NotFound.into()));
+    for address in found {
+        result = node.connect_at(&peer.name, address).await;
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+/// Connects to another node, and again when the connection has ended. Reports each first failure.
+async fn stay_connected(mut cx: Context<Letter>, node: Node, peer: Peer, err: Output) {
+    node.subscribe(&cx.address().map(|letter| letter));
+    let mut pause = AGAIN_MIN;
+    loop {
+        match connect(&node, &peer).await {
+            Ok(()) => {
+                pause = AGAIN_MIN;
+                match until_down(&mut cx, &peer).await {
+                    Some(why) => report(&err, &format!("{} is gone: {why}", peer.name)),
+                    None => return,
+                }
+            }
+            Err(ConnectError::Stopped) => return,
+            Err(error) => {
+                if pause == AGAIN_MIN {
+                    let text = format!("cannot connect to {}: {error}; goes on trying", peer.name);
+                    report(&err, &text);
+                }
+            }
+        }
+        procession::sleep(pause).await;
+        pause = (pause * 2).min(AGAIN_MAX);
+    }
+}
+
+/// Waits for the end of the connection to a node. Returns its reason, or `None` if the process is
+/// to end.
+async fn until_down(cx: &mut Context<Letter>, peer: &Peer) -> Option<String> {
+    loop {
+        match cx.recv().await? {
+            Letter::NodeDown { node, why, .. } if node.as_str() == peer.name => return Some(why),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Peer;
+
+    #[test]
+    fn a_peer_is_a_node_with_or_without_an_address() {
+        for (text, name, address) in [
+            ("a@b.c", "a@b.c", None),
+            ("a@b.c:80", "a@b.c", Some("b.c:80")),
+            ("a@b.c@10.0.0.1:80", "a@b.c", Some("10.0.0.1:80")),
+            ("a@b.c@[::1]:80", "a@b.c", Some("[::1]:80")),
+        ] {
+            let address = address.map(str::to_owned);
+            assert_eq!(text.parse(), Ok(Peer { name: name.to_owned(), address }), "{text}");
+        }
+        for text in ["a", "@b", "a@", "a@b:c", "a@b@c", "a@b@c:65536", "a@:80"] {
+            assert_eq!(text.parse::<Peer>(), Err(()), "{text}");
+        }
+    }
+}

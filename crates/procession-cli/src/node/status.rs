@@ -1,0 +1,146 @@
+//! `procession cluster status`: the state of a node.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::time::Duration;
+
+use procession::Scheduler;
+use procession_cluster::{NodeStatus, PeerInfo};
+use serde_json::{Value, json};
+
+use super::{NodeArgs, NodeError, Peer, connect};
+use crate::program::RunError;
+use crate::run::Failure;
+
+/// The time limit of an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Asks a node for its state, and prints it.
+pub(crate) fn status(args: &NodeArgs, peer: &Peer, out: &mut impl Write) -> Result<(), Failure> {
+    let scheduler = Scheduler::builder().worker_threads(1).build().map_err(RunError::Scheduler)?;
+    let status = scheduler.block_on(ask(args, peer))?;
+    if args.json {
+        writeln!(out, "{}", as_json(&status))?;
+    } else {
+        out.write_all(as_text(&status).as_bytes())?;
+    }
+    Ok(())
+}
+
+async fn ask(args: &NodeArgs, peer: &Peer) -> Result<NodeStatus, NodeError> {
+    let own = || format!("status-{}@127.0.0.1", std::process::id());
+    let builder = args.builder(&args.name.clone().unwrap_or_else(own), false)?;
+    let node = builder.start().await.map_err(NodeError::Start)?;
+    let connected = connect(&node, peer).await;
+    connected.map_err(|error| NodeError::Connect(peer.name.clone(), error))?;
+    let status = node.status_of(&peer.name, ANSWER_TIMEOUT).await;
+    node.stop();
+    status.map_err(|error| NodeError::Status(peer.name.clone(), error))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn as_json(status: &NodeStatus) -> Value {
+    let peer = |peer: &PeerInfo| {
+        json!({
+            "name": peer.name.as_str(), "creation": peer.creation, "connection": peer.connection,
+            "age_us": micros(peer.age), "queued_bytes": peer.queued_bytes,
+            "oldest_wait_us": peer.oldest_wait.map(micros), "sent": peer.sent,
+            "received": peer.received, "refused": peer.refused,
+            "undelivered": peer.undelivered, "too_large": peer.too_large, "denied": peer.denied,
+            "bytes_sent": peer.bytes_sent, "bytes_received": peer.bytes_received,
+            "round_trip_us": peer.round_trip.map(micros), "unconfirmed": peer.unconfirmed,
+        })
+    };
+    let end = |(cause, count): &(String, u64)| json!({ "cause": cause, "count": count });
+    json!({
+        "version": 1,
+        "name": status.name.as_str(), "creation": status.creation, "attached": status.attached,
+        "names": status.names.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
+        "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
+        "ends": status.ends.iter().map(end).collect::<Vec<_>>(),
+    })
+}
+
+/// Returns a text of another node without control characters, which could act on a terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { '?' } else { char }).collect()
+}
+
+fn as_text(status: &NodeStatus) -> String {
+    let mut text = String::new();
+    let mut line = |parts: std::fmt::Arguments<'_>| {
+        text.write_fmt(parts).expect("a string has room");
+        text.push('\n');
+    };
+    let names: Vec<_> = status.names.iter().map(|name| plain(name.as_str())).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let name = plain(status.name.as_str());
+    line(format_args!("{name}: {} processes attached, names: {names}", status.attached));
+    line(format_args!(
+        "{:<28} {:>9} {:>10} {:>9} {:>10} {:>10} {:>8} {:>7} {:>10} {:>11}",
+        "node",
+        "connected",
+        "queued",
+        "oldest",
+        "sent",
+        "received",
+        "refused",
+        "denied",
+        "round trip",
+        "unconfirmed"
+    ));
+    let optional = |time: Option<Duration>| time.map_or("-".to_owned(), short);
+    for peer in &status.peers {
+        line(format_args!(
+            "{:<28} {:>9} {:>10} {:>9} {:>10} {:>10} {:>8} {:>7} {:>10} {:>11}",
+            plain(peer.name.as_str()),
+            short(peer.age),
+            format!("{} B", peer.queued_bytes),
+            optional(peer.oldest_wait),
+            peer.sent,
+            peer.received,
+            peer.refused,
+            peer.denied,
+            optional(peer.round_trip),
+            peer.unconfirmed.map_or("?".to_owned(), |count| count.to_string()),
+        ));
+    }
+    if status.ends.is_empty() {
+        line(format_args!("no connection has ended"));
+    }
+    for (cause, count) in &status.ends {
+        line(format_args!("{count} connections ended: {}", plain(cause)));
+    }
+    text
+}
+
+/// Formats a time in a unit that fits.
+fn short(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0 if time < Duration::from_millis(1) => format!("{} us", time.as_micros()),
+        0 => format!("{} ms", time.as_millis()),
+        1..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{plain, short};
+
+    #[test]
+    fn times_have_a_unit_that_fits() {
+        let times = [(40, "40 us"), (1500, "1 ms"), (90_000_000, "90 s"), (300_000_000, "5 min")];
+        for (micros, text) in times {
+            assert_eq!(short(Duration::from_micros(micros)), text);
+        }
+        assert_eq!(plain("a\x1b[2Jb"), "a?[2Jb");
+    }
+}

@@ -1,0 +1,72 @@
+//! Names of processes that others give, and references to nodes from what these keep.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+
+use procession::mailbox::Recipient;
+
+use crate::letter::Letter;
+use crate::link::Remote;
+use crate::node::{Inner, Node};
+use crate::term::Atom;
+
+/// Finds the process that has a name. See [`Node::find_names_with`].
+pub(super) type FindName = dyn Fn(&str) -> Option<Recipient<Letter>> + Send + Sync;
+
+/// A reference to a [`Node`] that does not keep it. [`Node::downgrade`] makes it.
+///
+/// What a node keeps, such as the function of a [`Recipient`], refers to the node by this, or none
+/// of them is ever dropped.
+#[derive(Clone)]
+pub struct WeakNode(Weak<Inner>);
+
+impl WeakNode {
+    /// Returns the node, unless it was dropped.
+    pub fn upgrade(&self) -> Option<Node> {
+        self.0.upgrade().map(Node)
+    }
+}
+
+impl fmt::Debug for WeakNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakNode")
+    }
+}
+
+impl Node {
+    /// Sets the function that finds processes by names that are not
+    /// [registered](Self::register), such as those that another registry has. It replaces the one
+    /// before. A process that it finds is [attached](Self::attach).
+    ///
+    /// The process of a connection calls it for each message and each monitor by such a name, so it
+    /// must not block. If it panics, no process has the name.
+    pub fn find_names_with<F>(&self, find: F)
+    where
+        F: Fn(&str) -> Option<Recipient<Letter>> + Send + Sync + 'static,
+    {
+        let replaced = self.0.find_name.lock().replace(Arc::new(find));
+        // Outside of the lock, since it has code of the user.
+        drop(replaced);
+    }
+
+    /// Returns `true` if the node of a process is connected: in the same incarnation, if the
+    /// process is known by its PID.
+    pub fn reaches(&self, process: &Remote) -> bool {
+        self.link_of(process).is_some()
+    }
+
+    /// Returns a reference to the node that does not keep it.
+    pub fn downgrade(&self) -> WeakNode {
+        WeakNode(Arc::downgrade(&self.0))
+    }
+
+    pub(crate) fn whereis(&self, name: &Atom) -> Option<u32> {
+        let known = self.0.locals.lock().by_name.get(name).copied();
+        known.or_else(|| {
+            let find = self.0.find_name.lock().clone()?;
+            let found = catch_unwind(AssertUnwindSafe(|| find(name.as_str())));
+            Some(self.attach_number(&found.ok()??))
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! Terms of Erlang as values of Lua. `docs/LUA.md` has the table.
+
+use procession::mailbox::Recipient;
+use procession::{Address, Pid};
+use procession_cluster::{Letter, Node, Remote, Term};
+
+use super::letters;
+use crate::guest::Message;
+use crate::value::Value;
+
+/// Returns the way by which letters reach a guest. `None` if the process has ended, or is no guest.
+pub(crate) fn recipient(node: &Node, pid: Pid) -> Option<Recipient<Letter>> {
+    let address = Address::<Message>::of(pid).ok()?;
+    let node = node.downgrade();
+    Some(address.map(move |letter| letters::message(&node, pid, letter)))
+}
+
+/// Returns the term that a value is.
+///
+/// # Errors
+/// If the value has a part that other nodes cannot have, returns the reason.
+pub(crate) fn to_term(node: &Node, value: &Value) -> Result<Term, String> {
+    Ok(match value {
+        Value::Nil => Term::atom("nil"),
+        Value::Boolean(boolean) => (*boolean).into(),
+        Value::Integer(integer) => (*integer).into(),
+        Value::Float(float) if float.is_finite() => (*float).into(),
+        Value::Float(float) => return Err(format!("Erlang has no number {float}")),
+        Value::String(bytes) => Term::Binary(bytes.clone()),
+        Value::Table(entries) => match items(entries) {
+            Some(items) => {
+                let items = items.into_iter().map(|item| to_term(node, item));
+                Term::List(items.collect::<Result<_, _>>()?)
+            }
+            None => Term::Map(pairs(node, entries)?),
+        },
+        Value::Tuple(items) => {
+            let items = items.iter().map(|item| to_term(node, item));
+            Term::Tuple(items.collect::<Result<_, _>>()?)
+        }
+        Value::Map(entries) => Term::Map(pairs(node, entries)?),
+        Value::Term(term) => term.clone(),
+        Value::Pid(pid) => pid_term(node, *pid)?,
+        Value::Socket(_) => return Err("a socket cannot be sent to another node".to_owned()),
+        Value::RemoteCall(_) => return Err("a call cannot be sent to another node".to_owned()),
+    })
+}
+
+fn pairs(node: &Node, entries: &[(Value, Value)]) -> Result<Vec<(Term, Term)>, String> {
+    let pair = |(key, value): &(Value, Value)| Ok((to_term(node, key)?, to_term(node, value)?));
+    entries.iter().map(pair).collect()
+}
+
+fn pid_term(node: &Node, pid: Pid) -> Result<Term, String> {
+    // A guest is attached, so that messages to it arrive.
+    if let Some(recipient) = recipient(node, pid) {
+        return Ok(node.attach(&recipient).pid().into());
+    }
+    let known = node.node_pid(pid).ok_or_else(|| format!("the node does not know {pid}"))?;
+    Ok(known.into())
+}
+
+/// Returns the items of a table with the keys 1 to n.
+pub(crate) fn items(entries: &[(Value, Value)]) -> Option<Vec<&Value>> {
+    let mut items = vec![None; entries.len()];
+    for (key, value) in entries {
+        let Value::Integer(index) = key else { return None };
+        *items.get_mut(usize::try_from(index.checked_sub(1)?).ok()?)? = Some(value);
+    }
+    items.into_iter().collect()
+}
+
+/// Returns the value of a term.
+pub(crate) fn to_value(node: &Node, term: Term) -> Value {
+    let all = |items: Vec<Term>| items.into_iter().map(|item| to_value(node, item));
+    match term {
+        Term::Atom(atom) if atom.as_str() == "true" => Value::Boolean(true),
+        Term::Atom(atom) if atom.as_str() == "false" => Value::Boolean(false),
+        Term::Integer(integer) => Value::Integer(integer),
+        Term::Float(float) => Value::Float(float),
+        Term::Binary(bytes) => Value::String(bytes),
+        Term::List(items) => Value::list(all(items)),
+        Term::Tuple(items) => Value::Tuple(all(items).collect()),
+        Term::Map(pairs) => {
+            let pair = |(key, value)| (to_value(node, key), to_value(node, value));
+            Value::Map(pairs.into_iter().map(pair).collect())
+        }
+        // Each incarnation of which there are PIDs takes memory, so only those that are connected
+        // get them.
+        Term::Pid(pid) if is_known(node, &pid) => Value::Pid(node.pid(&pid)),
+        other => Value::Term(other),
+    }
+}
+
+fn is_known(node: &Node, pid: &procession_cluster::NodePid) -> bool {
+    pid.node == *node.name() || node.reaches(&Remote::from(pid))
+}

@@ -1,0 +1,84 @@
+//! Messages to the processes of other nodes.
+
+use std::task::{Context as TaskContext, Poll, ready};
+
+use crate::Pid;
+use crate::mailbox::parcel::{Parcel, Relay, RelayCause, RelayError, RoomFuture};
+use crate::mailbox::send_error::{SendError, SendErrorKind};
+use crate::process::route::FarProcess;
+use crate::process::target::WaitTarget;
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::current;
+use crate::util::exclusive::Exclusive;
+
+impl FarProcess {
+    /// Sends a message.
+    #[cold]
+    pub(crate) fn send<M: Send + 'static>(&self, message: M) -> Result<(), SendError<M>> {
+        relayed(&*self.relay, self.pid, message)
+    }
+
+    /// Returns the future that waits for room for a message, if the relay has one, and the message.
+    fn room<M: Send + 'static>(&self, message: M) -> (Option<RoomFuture>, M) {
+        let parcel = parcel_from_here(self.pid, message);
+        let room = self.relay.room(&parcel);
+        (room, *parcel.message.downcast().expect("nothing has changed it"))
+    }
+}
+
+/// A message that waits for room at a relay.
+#[derive(Debug)]
+pub(crate) struct FarWait(Box<Exclusive<RoomFuture>>);
+
+impl FarWait {
+    /// Sends a message, or waits for room and tries again. `wait` is the state between two polls.
+    pub(crate) fn poll<M: Send + 'static>(
+        process: &FarProcess,
+        message: &mut Option<M>,
+        wait: &mut Option<Self>,
+        task: &mut TaskContext<'_>,
+    ) -> Poll<Result<(), SendError<M>>> {
+        if let Some(Self(room)) = wait {
+            ready!(room.get_mut().as_mut().poll(task));
+            *wait = None;
+        }
+        let sent = process.send(message.take().expect("a future is not polled after its end"));
+        let error = match sent {
+            Err(error) if error.is_full() => error,
+            done => return Poll::Ready(done),
+        };
+        let (room, back) = process.room(error.into_inner());
+        let Some(mut room) = room else {
+            let kind = SendErrorKind::NotRelayed(RelayCause::Full);
+            return Poll::Ready(Err(SendError::new(back, process.pid, kind)));
+        };
+        *message = Some(back);
+        if room.as_mut().poll(task).is_ready() {
+            // It tries again in the next step, so that a relay that errs does not hold the worker.
+            task.waker().wake_by_ref();
+        } else {
+            *wait = Some(Self(Box::new(Exclusive::new(room))));
+        }
+        current::note_waiting_for(Waiting::ROOM, WaitTarget::UNKNOWN);
+        Poll::Pending
+    }
+}
+
+/// Returns a parcel of the running process.
+fn parcel_from_here<M: Send + 'static>(to: Pid, message: M) -> Parcel {
+    let from = current::current().map(|slot| slot.pid());
+    Parcel::new(to, message).with_sender(from)
+}
+
+/// Sends a message by a relay.
+#[cold]
+pub(crate) fn relayed<M: Send + 'static>(
+    relay: &dyn Relay,
+    pid: Pid,
+    message: M,
+) -> Result<(), SendError<M>> {
+    relay.relay(parcel_from_here(pid, message)).map_err(|RelayError { parcel, cause, .. }| {
+        let message = parcel.message.downcast().expect("a relay gives back what it was given");
+        SendError::new(*message, pid, SendErrorKind::NotRelayed(cause))
+    })
+}
