@@ -47,7 +47,8 @@ impl fmt::Display for Socket {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, charge: Hold) -> Value {
+    /// Returns a connection as a value.
+    fn value(stream: TcpStream, charge: Hold) -> Value {
         let connection = Self { stream, kept: Mutex::default(), charge };
         Value::Socket(Socket::Connection(Arc::new(connection)))
     }
@@ -177,7 +178,7 @@ pub(crate) async fn connect(
     let charge = socket_charge(&bounds)?;
     let stream = with_timeout(timeout, permissions::connect(&bounds.permissions, &address)).await?;
     stream.set_nodelay(true)?;
-    Ok(Connection::new(stream, charge))
+    Ok(Connection::value(stream, charge))
 }
 
 /// Charges for a socket.
@@ -198,7 +199,7 @@ impl Listener {
         let charge = socket_charge(&bounds)?;
         let (stream, _) = self.0.accept().await?;
         stream.set_nodelay(true)?;
-        Ok(Connection::new(stream, charge))
+        Ok(Connection::value(stream, charge))
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
