@@ -182,7 +182,8 @@ fn connections(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
     let each = (Instant::now() - start).as_nanos() / (50 * CONNECTIONS as u128);
     println!("requests: {each} ns each, one after another");
     let (before, mut client) = (processor_time()?, connect()?);
-    let dripped = procession_sync::thread::spawn(move || {
+    #[expect(clippy::disallowed_methods, reason = "a client outside of the runtime")]
+    let dripped = std::thread::spawn(move || {
         let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {DRIPS}\r\n\r\n");
         client.write_all(head.as_bytes())?;
         for _ in 0..DRIPS {
