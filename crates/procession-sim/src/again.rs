@@ -18,7 +18,11 @@ const CAUSES: &str = "Something decides that the seed does not know: a HashMap, 
 
 /// Runs a seed once more, and returns its events and decisions in lines.
 fn told(rules: &Rules, seed: u64, strategy: Strategy) -> Vec<String> {
-    let ran = run(rules, Chance::drawn(seed, strategy), Story::told());
+    lines_of(&run(rules, Chance::drawn(seed, strategy), Story::told()))
+}
+
+/// Returns the events and decisions of a run in lines.
+fn lines_of(ran: &Run) -> Vec<String> {
     let events = ran.story.events.iter().map(|(at, event)| {
         let at = duration(at.saturating_sub(START));
         format!("at {at}  {}", event.replace('\n', " "))
@@ -38,7 +42,7 @@ fn add_difference(text: &mut String, names: [&str; 2], one: &[String], other: &[
     }
 }
 
-/// Reports two runs of one seed that differ.
+/// Reports a run of a seed, and its replay, that differ.
 pub(crate) fn differing(
     rules: &Rules,
     seed: u64,
@@ -52,8 +56,8 @@ pub(crate) fn differing(
         let _ = write!(text, ", at decision {at} about {}", purpose.name());
     }
     let _ = write!(text, ", with {decisions} and {again} decisions.\n{CAUSES}");
-    // These two runs tell their stories, and differ from each other as the first two did.
-    let [one, other] = [(); 2].map(|()| told(rules, seed, strategy));
+    // The first run once more, which tells its story now, and differs from the replay as before.
+    let [one, other] = [told(rules, seed, strategy), lines_of(other)];
     add_difference(&mut text, ["one run: ", "the next:"], &one, &other);
     text
 }

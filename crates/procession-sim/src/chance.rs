@@ -118,6 +118,18 @@ impl Chance {
         if count <= 1 {
             return 0;
         }
+        let value = self.decide_undigested(purpose, count, draw);
+        self.digest(u64::from(value) << 32 | u64::from(count));
+        value
+    }
+
+    /// Decides among at least two, and leaves the digest to the caller.
+    fn decide_undigested(
+        &mut self,
+        purpose: Purpose,
+        count: u32,
+        draw: impl FnOnce(&mut Self) -> u32,
+    ) -> u32 {
         let at = self.tape[purpose].len();
         let value = match &self.given {
             Some(tape) => tape[purpose].get(at).copied().unwrap_or(0),
@@ -127,7 +139,6 @@ impl Chance {
         self.tape[purpose].push(value);
         #[cfg(procession_sim)]
         self.fine.note(purpose, count);
-        self.digest(u64::from(value) << 32 | u64::from(count));
         value
     }
 

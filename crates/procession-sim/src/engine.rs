@@ -187,6 +187,9 @@ struct State {
     told: BTreeSet<u64>,
     /// The threads of the program that wait for other threads of it.
     waiting: Vec<u32>,
+    /// When a thread was preempted last before an operation.
+    #[cfg(procession_sim)]
+    preempted_at: u64,
 }
 
 /// The simulated system of one run.
@@ -243,6 +246,8 @@ impl Engine {
                 point_at: START,
                 told: BTreeSet::new(),
                 waiting: Vec::new(),
+                #[cfg(procession_sim)]
+                preempted_at: START,
             }),
             panics: Mutex::new(Vec::new()),
             setup,
@@ -546,6 +551,9 @@ impl Engine {
         #[cfg(procession_sim)]
         self.end_turn(&mut state, ME.get() as usize - 1, Why::Wait);
         state.is_over = true;
+        // What was planned for the rest of the turn does not come.
+        #[cfg(procession_sim)]
+        self.begin_turn(&mut state);
         // The wakers keep their scheduler, and its world keeps this engine.
         let wakers = (state.root.take(), std::mem::take(&mut state.settling));
         drop(state);

@@ -11,7 +11,8 @@ use crate::chance::{Chance, Strategy};
 use crate::program::{Rules, Run, run};
 use crate::story::Story;
 
-/// One in so many seeds runs twice, to find what the seed does not decide.
+/// One in so many seeds runs twice, to find what the seed does not decide. The second run replays
+/// the tape of the first and tells its story, as the replay of a report does.
 const TWICE_EVERY: u64 = 20;
 
 /// A seed that ends the search.
@@ -19,7 +20,7 @@ const TWICE_EVERY: u64 = 20;
 pub(crate) struct Finding {
     pub(crate) seed: u64,
     pub(crate) ran: Run,
-    /// The second run of the seed, if it differs from the first.
+    /// The replay of the run, if it differs.
     pub(crate) again: Option<Run>,
 }
 
@@ -81,10 +82,10 @@ impl Search<'_> {
     /// Runs seeds until none is left.
     fn work(&self) {
         while let Some(seed) = self.take() {
-            let draw = || run(self.rules, Chance::drawn(seed, self.strategy), Story::default());
-            let ran = draw();
+            let ran = run(self.rules, Chance::drawn(seed, self.strategy), Story::default());
+            let replay = || run(self.rules, Chance::replayed(ran.tape.clone()), Story::told());
             let twice = ran.failure.is_none() && seed % TWICE_EVERY == 0;
-            let again = twice.then(draw).filter(|again| again.hash != ran.hash);
+            let again = twice.then(replay).filter(|again| again.hash != ran.hash);
             self.note(Finding { seed, ran, again });
         }
     }

@@ -150,7 +150,8 @@ impl Chance {
         }
         self.fine.held = self.fine.held.filter(|&(held, _)| Some(held) != thread);
         let logged = self.fine.log.as_ref().map_or(0, Vec::len);
-        let gap = self.decide(Purpose::Schedule, GAP_MAX, |this| {
+        // Part of the digest once the turn has ended, since it can change until then.
+        let gap = self.decide_undigested(Purpose::Schedule, GAP_MAX, |this| {
             let mean = match (this.fine.aim, &this.plan) {
                 (Aim::Places(_), _) => return 0,
                 (Aim::Anywhere(_), Plan::Uniform) => 2,
@@ -196,6 +197,7 @@ impl Chance {
         if gap > operations {
             self.tape[Purpose::Schedule][at] = 0;
         }
+        self.digest(u64::from(self.tape[Purpose::Schedule][at]) << 32 | u64::from(GAP_MAX));
         if let Some(log) = &mut self.fine.log {
             log[logged].count = operations.min(GAP_MAX - 1) + 1;
         }
@@ -216,6 +218,22 @@ impl Chance {
     pub(crate) fn passes_time(&mut self, length: u64) -> bool {
         self.at_cost(FIXED, |this| {
             this.decide(Purpose::Schedule, 2, |this| (length <= this.fine.patience).into())
+        }) == 1
+    }
+
+    /// Returns `true` if this thread was preempted, as the last one, and has not run since.
+    pub(crate) fn was_preempted_last(&self, thread: u32) -> bool {
+        self.fine.held.is_some_and(|(held, _)| held == thread)
+    }
+
+    /// Decides like [`passes_time`](Self::passes_time), after others have run and wait again.
+    /// `is_usual` is set if so much time passes in any run.
+    pub(crate) fn goes_on_without_preempted(&mut self, is_usual: bool, length: u64) -> bool {
+        self.at_cost(FIXED, |this| {
+            this.decide(Purpose::Schedule, 2, |this| {
+                let passes = is_usual || length <= this.fine.patience;
+                (passes && this.fine.is_holding()).into()
+            })
         }) == 1
     }
 

@@ -138,8 +138,9 @@ impl Engine {
         }
     }
 
-    /// Returns the threads that can run, of which `ready` can run now. If the one that is preempted
-    /// is the only one, time passes until another can, unless that is too far away.
+    /// Returns the threads that can run, of which `ready` can run now. If the one that was
+    /// preempted is the only one, time passes until another can, unless that is too far away. So
+    /// several threads can come one after the other before the preempted one goes on.
     pub(super) fn ready_instead(
         &self,
         state: &mut State,
@@ -148,12 +149,26 @@ impl Engine {
         ready: Vec<u32>,
     ) -> Vec<u32> {
         let (now, until) = (self.time(), state.earliest());
-        let is_alone = why == Why::Preempt && ready.len() == 1 && !state.is_over;
-        if !is_alone || until <= now || until > now + PREEMPTED_MAX {
+        if why == Why::Preempt {
+            state.preempted_at = now;
+        }
+        let [only] = ready[..] else { return ready };
+        let is_preempted = match why {
+            Why::Preempt => true,
+            Why::Wait | Why::End => state.chance.was_preempted_last(only),
+            Why::Point | Why::Pause => false,
+        };
+        let limit = state.preempted_at + PREEMPTED_MAX;
+        if !is_preempted || state.is_over || until <= now || until > limit {
             return ready;
         }
-        let length = until - now;
-        if length > PREEMPTED_USUAL && !state.chance.passes_time(length) {
+        let length = until - state.preempted_at;
+        let is_usual = length <= PREEMPTED_USUAL;
+        let passes = match why {
+            Why::Preempt => is_usual || state.chance.passes_time(length),
+            _ => state.chance.goes_on_without_preempted(is_usual, length),
+        };
+        if !passes {
             return ready;
         }
         // Relaxed: the turn orders it.

@@ -3,5 +3,7 @@
 mod bounded;
 mod litmus;
 mod races;
+mod reference;
+mod reproduce;
 mod whole;
 pub(crate) mod workloads;

@@ -194,8 +194,12 @@ impl Subject for Shared {
     fn process_of(&self, worker: u32) -> Option<String> {
         let seat = self.all_seats().nth(worker as usize)?;
         let index = seat.running.load(Relaxed).checked_sub(1)?;
-        let slot = self.table().pin_any(index)?;
-        Some(described(&slot))
+        // Where each operation is a point, a pin makes the stores of its thread visible. A run must
+        // be the same whether its story is told or not.
+        #[cfg(procession_sim)]
+        return Some(crate::sim::name(self.table().slot(index)?.pid()));
+        #[cfg(not(procession_sim))]
+        self.table().pin_any(index).map(|slot| described(&slot))
     }
 
     fn waiting(&self) -> Vec<String> {
