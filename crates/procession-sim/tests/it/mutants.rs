@@ -4,6 +4,7 @@
 //! that fails for each strategy. `.ci/run simulation` runs more seeds than a plain `cargo test`.
 
 mod history;
+mod listed;
 mod workloads;
 
 use std::time::Duration;

@@ -54,13 +54,14 @@ use crate::process::state::State;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("join_waker", SOUND);
     /// The handle writes the cell without `Reclaim`.
-    #[cfg(all(test, procession_loom))]
     pub(crate) const WRITE_WITHOUT_RECLAIM: u8 = 1;
 }
 
 /// The cell for the waker of the handle. `W` is a `Waker`, except in models.
-pub(crate) struct JoinWaker<W = Waker, const MUTATION: u8 = { mutation::SOUND }>(
+pub(crate) struct JoinWaker<W = Waker, const MUTATION: u8 = { mutation::BUILT }>(
     UnsafeCell<Option<W>>,
 );
 
@@ -85,7 +86,7 @@ impl<W, const MUTATION: u8> JoinWaker<W, MUTATION> {
     /// # Safety
     /// `[handle]`
     pub(crate) unsafe fn leave(&self, state: &State, waker: W) -> (bool, [Option<W>; 2]) {
-        let reclaims = MUTATION == mutation::SOUND && state.see().has_waiter();
+        let reclaims = MUTATION != mutation::WRITE_WITHOUT_RECLAIM && state.see().has_waiter();
         if reclaims && state.unwatch().is_complete() {
             return (true, [Some(waker), None]);
         }

@@ -54,6 +54,8 @@ const WAITING_MAX: usize = 16;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("requests", SOUND);
     /// `hold` keeps the suspension of a process that is to end.
     pub(crate) const KEEP_SUSPENSION: u8 = 1;
     /// `hold` looks for requests before it marks.
@@ -69,7 +71,7 @@ pub(crate) trait TableRequest {
 
 /// The requests `Q` of all processes, with the entries `E` and the timers `T` of those that are
 /// suspended.
-pub(crate) struct RequestTable<Q, E, T, const MUTATION: u8 = { mutation::SOUND }>(
+pub(crate) struct RequestTable<Q, E, T, const MUTATION: u8 = { mutation::BUILT }>(
     Mutex<RequestsBySlot<Q, E, T>>,
 );
 

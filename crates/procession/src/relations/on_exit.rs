@@ -57,6 +57,8 @@ use crate::process::state::State;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("on_exit", SOUND);
     /// `Mark` comes before `Enter`.
     pub(crate) const MARK_BEFORE_ENTER: u8 = 1;
 }
@@ -73,7 +75,7 @@ pub(crate) enum Left {
 
 /// The entries of a process, under their lock.
 #[derive(Debug, Default)]
-pub(crate) struct OnExitHooks<T, const MUTATION: u8 = { mutation::SOUND }>(Mutex<T>);
+pub(crate) struct OnExitHooks<T, const MUTATION: u8 = { mutation::BUILT }>(Mutex<T>);
 
 impl<T: Default, const MUTATION: u8> OnExitHooks<T, MUTATION> {
     /// Accesses the entries. `access` runs no user code.

@@ -44,8 +44,9 @@ use procession_sync::Mutex;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("dependents", SOUND);
     /// `Look`, then `Insert`.
-    #[cfg(all(test, procession_loom))]
     pub(crate) const LOOK_BEFORE_INSERT: u8 = 1;
 }
 
@@ -77,14 +78,15 @@ impl DependentEntries {
 
 /// The table of dependents.
 #[derive(Debug, Default)]
-pub(crate) struct Dependents<const MUTATION: u8 = { mutation::SOUND }>(Mutex<DependentEntries>);
+pub(crate) struct Dependents<const MUTATION: u8 = { mutation::BUILT }>(Mutex<DependentEntries>);
 
 impl<const MUTATION: u8> Dependents<MUTATION> {
     /// `Insert`, `Look` and `Withdraw`. Returns `true` if the parent has ended, so that the caller
     /// cancels the child.
     #[must_use]
     pub(crate) fn insert(&self, dependent: Dependent, has_ended: impl Fn() -> bool) -> bool {
-        let too_early = cfg!(procession_loom) && MUTATION == 1 && has_ended();
+        let is_early = MUTATION == mutation::LOOK_BEFORE_INSERT;
+        let too_early = is_early && has_ended();
         {
             let mut entries = self.0.lock();
             let child = dependent.child.0;
@@ -93,7 +95,7 @@ impl<const MUTATION: u8> Dependents<MUTATION> {
             entries.by_parent.insert((dependent.parent.0, child));
         }
         // Outside the lock: the look may drop the last reference to a process.
-        let ended = if cfg!(procession_loom) && MUTATION == 1 { too_early } else { has_ended() };
+        let ended = if is_early { too_early } else { has_ended() };
         if ended {
             let mut entries = self.0.lock();
             if entries.dependents.get(&dependent.child.0) == Some(&dependent) {

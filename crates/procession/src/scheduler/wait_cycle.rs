@@ -66,6 +66,8 @@ use procession_sync::{Arc, Mutex, thread};
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
+    /// The code that is built: sound, unless the build is a mutant.
+    pub(crate) const BUILT: u8 = crate::util::mutant::planted("wait_cycle", SOUND);
     /// Other threads do not see that a thread asks.
     pub(crate) const ASKING_UNSEEN: u8 = 1;
     /// The root is withdrawn after the lock was released.
@@ -210,7 +212,7 @@ mod real {
         registered: RegisteredRoot<'a>,
         root: &Arc<BlockOnFuture>,
     ) -> Option<RegisteredRoot<'a>> {
-        ask::<_, _, { mutation::SOUND }>(&ASKING, registered, root)
+        ask::<_, _, { mutation::BUILT }>(&ASKING, registered, root)
     }
 
     impl RootWaits for BlockOnFuture {

@@ -1,6 +1,11 @@
 //! Workloads for protocols that fail only if a thread loses its turn in the middle of them. They
 //! run beside those of `mutants`.
 
+mod pairs;
+mod pools;
+mod processes;
+mod timers;
+
 use std::future::{Future, pending, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
@@ -212,7 +217,7 @@ async fn raids(sim: &Sim) {
     let (addresses, own) = (echoes.each_ref().map(|echo| echo.address().clone()), sim.clone());
     let owner = other.spawn(async move {
         let mut sent = [0; 2];
-        for _ in 0..10 {
+        for _ in 0..20 {
             // The other worker comes for this one. It then finds a full slot, and looks again after
             // 100 us.
             let child = procession::spawn(async {});
@@ -221,7 +226,7 @@ async fn raids(sim: &Sim) {
             {
                 address.send(()).expect("it lives");
                 *sent += 1;
-                own.compute(5 * own.choose(4..60) as u32 * MICROSECOND);
+                own.compute(5 * own.choose(4..24) as u32 * MICROSECOND);
             }
             child.await.expect("it ends");
             procession::sleep(10 * MICROSECOND).await;
@@ -285,13 +290,19 @@ async fn revoked(sim: &Sim) {
 async fn late_looks(sim: &Sim) {
     let starters: Vec<_> = (0..2)
         .map(|_| {
+            let own = sim.clone();
             sim.spawn(async move {
                 for _ in 0..8 {
-                    let wanted = procession::start(|_: Context<u32>| procession::yield_now());
+                    let yields = own.choose(1..6);
+                    let wanted = procession::start(move |_: Context<u32>| async move {
+                        for _ in 0..yields {
+                            procession::yield_now().await;
+                        }
+                    });
                     let pid = wanted.pid();
                     drop(wanted);
                     let looks = procession::spawn(async move {
-                        for _ in 0..3 {
+                        for _ in 0..8 {
                             let found = Address::<u32>::of(pid);
                             procession::yield_now().await;
                             drop(found);
@@ -308,18 +319,38 @@ async fn late_looks(sim: &Sim) {
     }
 }
 
+/// Runs one workload. Those that need more runs to meet what they are for come more often.
+async fn one(sim: &Sim) {
+    match sim.choose(0..40) {
+        0 => hand_overs(sim).await,
+        1 => shut_downs(sim).await,
+        2 => late_messages(sim).await,
+        3 => timers_of_others(sim).await,
+        4 => dozes(sim).await,
+        5 => revoked(sim).await,
+        6 => processes::joins(sim).await,
+        7 => processes::circles(sim).await,
+        8 | 9 => pools::larger_pools(sim).await,
+        10 | 11 => mutants::one_permit(sim).await,
+        12 | 13 => late_looks(sim).await,
+        14 | 15 => births(sim).await,
+        16 | 17 => pairs::meetings(sim).await,
+        18..=20 => pairs::taken_permits(sim).await,
+        21 | 22 => processes::last_words(sim).await,
+        23 | 24 => processes::ends_of_suspended(sim).await,
+        25 => processes::inspections(sim).await,
+        26 | 27 => processes::helpers(sim).await,
+        28 | 29 => processes::full_mailboxes(sim).await,
+        30 | 31 => timers::cancelled_and_reset(sim).await,
+        32 => timers::periodic(sim).await,
+        33..=36 => raids(sim).await,
+        _ => mutants::all(sim.clone()).await,
+    }
+}
+
+/// Two workloads, one after the other.
 pub(crate) async fn all(sim: Sim) {
-    match sim.choose(0..14) {
-        0 => hand_overs(&sim).await,
-        1 => shut_downs(&sim).await,
-        2 => late_messages(&sim).await,
-        3 => timers_of_others(&sim).await,
-        4 => raids(&sim).await,
-        5 => dozes(&sim).await,
-        6 => revoked(&sim).await,
-        7 => late_looks(&sim).await,
-        8 => births(&sim).await,
-        9 => mutants::one_permit(&sim).await,
-        _ => mutants::all(sim).await,
+    for _ in 0..2 {
+        one(&sim).await;
     }
 }

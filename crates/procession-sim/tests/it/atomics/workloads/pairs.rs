@@ -1,0 +1,77 @@
+//! Workloads of two workers that come to one word at the same moment of virtual time. Processes are
+//! bound to them.
+
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+
+use procession::SpawnOptions;
+use procession::sync::channel;
+use procession_sim::Sim;
+
+use super::{MICROSECOND, MILLISECOND, linger, scheduler, shut_down};
+
+/// Two processes lock the core of one channel at the same time. If one of them waits for the lock
+/// and is not notified, it waits forever: the core is locked again only after both have ended.
+pub(super) async fn meetings(sim: &Sim) {
+    const ROUNDS: usize = 24;
+    // Nothing makes a process late from here on.
+    sim.heal();
+    let Some(other) = scheduler(2, 2) else { return };
+    let (sender, receiver) = channel::bounded::<u32>(2 * ROUNDS);
+    for _ in 0..ROUNDS {
+        let pair = [0, 1].map(|worker| {
+            let (own, sender) = (sim.clone(), sender.clone());
+            SpawnOptions::new().on(&other).affinity(worker).spawn(async move {
+                own.compute(10 * own.choose(1..4) as u32 * MICROSECOND);
+                sender.try_send(worker).expect("there is room");
+                linger();
+            })
+        });
+        for one in pair {
+            let ended = procession::timeout(10_000 * MILLISECOND, one).await;
+            sim.always("a process gets a lock that is free", ended.is_ok());
+        }
+    }
+    drop(sender);
+    let mut sum = 0;
+    while let Some(worker) = receiver.recv().await {
+        sum += worker as usize;
+    }
+    sim.always("each message arrives", sum == ROUNDS);
+    shut_down(sim, &other).await;
+}
+
+/// A step sets timers, each due before the one that was set before. Meanwhile its scheduler gets
+/// fewer workers, which takes the permit of this one, and then the other worker parks. The step
+/// goes on for longer than the timers last, so the other worker must wake for them.
+pub(super) async fn taken_permits(sim: &Sim) {
+    let Some(other) = scheduler(2, 2) else { return };
+    for _ in 0..12 {
+        other.set_worker_threads(2).expect("there are two threads");
+        let (own, count) = (sim.clone(), sim.choose(1..3) as u32);
+        // The permit of the second worker is taken first.
+        let setter = SpawnOptions::new().on(&other).affinity(1).spawn(async move {
+            let lengths = (1..=count).map(|nth| (6_000 - 300 * nth) * MICROSECOND);
+            let mut sleeps: Vec<_> =
+                lengths.map(|length| Box::pin(procession::sleep(length))).collect();
+            poll_fn(|task| {
+                for sleep in &mut sleeps {
+                    let _ = sleep.as_mut().poll(task);
+                    linger();
+                }
+                own.block(9 * MILLISECOND);
+                Poll::Ready(())
+            })
+            .await;
+        });
+        let (own, pause) = (sim.clone(), sim.choose(1..6) as u32);
+        let parks = other.spawn(async move {
+            own.compute(10 * (pause + own.choose(0..6) as u32) * MICROSECOND);
+        });
+        procession::sleep(10 * pause * MICROSECOND).await;
+        other.set_worker_threads(1).expect("one is enough");
+        parks.await.expect("it ends");
+        setter.await.expect("it ends");
+    }
+    shut_down(sim, &other).await;
+}

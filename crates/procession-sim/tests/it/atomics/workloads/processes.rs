@@ -1,0 +1,221 @@
+//! Workloads about one process that others message, end, suspend, inspect or await.
+
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use procession::mailbox::WhenFull;
+use procession::relations::kill;
+use procession::{Context, Scheduler, SpawnOptions};
+use procession_sim::Sim;
+use procession_sync::host::atomic::AtomicBool;
+use procession_sync::host::atomic::Ordering::Relaxed;
+
+use super::{MICROSECOND, MILLISECOND, scheduler, shut_down};
+
+/// A process is terminated, and then gets one more message, which it must not receive.
+pub(super) async fn last_words(sim: &Sim) {
+    for _ in 0..12 {
+        let target = procession::start(|mut cx: Context<bool>| async move {
+            let mut is_last = false;
+            while !is_last {
+                let Some(received) = cx.recv().await else { return };
+                is_last = received;
+            }
+            // Nobody reads the result of a process that was terminated.
+            panic!("a message was received that was sent after the terminate");
+        });
+        let address = target.address().clone();
+        let killer = sim.spawn(async move {
+            procession::yield_now().await;
+            // The target is in its step now, or about to begin it.
+            let _ = address.send(false);
+            kill(address.pid());
+            let _ = address.send(true);
+        });
+        for _ in 0..sim.choose(0..3) {
+            let _ = target.send(false);
+            procession::yield_now().await;
+        }
+        killer.await.expect("it ends");
+        drop(target.await);
+    }
+}
+
+/// Processes are suspended by one worker, and ended by another at the same time.
+pub(super) async fn ends_of_suspended(sim: &Sim) {
+    sim.heal();
+    let Some(other) = scheduler(3, 3) else { return };
+    for _ in 0..10 {
+        let target =
+            other.start(|mut cx: Context<()>| async move { while cx.recv().await.is_some() {} });
+        let pid = target.pid();
+        let begun = other.now();
+        let (suspends, ends) = (other.clone(), other.clone());
+        let suspends = other.spawn(async move {
+            for _ in 0..3 {
+                // It may have ended, or be about to end.
+                let _ = suspends.suspend(pid);
+                procession::yield_now().await;
+            }
+        });
+        let is_terminated = sim.choose(0..2) == 1;
+        let ends = other.spawn(async move {
+            procession::yield_now().await;
+            if is_terminated { ends.terminate(pid) } else { ends.cancel(pid) }
+        });
+        suspends.await.expect("it ends");
+        ends.await.expect("it ends");
+        drop(target.await);
+        // The suspension would take 5 s.
+        let is_soon = other.now() - begun < 1000 * MILLISECOND;
+        sim.always("a suspended process ends at once", is_soon);
+    }
+    shut_down(sim, &other).await;
+}
+
+/// Two processes inspect a third one at the same time, which is suspended in between.
+pub(super) async fn inspections(sim: &Sim) {
+    sim.heal();
+    let Some(other) = scheduler(3, 3) else { return };
+    let is_held = Arc::new(AtomicBool::new(false));
+    let (held, own) = (Arc::clone(&is_held), sim.clone());
+    let target = other.start(move |mut cx: Context<()>| async move {
+        let _shown = cx.inspect_with(|shown| {
+            shown.field("it", "answers");
+        });
+        while cx.recv().await.is_some() {
+            own.always("a suspended process stands still", !held.load(Relaxed));
+        }
+    });
+    procession::sleep(MILLISECOND).await;
+    let pid = target.pid();
+    let inspect = |scheduler: &Scheduler, own: &Sim| {
+        let (scheduler, own) = (scheduler.clone(), own.clone());
+        async move {
+            for _ in 0..5 {
+                procession::sleep(5 * own.choose(1..6) as u32 * MICROSECOND).await;
+                let shown = scheduler.inspect(pid).await;
+                own.always("a process answers each inspection", shown.is_ok());
+            }
+        }
+    };
+    for round in 0..4 {
+        let is_suspended = round % 2 == 1;
+        if is_suspended {
+            other.suspend(pid).expect("it lives");
+            // From its answer on, it stands still.
+            let shown = other.inspect(pid).await;
+            sim.always("a suspended process answers", shown.is_ok());
+            is_held.store(true, Relaxed);
+            target.send(()).expect("it lives");
+        }
+        let pair = [(); 2].map(|()| other.spawn(inspect(&other, sim)));
+        for one in pair {
+            one.await.expect("it ends");
+        }
+        is_held.store(false, Relaxed);
+        if is_suspended {
+            sim.always("it was suspended until now", other.resume(pid));
+        }
+    }
+    target.cancel();
+    target.await.expect("it ends");
+    shut_down(sim, &other).await;
+}
+
+/// A handle leaves one waker after the other while its process ends.
+pub(super) async fn joins(sim: &Sim) {
+    for _ in 0..12 {
+        let yields = sim.choose(0..4);
+        let mut handle = sim.spawn(async move {
+            for _ in 0..yields {
+                procession::yield_now().await;
+            }
+        });
+        let mut looks = sim.choose(1..6);
+        let ended = poll_fn(|task| {
+            for waker in [Waker::noop(), task.waker()] {
+                let ended = Pin::new(&mut handle).poll(&mut TaskContext::from_waker(waker));
+                if ended.is_ready() {
+                    return ended;
+                }
+            }
+            if looks > 0 {
+                looks -= 1;
+                task.waker().wake_by_ref();
+            }
+            Poll::Pending
+        });
+        ended.await.expect("it ends");
+    }
+}
+
+/// Parents end when their scheduler shuts down, and their children after them.
+pub(super) async fn helpers(sim: &Sim) {
+    for _ in 0..4 {
+        let Some(other) = scheduler(2, 2) else { return };
+        for _ in 0..4 {
+            let parent = other.start(|cx: Context<()>| async move {
+                procession::spawn(pending::<()>()).detach();
+                cx.cancelled().await;
+            });
+            drop(parent);
+        }
+        procession::sleep(sim.choose(1..20) as u32 * 5 * MICROSECOND).await;
+        shut_down(sim, &other).await;
+    }
+}
+
+/// Senders wait for room in a mailbox. Some give up, and the receiver ends.
+pub(super) async fn full_mailboxes(sim: &Sim) {
+    for _ in 0..6 {
+        let rounds = sim.choose(0..5);
+        let options = SpawnOptions::new().mailbox(1, WhenFull::Wait);
+        let receiver = options.start(move |mut cx: Context<u64>| async move {
+            for _ in 0..rounds {
+                cx.recv().await;
+            }
+        });
+        let senders: Vec<_> = (0..3)
+            .map(|number| {
+                let (address, own) = (receiver.address().clone(), sim.clone());
+                sim.spawn(async move {
+                    for _ in 0..3 {
+                        let sent = address.send_wait(number);
+                        if number == 0 {
+                            let limit = 5 * own.choose(0..4) as u32 * MICROSECOND;
+                            drop(procession::timeout(limit, sent).await);
+                        } else if sent.await.is_err() {
+                            break;
+                        }
+                    }
+                })
+            })
+            .collect();
+        drop(receiver.await);
+        for sender in senders {
+            sender.await.expect("it ends");
+        }
+    }
+}
+
+/// The only threads of two schedulers begin to wait for each other's.
+pub(super) async fn circles(sim: &Sim) {
+    for _ in 0..4 {
+        let (Some(one), Some(two)) = (scheduler(1, 1), scheduler(1, 1)) else { return };
+        let wait_for = |own: &Scheduler, other: &Scheduler| {
+            let other = other.clone();
+            own.spawn(async move { other.try_block_on(other.spawn(async {})).is_ok() })
+        };
+        let pair = [wait_for(&one, &two), wait_for(&two, &one)];
+        let mut refused = 0;
+        for one in pair {
+            refused += u32::from(!one.await.expect("it ends"));
+        }
+        sim.always("one of the waits is not refused", refused < 2);
+        shut_down(sim, &one).await;
+        shut_down(sim, &two).await;
+    }
+}
