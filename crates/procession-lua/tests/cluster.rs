@@ -258,8 +258,6 @@ fn messages_of_other_nodes_count_against_the_limits_of_the_mailbox() {
     let source = r#"
     function main()
       process.register("shop")
-      local word, call = process.receive()
-      process.reply(call, word)
       assert(node.call("gate", "till@127.0.0.1", "wait"))
       local count = 0
       while process.receive(0) do count = count + 1 end
@@ -279,7 +277,7 @@ fn messages_of_other_nodes_count_against_the_limits_of_the_mailbox() {
         till.register("gate", &member).expect("the name is free");
         let program = load(source, &shop).mailbox_limit(10).permissions(Permissions::all());
         let main = program.spawn("main", []).expect("it has main");
-        wait_for(&till, "shop").await;
+        // It has its name by then.
         let reply = timeout(LIMIT, receiver).await.expect("in time").expect("it is called");
         for number in 0..1000 {
             let to = Remote::named("shop", SHOP);

@@ -2,6 +2,7 @@
 //! come out.
 #![cfg(not(procession_loom))]
 
+mod node;
 mod programs;
 mod see;
 mod tools;
@@ -72,11 +73,11 @@ fn version() {
 fn mistakes_are_told_before_anything_runs() {
     check(
         "",
-        "procession: no command given: the commands are trial, run, check, test, repl, annotations, bench, top, ps, tree, crashes, stack, inspect, trace, dump, suspend, resume, kill; see --help\nexit code: 2\n",
+        "procession: no command given: the commands are trial, run, node, cluster, check, test, repl, annotations, bench, top, ps, tree, crashes, stack, inspect, trace, dump, suspend, resume, kill; see --help\nexit code: 2\n",
     );
     check(
         "bunch",
-        "procession: unknown command 'bunch': the commands are trial, run, check, test, repl, annotations, bench, top, ps, tree, crashes, stack, inspect, trace, dump, suspend, resume, kill\nexit code: 2\n",
+        "procession: unknown command 'bunch': the commands are trial, run, node, cluster, check, test, repl, annotations, bench, top, ps, tree, crashes, stack, inspect, trace, dump, suspend, resume, kill\nexit code: 2\n",
     );
     check("run --stats", "procession: no program given: see run --help\nexit code: 2\n");
     check(

@@ -234,8 +234,7 @@ fn starts_need_a_grant() {
     assert_eq!(node.peers()[0].denied, 4);
 }
 
-/// An older kind of node, such as Ericsson's library for C: no headers, and no reasons behind the
-/// operations.
+/// An older kind of node: no headers, and no reasons behind the operations.
 #[test]
 fn a_node_without_headers_is_understood() {
     let down = {
@@ -244,7 +243,8 @@ fn a_node_without_headers_is_understood() {
         writer.pid(&pid());
         bytes
     };
-    let told = told_after(60, flags::REQUIRED, move |stream| {
+    let flags = flags::REQUIRED | flags::DIST_MONITOR_NAME;
+    let told = told_after(60, flags, move |stream| {
         // The reference of the request to monitor is the last of its elements.
         let items = loop {
             let frame = read_frame(stream);
@@ -265,6 +265,26 @@ fn a_node_without_headers_is_understood() {
         stream.write_all(&[&length[..], &down].concat()).expect("it reads");
     });
     assert_eq!(told, Exit::Shutdown);
+}
+
+/// Erlang's library for C takes no monitors. To it, they are errors.
+#[test]
+fn a_node_that_takes_no_monitors_gets_none() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(1));
+    let mut stream = connect(&node, flags::REQUIRED);
+    drop(scheduler.spawn(async move {
+        while node.peers().is_empty() {
+            procession::yield_now().await;
+        }
+        // There is no reply.
+        drop(node.call(Remote::from(pid()), Term::from(7), Duration::from_secs(60)).await);
+    }));
+    let frame = read_frame(&mut stream);
+    let mut reader = Reader::new(&frame[2..], &[], 1 << 16);
+    let control = reader.term().expect("it is an operation");
+    // A send, and neither the question of a connection nor the monitor of a call.
+    assert_eq!(control.as_tuple().map(|items| &items[0]), Some(&Term::from(2)), "{control}");
 }
 
 /// Goal: a node that does not read holds up no sender and takes little memory.

@@ -323,7 +323,7 @@ impl Node {
         attempt: Attempt,
     ) -> Result<(), ConnectError> {
         let node = self.clone();
-        let options = SpawnOptions::new().label(format!("connection to {}", peer.name));
+        let options = SpawnOptions::new().label(format!("connection to {}", peer.name.as_str()));
         let process = move |cx| connection::run(cx, node, carrier, peer, come, attempt);
         match options.try_start(process) {
             // It goes on until the connection ends.

@@ -29,9 +29,9 @@ use crate::scheduler::{block_on, current, nodes, owner};
 /// Clones are addresses of the same process. An address does not keep its process alive. Addresses
 /// are compared, ordered and hashed by their PIDs.
 ///
-/// The process may be of another node: a [`RemoteNode`](crate::relay::RemoteNode) gives its address.
-/// It is used like one of this program, and what is sent through it goes to a relay, which may
-/// refuse it.
+/// The process may be of another node: a [`RemoteNode`](crate::relay::RemoteNode) gives its
+/// address. It is used like one of this program, and what is sent through it goes to a relay, which
+/// may refuse it.
 ///
 /// ```
 /// use std::collections::HashMap;

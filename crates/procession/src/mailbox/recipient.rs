@@ -118,8 +118,8 @@ impl<M: Send + 'static> Address<M> {
     ///
     /// If the process is of another node, the recipient refuses each message. Whether its relay
     /// takes a message is known only when that is made, and then the original could not come back.
-    /// A recipient that is made [from](Recipient#impl-From<Address<N>>-for-Recipient<N>) the address
-    /// itself reaches the process.
+    /// A recipient that is made [from](Recipient#impl-From<Address<N>>-for-Recipient<N>) the
+    /// address itself reaches the process.
     pub fn map<N, F>(&self, map: F) -> Recipient<N>
     where
         N: Send + 'static,

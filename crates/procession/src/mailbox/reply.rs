@@ -18,8 +18,8 @@ impl<T> Reply<T> {
     /// is dropped.
     ///
     /// It is for replies that leave the program, as `procession-cluster` carries them. The function
-    /// runs in [`send`](Self::send), on the thread of the replier, and must not block. A panic of it
-    /// ends there.
+    /// runs in [`send`](Self::send), on the thread of the replier, and must not block. A panic of
+    /// it ends there.
     ///
     /// ```
     /// use procession::Reply;

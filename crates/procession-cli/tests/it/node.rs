@@ -1,0 +1,286 @@
+//! Nodes of a cluster as programs of the system: they are stopped, killed, flooded and sent
+//! garbage.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Child, ChildStderr, ChildStdout, Stdio};
+use std::time::Duration;
+
+use procession::time::Instant;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{check, procession};
+
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/node.lua");
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(30);
+/// The default of `NodeBuilder::patience`.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Returns the path of a file with the cookie of all nodes here.
+fn cookie() -> String {
+    let path = format!("{}/node-cookie-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let mut options = std::fs::OpenOptions::new();
+    if let Ok(mut file) = options.write(true).create_new(true).mode(0o600).open(&path) {
+        file.write_all(b"a cookie of these tests").expect("there is room");
+    }
+    path
+}
+
+/// A node that runs the program. It ends when it is dropped.
+struct Node {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    /// Its reports, which are few.
+    _err: BufReader<ChildStderr>,
+    name: &'static str,
+    address: SocketAddr,
+}
+
+impl Node {
+    fn start(name: &'static str, options: &[&str], task: &str) -> Self {
+        let mut command = procession("node --no-epmd --name");
+        command.args([name, "--cookie-file", &cookie()]).args(options).args([PROGRAM, task]);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it can be started");
+        let mut line = String::new();
+        let mut err = BufReader::new(child.stderr.take().expect("it is piped"));
+        err.read_line(&mut line).expect("it says where it listens");
+        let address = line.trim().rsplit(' ').next().and_then(|address| address.parse().ok());
+        let address = address.unwrap_or_else(|| panic!("it must say where it listens: {line}"));
+        let out = BufReader::new(child.stdout.take().expect("it is piped"));
+        Self { child, out, _err: err, name, address }
+    }
+
+    /// Starts a node that stays connected to this one.
+    fn start_peer(&self, name: &'static str, task: &str) -> Self {
+        let peer = format!("--peer={}@{}", self.name, self.address);
+        Self::start(name, &[&peer], task)
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("it prints text");
+        line.trim_end().to_owned()
+    }
+
+    fn expect(&mut self, line: &str) {
+        assert_eq!(self.line(), line, "of {}", self.name);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+    }
+
+    /// Returns the memory of the program, in KiB.
+    fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let count = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        count.expect("the system tells it")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Ignored: it may have ended.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn nodes_call_each_other_and_tell_their_status() {
+    let mut shop = Node::start("shop@127.0.0.1", &["--grant-look=*"], "");
+    let mut till = shop.start_peer("till@127.0.0.1", "call");
+    till.expect("up shop@127.0.0.1");
+    till.expect("reply two");
+    shop.expect("up till@127.0.0.1");
+
+    let status = |flags: &str| {
+        let mut command = procession("cluster status --cookie-file");
+        command.arg(cookie()).args(flags.split_whitespace());
+        command.arg(format!("shop@127.0.0.1@{}", shop.address)).output().expect("it is started")
+    };
+    let output = status("--json");
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    let told: Value = serde_json::from_str(&text).expect("it is JSON");
+    assert_eq!(told["name"], "shop@127.0.0.1");
+    let peers = told["peers"].as_array().expect("it has peers");
+    let till_info = peers.iter().find(|peer| peer["name"] == "till@127.0.0.1");
+    let till_info = till_info.unwrap_or_else(|| panic!("till is a peer: {text}"));
+    assert_eq!((&till_info["queued_bytes"], &till_info["refused"]), (&0.into(), &0.into()));
+    assert!(till_info["received"].as_u64().is_some_and(|count| count >= 1), "{text}");
+    // The first one has asked, and has gone. Its end was counted.
+    let output = status("");
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    assert!(text.starts_with("shop@127.0.0.1: "), "{text}");
+    assert!(text.contains("till@127.0.0.1 ") && text.contains("1 connections ended: "), "{text}");
+
+    // The same in the views of its own door: the process of each connection shows it.
+    let number = shop.child.id().to_string();
+    let looked = |arguments: &str| {
+        let mut command = procession(arguments);
+        let output = command.arg(&number).output().expect("it is started");
+        String::from_utf8(output.stdout).expect("it is text")
+    };
+    let listed = looked("ps --json --top 1000");
+    let listed: Value = serde_json::from_str(&listed).expect("it is JSON");
+    let processes = listed["rows"].as_array().expect("it has processes");
+    let pid = |label: &str| {
+        let found = processes.iter().find(|process| process["label"] == label);
+        let found = found.unwrap_or_else(|| panic!("no process is {label}: {listed}"));
+        found["pid"].as_str().expect("it has a PID").to_owned()
+    };
+    let shown = looked(&format!("inspect {}", pid("connection to till@127.0.0.1")));
+    assert!(shown.contains("round trip") && shown.contains("refused"), "{shown}");
+    let shown = looked(&format!("inspect {}", pid("node shop@127.0.0.1")));
+    assert!(shown.contains("till@127.0.0.1") && shown.contains("ended"), "{shown}");
+
+    // `till` permits nothing.
+    let mut command = procession("cluster status --cookie-file");
+    command.arg(cookie()).arg(format!("till@127.0.0.1@{}", till.address));
+    let output = command.output().expect("it is started");
+    let error = String::from_utf8(output.stderr).expect("it is text");
+    assert_eq!(
+        error,
+        "procession: cannot ask till@127.0.0.1: the node does not permit this one to look\n"
+    );
+    assert_eq!(output.status.code(), Some(1));
+
+    shop.signal(Signal::INT);
+    assert_eq!(shop.child.wait().expect("it is a child").code(), Some(0));
+    assert!(till.line().starts_with("down shop@127.0.0.1: "));
+}
+
+#[test]
+fn a_node_that_is_stopped_for_5_seconds_is_given_up_and_comes_back() {
+    let mut shop = Node::start("shop@127.0.0.1", &[], "");
+    let mut till = shop.start_peer("till@127.0.0.1", "");
+    shop.expect("up till@127.0.0.1");
+    till.expect("up shop@127.0.0.1");
+    let stopped = Instant::now();
+    till.signal(Signal::STOP);
+    let down = shop.line();
+    let passed = Instant::now() - stopped;
+    assert!(down.starts_with("down till@127.0.0.1: nothing was heard"), "{down}");
+    assert!(passed >= PATIENCE, "it was given up after {passed:?}");
+    // Five seconds in all. There is no other event to wait for.
+    let silent = TcpStream::connect(shop.address).expect("it listens");
+    let left = Duration::from_secs(5).saturating_sub(Instant::now() - stopped);
+    silent.set_read_timeout(Some(left.max(Duration::from_millis(1)))).expect("it is not zero");
+    drop((&silent).read(&mut [0]));
+    till.signal(Signal::CONT);
+    shop.expect("up till@127.0.0.1");
+    assert!(till.line().starts_with("down shop@127.0.0.1: "));
+    till.expect("up shop@127.0.0.1");
+}
+
+#[test]
+fn a_node_that_is_killed_is_gone_at_once() {
+    let mut shop = Node::start("shop@127.0.0.1", &[], "");
+    let till = shop.start_peer("till@127.0.0.1", "");
+    shop.expect("up till@127.0.0.1");
+    let killed = Instant::now();
+    drop(till);
+    let down = shop.line();
+    // By the end of its connection, and not by its silence.
+    assert!(Instant::now() - killed < PATIENCE, "{down}");
+    assert!(down.starts_with("down till@127.0.0.1: ") && !down.contains("nothing"), "{down}");
+}
+
+#[test]
+fn a_node_that_does_not_read_costs_a_queue_and_no_more() {
+    let mut shop = Node::start("shop@127.0.0.1", &["--allow-net=127.0.0.1"], "flood");
+    let till = shop.start_peer("till@127.0.0.1", "");
+    shop.expect("up till@127.0.0.1");
+    let before = shop.memory();
+    till.signal(Signal::STOP);
+    let mut input = shop.child.stdin.take().expect("it is piped");
+    input.write_all(b"go\n").expect("it reads");
+    let refused = shop.line();
+    assert!(refused == "refused: the queue of the connection is full", "{refused}");
+    let sent = shop.line();
+    let count: u64 = sent.strip_prefix("sent ").and_then(|count| count.parse().ok()).expect(&sent);
+    // Half of 4 MiB, which one sender may have, and what the sockets take.
+    assert!(count > 10_000, "{count} were sent");
+    let grown = shop.memory().saturating_sub(before);
+    assert!(grown < 64 * 1024, "the program has grown by {grown} KiB");
+    let down = shop.line();
+    assert!(down.starts_with("down till@127.0.0.1: "), "{down}");
+}
+
+/// Reads until the other side has closed the connection. Returns the number of bytes.
+fn drain(mut stream: &TcpStream) -> usize {
+    stream.set_read_timeout(Some(LIMIT)).expect("it is not zero");
+    let mut count = 0;
+    loop {
+        match stream.read(&mut [0; 512]) {
+            Ok(0) => return count,
+            Ok(more) => count += more,
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return count,
+            Err(error) => panic!("the connection was not closed: {error}"),
+        }
+    }
+}
+
+#[test]
+fn garbage_and_silence_before_the_handshake_end_soon() {
+    let mut shop = Node::start("shop@127.0.0.1", &[], "");
+    let before = shop.memory();
+    for round in 0..200_u32 {
+        let garbage: Vec<u8> =
+            (0..2000_u32).map(|n| ((n * 7919) ^ (round * 104_729)) as u8).collect();
+        let mut stream = TcpStream::connect(shop.address).expect("it listens");
+        // Ignored: it may be closed already.
+        drop(stream.write_all(&garbage));
+        assert!(drain(&stream) < 64, "garbage was answered");
+    }
+    // As many as may be in a handshake at a time, and others, which are closed at once.
+    let begun = Instant::now();
+    let silent: Vec<_> =
+        (0..100).map(|_| TcpStream::connect(shop.address).expect("it listens")).collect();
+    let refused = silent[32..].iter().map(drain).sum::<usize>();
+    let refused_after = Instant::now() - begun;
+    let waited = silent[..32].iter().map(drain).sum::<usize>();
+    assert_eq!((refused, waited), (0, 0), "nothing is said to silent ones");
+    assert!(refused_after < Duration::from_secs(5), "those were not closed at once");
+    let grown = shop.memory().saturating_sub(before);
+    assert!(grown < 16 * 1024, "the program has grown by {grown} KiB");
+    // It goes on.
+    let mut till = shop.start_peer("till@127.0.0.1", "call");
+    till.expect("up shop@127.0.0.1");
+    till.expect("reply two");
+    shop.expect("up till@127.0.0.1");
+}
+
+#[test]
+fn mistakes_of_nodes_are_told() {
+    check(
+        "node x.lua",
+        "procession: no name given: set --name WORD@HOST; see node --help\nexit code: 2\n",
+    );
+    check("node --name a@b", "procession: no program given: see run --help\nexit code: 2\n");
+    check("cluster", "procession: it is cluster status NODE: see cluster --help\nexit code: 2\n");
+    check("cluster start a@b", "procession: unexpected word 'start': see --help\nexit code: 2\n");
+    check(
+        "cluster status nobody",
+        "procession: unexpected word 'nobody': see --help\nexit code: 2\n",
+    );
+    let cookie = cookie();
+    check(
+        &format!("cluster status --cookie-file {cookie} nobody@127.0.0.1:1"),
+        "procession: cannot connect to nobody@127.0.0.1: the node was not reached: Connection refused (os error 111)\nexit code: 1\n",
+    );
+    check(
+        &format!("node --name a@127.0.0.1 --cookie-file {cookie} --tls-cert x {PROGRAM}"),
+        "procession: --tls-cert, --tls-key and --tls-ca go together\nexit code: 1\n",
+    );
+    check(
+        &format!("node --name a@127.0.0.1 --cookie-file {cookie} --listen 0.0.0.0:0 {PROGRAM}"),
+        "procession: cannot start the node: 0.0.0.0:0 can be reached from other machines, the node has no certificate, and plain text was not accepted\nexit code: 1\n",
+    );
+}
