@@ -17,7 +17,7 @@ use crate::engine::duration;
 use crate::explore::{Finding, explore};
 use crate::faults::Faults;
 use crate::program::{Configure, Inspect, Program, Rules, Run, Seen, block_on, run};
-use crate::shrink::{Shrunk, shrink};
+use crate::shrink::{RUNS_MAX, Shrunk, Trial, shrink};
 use crate::story::{Kind, Story};
 use crate::tape::Tape;
 use crate::{Sim, place};
@@ -428,15 +428,20 @@ fn report(rules: &Rules, seed: u64, ran: Run) -> String {
     }
     let mut lost = ran.lost_threads;
     let before = ran.tape.len();
-    let mut fails = |tape: &Tape| {
+    let mut fails = |trial: Trial| {
         if lost > LOST_MAX {
             return None;
         }
-        let again = run(rules, Chance::replayed(tape.clone()), Story::default());
+        let chance = match trial {
+            Trial::Numbered(tape) => Chance::replayed(*tape).marking(),
+            Trial::Marked(decisions) => Chance::marked(decisions),
+        };
+        let again = run(rules, chance, Story::default());
         lost += again.lost_threads;
-        again.failure.is_some_and(|other| other.is_like(&failure)).then_some(again.tape)
+        let fails = again.failure.is_some_and(|other| other.is_like(&failure));
+        fails.then_some((again.tape, again.marks))
     };
-    let Shrunk { tape, runs, time } = shrink(ran.tape, &mut fails);
+    let Shrunk { tape, runs, time } = shrink(ran.tape, RUNS_MAX, &mut fails);
     let told = run(rules, Chance::replayed(tape.clone()), Story::told());
     let _ = writeln!(
         text,

@@ -6,6 +6,7 @@ pub(crate) mod fine;
 use fastrand::Rng;
 
 use crate::faults::Fault;
+use crate::marks::{Marked, Marker};
 use crate::tape::{Purpose, Tape};
 
 /// How the runs of a [`Check`](crate::Check) choose which thread runs next.
@@ -46,6 +47,14 @@ struct Priorities {
 /// Points after which a thread that runs alone loses its priority, while others could run.
 const FAIR_AFTER: u32 = 1000;
 
+/// Decisions that were made before.
+enum Given {
+    /// By their numbers on the tracks.
+    Numbered(Box<Tape>),
+    /// By their marks. All others are 0.
+    Marked(Marked),
+}
+
 /// What decides in one run.
 pub(crate) struct Chance {
     plan: Plan,
@@ -57,7 +66,9 @@ pub(crate) struct Chance {
     io: Rng,
     /// One in so many chances is a fault.
     rarity: u32,
-    given: Option<Tape>,
+    given: Option<Given>,
+    /// Set if the decisions are to be marked.
+    pub(crate) marker: Option<Marker>,
     pub(crate) tape: Tape,
     /// A digest of all decisions, with the purpose, the choice and the number of each.
     pub(crate) hash: u64,
@@ -92,10 +103,21 @@ impl Chance {
 
     /// Decides as a tape says.
     pub(crate) fn replayed(tape: Tape) -> Self {
-        Self::new(Rng::with_seed(0), Plan::Uniform, Some(tape))
+        Self::new(Rng::with_seed(0), Plan::Uniform, Some(Given::Numbered(Box::new(tape))))
     }
 
-    fn new(mut rng: Rng, plan: Plan, given: Option<Tape>) -> Self {
+    /// Decides as an earlier run did where the marks are the same.
+    pub(crate) fn marked(decisions: Marked) -> Self {
+        let chance = Self::new(Rng::with_seed(0), Plan::Uniform, Some(Given::Marked(decisions)));
+        chance.marking()
+    }
+
+    /// Marks the decisions, too.
+    pub(crate) fn marking(self) -> Self {
+        Self { marker: Some(Marker::default()), ..self }
+    }
+
+    fn new(mut rng: Rng, plan: Plan, given: Option<Given>) -> Self {
         Self {
             plan,
             schedule: rng.fork(),
@@ -104,6 +126,7 @@ impl Chance {
             rarity: [8, 40, 200][rng.usize(0..3)],
             io: rng.fork(),
             given,
+            marker: None,
             tape: Tape::default(),
             hash: 0xcbf2_9ce4_8422_2325,
             chosen: None,
@@ -131,8 +154,12 @@ impl Chance {
         draw: impl FnOnce(&mut Self) -> u32,
     ) -> u32 {
         let at = self.tape[purpose].len();
+        let mark = self.marker.as_mut().map(|marker| marker.mark(purpose));
         let value = match &self.given {
-            Some(tape) => tape[purpose].get(at).copied().unwrap_or(0),
+            Some(Given::Numbered(tape)) => tape[purpose].get(at).copied().unwrap_or(0),
+            Some(Given::Marked(known)) => {
+                mark.and_then(|mark| known.get(&mark)).copied().unwrap_or(0)
+            }
             None => draw(self),
         };
         let value = if value < count { value } else { 0 };
@@ -140,6 +167,13 @@ impl Chance {
         #[cfg(procession_sim)]
         self.fine.note(purpose, count);
         value
+    }
+
+    /// The next decisions are about this process or thread.
+    pub(crate) fn come_to(&mut self, place: u64) {
+        if let Some(marker) = &mut self.marker {
+            marker.place = place;
+        }
     }
 
     /// Adds a number to the digest of the run.

@@ -46,6 +46,7 @@ use self::threads::{Carried, Leftover};
 pub(crate) use self::wait::{notify, publish, wait_until};
 use crate::chance::Chance;
 use crate::faults::{Fault, Faults};
+use crate::marks::digest;
 use crate::net::Net;
 use crate::story::{Failure, Story};
 use crate::turn::{Turn, Why};
@@ -129,6 +130,8 @@ pub(crate) enum Held {
 
 struct Virtual {
     name: String,
+    /// The process or the thread that its decisions are about, if they are marked.
+    place: u64,
     /// The start of a host that the thread belongs to.
     home: usize,
     status: Status,
@@ -357,6 +360,8 @@ impl Engine {
         state.point_at = now;
         state.threads[next].status = Status::Ready;
         state.story.running = Some(next);
+        let place = state.threads[next].place;
+        state.chance.come_to(place);
         let hash = self.time();
         state.chance.digest(hash ^ (next as u64) << 56);
         if next == me {
@@ -421,6 +426,7 @@ impl Engine {
             let name = state.threads[at].name.clone();
             state.story.tell(now, || format!("{name} wakes without a reason"));
         }
+        state.come_to(at, |thread| digest(&thread.name));
         let thread = &mut state.threads[at];
         if !std::mem::take(&mut thread.has_token) && !early {
             thread.status = Status::Parked { until: self.visible(deadline), is_woken: false };

@@ -1,7 +1,7 @@
 //! The faults of the simulated system.
 
 /// A class of faults. Each run draws which of the allowed classes exist in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// A worker does not run for 1 to 500 ms between two steps, as if the system had preempted it.

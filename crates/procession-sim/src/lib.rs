@@ -94,6 +94,7 @@ mod chance;
 mod engine;
 mod explore;
 mod faults;
+mod marks;
 #[cfg(procession_sim)]
 mod memory;
 pub mod mpsc;

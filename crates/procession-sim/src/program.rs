@@ -17,6 +17,7 @@ use procession_sync::host::Mutex;
 use crate::chance::Chance;
 use crate::engine::{self, Engine, Setup};
 use crate::faults::Faults;
+use crate::marks::Marks;
 use crate::net::PROGRAM;
 use crate::story::{Failure, Kind, Story};
 use crate::tape::Tape;
@@ -114,6 +115,8 @@ pub(crate) struct Rules {
 pub(crate) struct Run {
     pub(crate) failure: Option<Failure>,
     pub(crate) tape: Tape,
+    /// The marks of the decisions, if these were asked for.
+    pub(crate) marks: Marks,
     pub(crate) hash: u64,
     pub(crate) setup: Setup,
     pub(crate) story: Story,
@@ -164,6 +167,7 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     Run {
         failure: stuck.or(failure),
         tape: chance.tape,
+        marks: chance.marker.map(|marker| marker.marks).unwrap_or_default(),
         hash: chance.hash,
         setup,
         story,

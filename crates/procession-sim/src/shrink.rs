@@ -1,17 +1,18 @@
 //! The shrinker: finds a short tape with the same failure. It knows nothing of the program.
 //!
 //! Whole tracks go first: most failures need decisions of one or two purposes only. A run without
-//! switches between threads is also a fast one.
+//! switches between threads is also a fast one. Then blocks of decisions are left out, and those
+//! that stay are found again by their [marks](crate::marks).
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
+use crate::marks::{Marked, Marks, digest, marked};
 use crate::tape::{Purpose, Tape};
 
 /// The limits of the search, of which the first one reached ends it.
-const RUNS_MAX: u32 = 5000;
+pub(crate) const RUNS_MAX: u32 = 5000;
 const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The result of a search.
@@ -22,41 +23,54 @@ pub(crate) struct Shrunk {
     pub(crate) time: Duration,
 }
 
+/// The decisions of a run that is tried.
+#[derive(Debug)]
+pub(crate) enum Trial {
+    /// By their numbers.
+    Numbered(Box<Tape>),
+    /// By the marks of the best run.
+    Marked(Marked),
+}
+
+/// Runs a trial. If it fails, returns the decisions that the run has made and their marks: a number
+/// that is too large counts as 0, and after the failure there is none.
+type Fails<'a> = dyn FnMut(Trial) -> Option<(Tape, Marks)> + 'a;
+
 struct Search<'a> {
     best: Tape,
-    fails: &'a mut dyn FnMut(&Tape) -> Option<Tape>,
-    /// Digests of the tapes that have run. A second run would be the same.
+    marks: Marks,
+    fails: &'a mut Fails<'a>,
+    /// Set if decisions are found again by their marks, and not by their numbers.
+    by_marks: bool,
+    /// Digests of the trials. A second run would be the same.
     known: HashSet<u64>,
     runs: u32,
+    runs_max: u32,
     began: Instant,
 }
 
 /// Returns a tape that fails, with fewer and lower numbers than `tape` as far as one is found.
-///
-/// `fails` runs a tape. If the run fails, it returns the decisions that the run has made: the
-/// numbers of the tape up to the failure, and 0 for those that are too large.
-pub(crate) fn shrink(tape: Tape, fails: &mut dyn FnMut(&Tape) -> Option<Tape>) -> Shrunk {
-    let known = HashSet::from([digest(&tape)]);
-    let mut search = Search { best: tape, fails, known, runs: 0, began: now() };
-    search.best.trim();
+pub(crate) fn shrink<'a>(mut tape: Tape, runs_max: u32, fails: &'a mut Fails<'a>) -> Shrunk {
+    tape.trim();
+    let mut search = Search {
+        best: tape,
+        marks: Marks::default(),
+        fails,
+        by_marks: true,
+        known: HashSet::new(),
+        runs: 0,
+        runs_max,
+        began: now(),
+    };
+    // The first run tells the marks.
+    search.attempt(Trial::Numbered(Box::new(search.best.clone())));
     loop {
         let before = search.best.clone();
-        let mut purposes: Vec<_> = Tape::purposes().collect();
-        // The longest ones make runs slow.
-        purposes.sort_by_key(|&purpose| Reverse(search.best.weight_of(purpose)));
-        for &purpose in &purposes {
-            search.attempt_with(purpose, Vec::new());
-        }
-        // The shortest ones take few runs, and most of what belongs to a class of faults goes with
-        // the one decision that the class exists.
-        purposes.sort_by_key(|&purpose| search.best.weight_of(purpose));
-        for &purpose in &purposes {
-            search.cut_tail(purpose);
-        }
-        for &purpose in &purposes {
-            search.clear_blocks(purpose);
-            search.remove_blocks(purpose);
-            search.lower_values(purpose);
+        // A decision that the failure needs may have moved to another process, and so to another
+        // mark.
+        for by_marks in [true, false] {
+            search.by_marks = by_marks;
+            search.pass();
         }
         if search.best == before || search.is_over() {
             break;
@@ -70,31 +84,53 @@ fn now() -> Instant {
     Instant::now()
 }
 
-fn digest(tape: &Tape) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    tape.hash(&mut hasher);
-    hasher.finish()
-}
-
 impl Search<'_> {
     fn is_over(&self) -> bool {
-        self.runs >= RUNS_MAX || self.began.elapsed() >= TIME_MAX
+        self.runs >= self.runs_max || self.began.elapsed() >= TIME_MAX
     }
 
-    /// Replaces a track. Takes the candidate if it fails, too.
-    fn attempt_with(&mut self, purpose: Purpose, track: Vec<u32>) -> bool {
-        let mut candidate = self.best.clone();
-        candidate[purpose] = track;
-        candidate.trim();
-        if self.is_over() || !self.known.insert(digest(&candidate)) {
+    /// Takes the run of a trial if it fails, too.
+    fn attempt(&mut self, trial: Trial) -> bool {
+        if self.is_over() || !self.known.insert(trial.digest()) {
             return false;
         }
         self.runs += 1;
-        let Some(mut ran) = (self.fails)(&candidate) else { return false };
-        ran.trim();
-        self.known.insert(digest(&ran));
-        self.best = ran;
+        let Some((mut tape, marks)) = (self.fails)(trial) else { return false };
+        tape.trim();
+        (self.best, self.marks) = (tape, marks);
         true
+    }
+
+    /// Tries everything once.
+    fn pass(&mut self) {
+        let mut purposes: Vec<_> = Tape::purposes().collect();
+        // The longest ones make runs slow.
+        purposes.sort_by_key(|&purpose| Reverse(self.best.weight_of(purpose)));
+        for &purpose in &purposes {
+            self.replace(purpose, Vec::new());
+        }
+        // The shortest ones take few runs, and most of what belongs to a class of faults goes with
+        // the one decision that the class exists.
+        purposes.sort_by_key(|&purpose| self.best.weight_of(purpose));
+        for &purpose in &purposes {
+            self.cut_tail(purpose);
+        }
+        for &purpose in &purposes {
+            self.clear_blocks(purpose);
+            self.remove_blocks(purpose);
+            self.lower_values(purpose);
+        }
+    }
+
+    /// Replaces a track by one with fewer or lower decisions. Takes the run if it fails, too.
+    fn replace(&mut self, purpose: Purpose, track: Vec<u32>) -> bool {
+        let mut candidate = self.best.clone();
+        candidate[purpose] = track;
+        if self.by_marks {
+            return self.attempt(Trial::Marked(marked(&candidate, &self.marks)));
+        }
+        candidate.trim();
+        self.attempt(Trial::Numbered(Box::new(candidate)))
     }
 
     /// Removes as much of the end as possible.
@@ -103,7 +139,7 @@ impl Search<'_> {
         while step > 0 {
             let kept = self.best[purpose].len().saturating_sub(step);
             let cut = self.best[purpose][..kept].to_vec();
-            if !self.attempt_with(purpose, cut) {
+            if !self.replace(purpose, cut) {
                 step /= 2;
             }
             step = step.min(self.best[purpose].len());
@@ -119,7 +155,7 @@ impl Search<'_> {
                 let mut track = self.best[purpose].clone();
                 let filled = track.iter_mut().filter(|value| **value != 0);
                 filled.skip(from).take(size).for_each(|value| *value = 0);
-                if !self.attempt_with(purpose, track) {
+                if !self.replace(purpose, track) {
                     from += size;
                 }
             }
@@ -133,9 +169,9 @@ impl Search<'_> {
         while at < self.best[purpose].len() && !self.is_over() {
             let mut size = zeros(&self.best[purpose], at);
             while size > 0 {
-                let mut track = self.best[purpose].clone();
-                track.drain(at..at + size);
-                if self.attempt_with(purpose, track) {
+                let mut candidate = self.best.clone();
+                candidate[purpose].drain(at..at + size);
+                if self.attempt(Trial::Numbered(Box::new(candidate))) {
                     break;
                 }
                 size /= 2;
@@ -152,13 +188,23 @@ impl Search<'_> {
             while let Some(&value) = self.best[purpose].get(at).filter(|&&value| value > lower) {
                 let mut track = self.best[purpose].clone();
                 track[at] = lower;
-                if self.attempt_with(purpose, track) {
+                if self.replace(purpose, track) {
                     break;
                 }
                 // Half of the way each time.
                 lower += ((value - lower) / 2).max(1);
             }
             at += 1;
+        }
+    }
+}
+
+impl Trial {
+    fn digest(&self) -> u64 {
+        match self {
+            Self::Numbered(tape) => digest(tape),
+            // A sum, since a map has no order.
+            Self::Marked(decisions) => decisions.iter().map(digest).fold(1, u64::wrapping_add),
         }
     }
 }
@@ -170,7 +216,9 @@ fn zeros(track: &[u32], at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Purpose, RUNS_MAX, Tape, shrink};
+    use std::collections::HashMap;
+
+    use super::{Marks, Purpose, RUNS_MAX, Tape, Trial, shrink};
 
     /// Returns a tape of 2000 decisions, a third of which belong to the program, and the places of
     /// up to five of them that are not 0.
@@ -189,6 +237,28 @@ mod tests {
         (tape, needed)
     }
 
+    /// Returns the decisions of a run, and as their marks their purposes and numbers.
+    fn ran(trial: Trial) -> (Tape, Marks) {
+        let mut tape = Tape::default();
+        match trial {
+            Trial::Numbered(given) => tape = *given,
+            Trial::Marked(decisions) => {
+                for (mark, value) in decisions {
+                    let purpose = Tape::purposes().nth(mark as usize >> 32).expect("it is one");
+                    let at = mark as u32 as usize;
+                    let length = tape[purpose].len().max(at + 1);
+                    tape[purpose].resize(length, 0);
+                    tape[purpose][at] = value;
+                }
+            }
+        }
+        let mut marks = Marks::default();
+        for (number, purpose) in (0_u64..).zip(Tape::purposes()) {
+            marks[purpose] = (0..tape[purpose].len() as u64).map(|at| number << 32 | at).collect();
+        }
+        (tape, marks)
+    }
+
     /// Goal: the shrinker ends with the decisions that the failure needs. Method: failures that
     /// need `k` known numbers of a random tape.
     #[test]
@@ -196,14 +266,17 @@ mod tests {
         let (mut exact, rounds) = (0, 200);
         for seed in 0..rounds {
             let (tape, needed) = draw(&mut fastrand::Rng::with_seed(seed));
-            let mut fails = |tape: &Tape| {
+            let fails = |tape: &Tape| {
                 let is_there = |&(purpose, at): &(Purpose, usize)| {
                     tape[purpose].get(at).is_some_and(|&value| value != 0)
                 };
-                needed.iter().all(is_there).then(|| tape.clone())
+                needed.iter().all(is_there)
             };
-            let shrunk = shrink(tape, &mut fails);
-            assert!(fails(&shrunk.tape).is_some(), "seed {seed}: the result must fail");
+            let shrunk = shrink(tape, RUNS_MAX, &mut |trial| {
+                let (tape, marks) = ran(trial);
+                fails(&tape).then_some((tape, marks))
+            });
+            assert!(fails(&shrunk.tape), "seed {seed}: the result must fail");
             assert!(shrunk.runs < 300, "seed {seed}: {} runs", shrunk.runs);
             exact += u64::from(shrunk.tape.weight() == needed.len());
         }
@@ -217,27 +290,62 @@ mod tests {
         let (mut tape, _) = draw(&mut fastrand::Rng::with_seed(0));
         tape[Purpose::Schedule].clear();
         tape[Purpose::Program].insert(0, 1);
-        let mut fails = |tape: &Tape| {
-            let has_failed = tape[Purpose::Program].first() == Some(&1);
-            has_failed.then(|| {
-                let mut ran = tape.clone();
-                ran[Purpose::Program].truncate(1);
-                ran
-            })
-        };
-        let shrunk = shrink(tape, &mut fails);
+        let shrunk = shrink(tape, RUNS_MAX, &mut |trial| {
+            let (mut tape, marks) = ran(trial);
+            tape[Purpose::Program].truncate(1);
+            (tape[Purpose::Program] == [1]).then_some((tape, marks))
+        });
         assert_eq!(shrunk.tape.encode(), "2-p1");
-        assert!(shrunk.runs <= 6, "{} runs", shrunk.runs);
+        assert!(shrunk.runs <= 8, "{} runs", shrunk.runs);
+    }
+
+    /// Goal: decisions that stay keep their meaning, although those that are left out move them.
+    /// Method: a program of 1000 steps with a decision each. If that is not 0, there is another
+    /// decision, which does nothing. The failure needs two steps.
+    #[test]
+    fn decisions_are_found_again_by_their_marks() {
+        let run = |trial: Trial| {
+            let (mut tape, mut marks) = (Tape::default(), Marks::default());
+            let mut decide = |mark: u64| {
+                let track = &mut tape[Purpose::Schedule];
+                let value = match &trial {
+                    Trial::Numbered(given) => given[Purpose::Schedule].get(track.len()).copied(),
+                    Trial::Marked(decisions) => decisions.get(&mark).copied(),
+                };
+                track.push(value.unwrap_or(0));
+                marks[Purpose::Schedule].push(mark);
+                value.unwrap_or(0)
+            };
+            let mut made = Vec::new();
+            for step in 0..1000 {
+                if decide(step) != 0 {
+                    made.push(step);
+                    decide(1000 + step);
+                }
+            }
+            (made.contains(&300) && made.contains(&900)).then_some((tape, marks))
+        };
+        let mut generator = fastrand::Rng::with_seed(1);
+        let mut first: HashMap<u64, u32> =
+            (0..2000).map(|mark| (mark, generator.u32(0..2))).collect();
+        first.extend([(300, 1), (900, 1)]);
+        let (tape, _) = run(Trial::Marked(first)).expect("it fails");
+        assert!(tape.weight() > 500);
+        let shrunk = shrink(tape, RUNS_MAX, &mut { run });
+        assert_eq!(shrunk.tape.weight(), 2, "{}", shrunk.tape.encode());
+        assert!(shrunk.runs < 100, "{} runs", shrunk.runs);
     }
 
     /// A failure that each change ends takes no more than the limit.
     #[test]
     fn the_search_has_an_end() {
         let (mut tape, _) = draw(&mut fastrand::Rng::with_seed(0));
-        tape[Purpose::Budget] = vec![1; 3 * RUNS_MAX as usize];
-        let mut trimmed = tape.clone();
-        trimmed.trim();
-        let shrunk = shrink(tape, &mut |_| None);
-        assert_eq!((shrunk.tape, shrunk.runs), (trimmed, RUNS_MAX));
+        tape.trim();
+        let first = tape.clone();
+        let shrunk = shrink(tape, 50, &mut |trial| {
+            let (tape, marks) = ran(trial);
+            (tape == first).then_some((tape, marks))
+        });
+        assert!(shrunk.tape == first && shrunk.runs == 50, "{} runs", shrunk.runs);
     }
 }

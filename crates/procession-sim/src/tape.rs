@@ -18,7 +18,7 @@ use crate::faults::Fault;
 const VERSION: &str = "2";
 
 /// What a decision is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// What is drawn for a whole run.
     Setup,
@@ -48,8 +48,11 @@ const TRACKS: [(Purpose, u8); 6] = [
 const COUNT: usize = TRACKS.len() + Fault::ALL.len();
 
 /// The decisions of a run.
+pub(crate) type Tape = Tracks<u32>;
+
+/// Something for each decision of a run: a track for each purpose.
 #[derive(Clone, Debug, Default, Hash, PartialEq, Eq)]
-pub(crate) struct Tape([Vec<u32>; COUNT]);
+pub(crate) struct Tracks<T>([Vec<T>; COUNT]);
 
 impl Purpose {
     /// Returns what the decisions are about, in words.
@@ -87,16 +90,16 @@ impl Purpose {
     }
 }
 
-impl Index<Purpose> for Tape {
-    type Output = Vec<u32>;
+impl<T> Index<Purpose> for Tracks<T> {
+    type Output = Vec<T>;
 
-    fn index(&self, purpose: Purpose) -> &Vec<u32> {
+    fn index(&self, purpose: Purpose) -> &Vec<T> {
         &self.0[purpose.track()]
     }
 }
 
-impl IndexMut<Purpose> for Tape {
-    fn index_mut(&mut self, purpose: Purpose) -> &mut Vec<u32> {
+impl<T> IndexMut<Purpose> for Tracks<T> {
+    fn index_mut(&mut self, purpose: Purpose) -> &mut Vec<T> {
         &mut self.0[purpose.track()]
     }
 }

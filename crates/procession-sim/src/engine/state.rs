@@ -49,6 +49,15 @@ impl State {
         is_any
     }
 
+    /// Notes the process or the thread that the next decisions of a thread are about.
+    pub(super) fn come_to(&mut self, thread: usize, place: impl FnOnce(&Virtual) -> u64) {
+        if self.chance.marker.is_some() {
+            let place = place(&self.threads[thread]);
+            self.threads[thread].place = place;
+            self.chance.come_to(place);
+        }
+    }
+
     /// Chooses one of the threads that can run.
     pub(super) fn choose_next(&mut self, why: Why, ready: &[u32]) -> u32 {
         #[cfg(procession_sim)]

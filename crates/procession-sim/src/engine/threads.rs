@@ -9,6 +9,7 @@ use procession_sync::host::atomic::Ordering::Relaxed;
 use procession_sync::thread::{self, Thread};
 
 use super::{CARRIED, Engine, ME, Status, Virtual, Why};
+use crate::marks::digest;
 use crate::turn::Turn;
 
 /// What is left of a run when its engine stops.
@@ -53,6 +54,7 @@ impl Engine {
         let mut state = self.state();
         let number = state.threads.len() as u32 + 1;
         state.threads.push(Virtual {
+            place: digest(&name),
             name,
             home,
             status: Status::Ready,

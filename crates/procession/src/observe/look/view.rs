@@ -133,8 +133,8 @@ pub struct ProcessWait {
     /// The reasons, perhaps several.
     pub reasons: Waiting,
     /// Where the program waits: the call that made the future. If it waits for several things, this
-    /// is the last of them. Of a handle that is awaited itself, it is the place of the spawn, and of
-    /// a oneshot channel, the call that made it. `None` if the future does not belong to the
+    /// is the last of them. A handle that is awaited itself shows the place of the spawn, and
+    /// a oneshot channel the call that made it. `None` if the future does not belong to the
     /// runtime, and for the handle of a job of a pool.
     pub place: Option<&'static Location<'static>>,
     /// The process that it waits for, if that is known: the callee of a call, the process that is

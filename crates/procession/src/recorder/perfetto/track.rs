@@ -12,7 +12,7 @@ const WRITE_BYTES: usize = 64 << 10;
 
 /// How much the compression tries, up to 10. A trace repeats itself so much that more finds little.
 #[cfg(feature = "observe")]
-const COMPRESSION_LEVEL: u8 = 1;
+const COMPRESSION_LEVEL: u8 = 2;
 
 /// The track of the program, which has all others.
 pub(super) const PROGRAM: u64 = 1;
