@@ -148,9 +148,9 @@ impl<T: fmt::Debug, const MUTATION: u8> fmt::Debug for Twin<T, MUTATION> {
 mod models {
     use std::sync::Arc;
 
+    use procession_sync::atomic::AtomicU32;
+    use procession_sync::atomic::Ordering::Relaxed;
     use procession_sync::cell::UnsafeCell;
-    use procession_sync::host::atomic::AtomicU32;
-    use procession_sync::host::atomic::Ordering::Relaxed;
     use procession_sync::{explore, thread};
 
     use super::{Twin, mutation};
