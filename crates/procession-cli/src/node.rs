@@ -13,7 +13,8 @@ use std::time::Duration;
 use procession::net::Host;
 use procession::{Context, SpawnOptions};
 use procession_cluster::{
-    ConnectError, Cookie, Grants, Letter, Node, NodeBuilder, StartError, StatusError, Tls, TlsError,
+    ConnectError, Cookie, Grants, Letter, Node, NodeBuilder, PeerInfo, StartError, StatusError,
+    Tls, TlsError,
 };
 use procession_lua::Output;
 
@@ -189,7 +190,7 @@ async fn stay_connected(mut cx: Context<Letter>, node: Node, peer: Peer, err: Ou
         match connect(&node, &peer).await {
             Ok(()) => {
                 pause = AGAIN_MIN;
-                match until_down(&mut cx, &peer).await {
+                match until_down(&mut cx, &node, &peer).await {
                     Some(why) => report(&err, &format!("{} is gone: {why}", peer.name)),
                     None => return,
                 }
@@ -209,10 +210,17 @@ async fn stay_connected(mut cx: Context<Letter>, node: Node, peer: Peer, err: Ou
 
 /// Waits for the end of the connection to a node. Returns its reason, or `None` if the process is
 /// to end.
-async fn until_down(cx: &mut Context<Letter>, peer: &Peer) -> Option<String> {
+async fn until_down(cx: &mut Context<Letter>, own: &Node, peer: &Peer) -> Option<String> {
+    // There may be letters about connections before this one.
+    let is_it = |info: &PeerInfo| info.name.as_str() == peer.name;
+    let current = own.peers().into_iter().find(is_it).map_or(0, |info| info.connection);
     loop {
         match cx.recv().await? {
-            Letter::NodeDown { node, why, .. } if node.as_str() == peer.name => return Some(why),
+            Letter::NodeDown { node, connection, why, .. }
+                if node.as_str() == peer.name && connection >= current =>
+            {
+                return Some(why);
+            }
             _ => {}
         }
     }

@@ -1,15 +1,18 @@
-//! Measures the cost of Lua processes: memory and time of 10 000 of them, of messages between two,
-//! and of a new version of the program for all of them under load.
+//! Measures the cost of Lua processes: memory and time of 10 000 of them, of idle connections of
+//! HTTP, of messages between two, and of a new version of the program for all of them under load.
 //!
 //! `cargo run --release -p procession-lua --example measure`
 #![expect(clippy::print_stdout, reason = "the example prints its figures")]
 
 use std::error::Error;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
 
 use procession::time::Instant;
-use procession::{Scheduler, SpawnOptions};
-use procession_lua::{Deployment, Program, Value};
+use procession::{Context, Scheduler, SpawnOptions};
+use procession_lua::{Deployment, Message, Permissions, Program, Value};
 
 const PROCESSES: usize = 10_000;
 const MESSAGES: i64 = 200_000;
@@ -56,7 +59,12 @@ end
 /// Returns the time that the processors have spent on this program, in milliseconds. On a machine
 /// with other work it says more than the time that has passed.
 fn processor_time() -> Result<u64, Box<dyn Error>> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
+    time_of("self")
+}
+
+/// Returns the time that the processors have spent on this program, or on this thread.
+fn time_of(what: &str) -> Result<u64, Box<dyn Error>> {
+    let stat = fs::read_to_string(format!("/proc/{what}/stat"))?;
     // The name of the program may contain anything. The fields begin after its parenthesis.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse().unwrap_or(0)).sum();
@@ -99,7 +107,7 @@ fn upgrade(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
             for adder in &adders {
                 adder.send(Value::Integer(last).into())?;
             }
-            procession::sleep(std::time::Duration::from_millis(100)).await;
+            procession::sleep(Duration::from_millis(100)).await;
         }
         let replaced = (&mut replaced).await??;
         let (took, spent) = (Instant::now() - start, processor_time()? - spent);
@@ -114,6 +122,89 @@ fn upgrade(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
         );
         Ok(())
     })
+}
+
+const CONNECTIONS: usize = 400;
+/// The bytes that arrive one by one, and the time between two of them.
+const DRIPS: usize = 5400;
+const DRIP: Duration = Duration::from_micros(370);
+
+const SERVER: &str = "
+function answer(request) return request.body end
+function server()
+  process.register('server')
+  local listener = assert(net.listen('127.0.0.1:0'))
+  process.send('test', listener:address())
+  http.serve(listener, 'answer')
+end
+";
+
+fn ask(client: &mut TcpStream) -> Result<(), Box<dyn Error>> {
+    client.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi")?;
+    client.read_exact(&mut [0; "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi".len()])?;
+    Ok(())
+}
+
+/// Holds idle connections with a server, and sends it a request byte by byte.
+fn connections(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
+    let hears = scheduler.start(|mut cx: Context<Message>| async move {
+        match cx.recv().await {
+            Some(Message::Plain(Value::String(address))) => {
+                Ok(String::from_utf8(address.to_vec())?)
+            }
+            other => Err(Box::<dyn Error + Send + Sync>::from(format!("no address: {other:?}"))),
+        }
+    });
+    scheduler.register("test", hears.pid())?;
+    let program = Program::load("server", SERVER)?.permissions(Permissions::none().listen());
+    let server = program.spawn_with(SpawnOptions::new().on(scheduler), "server", [])?;
+    let address = hears.join()?.map_err(|error| error.to_string())?;
+    let connect = || TcpStream::connect(&*address);
+    ask(&mut connect()?)?;
+    let before = resident()?;
+    let clients = (0..CONNECTIONS).map(|_| connect());
+    let mut clients = clients.collect::<Result<Vec<_>, _>>()?;
+    // Connections are accepted in their order.
+    ask(&mut connect()?)?;
+    let each = |after: u64| after.saturating_sub(before) / CONNECTIONS as u64;
+    let new = each(resident()?);
+    for client in &mut clients {
+        ask(client)?;
+    }
+    println!(
+        "{CONNECTIONS} idle connections: {new} bytes each, {} after a request",
+        each(resident()?)
+    );
+    let start = Instant::now();
+    for _ in 0..50 {
+        clients.iter_mut().try_for_each(ask)?;
+    }
+    let each = (Instant::now() - start).as_nanos() / (50 * CONNECTIONS as u128);
+    println!("requests: {each} ns each, one after another");
+    let (before, mut client) = (processor_time()?, connect()?);
+    #[expect(clippy::disallowed_methods, reason = "a client outside of the runtime")]
+    let dripped = std::thread::spawn(move || {
+        let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {DRIPS}\r\n\r\n");
+        client.write_all(head.as_bytes())?;
+        for _ in 0..DRIPS {
+            client.write_all(b"x")?;
+            sleep(DRIP);
+        }
+        client.read_exact(&mut [0])?;
+        std::io::Result::Ok(time_of("thread-self").unwrap_or(0))
+    });
+    let own = dripped.join().map_err(|_| "the client panicked")??;
+    let spent = processor_time()?.saturating_sub(before + own);
+    println!(
+        "{DRIPS} bytes, one each {DRIP:?}: {spent} ms of processor time beside the client's {own}"
+    );
+    procession::relations::send_exit(server.pid(), procession::Exit::Killed);
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "a client in a thread of its own")]
+fn sleep(duration: Duration) {
+    std::thread::sleep(duration);
 }
 
 /// Returns the resident memory of this process in bytes.
@@ -151,6 +242,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             started.as_micros() / PROCESSES as u128,
         );
     }
+    connections(&scheduler)?;
     for _ in 0..ROUNDS {
         upgrade(&scheduler)?;
     }

@@ -84,6 +84,14 @@ impl Arguments {
         }
     }
 
+    /// Returns an integer, or `default` for `nil`.
+    pub(crate) fn integer_or(&self, index: usize, default: i64) -> Result<i64, String> {
+        match self.0.get(index) {
+            None | Some(mlua::Value::Nil) => Ok(default),
+            Some(_) => self.integer(index),
+        }
+    }
+
     /// Returns the PID in an argument that is a PID or the name of a process.
     pub(crate) fn target(&self, index: usize) -> Result<Pid, String> {
         match self.value(index)? {

@@ -1,6 +1,7 @@
 //! Guests: processes written in Lua.
 
 mod failure;
+mod messages;
 mod operations;
 mod outside;
 mod running;

@@ -1,17 +1,27 @@
 //! Conversion of values to JSON and back.
 
-use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Read};
+
+use serde_core::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::value::Value;
+use crate::watch::{VALUE_WORK, Watch};
 
-/// The bytes that a value in JSON takes while it is decoded: in serde's tree, in a [`Value`], and
-/// for the spare capacity of a list.
-const DECODED_BYTES: usize = 4 * (size_of::<Json>() + size_of::<Value>());
+/// The bytes that a decoded value takes beside a string: as an entry of a list, with the list's
+/// spare capacity.
+const DECODED_BYTES: usize = 4 * size_of::<Value>();
+/// The bytes of a string that are escaped at a time.
+const ESCAPED_MAX: usize = 16 * 1024;
+/// The length of a text from which on it is decoded in pieces, with a check of the watch before
+/// each. That is slower, but a single string of the text may have all of its bytes.
+const LONG: usize = 1 << 20;
 
 /// Encodes a value in at most `most` bytes. A table is an array if its keys are 1 to n, in any
 /// order, and also if it is empty. A table with strings as keys is an object.
-pub(crate) fn encode(value: &Value, most: usize) -> Result<String, String> {
-    let mut encoder = Encoder { text: String::new(), most };
+pub(crate) fn encode(value: &Value, most: usize, watch: Watch) -> Result<String, String> {
+    let mut encoder = Encoder { text: String::new(), most, watch };
     encoder.value(value)?;
     Ok(encoder.text)
 }
@@ -19,6 +29,7 @@ pub(crate) fn encode(value: &Value, most: usize) -> Result<String, String> {
 struct Encoder {
     text: String,
     most: usize,
+    watch: Watch,
 }
 
 fn text(bytes: &[u8]) -> Result<&str, String> {
@@ -31,19 +42,24 @@ impl Encoder {
             let most = self.most;
             return Err(format!("JSON of more than {most} bytes, the memory that is left"));
         }
+        self.watch.count(text.len())?;
         self.text.push_str(text);
         Ok(())
     }
 
-    fn string(&mut self, text: &str) -> Result<(), String> {
-        // An escape has at most six bytes.
-        if text.len() > self.most - self.text.len() {
-            return self.push(text);
+    fn string(&mut self, mut text: &str) -> Result<(), String> {
+        self.push("\"")?;
+        while !text.is_empty() {
+            let (piece, rest) = text.split_at(text.floor_char_boundary(ESCAPED_MAX));
+            let quoted = serde_json::to_string(piece).map_err(|error| error.to_string())?;
+            self.push(&quoted[1..quoted.len() - 1])?;
+            text = rest;
         }
-        self.push(&Json::from(text).to_string())
+        self.push("\"")
     }
 
     fn value(&mut self, value: &Value) -> Result<(), String> {
+        self.watch.count(VALUE_WORK)?;
         match value {
             Value::Nil => self.push("null"),
             Value::Boolean(boolean) => self.push(if *boolean { "true" } else { "false" }),
@@ -99,14 +115,15 @@ impl Encoder {
     }
 
     fn object(&mut self, entries: &[(Value, Value)]) -> Result<(), String> {
-        let mut members = Vec::with_capacity(entries.len());
+        let mut members = BTreeMap::new();
         for (key, value) in entries {
             let Value::String(key) = key else {
                 return Err("the keys of a JSON object must be strings".to_owned());
             };
-            members.push((text(key)?, value));
+            // An insert compares some dozen keys.
+            self.watch.count(VALUE_WORK)?;
+            members.insert(text(key)?, value);
         }
-        members.sort_unstable_by_key(|(key, _)| *key);
         self.push("{")?;
         for (index, (key, value)) in members.into_iter().enumerate() {
             if index > 0 {
@@ -121,51 +138,189 @@ impl Encoder {
 }
 
 /// Decodes a value that takes at most about `most` bytes.
-pub(crate) fn decode(text: &[u8], most: usize) -> Result<Value, String> {
-    let needed = text.len().saturating_mul(2).saturating_add(values_in(text) * DECODED_BYTES);
-    if needed > most {
-        return Err(format!(
-            "this JSON may need {needed} bytes of memory, more than the {most} that are left"
-        ));
-    }
-    serde_json::from_slice(text)
-        .map(from_json)
-        .map_err(|error| format!("this is not JSON: {error}"))
+pub(crate) fn decode(text: &[u8], most: usize, watch: Watch) -> Result<Value, String> {
+    let mut decoder = Decoder { most, left: most, watch: watch.clone(), refusal: None };
+    let decoded = if text.len() < LONG {
+        decoder.run(&mut serde_json::Deserializer::from_slice(text))
+    } else {
+        let pieces = Pieces { text, watch };
+        decoder.run(&mut serde_json::Deserializer::from_reader(pieces))
+    };
+    decoded.map_err(|error| match decoder.refusal {
+        Some(refusal) => refusal,
+        None => format!("this is not JSON: {error}"),
+    })
 }
 
-/// Returns an upper bound of the number of values in a text.
-fn values_in(text: &[u8]) -> usize {
-    let (mut count, mut in_string, mut escaped) = (1, false, false);
-    for &byte in text {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = in_string,
-            b'"' => in_string = !in_string,
-            b',' | b'[' | b'{' | b':' if !in_string => count += 1,
-            _ => {}
-        }
-    }
-    count
+/// Creates values from JSON. `null` becomes `nil`, so an entry with that value does not exist.
+struct Decoder {
+    /// The bytes that the result may take, and those of them that are left.
+    most: usize,
+    left: usize,
+    watch: Watch,
+    /// The cause of an error that is not one of the text.
+    refusal: Option<String>,
 }
 
-/// Converts from JSON. `null` becomes `nil`, so an entry with that value does not exist.
-fn from_json(json: Json) -> Value {
-    match json {
-        Json::Null => Value::Nil,
-        Json::Bool(boolean) => Value::Boolean(boolean),
-        Json::Number(number) => number
-            .as_i64()
-            .map_or_else(|| Value::Float(number.as_f64().unwrap_or(f64::NAN)), Value::Integer),
-        Json::String(text) => Value::string(text),
-        Json::Array(items) => {
-            let kept = (1..).zip(items).filter(|(_, item)| !item.is_null());
-            Value::Table(
-                kept.map(|(index, item)| (Value::Integer(index), from_json(item))).collect(),
-            )
+impl Decoder {
+    fn run<'de, R: serde_json::de::Read<'de>>(
+        &mut self,
+        json: &mut serde_json::Deserializer<R>,
+    ) -> serde_json::Result<Value> {
+        let value = DeserializeSeed::deserialize(&mut *self, &mut *json)?;
+        json.end()?;
+        Ok(value)
+    }
+
+    fn refuse<E: serde_core::de::Error>(&mut self, cause: impl Into<String>) -> E {
+        let cause = cause.into();
+        let error = E::custom(&cause);
+        self.refusal = Some(cause);
+        error
+    }
+
+    /// Charges for a value with a string of `bytes`.
+    fn charge<E: serde_core::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
+        if let Err(terminated) = self.watch.count(VALUE_WORK + bytes) {
+            return Err(self.refuse(terminated));
         }
-        Json::Object(object) => {
-            let kept = object.into_iter().filter(|(_, item)| !item.is_null());
-            Value::Table(kept.map(|(key, item)| (Value::string(key), from_json(item))).collect())
+        let Some(left) = self.left.checked_sub(DECODED_BYTES + bytes) else {
+            let most = self.most;
+            return Err(self.refuse(format!(
+                "the value of this JSON needs more than {most} bytes, the memory that is left"
+            )));
+        };
+        self.left = left;
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Decoder {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
+        self.charge(0)?;
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Decoder {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Nil)
+    }
+
+    fn visit_bool<E>(self, boolean: bool) -> Result<Value, E> {
+        Ok(Value::Boolean(boolean))
+    }
+
+    fn visit_i64<E>(self, integer: i64) -> Result<Value, E> {
+        Ok(Value::Integer(integer))
+    }
+
+    fn visit_u64<E>(self, integer: u64) -> Result<Value, E> {
+        Ok(i64::try_from(integer).map_or(Value::Float(integer as f64), Value::Integer))
+    }
+
+    fn visit_f64<E>(self, float: f64) -> Result<Value, E> {
+        Ok(Value::Float(float))
+    }
+
+    fn visit_str<E: serde_core::de::Error>(self, text: &str) -> Result<Value, E> {
+        self.charge(text.len())?;
+        Ok(Value::string(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut entries = Vec::new();
+        let mut index = 0;
+        while let Some(item) = items.next_element_seed(&mut *self)? {
+            index += 1;
+            if item != Value::Nil {
+                entries.push((Value::Integer(index), item));
+            }
+        }
+        Ok(Value::Table(entries))
+    }
+
+    /// The last one of several members of a name counts, also if it is `null`.
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(name) = members.next_key_seed(&mut *self)? {
+            entries.push((name, members.next_value_seed(&mut *self)?));
+        }
+        Ok(Value::Table(entries))
+    }
+}
+
+/// The bytes of a text. Their reader finds an error once the process is terminated.
+struct Pieces<'a> {
+    text: &'a [u8],
+    watch: Watch,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.watch.count(buffer.len()).map_err(io::Error::other)?;
+        self.text.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONG, decode, encode};
+    use crate::value::Value;
+    use crate::watch::{Terminated, Watch};
+
+    const MOST: usize = 64 << 20;
+
+    #[test]
+    fn a_long_text_is_decoded_like_a_short_one() {
+        let text =
+            br#" {"a":[1,-2.5e3,null,"\u00e9\n",{}],"b":null,"a":[true,18446744073709551615]} "#;
+        let short = decode(text, MOST, Watch::new());
+        let long = [text, " ".repeat(LONG).as_bytes()].concat();
+        assert_eq!(short, decode(&long, MOST, Watch::new()));
+        let encoded = encode(&short.expect("it is JSON"), MOST, Watch::new());
+        assert!(encoded.expect("it has a form").contains("[true,1.8446744073709552e"));
+        let wrong = [&long, &b"x"[..]].concat();
+        for text in [&b"[1,]"[..], b"[1] 2", b"{\"a\"}", b"", &wrong] {
+            let cause = decode(text, MOST, Watch::new()).expect_err("it is none");
+            assert!(cause.starts_with("this is not JSON: "), "{cause}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_the_same_wherever_a_string_is_cut() {
+        let text = "\u{e9}\n\"x".repeat(20_000);
+        let encoded = encode(&Value::string(&text), MOST, Watch::new());
+        assert_eq!(encoded.as_deref(), Ok(&*serde_json::Value::from(text).to_string()));
+    }
+
+    /// Each of these would take a second or more in a build without optimizations.
+    #[test]
+    fn both_directions_end_soon_once_the_process_is_terminated() {
+        let over = Err(Terminated.to_string());
+        let names = (0..1 << 16).map(|n| (Value::string(n.to_string()), Value::Boolean(true)));
+        for value in [
+            Value::string("\n".repeat(8 << 20)),
+            Value::list(vec![1; 1 << 16]),
+            Value::Table(names.collect()),
+        ] {
+            assert_eq!(encode(&value, MOST, Watch::over()), over);
+        }
+        for text in [
+            format!("[{}1]", "1,".repeat(1 << 16)),
+            format!("\"{}\"", "\\n".repeat(8 << 20)),
+            " ".repeat(8 << 20),
+        ] {
+            let cause = decode(text.as_bytes(), MOST, Watch::over()).expect_err("it is over");
+            assert!(cause.contains("the process is terminated"), "{cause}");
         }
     }
 }

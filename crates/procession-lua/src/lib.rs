@@ -41,9 +41,11 @@ mod fs;
 mod fuzz;
 mod groups;
 mod guest;
+mod http;
 mod information;
 mod input;
 mod json;
+mod lazy;
 mod library;
 mod limits;
 mod modules;
@@ -58,6 +60,7 @@ mod supervisors;
 mod testing;
 mod value;
 mod version;
+mod watch;
 
 /// The example in the README is a test.
 #[cfg(doctest)]

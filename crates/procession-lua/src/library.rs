@@ -19,28 +19,33 @@ use crate::groups;
 use crate::guest::{Content, Message};
 use crate::information;
 use crate::json;
+use crate::lazy::{self, Lazy};
 use crate::limits::Bounds;
 use crate::output::Output;
 use crate::pattern::{self, Capture, Found};
 use crate::program::Program;
 use crate::value::{self, PIDS, SOCKET_METHODS, Socket, Value};
+use crate::watch::Watch;
 
 /// Opens a new state, and runs the program in it, so that its functions are defined.
 pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> mlua::Result<Lua> {
     let inner = program.inner();
     // The others are opened when they are first used.
-    let libraries = StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING;
+    let libraries = StdLib::COROUTINE | StdLib::STRING;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
-    let native = native(&lua, program, bounds, budget)?;
+    let lazy = Arc::new(Lazy::new());
+    let native = native(&lua, program, bounds, budget, &lazy)?;
     let commands = lua.create_table()?;
     for (index, (name, _)) in (0_i64..).zip(&inner.commands) {
         commands.raw_set(name.as_str(), index)?;
     }
     let pids = lua.create_table()?;
     lua.set_named_registry_value(PIDS, &pids)?;
+    let (log, package) = (lua.create_table()?, lua.create_table()?);
     let prelude = lua.load(&*inner.prelude).set_mode(ChunkMode::Binary).into_function()?;
-    let methods: Table = prelude.call((native, commands, pids))?;
-    lua.set_named_registry_value(SOCKET_METHODS, methods)?;
+    let own: Table = prelude.call((native, commands, pids, &log, &package))?;
+    lua.set_named_registry_value(lazy::OWN, &own)?;
+    add_tables(&lua, &lazy, &own, &log, &package)?;
     if let Some(run) = &inner.repeatable {
         run.prepare(&lua)?;
     }
@@ -56,6 +61,41 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
     Ok(lua)
 }
 
+/// Adds the tables of the library, which are empty but for Lua's own functions.
+fn add_tables(
+    lua: &Lua,
+    lazy: &Lazy,
+    own: &Table,
+    log: &Table,
+    package: &Table,
+) -> mlua::Result<()> {
+    let make: Function = own.raw_get("make")?;
+    let (check, native): (Function, Function) = (own.raw_get("check")?, own.raw_get("native")?);
+    let access: Function = make.call((check, native, "lazy"))?;
+    let metatable = lua.create_table_with_capacity(0, 3)?;
+    for event in ["__index", "__newindex", "__pairs"] {
+        metatable.raw_set(event, &access)?;
+    }
+    own.raw_set("lazy", &metatable)?;
+    lazy.add(&own.raw_get("late")?, "code");
+    let globals = lua.globals();
+    for &(name, _) in lazy::GLOBALS {
+        let table = match (name, globals.raw_get(name)?) {
+            ("log", _) => log.clone(),
+            ("package", _) => package.clone(),
+            (_, mlua::Value::Table(table)) => table,
+            _ => lua.create_table()?,
+        };
+        lazy.add(&table, name);
+        table.set_metatable(Some(metatable.clone()))?;
+        globals.raw_set(name, table)?;
+    }
+    let methods = lua.create_table()?;
+    lazy.add(&methods, "socket");
+    methods.set_metatable(Some(metatable))?;
+    lua.set_named_registry_value(SOCKET_METHODS, methods)
+}
+
 type Answer = Result<mlua::Value, String>;
 
 /// Returns the number of bytes that the host may hold for a process: the rest of its memory limit,
@@ -68,6 +108,9 @@ pub(crate) fn allowance(lua: &Lua, program: &Program) -> usize {
 fn give(lua: &Lua, value: impl Into<Value>) -> Answer {
     value::give(lua, &value.into()).map_err(|error| error.to_string())
 }
+
+/// The work of a spawn, in instructions.
+const SPAWN_WORK: u64 = 1000;
 
 /// The cause of a message that was refused because too many wait for its receiver.
 const FULL: &str = "the mailbox of the process is full";
@@ -111,7 +154,9 @@ fn native(
     program: &Program,
     bounds: &Bounds,
     budget: &Arc<Budget>,
+    lazy: &Arc<Lazy>,
 ) -> mlua::Result<Function> {
+    let lazy = Arc::clone(lazy);
     let host = Host {
         program: program.clone(),
         bounds: bounds.clone(),
@@ -123,13 +168,56 @@ fn native(
             return Err(mlua::Error::runtime("native: the first argument must be a name"));
         };
         let arguments = Arguments(arguments, allowance(lua, &host.program));
-        let result = match serve(lua, &name.as_bytes(), &arguments, &host) {
-            Ok(value) => (true, value),
-            Err(cause) => (false, mlua::Value::String(lua.create_string(cause)?)),
+        let served = match &*name.as_bytes() {
+            b"lazy" => access(lua, &arguments, &host, &lazy),
+            b"part" => add_table(lua, &arguments, &lazy),
+            name => serve(lua, name, &arguments, &host).map(|value| match value {
+                // The cause why a message was refused.
+                mlua::Value::String(_) if matches!(name, b"send" | b"reply") => {
+                    MultiValue::from_iter([mlua::Value::Boolean(false), value])
+                }
+                value => MultiValue::from_iter([value]),
+            }),
+        };
+        let result = match served {
+            Ok(values) => (true, values),
+            Err(cause) => {
+                let cause = mlua::Value::String(lua.create_string(cause)?);
+                (false, MultiValue::from_iter([cause]))
+            }
         };
         host.budget.note_work(lua)?;
         Ok(result)
     })
+}
+
+/// Serves an access to a table of the library.
+fn access(
+    lua: &Lua,
+    arguments: &Arguments,
+    host: &Host,
+    lazy: &Lazy,
+) -> Result<MultiValue, String> {
+    let Some(mlua::Value::Table(table)) = arguments.0.front() else {
+        return Err(arguments.wrong(0, "a table"));
+    };
+    let rest: Vec<mlua::Value> = arguments.0.iter().skip(1).cloned().collect();
+    lazy.access(lua, &host.program, table, &rest).map_err(|error| error.to_string())
+}
+
+/// Adds a table to the library, and returns it.
+fn add_table(lua: &Lua, arguments: &Arguments, lazy: &Lazy) -> Result<MultiValue, String> {
+    let Some(mlua::Value::Table(table)) = arguments.0.front() else {
+        return Err(arguments.wrong(0, "a table"));
+    };
+    if !lazy.add(table, &arguments.text(1)?) {
+        return Err("the library has no such part".to_owned());
+    }
+    let metatable =
+        lua.named_registry_value::<Table>(lazy::OWN).and_then(|own| own.raw_get("lazy"));
+    let set = metatable.and_then(|metatable| table.set_metatable(Some(metatable)));
+    set.map_err(|error| error.to_string())?;
+    Ok(MultiValue::from_iter([mlua::Value::Table(table.clone())]))
 }
 
 /// The host of a state, as the functions that never wait see it.
@@ -166,7 +254,16 @@ fn serve(
     // spawner. A process spawned here would load the program, and spawn the next one.
     let needs_process = matches!(
         name,
-        b"self" | b"spawn" | b"register" | b"exit" | b"info" | b"join" | b"leave" | b"members"
+        b"self"
+            | b"spawn"
+            | b"spawn linked"
+            | b"spawn scoped"
+            | b"register"
+            | b"exit"
+            | b"info"
+            | b"join"
+            | b"leave"
+            | b"members"
     );
     if needs_process && !budget.has_started() {
         return Err("the process has not started yet".to_owned());
@@ -182,7 +279,12 @@ fn serve(
         }
         b"reply" => reply(lua, arguments, program),
         b"self" => give(lua, arguments::own_pid()?),
-        b"spawn" => give(lua, spawn(arguments, program, bounds)?),
+        b"spawn" | b"spawn linked" | b"spawn scoped" => {
+            let pid = spawn(name, arguments, program, bounds)?;
+            // The program was loaded for the new process in the step of this one.
+            budget.spend(lua, SPAWN_WORK, true).map_err(|error| error.to_string())?;
+            give(lua, pid)
+        }
         b"register" => {
             procession::relations::register(arguments.short(0)?, arguments::own_pid()?)
                 .map_err(|error: RegisterError| error.to_string())?;
@@ -191,11 +293,14 @@ fn serve(
         b"whereis" => procession::relations::whereis(&arguments.text(0)?)
             .map_or(nothing, |pid| give(lua, pid)),
         b"exit" => {
-            let exit = match &*arguments.short(1)? {
-                "normal" => Exit::Normal,
-                "shutdown" => Exit::Shutdown,
-                "kill" => Exit::Killed,
-                reason => Exit::failed(reason),
+            let exit = match arguments.0.get(1) {
+                None | Some(mlua::Value::Nil) => Exit::Shutdown,
+                Some(_) => match &*arguments.short(1)? {
+                    "normal" => Exit::Normal,
+                    "shutdown" => Exit::Shutdown,
+                    "kill" => Exit::Killed,
+                    reason => Exit::failed(reason),
+                },
             };
             give(lua, procession::relations::send_exit(arguments.target(0)?, exit))
         }
@@ -217,8 +322,11 @@ fn serve(
         b"join" => give(lua, groups::join(&arguments.short(0)?, arguments.pid_or_own(1)?)?),
         b"leave" => give(lua, groups::leave(&arguments.short(0)?, arguments.pid_or_own(1)?)?),
         b"members" => give(lua, groups::members(&arguments.short(0)?)?),
-        b"encode" => give(lua, &*json::encode(&arguments.value(0)?, arguments.1)?),
-        b"decode" => give(lua, json::decode(&arguments.borrowed(0)?.as_bytes(), arguments.1)?),
+        b"encode" => give(lua, &*json::encode(&arguments.value(0)?, arguments.1, Watch::new())?),
+        b"decode" => {
+            let text = arguments.borrowed(0)?.as_bytes();
+            give(lua, json::decode(&text, arguments.1, Watch::new())?)
+        }
         b"search" => search(lua, arguments),
         b"print" => print(&program.inner().out, arguments, budget),
         b"log" => print(&program.inner().err, arguments, budget),
@@ -234,7 +342,9 @@ fn serve(
         }
         b"address" => give(lua, address(arguments)?),
         b"doomed" => give(lua, budget.is_doomed()),
-        b"part" => part(lua, arguments, program),
+        b"open" => lazy::open(lua, &arguments.text(0)?)
+            .map(mlua::Value::Table)
+            .map_err(|error| error.to_string()),
         b"module" => module(lua, arguments, program),
         _ => match name.strip_prefix(b"node.") {
             Some(operation) => {
@@ -312,18 +422,22 @@ fn search(lua: &Lua, arguments: &Arguments) -> Answer {
     filled.map_err(|error| error.to_string())
 }
 
-/// Spawns a process of the program. It is linked if the first argument is 1, and cancelled at the
-/// end of this process if that is 2.
-fn spawn(arguments: &Arguments, program: &Program, bounds: &Bounds) -> Result<Pid, String> {
+/// Spawns a process of the program. It may be linked to this one, or cancelled at its end.
+fn spawn(
+    operation: &[u8],
+    arguments: &Arguments,
+    program: &Program,
+    bounds: &Bounds,
+) -> Result<Pid, String> {
     let options = SpawnOptions::new();
-    let options = match arguments.integer(0)? {
-        1 => options.link(),
-        2 => options.scoped(),
+    let options = match operation {
+        b"spawn linked" => options.link(),
+        b"spawn scoped" => options.scoped(),
         _ => options,
     };
-    let entry = Entry::new(&arguments.value(1)?, bounds)?;
+    let entry = Entry::new(&arguments.value(0)?, bounds)?;
     let program = program.current();
-    let child = program.spawn_bounded(entry.bounds(), options, &entry.function, arguments.rest(2)?);
+    let child = program.spawn_bounded(entry.bounds(), options, &entry.function, arguments.rest(1)?);
     Ok(child.map_err(|error| error.to_string())?.detach().pid())
 }
 
@@ -335,35 +449,6 @@ fn module(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
     };
     let module = lua.load(&**code).set_mode(ChunkMode::Binary).into_function();
     module.map(mlua::Value::Function).map_err(|error| error.to_string())
-}
-
-/// Returns the function that defines a part of the library, with the table of its globals. For a
-/// library of Lua itself, returns its table.
-fn part(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
-    let name = arguments.text(0)?;
-    let library = match &*name {
-        "math" => Some(StdLib::MATH),
-        "utf8" => Some(StdLib::UTF8),
-        _ => None,
-    };
-    if let Some(library) = library {
-        return open_library(lua, &name, library).map_err(|error| error.to_string());
-    }
-    let Some(mlua::Value::Table(globals)) = arguments.0.get(1) else {
-        return Err(arguments.wrong(1, "a table"));
-    };
-    let known = program.inner().parts.iter().find(|(part, _)| *part == name);
-    let (_, code) = known.ok_or("the library has no such part")?;
-    let part = lua.load(&**code).set_mode(ChunkMode::Binary).set_environment(globals.clone());
-    part.into_function().map(mlua::Value::Function).map_err(|error| error.to_string())
-}
-
-/// Opens a library of Lua, and returns its table. The global of that name stays as it is.
-fn open_library(lua: &Lua, name: &str, library: StdLib) -> mlua::Result<mlua::Value> {
-    let before: mlua::Value = lua.globals().raw_get(name)?;
-    let opened = lua.load_std_libs(library).and_then(|()| lua.globals().raw_get(name));
-    lua.globals().raw_set(name, before)?;
-    opened
 }
 
 /// Appends a line to an output. If the output has no room and the process can be suspended, returns

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::net::{TcpListener, TcpStream};
+use procession_sync::Mutex;
 
 use crate::limits::{Bounds, Hold, Resource};
 use crate::permissions;
@@ -19,7 +20,13 @@ const READ_MAX: usize = 64 * 1024;
 
 /// A TCP connection of a guest.
 #[derive(Debug)]
-pub struct Connection(TcpStream, #[expect(dead_code, reason = "its drop ends a charge")] Hold);
+pub struct Connection {
+    stream: TcpStream,
+    /// The bytes that were read for messages of HTTP, and the number of those that are used.
+    kept: Mutex<(Vec<u8>, usize)>,
+    #[expect(dead_code, reason = "its drop ends a charge")]
+    charge: Hold,
+}
 
 /// A TCP listener of a guest.
 #[derive(Debug)]
@@ -28,7 +35,7 @@ pub struct Listener(TcpListener, #[expect(dead_code, reason = "its drop ends a c
 impl fmt::Display for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, address) = match self {
-            Self::Connection(connection) => ("connection", connection.0.peer_addr()),
+            Self::Connection(connection) => ("connection", connection.stream.peer_addr()),
             Self::Listener(listener) => ("listener", listener.0.local_addr()),
             Self::Datagrams(socket) => ("UDP socket", socket.address()),
         };
@@ -40,9 +47,15 @@ impl fmt::Display for Socket {
 }
 
 impl Connection {
+    /// Returns a connection as a value.
+    fn value(stream: TcpStream, charge: Hold) -> Value {
+        let connection = Self { stream, kept: Mutex::default(), charge };
+        Value::Socket(Socket::Connection(Arc::new(connection)))
+    }
+
     /// Reads bytes that are known to have arrived. Returns `None` if there are none yet.
     pub(crate) fn try_read(&self, most: usize) -> Option<io::Result<Value>> {
-        read_once(most, |buffer| self.0.try_read(buffer))
+        read_once(most, |buffer| self.stream.try_read(buffer))
     }
 
     /// Reads bytes that have arrived, also if the reactor has not seen them yet. Returns `None` if
@@ -51,20 +64,49 @@ impl Connection {
     pub(crate) fn read_now(&self, most: usize) -> Option<io::Result<Value>> {
         read_once(most, |buffer| {
             // The duplicate shares the mode of the socket, which does not block.
-            let socket = self.0.as_fd().try_clone_to_owned()?;
+            let socket = self.stream.as_fd().try_clone_to_owned()?;
             std::net::TcpStream::from(socket).read(buffer)
         })
     }
 
+    /// Appends bytes that are known to have arrived, and returns their number. Returns `None` if
+    /// there are none yet, and zero at the end of the stream.
+    pub(crate) fn try_read_into(&self, buffer: &mut Vec<u8>) -> Option<io::Result<usize>> {
+        with_buffer(
+            READ_MAX,
+            |bytes| self.stream.try_read(bytes),
+            |bytes| {
+                buffer.extend(bytes);
+                bytes.len()
+            },
+        )
+    }
+
+    /// Keeps bytes for the next message, of which the first `used` are used already.
+    pub(crate) fn keep(&self, bytes: Vec<u8>, used: usize) {
+        // An idle connection has no buffer.
+        let kept = if used == bytes.len() { Default::default() } else { (bytes, used) };
+        let before = std::mem::replace(&mut *self.kept.lock(), kept);
+        drop(before);
+    }
+
+    pub(crate) fn take_kept(&self) -> (Vec<u8>, usize) {
+        std::mem::take(&mut self.kept.lock())
+    }
+
+    pub(crate) fn has_kept(&self) -> bool {
+        !self.kept.lock().0.is_empty()
+    }
+
     /// Waits until there may be something to read. It holds no buffer while it waits.
     pub(crate) async fn readable(self: Arc<Self>, timeout: Option<Duration>) -> io::Result<Value> {
-        with_timeout(timeout, self.0.readable()).await?;
+        with_timeout(timeout, self.stream.readable()).await?;
         Ok(Value::Nil)
     }
 
     /// Writes as much of `bytes` as the kernel takes immediately, and returns the number of bytes.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self.0.try_write(bytes) {
+        match self.stream.try_write(bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             other => other,
         }
@@ -76,27 +118,35 @@ impl Connection {
         from: usize,
         timeout: Option<Duration>,
     ) -> io::Result<Value> {
-        with_timeout(timeout, self.0.write_all(&bytes[from..])).await?;
+        with_timeout(timeout, self.stream.write_all(&bytes[from..])).await?;
         Ok(Value::Boolean(true))
     }
 
     pub(crate) fn close(&self) {
         // Ignored: the peer may have closed the connection.
-        drop(self.0.shutdown(Shutdown::Both));
+        drop(self.stream.shutdown(Shutdown::Both));
     }
 }
 
-/// Reads into a buffer of the thread.
 fn read_once(
     most: usize,
     read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
 ) -> Option<io::Result<Value>> {
+    with_buffer(most, read, received)
+}
+
+/// Reads into a buffer of the thread. Returns `None` if nothing has arrived.
+fn with_buffer<T>(
+    most: usize,
+    read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    then: impl FnOnce(&[u8]) -> T,
+) -> Option<io::Result<T>> {
     thread_local! {
         /// Kept between reads, since each would otherwise allocate and zero a buffer.
         static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_MAX]);
     }
     BUFFER.with_borrow_mut(|buffer| match read(&mut buffer[..most.clamp(1, READ_MAX)]) {
-        Ok(count) => Some(Ok(received(&buffer[..count]))),
+        Ok(count) => Some(Ok(then(&buffer[..count]))),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
         Err(error) => Some(Err(error)),
     })
@@ -128,7 +178,7 @@ pub(crate) async fn connect(
     let charge = socket_charge(&bounds)?;
     let stream = with_timeout(timeout, permissions::connect(&bounds.permissions, &address)).await?;
     stream.set_nodelay(true)?;
-    Ok(Value::Socket(Socket::Connection(Arc::new(Connection(stream, charge)))))
+    Ok(Connection::value(stream, charge))
 }
 
 /// Charges for a socket.
@@ -149,7 +199,7 @@ impl Listener {
         let charge = socket_charge(&bounds)?;
         let (stream, _) = self.0.accept().await?;
         stream.set_nodelay(true)?;
-        Ok(Value::Socket(Socket::Connection(Arc::new(Connection(stream, charge)))))
+        Ok(Connection::value(stream, charge))
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {

@@ -39,22 +39,17 @@ const PARTS: &[(&str, &str)] = &[
     ("group", include_str!("lua/groups.lua")),
     ("http", include_str!("lua/http.lua")),
     ("io", include_str!("lua/input.lua")),
-    ("json", include_str!("lua/json.lua")),
     ("log", include_str!("lua/log.lua")),
-    ("messages", include_str!("lua/messages.lua")),
     ("net", include_str!("lua/net.lua")),
     ("node", include_str!("lua/node.lua")),
     ("os", include_str!("lua/os.lua")),
     ("package", include_str!("lua/package.lua")),
     ("patterns", include_str!("lua/patterns.lua")),
-    ("process", include_str!("lua/process.lua")),
-    ("relations", include_str!("lua/relations.lua")),
-    ("requests", include_str!("lua/requests.lua")),
+    ("socket", include_str!("lua/socket.lua")),
     ("string", include_str!("lua/strings.lua")),
     ("supervisor", include_str!("lua/supervisor.lua")),
     ("table", include_str!("lua/lists.lua")),
     ("tables", include_str!("lua/tables.lua")),
-    ("time", include_str!("lua/time.lua")),
 ];
 
 /// A Lua program, and the limits of its processes. It is cheap to clone.

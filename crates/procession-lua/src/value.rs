@@ -9,6 +9,7 @@ use procession::Pid;
 
 use crate::datagrams::Datagrams;
 use crate::net::{Connection, Listener};
+use crate::watch::{VALUE_WORK, Watch};
 
 /// The depth of nested tables up to which they are copied. Each level uses some of the thread's
 /// stack.
@@ -190,7 +191,7 @@ impl UserData for LuaPid {
 
 /// Copies a value of at most `most` bytes out of a Lua state.
 pub(crate) fn take(value: &mlua::Value, most: usize) -> Result<Value, CopyError> {
-    Copying { tables: Vec::new(), values: VALUES_MAX, bytes: most }.copy(value)
+    Copying { tables: Vec::new(), values: VALUES_MAX, bytes: most, watch: Watch::new() }.copy(value)
 }
 
 struct Copying {
@@ -199,6 +200,7 @@ struct Copying {
     /// The number of values and of bytes that may still be copied.
     values: usize,
     bytes: usize,
+    watch: Watch,
 }
 
 fn refuse<T>(what: impl Into<String>) -> Result<T, CopyError> {
@@ -211,7 +213,7 @@ impl Copying {
             Some(left) => self.bytes = left,
             None => return refuse("too large for the memory of its process"),
         }
-        Ok(())
+        self.watch.count(bytes).or_else(|_| refuse("a value of a process that is terminated"))
     }
 
     fn copy(&mut self, value: &mlua::Value) -> Result<Value, CopyError> {
@@ -324,6 +326,11 @@ pub(crate) const PIDS: &str = "procession.pids";
 
 /// Copies a value into a Lua state.
 pub(crate) fn give(lua: &Lua, value: &Value) -> mlua::Result<mlua::Value> {
+    give_watched(lua, value, &mut Watch::new())
+}
+
+fn give_watched(lua: &Lua, value: &Value, watch: &mut Watch) -> mlua::Result<mlua::Value> {
+    watch.count(VALUE_WORK).map_err(mlua::Error::external)?;
     Ok(match value {
         Value::Nil => mlua::Value::Nil,
         Value::Boolean(boolean) => mlua::Value::Boolean(*boolean),
@@ -333,7 +340,8 @@ pub(crate) fn give(lua: &Lua, value: &Value) -> mlua::Result<mlua::Value> {
         Value::Table(entries) => {
             let table = lua.create_table()?;
             for (key, value) in entries {
-                table.raw_set(give(lua, key)?, give(lua, value)?)?;
+                let key = give_watched(lua, key, watch)?;
+                table.raw_set(key, give_watched(lua, value, watch)?)?;
             }
             mlua::Value::Table(table)
         }
@@ -356,4 +364,28 @@ fn give_pid(lua: &Lua, pid: Pid) -> mlua::Result<mlua::Value> {
     let made = lua.create_userdata(LuaPid(pid))?;
     pids.raw_set(text, &made)?;
     Ok(mlua::Value::UserData(made))
+}
+
+#[cfg(test)]
+mod tests {
+    use mlua::Lua;
+
+    use super::{Copying, VALUES_MAX, Value, give_watched};
+    use crate::watch::Watch;
+
+    #[test]
+    fn copies_end_soon_once_the_process_is_terminated() {
+        let lua = Lua::new();
+        let many = Value::list(vec![1; 1 << 16]);
+        let given = give_watched(&lua, &many, &mut Watch::new()).expect("there is memory");
+        let watch = Watch::over();
+        let mut copying =
+            Copying { tables: Vec::new(), values: VALUES_MAX, bytes: 64 << 20, watch };
+        assert!(copying.copy(&given).expect_err("it is over").to_string().contains("terminated"));
+        assert!(VALUES_MAX - copying.values < 4096, "most of the values are left");
+        let before = lua.used_memory();
+        let error = give_watched(&lua, &many, &mut Watch::over()).expect_err("it is over");
+        assert!(error.to_string().contains("terminated"), "{error}");
+        assert!(lua.used_memory() - before < 1 << 18, "most of the values are left");
+    }
 }

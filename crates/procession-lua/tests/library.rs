@@ -327,6 +327,30 @@ fn the_http_client_reads_all_kinds_of_bodies() {
 }
 
 #[test]
+fn a_program_may_replace_and_add_functions_of_the_library() {
+    let source = "
+        local original = process.self
+        function process.self() return original() end
+        function process.own() return process.self() end
+        function string.trim(text) return text:match('^%s*(.-)%s*$') end
+        function json.encode() return 'replaced' end
+        function main()
+          local count = 0
+          for name, value in pairs(process) do
+            assert(type(value) == 'function' and process[name] == value, name)
+            count = count + 1
+          end
+          assert(count == 21, count)
+          assert(json.encode(1) == 'replaced' and json.decode('1') == 1)
+          for _ in pairs(json) do end
+          assert(json.encode(1) == 'replaced' and json.nothing == nil and fs.nothing == nil)
+          assert(process.own() == original() and process.send == process.send)
+          return (' x '):trim() .. ('y'):upper()
+        end";
+    assert_eq!(run(source), Ok(Value::string("xY")));
+}
+
+#[test]
 fn a_reader_takes_time_in_proportion_to_the_bytes_and_limits_the_whole_call() {
     let source = "
         function drip(connection)

@@ -117,7 +117,7 @@ fn what_the_host_holds_for_a_process_counts_against_its_memory() {
         ("json.encode(many)", "too large for the memory"),
         (
             "error(select(2, json.decode('[' .. ('1,'):rep(1 << 18) .. '1]')), 0)",
-            "this JSON may need",
+            "the value of this JSON needs",
         ),
         ("process.register(text)", "has more than 65536 bytes"),
         ("process.exit(process.self(), text)", "has more than 65536 bytes"),

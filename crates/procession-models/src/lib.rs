@@ -13,6 +13,7 @@ mod util {
     pub(crate) mod mutant;
     pub(crate) mod prefetch;
     pub(crate) mod small_vec;
+    pub(crate) mod twin;
 }
 #[path = "../../procession/src/process"]
 mod process {

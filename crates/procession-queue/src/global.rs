@@ -77,6 +77,12 @@ impl<T> Global<T> {
         self.append(|items| items.push_back(item));
     }
 
+    /// Pushes all items, in their order, behind everything that is queued. Takes the lock once, and
+    /// leaves `items` empty.
+    pub fn push_all(&self, items: &mut Vec<T>) {
+        self.append(|queued| queued.extend(items.drain(..)));
+    }
+
     /// Calls `change` on the items, under the lock. `change` must not call user code.
     pub(crate) fn append<R>(&self, change: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
         let mut items = lock_with_backoff(&self.items);

@@ -9,6 +9,7 @@ pub(crate) mod dead_letter;
 mod delayed;
 pub(crate) mod deliver;
 pub(crate) mod event;
+pub(crate) mod fan_out;
 pub(crate) mod far;
 pub(crate) mod header;
 pub(crate) mod message_log;

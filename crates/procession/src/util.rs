@@ -20,3 +20,5 @@ pub(crate) mod out_of_range;
 )]
 pub(crate) mod prefetch;
 pub(crate) mod small_vec;
+#[expect(unsafe_code, reason = "the last of two owners frees")]
+pub(crate) mod twin;

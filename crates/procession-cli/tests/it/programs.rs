@@ -72,6 +72,14 @@ impl Server {
         assert_eq!(String::from_utf8_lossy(&answer), expected, "to {sent:?}");
     }
 
+    /// Returns the bytes of memory that it has.
+    fn resident(&self) -> usize {
+        let path = format!("/proc/{}/statm", self.0.id());
+        let pages = std::fs::read_to_string(path).expect("it runs");
+        let pages = pages.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+        pages.expect("the second word is a number") * 4096
+    }
+
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }
@@ -176,6 +184,13 @@ fn the_http_service_answers_and_outlives_what_fails() {
     ] {
         Server::check(&mut server.connect(), sent, expected);
     }
+    // The client closes its half after its last request, and gets all answers.
+    let mut client = server.connect();
+    client.write_all(two.as_bytes()).expect("it reads");
+    client.shutdown(Shutdown::Write).expect("it is open");
+    let mut answers = String::new();
+    client.read_to_string(&mut answers).expect("it closes in order");
+    assert_eq!(answers, ok("a").repeat(2));
     // Half requests, which are never completed.
     for half in [
         "GET / HT",
@@ -266,6 +281,38 @@ fn answers_larger_than_the_memory_of_a_process_come_in_parts() {
     }
     assert!(answer.starts_with(b"$500000\r\nv") && answer.ends_with(b"v\r\n"));
     server.end();
+}
+
+/// The memory of the server beside a client that sends requests with long answers and reads none is
+/// that of some answers, and others are served.
+#[test]
+fn a_client_that_never_reads_costs_bounded_memory() {
+    let body = "b".repeat(100_000);
+    let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\n{body}\r\n");
+    let echo = format!("POST /echo HTTP/1.1\r\nHost: me\r\nContent-Length: 100000\r\n\r\n{body}");
+    for (name, first, request, other, answer) in [
+        ("kv.lua", &*set, &*"GET k\r\n".repeat(100), "PING\r\n", "+PONG\r\n"),
+        ("http.lua", "", &*echo, "GET /nowhere HTTP/1.1\r\nHost: me\r\n\r\n", NOWHERE),
+    ] {
+        let server = Server::start(name);
+        let mut client = server.connect();
+        client.write_all(first.as_bytes()).expect("it reads");
+        client.set_nonblocking(true).expect("it is a socket");
+        let (mut sent, mut full) = (0, 0);
+        // The server stops to read once nothing more fits.
+        while sent < 200 << 20 && full < 20 {
+            match client.write(&request.as_bytes()[sent % request.len()..]) {
+                Ok(count) => (sent, full) = (sent + count, 0),
+                Err(_) => {
+                    full += 1;
+                    Server::check(&mut server.connect(), other, answer);
+                }
+            }
+        }
+        assert_eq!(full, 20, "{name} took {sent} bytes");
+        let resident = server.resident();
+        assert!(resident < 100 << 20, "{name}: {resident} bytes");
+    }
 }
 
 /// The answer of the HTTP server to a request for `/nowhere`.

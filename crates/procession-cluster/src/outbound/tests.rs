@@ -1,5 +1,7 @@
 //! The queue alone: turns, limits, and fragments that another node reads.
 
+use procession::time::Instant;
+
 use super::{LARGE_ROOM, MESSAGE_MAX, Outbound, ROOM, Unqueued};
 use crate::handshake::flags;
 use crate::term::{Atom, NodePid, Reader, Term};
@@ -46,6 +48,27 @@ fn senders_take_turns_and_stay_in_order() {
     assert_eq!(come, [Term::atom("beside"), large, Term::atom("behind")]);
     assert!(rounds > 16, "it came in {rounds} parts");
     assert_eq!(queue.bytes(), 0);
+}
+
+#[test]
+fn the_oldest_wait_is_that_of_the_first_that_is_left() {
+    let queue = Outbound::new(flags::OWN);
+    assert_eq!(queue.oldest_wait(), None);
+    queue.send(1, &to("x"), &Term::atom("first")).expect("there is room");
+    queue.send(2, &to("x"), &Term::from(vec![7; 1 << 20])).expect("there is room");
+    let all = [1, 2].map(|lane| queue.queue.lock().lanes[&lane].times[0]);
+    assert!(all[0] <= all[1]);
+    let since = |at: Instant| Instant::now().saturating_duration_since(at);
+    let (most, wait) = (since(all[0]), queue.oldest_wait().expect("something waits"));
+    assert!(wait >= most, "{wait:?} is less than {most:?}, which had passed before");
+    // The first lane is empty then.
+    queue.fill(&mut Vec::new(), 1);
+    let wait = queue.oldest_wait().expect("something waits");
+    assert!(wait <= since(all[1]), "{wait:?} is not that of the second lane");
+    while queue.fill(&mut Vec::new(), 1 << 20) {}
+    assert_eq!(queue.oldest_wait(), None);
+    let left = queue.queue.lock().lanes.values().map(|lane| lane.times.len()).sum::<usize>();
+    assert_eq!(left, 0);
 }
 
 #[test]

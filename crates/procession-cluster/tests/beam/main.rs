@@ -84,13 +84,15 @@ struct Beam(Child);
 
 impl Beam {
     fn start(name: &str, flags: &str) -> Self {
-        let folder = env!("CARGO_TARGET_TMPDIR");
+        // One for each node, since tests run at the same time.
+        let folder = format!("{}/{name}", env!("CARGO_TARGET_TMPDIR"));
+        std::fs::create_dir_all(&folder).expect("the folder above is there");
         let mut compiler = Command::new("erlc");
-        compiler.args(["-o", folder]).arg(format!("{FOLDER}/procession.erl"));
+        compiler.args(["-o", &folder]).arg(format!("{FOLDER}/procession.erl"));
         assert!(compiler.status().expect("Erlang is installed").success());
         let mut erl = Command::new("erl");
         erl.env("ERL_FLAGS", flags);
-        erl.args(["-noinput", "-hidden", "-pa", folder, "-name", name, "-setcookie", "secret"]);
+        erl.args(["-noinput", "-hidden", "-pa", &folder, "-name", name, "-setcookie", "secret"]);
         erl.args(["-kernel", "prevent_overlapping_partitions", "false"]);
         erl.args(["-eval", "spawn(procession, start, [])"]);
         Self(erl.stdin(Stdio::null()).spawn().expect("Erlang is installed"))

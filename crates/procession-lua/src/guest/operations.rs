@@ -95,7 +95,7 @@ impl Running {
                 Served::Done(Value::Boolean(true))
             }
             b"trap" => Served::Done(Value::Boolean(
-                yields.trap_exits(arguments.value(0)? == Value::Boolean(true)),
+                yields.trap_exits(arguments.value(0)? != Value::Boolean(false)),
             )),
             b"print" => self.print(&program.inner().out, arguments, yields)?,
             b"log" => self.print(&program.inner().err, arguments, yields)?,

@@ -8,7 +8,7 @@ use procession::time::Instant;
 
 use super::operations::Served;
 use super::running::Running;
-use super::waits::{Awaited, Cancel};
+use super::waits::{Awaited, Cancel, Taken};
 use crate::arguments::Arguments;
 use crate::datagrams::{self, Datagrams};
 use crate::fs::{self, Part, Writing};
@@ -65,7 +65,11 @@ impl Running {
                 )?,
                 _ => return Err("argument 1 must be a listener".to_owned()),
             },
-            b"read" => self.read(arguments, yields)?,
+            b"read" => {
+                let most = arguments.integer_or(1, i64::MAX)?;
+                let most = usize::try_from(most).unwrap_or(1);
+                self.read(arguments, Taken::Given(most), arguments.deadline(2)?, yields)?
+            }
             b"write" => self.write(arguments, yields)?,
             b"udp" => {
                 let address = arguments.text(0)?;
@@ -90,7 +94,10 @@ impl Running {
                 let ends = Cancel::Ends { limited: timeout.is_some() };
                 self.in_helper(yields, ends, String::new(), socket.receive(timeout))?
             }
-            _ => return self.serve_files(operation, arguments, yields),
+            _ => match operation.strip_prefix(b"http.") {
+                Some(operation) => return self.serve_http(operation, arguments, yields),
+                None => return self.serve_files(operation, arguments, yields),
+            },
         })
     }
 
@@ -107,10 +114,10 @@ impl Running {
         let (permissions, shown) = (self.bounds.permissions.clone(), path.display().to_string());
         Ok(match operation {
             b"read" => {
-                let from = arguments.integer(1)?;
+                let from = arguments.integer_or(1, 0)?;
                 let act = format!("cannot read {shown}");
                 let from = u64::try_from(from).map_err(|_| format!("{act} from offset {from}"))?;
-                let count = u64::try_from(arguments.integer(2)?).ok();
+                let count = u64::try_from(arguments.integer_or(2, -1)?).ok();
                 let part = Part { from, count, most: arguments.1 as u64 };
                 self.in_thread(yields, act, fs::read(permissions, path, part))?
             }
@@ -163,18 +170,21 @@ impl Running {
     }
 
     /// Reads from a connection. If nothing has arrived, the process waits.
-    fn read(&mut self, arguments: &Arguments, yields: &Yields<'_>) -> Result<Served, String> {
+    pub(super) fn read(
+        &mut self,
+        arguments: &Arguments,
+        taken: Taken,
+        until: Option<Instant>,
+        yields: &Yields<'_>,
+    ) -> Result<Served, String> {
         let connection = connection(arguments)?;
-        let most = usize::try_from(arguments.integer(1)?).unwrap_or(1);
-        let until = arguments.deadline(2)?;
         let is_over = until.is_some_and(|until| until <= Instant::now());
         // Without time to wait, this is the last look.
-        let read = if is_over { connection.read_now(most) } else { connection.try_read(most) };
-        match read {
+        match taken.take(&connection, is_over) {
             Some(read) => Ok(Served::Done(read.map_err(|error| error.to_string())?)),
             None if is_over => Err("timeout".to_owned()),
             None => {
-                self.waits = Awaited::Read { tag: 0, connection, most, until, helper: None };
+                self.waits = Awaited::Read { tag: 0, connection, taken, until, helper: None };
                 self.watch(yields)?;
                 Ok(Served::WaitsToRead)
             }
@@ -183,8 +193,7 @@ impl Running {
 
     /// Writes to a connection. If it does not take everything, the process waits.
     fn write(&mut self, arguments: &Arguments, yields: &Yields<'_>) -> Result<Served, String> {
-        let connection = connection(arguments)?;
-        let bytes = arguments.bytes(1)?;
+        let (connection, bytes) = (connection(arguments)?, arguments.bytes(1)?);
         match connection.try_write(&bytes).map_err(|error| error.to_string())? {
             all if all == bytes.len() => Ok(Served::Done(Value::Boolean(true))),
             some => {
@@ -196,7 +205,7 @@ impl Running {
 }
 
 /// Returns the connection in the first argument.
-fn connection(arguments: &Arguments) -> Result<Arc<Connection>, String> {
+pub(super) fn connection(arguments: &Arguments) -> Result<Arc<Connection>, String> {
     match arguments.socket(0)? {
         Socket::Connection(connection) => Ok(connection),
         _ => Err("argument 1 must be a connection".to_owned()),

@@ -166,11 +166,14 @@ impl Running {
             Awaited::Done(wanted, ..) | Awaited::Output(wanted, _) if *wanted == tag => {
                 self.waits = Awaited::Ready(self.given(result)?);
             }
-            Awaited::Read { tag: wanted, connection, most, .. } if *wanted == tag => {
+            Awaited::Read { tag: wanted, connection, taken, .. } if *wanted == tag => {
                 // Read here the bytes that the wait was for. If a cancel comes before the process
                 // continues, they are not lost.
                 let read = result.and_then(|_| {
-                    Ok(connection.try_read(*most).transpose().map_err(|error| error.to_string())?)
+                    Ok(taken
+                        .take(connection, false)
+                        .transpose()
+                        .map_err(|error| error.to_string())?)
                 });
                 match read.transpose() {
                     Some(read) => self.waits = Awaited::Ready(self.given(read)?),

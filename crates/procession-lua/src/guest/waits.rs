@@ -1,5 +1,6 @@
 //! The waits of a guest, and the events that end them.
 
+use std::io;
 use std::sync::Arc;
 
 use mlua::MultiValue;
@@ -46,10 +47,38 @@ pub(super) enum Awaited {
     Read {
         tag: u64,
         connection: Arc<Connection>,
-        most: usize,
+        taken: Taken,
         until: Option<Instant>,
         helper: Option<Helper>,
     },
+}
+
+/// What happens to the bytes that arrive in a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Taken {
+    /// The program gets so many of them.
+    Given(usize),
+    /// The connection keeps them for the next message of HTTP. The program gets `true`.
+    Kept,
+}
+
+impl Taken {
+    /// Takes bytes that are known to have arrived. With `last`, it is the last look.
+    pub(super) fn take(self, connection: &Connection, last: bool) -> Option<io::Result<Value>> {
+        let most = match self {
+            Self::Given(most) => most,
+            Self::Kept if connection.has_kept() => return Some(Ok(Value::Boolean(true))),
+            Self::Kept => usize::MAX,
+        };
+        let read = if last { connection.read_now(most) } else { connection.try_read(most) };
+        match (self, read) {
+            (Self::Kept, Some(Ok(Value::String(bytes)))) => {
+                connection.keep(bytes.to_vec(), 0);
+                Some(Ok(Value::Boolean(true)))
+            }
+            (_, read) => read,
+        }
+    }
 }
 
 /// A process that waits on behalf of a guest. It is killed when the wait ends.
@@ -133,7 +162,7 @@ impl Running {
     /// Reads bytes that had arrived when the cancel came, but had not been seen yet.
     pub(super) fn last_read(&self) -> Result<Value, Box<str>> {
         match &self.waits {
-            Awaited::Read { connection, most, .. } => match connection.read_now(*most) {
+            Awaited::Read { connection, taken, .. } => match taken.take(connection, true) {
                 Some(read) => read.map_err(|error| error.to_string().into()),
                 None => Err("cancelled".into()),
             },

@@ -1,6 +1,7 @@
 -- The part `code` of the library: functions that run code of the program.
 local raw_load, raw_xpcall = raw.load, raw.xpcall
-local concat, raw_pcall = raw.concat, raw.pcall
+local lists = check(native("open", "table"))
+local concat, sub, raw_pcall, error = lists.concat, string.sub, raw.pcall, error
 local is_doomed, settle, pause = is_doomed, settle, pause
 
 -- Lua calls the handler of an error in a hook without hooks, where nothing could end it.
@@ -15,8 +16,14 @@ function late.xpcall(f, handler, ...)
 end
 
 -- A binary chunk could do anything, so only text is loaded. The compiler cannot be suspended, so
--- the text is bounded.
+-- the text is bounded. It gets the text in pieces, so that a process that is terminated ends at the
+-- next one. A name takes the longest time, up to some 10 us in many nested functions.
 local SOURCE_MAX = 1 << 20
+local PIECE = 512
+local function compiled(ok, ...)
+  if not ok and is_doomed() then error(..., 0) end
+  return ok, ...
+end
 function late.load(chunk, name, _, ...)
   if type(chunk) == "function" then
     local pieces, size = {}, 0
@@ -32,6 +39,13 @@ function late.load(chunk, name, _, ...)
   if type(chunk) == "string" and #chunk > SOURCE_MAX then
     return nil, "a chunk of more than " .. SOURCE_MAX .. " bytes"
   end
-  pause(type(chunk) == "string" and #chunk // 8 or 0)
-  return raw_load(chunk, name, "t", ...)
+  if type(chunk) ~= "string" or #chunk <= PIECE then return raw_load(chunk, name, "t", ...) end
+  pause(0)
+  local at = 1
+  local function piece()
+    pause(PIECE // 8)
+    at = at + PIECE
+    return sub(chunk, at - PIECE, at - 1)
+  end
+  return compiled(raw_load(piece, name or chunk, "t", ...))
 end

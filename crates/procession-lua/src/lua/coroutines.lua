@@ -1,7 +1,8 @@
 -- The part `coroutine` of the library. Inside of a coroutine of the program, an operation for the
 -- runtime is passed on by the code that resumed the coroutine.
 local coroutine = ...
-local resume, close, create, status = raw.resume, raw.close, coroutine.create, coroutine.status
+local lua = check(native("open", "coroutine"))
+local resume, close, create, status = lua.resume, lua.close, lua.create, lua.status
 local yield, can_yield, native, pause, settle, is_doomed = yield, can_yield, native, pause, settle, is_doomed
 local error = error
 

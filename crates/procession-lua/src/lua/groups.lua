@@ -1,10 +1,7 @@
 -- The part `group` of the library: named sets of processes.
 local group = ...
-local native, check, error, type = native, check, error, type
+local error, native = error, native
 
-function group.join(name, pid) return check(native("join", name, pid)) end
-function group.leave(name, pid) return check(native("leave", name, pid)) end
-function group.members(name) return check(native("members", name)) end
 -- Each copy of the message is a piece of work of its own, so that the process can pause.
 function group.send(name, message)
   local ok, members = native("members", name)

@@ -1,23 +1,39 @@
--- The part `http` of the library: a server. An idle connection has only this part.
+-- The part `http` of the library: a server. The messages are read and written in Rust.
 local http = ...
-local error, type, tostring = error, type, tostring
-raw.messages = set_lazy({}, "messages")
-local requests = set_lazy({}, "requests")
+local error, native, pcall, tostring, type, yield = error, native, raw.pcall, tostring, type, yield
+local settle = settle
 
 -- Waits for the first byte of the next request. After a cancel, takes only what has arrived.
-local function is_there(reader, timeout)
+local function is_there(connection, timeout)
   while true do
-    local is_last = process.cancelled() and reader.buffered() == 0
-    local there, cause = reader.wait(is_last and 0 or timeout)
-    if there or cause ~= "cancelled" then return there end
+    local ok, there = yield("http.wait", connection, timeout)
+    if ok or there ~= "cancelled" then return ok and there end
   end
+end
+
+-- Answers a request. Returns true if the connection stays open.
+local function answer(connection, name, timeout, request, about)
+  local ok, found = settle(pcall(function() return _G[name](request) end))
+  if ok then ok, found = yield("http.answer", connection, found, about, timeout) end
+  if ok then return found end
+  log.error("a request failed:", found)
+  local failure = { status = 500, body = "Internal Server Error\n" }
+  local _, open = yield("http.answer", connection, failure, about, timeout)
+  return open
 end
 
 -- The entry point of the process of a connection.
 http["serve connection"] = function(connection, name, timeout)
-  local reader = net.reader(connection)
-  while is_there(reader, timeout) and requests.serve(reader, connection, name, timeout) do end
-  connection:close()
+  while is_there(connection, timeout) do
+    local ok, found = yield("http.next", connection, timeout)
+    if not ok or not found then break end
+    if type(found) == "number" then
+      yield("http.refuse", connection, found, nil, timeout)
+      break
+    end
+    if not answer(connection, name, timeout, found[1], found[2]) then break end
+  end
+  native("close", connection)
 end
 
 -- Serves until a cancel. Each connection has a process, which answers its requests with the global
@@ -26,5 +42,3 @@ function http.serve(listener, name, timeout)
   if type(_G[name]) ~= "function" then error("there is no function " .. tostring(name), 2) end
   return net.serve(listener, "http.serve connection", name, timeout or 30000)
 end
-
-set_lazy(http, "client")

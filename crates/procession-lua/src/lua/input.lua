@@ -1,9 +1,10 @@
 -- The part `io` of the library: standard output without the ends of lines, and standard input.
 local io = ...
 local yield, error, select, tostring, type = yield, error, select, tostring, type
-local concat, put = raw.concat, raw.put
+local lists = check(native("open", "table"))
+local concat, put = lists.concat, raw.put
 if not put then
-  load_part(log_part)
+  native("lazy", log_part)
   put = raw.put
 end
 

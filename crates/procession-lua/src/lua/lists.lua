@@ -1,8 +1,9 @@
--- The part `table` of the library: those of its functions that are loops in C.
+-- The part `table` of the library. Most of its functions are loops in C.
 local table = ...
-local insert, remove, concat, move, unpack = raw.insert, raw.remove, raw.concat, raw.move, raw.unpack
+local lua = check(native("open", "table"))
+local insert, remove, concat, move, unpack = lua.insert, lua.remove, lua.concat, lua.move, lua.unpack
 local error, getmetatable, type = error, getmetatable, type
-local tables = set_lazy({}, "tables")
+local tables = check(native("part", {}, "tables"))
 
 -- A table without a metatable bounds these loops by its size. For other tables, there are
 -- replacements in Lua.
@@ -12,6 +13,12 @@ local function check_range(from, to)
   if type(from) == "number" and type(to) == "number" and to - from > LENGTH_MAX then
     error("a range of more than " .. LENGTH_MAX .. " entries", 3)
   end
+end
+-- The text of a number takes about 1 us, so a table is concatenated in pieces.
+local function is_long(list, from, to)
+  if type(list) ~= "table" then return false end
+  from, to = tonumber(from or 1), tonumber(to or #list)
+  return from and to and to - from > 8192
 end
 function table.insert(list, ...)
   if is_plain(list) then return insert(list, ...) end
@@ -23,7 +30,7 @@ function table.remove(list, ...)
 end
 function table.concat(list, separator, from, to)
   check_range(from, to)
-  if is_plain(list) then return concat(list, separator, from, to) end
+  if is_plain(list) and not is_long(list, from, to) then return concat(list, separator, from, to) end
   return tables.concat(list, separator, from, to)
 end
 function table.move(from, first, last, at, to)
@@ -35,4 +42,5 @@ function table.unpack(list, first, last)
   if is_plain(list) then return unpack(list, first, last) end
   return tables.unpack(list, first, last)
 end
+table.pack = lua.pack
 function table.sort(list, less) return tables.sort(list, less) end

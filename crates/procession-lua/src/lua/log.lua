@@ -1,7 +1,8 @@
 -- The part `log` of the library: lines of output.
 local log = ...
 local native, yield, check, can_yield, tostring = native, yield, check, can_yield, tostring
-local pack, concat = table.pack, raw.concat
+local lists = check(native("open", "table"))
+local select, pack, concat = select, lists.pack, lists.concat
 
 local function line(...)
   local pieces = pack(...)
@@ -26,6 +27,6 @@ function late.print(...) return put("print", line(...)) end
 
 for _, level in ipairs { "debug", "info", "warn", "error" } do
   log[level] = function(...)
-    return put("log", level .. " " .. tostring(process.self()) .. " " .. line(...))
+    return put("log", level .. " " .. tostring(select(2, native("self"))) .. " " .. line(...))
   end
 end

@@ -1,30 +1,9 @@
--- The part `net` of the library: connections, listeners and their methods.
-local net, socket = ...
-local native, check, try, yield = native, check, try, yield
-local find, sub, concat = string.find, string.sub, raw.concat
+-- The part `net` of the library: a server and a reader of connections.
+local net = ...
+local native = native
+local lists = check(native("open", "table"))
+local find, sub, concat = string.find, string.sub, lists.concat
 local CHUNK = 65536
-
-function net.connect(address, timeout) return try(yield("connect", address, timeout)) end
-function net.listen(address) return try(yield("listen", address)) end
-
-function net.udp(address) return try(yield("udp", address)) end
-function socket:send_to(address, bytes, timeout) return try(yield("send to", self, address, bytes, timeout)) end
-function socket:receive_from(timeout)
-  local ok, found = yield("receive from", self, timeout)
-  if not ok then return nil, found end
-  return found[1], found[2]
-end
-
-function socket:read(most, timeout)
-  local ok, bytes = yield("read", self, most or CHUNK, timeout)
-  if not ok then return nil, bytes end
-  return bytes
-end
-function socket:write(bytes, timeout) return try(yield("write", self, bytes, timeout)) end
-function socket:accept() return try(yield("accept", self)) end
-function socket:close() return check(native("close", self)) end
-function socket:forget() return check(native("forget", self)) end
-function socket:address() return check(native("address", self)) end
 
 -- Serves until a cancel. Each connection has a process, which calls the global function `name` with
 -- the connection and the other arguments. After a cancel the listener is closed, these processes are
@@ -44,7 +23,7 @@ function net.serve(listener, name, ...)
   while true do
     local connection, cause = listener:accept()
     if connection then
-      local ok, pid = native("spawn", 2, name, connection, ...)
+      local ok, pid = native("spawn scoped", name, connection, ...)
       if ok then
         -- With this, the descriptor is freed when the process of the connection ends. Otherwise it
         -- would stay open until Lua collects the garbage of this process.

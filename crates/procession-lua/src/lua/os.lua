@@ -1,10 +1,9 @@
 -- The part `os` of the library. Its calendar is UTC.
 local os = ...
-local native, check, error, type = native, check, error, type
+local native, error, type = native, error, type
 local floor, format = function(number) return number // 1 | 0 end, string.format
-local gsub, sub = raw.gsub, string.sub
-
-function os.getenv(name) return check(native("getenv", name)) end
+local strings = check(native("open", "string"))
+local gsub, sub = strings.gsub, strings.sub
 
 local DAYS = { "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday" }
 local MONTHS = { "January", "February", "March", "April", "May", "June", "July", "August", "September",

@@ -1,6 +1,8 @@
 -- The part `package` of the library: modules.
 local package = ...
-local native, error, setmetatable, type, concat = native, error, setmetatable, type, raw.concat
+local native, error, setmetatable, type = native, error, setmetatable, type
+local lists = check(native("open", "table"))
+local concat = lists.concat
 local loaded = { _G = _G, coroutine = coroutine, math = math, string = string, table = table, utf8 = utf8 }
 package.loaded = loaded
 

@@ -3,9 +3,11 @@
 -- suspended.
 local patterns = ...
 local native, pause = native, pause
-local find, concat, unpack, sub = raw.find, raw.concat, raw.unpack, string.sub
+local lists = check(native("open", "table"))
+local strings = check(native("open", "string"))
+local find, concat, unpack, sub = strings.find, lists.concat, lists.unpack, strings.sub
 local error, tostring, type = error, tostring, type
-local tointeger = open_math().tointeger
+local tointeger = check(native("open", "math")).tointeger
 
 local function text(value, number, name, level)
   if type(value) == "string" then return value end

@@ -1,18 +1,45 @@
 -- The part `string` of the library: those of its functions that match patterns or repeat.
 local string = ...
 local pause = pause
-local find, match, gmatch, gsub, rep = raw.find, raw.match, raw.gmatch, raw.gsub, raw.rep
-local tonumber, type = tonumber, type
-local patterns = set_lazy({}, "patterns")
+local lua = check(native("open", "string"))
+local find, match, gmatch, gsub, rep = lua.find, lua.match, lua.gmatch, lua.gsub, lua.rep
+local format, error, next, select, tonumber, type = lua.format, error, next, select, tonumber, type
+local patterns = check(native("part", {}, "patterns"))
 
 -- Functions that handle each byte of a longer text count that as work.
 local LONG = 1 << 16
 for _, name in ipairs { "lower", "reverse", "upper" } do
-  local change = raw[name]
+  local change = lua[name]
   string[name] = function(text)
     if type(text) == "string" and #text > LONG then pause(#text // 8) end
     return change(text)
   end
+end
+
+-- Functions that handle each byte many times slower than a copy take only texts of some length.
+local SLOW_MAX = 1 << 20
+local function check_format(text, name)
+  if type(text) == "string" and #text > SLOW_MAX then
+    error("bad argument #1 to '" .. name .. "' (a format of more than " .. SLOW_MAX .. " bytes)", 3)
+  end
+end
+for name, act in next, { pack = lua.pack, packsize = lua.packsize, unpack = lua.unpack } do
+  string[name] = function(text, ...)
+    check_format(text, name)
+    return act(text, ...)
+  end
+end
+function string.format(text, ...)
+  check_format(text, "format")
+  if type(text) == "string" and find(text, "q", 1, true) then
+    for i = 1, select("#", ...) do
+      local value = select(i, ...)
+      if type(value) == "string" and #value > SLOW_MAX then
+        error("bad argument #" .. i + 1 .. " to 'format' (a text of more than " .. SLOW_MAX .. " bytes for '%q')", 2)
+      end
+    end
+  end
+  return format(text, ...)
 end
 
 -- Lua repeats a text piece by piece: slowly if the pieces are short, and without bound if they are

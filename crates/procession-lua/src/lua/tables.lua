@@ -1,8 +1,10 @@
 -- The part `tables` of the library: functions of Lua that loop over tables, for tables with
 -- metatables, and sorting. They can be suspended.
 local tables = ...
-local pause, math = pause, open_math()
-local concat, unpack, sort = raw.concat, raw.unpack, raw.sort
+local pause = pause
+local math = check(native("open", "math"))
+local lua = check(native("open", "table"))
+local concat, unpack, sort = lua.concat, lua.unpack, lua.sort
 local error, getmetatable, select, type, min = error, getmetatable, select, type, math.min
 local LENGTH_MAX = 1 << 22
 
@@ -56,8 +58,23 @@ local function copied(list, first, last)
   return copy, last - first + 1
 end
 
+local PIECE = 8192
+-- Concatenates a table without a metatable, with a pause after each piece.
+local function joined(list, separator, first, last)
+  local pieces = {}
+  while last - first >= PIECE do
+    pieces[#pieces + 1] = concat(list, separator, first, first + PIECE - 1)
+    first = first + PIECE
+    pause(PIECE)
+  end
+  pieces[#pieces + 1] = concat(list, separator, first, last)
+  return concat(pieces, separator)
+end
+
 function tables.concat(list, separator, first, last)
   first, last = integer(first or 1, 3, "concat"), integer(last or length(list), 4, "concat")
+  if first > last then return "" end
+  if getmetatable(list) == nil then return joined(list, separator, first, last) end
   local copy, count = copied(list, first, last)
   for i = 1, count do
     local kind = type(copy[i])
@@ -65,7 +82,7 @@ function tables.concat(list, separator, first, last)
       error("invalid value (at index " .. first + i - 1 .. ") in table for 'concat'", 2)
     end
   end
-  return concat(copy, separator, 1, count)
+  return joined(copy, separator, 1, count)
 end
 
 function tables.unpack(list, first, last)

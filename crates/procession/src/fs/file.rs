@@ -17,7 +17,7 @@ use crate::scheduler::budget;
 use crate::scheduler::placed::placed;
 
 /// The most that a worker itself copies from the page cache in one read.
-const INLINE_MAX: usize = 64 << 10;
+pub(super) const INLINE_MAX: usize = 64 << 10;
 
 /// The room for a read into a buffer that grows.
 const READ_SIZE: usize = 32 << 10;

@@ -1,11 +1,15 @@
-//! Operations on paths: each is one call of std's on a helper.
+//! Operations on paths: each is one call of std's on a helper, unless the system has a file that is
+//! read in memory.
 
 use std::fs::{self, Metadata, Permissions};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::task::Poll;
 
+use super::cached;
 use super::jobs::run;
+use crate::scheduler::budget;
 use crate::scheduler::placed::placed;
 
 /// Functions with one path, which each call the function of the same name in `std::fs`.
@@ -37,12 +41,8 @@ of_a_path! {
     create_dir_all -> () = std::fs::create_dir_all;
     /// Returns the metadata of a file or directory, and follows symbolic links.
     metadata -> Metadata = std::fs::metadata;
-    /// Reads a whole file.
-    read -> Vec<u8> = std::fs::read;
     /// Returns the target of a symbolic link.
     read_link -> PathBuf = std::fs::read_link;
-    /// Reads a whole file, which must be UTF-8.
-    read_to_string -> String = std::fs::read_to_string;
     /// Removes an empty directory.
     remove_dir -> () = std::fs::remove_dir;
     /// Removes a directory with everything in it. Symbolic links are removed and not followed.
@@ -53,6 +53,49 @@ of_a_path! {
     symlink_metadata -> Metadata = std::fs::symlink_metadata;
     /// Returns `true` if the path exists.
     try_exists -> bool = std::fs::exists;
+}
+
+/// Reads a whole file, with `cached` if the system has it in memory, and with `call` on a helper
+/// otherwise.
+async fn read_with<T: Send + 'static>(
+    path: PathBuf,
+    cached: fn(&Path) -> Option<T>,
+    call: fn(PathBuf) -> io::Result<T>,
+) -> io::Result<T> {
+    poll_fn(|task| if budget::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
+    match cached(&path) {
+        Some(content) => Ok(content),
+        None => run(move || call(path)).await,
+    }
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+/// Returns the errors of [`std::fs::read`], and an error if the system gives no thread for the
+/// call.
+///
+/// # Cancellation
+/// If the future is dropped after it was polled, the call still runs to its end.
+#[track_caller]
+pub fn read(path: impl AsRef<Path>) -> impl Future<Output = io::Result<Vec<u8>>> {
+    let path = path.as_ref().to_owned();
+    placed(read_with(path, cached::read, fs::read))
+}
+
+/// Reads a whole file, which must be UTF-8.
+///
+/// # Errors
+/// Returns the errors of [`std::fs::read_to_string`], and an error if the system gives no thread
+/// for the call.
+///
+/// # Cancellation
+/// If the future is dropped after it was polled, the call still runs to its end.
+#[track_caller]
+pub fn read_to_string(path: impl AsRef<Path>) -> impl Future<Output = io::Result<String>> {
+    let path = path.as_ref().to_owned();
+    let cached = |path: &Path| String::from_utf8(cached::read(path)?).ok();
+    placed(read_with(path, cached, fs::read_to_string))
 }
 
 /// Functions with two paths.

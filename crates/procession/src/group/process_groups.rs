@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use crate::Pid;
 use crate::group::table::{KeyTable, RowEvent, TableListener};
-use crate::mailbox::address::send;
+use crate::mailbox::fan_out::send_clones;
 use crate::scheduler::placed::placed;
 
 /// A scope of process groups: names under which any number of processes can be reached together.
@@ -95,16 +95,13 @@ impl Groups {
     /// mailboxes do not accept it. It never blocks. Like all sends by PID, it passes the
     /// [`Relay`](crate::relay::Relay) of the scheduler for members of other schedulers.
     ///
-    /// The cost grows with the number of members. All of it is in one step of the caller.
+    /// The cost grows with the number of members. All of it is in one step of the caller. Messages
+    /// are cloned 64 at a time, before the first of these is sent.
     ///
     /// # Panics
     /// Panics if the `Clone` of the message panics. The members before have it then.
     pub fn broadcast<M: Clone + Send + 'static>(&self, group: &str, message: M) -> usize {
-        let members = self.0.lookup(group);
-        let Some((&(last, ()), others)) = members.split_last() else { return 0 };
-        let accepted =
-            others.iter().filter(|(pid, ())| send(*pid, message.clone()).is_ok()).count();
-        accepted + usize::from(send(last, message).is_ok())
+        send_clones(&self.0.lookup(group), message)
     }
 
     /// Monitors a group. Returns its present members, and a monitor that receives each join and

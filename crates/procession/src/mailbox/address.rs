@@ -307,7 +307,7 @@ fn ended<M>(slot: &Pin, message: M) -> SendError<M> {
 
 /// Counts a message that goes back to its sender.
 #[cold]
-fn count_returned(slot: &Slot) {
+pub(crate) fn count_returned(slot: &Slot) {
     current::count(slot.shared(), |stats| &stats.returned, 1);
 }
 

@@ -118,9 +118,11 @@ impl Subject for Shared {
             return Some("a worker counts as searching, and all threads wait".into());
         }
         let is_parked = awake == 0 && !self.is_any_in_step();
-        // After the system has refused a thread, what is bound to its seat waits for a while.
-        let is_stranded = self.stranded_seat().is_some() && self.awaits_threads();
-        if is_parked && !self.callers.drive && self.has_work() && !is_stranded {
+        // After the system has refused a thread, what is bound to its seat waits for a while, and
+        // so does everything if no parked worker can be woken in its place.
+        let is_refused = (self.stranded_seat().is_some() || !self.idle.is_any_parked_spare())
+            && self.awaits_threads();
+        if is_parked && !self.callers.drive && self.has_work() && !is_refused {
             let places = self.places_of_work();
             return Some(format!("a process is ready {places}, and all workers are parked"));
         }

@@ -12,7 +12,7 @@
 //!
 //! | phase | queue entries | owner of the body |
 //! |---|---|---|
-//! | `ACTIVE` (ready, in a step, or suspended) | exactly one, in a run queue, with the worker that took it, or with the requests | that worker |
+//! | `ACTIVE` (ready, in a step, or suspended) | exactly one, in a run queue, with the worker that took it, with the thread that is about to queue it, or with the requests | that worker |
 //! | `BLOCKED` (waits, but not for messages) | none | none |
 //! | `IDLE` (waits for messages among others) | none | none |
 //! | `COMPLETE`, the final phase | none | the handle, while `HANDLE` is set |

@@ -8,7 +8,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicPtr;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::process::slot::{Pin, Slot};
+use crate::process::slot::{Pin, Slot, prefetch_slot};
 use crate::scheduler::shared::Shared;
 
 /// The number of slots in a segment, which is slightly under 64 KiB. For 512 slots with their
@@ -141,6 +141,13 @@ impl Table {
     pub(crate) fn pin(&self, index: u32, generation: u32) -> Option<Pin> {
         let slot = self.slot(index)?;
         slot.pins.pin(generation).then(|| Pin(NonNull::from(slot)))
+    }
+
+    /// Prefetches the slot of this index, if it was ever made.
+    pub(crate) fn prefetch(&self, index: u32) {
+        if let Some(slot) = self.slot(index) {
+            prefetch_slot(slot);
+        }
     }
 
     /// Pins the process that is in this slot now, if there is one.

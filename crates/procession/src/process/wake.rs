@@ -5,8 +5,10 @@ use crate::process::request::ProcessRequest;
 use crate::process::slot::{Ready, Slot};
 use crate::process::state::{Duty, State};
 use crate::process::unwind::{drop_each, drop_guarded};
+use crate::scheduler::announce::enqueue_all;
 use crate::scheduler::current;
 use crate::scheduler::current::Origin;
+use crate::scheduler::shared::Shared;
 use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// Wakes a process.
@@ -114,15 +116,63 @@ fn bring(slot: &Slot, event: impl FnOnce(&State) -> Duty) {
     // Stopped before the process is seen as ready. Otherwise the test clock could move on while no
     // worker can run it.
     let _stopped = slot.shared().stop_clock();
+    if let Some(ready) = entry_after(slot, event) {
+        current::enqueue(ready, Origin::Woken);
+    }
+}
+
+/// Applies an event to the state of a process. Returns its entry if that makes it ready.
+#[inline]
+fn entry_after(slot: &Slot, event: impl FnOnce(&State) -> Duty) -> Option<Ready> {
     cost::work(Operation::Wake);
     cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
-    if event(&slot.state) == Duty::Enqueue {
-        #[expect(
-            unsafe_code,
-            reason = "the right to queue a process is what the state protocol hands out"
-        )]
-        // SAFETY: the event made it ACTIVE.
-        let ready = unsafe { Ready::new(slot) };
-        current::enqueue(ready, Origin::Woken);
+    if event(&slot.state) != Duty::Enqueue {
+        return None;
+    }
+    #[expect(
+        unsafe_code,
+        reason = "the right to queue a process is what the state protocol hands out"
+    )]
+    // SAFETY: the event made it ACTIVE.
+    let ready = unsafe { Ready::new(slot) };
+    Some(ready)
+}
+
+/// Wakes processes of one scheduler, and queues those that become ready together.
+///
+/// To queue them one by one costs more than to wake them: for each of them this thread looks for an
+/// idle worker, and if the ring of its worker is full, takes the lock of the global queue.
+///
+/// Between its wake-up and the drop of the batch, a process is ready and in no queue. No code of
+/// the user may run there, since it could wait for that process.
+pub(crate) struct WakeBatch<'a> {
+    shared: &'a Shared,
+    ready: Vec<Ready>,
+}
+
+impl<'a> WakeBatch<'a> {
+    /// Creates a batch for about `count` processes. The caller stops the test clock until the batch
+    /// is dropped.
+    pub(crate) fn new(shared: &'a Shared, count: usize) -> Self {
+        Self { shared, ready: Vec::with_capacity(count) }
+    }
+
+    /// Wakes a process of the scheduler.
+    #[inline]
+    pub(crate) fn wake(&mut self, slot: &Slot) {
+        if !current::yield_if_current(slot) {
+            self.ready.extend(entry_after(slot, State::wake));
+        }
+    }
+
+    /// Queues the processes that are ready.
+    pub(crate) fn queue(&mut self) {
+        enqueue_all(self.shared, &mut self.ready);
+    }
+}
+
+impl Drop for WakeBatch<'_> {
+    fn drop(&mut self) {
+        self.queue();
     }
 }

@@ -5,10 +5,37 @@ use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::fence;
 
 use crate::process::slot::Ready;
+use crate::scheduler::current::{Origin, enqueue, with_local};
 use crate::scheduler::idle::mutation;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
-use crate::util::cost::{self, Access, SharedLine};
+use crate::util::cost::{self, Access, Operation, SharedLine};
+
+/// Queues processes of `shared` that were woken, as [`enqueue`] does with each of them in their
+/// order, and wakes a worker for all of them.
+pub(crate) fn enqueue_all(shared: &Shared, woken: &mut Vec<Ready>) {
+    let is_alone = |ready: &Ready| shared.queues.shuffled || ready.slot().bound_to().is_some();
+    let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
+    with_local(|local| match local.filter(is_of) {
+        _ if woken.len() < 2 || woken.iter().any(is_alone) => enqueue_each(woken),
+        Some(local) if local.step.is_any() => {
+            woken.iter().for_each(|ready| cost::work(Operation::Ready(ready.slot().index())));
+            local.push_woken_together(woken);
+        }
+        Some(_) => enqueue_each(woken),
+        None => {
+            woken.iter().for_each(|ready| cost::work(Operation::Ready(ready.slot().index())));
+            cost::touch(SharedLine::Global, Access::Lock);
+            shared.queues.global.push_all(woken);
+            shared.announce_from_outside();
+        }
+    });
+}
+
+fn enqueue_each(woken: &mut Vec<Ready>) {
+    woken.drain(..).for_each(|ready| enqueue(ready, Origin::Woken));
+}
 
 impl Shared {
     /// Changes how many workers may run at once, and wakes some if anything is queued.

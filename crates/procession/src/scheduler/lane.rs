@@ -41,6 +41,18 @@ impl<T, const CAPACITY: usize> Lane<T, CAPACITY> {
         }
     }
 
+    /// Queues items like [`push`](Self::push), in their order, and leaves `items` empty.
+    pub(crate) fn push_all(&self, items: &mut Vec<T>, behind: &Global<T>) {
+        if !self.overflows.get() {
+            let count = items.len().min(self.ring.room());
+            items.drain(..count).for_each(|item| self.refill(item));
+            self.overflows.set(!items.is_empty());
+        }
+        if !items.is_empty() {
+            behind.push_all(items);
+        }
+    }
+
     #[inline]
     pub(crate) fn pop(&self) -> Option<T> {
         self.ring.pop()
@@ -129,6 +141,27 @@ mod tests {
             next += 1;
         }
         assert!(out.iter().copied().eq(0..40), "{out:?}");
+    }
+
+    #[test]
+    fn items_that_come_together_keep_their_order() {
+        let (lane, _) = Lane::<_, 4>::new();
+        let behind = Global::new();
+        let mut next = 0;
+        let mut out = Vec::new();
+        for count in [0, 1, 2, 3, 7, 0, 2, 1] {
+            let mut items: Vec<u32> = (next..next + count).collect();
+            next += count;
+            lane.push_all(&mut items, &behind);
+            assert!(items.is_empty());
+            out.extend(lane.pop());
+            refill(&lane, &behind);
+        }
+        while let Some(item) = lane.pop() {
+            out.push(item);
+            refill(&lane, &behind);
+        }
+        assert!(out.iter().copied().eq(0..next), "{out:?}");
     }
 
     #[test]

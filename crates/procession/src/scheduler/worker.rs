@@ -284,6 +284,24 @@ impl LocalWorker {
         }
     }
 
+    /// Queues processes that the running step has woken and that are bound to no worker. Their
+    /// order is that of [`set_next`](Self::set_next) for each of them, but a worker is woken once.
+    pub(crate) fn push_woken_together(&self, woken: &mut Vec<Ready>) {
+        if !self.shared.idle.is_revoked(self.seat)
+            && let Some(last) = woken.pop()
+        {
+            cost::touch(SharedLine::LifoSlot(self.seat.0), Access::Swap);
+            if let Some(before) = self.shared.seat(self.seat).next.set(last.as_raw()) {
+                woken.insert(0, Ready::from_raw(before));
+            }
+        }
+        woken.iter().for_each(|ready| self.record_wake(ready.slot()));
+        self.meter_woken_push();
+        self.core.woken.push_all(woken, &self.shared.queues.global);
+        self.unannounced.set(false);
+        self.shared.announce();
+    }
+
     /// Queues a continued process, behind all others of that class.
     #[inline]
     pub(crate) fn push_continued(&self, ready: Ready) {

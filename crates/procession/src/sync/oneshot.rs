@@ -21,13 +21,13 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::Location;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::sync::wait_list::Another;
+use crate::util::twin::Twin;
 
 pub use crate::sync::channel::{SendError, TryRecvError};
 
@@ -38,9 +38,9 @@ use self::core::OneshotCore;
 /// Creates a channel for one value.
 #[track_caller]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
-    let core = Arc::new(OneshotCore::new());
-    let receiver = Receiver { core: Some(Arc::clone(&core)), made: Location::caller() };
-    (Sender { core: Some(core) }, receiver)
+    let (sender, receiver) = Twin::new(OneshotCore::new());
+    let receiver = Receiver { core: Some(receiver), made: Location::caller() };
+    (Sender { core: Some(sender) }, receiver)
 }
 
 /// The sending end of a oneshot channel.
@@ -48,7 +48,7 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
 /// If it is dropped without a value, the receiver gets a [`RecvError`].
 pub struct Sender<T> {
     /// Present until the value is sent.
-    core: Option<Arc<OneshotCore<T>>>,
+    core: Option<Twin<OneshotCore<T>>>,
 }
 
 /// The receiving end of a oneshot channel: a future that returns the value.
@@ -77,7 +77,7 @@ pub struct Sender<T> {
 #[must_use = "a receiver that is dropped closes the channel"]
 pub struct Receiver<T> {
     /// Present until the value or an error is returned.
-    core: Option<Arc<OneshotCore<T>>>,
+    core: Option<Twin<OneshotCore<T>>>,
     /// The call that made the channel. A future that is awaited itself does not know where.
     made: &'static Location<'static>,
 }
@@ -94,12 +94,6 @@ fn forget(waker: Option<Waker>) {
     if let Some(waker) = waker {
         drop_guarded(waker);
     }
-}
-
-/// Returns the channel itself if its other end is gone, so that no lock is needed.
-#[inline]
-fn alone<T>(core: Arc<OneshotCore<T>>) -> Result<OneshotCore<T>, Arc<OneshotCore<T>>> {
-    if Arc::strong_count(&core) == 1 { Arc::try_unwrap(core) } else { Err(core) }
 }
 
 impl<T> Sender<T> {
@@ -253,7 +247,7 @@ impl<T> Future for Receiver<T> {
         let receiver = self.get_mut();
         let core =
             receiver.core.take().expect("a oneshot receiver is polled after it has completed");
-        let core = match alone(core) {
+        let core = match core.into_inner() {
             Ok(core) => {
                 let abandoned = core.into_abandoned();
                 forget(abandoned.own);
@@ -277,7 +271,7 @@ impl<T> Future for Receiver<T> {
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         if let Some(core) = self.core.take() {
-            let abandoned = match alone(core) {
+            let abandoned = match core.into_inner() {
                 Ok(core) => core.into_abandoned(),
                 Err(core) => core.drop_receiver(),
             };

@@ -10,7 +10,7 @@ use procession::{Context, Exit, Pid, SpawnOptions, sleep, spawn, start};
 use procession_sync::Mutex;
 
 use super::idle;
-use crate::scene::{TIMEOUT, assert_conserved, driven, threaded};
+use crate::scene::{TIMEOUT, assert_conserved, driven, panic_quietly, threaded};
 
 fn names(names: &[Arc<str>]) -> Vec<&str> {
     names.iter().map(|name| &**name).collect()
@@ -139,13 +139,6 @@ fn a_broadcast_reaches_all_members_that_take_the_message() {
     let scheduler = driven();
     scheduler.block_on(async {
         let groups = Groups::new();
-        let hear = |mut cx: Context<u32>| async move {
-            let mut heard = Vec::new();
-            while let Some(n) = cx.recv().await {
-                heard.push(n);
-            }
-            heard
-        };
         let (first, second) = (start(hear), start(hear));
         let full = SpawnOptions::new().mailbox(1, WhenFull::Reject).start(hear);
         let deaf = start(|mut cx: Context<String>| async move { cx.recv().await });
@@ -190,6 +183,130 @@ fn a_message_is_cloned_once_less_than_there_are_members_and_without_a_lock() {
         assert_eq!(groups.broadcast("group", Nosy(groups.clone(), Arc::clone(&clones))), 2);
         assert_eq!(*clones.lock(), 1);
     });
+}
+
+/// Receives numbers until it is cancelled.
+async fn hear(mut cx: Context<u32>) -> Vec<u32> {
+    let mut heard = Vec::new();
+    while let Some(n) = cx.recv().await {
+        heard.push(n);
+    }
+    heard
+}
+
+/// More members than are woken together, and than a worker's ring holds.
+#[test]
+fn a_large_group_hears_all_messages_in_their_order() {
+    const MEMBERS: usize = 1500;
+    for width in [1, 2] {
+        let scheduler = threaded(width);
+        let groups = Groups::new();
+        let members: Vec<_> = (0..MEMBERS)
+            .map(|_| {
+                let member = scheduler.start(hear);
+                groups.join("group", member.pid()).expect("it is alive");
+                member
+            })
+            .collect();
+        // From outside, and from processes.
+        assert_eq!(groups.broadcast("group", 0_u32), MEMBERS);
+        let speaks = |n: u32| {
+            let groups = groups.clone();
+            scheduler.spawn(async move { groups.broadcast("group", n) }).join()
+        };
+        (1..4).for_each(|n| assert_eq!(speaks(n), Ok(MEMBERS)));
+        members.iter().for_each(|member| member.cancel());
+        for member in members {
+            assert_eq!(member.join(), Ok(vec![0, 1, 2, 3]));
+        }
+        assert_conserved(&scheduler);
+    }
+}
+
+/// The members of all kinds beside each other, so that some are woken together and others alone.
+#[test]
+fn members_of_all_kinds_are_served_in_one_broadcast() {
+    let scheduler = driven();
+    let other = driven();
+    let far = other.start(hear);
+    scheduler.block_on(async {
+        let groups = Groups::new();
+        let bound = SpawnOptions::new().affinity(0).start(hear);
+        let full = SpawnOptions::new().mailbox(1, WhenFull::Kill).start(hear);
+        let deaf = start(|mut cx: Context<String>| async move { cx.recv().await });
+        let plain: Vec<_> = (0..200).map(|_| start(hear)).collect();
+        procession::yield_now().await;
+        for (at, member) in plain.iter().enumerate() {
+            groups.join("group", member.pid()).expect("it is alive");
+            match at {
+                3 => groups.join("group", far.pid()),
+                20 => groups.join("group", bound.pid()),
+                21 => groups.join("group", full.pid()),
+                63 => groups.join("group", deaf.pid()),
+                _ => Ok(()),
+            }
+            .expect("it is alive");
+        }
+        let speaker = start({
+            let (groups, full) = (groups.clone(), full.address().clone());
+            move |mut cx: Context<u32>| async move {
+                groups.join("group", cx.pid()).expect("it is alive");
+                full.send(0).expect("there is room");
+                (groups.broadcast("group", 7_u32), cx.recv().await)
+            }
+        });
+        // The full one ends, and the deaf one receives texts.
+        assert_eq!(speaker.await, Ok((203, Some(7))));
+        assert_eq!(full.await, Err(Exit::MailboxFull));
+        bound.cancel();
+        plain.iter().for_each(|member| member.cancel());
+        assert_eq!(bound.await, Ok(vec![7]));
+        for member in plain {
+            assert_eq!(member.await, Ok(vec![7]));
+        }
+        deaf.cancel();
+    });
+    far.cancel();
+    assert_eq!(other.block_on(far), Ok(vec![7]));
+    assert_conserved(&scheduler);
+    assert_conserved(&other);
+}
+
+/// Panics when it is cloned the last time.
+struct Brittle(Arc<Mutex<usize>>);
+
+impl Clone for Brittle {
+    fn clone(&self) -> Self {
+        let left = *self.0.lock();
+        if left == 0 {
+            panic_quietly("no more clones");
+        }
+        *self.0.lock() = left - 1;
+        Self(Arc::clone(&self.0))
+    }
+}
+
+#[test]
+fn members_before_a_clone_that_panics_have_the_message() {
+    const CLONES: usize = 70;
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let groups = Groups::new();
+        let hears = |mut cx: Context<Brittle>| async move { cx.recv().await.is_some() };
+        let members: Vec<_> = (0..100).map(|_| start(hears)).collect();
+        for member in &members {
+            groups.join("group", member.pid()).expect("it is alive");
+        }
+        procession::yield_now().await;
+        let speaker =
+            spawn(async move { groups.broadcast("group", Brittle(Arc::new(Mutex::new(CLONES)))) });
+        assert_eq!(speaker.await, Err(Exit::Panicked("no more clones".into())));
+        members.iter().skip(CLONES).for_each(|member| member.cancel());
+        for (at, member) in members.into_iter().enumerate() {
+            assert_eq!(member.await, Ok(at < CLONES), "{at}");
+        }
+    });
+    assert_conserved(&scheduler);
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! The operations of a guest on messages of HTTP.
+
+use procession::machine::Yields;
+use procession::time::Instant;
+
+use super::operations::Served;
+use super::outside::connection;
+use super::running::Running;
+use super::waits::{Cancel, Taken};
+use crate::arguments::Arguments;
+use crate::http::{self, Asked};
+use crate::value::Value;
+
+impl Running {
+    pub(super) fn serve_http(
+        &mut self,
+        operation: &[u8],
+        arguments: &Arguments,
+        yields: &Yields<'_>,
+    ) -> Result<Served, String> {
+        let to = connection(arguments)?;
+        match operation {
+            b"wait" => {
+                let until = match self.cancelled {
+                    true => Some(Instant::now()),
+                    false => arguments.deadline(1)?,
+                };
+                self.read(arguments, Taken::Kept, until, yields)
+            }
+            b"next" => {
+                let timeout = arguments.duration(1)?.unwrap_or_default();
+                // Most requests arrive as a whole. They need no process that waits.
+                match http::try_next_request(&to) {
+                    Some(request) => Ok(Served::Done(request)),
+                    None => {
+                        let work = http::next_request(to, timeout);
+                        self.in_helper(yields, Cancel::Ignored, String::new(), work)
+                    }
+                }
+            }
+            b"answer" => {
+                let (text, stays) = http::answer(&arguments.value(1)?, &arguments.value(2)?)?;
+                self.answer(arguments, text, stays, yields)
+            }
+            b"refuse" => {
+                let text = http::refusal(arguments.integer(1)?);
+                self.answer(arguments, text, false, yields)
+            }
+            b"request" => {
+                let most = usize::try_from(arguments.integer(2)?).unwrap_or(0).min(arguments.1);
+                let asked = match Asked::new(&arguments.value(1)?, most) {
+                    Ok(asked) => asked,
+                    // The caller raises an error.
+                    Err(cause) => return Ok(Served::Done(Value::string(cause))),
+                };
+                let until = arguments.deadline(3)?.ok_or("a request needs a limit of time")?;
+                let work = http::request(to, asked, until);
+                self.in_helper(yields, Cancel::Ignored, String::new(), work)
+            }
+            _ => Err("the runtime has no such operation".to_owned()),
+        }
+    }
+
+    /// Writes an answer. The program gets `true` if the connection stays open.
+    fn answer(
+        &mut self,
+        arguments: &Arguments,
+        text: Vec<u8>,
+        stays: bool,
+        yields: &Yields<'_>,
+    ) -> Result<Served, String> {
+        let (to, until) = (connection(arguments)?, arguments.deadline(3)?);
+        let written = match to.try_write(&text) {
+            Ok(written) if written == text.len() => return Ok(Served::Done(stays.into())),
+            Ok(written) => written,
+            Err(_) => return Ok(Served::Done(false.into())),
+        };
+        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let work = async move {
+            let written = to.write(text.into(), written, timeout).await;
+            Ok(Value::Boolean(stays && written.is_ok()))
+        };
+        self.in_helper(yields, Cancel::Ignored, String::new(), work)
+    }
+}

@@ -1,0 +1,336 @@
+//! The library of a process. Its functions are made when they are first used, since each process
+//! has its own.
+//!
+//! The tables of the library are empty at first. Their metatable calls the native function `lazy`:
+//!
+//! - Many functions only pass their arguments on to an operation of the host. They are made one by
+//!   one, from the rows of [`PASSED_ON`].
+//! - All others are in parts: files in `lua/`, each for one table.
+//! - Some tables are those of Lua's own libraries, which are opened then.
+
+use mlua::chunk::ChunkMode;
+use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table};
+use procession_sync::Mutex;
+
+use crate::program::Program;
+
+/// The name of the table of the library's own globals in the registry of each state.
+pub(crate) const OWN: &str = "procession.own";
+
+/// A function that passes its arguments on: its table, its name, how it returns the result, where
+/// the operation is, and the operation.
+type Row = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+/// How a function returns the result of an operation: `check` raises failures as errors, and `try`
+/// returns them.
+const CHECK: &str = "check";
+const TRY: &str = "try";
+/// Where an operation is: among those that never wait, or among those of a step.
+const NATIVE: &str = "native";
+const YIELD: &str = "yield";
+
+const PASSED_ON: &[Row] = &[
+    ("fs", "append", TRY, YIELD, "fs.append"),
+    ("fs", "kind", TRY, YIELD, "fs.kind"),
+    ("fs", "list", TRY, YIELD, "fs.list"),
+    ("fs", "make_directory", TRY, YIELD, "fs.make_directory"),
+    ("fs", "read", TRY, YIELD, "fs.read"),
+    ("fs", "remove", TRY, YIELD, "fs.remove"),
+    ("fs", "rename", TRY, YIELD, "fs.rename"),
+    ("fs", "size", TRY, YIELD, "fs.size"),
+    ("fs", "write", TRY, YIELD, "fs.write"),
+    ("group", "join", CHECK, NATIVE, "join"),
+    ("group", "leave", CHECK, NATIVE, "leave"),
+    ("group", "members", CHECK, NATIVE, "members"),
+    ("json", "decode", TRY, NATIVE, "decode"),
+    ("json", "encode", CHECK, NATIVE, "encode"),
+    ("net", "connect", TRY, YIELD, "connect"),
+    ("net", "listen", TRY, YIELD, "listen"),
+    ("net", "udp", TRY, YIELD, "udp"),
+    ("os", "getenv", CHECK, NATIVE, "getenv"),
+    ("process", "call", TRY, YIELD, "call"),
+    ("process", "cancel", CHECK, NATIVE, "cancel"),
+    ("process", "cancel_timer", CHECK, YIELD, "cancel timer"),
+    ("process", "cancelled", CHECK, YIELD, "cancelled"),
+    ("process", "exit", CHECK, NATIVE, "exit"),
+    ("process", "info", CHECK, NATIVE, "info"),
+    ("process", "link", CHECK, YIELD, "link"),
+    ("process", "monitor", CHECK, YIELD, "monitor"),
+    ("process", "receive", CHECK, YIELD, "receive"),
+    ("process", "register", CHECK, NATIVE, "register"),
+    ("process", "reply", CHECK, NATIVE, "reply"),
+    ("process", "self", CHECK, NATIVE, "self"),
+    ("process", "send", CHECK, NATIVE, "send"),
+    ("process", "send_after", CHECK, YIELD, "send after"),
+    ("process", "spawn", CHECK, NATIVE, "spawn"),
+    ("process", "spawn_link", CHECK, NATIVE, "spawn linked"),
+    ("process", "trap_exits", CHECK, YIELD, "trap"),
+    ("process", "unlink", CHECK, YIELD, "unlink"),
+    ("process", "whereis", CHECK, NATIVE, "whereis"),
+    ("process", "yield", CHECK, YIELD, "yield"),
+    ("socket", "accept", TRY, YIELD, "accept"),
+    ("socket", "address", CHECK, NATIVE, "address"),
+    ("socket", "close", CHECK, NATIVE, "close"),
+    ("socket", "forget", CHECK, NATIVE, "forget"),
+    ("socket", "read", TRY, YIELD, "read"),
+    ("socket", "send_to", TRY, YIELD, "send to"),
+    ("socket", "write", TRY, YIELD, "write"),
+    ("supervisor", "count", TRY, YIELD, "supervisor.count"),
+    ("supervisor", "delete_child", TRY, YIELD, "supervisor.delete_child"),
+    ("supervisor", "restart_child", TRY, YIELD, "supervisor.restart_child"),
+    ("supervisor", "start_child", TRY, YIELD, "supervisor.start_child"),
+    ("supervisor", "terminate_child", TRY, YIELD, "supervisor.terminate_child"),
+    ("supervisor", "which", TRY, YIELD, "supervisor.which"),
+    ("time", "now", CHECK, NATIVE, "now"),
+    ("time", "since_epoch", CHECK, NATIVE, "wall clock"),
+    ("time", "sleep", CHECK, YIELD, "sleep"),
+];
+
+/// The tables of the library that are globals, with their parts.
+pub(crate) const GLOBALS: &[(&str, &[&str])] = &[
+    ("command", &["command"]),
+    ("coroutine", &["coroutine"]),
+    ("fs", &["fs"]),
+    ("group", &["group"]),
+    ("http", &["http", "client"]),
+    ("io", &["io"]),
+    ("json", &[]),
+    ("log", &["log"]),
+    ("math", &["math"]),
+    ("net", &["net"]),
+    ("node", &["node"]),
+    ("os", &["os"]),
+    ("package", &["package"]),
+    ("process", &[]),
+    ("string", &["string"]),
+    ("supervisor", &["supervisor"]),
+    ("table", &["table"]),
+    ("time", &[]),
+    ("utf8", &["utf8"]),
+];
+
+/// Its other tables.
+const OTHERS: &[(&str, &[&str])] = &[
+    ("code", &["code"]),
+    ("patterns", &["patterns"]),
+    ("socket", &["socket"]),
+    ("tables", &["tables"]),
+];
+
+/// The tables of a state whose functions are made when they are first used.
+#[derive(Debug, Default)]
+pub(crate) struct Lazy(Mutex<Vec<Entry>>);
+
+/// A table. Each process has about twenty of these, so an entry is small.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The address of the table. If the table is collected and another one gets its address, that
+    /// has no metatable that leads here.
+    table: usize,
+    /// The index of its row in [`GLOBALS`], or after those in [`OTHERS`].
+    row: u8,
+    /// The number of its parts that were loaded.
+    loaded: u8,
+}
+
+impl Entry {
+    fn row(self) -> &'static (&'static str, &'static [&'static str]) {
+        let row = usize::from(self.row);
+        GLOBALS.get(row).unwrap_or_else(|| &OTHERS[row - GLOBALS.len()])
+    }
+}
+
+fn address(table: &Table) -> usize {
+    table.to_pointer() as usize
+}
+
+impl Lazy {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Vec::with_capacity(GLOBALS.len() + 2)))
+    }
+
+    /// Adds a table of the library. Returns `false` if there is none of this name.
+    pub(crate) fn add(&self, table: &Table, name: &str) -> bool {
+        let mut rows = (0..).zip(GLOBALS.iter().chain(OTHERS));
+        let Some((row, _)) = rows.find(|(_, known)| known.0 == name) else { return false };
+        let mut entries = self.0.lock();
+        // The address may be that of a table that was collected.
+        entries.retain(|entry| entry.table != address(table));
+        entries.push(Entry { table: address(table), row, loaded: 0 });
+        true
+    }
+
+    fn entry(&self, table: &Table) -> Option<Entry> {
+        self.0.lock().iter().find(|entry| entry.table == address(table)).copied()
+    }
+
+    fn set_loaded(&self, table: &Table, loaded: u8) {
+        let mut entries = self.0.lock();
+        if let Some(entry) = entries.iter_mut().find(|entry| entry.table == address(table)) {
+            entry.loaded = loaded;
+        }
+    }
+
+    /// Serves an access to a table: a read of a key, a write, or a traversal.
+    pub(crate) fn access(
+        &self,
+        lua: &Lua,
+        program: &Program,
+        table: &Table,
+        rest: &[mlua::Value],
+    ) -> mlua::Result<MultiValue> {
+        let Some(entry) = self.entry(table) else { return Ok(MultiValue::new()) };
+        match rest {
+            [key] => Ok(MultiValue::from_iter([self.read(lua, program, table, entry, key)?])),
+            [key, value] => {
+                self.load_all(lua, program, table)?;
+                table.raw_set(key, value)?;
+                Ok(MultiValue::new())
+            }
+            _ => {
+                self.load_all(lua, program, table)?;
+                for row in PASSED_ON.iter().filter(|row| row.0 == entry.row().0) {
+                    if table.raw_get::<mlua::Value>(row.1)?.is_nil() {
+                        table.raw_set(row.1, passed_on(lua, row)?)?;
+                    }
+                }
+                table.set_metatable(None)?;
+                let next: Function = own(lua)?.raw_get("next")?;
+                Ok(MultiValue::from_iter([
+                    mlua::Value::Function(next),
+                    mlua::Value::Table(table.clone()),
+                ]))
+            }
+        }
+    }
+
+    fn read(
+        &self,
+        lua: &Lua,
+        program: &Program,
+        table: &Table,
+        entry: Entry,
+        key: &mlua::Value,
+    ) -> mlua::Result<mlua::Value> {
+        let name = key.as_string().map(|name| name.as_bytes());
+        let is_wanted =
+            |row: &&Row| row.0 == entry.row().0 && name.as_deref() == Some(row.1.as_bytes());
+        if let Some(row) = PASSED_ON.iter().find(is_wanted) {
+            let function = passed_on(lua, row)?;
+            table.raw_set(key, &function)?;
+            return Ok(mlua::Value::Function(function));
+        }
+        while self.load(lua, program, table)? {
+            let found: mlua::Value = table.raw_get(key)?;
+            if !found.is_nil() {
+                return Ok(found);
+            }
+        }
+        Ok(mlua::Value::Nil)
+    }
+
+    fn load_all(&self, lua: &Lua, program: &Program, table: &Table) -> mlua::Result<()> {
+        while self.load(lua, program, table)? {}
+        Ok(())
+    }
+
+    /// Loads the next part of a table. Returns `false` if there is none.
+    fn load(&self, lua: &Lua, program: &Program, table: &Table) -> mlua::Result<bool> {
+        let Some(entry) = self.entry(table) else { return Ok(false) };
+        let Some(part) = entry.row().1.get(usize::from(entry.loaded)) else { return Ok(false) };
+        self.set_loaded(table, entry.loaded + 1);
+        // The part fills the table without any detour.
+        let metatable = table.metatable();
+        table.set_metatable(None)?;
+        let loaded = run(lua, program, table, part);
+        table.set_metatable(metatable)?;
+        if loaded.is_err() {
+            // It may succeed another time, when there is more memory.
+            self.set_loaded(table, entry.loaded);
+        }
+        loaded.map(|()| true)
+    }
+}
+
+fn own(lua: &Lua) -> mlua::Result<Table> {
+    lua.named_registry_value(OWN)
+}
+
+/// Makes a function that passes its arguments on.
+fn passed_on(lua: &Lua, &(_, _, settle, act, operation): &Row) -> mlua::Result<Function> {
+    let own = own(lua)?;
+    let make: Function = own.raw_get("make")?;
+    let (settle, act): (Function, Function) = (own.raw_get(settle)?, own.raw_get(act)?);
+    make.call((settle, act, operation))
+}
+
+/// Fills a table with the functions of a part.
+fn run(lua: &Lua, program: &Program, table: &Table, part: &str) -> mlua::Result<()> {
+    if matches!(part, "math" | "utf8") {
+        for pair in open(lua, part)?.pairs::<mlua::Value, mlua::Value>() {
+            let (key, value) = pair?;
+            table.raw_set(key, value)?;
+        }
+        return Ok(());
+    }
+    let known = program.inner().parts.iter().find(|(name, _)| *name == part);
+    let (_, code) = known.ok_or_else(|| mlua::Error::runtime("the library has no such part"))?;
+    let chunk = lua.load(&**code).set_mode(ChunkMode::Binary).set_environment(own(lua)?);
+    chunk.into_function()?.call(table)
+}
+
+/// Returns the table of one of Lua's own libraries, which the program never sees.
+pub(crate) fn open(lua: &Lua, name: &str) -> mlua::Result<Table> {
+    let raw: Table = own(lua)?.raw_get("raw")?;
+    if let mlua::Value::Table(opened) = raw.raw_get(name)? {
+        return Ok(opened);
+    }
+    let library = match name {
+        "coroutine" => StdLib::COROUTINE,
+        "math" => StdLib::MATH,
+        "string" => StdLib::STRING,
+        "table" => StdLib::TABLE,
+        "utf8" => StdLib::UTF8,
+        _ => return Err(mlua::Error::runtime("Lua has no such library")),
+    };
+    // Lua opens a library once, so it must forget the one that the program has. The metatable of
+    // strings and the global of that name stay as they are.
+    let loaded: Table = lua.named_registry_value("_LOADED")?;
+    loaded.raw_set(name, mlua::Value::Nil)?;
+    let (globals, strings) = (lua.globals(), lua.type_metatable::<LuaString>());
+    let before: mlua::Value = globals.raw_get(name)?;
+    let opened = lua.load_std_libs(library).and_then(|()| globals.raw_get::<Table>(name));
+    lua.set_type_metatable::<LuaString>(strings);
+    globals.raw_set(name, before)?;
+    let opened = opened?;
+    raw.raw_set(name, &opened)?;
+    Ok(opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mlua::MultiValue;
+
+    use crate::budget::Budget;
+    use crate::library;
+    use crate::permissions::Permissions;
+    use crate::program::Program;
+
+    /// A function that a process does not use takes no memory in it.
+    #[test]
+    fn a_waiting_process_holds_little() {
+        let source = "function main() process.receive() end";
+        let program = Program::load("test", source).expect("the source is valid Lua");
+        let budget = Arc::new(Budget::new(10_000));
+        let lua = library::open(&program, &Permissions::none().into(), &budget)
+            .expect("the program runs");
+        let main = lua.globals().raw_get("main").expect("the program has it");
+        let thread = lua.create_thread(main).expect("there is memory");
+        let waits: MultiValue = thread.resume(()).expect("it waits");
+        assert_eq!(waits.len(), 1, "{waits:?}");
+        lua.gc_collect().expect("there are no finalizers");
+        assert!(lua.used_memory() < 24_000, "{}", lua.used_memory());
+    }
+}
