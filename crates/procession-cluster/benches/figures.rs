@@ -5,8 +5,6 @@
 //! `cargo bench -p procession-cluster --features serde --bench figures`, with `-- --tiny` to
 //! try it.
 
-#![expect(clippy::print_stdout, reason = "the program prints its figures")]
-
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
