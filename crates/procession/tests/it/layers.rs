@@ -45,7 +45,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("pool", "coroutine observe process scheduler spawn sync sys time util"),
     ("process", "machine mailbox relations scheduler time util variance"),
     ("recorder", "observe process report scheduler sys time util"),
-    ("relations", "mailbox process scheduler variance"),
+    ("relations", "mailbox process scheduler util variance"),
     ("report", "observe process recorder relations scheduler sys time"),
     (
         "scheduler",
