@@ -1,6 +1,6 @@
 //! Addresses in messages between nodes, for `#[serde(with)]`.
 //!
-//! A field of type [`Address`](procession::Address) is the PID of the process in a message to
+//! A field of type [`Address`] is the PID of the process in a message to
 //! another node, or `{Name, Node}` if it stands for a name. The process of an address that leaves
 //! the program is [attached](crate::Node::attach_as), so that the other node can send to it.
 //!

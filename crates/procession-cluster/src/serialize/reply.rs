@@ -1,6 +1,6 @@
 //! Rights to reply in messages between nodes, for `#[serde(with)]`.
 //!
-//! A field of type [`Reply`](procession::Reply) in a message to a process of another node is the
+//! A field of type [`Reply`] in a message to a process of another node is the
 //! `from` of a `GenServer`: `{Pid, Tag}`. A process of the BEAM replies to it by
 //! `GenServer.reply(from, value)`, and a process of this crate has a `Reply` again.
 //!

@@ -12,8 +12,8 @@ use procession_sim::{Check, Faults};
 
 use self::checker::{Broken, Defect};
 
-/// Returns the seeds: 200, or as many as `SIM_CLUSTER_SEEDS` says. An unoptimised build is ten times
-/// slower, and runs 20.
+/// Returns the seeds: 200, or as many as `SIM_CLUSTER_SEEDS` says. An unoptimised build is ten
+/// times slower, and runs 20.
 fn seeds() -> Range<u64> {
     let wanted = std::env::var("SIM_CLUSTER_SEEDS").ok();
     let wanted = wanted.map(|text| text.parse().expect("SIM_CLUSTER_SEEDS is a number"));
