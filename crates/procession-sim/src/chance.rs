@@ -21,7 +21,8 @@ pub enum Strategy {
     Random,
     /// Each thread has a random priority, and at a few random points the running thread gets the
     /// lowest one (probabilistic concurrency testing). A thread that spins or yields gets the
-    /// lowest one, too, so that it does not starve the thread it waits for.
+    /// lowest one, too, so that it does not starve the thread it waits for. One that others have
+    /// kept waiting for 20 000 points gets the highest one.
     Priorities,
     /// At each point, all threads that can run are equally likely.
     Uniform,
@@ -42,10 +43,16 @@ struct Priorities {
     points: u64,
     /// The next value that is lower than all before.
     lowest: u64,
+    /// By thread, at how many points others have run in its place since it ran.
+    passed_over: Vec<u32>,
 }
 
 /// Points after which a thread that runs alone loses its priority, while others could run.
 const FAIR_AFTER: u32 = 1000;
+
+/// Points after which a thread that could run gets the highest priority. Others that take turns
+/// would let it wait for ever.
+const STARVED_AFTER: u32 = 20_000;
 
 /// Decisions that were made before.
 enum Given {
@@ -94,7 +101,13 @@ impl Chance {
             3 => {
                 let length = 1 << rng.u32(5..13);
                 let changes = (0..rng.u32(0..6)).map(|_| rng.u64(0..length)).collect();
-                Plan::Priorities(Priorities { of: Vec::new(), changes, points: 0, lowest: 1 << 40 })
+                Plan::Priorities(Priorities {
+                    of: Vec::new(),
+                    changes,
+                    points: 0,
+                    lowest: 1 << 40,
+                    passed_over: Vec::new(),
+                })
             }
             _ => Plan::Uniform,
         };
@@ -255,6 +268,7 @@ impl Priorities {
         let most = ready.iter().max().map_or(0, |&thread| thread as usize + 1);
         while self.of.len() < most {
             self.of.push(rng.u64(0..1 << 40));
+            self.passed_over.push(0);
         }
         let (changes, points) = (&self.changes, self.points);
         let lowered = match long.filter(|long| ready.contains(long)) {
@@ -267,7 +281,15 @@ impl Priorities {
             self.lowest += 1;
             self.of[lowered as usize] = self.lowest;
         }
-        let best = (0..ready.len()).min_by_key(|&at| self.of[ready[at] as usize]);
-        best.unwrap_or(0) as u32
+        for &thread in ready {
+            let passed_over = &mut self.passed_over[thread as usize];
+            *passed_over += 1;
+            if *passed_over > STARVED_AFTER {
+                self.of[thread as usize] = 0;
+            }
+        }
+        let best = (0..ready.len()).min_by_key(|&at| self.of[ready[at] as usize]).unwrap_or(0);
+        self.passed_over[ready[best] as usize] = 0;
+        best as u32
     }
 }
