@@ -129,7 +129,7 @@ pub(crate) enum Waits {
     Reply(Box<dyn AwaitedReply>),
 }
 
-/// A right to reply in a message to another node, whose reply comes from there.
+/// A right to reply in a message to another node, where the reply comes from.
 pub(crate) trait AwaitedReply: Send {
     /// Returns `true` if nobody waits any more.
     #[cfg(feature = "serde")]

@@ -117,7 +117,7 @@ const OTHERS: &[(&str, &[&str])] = &[
     ("tables", &["tables"]),
 ];
 
-/// The tables of a state whose functions are made when they are first used.
+/// The tables of a state with functions that are made when they are first used.
 #[derive(Debug, Default)]
 pub(crate) struct Lazy(Mutex<Vec<Entry>>);
 

@@ -27,7 +27,7 @@ impl Watch {
         Self { left: INTERVAL, is_over: is_terminated }
     }
 
-    /// Creates a watch whose first check ends the work.
+    /// Creates a watch that ends the work at its first check.
     #[cfg(test)]
     pub(crate) fn over() -> Self {
         Self { left: INTERVAL, is_over: || true }
@@ -47,7 +47,7 @@ impl Watch {
     }
 }
 
-/// The error of work whose process is terminated. The process ends before its program sees it.
+/// The error of work for a process that is terminated. The process ends before its program sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terminated;
 

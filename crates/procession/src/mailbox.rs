@@ -16,6 +16,7 @@ pub(crate) mod message_log;
 pub(crate) mod parcel;
 pub(crate) mod recipient;
 pub(crate) mod relay;
+mod remote_address;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod send_error;

@@ -21,7 +21,7 @@ use crate::reason;
 use crate::term::{Atom, NodePid, Term};
 use crate::wire::control::Control;
 
-/// The other nodes whose processes have PIDs here.
+/// The other nodes with processes that have PIDs here.
 #[derive(Default)]
 pub(super) struct Remotes {
     by_name: HashMap<Place, RemoteNode>,
@@ -88,7 +88,7 @@ impl Node {
         self.remote_node(&mut remotes, Place { node: node.clone(), creation: None }).pid(number, 0)
     }
 
-    /// Returns the address of a process of another node, whose messages `relay` carries.
+    /// Returns the address of a process of another node. `relay` carries its messages.
     #[cfg(feature = "serde")]
     pub(crate) fn far_address<M: Send + 'static>(
         &self,

@@ -29,7 +29,7 @@ impl Node {
     ///
     /// The terms are those of [`to_term`]. With [`serialize::reply`](super::reply) and
     /// [`serialize::address`](super::address), there can be replies and addresses in the messages.
-    /// A message whose last part is a reply goes as a call of a `GenServer`, and the request is
+    /// A message with a reply as its last part goes as a call of a `GenServer`, and the request is
     /// what is left: `Job::Add(3, 4, reply)` is `GenServer.call(server, {:add, 3, 4})`. Any other
     /// is sent as it is. For messages with versions, see [`Messages::address`].
     ///
@@ -92,7 +92,7 @@ impl Node {
     /// serde converts. Returns its membership.
     ///
     /// The terms are those of [`from_term`]. A call of a `GenServer` is the request with the sender
-    /// as its last part, so that it fits a variant whose last field is a
+    /// as its last part, so that it fits a variant with a last field that is a
     /// [reply](super::reply); a cast is the message in it. What is no message of the type is
     /// dropped and counted ([`PeerInfo::undelivered`](crate::PeerInfo::undelivered)). For messages
     /// with versions, see [`Messages::attach`].
@@ -194,7 +194,7 @@ fn without_call(term: Term) -> Term {
 struct TypedWay<M> {
     node: Node,
     to: Remote,
-    /// Set if a message whose last part is a reply goes as a call.
+    /// Set if a message with a reply as its last part goes as a call.
     is_plain: bool,
     write: Write<M>,
 }
@@ -253,8 +253,8 @@ fn cause(why: Unqueued) -> RelayCause {
     SendTermCause::from(why).into()
 }
 
-/// Makes a call of a `GenServer` of a message whose last part is the sender. Any other stays as it
-/// is.
+/// Makes a call of a `GenServer` of a message with the sender as its last part. Any other stays as
+/// it is.
 fn as_call(term: Term, own: &NodePid, call: &Reference) -> Term {
     let Term::Tuple(mut items) = term else { return term };
     let is_from = |from: &Term| {

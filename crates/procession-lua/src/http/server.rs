@@ -60,7 +60,7 @@ pub(crate) fn try_next_request(connection: &Arc<Connection>) -> Option<Value> {
     request
 }
 
-/// Reads the next request, whose first byte is there. The time is for its head, and again for its
+/// Reads the next request once its first byte is there. The time is for its head, and again for its
 /// body.
 ///
 /// Returns a table of the request and of what its answer needs, a number for the status of a

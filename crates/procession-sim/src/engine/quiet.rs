@@ -17,9 +17,19 @@ pub(super) enum Quiet {
 
 impl Engine {
     /// Handles a moment at which no thread can run.
-    pub(super) fn go_on_quietly<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Quiet {
+    pub(super) fn go_on_quietly<'a>(&'a self, state: MutexGuard<'a, State>) -> Quiet {
         #[cfg(procession_sim)]
         self.settle_memory();
+        let quiet = self.look_and_go_on(state);
+        // A law may have noted something for later. It is no store of the thread that happens to
+        // run here, which could become visible after later ones.
+        #[cfg(procession_sim)]
+        self.settle_memory();
+        quiet
+    }
+
+    /// Looks whether a law is broken, and lets time pass.
+    fn look_and_go_on<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Quiet {
         let now = self.time();
         if !state.is_any_preempted() && !state.is_over {
             let subjects = state.subjects.clone();
