@@ -328,8 +328,11 @@ mod tests {
             .expect("the program runs");
         let main = lua.globals().raw_get("main").expect("the program has it");
         let thread = lua.create_thread(main).expect("there is memory");
-        let waits: MultiValue = thread.resume(()).expect("it waits");
-        assert_eq!(waits.len(), 1, "{waits:?}");
+        let mut waits = MultiValue::new();
+        // It also yields at the end of its budget, before it waits.
+        while waits.is_empty() {
+            waits = thread.resume(()).expect("it waits");
+        }
         lua.gc_collect().expect("there are no finalizers");
         assert!(lua.used_memory() < 24_000, "{}", lua.used_memory());
     }
