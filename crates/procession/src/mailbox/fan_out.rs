@@ -51,7 +51,11 @@ pub(crate) fn send_clones<M: Clone + Send + 'static>(receivers: &[(Pid, ())], me
 fn deliver<M: Send + 'static>(receivers: &[(Pid, ())], messages: &mut Vec<M>) -> usize {
     let Some(shared) = current::here() else {
         let sent = receivers.iter().zip(messages.drain(..));
-        return sent.filter_map(|(&(pid, ()), message)| send(pid, message).ok()).count();
+        let mut refused = Vec::new();
+        refused.extend(sent.filter_map(|(&(pid, ()), message)| send(pid, message).err()));
+        let accepted = receivers.len() - refused.len();
+        drop_each(refused);
+        return accepted;
     };
     let is_near = |pid: Pid| pid.node() == 0 && pid.scheduler() == shared.id();
     let fetch = |&(pid, ()): &(Pid, ())| {
@@ -89,7 +93,10 @@ fn deliver<M: Send + 'static>(receivers: &[(Pid, ())], messages: &mut Vec<M>) ->
                 message
             }
         };
-        accepted += usize::from(send(pid, message).is_ok());
+        match send(pid, message) {
+            Ok(()) => accepted += 1,
+            Err(error) => refused.push(error.into_inner()),
+        }
     }
     drop(batch);
     drop_each(refused);

@@ -309,6 +309,50 @@ fn members_before_a_clone_that_panics_have_the_message() {
     assert_conserved(&scheduler);
 }
 
+/// Panics when the first clone is dropped.
+#[derive(Clone)]
+struct Fused(Arc<Mutex<bool>>);
+
+impl Drop for Fused {
+    fn drop(&mut self) {
+        if std::mem::take(&mut *self.0.lock()) {
+            panic_quietly("dropped");
+        }
+    }
+}
+
+#[test]
+fn members_behind_one_that_refuses_have_the_message_although_its_drop_panics() {
+    for deaf_at in [0, 5, 64] {
+        let scheduler = driven();
+        scheduler.block_on(async {
+            let groups = Groups::new();
+            let hears = |mut cx: Context<Fused>| async move {
+                cx.recv().await.map(std::mem::forget).is_some()
+            };
+            let deaf = start(|mut cx: Context<String>| async move { cx.recv().await });
+            let members: Vec<_> = (0..100).map(|_| start(hears)).collect();
+            for (at, member) in members.iter().enumerate() {
+                if at == deaf_at {
+                    groups.join("group", deaf.pid()).expect("it is alive");
+                }
+                groups.join("group", member.pid()).expect("it is alive");
+            }
+            procession::yield_now().await;
+            let fuse = Arc::new(Mutex::new(true));
+            let message = Fused(Arc::clone(&fuse));
+            let speaker = spawn(async move { groups.broadcast("group", message) });
+            assert_eq!(speaker.await, Ok(100), "{deaf_at}");
+            assert!(!*fuse.lock(), "the refused one was dropped");
+            for member in members {
+                assert_eq!(member.await, Ok(true));
+            }
+            deaf.cancel();
+        });
+        assert_conserved(&scheduler);
+    }
+}
+
 #[test]
 fn ends_against_joins_leave_no_member() {
     let scheduler = threaded(2);
