@@ -39,7 +39,8 @@
 //! If the system gives no thread at all, an operation returns an error and has done nothing.
 //!
 //! # Cancellation
-//! An operation begins when its future is first polled. From then on it runs to its end on a
+//! An operation begins when its future is first polled, or a little later if a helper may not be
+//! needed, or the process has used up its budget. From then on it runs to its end on a
 //! helper, even if the future is dropped; only its result is lost. [`File`] keeps what an abandoned
 //! operation has read, and the error of an abandoned write, for its next operation.
 //!

@@ -76,7 +76,7 @@ async fn read_with<T: Send + 'static>(
 /// call.
 ///
 /// # Cancellation
-/// If the future is dropped after it was polled, the call still runs to its end.
+/// If the future is dropped, the file may still be read. Only the result is lost.
 #[track_caller]
 pub fn read(path: impl AsRef<Path>) -> impl Future<Output = io::Result<Vec<u8>>> {
     let path = path.as_ref().to_owned();
@@ -90,7 +90,7 @@ pub fn read(path: impl AsRef<Path>) -> impl Future<Output = io::Result<Vec<u8>>>
 /// for the call.
 ///
 /// # Cancellation
-/// If the future is dropped after it was polled, the call still runs to its end.
+/// If the future is dropped, the file may still be read. Only the result is lost.
 #[track_caller]
 pub fn read_to_string(path: impl AsRef<Path>) -> impl Future<Output = io::Result<String>> {
     let path = path.as_ref().to_owned();
