@@ -428,11 +428,7 @@ impl Connection {
             return count(&self.link.counts.undelivered, 1);
         };
         let Caller { from, target, waits } = caller;
-        if self.link.takes_monitors() {
-            let lane = from.id.into();
-            let demonitor = Control::Demonitor { from, to: target, monitor: call.clone() };
-            self.link.outbound.signal(lane, &demonitor, None);
-        }
+        self.link.tell_demonitor(&from, &target, call);
         waits.end(Ok(crate::letter::last(term)));
     }
 }

@@ -162,9 +162,17 @@ impl fmt::Debug for Waits {
 /// A request to start a process on the other node.
 #[derive(Debug)]
 pub(crate) struct Starting {
-    /// The process that asks, if the new one is linked to it or monitored by it.
+    /// The process that asks, if it is one.
     pub(crate) owner: Option<(u32, Pid)>,
+    pub(crate) asked: Relations,
     pub(crate) caller: oneshot::Sender<StartResult>,
+}
+
+/// What a process is to have with the one that it starts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Relations {
+    pub(crate) links: bool,
+    pub(crate) monitors: bool,
 }
 
 /// The result of a request to start a process: the process, and its monitor if it has one.
@@ -340,6 +348,16 @@ impl Link {
     /// Erlang's library do not: to them, a monitor is an error.
     pub(crate) fn takes_monitors(&self) -> bool {
         self.outbound.flags() & flags::DIST_MONITOR_NAME != 0
+    }
+
+    /// Tells the other node that a process of this one monitors a process there no more. It is
+    /// behind the monitor, so in its lane.
+    pub(crate) fn tell_demonitor(&self, from: &NodePid, to: &Target, monitor: &Reference) {
+        if self.takes_monitors() {
+            let (from, to, monitor) = (from.clone(), to.clone(), monitor.clone());
+            let lane = from.id.into();
+            self.outbound.signal(lane, &Control::Demonitor { from, to, monitor }, None);
+        }
     }
 
     /// Accesses the tables. Returns `None` if the connection has ended.

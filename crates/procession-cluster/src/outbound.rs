@@ -160,11 +160,7 @@ impl Outbound {
         control: &Control,
         message: &Term,
     ) -> Result<(), Unqueued> {
-        let bytes = self.encode(control, Some(message)).map_err(Unqueued::Wrong)?;
-        if bytes.len() > MESSAGE_MAX {
-            return Err(Unqueued::TooLong);
-        }
-        self.push(lane, bytes, Kind::Message)
+        self.put(lane, control, message, Kind::Message)
     }
 
     /// Queues a message that cannot be refused for a lack of room, as a signal is not: a reply,
@@ -176,11 +172,7 @@ impl Outbound {
         control: &Control,
         message: &Term,
     ) -> Result<(), Unqueued> {
-        let bytes = self.encode(control, Some(message)).map_err(Unqueued::Wrong)?;
-        if bytes.len() > MESSAGE_MAX {
-            return Err(Unqueued::TooLong);
-        }
-        self.push(lane, bytes, Kind::Reply)
+        self.put(lane, control, message, Kind::Reply)
     }
 
     /// Queues a request, which the other node does not count as a message.
@@ -190,11 +182,31 @@ impl Outbound {
         control: &Control,
         message: &Term,
     ) -> Result<(), Unqueued> {
+        self.put(lane, control, message, Kind::Request)
+    }
+
+    /// Looks whether a small message of a sender has room. Counts as a refused message if not.
+    pub(crate) fn check_room(&self, lane: Lane) -> Result<(), Unqueued> {
+        let mut queue = self.queue.lock();
+        if queue.has_room(lane, 1, false) {
+            return Ok(());
+        }
+        queue.refused += 1;
+        Err(Unqueued::Full(1))
+    }
+
+    fn put(
+        &self,
+        lane: Lane,
+        control: &Control,
+        message: &Term,
+        kind: Kind,
+    ) -> Result<(), Unqueued> {
         let bytes = self.encode(control, Some(message)).map_err(Unqueued::Wrong)?;
         if bytes.len() > MESSAGE_MAX {
             return Err(Unqueued::TooLong);
         }
-        self.push(lane, bytes, Kind::Request)
+        self.push(lane, bytes, kind)
     }
 
     /// Returns the bytes that a message takes in the queue, or `None` if it cannot be written.

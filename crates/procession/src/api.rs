@@ -368,7 +368,7 @@ pub mod relay {
         NodeRelay, Parcel, Relay, RelayCause, RelayError, RoomFuture,
     };
     pub use crate::mailbox::relay::{FaultyRelay, InProcess};
-    pub use crate::relations::remote::{receive, receive_link, receive_monitor};
+    pub use crate::relations::remote::{draw_monitor, receive, receive_link, receive_monitor};
     pub use crate::relations::signal::RemoteSignal;
     pub use crate::scheduler::nodes::RemoteNode;
 }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use procession::relations::MonitorRef;
-use procession::relay::{RemoteSignal, receive, receive_link, receive_monitor};
+use procession::relay::{RemoteSignal, draw_monitor, receive, receive_link, receive_monitor};
 use procession::{Context, Exit, Pid};
 
 use crate::connection::{Connection, Watched, is_kernel, is_pulse, is_status, lane_of};
@@ -193,6 +193,8 @@ impl Connection {
                 count(&self.link.counts.denied, 1);
                 Err("not_allowed")
             }
+            // A process of a third node would get a PID here.
+            (Some(_), _) if !self.is_of_peer(from) => Err("badarg"),
             (Some(_), _) if self.watched.len() >= RELATIONS_MAX => Err("system_limit"),
             (Some(start), Term::List(arguments)) if arguments.len() as i64 == request.arity => {
                 // The function makes a future, which is code of the user.
@@ -215,8 +217,9 @@ impl Connection {
             monitors: is_made && request.monitors,
             result,
         };
-        self.link.outbound.signal(0, &reply, None);
-        // Behind the reply, so that the other node hears of the process before its end.
+        // In the lane of the process, so that the other node hears of it before its end.
+        let lane = numbered.as_ref().map_or(0, |(number, _)| (*number).into());
+        self.link.outbound.signal(lane, &reply, None);
         if let Ok((number, Spawned { recipient, monitor: Some(monitor) })) = numbered {
             let is_late = request.links && !self.link_spawned(number, from, recipient.pid());
             if is_late {
@@ -257,19 +260,24 @@ impl Connection {
         monitors: bool,
         result: Result<NodePid, Atom>,
     ) {
-        let Some(Some(Starting { owner, caller })) =
+        let Some(Some(Starting { owner, asked, caller })) =
             self.link.tables(|tables| tables.starts.remove(id))
         else {
             return;
         };
-        let started = result.map_err(StartRefusal::Refused).map(|process| {
+        // The other node can neither link nor monitor what has not asked for it.
+        let (links, monitors) = (links && asked.links, monitors && asked.monitors);
+        let started = result.map_err(StartRefusal::Refused).and_then(|process| {
+            if !self.is_of_peer(&process) {
+                return Err(StartRefusal::Refused(Atom::known("noproc")));
+            }
             let monitor = owner.and_then(|(own, pid)| {
                 if links {
                     self.link_started(own, pid, &process);
                 }
                 if monitors { self.monitor_started(own, pid, &process, id) } else { None }
             });
-            (process, monitor)
+            Ok((process, monitor))
         });
         // Ignored: the caller may have given up.
         drop(caller.send(started));
@@ -291,23 +299,19 @@ impl Connection {
         process: &NodePid,
         id: &Reference,
     ) -> Option<MonitorRef> {
-        let far = self.node.pid(process);
-        let monitor = receive_monitor(far, pid);
-        match monitor {
-            Some(monitor) => {
-                let teller = Teller::Signal { from: far, to: pid, monitor };
-                let watch = Watch { process: process.into(), watcher: own, teller };
-                self.link.tables(|tables| {
-                    tables.references.insert(monitor, id.clone());
-                    tables.watches.insert(id.clone(), watch);
-                });
-            }
-            None => {
-                let (from, to) = (self.node.pid_of(own), Target::Pid(process.clone()));
-                let demonitor = Control::Demonitor { from, to, monitor: id.clone() };
-                self.link.outbound.signal(own.into(), &demonitor, None);
-            }
+        let (far, monitor) = (self.node.pid(process), draw_monitor());
+        let teller = Teller::Signal { from: far, to: pid, monitor };
+        let watch = Watch { process: process.into(), watcher: own, teller };
+        // Before the process can end, which would end the monitor.
+        self.link.tables(|tables| {
+            tables.references.insert(monitor, id.clone());
+            tables.watches.insert(id.clone(), watch);
+        });
+        if receive_monitor(monitor, far, pid) {
+            return Some(monitor);
         }
-        monitor
+        self.link.tables(|tables| tables.take_watch(id));
+        self.link.tell_demonitor(&self.node.pid_of(own), &Target::Pid(process.clone()), id);
+        None
     }
 }

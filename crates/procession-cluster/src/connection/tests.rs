@@ -95,6 +95,32 @@ fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
     }
 }
 
+/// Writes an operation with what it carries.
+fn write(stream: &mut TcpStream, terms: &[&Term]) {
+    let mut bytes = vec![131, 68, 0];
+    for term in terms {
+        Writer::new(&mut bytes).term(term).expect("it is right");
+    }
+    let length = (bytes.len() as u32).to_be_bytes();
+    stream.write_all(&[&length[..], &bytes].concat()).expect("it reads");
+}
+
+/// Reads operations until one has this number, and returns its elements. Parts of large messages
+/// are left out.
+fn read_operation(stream: &mut TcpStream, number: i64) -> Vec<Term> {
+    loop {
+        let frame = read_frame(stream);
+        if frame[1] != 68 {
+            continue;
+        }
+        let operation = Reader::new(&frame[3..], &[], 1 << 16).term().expect("it is an operation");
+        let Term::Tuple(items) = operation else { panic!("{operation} came") };
+        if items[0] == Term::from(number) {
+            return items;
+        }
+    }
+}
+
 /// Answers the next question whether the node is there, by an operation that has this reason.
 fn answer_question(stream: &mut TcpStream, reason: &Term) {
     loop {
@@ -112,10 +138,7 @@ fn answer_question(stream: &mut TcpStream, reason: &Term) {
             items[3].clone(),
             reason.clone(),
         ]);
-        let mut bytes = vec![131, 68, 0];
-        Writer::new(&mut bytes).term(&answer).expect("it is right");
-        let length = (bytes.len() as u32).to_be_bytes();
-        return stream.write_all(&[&length[..], &bytes].concat()).expect("it reads");
+        return write(stream, &[&answer]);
     }
 }
 
@@ -188,6 +211,81 @@ fn a_node_that_breaks_the_protocol_is_given_up() {
     }
 }
 
+/// The request of the node made by hand to start a process, with its reference.
+fn spawn_request(function: &str, id: u32, options: Vec<Term>) -> (Term, Term) {
+    let reference = Reference::new(Atom::known("b@127.0.0.1"), 7, &[id]);
+    let reference = Term::from(reference.expect("it has a word"));
+    let what = [Term::atom("shop"), Term::atom(function), Term::from(0)];
+    let request = [
+        Term::from(29),
+        reference.clone(),
+        pid().into(),
+        pid().into(),
+        Term::tuple(what),
+        Term::List(options),
+    ];
+    (reference, Term::tuple(request))
+}
+
+/// Goal: a process hears that it was started before it hears of the end, whatever waits for the
+/// node.
+#[test]
+fn a_start_is_told_before_the_end_of_the_process() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let grants = Grants::new().spawn("shop", "worker");
+    node.grant("b@127.0.0.1", grants).expect("it names a node");
+    node.export("shop", "worker", 0, async |_: Context<Letter>, _| {});
+    let mut stream = connect(&node, flags::OWN);
+    while node.peers().is_empty() {
+        std::thread::yield_now();
+    }
+    // More than the system takes from a node while nobody reads.
+    for _ in 0..14 {
+        node.send(pid(), Term::Binary(vec![7; 1 << 20].into())).expect("there is room");
+    }
+    let (_, request) = spawn_request("worker", 1, vec![Term::atom("monitor")]);
+    write(&mut stream, &[&request, &Term::List(Vec::new())]);
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        let frame = read_frame(&mut stream);
+        if frame[1] != 68 {
+            continue;
+        }
+        let operation = Reader::new(&frame[3..], &[], 1 << 16).term().expect("it is an operation");
+        let items = operation.as_tuple().expect("it is a tuple");
+        seen.extend([28, 31].into_iter().find(|&number| items[0] == Term::from(number)));
+    }
+    assert_eq!(seen, [31, 28]);
+}
+
+/// A node that links a process which has started another one there, and has not asked for a link.
+#[test]
+fn a_start_makes_only_the_relations_that_were_asked_for() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    let starter = scheduler.start(move |mut cx: Context<Letter>| async move {
+        let _own = node.attach(&cx.address().map(|letter| letter));
+        while node.peers().is_empty() {
+            procession::yield_now().await;
+        }
+        let limit = Duration::from_secs(60);
+        let started = node.spawn("b@127.0.0.1", "m", "f", Vec::new(), limit).await;
+        assert_eq!(started.expect("it is answered"), pid());
+        matches!(cx.recv().await, Some(Letter::Message { .. }))
+    });
+    let request = read_operation(&mut stream, 29);
+    let (id, from) = (request[1].clone(), request[2].clone());
+    let reply = [Term::from(31), id, from.clone(), Term::from(3), pid().into()];
+    let exit = [Term::from(3), pid().into(), from.clone(), Term::atom("boom")];
+    let send = [Term::from(2), Term::atom(""), from];
+    write(&mut stream, &[&Term::tuple(reply)]);
+    write(&mut stream, &[&Term::tuple(exit)]);
+    write(&mut stream, &[&Term::tuple(send), &Term::from(7)]);
+    assert_eq!(starter.join(), Ok(true));
+}
+
 /// Goal: an exported function is called for nodes that have the grant, and for no others.
 #[test]
 fn starts_need_a_grant() {
@@ -196,32 +294,11 @@ fn starts_need_a_grant() {
     node.export("shop", "worker", 0, async |_: Context<Letter>, _| {});
     let mut stream = connect(&node, flags::OWN);
     let mut ask = |function: &str, id: u32| {
-        let reference = Reference::new(Atom::known("b@127.0.0.1"), 7, &[id]);
-        let reference = Term::from(reference.expect("it has a word"));
-        let what = [Term::atom("shop"), Term::atom(function), Term::from(0)];
-        let request = [
-            Term::from(29),
-            reference.clone(),
-            pid().into(),
-            pid().into(),
-            Term::tuple(what),
-            Term::List(Vec::new()),
-        ];
-        let mut bytes = vec![131, 68, 0];
-        for term in [&Term::tuple(request), &Term::List(Vec::new())] {
-            Writer::new(&mut bytes).term(term).expect("it is right");
-        }
-        let length = (bytes.len() as u32).to_be_bytes();
-        stream.write_all(&[&length[..], &bytes].concat()).expect("it reads");
-        loop {
-            let frame = read_frame(&mut stream);
-            let answer = Reader::new(&frame[3..], &[], 1 << 16).term().expect("it is an operation");
-            let items = answer.as_tuple().expect("it is a tuple");
-            if items[0] == Term::from(31) {
-                assert_eq!(items[1], reference);
-                return items[4].clone();
-            }
-        }
+        let (reference, request) = spawn_request(function, id, Vec::new());
+        write(&mut stream, &[&request, &Term::List(Vec::new())]);
+        let items = read_operation(&mut stream, 31);
+        assert_eq!(items[1], reference);
+        items[4].clone()
     };
     assert!(ask("worker", 1).is_atom("not_allowed"));
     node.grant("b@127.0.0.1", Grants::new().spawn("shop", "other")).expect("it names a node");

@@ -132,9 +132,7 @@ impl Member {
             false => None,
         });
         let Some(Some(watch)) = removed else { return false };
-        let (from, to) = (self.pid(), watch.process.target());
-        let control = Control::Demonitor { from, to, monitor: monitor.clone() };
-        link.outbound.signal(self.number.into(), &control, None);
+        link.tell_demonitor(&self.pid(), &watch.process.target(), monitor);
         true
     }
 }

@@ -73,6 +73,10 @@ impl Node {
         let Some(link) = self.link_of(&to) else { return Err(no_connection(request)) };
         let call = self.reference(CALL_KIND);
         let (from, target) = (self.pid_of(number), to.target());
+        // A monitor is never refused, so that of a call without room would take room from others.
+        if let Err(why) = link.outbound.check_room(number.into()) {
+            return Err(CallTermError::Send(SendTermError::new(request, why)));
+        }
         let (sender, receiver) = oneshot::channel();
         let caller =
             Caller { from: from.clone(), target: target.clone(), waits: Waits::Call(sender) };
@@ -186,13 +190,8 @@ struct Pending<'a> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         let forgotten = self.link.tables(|tables| tables.calls.remove(self.call));
-        if let Some(Some(_)) = forgotten
-            && self.link.takes_monitors()
-        {
-            let (from, to) = (self.from.clone(), self.target.clone());
-            let demonitor = Control::Demonitor { from, to, monitor: self.call.clone() };
-            // Behind the monitor, so in its lane.
-            self.link.outbound.signal(self.from.id.into(), &demonitor, None);
+        if let Some(Some(_)) = forgotten {
+            self.link.tell_demonitor(self.from, self.target, self.call);
         }
     }
 }

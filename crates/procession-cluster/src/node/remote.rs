@@ -269,12 +269,8 @@ fn carry_monitor(node: &Node, link: &Link, remote: &Remote, signal: &RemoteSigna
                 let reference = tables.references.get(monitor).cloned();
                 reference.inspect(|reference| drop(tables.take_watch(reference)))
             });
-            if let Some(reference) = taken?
-                && link.takes_monitors()
-            {
-                let from = node.pid_of(own);
-                let control = Control::Demonitor { from, to: remote.target(), monitor: reference };
-                link.outbound.signal(own.into(), &control, None);
+            if let Some(reference) = taken? {
+                link.tell_demonitor(&node.pid_of(own), &remote.target(), &reference);
             }
         }
         _ => {}

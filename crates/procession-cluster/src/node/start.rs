@@ -9,7 +9,7 @@ use procession::relations::MonitorRef;
 use procession::sync::oneshot;
 
 use crate::handshake::flags;
-use crate::link::{Link, StartRefusal, Starting};
+use crate::link::{Link, Relations, StartRefusal, Starting};
 use crate::node::error::SendTermCause;
 use crate::node::{Node, START_KIND};
 use crate::term::{Atom, NodePid, Reference, Term};
@@ -51,13 +51,6 @@ impl fmt::Display for StartTermError {
 }
 
 impl Error for StartTermError {}
-
-/// The relations of a new process with the one that asks for it.
-#[derive(Clone, Copy, Default)]
-struct Relations {
-    links: bool,
-    monitors: bool,
-}
 
 impl Node {
     /// Starts a process on another node, by a function that it exports: on a node of this crate by
@@ -164,9 +157,10 @@ impl Node {
         &self,
         node: &str,
         (module, function, arguments): (&str, &str, Vec<Term>),
-        Relations { links, monitors }: Relations,
+        asked: Relations,
         timeout: Duration,
     ) -> Result<(NodePid, Option<MonitorRef>), StartTermError> {
+        let Relations { links, monitors } = asked;
         let atom = |text: &str| Atom::new(text).ok_or_else(|| StartTermError::Name(text.into()));
         let (module, function) = (atom(module)?, atom(function)?);
         let owner = match procession::current_pid() {
@@ -191,7 +185,7 @@ impl Node {
             links,
             monitors,
         };
-        let receiver = enter(&link, &id, owner).ok_or_else(no_connection)?;
+        let receiver = enter(&link, &id, owner, asked).ok_or_else(no_connection)?;
         // Forgets the request if it is not sent. One that was sent stays, since its relations do.
         let (control, arguments) = (Control::Spawn(Box::new(request)), Term::List(arguments));
         if let Err(why) = link.outbound.request(from.id.into(), &control, &arguments) {
@@ -213,9 +207,10 @@ fn enter(
     link: &Link,
     id: &Reference,
     owner: Option<(u32, Pid)>,
+    asked: Relations,
 ) -> Option<oneshot::Receiver<crate::link::StartResult>> {
     let (caller, receiver) = oneshot::channel();
-    let starting = Starting { owner, caller };
+    let starting = Starting { owner, asked, caller };
     link.tables(|tables| tables.starts.insert(id.clone(), starting))?;
     Some(receiver)
 }

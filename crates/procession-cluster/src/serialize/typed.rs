@@ -293,6 +293,10 @@ impl<'a> Calls<'a> {
         replies: Replies,
     ) -> Result<Self, RelayCause> {
         let mut calls = Self { link, own, target, references: Vec::new() };
+        if !replies.is_empty() {
+            // As for a call of a node.
+            link.outbound.check_room(own.id.into()).map_err(cause)?;
+        }
         for (call, reply) in replies {
             let (from, to) = (own.clone(), target.clone());
             let waits = Waits::Reply(reply);
@@ -305,7 +309,7 @@ impl<'a> Calls<'a> {
             });
             let Some(gone) = entered else { return Err(RelayCause::NoConnection) };
             for (call, caller) in gone {
-                demonitor(link, &caller.from, &caller.target, &call);
+                link.tell_demonitor(&caller.from, &caller.target, &call);
             }
             if link.takes_monitors() {
                 let monitor = Control::Monitor { from, to, monitor: call.clone() };
@@ -326,19 +330,10 @@ impl Drop for Calls<'_> {
         for call in &self.references {
             let forgotten = self.link.tables(|tables| tables.calls.remove(call));
             if let Some(Some(caller)) = forgotten {
-                demonitor(self.link, self.own, self.target, call);
+                self.link.tell_demonitor(self.own, self.target, call);
                 // Outside of the lock, since it has code of the user.
                 drop(caller);
             }
         }
     }
-}
-
-fn demonitor(link: &Link, from: &NodePid, to: &Target, monitor: &Reference) {
-    if !link.takes_monitors() {
-        return;
-    }
-    let demonitor =
-        Control::Demonitor { from: from.clone(), to: to.clone(), monitor: monitor.clone() };
-    link.outbound.signal(from.id.into(), &demonitor, None);
 }

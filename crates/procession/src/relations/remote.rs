@@ -70,12 +70,14 @@ pub fn receive_link(from: Pid, to: Pid) -> bool {
 }
 
 /// Makes a process of this program monitor one of another node, where the monitor is made already,
-/// as with a start that monitors. The relay hands the end over as a
-/// [`Down`](RemoteSignal::Down) with the returned reference. Returns `None` if the process of this
-/// program has ended.
-pub fn receive_monitor(from: Pid, to: Pid) -> Option<MonitorRef> {
-    let own = find(to)?;
-    let monitor = MonitorRef::draw();
+/// as with a start that monitors. The relay hands the end over as a [`Down`](RemoteSignal::Down)
+/// with this reference, which it has [drawn](draw_monitor). Returns `false`, and tells nobody, if
+/// the process of this program has ended.
+///
+/// The relay notes the reference before the call: once it is made, the process may end, and then
+/// the relay gets a [`Demonitor`](RemoteSignal::Demonitor) with it.
+pub fn receive_monitor(monitor: MonitorRef, from: Pid, to: Pid) -> bool {
+    let Some(own) = find(to) else { return false };
     let left = leave(
         &own,
         |relations| {
@@ -83,7 +85,12 @@ pub fn receive_monitor(from: Pid, to: Pid) -> Option<MonitorRef> {
         },
         |relations| relations.watched.remove(&monitor).is_some(),
     );
-    (left == Left::There).then_some(monitor)
+    left == Left::There
+}
+
+/// Returns a reference that no other monitor of the program has, for [`receive_monitor`].
+pub fn draw_monitor() -> MonitorRef {
+    MonitorRef::draw()
 }
 
 /// Enters a link or a monitor of a process of another node.
