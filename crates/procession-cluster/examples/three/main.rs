@@ -124,7 +124,7 @@ async fn till(mut cx: Context<Letter>, node: Node, stock: Program) -> Result<(),
         say(&format!("{LEDGER} has noted {count}"))?;
     }
     say("sold out")?;
-    own.monitor(shelf);
+    let monitor = own.monitor(shelf);
     // Its node connects to the one of the stock, too.
     own.call(ledger, Term::tuple([Term::atom("watch"), own.pid().into()]), LIMIT).await?;
     drop(stock);
@@ -132,7 +132,8 @@ async fn till(mut cx: Context<Letter>, node: Node, stock: Program) -> Result<(),
     let (mut seen_here, mut seen_there) = (None, None);
     while seen_here.is_none() || seen_there.is_none() {
         match cx.recv().await {
-            Some(Letter::Down(down)) => seen_here = Some(down.exit),
+            // Those of earlier monitors are about a name that nobody had yet.
+            Some(Letter::Down(down)) if down.monitor == monitor => seen_here = Some(down.exit),
             Some(Letter::Message { term, .. }) => seen_there = Some(term),
             Some(_) => {}
             None => return Err("the till was cancelled".into()),

@@ -23,14 +23,17 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The wait after the first failed attempt. It doubles with each one after that.
 const WAIT_MIN: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(10);
+/// The time limit of a look.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
 
 /// A node that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Found {
     /// The name of the node.
     pub name: String,
-    /// The address at which it listens. `None` if its EPMD is to be asked.
-    pub address: Option<SocketAddr>,
+    /// The addresses at which it may listen. They are tried one after the other. If there are none,
+    /// its EPMD is asked.
+    pub addresses: Vec<SocketAddr>,
 }
 
 type Look =
@@ -48,7 +51,7 @@ pub struct Find {
 impl Find {
     /// Finds the nodes of a list. The EPMD of each host tells the port.
     pub fn nodes(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let named = |name: String| Found { name, address: None };
+        let named = |name: String| Found { name, addresses: Vec::new() };
         let nodes: Vec<_> = names.into_iter().map(|name| named(name.into())).collect();
         Self::by(move || std::future::ready(Ok(nodes.clone())))
     }
@@ -64,10 +67,10 @@ impl Find {
                 let mut found = Vec::new();
                 for name in names {
                     let Some((_, host)) = split(&name) else { continue };
-                    // Ignored: a host without an address has no node now.
-                    let addresses = Host::from((host, port)).addresses().await.unwrap_or_default();
-                    let address = addresses.first().copied();
-                    found.extend(address.map(|address| Found { name, address: Some(address) }));
+                    // A host without an address has no node now.
+                    if let Ok(addresses) = Host::from((host, port)).addresses().await {
+                        found.push(Found { name, addresses });
+                    }
                 }
                 Ok(found)
             }
@@ -84,15 +87,15 @@ impl Find {
                 let addresses = Host::from((host.as_str(), port)).addresses().await?;
                 let named = |address: SocketAddr| Found {
                     name: format!("{word}@{}", address.ip().to_canonical()),
-                    address: Some(address),
+                    addresses: vec![address],
                 };
                 Ok(addresses.into_iter().map(named).collect())
             }
         })
     }
 
-    /// Finds the nodes that a function returns. It is called at each look. After an error, the
-    /// nodes of the look before are kept.
+    /// Finds the nodes that a function returns. It is called at each look. After an error, or if it
+    /// takes longer than ten seconds, the nodes of the look before are kept.
     pub fn by<F, R>(look: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -143,14 +146,15 @@ pub(super) async fn find(node: Node, find: Find) {
         let now = Instant::now();
         if now >= look_at {
             // Ignored: what was found before may still be there.
-            if let Ok(nodes) = (find.look)().await {
+            if let Ok(Ok(nodes)) = procession::timeout(LOOK_LIMIT, (find.look)()).await {
                 found = nodes;
             }
             look_at = Instant::now() + find.every;
         }
-        let next = attempts(&node, &found, &tries).unwrap_or(look_at).min(look_at);
+        // Before the look at the connections, so that no change after it is missed.
         let mut changed = std::pin::pin!(node.0.changed.notified());
         changed.as_mut().enable();
+        let next = attempts(&node, &found, &tries).unwrap_or(look_at).min(look_at);
         if node.0.peers.lock().is_stopped() {
             return;
         }
@@ -193,17 +197,26 @@ fn attempts(
 }
 
 async fn attempt(node: &Node, one: Found, wait: Duration, tries: &Mutex<HashMap<String, Tries>>) {
-    let connected = match one.address {
-        Some(address) => node.connect_at(&one.name, address).await,
-        None => node.connect(&one.name).await,
+    let connected = match &one.addresses[..] {
+        [] => node.connect(&one.name).await.is_ok(),
+        addresses => {
+            let mut is_connected = false;
+            for address in addresses {
+                is_connected = node.connect_at(&one.name, *address).await.is_ok();
+                if is_connected {
+                    break;
+                }
+            }
+            is_connected
+        }
     };
     // Ignored: without chance, the wait is the whole one.
     let chance = chance::number().unwrap_or(u32::MAX);
     let now = Instant::now();
     let next = match connected {
         // If it is lost again at once, the next attempt is not made at once.
-        Ok(()) => Tries::From(now + WAIT_MIN, Duration::ZERO),
-        Err(_) => Tries::failed(wait, chance, now),
+        true => Tries::From(now + WAIT_MIN, Duration::ZERO),
+        false => Tries::failed(wait, chance, now),
     };
     tries.lock().insert(one.name, next);
     node.0.changed.notify_waiters();

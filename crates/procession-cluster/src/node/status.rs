@@ -47,7 +47,8 @@ pub struct PeerInfo {
     pub too_large: u64,
     /// The operations that were refused because they are not allowed.
     pub denied: u64,
-    /// The calls of this node that wait for a reply.
+    /// The calls of this node that wait for a reply. The callers of some may have given up, since
+    /// those are looked for only now and then.
     pub calls: usize,
     /// The bytes that were sent.
     pub bytes_sent: u64,

@@ -146,9 +146,11 @@ fn a_node_connects_to_what_is_found_and_again_when_that_is_lost() {
     run(async {
         let port = free_port();
         let found = Arc::new(Mutex::new(Vec::new()));
+        let looks = Arc::new(());
         let find = {
-            let found = Arc::clone(&found);
+            let (found, looks) = (Arc::clone(&found), Arc::clone(&looks));
             Find::by(move || {
+                let _ = &looks;
                 let nodes = found.lock().clone();
                 async move { Ok(nodes) }
             })
@@ -156,10 +158,21 @@ fn a_node_connects_to_what_is_found_and_again_when_that_is_lost() {
         let seeks = listens("seeks@127.0.0.1");
         let find = find.every(Duration::from_millis(100));
         let seeks = seeks.find(find).start().await.expect("it starts");
-        // Nobody listens there yet, and the node itself is among what is found.
-        let named = |name: &str, address| Found { name: name.into(), address: Some(address) };
-        *found.lock() = vec![named("seeks@127.0.0.1", port), named("late@127.0.0.1", port)];
-        procession::sleep(Duration::from_millis(150)).await;
+        // Nobody listens there yet, and the node itself is among what is found. A node may have
+        // several addresses.
+        let refuses = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a port");
+        let addresses = vec![refuses.local_addr().expect("it is bound"), port];
+        let named = |name: &str| Found { name: name.into(), addresses: addresses.clone() };
+        *found.lock() = vec![named("seeks@127.0.0.1"), named("late@127.0.0.1")];
+        // Two attempts come and are closed, so it tries again.
+        refuses.set_nonblocking(true).expect("it is a socket");
+        let mut attempts = 0;
+        until(|| {
+            attempts += u32::from(refuses.accept().is_ok());
+            attempts == 2
+        })
+        .await;
+        drop(refuses);
         let late = || Node::builder("late@127.0.0.1").cookie(cookie()).listen(port);
         let first = late().start().await.expect("it starts");
         is_connected(&seeks, "late@127.0.0.1").await;
@@ -178,8 +191,8 @@ fn a_node_connects_to_what_is_found_and_again_when_that_is_lost() {
         until(|| seeks.peers().first().is_some_and(|peer| peer.connection == 3)).await;
         seeks.stop();
         until(|| second.peers().is_empty()).await;
-        procession::sleep(Duration::from_millis(300)).await;
-        assert!(second.peers().is_empty(), "a node that has stopped seeks nothing");
+        // A node that has stopped seeks nothing: what looks is dropped.
+        until(|| Arc::strong_count(&looks) == 1).await;
     });
 }
 
