@@ -11,7 +11,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use procession::net::Host;
-use procession::{Context, SpawnOptions};
+use procession::time::Instant;
+use procession::{Context, OnCancel, SpawnOptions};
 use procession_cluster::{
     ConnectError, Cookie, Grants, Letter, Node, NodeBuilder, PeerInfo, StartError, StatusError,
     Tls, TlsError,
@@ -77,6 +78,8 @@ pub(crate) enum NodeError {
     Cookie(io::Error),
     /// Some of the three files are missing.
     SomeTls,
+    /// The certificate is for another host than the one of a made-up name.
+    NoName,
     Tls(TlsError),
     Start(StartError),
     /// Holds the name of the node that was asked.
@@ -90,6 +93,7 @@ impl fmt::Display for NodeError {
             Self::NoHome => f.write_str("no cookie: set --cookie-file, or the variable HOME"),
             Self::Cookie(error) => write!(f, "no cookie: {error}"),
             Self::SomeTls => f.write_str("--tls-cert, --tls-key and --tls-ca go together"),
+            Self::NoName => f.write_str("set --name: the host in it is that of the certificate"),
             Self::Tls(error) => write!(f, "no TLS: {error}"),
             Self::Start(error @ StartError::Register(_)) => {
                 write!(f, "cannot start the node: {error}; start `epmd -daemon`, or set --no-epmd")
@@ -158,6 +162,7 @@ impl NodeArgs {
         for peer in self.peers.iter().filter(|peer| peer.name != name).cloned() {
             let (own, err) = (node.clone(), err.clone());
             let options = SpawnOptions::new().label(format!("connects to {}", peer.name));
+            let options = options.on_cancel(OnCancel::Drop);
             drop(options.start(move |cx| stay_connected(cx, own, peer, err)));
         }
         Ok(node)
@@ -182,28 +187,36 @@ async fn connect(node: &Node, peer: &Peer) -> Result<(), ConnectError> {
     result
 }
 
-/// Connects to another node, and again when the connection has ended. Reports each first failure.
+/// Connects to another node, and again when the connection has ended. Of failures in a row, reports
+/// the first.
 async fn stay_connected(mut cx: Context<Letter>, node: Node, peer: Peer, err: Output) {
     node.subscribe(&cx.address().map(|letter| letter));
     let mut pause = AGAIN_MIN;
+    let mut is_reported = false;
     loop {
         match connect(&node, &peer).await {
             Ok(()) => {
-                pause = AGAIN_MIN;
-                match until_down(&mut cx, &node, &peer).await {
-                    Some(why) => report(&err, &format!("{} is gone: {why}", peer.name)),
-                    None => return,
+                let since = Instant::now();
+                let Some(why) = until_down(&mut cx, &node, &peer).await else { return };
+                report(&err, &format!("{} is gone: {why}", peer.name));
+                is_reported = false;
+                // A node that ends each connection at once is not asked at once.
+                if Instant::now().saturating_duration_since(since) >= AGAIN_MAX {
+                    pause = AGAIN_MIN;
                 }
             }
             Err(ConnectError::Stopped) => return,
             Err(error) => {
-                if pause == AGAIN_MIN {
+                if !is_reported {
                     let text = format!("cannot connect to {}: {error}; goes on trying", peer.name);
                     report(&err, &text);
                 }
+                is_reported = true;
             }
         }
-        procession::sleep(pause).await;
+        // Letters about other nodes must not pile up meanwhile.
+        let letters = async { while cx.recv().await.is_some() {} };
+        let _ = procession::timeout(pause, letters).await;
         pause = (pause * 2).min(AGAIN_MAX);
     }
 }

@@ -28,8 +28,12 @@ pub(crate) fn status(args: &NodeArgs, peer: &Peer, out: &mut impl Write) -> Resu
 }
 
 async fn ask(args: &NodeArgs, peer: &Peer) -> Result<NodeStatus, NodeError> {
-    let own = || format!("status-{}@127.0.0.1", std::process::id());
-    let builder = args.builder(&args.name.clone().unwrap_or_else(own), false)?;
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None if args.tls_cert.is_some() => return Err(NodeError::NoName),
+        None => format!("status-{}@127.0.0.1", std::process::id()),
+    };
+    let builder = args.builder(&name, false)?;
     let node = builder.start().await.map_err(NodeError::Start)?;
     let connected = connect(&node, peer).await;
     connected.map_err(|error| NodeError::Connect(peer.name.clone(), error))?;
@@ -52,6 +56,7 @@ fn as_json(status: &NodeStatus) -> Value {
             "undelivered": peer.undelivered, "too_large": peer.too_large, "denied": peer.denied,
             "bytes_sent": peer.bytes_sent, "bytes_received": peer.bytes_received,
             "round_trip_us": peer.round_trip.map(micros), "unconfirmed": peer.unconfirmed,
+            "calls": peer.calls,
         })
     };
     let end = |(cause, count): &(String, u64)| json!({ "cause": cause, "count": count });
