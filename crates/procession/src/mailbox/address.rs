@@ -18,6 +18,7 @@ use crate::mailbox::request;
 use crate::mailbox::send_error::{SendCause, SendError, SendErrorKind};
 use crate::process::route::{FarProcess, Route};
 use crate::process::slot::{BoundedMailbox, Mailbox, Pin, Refused, Slot};
+use crate::process::target::WaitTarget;
 use crate::process::typed::TypedPin;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
@@ -144,7 +145,7 @@ impl<M: Send + 'static> Address<M> {
         TypedPin::of(slot).map(Self::new)
     }
 
-    /// Returns the pin of the process, unless it was refused.
+    /// Returns the pin of the process, unless it was refused or is of another node.
     pub(crate) fn into_pin(self) -> Option<Pin> {
         self.route.into_pin().map(TypedPin::into_pin)
     }
@@ -154,7 +155,8 @@ impl<M: Send + 'static> Address<M> {
     }
 
     /// Returns `true` if the process has not ended, as far as this thread can see. The end of a
-    /// process of another node is not seen: only a [monitor](Self::monitor) tells it.
+    /// process of another node is not seen: only a [monitor](crate::Context::monitor) of its
+    /// [PID](Self::pid) tells it.
     pub fn is_alive(&self) -> bool {
         match self.route.pin() {
             Some(slot) => !slot.state.see().is_complete(),
@@ -191,7 +193,8 @@ impl<M: Send + 'static> Address<M> {
     }
 
     /// Sends a message, or returns it if the mailbox is full, whatever its policy. No message is
-    /// dropped, and no process ends.
+    /// dropped, and no process ends. To a process of another node it sends like
+    /// [`send`](Self::send): the policy is applied there.
     ///
     /// # Errors
     /// See [`send`](Self::send).
@@ -232,7 +235,9 @@ impl<M: Send + 'static> Address<M> {
     /// See [`send_wait`](Self::send_wait).
     ///
     /// # Blocking
-    /// Blocks the thread while the mailbox is full. In a process, await `send_wait` instead.
+    /// Blocks the thread while the mailbox is full. In a process, await `send_wait` instead. For a
+    /// process of another node, a thread outside of a scheduler waits with the default scheduler,
+    /// which is started if needed.
     pub fn send_blocking(&self, message: M) -> Result<(), SendError<M>> {
         match self.route.pin().map(|slot| slot.shared().arc()) {
             Some(shared) => block_on::block_on(&shared, self.send_wait(message)),
@@ -268,7 +273,7 @@ impl<M: Send + 'static> Address<M> {
         }
     }
 
-    /// Returns the slot of the process, unless the process was refused.
+    /// Returns the slot of the process, unless it was refused or is of another node.
     pub(crate) fn slot(&self) -> Option<&Slot> {
         self.route.pin().map(|slot| &***slot)
     }
@@ -358,6 +363,7 @@ impl<M: Send + 'static> SendWait<'_, M> {
         let sent = FarWait::poll(process, &mut self.message, &mut wait, task);
         self.stand = wait.map_or(Stand::None, Stand::Far);
         if sent.is_pending() {
+            current::note_waiting_for(Waiting::ROOM, WaitTarget::UNKNOWN);
             current::note_place(self.place);
         }
         sent

@@ -24,7 +24,8 @@
 //! ## Steps
 //! - `Finish`, by the replier, or by the drop of the right to reply: moves `Waits` to `Replied` or
 //!   `Ended`. The waker is woken outside the lock. If the state is `Gone`, the value is returned.
-//!   The drop of one of two rights moves `Shared` to `Waits`, and tells nobody.
+//!   The drop of one of two rights moves `Shared` to `Waits`, and tells nobody. The end of the
+//!   connection moves both states to `Ended`, since the right that is left is for the other node.
 //! - `Share`, by the holder of the right: moves `Waits` to `Shared`, and makes a second right.
 //! - `Look`, by the caller: leaves its waker in `Waits`, and takes the result out of the other
 //!   states.

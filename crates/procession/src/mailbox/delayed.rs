@@ -16,8 +16,9 @@ use crate::time::arm;
 impl<M: Send + 'static> Address<M> {
     /// Sends the message after `delay`, counted from now. If it is refused then, it becomes a [dead
     /// letter](crate::mailbox::dead_letter::DeadLetter). The timer belongs to the scheduler of the
-    /// receiver, or to that of the caller for a process of another node. It is not cancelled when
-    /// the calling process ends.
+    /// receiver. For a process of another node it belongs to that of the caller, which is the
+    /// default scheduler in a thread outside of one, and the message carries no request id. The
+    /// timer is not cancelled when the calling process ends.
     ///
     /// # Errors
     /// [`SendError`] returns the message if the process has ended, or the scheduler has reached its

@@ -6,8 +6,6 @@ use crate::Pid;
 use crate::mailbox::parcel::{Parcel, Relay, RelayCause, RelayError, RoomFuture};
 use crate::mailbox::send_error::{SendError, SendErrorKind};
 use crate::process::route::FarProcess;
-use crate::process::target::WaitTarget;
-use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::util::exclusive::Exclusive;
 
@@ -59,7 +57,6 @@ impl FarWait {
         } else {
             *wait = Some(Self(Box::new(Exclusive::new(room))));
         }
-        current::note_waiting_for(Waiting::ROOM, WaitTarget::UNKNOWN);
         Poll::Pending
     }
 }

@@ -12,6 +12,7 @@ impl RemoteNode {
     /// the messages that are sent through it, and gets them as they are: as boxes of `M`.
     ///
     /// Links, monitors and exit signals go by the [PID](Self::pid), so to the relay of the node.
+    /// They are in order with the messages only if both relays use one queue.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -38,11 +38,12 @@ impl<T> Reply<T> {
     }
 
     /// Creates a second right to the same reply. The first reply is the one that counts. The caller
-    /// learns that there is none only when both rights were dropped.
+    /// learns that there is none when both rights were dropped, or one is
+    /// [disconnected](Self::disconnected).
     ///
     /// It is for a message that is written for another node and then dropped here: the second right
-    /// waits for the reply of that node. Returns `None` if the caller has gone, or there are two
-    /// already.
+    /// waits for the reply of that node. Returns `None` if the caller has gone, there are two
+    /// already, or one of them was used.
     pub fn share(&self) -> Option<Self> {
         let answer = self.0.as_ref()?;
         answer.share().then(|| Self(Some(Arc::clone(answer))))

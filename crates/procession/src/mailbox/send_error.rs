@@ -87,7 +87,7 @@ pub(crate) enum SendErrorKind {
     TimerLimit,
     /// The relay refused the message.
     NotRelayed(RelayCause),
-    /// The process belongs to another node, so it has no address here.
+    /// The process belongs to another node, and the message was to go to a mailbox of this program.
     OtherNode,
     WrongType {
         sent: &'static str,

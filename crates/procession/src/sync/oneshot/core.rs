@@ -20,7 +20,7 @@
 //! - Wait for the close: look at the mark, and leave the waker, in one critical section.
 //!
 //! `Wake` happens outside the lock. A receiver without its sender takes the channel apart without
-//! the lock: the count of the ends orders this after all that the sender has done.
+//! the lock: `Twin` orders this after all that the sender has done.
 //!
 //! ## Why it works
 //! A send comes before `Look` and is seen, or after it and finds the waker. A send comes before the
