@@ -12,7 +12,7 @@ use crate::story::Story;
 const CHILD: &str = "PROCESSION_SIM_CHILD";
 /// What the lines of a child begin with that its parent reads.
 const MARK: &str = "procession-sim-run: ";
-const CAUSES: &str = "Something decides that the seed does not know: a HashMap, a random number, the \
+pub(crate) const CAUSES: &str = "Something decides that the seed does not know: a HashMap, a random number, the \
                       real clock, a thread of the program, an address, or a static that an earlier \
                       run has changed.";
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use procession::snapshot::Snapshot;
 use procession::{Builder, Scheduler};
 
-use crate::again::{compare_with_child, differing, is_child_of, run_in_child};
+use crate::again::{CAUSES, compare_with_child, differing, is_child_of, run_in_child};
 use crate::chance::{Chance, Strategy};
 use crate::engine::duration;
 use crate::explore::{Finding, explore};
@@ -450,6 +450,10 @@ fn report(rules: &Rules, seed: u64, ran: Run) -> String {
         time.as_secs_f64()
     );
     tell(&mut text, &told);
+    if !told.failure.as_ref().is_some_and(|other| other.is_like(&failure)) {
+        let _ =
+            writeln!(text, "This run does not fail, although the seed decides the same.\n{CAUSES}");
+    }
     let _ = write!(text, "replay:  {REPLAY}={} cargo test", tape.encode());
     if let Some(test) = std::thread::current().name().filter(|&name| name != "main") {
         let _ = write!(text, " {test}");

@@ -51,7 +51,7 @@ struct Priorities {
 const FAIR_AFTER: u32 = 1000;
 
 /// Points after which a thread that could run gets the highest priority. Others that take turns
-/// would let it wait for ever.
+/// would keep it waiting.
 const STARVED_AFTER: u32 = 20_000;
 
 /// Decisions that were made before.

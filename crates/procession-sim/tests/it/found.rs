@@ -254,8 +254,21 @@ fn shrunk(report: &str) -> [u32; 3] {
     [(); 3].map(|()| numbers.next().expect("the line has three numbers"))
 }
 
-/// Goal: a failure of thousands of decisions becomes a short story in few runs, whatever the speed
-/// of the machine. Method: three choices that lie far apart are needed, and nothing else.
+/// A static of the program decides, which the first run has changed.
+#[test]
+fn a_failure_that_does_not_come_again_is_told_as_such() {
+    static RUNS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let found = report(Check::new().seeds(0..1), |sim| async move {
+        sim.always("it has run before", RUNS.fetch_add(1, Relaxed) > 0);
+    });
+    assert!(
+        found.contains("This run does not fail, although the seed decides the same."),
+        "{found}"
+    );
+}
+
+/// Goal: a failure of thousands of decisions becomes a short story in few runs. Method: three
+/// choices that lie far apart are needed, and nothing else.
 #[test]
 fn choices_among_thousands_of_decisions_become_a_short_story() {
     let check = Check::new().workers(4..=4).strategy(Strategy::Uniform);
