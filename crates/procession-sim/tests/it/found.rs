@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use procession_sim::{Check, Faults, Sim, Strategy};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
+use procession_sync::host;
 
 use crate::counters;
 
@@ -257,7 +258,7 @@ fn shrunk(report: &str) -> [u32; 3] {
 /// A static of the program decides, which the first run has changed.
 #[test]
 fn a_failure_that_does_not_come_again_is_told_as_such() {
-    static RUNS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    static RUNS: host::atomic::AtomicU32 = host::atomic::AtomicU32::new(0);
     let found = report(Check::new().seeds(0..1), |sim| async move {
         sim.always("it has run before", RUNS.fetch_add(1, Relaxed) > 0);
     });
