@@ -41,7 +41,7 @@ pub(crate) use self::messages::{NO_REPLY, without_sender};
 use self::names::FindName;
 pub use self::names::WeakNode;
 pub(crate) use self::peers::Attempt;
-use self::peers::{PeerEvent, Peers};
+use self::peers::{Event, PeerEvent, Peers};
 pub use self::ping::PingError;
 use self::remote::Remotes;
 pub use self::start::StartTermError;
@@ -222,21 +222,34 @@ impl Node {
         Atom::new(name).is_some_and(|name| self.0.locals.lock().by_name.remove(&name).is_some())
     }
 
-    /// Sends [`NodeUp`](Letter::NodeUp) and [`NodeDown`](Letter::NodeDown) to a process from now
-    /// on, in the order in which they happen.
+    /// Sends [`NodeUp`](Letter::NodeUp) to a process for each node that is connected, and from then
+    /// on `NodeUp` and [`NodeDown`](Letter::NodeDown) as connections begin and end, in order.
+    ///
+    /// A process that subscribes again gets nothing twice: its new recipient takes the place of the
+    /// one before. The end of the process ends its subscription.
     pub fn subscribe(&self, recipient: &Recipient<Letter>) {
-        let (pid, recipient) = (recipient.pid(), recipient.clone());
-        let (is_known, replaced) = {
+        self.0.peers.lock().subscribe(recipient.clone());
+        self.publish();
+    }
+
+    fn subscribed(&self, recipient: Recipient<Letter>, connected: Vec<PeerEvent>) {
+        let pid = recipient.pid();
+        let (is_attached, replaced) = {
             let mut locals = self.0.locals.lock();
-            let is_attached = locals.by_pid.contains_key(&pid);
-            let replaced = locals.subscribers.insert(pid, recipient);
-            (is_attached || replaced.is_some(), replaced)
+            let replaced = locals.subscribers.insert(pid, recipient.clone());
+            (locals.by_pid.contains_key(&pid), replaced)
         };
+        if replaced.is_none() {
+            for event in connected {
+                // Ignored: it has ended, or takes no more.
+                post(&recipient, event.letter());
+            }
+            if !is_attached {
+                self.notice_end(pid);
+            }
+        }
         // Outside of the lock, since it has code of the user.
         drop(replaced);
-        if !is_known {
-            self.notice_end(pid);
-        }
     }
 
     /// Lets other nodes start processes with a function: by
@@ -438,6 +451,13 @@ impl Node {
             }
             let telling = Telling(self);
             while let Some(event) = self.next_event() {
+                let event = match event {
+                    Event::Changed(event) => event,
+                    Event::Subscribed(recipient, connected) => {
+                        self.subscribed(recipient, connected);
+                        continue;
+                    }
+                };
                 let subscribers: Vec<_> =
                     self.0.locals.lock().subscribers.values().cloned().collect();
                 for subscriber in subscribers {
@@ -453,7 +473,7 @@ impl Node {
         }
     }
 
-    fn next_event(&self) -> Option<PeerEvent> {
+    fn next_event(&self) -> Option<Event> {
         self.0.peers.lock().next_event()
     }
 }

@@ -35,6 +35,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use procession::mailbox::Recipient;
+
 use crate::handshake::Status;
 use crate::letter::Letter;
 use crate::link::Link;
@@ -52,8 +54,8 @@ pub(super) struct Peers {
     attempts: u64,
     is_stopped: bool,
     told: HashMap<Atom, Told>,
-    /// What is to be told to subscribers, in this order.
-    events: VecDeque<PeerEvent>,
+    /// What is to be told to subscribers, and who becomes one, in this order.
+    events: VecDeque<Event>,
     /// Some thread tells the events.
     is_telling: bool,
     /// The connections that have ended, by reason.
@@ -76,6 +78,14 @@ struct Told {
     /// The connection of which it was told that it is there, and not yet that it has ended.
     current: Option<u64>,
     waiting: Vec<PeerEvent>,
+}
+
+/// What subscribers are told of, one after the other.
+#[derive(Debug)]
+pub(super) enum Event {
+    Changed(PeerEvent),
+    /// A process becomes a subscriber. It is told first of the connections that are there.
+    Subscribed(Recipient<Letter>, Vec<PeerEvent>),
 }
 
 /// A connection is there, or has ended.
@@ -311,12 +321,23 @@ impl Peers {
         while let Some(at) = told.waiting.iter().position(|event| is_next(told, event)) {
             let event = told.waiting.remove(at);
             told.current = event.ended.is_none().then_some(event.connection);
-            self.events.push_back(event);
+            self.events.push_back(Event::Changed(event));
         }
     }
 
+    /// Queues a new subscriber behind the events that it is to miss, with the connections of which
+    /// they tell that they are there.
+    pub(super) fn subscribe(&mut self, recipient: Recipient<Letter>) {
+        let current = |(node, told): (&Atom, &Told)| {
+            let node = node.clone();
+            told.current.map(|connection| PeerEvent { node, connection, ended: None })
+        };
+        let connected = self.told.iter().filter_map(current).collect();
+        self.events.push_back(Event::Subscribed(recipient, connected));
+    }
+
     /// Takes the next event, for the only thread that tells them.
-    pub(super) fn next_event(&mut self) -> Option<PeerEvent> {
+    pub(super) fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 

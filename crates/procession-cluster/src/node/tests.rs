@@ -3,7 +3,7 @@
 use procession::{Address, Context, Scheduler, start};
 
 use super::Node;
-use super::peers::{Dial, Peers, Side};
+use super::peers::{Dial, Event, Peers, Side};
 use crate::handshake::{Introduction, Status, flags};
 use crate::link::{Link, Order};
 use crate::term::Atom;
@@ -120,7 +120,7 @@ fn nodes_are_told_in_order() {
             peers.ended(&links[which], "it ends".to_owned());
         }
         let mut told = Vec::new();
-        while let Some(event) = peers.next_event() {
+        while let Some(Event::Changed(event)) = peers.next_event() {
             told.push(match event.letter() {
                 Letter::NodeUp { connection, .. } => (connection, true),
                 Letter::NodeDown { connection, .. } => (connection, false),
@@ -128,6 +128,39 @@ fn nodes_are_told_in_order() {
             });
         }
         assert_eq!(told, [1, 2, 3].map(|n| [(n, true), (n, false)]).concat());
+    });
+}
+
+/// Goal: a process that subscribes when a node is there already hears of it, and of its end.
+#[test]
+fn a_late_subscriber_is_told_what_is_connected() {
+    run(async |orders| {
+        let cookie = Cookie::new("secret").expect("it has a text");
+        let node = Node::builder("m@127.0.0.1").cookie(cookie).start().await;
+        let node = node.expect("it starts");
+        let made = {
+            let mut peers = node.0.peers.lock();
+            let (_, attempt) = peers.decide(&own(), &greater());
+            let made = link(&greater(), attempt, &orders);
+            peers.admit(&own(), &greater(), (Side::Other, attempt), made)
+        };
+        let (made, _) = made.expect("it is the only one");
+        node.publish();
+        let subscriber = start({
+            let node = node.clone();
+            |mut cx: Context<Letter>| async move {
+                // The second time it is told nothing.
+                for _ in 0..2 {
+                    node.subscribe(&cx.address().map(|letter| letter));
+                }
+                let up = cx.recv().await;
+                node.disconnected(&made, "it ends".to_owned());
+                (up, cx.recv().await)
+            }
+        });
+        let (up, down) = subscriber.await.expect("it ends");
+        assert!(matches!(up, Some(Letter::NodeUp { node, .. }) if node == greater()));
+        assert!(matches!(down, Some(Letter::NodeDown { node, .. }) if node == greater()));
     });
 }
 

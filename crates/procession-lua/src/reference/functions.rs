@@ -348,7 +348,7 @@ const NODE: &[Function] = &[
     ),
     function(
         "node.subscribe(): boolean",
-        "sends this process a message `{ node_up = name }` for each node that is connected from now on, and `{ node_down = name, reason = text }` at the end of a connection",
+        "sends this process a message `{ node_up = name }` for each node that is connected or will be, and `{ node_down = name, reason = text }` at the end of a connection",
     ),
 ];
 
