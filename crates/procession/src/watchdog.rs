@@ -43,7 +43,9 @@
 //! - `Nudge`, if a seat is spare and work waits at this look and at the one before: wake one
 //!   worker, unless one searches. Waiting work is anything in a queue, a timer that was due at the
 //!   look before, descriptors that were not polled for 10 ms, or a LIFO slot with a worker that is
-//!   in the same step as at the look before. `Nudge` exists for LIFO slots, which are filled
+//!   in the same step as at the look before. If some worker is in the same step as at the look
+//!   before, and no driver waits for descriptors, one look is enough: the step may be a long one
+//!   after short ones. `Nudge` exists for LIFO slots, which are filled
 //!   without waking a worker, for timers that a step has set before it stalled, and for the rare
 //!   work that the parking protocol lets slip.
 //! - `Sleep`: after two looks that find no worker awake, sleep for 10 ms, and after 100 ms without
@@ -499,9 +501,15 @@ impl Watch {
             let seat = shared.seats.made(SeatId(number as u32));
             look.since < now && seat.is_some_and(|seat| !seat.next.look().is_null())
         };
-        let waits = shared.has_queued() || pending || self.looks.iter().enumerate().any(holds_next);
+        let lasts = self.looks.iter().any(|look| look.since < now);
+        let unattended =
+            lasts && shared.poller.kernel().is_some() && !shared.clock.driver.is_kept();
+        let waits = shared.has_queued()
+            || pending
+            || unattended
+            || self.looks.iter().enumerate().any(holds_next);
         let waits = waits && shared.idle.counts().2 > 0;
-        if waits && self.waited {
+        if waits && (self.waited || unattended) {
             shared.announce_from_outside();
         }
         self.waited = waits && !self.waited;

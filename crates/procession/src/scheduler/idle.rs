@@ -58,8 +58,11 @@
 //!   it searched) · `ParkFence` fence(SeqCst) · `Recheck` every queue and the next deadline. If it
 //!   finds something, `TakeBack` the announcement, if there is a permit, and search; otherwise
 //!   block.
-//! - Searcher that finds work: searching - 1. The last searcher wakes the next worker (`ReadIdle`
-//!   again).
+//! - Searcher that finds work: searching - 1. The last searcher goes on: `LeaveFence` fence(SeqCst)
+//!   · look into every queue. If anything is queued, it wakes the next worker (`ReadIdle` again).
+//!   If nothing is, the next would only wait for descriptors and timers in its place. A worker with
+//!   short steps returns to them soon, so it wakes the next one at its first service if it has not
+//!   parked by then; one with slow steps does so now.
 //! - Worker that was woken and found nothing: `Nap` napping + 1, then park as above, but only for a
 //!   short time; then `EndNap` napping - 1, fence(SeqCst), and search, or `Recheck` if there is no
 //!   permit.
@@ -84,12 +87,13 @@
 //! first, `Recheck` sees the entry. If `ParkFence` is first, `ReadIdle` sees the announcement. If
 //! `ReadIdle` saw a searcher instead, that searcher has not left the count yet. It either finds the
 //! entry; or leaves the count by its own `Announce`, and its `Recheck` comes after; or finds other
-//! work, and wakes the next worker.
+//! work. Then `LeaveFence` comes after `PublishFence`, so the last searcher sees the entry, and
+//! wakes the next worker.
 //!
 //! *Naps.* If a publisher has read *napping* before `EndNap` changed it, its fence came before the
 //! one of `EndNap`. So what the napping worker reads then has the entry. If the napping worker is
 //! woken for something else meanwhile, it is a searcher, and as the last one that finds work it
-//! wakes the next.
+//! looks again, and wakes the next.
 //!
 //! *Late seats.* `WriteOff` takes a searcher out of the count, as one that finds work does. A
 //! publisher that relied on that searcher has read the word before, so its `PublishFence` comes
@@ -187,7 +191,9 @@
 //! ## Checked by
 //! `models::publish_against_park`, `models::canary_without_recheck`,
 //! `models::canary_without_fence`, `models::nap_against_publish`, `models::canary_nap_to_the_end`,
-//! `models::canary_nap_without_fence`, `models::survey_against_recheck`,
+//! `models::canary_nap_without_fence`, `models::publish_against_leave`,
+//! `models::canary_leave_without_fence`, `models::canary_leave_without_a_look`,
+//! `models::survey_against_recheck`,
 //! `models::canary_survey_in_two`, `models::advance_against_take_back`,
 //! `models::canary_advance_without_looking_again`, `models::publish_against_give_back`,
 //! `models::canary_give_back_without_fence`, `models::canary_give_back_without_recheck`,
@@ -211,8 +217,8 @@ mod tests;
 mod word;
 
 use procession_sync::Mutex;
-use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 pub(crate) use self::seats::Presence;
 use self::seats::{SeatState, Seats};
@@ -224,7 +230,7 @@ pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
     /// What is built: sound, unless the build is a mutant.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("idle", SOUND);
-    /// No `PublishFence`, no `ParkFence`.
+    /// No `PublishFence`, no `ParkFence`, no `LeaveFence`.
     pub(crate) const WITHOUT_FENCE: u8 = 1;
     /// `Survey` looks into the queues after it has released the lock.
     pub(crate) const SURVEY_IN_TWO: u8 = 2;
@@ -373,11 +379,24 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     }
 
     /// Stops searching after the worker has found something. Returns `true` if no worker searches
-    /// now, so that the caller must wake the next.
+    /// now, so that the caller must wake the next, or look whether it must.
     pub(crate) fn stop_searching(&self) -> bool {
         let before = IdleWord(self.counts.fetch_sub(SEARCHING_ONE, Relaxed));
         debug_assert!(before.searching() > 0, "[searching] counted once, taken back once");
         before.searching() == 1
+    }
+
+    /// Stops searching after the worker has found something. Returns `None` if others search.
+    /// Otherwise returns whether anything is queued, for which the caller must wake the next.
+    pub(crate) fn leave_search(&self, has_queued: impl FnOnce() -> bool) -> Option<bool> {
+        if !self.stop_searching() {
+            return None;
+        }
+        if MUTATION != mutation::WITHOUT_FENCE {
+            // `LeaveFence`.
+            fence(SeqCst);
+        }
+        Some(has_queued())
     }
 
     /// Returns `true` if no other seat has become awake since all were parked. Then everything that

@@ -76,6 +76,7 @@ impl LocalWorker {
             bound: BoundTurns::default(),
             search: Search {
                 is_on: Cell::new(searching),
+                owes_next: Cell::new(false),
                 rounds: Cell::new(ROUNDS),
                 seen_next: RefCell::default(),
             },
@@ -178,6 +179,8 @@ pub(crate) struct BoundTurns {
 pub(crate) struct Search {
     /// Set if this worker is counted as searching.
     pub(crate) is_on: Cell<bool>,
+    /// Set if this worker has left the search as the last one, and has woken no other yet.
+    pub(crate) owes_next: Cell<bool>,
     /// The number of rounds of the next search.
     pub(crate) rounds: Cell<u32>,
     /// The LIFO slots of the others at the last look.

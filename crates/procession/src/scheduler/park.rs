@@ -113,6 +113,7 @@ impl LocalWorker {
         let nap = self.nap();
         let mut napping = nap.map(|_| shared.idle.nap());
         self.tidy_up();
+        self.search.owes_next.set(false);
         touch(SharedLine::Idle, Access::Lock);
         if shared.idle.announce(self.seat, self.search.is_on.replace(false)) {
             shared.wake_idle_waiters();
@@ -184,8 +185,9 @@ impl LocalWorker {
         }
         drop(napping);
         self.record_plain(WordKind::Unpark, 0);
-        self.record_clock(shared.world.now());
-        self.core.pace.resume();
+        let now = shared.world.now();
+        self.record_clock(now);
+        self.core.pace.resume(now);
         shared.leave_keeping(self.seat);
         shared.rouse_watchdog();
         Parked::Woken
@@ -324,7 +326,8 @@ impl LocalWorker {
             // which look into the global queue.
             self.core.woken.close();
         }
-        self.deliver(batch, 0);
+        // If it searches, it runs one of them itself.
+        self.deliver(batch, usize::from(searches));
         if !searches {
             self.unannounced.set(false);
             self.shared.announce();

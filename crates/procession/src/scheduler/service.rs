@@ -72,6 +72,10 @@ impl LocalWorker {
     /// `Serve` of `scheduler/pace.rs`.
     fn serve(&self, look: Look) {
         let core = &self.core;
+        if self.search.owes_next.take() {
+            // This worker does not park soon, so another is to wait for descriptors and timers.
+            self.shared.announce();
+        }
         let now = look.now.or_else(|| self.time_for_others());
         if let Some(now) = now {
             self.record_clock(now);

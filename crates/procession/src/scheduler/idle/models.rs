@@ -39,6 +39,43 @@ fn publish<const MUTATION: u8, const RECHECK: bool>() {
     });
 }
 
+/// A searcher finds work and leaves the search while another worker publishes.
+fn leave<const MUTATION: u8, const LOOK: bool>() {
+    explore(|| {
+        let shared = Arc::new((Idle::<MUTATION>::new(3, 3, true), AtomicU32::new(0)));
+        assert!(shared.0.claim_absent(1).is_some(), "the publisher's worker is awake");
+        assert!(shared.0.claim_this(SeatId(1)), "so is the other, which searches");
+        let publisher = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.1.store(1, Relaxed);
+                shared.0.claim_one().is_some()
+            })
+        };
+        let queued = shared.0.leave_search(|| LOOK && shared.1.load(Relaxed) == 1);
+        let wakes = queued == Some(true) && shared.0.claim_one().is_some();
+        let woken = publisher.join().expect("the publisher does not panic");
+        assert!(wakes || woken, "the wake-up was lost");
+    });
+}
+
+#[test]
+fn publish_against_leave() {
+    leave::<{ mutation::SOUND }, true>();
+}
+
+#[test]
+#[should_panic(expected = "the wake-up was lost")]
+fn canary_leave_without_fence() {
+    leave::<{ mutation::WITHOUT_FENCE }, true>();
+}
+
+#[test]
+#[should_panic(expected = "the wake-up was lost")]
+fn canary_leave_without_a_look() {
+    leave::<{ mutation::SOUND }, false>();
+}
+
 /// One worker parks while another thread queues an entry that only that worker can run.
 fn bound<const RECHECK: bool>() {
     explore(|| {
