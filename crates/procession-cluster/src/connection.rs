@@ -6,13 +6,14 @@
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use procession::Event;
 use procession::relations::MonitorRef;
 use procession::relay::{self, RemoteSignal};
-use procession::time::Instant;
+use procession::time::{Instant, sleep_until};
 use procession::{Context, Exit, yield_now};
 use procession_sync::atomic::Ordering::Relaxed;
 use socket2::SockRef;
@@ -41,6 +42,9 @@ const TERM_MEMORY_MAX: usize = 64 << 20;
 /// The bytes that the system may hold and has not sent yet. Fragments wait in the queue instead,
 /// where the messages of other senders pass them.
 const UNSENT_MAX: u32 = 2 * FRAGMENT_LEN as u32;
+
+/// The turns in a row that read or write before other processes have theirs.
+const BUSY_TURNS: u32 = 2;
 
 /// The name of a process that no node has. See [`pulse`].
 const PULSE: &str = "$procession_pulse";
@@ -153,6 +157,10 @@ impl Connection {
         let link = Arc::clone(&self.link);
         let mut inbox = Inbox::new(come);
         let mut outbox = Outbox::default();
+        // One timer for all waits. If each had its own, the parked worker that waits for the
+        // earliest deadline would be woken for it.
+        let mut time = pin!(sleep_until(Instant::now()));
+        let mut busy_turns = 0;
         // The handshake may have brought frames.
         self.read_frames(cx, &mut inbox)?;
         loop {
@@ -184,11 +192,19 @@ impl Connection {
                 while let Some(event) = io::ready_event(cx).await? {
                     self.event(event)?;
                 }
-                yield_now().await;
+                busy_turns += 1;
+                // Not after each turn: a process that is ready again lets another worker be woken
+                // for it.
+                if busy_turns == BUSY_TURNS {
+                    busy_turns = 0;
+                    yield_now().await;
+                }
                 continue;
             }
+            busy_turns = 0;
+            time.as_mut().reset(deadline);
             let has_more = !outbox.is_empty() || carrier.has_more();
-            if let Some(event) = wait(cx, &carrier.stream, &link, has_more, deadline).await? {
+            if let Some(event) = wait(cx, &carrier.stream, &link, has_more, time.as_mut()).await? {
                 self.event(event)?;
             }
         }

@@ -2,11 +2,11 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use procession::net::TcpStream;
-use procession::time::{Instant, sleep_until};
+use procession::time::Sleep;
 use procession::{Context, Event};
 
 use crate::carrier::Carrier;
@@ -110,19 +110,18 @@ pub(super) fn write(link: &Link, carrier: &mut Carrier, outbox: &mut Outbox) -> 
     }
 }
 
-/// Waits until there is something to do.
+/// Waits until there is something to do, or until `time`.
 pub(super) async fn wait(
     cx: &mut Context<Order>,
     stream: &TcpStream,
     link: &Link,
     has_more: bool,
-    deadline: Instant,
+    mut time: Pin<&mut Sleep>,
 ) -> Result<Option<Event<Order>>, Ends> {
     let mut event = pin!(cx.recv_event());
     let mut readable = pin!(stream.readable());
     let mut writable = pin!(stream.writable());
     let mut filled = pin!(link.outbound.filled.notified());
-    let mut time = pin!(sleep_until(deadline));
     poll_fn(|task| {
         if let Poll::Ready(event) = event.as_mut().poll(task) {
             return Poll::Ready(event.map(Some).ok_or_else(|| SHUTS_DOWN.to_owned()));
