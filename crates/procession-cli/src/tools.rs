@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use procession_lua::{PermissionError, Program, TestReport, Tests};
 
+use crate::certificates::{Certificates, CertificatesError};
 use crate::permissions::Allowed;
 use crate::run::Failure;
 
@@ -23,6 +24,7 @@ pub(crate) struct TestArgs {
     /// Only tests of which the name contains this text are run.
     pub(crate) filter: String,
     pub(crate) allowed: Allowed,
+    pub(crate) certificates: Certificates,
 }
 
 impl Default for TestArgs {
@@ -34,6 +36,7 @@ impl Default for TestArgs {
             timeout,
             filter: String::new(),
             allowed: Allowed::default(),
+            certificates: Certificates::default(),
         }
     }
 }
@@ -48,6 +51,7 @@ pub(crate) enum ToolError {
     Failed(usize, usize, u64),
     NoTests,
     Permission(PermissionError),
+    Certificates(CertificatesError),
 }
 
 impl fmt::Display for ToolError {
@@ -60,6 +64,7 @@ impl fmt::Display for ToolError {
                 write!(f, "{failed} of {of} tests failed with the seed {seed}")
             }
             Self::Permission(error) => error.fmt(f),
+            Self::Certificates(error) => error.fmt(f),
             Self::NoTests => f.write_str("there are no tests: see test --help"),
         }
     }
@@ -99,11 +104,12 @@ pub(crate) fn test(args: &TestArgs, out: &mut impl Write) -> Result<(), Failure>
         find_tests(Path::new(path), true, &mut files)?;
     }
     let permissions = args.allowed.permissions().map_err(ToolError::Permission)?;
+    let tls = args.certificates.tls().map_err(ToolError::Certificates)?;
     let (mut failed, mut count) = (0, 0);
     for file in files {
         let name = file.display().to_string();
-        let found =
-            Program::read(&file).and_then(|it| Tests::find(&it.permissions(permissions.clone())));
+        let found = Program::read(&file)
+            .and_then(|it| Tests::find(&it.permissions(permissions.clone()).tls(tls.clone())));
         let tests = match found {
             Ok(tests) => tests.seed(args.seed).timeout(args.timeout),
             Err(error) => {
