@@ -354,7 +354,7 @@ fn what_a_client_writes_before_it_closes_is_not_lost() {
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
         .expect("they fit");
-    let server = procession_sync::thread::spawn(move || {
+    let accept = move || {
         let (mut socket, _) = listener.accept().expect("it listens");
         let session = rustls::ServerConnection::new(Arc::new(config));
         let mut session = session.expect("it begins");
@@ -364,7 +364,7 @@ fn what_a_client_writes_before_it_closes_is_not_lost() {
         // The tickets are in the client's socket.
         drop(told.accept().expect("it listens"));
         rustls::StreamOwned::new(session, socket)
-    });
+    };
     let source = "
       function main(address, told)
         local connection = assert(net.connect(address, 10000, { tls = true }))
@@ -374,9 +374,12 @@ fn what_a_client_writes_before_it_closes_is_not_lost() {
         return 'closed'
       end";
     let addresses = addresses.each_ref().map(String::as_str);
-    assert_eq!(run(&program(source, folder.trusting()), &addresses), "closed");
+    let mut stream = std::thread::scope(|scope| {
+        let server = scope.spawn(accept);
+        assert_eq!(run(&program(source, folder.trusting()), &addresses), "closed");
+        server.join().expect("it accepts")
+    });
     let mut received = Vec::new();
-    let mut stream = server.join().expect("it accepts");
     stream.read_to_end(&mut received).expect("nothing is lost");
     assert_eq!(received.len(), 400_000);
 }
