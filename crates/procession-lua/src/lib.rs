@@ -56,6 +56,8 @@ mod permissions;
 mod program;
 mod reference;
 mod repeatable;
+#[cfg(feature = "sim")]
+mod simulation;
 mod stream;
 mod supervisors;
 mod testing;
