@@ -9,6 +9,7 @@ mod tools;
 mod usage;
 
 use std::ffi::{OsStr, OsString};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::node::{NodeArgs, Peer};
 use crate::permissions::Allowed;
 use crate::program::{Entry, RunArgs};
 use crate::see::{SeeArgs, Verb};
-use crate::tools::TestArgs;
+use crate::tools::{SEEDS, TestArgs};
 use crate::trial::{SECONDS_MAX, TrialArgs};
 
 pub(crate) use self::usage::UsageError;
@@ -261,6 +262,9 @@ struct Parsed {
     see: SeeArgs,
     node: NodeArgs,
     test: TestArgs,
+    /// Set if tests run in a simulation.
+    simulates: bool,
+    seeds: Option<NonZeroU64>,
     /// The permissions of a program in Lua.
     allowed: Allowed,
     certificates: Certificates,
@@ -331,7 +335,12 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
         Command::Test => {
             let (paths, allowed) = (parsed.words, parsed.allowed);
             let certificates = parsed.certificates;
-            LowArgs::Test(TestArgs { paths, allowed, certificates, ..parsed.test })
+            let simulated = match (parsed.simulates, parsed.seeds) {
+                (false, Some(_)) => return Err(UsageError::NoSimulation),
+                (false, None) => None,
+                (true, seeds) => Some(seeds.map_or(SEEDS, NonZeroU64::get)),
+            };
+            LowArgs::Test(TestArgs { paths, allowed, certificates, simulated, ..parsed.test })
         }
         Command::Repl => {
             let program = parsed.words.pop().map(PathBuf::from);
