@@ -1,5 +1,6 @@
 //! The command line: one table of flags, which the parser and the help are both derived from.
 
+mod certificates;
 mod help;
 mod node;
 mod permissions;
@@ -8,6 +9,7 @@ mod tools;
 mod usage;
 
 use std::ffi::{OsStr, OsString};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -15,11 +17,12 @@ use std::time::Duration;
 use lexopt::Arg;
 
 use crate::bench::{BenchArgs, Here, ROUNDS_MAX, Scale, WORKLOADS};
+use crate::certificates::Certificates;
 use crate::node::{NodeArgs, Peer};
 use crate::permissions::Allowed;
 use crate::program::{Entry, RunArgs};
 use crate::see::{SeeArgs, Verb};
-use crate::tools::TestArgs;
+use crate::tools::{SEEDS, TestArgs};
 use crate::trial::{SECONDS_MAX, TrialArgs};
 
 pub(crate) use self::usage::UsageError;
@@ -221,7 +224,8 @@ const COMMANDS: [(&str, Command, &str); 20] = [
 
 /// Returns the options of all commands.
 fn flags() -> impl Iterator<Item = &'static Flag> {
-    tools::FLAGS.iter().chain(see::FLAGS).chain(node::FLAGS).chain(permissions::FLAGS).chain(FLAGS)
+    let of_programs = permissions::FLAGS.iter().chain(certificates::FLAGS);
+    tools::FLAGS.iter().chain(see::FLAGS).chain(node::FLAGS).chain(of_programs).chain(FLAGS)
 }
 
 /// Parses the value of an option of which the message of its type says all.
@@ -258,8 +262,12 @@ struct Parsed {
     see: SeeArgs,
     node: NodeArgs,
     test: TestArgs,
+    /// Set if tests run in a simulation.
+    simulates: bool,
+    seeds: Option<NonZeroU64>,
     /// The permissions of a program in Lua.
     allowed: Allowed,
+    certificates: Certificates,
     /// The words after `check`, and after a command that looks into a program.
     words: Vec<OsString>,
     help: bool,
@@ -302,7 +310,8 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
         Command::Node => {
             let mut allowed = parsed.allowed;
             parsed.node.allow(&mut allowed);
-            LowArgs::Run(RunArgs { allowed, node: Some(parsed.node), ..parsed.run })
+            let (node, certificates) = (Some(parsed.node), parsed.certificates);
+            LowArgs::Run(RunArgs { allowed, certificates, node, ..parsed.run })
         }
         Command::Cluster => {
             let words = parsed.words.into_iter().map(text).collect::<Result<Vec<_>, _>>()?;
@@ -315,19 +324,29 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
                 _ => return Err(UsageError::NoNode),
             }
         }
-        Command::Run => LowArgs::Run(RunArgs { allowed: parsed.allowed, ..parsed.run }),
+        Command::Run => {
+            let (allowed, certificates) = (parsed.allowed, parsed.certificates);
+            LowArgs::Run(RunArgs { allowed, certificates, ..parsed.run })
+        }
         Command::Check | Command::Test if parsed.words.is_empty() => {
             return Err(UsageError::NoFiles);
         }
         Command::Check => LowArgs::Check(parsed.words),
         Command::Test => {
             let (paths, allowed) = (parsed.words, parsed.allowed);
-            LowArgs::Test(TestArgs { paths, allowed, ..parsed.test })
+            let certificates = parsed.certificates;
+            let simulated = match (parsed.simulates, parsed.seeds) {
+                (false, Some(_)) => return Err(UsageError::NoSimulation),
+                (false, None) => None,
+                (true, seeds) => Some(seeds.map_or(SEEDS, NonZeroU64::get)),
+            };
+            LowArgs::Test(TestArgs { paths, allowed, certificates, simulated, ..parsed.test })
         }
         Command::Repl => {
             let program = parsed.words.pop().map(PathBuf::from);
-            let allowed = parsed.allowed;
-            LowArgs::Run(RunArgs { program, entry: Entry::Repl, allowed, ..parsed.run })
+            let (allowed, certificates) = (parsed.allowed, parsed.certificates);
+            let entry = Entry::Repl;
+            LowArgs::Run(RunArgs { program, entry, allowed, certificates, ..parsed.run })
         }
         Command::Annotations => LowArgs::Annotations,
         Command::See(verb) => {

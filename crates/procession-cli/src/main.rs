@@ -12,6 +12,8 @@
 #[cfg(not(procession_loom))]
 mod bench;
 #[cfg(not(procession_loom))]
+mod certificates;
+#[cfg(not(procession_loom))]
 mod flags;
 #[cfg(not(procession_loom))]
 mod node;

@@ -15,8 +15,11 @@ use procession::signal::{EndRequest, end_request};
 use procession::snapshot::{ProcessSnapshot, Snapshot};
 use procession::time::Instant;
 use procession::{Exit, JoinHandle, OnCancel, Pid, Scheduler, Select, SpawnOptions};
-use procession_lua::{Deployment, Output, PermissionError, Permissions, Program, Replaced, Value};
+use procession_lua::{
+    Deployment, Output, PermissionError, Permissions, Program, Replaced, Tls, Value,
+};
 
+use crate::certificates::{Certificates, CertificatesError};
 use crate::node::NodeArgs;
 use crate::permissions::Allowed;
 use crate::repl;
@@ -41,6 +44,7 @@ pub(crate) struct RunArgs {
     pub(crate) watch: bool,
     pub(crate) entry: Entry,
     pub(crate) allowed: Allowed,
+    pub(crate) certificates: Certificates,
     /// The options of the node that the program is, if it is one.
     pub(crate) node: Option<NodeArgs>,
 }
@@ -69,6 +73,7 @@ impl Default for RunArgs {
             watch: false,
             entry: Entry::Main,
             allowed: Allowed::default(),
+            certificates: Certificates::default(),
             node: None,
         }
     }
@@ -79,6 +84,7 @@ impl Default for RunArgs {
 pub(crate) enum RunError {
     Load(procession_lua::Error),
     Permission(PermissionError),
+    Certificates(CertificatesError),
     Input(io::Error),
     Scheduler(BuildError),
     Signals(io::Error),
@@ -109,6 +115,7 @@ impl fmt::Display for RunError {
         match self {
             Self::Load(error) => error.fmt(f),
             Self::Permission(error) => error.fmt(f),
+            Self::Certificates(error) => error.fmt(f),
             Self::Input(error) => write!(f, "cannot read standard input: {error}"),
             Self::Scheduler(error) => write!(f, "cannot start a scheduler: {error}"),
             Self::Signals(error) => write!(f, "cannot listen to signals: {error}"),
@@ -142,6 +149,7 @@ struct Host {
     err: Output,
     /// Taken from the options once, so that a program cannot change what they mean.
     permissions: Permissions,
+    tls: Tls,
     /// The source that was read from standard input.
     input: Vec<u8>,
 }
@@ -154,11 +162,12 @@ fn is_input(path: &Path) -> bool {
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (out, err) = Output::standard();
     let permissions = args.allowed.permissions().map_err(RunError::from)?;
+    let tls = args.certificates.tls().map_err(RunError::Certificates)?;
     let mut input = Vec::new();
     if args.program.as_deref().is_some_and(is_input) {
         io::stdin().read_to_end(&mut input).map_err(RunError::Input)?;
     }
-    let host = Host { out, err, permissions, input };
+    let host = Host { out, err, permissions, tls, input };
     let mut program = load(args, &host)?;
     let end = end_request().map_err(RunError::Signals)?;
     let watched = args.program.as_deref().filter(|path| args.watch && !is_input(path));
@@ -186,7 +195,7 @@ fn load(args: &RunArgs, host: &Host) -> Result<Program, RunError> {
         Some(path) => Program::read(path)?,
         None => Program::load("repl", "")?,
     };
-    let program = program.permissions(host.permissions.clone());
+    let program = program.permissions(host.permissions.clone()).tls(host.tls.clone());
     let program = program.report_failures().output(host.out.clone(), host.err.clone());
     // The repl reads the lines itself.
     Ok(if args.entry == Entry::Main { program.standard_input() } else { program })
@@ -443,7 +452,7 @@ mod tests {
 
     use procession::Scheduler;
     use procession::signal::end_request;
-    use procession_lua::{Output, Permissions, Program};
+    use procession_lua::{Output, Permissions, Program, Tls};
 
     use super::{Host, RunArgs, Statistics, run_program};
 
@@ -458,8 +467,13 @@ mod tests {
             Program::load("test", "function main() process.receive() end").expect("it is Lua");
         let (end, out) =
             (end_request().expect("signals can be heard"), Output::new(std::io::sink()));
-        let host =
-            Host { err: out.clone(), out, permissions: Permissions::none(), input: Vec::new() };
+        let host = Host {
+            err: out.clone(),
+            out,
+            permissions: Permissions::none(),
+            tls: Tls::new(),
+            input: Vec::new(),
+        };
         for stats in [false, true] {
             let args = RunArgs { stats, ..RunArgs::default() };
             let timers = scheduler.block_on(async {

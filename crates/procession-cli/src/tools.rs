@@ -9,20 +9,27 @@ use std::time::Duration;
 
 use procession_lua::{PermissionError, Program, TestReport, Tests};
 
+use crate::certificates::{Certificates, CertificatesError};
 use crate::permissions::Allowed;
 use crate::run::Failure;
 
 /// The end of the names of the files that `test` finds in a folder.
 const TEST_FILES: &str = "_test.lua";
 
+/// The number of seeds with which a test is simulated, unless an option says otherwise.
+pub(crate) const SEEDS: u64 = 100;
+
 #[derive(Debug)]
 pub(crate) struct TestArgs {
     pub(crate) paths: Vec<OsString>,
     pub(crate) seed: u64,
     pub(crate) timeout: Duration,
+    /// The number of seeds of a simulation, instead of one run on the test clock.
+    pub(crate) simulated: Option<u64>,
     /// Only tests of which the name contains this text are run.
     pub(crate) filter: String,
     pub(crate) allowed: Allowed,
+    pub(crate) certificates: Certificates,
 }
 
 impl Default for TestArgs {
@@ -32,8 +39,10 @@ impl Default for TestArgs {
             paths: Vec::new(),
             seed: 0,
             timeout,
+            simulated: None,
             filter: String::new(),
             allowed: Allowed::default(),
+            certificates: Certificates::default(),
         }
     }
 }
@@ -44,10 +53,13 @@ pub(crate) enum ToolError {
     Read(PathBuf, io::Error),
     /// Holds the number of mistakes.
     Mistakes(usize),
-    /// Holds the number of tests that failed, of how many, and the seed.
-    Failed(usize, usize, u64),
+    /// Holds the number of tests that failed, of how many, and the seed unless they had several.
+    Failed(usize, usize, Option<u64>),
+    #[cfg(not(feature = "sim"))]
+    NoSimulation,
     NoTests,
     Permission(PermissionError),
+    Certificates(CertificatesError),
 }
 
 impl fmt::Display for ToolError {
@@ -56,10 +68,16 @@ impl fmt::Display for ToolError {
             Self::Read(path, error) => write!(f, "cannot read {}: {error}", path.display()),
             Self::Mistakes(1) => f.write_str("1 mistake found"),
             Self::Mistakes(count) => write!(f, "{count} mistakes found"),
-            Self::Failed(failed, of, seed) => {
+            Self::Failed(failed, of, None) => write!(f, "{failed} of {of} tests failed"),
+            Self::Failed(failed, of, Some(seed)) => {
                 write!(f, "{failed} of {of} tests failed with the seed {seed}")
             }
+            #[cfg(not(feature = "sim"))]
+            Self::NoSimulation => {
+                f.write_str("this command was built without the feature sim, which --sim needs")
+            }
             Self::Permission(error) => error.fmt(f),
+            Self::Certificates(error) => error.fmt(f),
             Self::NoTests => f.write_str("there are no tests: see test --help"),
         }
     }
@@ -99,11 +117,12 @@ pub(crate) fn test(args: &TestArgs, out: &mut impl Write) -> Result<(), Failure>
         find_tests(Path::new(path), true, &mut files)?;
     }
     let permissions = args.allowed.permissions().map_err(ToolError::Permission)?;
+    let tls = args.certificates.tls().map_err(ToolError::Certificates)?;
     let (mut failed, mut count) = (0, 0);
     for file in files {
         let name = file.display().to_string();
-        let found =
-            Program::read(&file).and_then(|it| Tests::find(&it.permissions(permissions.clone())));
+        let found = Program::read(&file)
+            .and_then(|it| Tests::find(&it.permissions(permissions.clone()).tls(tls.clone())));
         let tests = match found {
             Ok(tests) => tests.seed(args.seed).timeout(args.timeout),
             Err(error) => {
@@ -113,7 +132,10 @@ pub(crate) fn test(args: &TestArgs, out: &mut impl Write) -> Result<(), Failure>
             }
         };
         for test in tests.names().iter().filter(|test| test.contains(&args.filter)) {
-            let report = tests.run(test);
+            let report = match args.simulated {
+                None => tests.run(test),
+                Some(seeds) => simulate(args, seeds, &tests, &file, test)?,
+            };
             count += 1;
             failed += usize::from(report.failure.is_some());
             print(out, &name, test, &report)?;
@@ -123,8 +145,42 @@ pub(crate) fn test(args: &TestArgs, out: &mut impl Write) -> Result<(), Failure>
     match (failed, count) {
         (_, 0) => Err(ToolError::NoTests.into()),
         (0, _) => Ok(writeln!(out, "{count} passed")?),
-        _ => Err(ToolError::Failed(failed, count, args.seed).into()),
+        _ => {
+            let seed = args.simulated.is_none().then_some(args.seed);
+            Err(ToolError::Failed(failed, count, seed).into())
+        }
     }
+}
+
+/// Runs a test in a simulation.
+#[cfg(feature = "sim")]
+fn simulate(
+    args: &TestArgs,
+    seeds: u64,
+    tests: &Tests,
+    file: &Path,
+    test: &str,
+) -> Result<TestReport, ToolError> {
+    let (file, timeout) = (quoted(&file.display().to_string()), args.timeout.as_secs());
+    let command =
+        format!("procession test --sim --timeout {timeout} --filter {} {file}", quoted(test));
+    let end = args.seed.saturating_add(seeds);
+    Ok(tests.simulate(test, end - seeds..end, &command))
+}
+
+/// Returns a word as a shell takes it.
+#[cfg(feature = "sim")]
+fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+    match word.bytes().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(not(feature = "sim"))]
+fn simulate(_: &TestArgs, _: u64, _: &Tests, _: &Path, _: &str) -> Result<TestReport, ToolError> {
+    Err(ToolError::NoSimulation)
 }
 
 fn print(out: &mut impl Write, file: &str, test: &str, report: &TestReport) -> io::Result<()> {

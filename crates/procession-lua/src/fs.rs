@@ -224,7 +224,7 @@ pub(crate) async fn rename(
     .await
 }
 
-async fn in_thread<T: Send + 'static>(
+pub(crate) async fn in_thread<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     match procession::spawn_blocking(work).await {

@@ -56,8 +56,16 @@ mod permissions;
 mod program;
 mod reference;
 mod repeatable;
+#[cfg(feature = "sim")]
+mod simulation;
+mod stream;
 mod supervisors;
 mod testing;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
 mod value;
 mod version;
 mod watch;
@@ -78,5 +86,8 @@ pub use permissions::{PermissionError, Permissions};
 pub use program::{Error, Program};
 pub use reference::annotations;
 pub use testing::{TestReport, Tests};
+#[cfg(feature = "tls")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+pub use tls::{Tls, TlsError};
 pub use value::{CopyError, Socket, Value};
 pub use version::Version;

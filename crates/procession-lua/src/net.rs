@@ -2,17 +2,18 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::io::{self, Read};
-use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsFd;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::net::{TcpListener, TcpStream};
+use procession::net::TcpListener;
 use procession_sync::Mutex;
 
 use crate::limits::{Bounds, Hold, Resource};
 use crate::permissions;
+use crate::stream::{Secured, Stream};
+use crate::tls::{Server, Tls};
 use crate::value::{Socket, Value};
 
 /// The number of bytes that one read takes at most.
@@ -21,7 +22,7 @@ const READ_MAX: usize = 64 * 1024;
 /// A TCP connection of a guest.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     /// The bytes that were read for messages of HTTP, and the number of those that are used.
     kept: Mutex<(Vec<u8>, usize)>,
     #[expect(dead_code, reason = "its drop ends a charge")]
@@ -30,13 +31,23 @@ pub struct Connection {
 
 /// A TCP listener of a guest.
 #[derive(Debug)]
-pub struct Listener(TcpListener, #[expect(dead_code, reason = "its drop ends a charge")] Hold);
+pub struct Listener {
+    listener: TcpListener,
+    /// How its connections begin their sessions of TLS.
+    server: Option<Server>,
+    #[expect(dead_code, reason = "its drop ends a charge")]
+    charge: Hold,
+}
 
 impl fmt::Display for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, address) = match self {
-            Self::Connection(connection) => ("connection", connection.stream.peer_addr()),
-            Self::Listener(listener) => ("listener", listener.0.local_addr()),
+            Self::Connection(connection) => {
+                let secure = connection.stream.is_secure();
+                let kind = if secure { "TLS connection" } else { "connection" };
+                (kind, connection.stream.peer_addr())
+            }
+            Self::Listener(listener) => ("listener", listener.address()),
             Self::Datagrams(socket) => ("UDP socket", socket.address()),
         };
         match address {
@@ -48,7 +59,7 @@ impl fmt::Display for Socket {
 
 impl Connection {
     /// Returns a connection as a value.
-    fn value(stream: TcpStream, charge: Hold) -> Value {
+    fn value(stream: Stream, charge: Hold) -> Value {
         let connection = Self { stream, kept: Mutex::default(), charge };
         Value::Socket(Socket::Connection(Arc::new(connection)))
     }
@@ -62,11 +73,7 @@ impl Connection {
     /// there are none. It takes more time than [`try_read`](Self::try_read), and is for a last
     /// look.
     pub(crate) fn read_now(&self, most: usize) -> Option<io::Result<Value>> {
-        read_once(most, |buffer| {
-            // The duplicate shares the mode of the socket, which does not block.
-            let socket = self.stream.as_fd().try_clone_to_owned()?;
-            std::net::TcpStream::from(socket).read(buffer)
-        })
+        read_once(most, |buffer| self.stream.read_now(buffer))
     }
 
     /// Appends bytes that are known to have arrived, and returns their number. Returns `None` if
@@ -104,12 +111,10 @@ impl Connection {
         Ok(Value::Nil)
     }
 
-    /// Writes as much of `bytes` as the kernel takes immediately, and returns the number of bytes.
-    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self.stream.try_write(bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            other => other,
-        }
+    /// Writes like [`Stream::try_write`]: returns `None` if the kernel has taken everything, and
+    /// otherwise the number of bytes after which [`write`](Self::write) goes on.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        self.stream.try_write(bytes)
     }
 
     pub(crate) async fn write(
@@ -123,8 +128,7 @@ impl Connection {
     }
 
     pub(crate) fn close(&self) {
-        // Ignored: the peer may have closed the connection.
-        drop(self.stream.shutdown(Shutdown::Both));
+        self.stream.close();
     }
 }
 
@@ -170,15 +174,27 @@ pub(crate) async fn with_timeout<T>(
     }
 }
 
+/// Connects to an address. The limit of time includes the handshake of TLS.
 pub(crate) async fn connect(
     bounds: Bounds,
+    tls: Tls,
     address: String,
     timeout: Option<Duration>,
+    secured: Option<Secured>,
 ) -> io::Result<Value> {
     let charge = socket_charge(&bounds)?;
-    let stream = with_timeout(timeout, permissions::connect(&bounds.permissions, &address)).await?;
-    stream.set_nodelay(true)?;
-    Ok(Connection::value(stream, charge))
+    let connected = async {
+        let socket = permissions::connect(&bounds.permissions, &address).await?;
+        socket.set_nodelay(true)?;
+        let session = match secured {
+            Some(secured) => Some(tls.client(&address, secured).await?),
+            None => None,
+        };
+        let stream = Stream::new(socket, session);
+        stream.handshake().await?;
+        Ok(stream)
+    };
+    Ok(Connection::value(with_timeout(timeout, connected).await?, charge))
 }
 
 /// Charges for a socket.
@@ -186,23 +202,29 @@ pub(crate) fn socket_charge(bounds: &Bounds) -> io::Result<Hold> {
     bounds.hold(Resource::Sockets).map_err(io::Error::other)
 }
 
-pub(crate) async fn listen(bounds: Bounds, address: String) -> io::Result<Value> {
+pub(crate) async fn listen(
+    bounds: Bounds,
+    tls: Tls,
+    address: String,
+    secured: Option<Secured>,
+) -> io::Result<Value> {
     let charge = socket_charge(&bounds)?;
-    Ok(Value::Socket(Socket::Listener(Arc::new(Listener(
-        TcpListener::bind(address.as_str()).await?,
-        charge,
-    )))))
+    let server = secured.map(|secured| tls.server(secured)).transpose()?;
+    let listener = TcpListener::bind(address.as_str()).await?;
+    Ok(Value::Socket(Socket::Listener(Arc::new(Listener { listener, server, charge }))))
 }
 
 impl Listener {
     pub(crate) async fn accept(self: Arc<Self>, bounds: Bounds) -> io::Result<Value> {
         let charge = socket_charge(&bounds)?;
-        let (stream, _) = self.0.accept().await?;
-        stream.set_nodelay(true)?;
-        Ok(Connection::value(stream, charge))
+        let (socket, _) = self.listener.accept().await?;
+        socket.set_nodelay(true)?;
+        // The first read or write makes the handshake, so that a slow peer delays no other.
+        let session = self.server.as_ref().map(Server::session).transpose()?;
+        Ok(Connection::value(Stream::new(socket, session), charge))
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+        self.listener.local_addr()
     }
 }

@@ -12,7 +12,7 @@ use crate::value::Value;
 
 /// The node that no program has.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OwnNode;
+pub(crate) struct OwnNode(());
 
 type Work = Ready<io::Result<Value>>;
 

@@ -20,6 +20,7 @@ use crate::modules::Modules;
 use crate::output::Output;
 use crate::permissions::Permissions;
 use crate::repeatable::RepeatableRun;
+use crate::tls::Tls;
 use crate::value::Value;
 use crate::version::Version;
 
@@ -84,6 +85,7 @@ pub(crate) struct Inner {
     pub(crate) repeatable: Option<Arc<RepeatableRun>>,
     pub(crate) deployment: Option<Link>,
     pub(crate) node: OwnNode,
+    pub(crate) tls: Tls,
 }
 
 impl Program {
@@ -122,6 +124,7 @@ impl Program {
             repeatable: None,
             deployment: None,
             node: OwnNode::default(),
+            tls: Tls::default(),
         })))
     }
 
@@ -252,6 +255,15 @@ impl Program {
     #[must_use]
     pub fn node(mut self, node: procession_cluster::Node) -> Self {
         Arc::make_mut(&mut self.0).node = OwnNode::new(node);
+        self
+    }
+
+    /// Sets the certificates for the connections of the processes. Default: [`Tls::new`].
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        Arc::make_mut(&mut self.0).tls = tls;
         self
     }
 

@@ -49,6 +49,8 @@ const CLASSES: &str = r#"---@class pid: userdata The address of a process.
 local connection = {}
 ---@class listener: userdata A TCP listener.
 local listener = {}
+---@class socket_options
+---@field tls? boolean|{ name?: string, protocols?: string[] } The TLS of a connection, or of those of a listener.
 ---@class udp: userdata A UDP socket.
 local udp = {}
 ---@class reader A reader of lines and counts of bytes.

@@ -8,7 +8,7 @@ use procession::time::Instant;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-/// A run of a program on the test clock, which its processes share.
+/// A run of a program on the test clock or in a simulation, which its processes share.
 #[derive(Debug)]
 pub(crate) struct RepeatableRun {
     seed: u64,
@@ -33,7 +33,8 @@ impl RepeatableRun {
     /// Makes the random numbers and the order of tables of a new state repeatable.
     pub(crate) fn prepare(&self, lua: &Lua) -> mlua::Result<()> {
         self.began.get_or_init(Instant::now);
-        // Relaxed, here and below: the run is on one thread.
+        // Relaxed, here and below: the run is on one thread, or on those of a simulation, which
+        // take turns.
         let number = self.states.fetch_add(1, Relaxed);
         let chunk = lua.load(include_str!("lua/repeatable.lua")).set_name("=procession");
         chunk.call((self.seed.cast_signed(), number.cast_signed()))

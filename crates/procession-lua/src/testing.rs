@@ -131,22 +131,47 @@ impl Tests {
             Ok(scheduler) => scheduler,
             Err(error) => return Some(format!("cannot start a scheduler: {error}")),
         };
-        scheduler.block_on(async {
-            let child = match program.spawn_with(SpawnOptions::new().on(&scheduler), name, []) {
-                Ok(child) => child,
-                Err(error) => return Some(error.to_string()),
-            };
-            let ended = procession::timeout(self.timeout, child).await;
-            // Ignored: the processes that are left are no failure of the test.
-            drop(scheduler.shutdown(Duration::ZERO).await);
-            match ended {
-                Ok(Ok(_)) => None,
-                Ok(Err(Exit::Failed(text))) => Some(text.to_string()),
-                Ok(Err(exit)) => Some(exit.to_string()),
-                Err(_) => Some(format!("it did not end within {:?}", self.timeout)),
-            }
-        })
+        outcome(&scheduler, program, name, self.timeout)
     }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn steps_max(&self) -> u64 {
+        self.steps_max
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn limit(&self) -> Duration {
+        self.timeout
+    }
+}
+
+/// Runs a test on a scheduler, and shuts that down. Returns the failure of the test.
+pub(crate) fn outcome(
+    scheduler: &Scheduler,
+    program: &Program,
+    name: &str,
+    timeout: Duration,
+) -> Option<String> {
+    scheduler.block_on(async {
+        let child = match program.spawn_with(SpawnOptions::new().on(scheduler), name, []) {
+            Ok(child) => child,
+            Err(error) => return Some(error.to_string()),
+        };
+        let ended = procession::timeout(timeout, child).await;
+        // Ignored: the processes that are left are no failure of the test.
+        drop(scheduler.shutdown(Duration::ZERO).await);
+        match ended {
+            Ok(Ok(_)) => None,
+            Ok(Err(Exit::Failed(text))) => Some(text.to_string()),
+            Ok(Err(exit)) => Some(exit.to_string()),
+            Err(_) => Some(format!("it did not end within {timeout:?}")),
+        }
+    })
 }
 
 fn names(program: &Program) -> mlua::Result<Vec<String>> {

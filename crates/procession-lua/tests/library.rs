@@ -313,9 +313,9 @@ fn the_http_client_reads_all_kinds_of_bodies() {
             local response, cause = http.get(base .. path .. '#part', path == '/silent' and 5 or 5000)
             found[#found + 1] = response and response.status .. ' ' .. response.body or cause
           end
-          for _, url in ipairs { 'https://a', 'ftp://a', 'http://', 'http://a b', 'http://me@a/' } do
+          for _, url in ipairs { 'https://', 'ftp://a', 'http://', 'http://a b', 'http://me@a/' } do
             local response, cause = http.get(url)
-            assert(response == nil and (cause:find('https') or cause:find('not valid')), url)
+            assert(response == nil and cause:find('not valid'), url)
           end
           local long, cause = http.request { url = base .. '/length', body_max = 2 }
           found[#found + 1] = tostring(long) .. ' ' .. cause

@@ -63,6 +63,8 @@ pub struct Check {
     /// The place at which a run in a child process was asked for.
     child: Option<String>,
     replay: Option<String>,
+    /// The command that replays a run.
+    command: Option<Arc<str>>,
     #[cfg(procession_sim)]
     pub(crate) at_atomics: bool,
     configure: Arc<Configure>,
@@ -120,6 +122,7 @@ impl Check {
             expected: Vec::new(),
             child: None,
             replay: None,
+            command: None,
             #[cfg(procession_sim)]
             at_atomics: false,
             configure: Arc::new(|builder| builder),
@@ -243,6 +246,13 @@ impl Check {
         self
     }
 
+    /// Sets the command that reports name to replay a run, with the environment variable before it.
+    /// The default is `cargo test` with the name of the test.
+    pub fn replay_command(mut self, command: impl Into<Arc<str>>) -> Self {
+        self.command = Some(command.into());
+        self
+    }
+
     /// Changes the builder of the scheduler that the program runs on. Its workers and threads are
     /// set already.
     pub fn scheduler(
@@ -322,10 +332,21 @@ impl Check {
     /// Like [`run`](Self::run).
     #[expect(clippy::panic, reason = "this is how a test fails")]
     pub fn run_threads(self, program: impl Fn(Sim) + Send + Sync + 'static) -> Outcome {
-        match self.try_program(Program::Alone(Arc::new(program))) {
+        match self.try_run_threads(program) {
             Ok(outcome) => outcome,
             Err(report) => panic!("{report}"),
         }
+    }
+
+    /// Runs a program like [`run_threads`](Self::run_threads).
+    ///
+    /// # Errors
+    /// The report of a failure.
+    pub fn try_run_threads(
+        self,
+        program: impl Fn(Sim) + Send + Sync + 'static,
+    ) -> Result<Outcome, String> {
+        self.try_program(Program::Alone(Arc::new(program)))
     }
 
     fn try_program(self, program: Program) -> Result<Outcome, String> {
@@ -342,6 +363,7 @@ impl Check {
             panics_fail: self.panics_fail,
             draws_budgets: self.draws_budgets,
             timeout: self.step_limit,
+            command: self.command.clone(),
             seen: Arc::new(Seen::of(&self.expected)),
             #[cfg(procession_sim)]
             at_atomics: self.at_atomics,
@@ -423,7 +445,7 @@ fn report(rules: &Rules, seed: u64, ran: Run) -> String {
         // Each further run would take as long, and leave a thread that computes.
         let mut tape = ran.tape;
         tape.trim();
-        let _ = write!(text, "replay:  {REPLAY}={} cargo test", tape.encode());
+        let _ = write!(text, "replay:  {REPLAY}={} {}", tape.encode(), command(rules));
         return text;
     }
     let mut lost = ran.lost_threads;
@@ -454,11 +476,17 @@ fn report(rules: &Rules, seed: u64, ran: Run) -> String {
         let _ =
             writeln!(text, "This run does not fail, although the seed decides the same.\n{CAUSES}");
     }
-    let _ = write!(text, "replay:  {REPLAY}={} cargo test", tape.encode());
-    if let Some(test) = std::thread::current().name().filter(|&name| name != "main") {
-        let _ = write!(text, " {test}");
-    }
+    let _ = write!(text, "replay:  {REPLAY}={} {}", tape.encode(), command(rules));
     text
+}
+
+/// Returns the command that replays a run.
+fn command(rules: &Rules) -> String {
+    match (&rules.command, std::thread::current().name()) {
+        (Some(command), _) => command.to_string(),
+        (None, Some(test)) if test != "main" => format!("cargo test {test}"),
+        _ => "cargo test".to_owned(),
+    }
 }
 
 pub(crate) fn headline(ran: &Run) -> String {

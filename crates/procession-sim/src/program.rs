@@ -105,6 +105,8 @@ pub(crate) struct Rules {
     /// The real time without a point after which a step counts as endless.
     pub(crate) timeout: Duration,
     pub(crate) seen: Arc<Seen>,
+    /// The command that replays a run, if it is not that of a test.
+    pub(crate) command: Option<Arc<str>>,
     /// Set if each operation of an atomic is a point.
     #[cfg(procession_sim)]
     pub(crate) at_atomics: bool,

@@ -77,6 +77,9 @@ folder, these are the files with names that end with _test.lua. Each test is a p
 scheduler of its own with a clock that moves only while nothing can run. The same seed gives
 the same outcome.
 
+With --sim, a test runs once with each of many seeds, with one to four workers on a simulated
+system. A failure is made short, and printed with a line that replays it.
+
 Usage: procession test [OPTION]... PATH...
 ";
 

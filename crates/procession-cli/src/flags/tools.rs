@@ -33,6 +33,23 @@ pub(super) const FLAGS: &[Flag] = &[
         }),
     },
     Flag {
+        long: "sim",
+        short: None,
+        help: "run each test in a simulation, with many seeds, workers and faults of the system",
+        of: &[Command::Test],
+        takes: Takes::Nothing(|parsed| parsed.simulates = true),
+    },
+    Flag {
+        long: "seeds",
+        short: None,
+        help: "run N simulations of each test, with the seeds from --seed on (100)",
+        of: &[Command::Test],
+        takes: Takes::Value("N", |parsed, value| {
+            parsed.seeds = Some(key("--seeds", value)?);
+            Ok(())
+        }),
+    },
+    Flag {
         long: "filter",
         short: None,
         help: "run only tests of which the names contain TEXT",

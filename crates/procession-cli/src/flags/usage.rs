@@ -17,6 +17,8 @@ pub(crate) enum UsageError {
     /// No node to ask.
     NoNode,
     NoFiles,
+    /// Seeds are given for tests that have one.
+    NoSimulation,
     UnknownCommand(String),
     UnknownFlag(String),
     UnknownWorkload(String),
@@ -52,6 +54,7 @@ impl fmt::Display for UsageError {
             Self::NoProgram => f.write_str("no program given: see run --help"),
             Self::NoName => f.write_str("no name given: set --name WORD@HOST; see node --help"),
             Self::NoNode => f.write_str("it is cluster status NODE: see cluster --help"),
+            Self::NoSimulation => f.write_str("--seeds needs --sim: see test --help"),
             Self::NoFiles => f.write_str("no file given: see --help"),
             Self::UnknownCommand(name) => {
                 write!(f, "unknown command '{name}': the commands are {commands}")

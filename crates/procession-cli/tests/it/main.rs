@@ -5,6 +5,7 @@
 mod node;
 mod programs;
 mod see;
+mod tls;
 mod tools;
 mod trial;
 mod wall;

@@ -71,8 +71,8 @@ impl Running {
     ) -> Result<Served, String> {
         let (to, until) = (connection(arguments)?, arguments.deadline(3)?);
         let written = match to.try_write(&text) {
-            Ok(written) if written == text.len() => return Ok(Served::Done(stays.into())),
-            Ok(written) => written,
+            Ok(None) => return Ok(Served::Done(stays.into())),
+            Ok(Some(written)) => written,
             Err(_) => return Ok(Served::Done(false.into())),
         };
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));

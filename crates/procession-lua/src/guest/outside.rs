@@ -14,6 +14,7 @@ use crate::datagrams::{self, Datagrams};
 use crate::fs::{self, Part, Writing};
 use crate::net::{self, Connection};
 use crate::program::Program;
+use crate::stream::Secured;
 use crate::value::{Socket, Value};
 
 impl Running {
@@ -37,23 +38,25 @@ impl Running {
             }
             b"connect" => {
                 let (address, timeout) = (arguments.text(0)?, arguments.duration(1)?);
+                let (tls, secured) = (program.inner().tls.clone(), Secured::new(arguments, 2)?);
                 let ends = Cancel::Ends { limited: timeout.is_some() };
                 self.in_helper(
                     yields,
                     ends,
                     format!("cannot connect to {address}"),
-                    net::connect(self.bounds.clone(), address, timeout),
+                    net::connect(self.bounds.clone(), tls, address, timeout, secured),
                 )?
             }
             b"listen" => {
                 let address = arguments.text(0)?;
                 let act = format!("cannot listen at {address}");
+                let (tls, secured) = (program.inner().tls.clone(), Secured::new(arguments, 1)?);
                 self.check_listen(&act)?;
                 self.in_helper(
                     yields,
                     Cancel::Ignored,
                     act,
-                    net::listen(self.bounds.clone(), address),
+                    net::listen(self.bounds.clone(), tls, address, secured),
                 )?
             }
             b"accept" => match arguments.socket(0)? {
@@ -195,8 +198,8 @@ impl Running {
     fn write(&mut self, arguments: &Arguments, yields: &Yields<'_>) -> Result<Served, String> {
         let (connection, bytes) = (connection(arguments)?, arguments.bytes(1)?);
         match connection.try_write(&bytes).map_err(|error| error.to_string())? {
-            all if all == bytes.len() => Ok(Served::Done(Value::Boolean(true))),
-            some => {
+            None => Ok(Served::Done(Value::Boolean(true))),
+            Some(some) => {
                 let work = connection.write(bytes, some, arguments.duration(2)?);
                 self.in_helper(yields, Cancel::Ignored, String::new(), work)
             }

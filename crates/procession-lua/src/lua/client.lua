@@ -6,13 +6,14 @@ local find, match, sub = string.find, string.match, string.sub
 
 local BODY_MAX = 1 << 24
 
--- Returns the address of a URL, its host as in the header, and its target.
+-- Returns the address of a URL, its host as in the header, its target, and the options of its socket.
 local function parts_of(url)
-  if find(url, "^[Hh][Tt][Tt][Pp][Ss]:") then return nil, "https is not supported" end
-  local host, target = match(url, "^[Hh][Tt][Tt][Pp]://([^/?#]+)([^#]*)")
+  local secure, host, target = match(url, "^[Hh][Tt][Tt][Pp]([Ss]?)://([^/?#]+)([^#]*)")
   if not host or find(url, "[%s%c]") or find(host, "@", 1, true) then return nil, "the URL is not valid" end
   if sub(target, 1, 1) ~= "/" then target = "/" .. target end
-  return find(host, ":%d+$") and host or host .. ":80", host, target
+  local port, options = ":80", nil
+  if secure ~= "" then port, options = ":443", { tls = { protocols = { "http/1.1" } } } end
+  return find(host, ":%d+$") and host or host .. port, host, target, options
 end
 
 function http.request(asked)
@@ -21,13 +22,13 @@ function http.request(asked)
     error("bad argument #1 to 'request' (a URL, or a table with a field url expected)", 2)
   end
   local timeout = asked.timeout or 30000
-  local address, host, target = parts_of(asked.url)
+  local address, host, target, options = parts_of(asked.url)
   if not address then return nil, host end
   local message = {
     method = tostring(asked.method or "GET"), host = host, target = target, headers = asked.headers, body = asked.body,
   }
   local _, start = native("now")
-  local connection, cause = net.connect(address, timeout)
+  local connection, cause = net.connect(address, timeout, options)
   if not connection then return nil, cause end
   local _, time = native("now")
   local ok, found = yield("http.request", connection, message, asked.body_max or BODY_MAX, start + timeout - time)

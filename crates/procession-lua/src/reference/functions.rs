@@ -248,8 +248,8 @@ const FILES: &[Function] = &[
 
 const SOCKETS: &[Function] = &[
     function(
-        "net.listen(address: string): listener?, string?",
-        "returns a listener at `\"host:port\"`",
+        "net.listen(address: string, options?: socket_options): listener?, string?",
+        "returns a listener at `\"host:port\"`; for `{ tls = ... }` see [TLS](#tls)",
     ),
     function(
         "listener:accept(): connection?, string?",
@@ -259,8 +259,8 @@ const SOCKETS: &[Function] = &[
     function("listener:close()", "closes the listener for this process"),
     function("listener:forget()", "like `connection:forget`"),
     function(
-        "net.connect(address: string, ms?: number): connection?, string?",
-        "returns a connection",
+        "net.connect(address: string, ms?: number, options?: socket_options): connection?, string?",
+        "returns a connection; for `{ tls = ... }` see [TLS](#tls)",
     ),
     function(
         "connection:read(most?: integer, ms?: number): string?, string?",

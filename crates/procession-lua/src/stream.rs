@@ -1,0 +1,195 @@
+//! The byte stream of a connection: a socket, with a session of TLS or without one.
+
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd;
+
+use procession::net::TcpStream;
+
+use crate::arguments::Arguments;
+use crate::tls::Session;
+use crate::value::Value;
+
+/// The TLS that a program asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Secured {
+    /// The name that the certificate of the server must be for, if it is not the host.
+    pub(crate) name: Option<String>,
+    /// The protocols of which the two sides choose one (ALPN).
+    pub(crate) protocols: Vec<Vec<u8>>,
+}
+
+/// The longest name of a protocol, in bytes, and the number of protocols.
+const PROTOCOL_MAX: usize = 255;
+const PROTOCOLS_MAX: usize = 16;
+
+impl Secured {
+    /// Reads the options of a socket: `{ tls = true }` or `{ tls = { name, protocols } }`. Returns
+    /// `None` if the socket is to have no TLS.
+    pub(crate) fn new(arguments: &Arguments, index: usize) -> Result<Option<Self>, String> {
+        let entries = match arguments.value(index)? {
+            Value::Nil => return Ok(None),
+            Value::Table(entries) => entries,
+            _ => return Err(arguments.wrong(index, "a table of options")),
+        };
+        let mut secured = None;
+        for (key, value) in &entries {
+            if *key != Value::string("tls") {
+                return Err("the only option of a socket is `tls`".to_owned());
+            }
+            secured = match value {
+                Value::Boolean(false) => None,
+                Value::Boolean(true) => Some(Self::default()),
+                Value::Table(entries) => Some(Self::read(entries)?),
+                _ => return Err("`tls` must be a boolean or a table".to_owned()),
+            };
+        }
+        Ok(secured)
+    }
+
+    fn read(entries: &[(Value, Value)]) -> Result<Self, String> {
+        let mut secured = Self::default();
+        for (key, value) in entries {
+            match (key, value) {
+                (Value::String(key), Value::String(name)) if **key == *b"name" => {
+                    let name = String::from_utf8(name.to_vec());
+                    secured.name = Some(name.map_err(|_| "`name` must be the name of a host")?);
+                }
+                (Value::String(key), Value::Table(items)) if **key == *b"protocols" => {
+                    secured.protocols = protocols(items)?;
+                }
+                _ => {
+                    let wanted = "`tls` may have a text `name` and a list of texts `protocols`";
+                    return Err(wanted.to_owned());
+                }
+            }
+        }
+        Ok(secured)
+    }
+}
+
+fn protocols(items: &[(Value, Value)]) -> Result<Vec<Vec<u8>>, String> {
+    let wrong = || {
+        format!("`protocols` must be at most {PROTOCOLS_MAX} texts of 1 to {PROTOCOL_MAX} bytes")
+    };
+    let name = |(_, item): &(Value, Value)| match item {
+        Value::String(name) if (1..=PROTOCOL_MAX).contains(&name.len()) => Ok(name.to_vec()),
+        _ => Err(wrong()),
+    };
+    if items.len() > PROTOCOLS_MAX {
+        return Err(wrong());
+    }
+    items.iter().map(name).collect()
+}
+
+/// A connection as bytes that the program sees. All of its readers and writers may use it at a
+/// time.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: TcpStream,
+    session: Option<Session>,
+}
+
+/// A socket that is read also if the reactor has not seen its bytes yet. It takes more time.
+struct Direct<'a>(&'a TcpStream);
+
+impl Read for Direct<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // The duplicate shares the mode of the socket, which does not block.
+        let socket = self.0.as_fd().try_clone_to_owned()?;
+        std::net::TcpStream::from(socket).read(buffer)
+    }
+}
+
+/// A socket that is read if the reactor has seen bytes.
+struct Seen<'a>(&'a TcpStream);
+
+impl Read for Seen<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(buffer)
+    }
+}
+
+impl Stream {
+    /// Creates a stream. A session of a server makes its handshake when the stream is first used.
+    pub(crate) fn new(socket: TcpStream, session: Option<Session>) -> Self {
+        Self { socket, session }
+    }
+
+    pub(crate) fn is_secure(&self) -> bool {
+        self.session.is_some()
+    }
+
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.peer_addr()
+    }
+
+    /// Completes the handshake, if there is a session.
+    pub(crate) async fn handshake(&self) -> io::Result<()> {
+        match &self.session {
+            Some(session) => session.handshake(&self.socket).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Reads bytes that are known to have arrived. Zero bytes are the end.
+    pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_from(&mut Seen(&self.socket), buffer)
+    }
+
+    /// Reads bytes that have arrived, also if the reactor has not seen them yet.
+    pub(crate) fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_from(&mut Direct(&self.socket), buffer)
+    }
+
+    fn read_from(&self, from: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+        match &self.session {
+            Some(session) => session.try_read(&self.socket, from, buffer),
+            None => from.read(buffer),
+        }
+    }
+
+    /// Waits until there may be something to read that has not arrived yet.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        self.socket.readable().await
+    }
+
+    /// Writes as much of `bytes` as the kernel takes immediately. Returns `None` if it has taken
+    /// everything. Otherwise returns the number of bytes that need not be passed again, and
+    /// [`write_all`](Self::write_all) must follow, also if these are all.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        if let Some(session) = &self.session {
+            return session.try_write(&self.socket, bytes);
+        }
+        match self.socket.try_write(bytes) {
+            Ok(count) => Ok((count < bytes.len()).then_some(count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Some(0)),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        match &self.session {
+            Some(session) => session.write_all(&self.socket, bytes).await,
+            None => self.socket.write_all(bytes).await,
+        }
+    }
+
+    /// Closes the connection in both directions. The peer of a session learns that nothing is
+    /// missing.
+    pub(crate) fn close(&self) {
+        if let Some(session) = &self.session {
+            session.end(&self.socket);
+        }
+        // Ignored: the peer may have closed the connection.
+        drop(self.socket.shutdown(Shutdown::Both));
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(session) = &self.session {
+            session.end(&self.socket);
+        }
+    }
+}
