@@ -227,8 +227,8 @@ impl Pace {
 
     /// Restarts the measurement after the worker has parked. The time since the last look is not
     /// the time of steps, and earlier steps do not predict later ones. The worker reads the clock
-    /// at the next two boundaries. It has found nothing before it parked, so the next service is not
-    /// late.
+    /// at the next two boundaries. It has found nothing before it parked, so the next service is
+    /// not late.
     pub(crate) fn resume(&self, now: u64) {
         self.read_at.set(None);
         self.served_at.set(now);
