@@ -27,6 +27,7 @@ mod peers;
 mod ping;
 mod remote;
 mod remotes;
+mod shown;
 mod start;
 mod status;
 
