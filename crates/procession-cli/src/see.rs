@@ -5,6 +5,7 @@ mod format;
 mod list;
 pub(crate) mod own;
 mod screen;
+mod sections;
 mod top;
 
 use std::fmt;
@@ -333,14 +334,21 @@ fn ps(door: &DoorFile, args: &SeeArgs, out: &mut impl Write) -> Result<(), Failu
 fn once(door: &DoorFile, args: &SeeArgs, out: &mut impl Write) -> Result<(), Failure> {
     let view = window(door, args)?;
     let (about, workers) = (door.get_json("/about")?, door.get_json("/workers")?);
+    let sections = sections::all(door, &about)?;
     if args.json {
         writeln!(
             out,
             "{}",
-            json!({ "version": 1, "about": about, "workers": workers, "view": view })
+            json!({
+                "version": 1, "about": about, "workers": workers, "view": view,
+                "sections": sections,
+            })
         )?;
     } else {
-        let text = list::head(&about, &workers, &view) + &list::view(&view);
+        let mut text = list::head(&about, &workers, &view) + &list::view(&view);
+        for line in sections::lines(&sections) {
+            text += &(line + "\n");
+        }
         out.write_all(text.as_bytes())?;
     }
     Ok(())

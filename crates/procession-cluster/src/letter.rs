@@ -36,14 +36,14 @@ pub enum Letter {
     NodeUp {
         /// The name of the node.
         node: Atom,
-        /// Which connection to this node it is, counted from 1.
+        /// Which connection to this node it is. Later ones have greater numbers.
         connection: u64,
     },
     /// The connection to a node has ended. It comes to [subscribers](crate::Node::subscribe).
     NodeDown {
         /// The name of the node.
         node: Atom,
-        /// Which connection to this node it was, counted from 1.
+        /// Which connection to this node it was. Later ones have greater numbers.
         connection: u64,
         /// Why it has ended.
         why: String,

@@ -21,6 +21,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, RemoteDown, post};
+use crate::node::Held;
 use crate::outbound::Outbound;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
@@ -106,6 +107,9 @@ pub(crate) enum Teller {
         from: Pid,
         to: Pid,
         monitor: MonitorRef,
+        /// Keeps a process known that is monitored by its name.
+        #[expect(dead_code, reason = "held for its drop")]
+        held: Option<Held>,
     },
 }
 
@@ -247,7 +251,7 @@ pub(crate) enum Order {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: Introduction,
-    /// Which connection to this node it is, counted from 1.
+    /// Which connection to this node it is. Later ones have greater numbers.
     pub(crate) number: u64,
     /// The number of the attempt that has made it. Later ones have greater numbers.
     pub(crate) attempt: u64,
@@ -396,7 +400,7 @@ impl Watch {
                 // Ignored: a process that has ended or takes no more learns nothing.
                 post(&recipient, Letter::Down(down));
             }
-            Teller::Signal { from, to, monitor } => {
+            Teller::Signal { from, to, monitor, .. } => {
                 relay::receive(RemoteSignal::Down { from, to, monitor, exit });
             }
         }

@@ -26,6 +26,8 @@ mod names;
 mod peers;
 mod ping;
 mod remote;
+mod remotes;
+mod shown;
 mod start;
 mod status;
 
@@ -43,7 +45,8 @@ pub use self::names::WeakNode;
 pub(crate) use self::peers::Attempt;
 use self::peers::{Event, PeerEvent, Peers};
 pub use self::ping::PingError;
-use self::remote::Remotes;
+pub(crate) use self::remotes::Held;
+use self::remotes::Remotes;
 pub use self::start::StartTermError;
 pub(crate) use self::status::STATUS_NAME;
 pub use self::status::{NodeStatus, PeerInfo, StatusError};
@@ -410,11 +413,20 @@ impl Node {
         peer: Introduction,
         orders: Address<Order>,
     ) -> Result<Arc<Link>, &'static str> {
-        let (name, number) = (peer.name.clone(), attempt.number);
-        self.forget_incarnations(&name, peer.creation);
+        let (name, creation, number) = (peer.name.clone(), peer.creation, attempt.number);
+        let gone = self.0.remotes.lock().connected(&name, creation);
+        // Outside of the lock, since their relays are dropped.
+        drop(gone);
         let make = |connection| Link::new(peer, connection, number, orders);
         let admitted = self.0.peers.lock().admit(self.name(), &name, (attempt.side, number), make);
-        let (link, replaced) = admitted?;
+        let (link, replaced) = match admitted {
+            Ok(admitted) => admitted,
+            Err(why) => {
+                let gone = self.0.remotes.lock().disconnected(&name, creation);
+                drop(gone);
+                return Err(why);
+            }
+        };
         if let Some(old) = replaced {
             drop(old.orders.send(Order::Close("a newer connection has replaced it".to_owned())));
         }
@@ -430,6 +442,8 @@ impl Node {
 
     /// Makes the end of a connection known.
     pub(crate) fn disconnected(&self, link: &Arc<Link>, why: String) {
+        let gone = self.0.remotes.lock().disconnected(&link.peer.name, link.peer.creation);
+        drop(gone);
         self.0.peers.lock().ended(link, why);
         self.publish();
         self.0.changed.notify_waiters();

@@ -209,12 +209,6 @@ impl Outbound {
         self.push(lane, bytes, kind)
     }
 
-    /// Returns the bytes that a message takes in the queue, or `None` if it cannot be written.
-    #[cfg(feature = "serde")]
-    pub(crate) fn length(&self, control: &Control, message: &Term) -> Option<usize> {
-        self.encode(control, Some(message)).ok().map(|bytes| bytes.len())
-    }
-
     /// Queues a signal. It does nothing if the connection has ended, since the end is the signal
     /// then.
     pub(crate) fn signal(&self, lane: Lane, control: &Control, message: Option<&Term>) {

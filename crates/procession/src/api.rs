@@ -327,6 +327,7 @@ pub mod look {
     //! stopped.
 
     pub use crate::mailbox::context::inspecting::Inspecting;
+    pub use crate::mailbox::context::showing::ShownSection;
     pub use crate::mailbox::message_log::{MessageDirection, TracedMessage};
     pub use crate::observe::ask::AskError;
     pub use crate::observe::look::detail::{ProcessDetail, detail};
@@ -340,6 +341,7 @@ pub mod look {
     #[cfg(feature = "observe")]
     pub use crate::observe::symbols::StackFrame;
     pub use crate::process::inspection::Inspection;
+    pub use crate::process::section::{DoorSection, SectionRow};
     pub use crate::process::wait_reason::{WaitReason, Waiting};
     pub use crate::relations::pid_list::PidList;
 }

@@ -32,13 +32,14 @@
 //! | `GET /process/PID` | one process, with its wait, links, monitors and children |
 //! | `GET /process/PID/stack?seconds=N` | its [stacks](crate::Scheduler::stack): the member `source` is `wait` or `step`. It gives up after N seconds, at most 10; by default 1. One at a time in the program |
 //! | `GET /process/PID/inspect` | what the process [shows of itself](crate::Scheduler::inspect), as a list of names and values |
+//! | `GET /NAME` | a [section](crate::Context::show_section) that a library shows, such as `/cluster` for the nodes of `procession-cluster`. The member `sections` of `/about` lists them |
 //! | `GET /tree` | the supervision tree |
 //! | `GET /crashes` | the last 64 processes that failed |
 //! | `GET /crash/NUMBER` | one of these, with its [backtrace](crate::report::CrashReport::backtrace) |
 //! | `GET /workers` | workers, queues, timers, descriptors |
 //! | `GET /pools` | pools, added up by name |
 //! | `GET /timeline?ms=N` | what each worker ran in the last N milliseconds, at most 10 000, as far as the [recorder](crate::recorder) still has it: 300 columns, each with the place whose processes had the most of it |
-//! | `GET /live?with=PARTS&interval=MS` | server-sent events, each with a `view`, the `workers` and the latest crash. The parameters of `/view` choose the view, whose window begins at the event before. PARTS is a list of `crashes`, `pools`, `timeline` and `tree`. There are at most four events a second, and as few as keep all looking under 1 % of the processors; `share` and `interval_ms` tell. Four connections may follow at once |
+//! | `GET /live?with=PARTS&interval=MS` | server-sent events, each with a `view`, the `workers` and the latest crash. The parameters of `/view` choose the view, whose window begins at the event before. PARTS is a list of `crashes`, `pools`, `sections`, `timeline` and `tree`. There are at most four events a second, and as few as keep all looking under 1 % of the processors; `share` and `interval_ms` tell. Four connections may follow at once |
 //! | `GET /stalls` | what the watchdog has found |
 //! | `GET /trace?seconds=N` | the [events](crate::recorder) of the next N seconds, at most 10, as a file for Perfetto; without `seconds`, the latest events. One at a time, at most 64 MiB |
 //! | `POST /process/PID/cancel` | cancels the process: [`Scheduler::cancel`](crate::Scheduler::cancel) |
@@ -80,6 +81,7 @@ mod asks;
 mod details;
 mod entry;
 mod json;
+mod labels;
 mod live;
 mod metrics;
 pub(crate) mod open;
@@ -88,6 +90,7 @@ mod page;
 mod request;
 mod response;
 mod routes;
+mod sections;
 mod serve;
 pub(crate) mod settings;
 mod socket;

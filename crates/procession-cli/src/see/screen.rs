@@ -11,12 +11,13 @@ use serde_json::Value;
 
 use super::format::{duration, number, plain, state, text, title, wait};
 use super::list::{cells, crash_lines, group_cells, stall_line, tree_lines, worker_lines};
+use super::sections::lines;
 
 /// The width from which on all columns are shown.
 const WIDE: u16 = 110;
 
 const HELP: &str = "\
-1 to 5, Tab  choose a view: processes, groups, tree, crashes, workers
+1 to 6, Tab  choose a view: processes, groups, tree, crashes, workers, libraries
 Up, Down     select a process
 Enter        show the selected process; Esc goes back
 z x          suspend the process for 5 s, or let it go on, if that is allowed
@@ -34,15 +35,18 @@ pub(super) enum Tab {
     Tree,
     Crashes,
     Workers,
+    /// The sections of libraries.
+    Sections,
 }
 
 impl Tab {
-    const ALL: [(Self, &str); 5] = [
+    const ALL: [(Self, &str); 6] = [
         (Self::Processes, "1 processes"),
         (Self::Groups, "2 groups"),
         (Self::Tree, "3 tree"),
         (Self::Crashes, "4 crashes"),
         (Self::Workers, "5 workers"),
+        (Self::Sections, "6 libraries"),
     ];
 }
 
@@ -65,6 +69,7 @@ pub(super) struct Answers {
     pub(super) view: Value,
     pub(super) tree: Value,
     pub(super) crashes: Value,
+    pub(super) sections: Value,
     pub(super) process: Value,
 }
 
@@ -154,7 +159,7 @@ impl Screen {
                 }
                 return self.go_to(Tab::Groups);
             }
-            KeyCode::Char(digit @ '1'..='5') => {
+            KeyCode::Char(digit @ '1'..='6') => {
                 return self.go_to(Tab::ALL[digit as usize - '1' as usize].0);
             }
             KeyCode::Tab => {
@@ -227,6 +232,7 @@ impl Screen {
                 Tab::Tree => self.draw_lines(frame, body, tree_lines(&self.answers.tree)),
                 Tab::Crashes => self.draw_lines(frame, body, crash_lines(&self.answers.crashes)),
                 Tab::Workers => self.draw_lines(frame, body, worker_lines(&self.answers.workers)),
+                Tab::Sections => self.draw_lines(frame, body, lines(&self.answers.sections)),
             }
         }
         self.draw_foot(frame, foot);

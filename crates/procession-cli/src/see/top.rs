@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::door::{DoorFile, encode};
 use super::screen::{KeyEffect, Screen, Tab};
-use super::{SeeArgs, SeeError, view_target};
+use super::{SeeArgs, SeeError, sections, view_target};
 
 /// The shortest time between two looks.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
@@ -119,6 +119,11 @@ fn ask(screen: &mut Screen, door: &DoorFile, args: &SeeArgs) -> Result<(), SeeEr
     match screen.tab {
         Tab::Tree => screen.answers.tree = door.get_json("/tree")?,
         Tab::Crashes => screen.answers.crashes = door.get_json("/crashes")?,
+        Tab::Sections => {
+            // Sections come and go.
+            screen.answers.about = door.get_json("/about")?;
+            screen.answers.sections = sections::all(door, &screen.answers.about)?;
+        }
         _ => {}
     }
     if let Some(pid) = &screen.process {

@@ -300,7 +300,7 @@ impl Connection {
         id: &Reference,
     ) -> Option<MonitorRef> {
         let (far, monitor) = (self.node.pid(process), draw_monitor());
-        let teller = Teller::Signal { from: far, to: pid, monitor };
+        let teller = Teller::Signal { from: far, to: pid, monitor, held: None };
         let watch = Watch { process: process.into(), watcher: own, teller };
         // Before the process can end, which would end the monitor.
         self.link.tables(|tables| {

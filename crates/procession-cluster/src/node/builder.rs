@@ -304,6 +304,8 @@ async fn keep(
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
     let shown = node.clone();
     let _inspecting = cx.inspect_with(move |out| shown.show(out));
+    let shown = node.clone();
+    let _shown = cx.show_section("cluster", move |section| shown.show_section(section));
     loop {
         let next = {
             let mut event = pin!(cx.recv_event());

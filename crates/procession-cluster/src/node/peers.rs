@@ -45,14 +45,22 @@ use crate::term::Atom;
 
 /// The reasons of ends that are counted apart.
 const CAUSES_MAX: usize = 32;
+/// The connections whose numbers are known, at least. Without a bound, each node that asks once
+/// under a new name would leave an entry.
+const NUMBERS_KEPT: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     by_name: BTreeMap<Atom, Peer>,
-    /// The number of the latest connection to each node that was ever connected.
+    /// The number of the latest connection to each node, of those that were connected last.
     numbers: HashMap<Atom, u64>,
+    /// The nodes of `numbers`, from the one that was connected first.
+    connected: VecDeque<(Atom, u64)>,
+    /// The greatest number of a connection that is forgotten.
+    forgotten: u64,
     attempts: u64,
     is_stopped: bool,
+    /// The nodes of which something is yet to be told.
     told: HashMap<Atom, Told>,
     /// What is to be told to subscribers, and who becomes one, in this order.
     events: VecDeque<Event>,
@@ -275,9 +283,8 @@ impl Peers {
         if !is_wanted {
             return Err("another connection is kept");
         }
-        let number = self.numbers.entry(peer.clone()).or_default();
-        *number += 1;
-        let link = Arc::new(make(*number));
+        let number = self.next_number(peer);
+        let link = Arc::new(make(number));
         let replaced = self.by_name.insert(peer.clone(), Peer::Connected(Arc::clone(&link)));
         self.tell(PeerEvent { node: peer.clone(), connection: link.number, ended: None });
         let replaced = match replaced {
@@ -285,6 +292,31 @@ impl Peers {
             _ => None,
         };
         Ok((link, replaced))
+    }
+
+    /// Returns the number of the next connection to a node. It is greater than those before, also
+    /// if they are forgotten.
+    fn next_number(&mut self, peer: &Atom) -> u64 {
+        let latest = self.numbers.get(peer).copied().unwrap_or(self.forgotten);
+        let number = latest + 1;
+        self.numbers.insert(peer.clone(), number);
+        self.connected.push_back((peer.clone(), number));
+        while self.connected.len() > NUMBERS_KEPT
+            && let Some((peer, number)) = self.connected.pop_front()
+        {
+            // Unless the node was connected again.
+            if self.numbers.get(&peer) == Some(&number) {
+                self.numbers.remove(&peer);
+                self.forgotten = self.forgotten.max(number);
+            }
+        }
+        number
+    }
+
+    /// Returns the number of entries about nodes.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.by_name.len() + self.numbers.len() + self.told.len()
     }
 
     /// Forgets a connection that has ended, so that there can be another one.
@@ -312,7 +344,8 @@ impl Peers {
     /// Queues an event for the subscribers. A connection is told only after the end of the one
     /// before it, which may still have processes to tell.
     fn tell(&mut self, event: PeerEvent) {
-        let told = self.told.entry(event.node.clone()).or_default();
+        let node = event.node.clone();
+        let told = self.told.entry(node.clone()).or_default();
         told.waiting.push(event);
         let is_next = |told: &Told, event: &PeerEvent| match event.ended {
             None => told.current.is_none(),
@@ -322,6 +355,9 @@ impl Peers {
             let event = told.waiting.remove(at);
             told.current = event.ended.is_none().then_some(event.connection);
             self.events.push_back(Event::Changed(event));
+        }
+        if told.current.is_none() && told.waiting.is_empty() {
+            self.told.remove(&node);
         }
     }
 

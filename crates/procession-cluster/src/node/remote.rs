@@ -5,7 +5,6 @@
 //! is in them may be out of date, but nothing that is open is missing: an entry is made before the
 //! other node can learn of the relation.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 #[cfg(feature = "serde")]
@@ -16,29 +15,11 @@ use procession::relay::{
 use procession::{Exit, Pid};
 
 use crate::link::{Link, Remote, Teller, Watch};
+use crate::node::remotes::Held;
 use crate::node::{Inner, MONITOR_KIND, Node};
 use crate::reason;
-use crate::term::{Atom, NodePid, Term};
+use crate::term::{NodePid, Term};
 use crate::wire::control::Control;
-
-/// The other nodes with processes that have PIDs here.
-#[derive(Default)]
-pub(super) struct Remotes {
-    by_name: HashMap<Place, RemoteNode>,
-    by_number: HashMap<u32, Place>,
-    /// The names of processes that have PIDs here. The first number of such a PID is the place of
-    /// the name.
-    names: Vec<Atom>,
-    name_numbers: HashMap<Atom, u32>,
-}
-
-/// Another node, as a place of processes: one incarnation of it, or any, whose processes are known
-/// by their names.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Place {
-    node: Atom,
-    creation: Option<u32>,
-}
 
 impl Node {
     /// Returns the PID by which processes of this program know a process of another node. With it,
@@ -51,29 +32,27 @@ impl Node {
     /// [`Exit::NoConnection`]. Messages that this node sends by PID are those of the running
     /// process, so they are in order with its signals.
     ///
-    /// Returns [`Pid::NOBODY`] for a process of this node that is not attached, or has ended.
+    /// Of nodes that are neither connected nor have an [address](procession::Address) here, only
+    /// the 1024 that were used last are sure to be remembered. The PIDs of a forgotten one stay
+    /// out of reach, and its processes get others.
     ///
-    /// # Panics
-    /// If the program has known 4 294 967 295 incarnations of nodes.
+    /// Returns [`Pid::NOBODY`] for a process of this node that is not attached, or has ended, and
+    /// for any if the program has known 4 294 967 295 incarnations of nodes.
     pub fn pid(&self, process: &NodePid) -> Pid {
         let own = &self.0.own;
         if process.node == own.name && process.creation == own.creation {
             let local = self.number_of(process).and_then(|number| self.local(number));
             return local.map_or(Pid::NOBODY, |(pid, _)| pid);
         }
-        let place = Place { node: process.node.clone(), creation: Some(process.creation) };
-        let mut remotes = self.0.remotes.lock();
-        self.remote_node(&mut remotes, place).pid(process.id, process.serial)
+        self.far_pid(&process.into())
     }
 
     /// Returns the PID of a process of another node that is known by its name, whichever process
     /// has the name then. It can be sent to and monitored; a link to it is answered with
     /// [`Exit::NoProcess`].
     ///
-    /// For a name of this node, it is the PID of the process that has it, or [`Pid::NOBODY`].
-    ///
-    /// # Panics
-    /// As [`pid`](Self::pid).
+    /// For a name of this node, it is the PID of the process that has it, or [`Pid::NOBODY`]. Names
+    /// are remembered like the nodes of [`pid`](Self::pid).
     pub fn pid_of_remote(&self, process: &Remote) -> Pid {
         let (name, node) = match process {
             Remote::Pid(pid) => return self.pid(pid),
@@ -83,52 +62,45 @@ impl Node {
             let local = self.whereis(name).and_then(|number| self.local(number));
             return local.map_or(Pid::NOBODY, |(pid, _)| pid);
         }
-        let mut remotes = self.0.remotes.lock();
-        let number = remotes.number_of_name(name);
-        self.remote_node(&mut remotes, Place { node: node.clone(), creation: None }).pid(number, 0)
+        self.far_pid(process)
     }
 
-    /// Returns the address of a process of another node. `relay` carries its messages.
+    fn far_pid(&self, process: &Remote) -> Pid {
+        self.enter(process, |remote, [id, serial], _| remote.pid(id, serial)).unwrap_or(Pid::NOBODY)
+    }
+
+    /// Returns the address of a process of another node. `relay` makes the way of its messages,
+    /// which has what keeps the process known. Returns `None` if there are no numbers for nodes any
+    /// more.
     #[cfg(feature = "serde")]
     pub(crate) fn far_address<M: Send + 'static>(
         &self,
         process: &Remote,
-        relay: Arc<dyn Relay>,
-    ) -> Address<M> {
+        relay: impl FnOnce(Held) -> Arc<dyn Relay>,
+    ) -> Option<Address<M>> {
+        self.enter(process, |remote, [id, serial], held| remote.address(id, serial, relay(held)))
+    }
+
+    /// Enters a process of another node. `access` runs no code of the user, and drops nothing.
+    fn enter<R>(
+        &self,
+        process: &Remote,
+        access: impl FnOnce(&RemoteNode, [u32; 2], Held) -> R,
+    ) -> Option<R> {
         let mut remotes = self.0.remotes.lock();
-        let (place, id, serial) = match process {
-            Remote::Pid(pid) => {
-                let place = Place { node: pid.node.clone(), creation: Some(pid.creation) };
-                (place, pid.id, pid.serial)
-            }
-            Remote::Name { name, node } => {
-                let number = remotes.number_of_name(name);
-                (Place { node: node.clone(), creation: None }, number, 0)
-            }
-        };
-        self.remote_node(&mut remotes, place).address(id, serial, relay)
+        let join = || RemoteNode::join(NodeWay { node: Arc::downgrade(&self.0) });
+        let entered = remotes.enter(process, join);
+        let result = entered.map(|(remote, numbers, held)| access(remote, numbers, held));
+        let gone = remotes.sweep();
+        drop(remotes);
+        // Outside of the lock, since their relays are dropped.
+        drop(gone);
+        result
     }
 
     /// Returns the process of another node that is known here by a PID.
     pub(crate) fn remote_of(&self, pid: Pid) -> Option<Remote> {
-        let (id, serial) = pid.remote_parts()?;
-        let remotes = self.0.remotes.lock();
-        let Place { node, creation } = remotes.by_number.get(&pid.node())?.clone();
-        Some(match creation {
-            Some(creation) => Remote::Pid(NodePid { node, id, serial, creation }),
-            None => Remote::Name { name: remotes.names.get(id as usize)?.clone(), node },
-        })
-    }
-
-    /// Returns the number of a place, and makes one if there is none.
-    fn remote_node<'a>(&self, remotes: &'a mut Remotes, place: Place) -> &'a RemoteNode {
-        let Remotes { by_name, by_number, .. } = remotes;
-        by_name.entry(place).or_insert_with_key(|place| {
-            let relay = NodeWay { node: Arc::downgrade(&self.0) };
-            let remote = RemoteNode::join(relay).expect("not all numbers are taken");
-            by_number.insert(remote.number(), place.clone());
-            remote
-        })
+        self.0.remotes.lock().find(pid).map(|(remote, _)| remote)
     }
 
     /// Returns the PID by which other nodes know a process: the reverse of [`pid`](Self::pid).
@@ -145,33 +117,6 @@ impl Node {
             Remote::Name { .. } => None,
         }
     }
-
-    /// Forgets the PIDs of other incarnations of a node than this one.
-    pub(super) fn forget_incarnations(&self, name: &Atom, creation: u32) {
-        let mut remotes = self.0.remotes.lock();
-        let Remotes { by_name, by_number, .. } = &mut *remotes;
-        let is_other = |place: &Place| {
-            place.node == *name && place.creation.is_some_and(|other| other != creation)
-        };
-        let gone: Vec<_> = by_name.extract_if(|place, _| is_other(place)).collect();
-        by_number.retain(|_, place| !is_other(place));
-        drop(remotes);
-        // Outside of the lock, since their relays are dropped.
-        drop(gone);
-    }
-}
-
-impl Remotes {
-    /// Returns the number of a name, and gives one if it has none.
-    fn number_of_name(&mut self, name: &Atom) -> u32 {
-        if let Some(number) = self.name_numbers.get(name) {
-            return *number;
-        }
-        let number = u32::try_from(self.names.len()).expect("not all numbers are taken");
-        self.names.push(name.clone());
-        self.name_numbers.insert(name.clone(), number);
-        number
-    }
 }
 
 /// The way to the processes of another node.
@@ -181,21 +126,21 @@ struct NodeWay {
 }
 
 impl NodeWay {
-    /// Returns the node, and the process that is known here by this PID.
-    fn target(&self, pid: Pid) -> Option<(Node, Remote)> {
+    /// Returns the node, and the process that is known here by this PID, with what keeps it known.
+    fn target(&self, pid: Pid) -> Option<(Node, Remote, Held)> {
         let node = Node(self.node.upgrade()?);
-        let remote = node.remote_of(pid)?;
-        Some((node, remote))
+        let (remote, held) = node.0.remotes.lock().find(pid)?;
+        Some((node, remote, held))
     }
 
     /// Hands a signal to the connection. Returns the exit that answers it if that is not possible.
     fn carry(&self, signal: &RemoteSignal) -> Result<(), Exit> {
         let lost = || Exit::NoConnection;
-        let (node, remote) = self.target(signal.to()).ok_or_else(lost)?;
+        let (node, remote, held) = self.target(signal.to()).ok_or_else(lost)?;
         let link = node.link_of(&remote).ok_or_else(lost)?;
         let carried = match (signal, &remote) {
             (RemoteSignal::Monitor { .. } | RemoteSignal::Demonitor { .. }, _) => {
-                carry_monitor(&node, &link, &remote, signal)
+                carry_monitor(&node, &link, &remote, held, signal)
             }
             (_, Remote::Pid(other)) => carry_to_pid(&node, &link, other.clone(), signal),
             // A link to whichever process has a name means none.
@@ -245,12 +190,19 @@ fn carry_to_pid(node: &Node, link: &Link, other: NodePid, signal: &RemoteSignal)
 }
 
 /// Hands a monitor, or the end of one, to the connection. Returns `None` if that has ended.
-fn carry_monitor(node: &Node, link: &Link, remote: &Remote, signal: &RemoteSignal) -> Option<()> {
+fn carry_monitor(
+    node: &Node,
+    link: &Link,
+    remote: &Remote,
+    held: Held,
+    signal: &RemoteSignal,
+) -> Option<()> {
     match signal {
         &RemoteSignal::Monitor { from, to, monitor } => {
             let (own, reference) = (node.number_for(from, None), node.reference(MONITOR_KIND));
             // It comes back with the roles exchanged.
-            let teller = Teller::Signal { from: to, to: from, monitor };
+            let held = Some(held);
+            let teller = Teller::Signal { from: to, to: from, monitor, held };
             let watch = Watch { process: remote.clone(), watcher: own, teller };
             link.tables(|tables| {
                 tables.references.insert(monitor, reference.clone());
@@ -308,7 +260,7 @@ impl Link {
 
 impl Relay for NodeWay {
     fn relay(&self, parcel: Parcel) -> Result<(), RelayError> {
-        let Some((node, remote)) = self.target(parcel.to) else {
+        let Some((node, remote, _)) = self.target(parcel.to) else {
             return Err(parcel.refused(RelayCause::NoConnection));
         };
         let (to, from) = (parcel.to, parcel.from);

@@ -25,7 +25,7 @@ pub struct PeerInfo {
     pub name: Atom,
     /// Its incarnation.
     pub creation: u32,
-    /// Which connection to it this is, counted from 1.
+    /// Which connection to it this is. Later ones have greater numbers.
     pub connection: u64,
     /// How long it has been connected.
     pub age: Duration,

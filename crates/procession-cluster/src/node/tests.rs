@@ -202,3 +202,68 @@ fn an_attempt_does_not_replace_the_one_that_this_node_has_agreed_to() {
         assert!(!peers.may_replace(&greater()));
     });
 }
+
+/// Goal: nodes that come and go under new names leave nothing, and no connection gets the number of
+/// an earlier one.
+#[test]
+fn nodes_that_were_connected_once_are_forgotten() {
+    run(async |orders| {
+        let mut peers = Peers::default();
+        let mut connect = |name: &Atom| {
+            let (_, attempt) = peers.decide(&own(), name);
+            let made = link(name, attempt, &orders);
+            let made = peers.admit(&own(), name, (Side::Other, attempt), made);
+            let (link, _) = made.expect("it is the only one");
+            peers.forget(&link);
+            peers.ended(&link, "it ends".to_owned());
+            while peers.next_event().is_some() {}
+            (link.number, peers.remembered())
+        };
+        assert_eq!(connect(&greater()).0, 1);
+        assert_eq!(connect(&greater()).0, 2);
+        let mut most = 0;
+        for number in 0..20_000 {
+            let name = format!("n{number}@127.0.0.1");
+            most = most.max(connect(&Atom::new(&*name).expect("it is short")).1);
+        }
+        assert!(most < 5000, "{most} entries");
+        assert!(connect(&greater()).0 > 2);
+    });
+}
+
+/// Goal: what other nodes name takes memory only as long as it is of use.
+#[cfg(feature = "serde")]
+#[test]
+fn processes_that_nothing_leads_to_are_forgotten() {
+    use super::remotes::REMEMBERED;
+    use crate::{NodePid, Remote};
+
+    run(async |_| {
+        let cookie = Cookie::new("secret").expect("it has a text");
+        let node = Node::builder("m@127.0.0.1").cookie(cookie).start().await;
+        let node = node.expect("it starts");
+        let by_name = |number| {
+            let (name, place) = (format!("name{number}"), format!("n{number}@127.0.0.1"));
+            Remote::named(&name, &place)
+        };
+        let by_pid =
+            |creation| Remote::Pid(NodePid { node: greater(), id: 1, serial: 0, creation });
+        let kept = [by_name(0), by_pid(0)].map(|process| node.address::<u8>(process));
+        let dropped = [by_name(1), by_pid(1)].map(|process| node.address::<u8>(process).pid());
+        let mut most = 0;
+        for number in 2..10 * REMEMBERED as u32 {
+            for process in [by_name(number), by_pid(number)] {
+                drop(node.address::<u8>(process));
+                most = most.max(node.0.remotes.lock().len());
+            }
+        }
+        assert!(most <= 6 * REMEMBERED + 4, "{most} entries");
+        assert_eq!(
+            kept.map(|address| node.remote_of(address.pid())),
+            [by_name(0), by_pid(0)].map(Some)
+        );
+        assert_eq!(dropped.map(|pid| node.remote_of(pid)), [None, None]);
+        let last = node.pid_of_remote(&by_name(10 * REMEMBERED as u32 - 1));
+        assert_eq!(node.remote_of(last), Some(by_name(10 * REMEMBERED as u32 - 1)));
+    });
+}

@@ -64,7 +64,8 @@ where
         _ => return Err(wrong(&term)),
     };
     if remote.node() != node.name() {
-        return Ok(node.address(remote));
+        let none = || de::Error::custom("the program has known too many nodes");
+        return node.try_address(remote).ok_or_else(none);
     }
     Address::of(node.pid_of_remote(&remote)).map_err(de::Error::custom)
 }

@@ -13,10 +13,13 @@ use super::scope::{self, Replies};
 use super::{ConvertError, Messages, from_term, to_term};
 use crate::letter::last;
 use crate::link::{Caller, Link, Remote, Waits};
-use crate::node::{Inlet, Member, Node, SendTermCause, TypedInlet, without_sender};
+use crate::node::{Held, Inlet, Member, Node, SendTermCause, TypedInlet, without_sender};
 use crate::outbound::Unqueued;
 use crate::term::{NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
+
+/// What a program may count on that has not known billions of nodes.
+const NUMBERS_ARE_LEFT: &str = "not all numbers of nodes are taken";
 
 type Write<M> = Box<dyn Fn(&M) -> Result<Term, ConvertError> + Send + Sync>;
 type Read<M> = Box<dyn Fn(Term) -> Option<M> + Send + Sync>;
@@ -80,12 +83,21 @@ impl Node {
     /// ```
     ///
     /// # Panics
-    /// As [`pid`](Self::pid).
+    /// If the program has known 4 294 967 295 incarnations of nodes.
     pub fn address<M>(&self, process: impl Into<Remote>) -> Address<M>
     where
         M: Serialize + Send + 'static,
     {
-        self.typed_address(process.into(), true, Box::new(|message| to_term(message)))
+        self.try_address(process.into()).expect(NUMBERS_ARE_LEFT)
+    }
+
+    /// Returns the address of a process of another node, or `None` if there are no numbers for
+    /// nodes any more.
+    pub(super) fn try_address<M>(&self, process: Remote) -> Option<Address<M>>
+    where
+        M: Serialize + Send + 'static,
+    {
+        self.typed_address(process, true, Box::new(|message| to_term(message)))
     }
 
     /// Makes a process reachable for other nodes that receives messages of a type of its own, which
@@ -110,14 +122,16 @@ impl Node {
         to: Remote,
         is_plain: bool,
         write: Write<M>,
-    ) -> Address<M> {
+    ) -> Option<Address<M>> {
         if to.node() == self.name()
             && let Ok(address) = Address::of(self.pid_of_remote(&to))
         {
-            return address;
+            return Some(address);
         }
-        let way = TypedWay { node: self.clone(), to: to.clone(), is_plain, write };
-        self.far_address(&to, Arc::new(way))
+        let (node, process) = (self.clone(), to.clone());
+        self.far_address(&process, |held| {
+            Arc::new(TypedWay { node, to, is_plain, write, _held: held })
+        })
     }
 
     fn attach_typed<M: Send + 'static>(
@@ -133,9 +147,13 @@ impl Node {
 impl<M: Serialize + Send + 'static> Messages<M> {
     /// Returns the address of a process of another node that receives these messages. See
     /// [`Node::address`]; a message with a reply in it is sent as it is.
+    ///
+    /// # Panics
+    /// As [`Node::address`].
     pub fn address(&self, node: &Node, process: impl Into<Remote>) -> Address<M> {
         let messages = self.clone();
-        node.typed_address(process.into(), false, Box::new(move |message| messages.write(message)))
+        let write = Box::new(move |message: &M| messages.write(message));
+        node.typed_address(process.into(), false, write).expect(NUMBERS_ARE_LEFT)
     }
 }
 
@@ -197,27 +215,49 @@ struct TypedWay<M> {
     /// Set if a message with a reply as its last part goes as a call.
     is_plain: bool,
     write: Write<M>,
+    /// Keeps the process known as long as there is the address.
+    _held: Held,
 }
 
 impl<M: Send + 'static> Relay for TypedWay<M> {
     fn relay(&self, parcel: Parcel) -> Result<(), RelayError> {
         let sent = match parcel.message.downcast_ref() {
             Some(message) => self.send(parcel.from, message),
-            None => Err(RelayCause::NotPortable),
+            None => Err(Unsent::Cause(RelayCause::NotPortable)),
         };
         // The message is dropped here, outside of all locks. Its replies are shared.
-        sent.map_err(|cause| parcel.refused(cause))
+        sent.map_err(|why| match why {
+            Unsent::Cause(cause) => parcel.refused(cause),
+            Unsent::Unqueued(Unqueued::Full(bytes)) => {
+                parcel.needing(bytes).refused(RelayCause::Full)
+            }
+            Unsent::Unqueued(why) => parcel.refused(SendTermCause::from(why).into()),
+        })
     }
 
     fn room(&self, parcel: &Parcel) -> Option<RoomFuture> {
-        let message = parcel.message.downcast_ref()?;
+        let bytes = parcel.needs()?;
         let link = self.node.link_of(&self.to)?;
         let own = self.own(parcel.from);
-        let (term, replies) = scope::within(&self.node, &own, || (self.write)(message));
-        drop(replies);
-        let control = self.control(&own, &link);
-        let length = link.outbound.length(&control, &term.ok()?)?;
-        Some(Box::pin(async move { link.outbound.room(own.id.into(), length).await }))
+        Some(Box::pin(async move { link.outbound.room(own.id.into(), bytes).await }))
+    }
+}
+
+/// Why a message was not sent.
+enum Unsent {
+    Cause(RelayCause),
+    Unqueued(Unqueued),
+}
+
+impl From<RelayCause> for Unsent {
+    fn from(cause: RelayCause) -> Self {
+        Self::Cause(cause)
+    }
+}
+
+impl From<Unqueued> for Unsent {
+    fn from(why: Unqueued) -> Self {
+        Self::Unqueued(why)
     }
 }
 
@@ -231,7 +271,7 @@ impl<M> TypedWay<M> {
         without_sender(Control::Send { from: Some(own.clone()), to: self.to.target() }, link)
     }
 
-    fn send(&self, from: Option<Pid>, message: &M) -> Result<(), RelayCause> {
+    fn send(&self, from: Option<Pid>, message: &M) -> Result<(), Unsent> {
         let link = self.node.link_of(&self.to).ok_or(RelayCause::NoConnection)?;
         let own = self.own(from);
         let (term, replies) = scope::within(&self.node, &own, || (self.write)(message));
@@ -243,14 +283,10 @@ impl<M> TypedWay<M> {
             ([call], true) => as_call(term, &own, call),
             _ => term,
         };
-        link.outbound.send(own.id.into(), &control, &term).map_err(cause)?;
+        link.outbound.send(own.id.into(), &control, &term)?;
         calls.keep();
         Ok(())
     }
-}
-
-fn cause(why: Unqueued) -> RelayCause {
-    SendTermCause::from(why).into()
 }
 
 /// Makes a call of a `GenServer` of a message with the sender as its last part. Any other stays as
@@ -291,11 +327,11 @@ impl<'a> Calls<'a> {
         own: &'a NodePid,
         target: &'a Target,
         replies: Replies,
-    ) -> Result<Self, RelayCause> {
+    ) -> Result<Self, Unsent> {
         let mut calls = Self { link, own, target, references: Vec::new() };
         if !replies.is_empty() {
             // As for a call of a node.
-            link.outbound.check_room(own.id.into()).map_err(cause)?;
+            link.outbound.check_room(own.id.into())?;
         }
         for (call, reply) in replies {
             let (from, to) = (own.clone(), target.clone());
@@ -307,7 +343,7 @@ impl<'a> Calls<'a> {
                 tables.calls.extend(caller.take().map(|caller| (call.clone(), caller)));
                 gone
             });
-            let Some(gone) = entered else { return Err(RelayCause::NoConnection) };
+            let Some(gone) = entered else { return Err(RelayCause::NoConnection.into()) };
             for (call, caller) in gone {
                 link.tell_demonitor(&caller.from, &caller.target, &call);
             }

@@ -2,6 +2,7 @@
 
 mod pids;
 mod relations;
+mod section;
 mod security;
 mod start;
 mod tls;

@@ -3,10 +3,10 @@
 use procession::mailbox::send;
 use procession::relay::RelayCause;
 use procession::sync::oneshot;
-use procession::{Context, Event, Exit, Pid, Scheduler, relations, start, yield_now};
+use procession::{Context, Event, Exit, Pid, Scheduler, relations, start, timeout, yield_now};
 use procession_cluster::{Grants, Letter, Node, Term};
 
-use crate::{listens, next, pair, run, seen_by, until};
+use crate::{PATIENCE, connect, listens, next, pair, run, seen_by, until};
 
 /// Waits until it is cancelled.
 async fn waits(mut cx: Context<Letter>) {
@@ -98,6 +98,39 @@ fn monitors_and_links_name_the_process() {
         });
         assert_eq!(near.await, Ok(Exit::NoProcess));
         far.await.expect("it has ended");
+    });
+}
+
+/// Goal: a link ends with the incarnation that it leads to, also if the next one is connected
+/// before the end of the first is noticed.
+#[test]
+fn a_link_ends_when_another_incarnation_takes_the_place() {
+    run(async {
+        let (a, b) = pair().await;
+        let far = start(waits);
+        let member = b.attach(&far.address().map(|letter| letter));
+        let (links, is_linked) = oneshot::channel();
+        let near = start({
+            let a = a.clone();
+            move |mut cx: Context<()>| async move {
+                cx.trap_exits(true);
+                let there = a.pid(&member.pid());
+                assert!(relations::link(there));
+                links.send(()).expect("the test waits for it");
+                match cx.recv_event().await {
+                    Some(Event::Exit(told)) => (told.from == Some(there), told.exit),
+                    other => panic!("{other:?} came"),
+                }
+            }
+        });
+        is_linked.await.expect("it links");
+        let next = listens("b@127.0.0.1").start().await.expect("it starts");
+        connect(&next, &a).await;
+        let told = timeout(PATIENCE, near).await.expect("it is told");
+        assert_eq!(told, Ok((true, Exit::NoConnection)));
+        // Its side of the link may have ended it.
+        far.cancel();
+        drop(far.await);
     });
 }
 

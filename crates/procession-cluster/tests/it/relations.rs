@@ -73,6 +73,9 @@ fn the_end_of_the_connection_is_told_to_all() {
             let a = a.clone();
             move |mut cx: Context<Letter>| async move {
                 a.subscribe(&cx.address().map(|letter| letter));
+                let Letter::NodeUp { connection: 1, .. } = next(&mut cx).await else {
+                    panic!("what is connected is told")
+                };
                 let own = attach(&a, &cx);
                 let monitor = own.monitor(member.pid());
                 // It is a call that nobody answers.

@@ -10,6 +10,8 @@ use procession::{
 };
 use procession_cluster::serialize::message;
 use procession_cluster::{CallTermError, Letter, Node, Remote, Term};
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
 use serde::{Deserialize, Serialize};
 
 use crate::{PATIENCE, attach, listens, next, pair, run, until};
@@ -220,6 +222,44 @@ fn large_messages_wait_for_room() {
         let first: String = notes.iter().map(|note| &note[..1]).collect();
         assert_eq!(first, "abcdefgh");
         assert!(notes.iter().all(|note| note.len() == 9 << 20));
+    });
+}
+
+/// Counts how often it is written.
+#[derive(Deserialize)]
+struct Counted(String);
+
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
+impl Serialize for Counted {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        WRITTEN.fetch_add(1, Relaxed);
+        self.0.serialize(serializer)
+    }
+}
+
+/// Goal: a sender that waits for room writes its message once for each try, and not once more to
+/// learn how much room it needs.
+#[test]
+fn a_message_that_waits_is_written_once_for_each_try() {
+    run(async {
+        let (a, b) = pair().await;
+        let receiver = start(|mut cx: Context<Counted>| async move {
+            let mut lengths = Vec::new();
+            while lengths.len() < 4 {
+                lengths.push(cx.recv().await.expect("it comes").0.len());
+            }
+            lengths
+        });
+        let address = a.address::<Counted>(b.attach_as(receiver.address()).pid());
+        for _ in 0..4 {
+            let message = Counted("x".repeat(9 << 20));
+            address.send_wait(message).await.expect("it is connected");
+        }
+        assert_eq!(receiver.await, Ok(vec![9 << 20; 4]));
+        let refused = a.peers()[0].refused;
+        assert!(refused > 0, "two of them have no room");
+        assert_eq!(WRITTEN.load(Relaxed), 4 + refused);
     });
 }
 

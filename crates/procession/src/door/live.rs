@@ -15,7 +15,7 @@ use super::request::{HttpRequest, Method};
 use super::response::{HttpStatus, Response};
 use super::routes::Observed;
 use super::views::{query, write_view};
-use super::{activity, details};
+use super::{activity, details, sections};
 use crate::observe::look::query::Query;
 use crate::observe::look::view::View;
 use crate::scheduler::shared::Shared;
@@ -40,6 +40,7 @@ const PARAMETERS: &[&str] = &["interval", "with", "ms"];
 enum Part {
     Crashes,
     Pools,
+    Sections,
     Timeline,
     Tree,
 }
@@ -49,6 +50,7 @@ impl Part {
         match name {
             "crashes" => Some(Self::Crashes),
             "pools" => Some(Self::Pools),
+            "sections" => Some(Self::Sections),
             "timeline" => Some(Self::Timeline),
             "tree" => Some(Self::Tree),
             _ => None,
@@ -107,7 +109,7 @@ impl Live {
         let names = names.split(',').filter(|name| !name.is_empty());
         let parts = names.map(Part::parse).collect::<Option<_>>();
         let parts = parts.ok_or_else(|| {
-            refused("with is a list of crashes, pools, timeline and tree, separated by commas")
+            refused("with is a list of crashes, pools, sections, timeline and tree, separated by commas")
         })?;
         let interval = match request.parameter("interval").map(str::parse) {
             None => INTERVAL_DEFAULT,
@@ -161,6 +163,7 @@ impl Live {
             match part {
                 Part::Crashes => details::crashes(json, shared),
                 Part::Pools => activity::pools(json, shared),
+                Part::Sections => sections::all(json, shared),
                 Part::Timeline => activity::timeline(json, shared, self.window),
                 Part::Tree => {
                     json.name("tree").object(|json| details::tree(json, shared));

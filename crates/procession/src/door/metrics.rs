@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
+use super::labels::write_labels;
+use super::sections;
 use crate::observe::metrics::{Family, Labels, MetricSink, MetricsReader};
 use crate::scheduler::shared::Shared;
 use crate::util::histogram::Histogram;
-
-/// The maximum number of characters of a label's value.
-const LABEL_MAX: usize = 120;
 
 /// A text to which metrics are written.
 struct MetricsText {
@@ -20,19 +19,9 @@ impl MetricsText {
     fn sample(&mut self, family: &Family, suffix: &str, labels: &Labels<'_>, value: f64) {
         let Self { text, scheduler } = self;
         // Ignored, here and below: a string takes everything.
-        let _ = write!(text, "{}{suffix}{{scheduler=\"{scheduler}\"", family.name);
-        for (name, value) in labels {
-            let _ = write!(text, ",{name}=\"");
-            for c in value.chars().take(LABEL_MAX) {
-                match c {
-                    '\\' | '"' => text.extend(['\\', c]),
-                    '\n' => text.push_str("\\n"),
-                    c => text.push(c),
-                }
-            }
-            text.push('"');
-        }
-        let _ = writeln!(text, "}} {value}");
+        let _ = write!(text, "{}{suffix}", family.name);
+        write_labels(text, *scheduler, labels.iter().copied());
+        let _ = writeln!(text, " {value}");
     }
 }
 
@@ -66,6 +55,7 @@ impl MetricSink for MetricsText {
 pub(super) fn text(shared: &Shared, reader: &MetricsReader) -> String {
     let mut text = MetricsText { text: String::with_capacity(16 << 10), scheduler: shared.id() };
     reader.read(shared, &mut text);
+    sections::metrics(&mut text.text, shared);
     text.text.push_str("# EOF\n");
     text.text
 }

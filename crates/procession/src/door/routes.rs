@@ -16,6 +16,7 @@ use super::metrics;
 use super::page;
 use super::request::{HttpRequest, Method};
 use super::response::{HttpStatus, Response};
+use super::sections;
 use super::socket::program_name;
 use super::traces::{OneAtATime, trace};
 use super::views::{KeptViews, view};
@@ -94,7 +95,9 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
         (_, [Some("pools"), None, ..]) => Ok(object(|json| activity::pools(json, &shared))),
         (_, [Some("timeline"), None, ..]) => timeline(request, &shared),
         (_, [Some("trace"), None, ..]) => trace(request, shared, &observed.long).await,
-        (_, [Some(name), None, ..]) => page::file(name).ok_or_else(|| unknown(request)),
+        (_, [Some(name), None, ..]) => page::file(name)
+            .or_else(|| sections::section(&shared, name))
+            .ok_or_else(|| unknown(request)),
         _ => Err(unknown(request)),
     };
     result.unwrap_or_else(|refused| refused)
@@ -147,5 +150,10 @@ fn about(shared: &Shared, actions: bool) -> Response {
         json.name("name").text(shared.name());
         json.name("workers").literal(shared.width());
         json.name("actions").literal(actions);
+        json.name("sections").array(|json| {
+            for name in shared.extensions.sections.names() {
+                json.text(name);
+            }
+        });
     })
 }

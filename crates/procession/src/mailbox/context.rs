@@ -3,6 +3,7 @@
 mod aside;
 pub(crate) mod inspecting;
 mod mark;
+pub(crate) mod showing;
 mod take;
 
 use std::fmt;

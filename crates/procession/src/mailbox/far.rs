@@ -15,13 +15,6 @@ impl FarProcess {
     pub(crate) fn send<M: Send + 'static>(&self, message: M) -> Result<(), SendError<M>> {
         relayed(&*self.relay, self.pid, message)
     }
-
-    /// Returns the future that waits for room for a message, if the relay has one, and the message.
-    fn room<M: Send + 'static>(&self, message: M) -> (Option<RoomFuture>, M) {
-        let parcel = parcel_from_here(self.pid, message);
-        let room = self.relay.room(&parcel);
-        (room, *parcel.message.downcast().expect("nothing has changed it"))
-    }
 }
 
 /// A message that waits for room at a relay.
@@ -40,14 +33,18 @@ impl FarWait {
             ready!(room.get_mut().as_mut().poll(task));
             *wait = None;
         }
-        let sent = process.send(message.take().expect("a future is not polled after its end"));
-        let error = match sent {
-            Err(error) if error.is_full() => error,
-            done => return Poll::Ready(done),
+        let parcel = parcel_from_here(
+            process.pid,
+            message.take().expect("a future is not polled after its end"),
+        );
+        let Err(refused) = process.relay.relay(parcel) else { return Poll::Ready(Ok(())) };
+        let room = match refused.cause {
+            RelayCause::Full => process.relay.room(&refused.parcel),
+            _ => None,
         };
-        let (room, back) = process.room(error.into_inner());
+        let (back, cause) = given_back(refused);
         let Some(mut room) = room else {
-            let kind = SendErrorKind::NotRelayed(RelayCause::Full);
+            let kind = SendErrorKind::NotRelayed(cause);
             return Poll::Ready(Err(SendError::new(back, process.pid, kind)));
         };
         *message = Some(back);
@@ -74,8 +71,15 @@ pub(crate) fn relayed<M: Send + 'static>(
     pid: Pid,
     message: M,
 ) -> Result<(), SendError<M>> {
-    relay.relay(parcel_from_here(pid, message)).map_err(|RelayError { parcel, cause, .. }| {
-        let message = parcel.message.downcast().expect("a relay gives back what it was given");
-        SendError::new(*message, pid, SendErrorKind::NotRelayed(cause))
+    relay.relay(parcel_from_here(pid, message)).map_err(|refused| {
+        let (message, cause) = given_back(refused);
+        SendError::new(message, pid, SendErrorKind::NotRelayed(cause))
     })
+}
+
+/// Returns the message that a relay has refused, and the reason.
+fn given_back<M: 'static>(refused: RelayError) -> (M, RelayCause) {
+    let RelayError { parcel, cause, .. } = refused;
+    let message = parcel.message.downcast().expect("a relay gives back what it was given");
+    (*message, cause)
 }

@@ -19,12 +19,20 @@ pub struct Parcel {
     pub message: Box<dyn Any + Send>,
     /// The name of the message's type.
     pub type_name: &'static str,
+    /// The room that it needs, as a relay that has refused it has noted.
+    needs: Option<usize>,
 }
 
 impl Parcel {
     /// Creates a parcel without a sender.
     pub fn new<M: Send + 'static>(to: Pid, message: M) -> Self {
-        Self { to, from: None, message: Box::new(message), type_name: type_name::<M>() }
+        Self {
+            to,
+            from: None,
+            message: Box::new(message),
+            type_name: type_name::<M>(),
+            needs: None,
+        }
     }
 
     /// Sets the process that sends it.
@@ -32,6 +40,19 @@ impl Parcel {
     pub fn with_sender(mut self, from: Option<Pid>) -> Self {
         self.from = from;
         self
+    }
+
+    /// Notes the bytes for which a relay has no room. [`Relay::room`] gets the same parcel, so that
+    /// it need not write the message once more to know them.
+    #[must_use]
+    pub fn needing(mut self, bytes: usize) -> Self {
+        self.needs = Some(bytes);
+        self
+    }
+
+    /// Returns the bytes that were [noted](Self::needing).
+    pub fn needs(&self) -> Option<usize> {
+        self.needs
     }
 
     /// Returns the error of a relay that refuses this parcel.
@@ -115,7 +136,8 @@ pub trait Relay: Send + Sync + 'static {
     /// Returns a future that ends when there may be room for a message that was refused as
     /// [`Full`](RelayCause::Full). The sender tries again then.
     ///
-    /// By default, there is none, and a sender that waits gets its message back instead.
+    /// It is asked with the parcel of the refusal. By default, there is no such future, and a
+    /// sender that waits gets its message back instead.
     fn room(&self, parcel: &Parcel) -> Option<RoomFuture> {
         let _ = parcel;
         None

@@ -29,13 +29,14 @@ impl Relay for InProcess {
             };
         }
         let Some(slot) = find(parcel.to) else { return Err(parcel.refused(RelayCause::Refused)) };
-        let Parcel { to, from, message, type_name } = parcel;
-        slot.push_any(message).map_err(|refused| {
-            let (message, cause) = match refused {
+        let mut parcel = parcel;
+        slot.push_any(std::mem::replace(&mut parcel.message, Box::new(()))).map_err(|refused| {
+            let cause;
+            (parcel.message, cause) = match refused {
                 Refused::Ended(message) => (message, RelayCause::Refused),
                 Refused::Full(message) => (message, RelayCause::Full),
             };
-            Parcel { to, from, message, type_name }.refused(cause)
+            parcel.refused(cause)
         })
     }
 }

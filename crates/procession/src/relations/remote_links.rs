@@ -34,15 +34,18 @@
 //! The protocol is that of OTP, where the signals are `LINK`, `UNLINK_ID` and `UNLINK_ID_ACK`.
 //!
 //! ## Checked by
-//! `models::links_and_unlinks_cross`, `models::canary_told_in_a_second_step`,
-//! `models::canary_link_while_unlinking`; `contracts::remote` and the `pids` of
-//! `procession-cluster`, with random orders.
+//! `models::links_and_unlinks_cross`, `models::a_second_unlink_waits_for_its_own_answer`,
+//! `models::canary_told_in_a_second_step`, `models::canary_link_while_unlinking`,
+//! `models::canary_any_answer`; `contracts::remote` and the `pids` of `procession-cluster`, with
+//! random orders.
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
     /// `TakeLink` does not look whether the side is `unlinking`.
     pub(crate) const LINK_WHILE_UNLINKING: u8 = 1;
+    /// `TakeAck` does not look at the number.
+    pub(crate) const ANY_ANSWER: u8 = 2;
 }
 
 /// What one side tells the other.
@@ -104,7 +107,7 @@ impl<const MUTATION: u8> RemoteLink<MUTATION> {
 
     /// `TakeAck`.
     pub(crate) fn take_ack(&mut self, number: u64) {
-        self.unlinking.take_if(|last| *last == number);
+        self.unlinking.take_if(|last| *last == number || MUTATION == mutation::ANY_ANSWER);
     }
 
     /// `TakeEnd`. Returns `true` if the two were linked.
@@ -187,6 +190,49 @@ mod models {
             assert_eq!(here.is_linked, there.is_linked, "both have the link, or neither");
             assert_eq!((here.unlinking, there.unlinking), (None, None), "all is acknowledged");
         });
+    }
+
+    /// Two linked processes. The one here has unlinked, linked and unlinked again, and the other
+    /// one unlinks and links while another thread carries that out. The first answer comes back
+    /// when the second unlink still waits for its own.
+    fn unlink_twice<const MUTATION: u8>() {
+        explore(|| {
+            let linked = || RemoteLink::<MUTATION> { is_linked: true, unlinking: None };
+            let mut here = linked();
+            let told = [here.unlink(1), here.link(), here.unlink(2)];
+            let side = Arc::new(Side { link: Mutex::new(linked()), queue: Mutex::new(Vec::new()) });
+            let process = {
+                let side = Arc::clone(&side);
+                thread::spawn(move || {
+                    side.change::<true>(|link| link.unlink(3));
+                    side.change::<true>(RemoteLink::link);
+                })
+            };
+            for news in told.into_iter().flatten() {
+                side.change::<true>(|link| take(link, news));
+            }
+            process.join().expect("it does not panic");
+            let mut there = side.link.lock();
+            let queued = std::mem::take(&mut *side.queue.lock());
+            let answers: Vec<_> =
+                queued.into_iter().filter_map(|news| take(&mut here, news)).collect();
+            for answer in answers {
+                take(&mut there, answer);
+            }
+            assert_eq!(here.is_linked, there.is_linked, "both have the link, or neither");
+            assert_eq!((here.unlinking, there.unlinking), (None, None), "all is acknowledged");
+        });
+    }
+
+    #[test]
+    fn a_second_unlink_waits_for_its_own_answer() {
+        unlink_twice::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "both have the link, or neither")]
+    fn canary_any_answer() {
+        unlink_twice::<{ mutation::ANY_ANSWER }>();
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::machine::value::CommandId;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
+use crate::process::section::Sections;
 use crate::process::table::Table;
 use crate::recorder::state::{Recorder, WORDS_MAX};
 use crate::report::crash_report::CrashLog;
@@ -556,6 +557,7 @@ impl Builder {
                 crashes: CrashLog::default(),
                 supervision: SupervisionLog::default(),
                 restarts: RestartTotals::default(),
+                sections: Sections::default(),
                 #[cfg(any(feature = "observe", feature = "metrics"))]
                 pools: crate::observe::pool_figures::PoolRegistry::default(),
                 #[cfg(feature = "tokio")]

@@ -15,6 +15,7 @@ use crate::mailbox::dead_letter;
 use crate::mailbox::parcel::Relay;
 use crate::process::inspectors::Inspectors;
 use crate::process::request::ProcessRequests;
+use crate::process::section::Sections;
 use crate::process::slot::Ready;
 use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
@@ -157,6 +158,8 @@ pub(crate) struct Extensions {
     pub(crate) supervision: SupervisionLog,
     /// The restarts by supervisors.
     pub(crate) restarts: RestartTotals,
+    /// The sections of libraries in the door.
+    pub(crate) sections: Sections,
     /// The pools with processes of this scheduler as workers.
     #[cfg(any(feature = "observe", feature = "metrics"))]
     pub(crate) pools: crate::observe::pool_figures::PoolRegistry,
@@ -249,6 +252,7 @@ impl Drop for Shared {
         drop_each(self.processes.take_all_foreign());
         drop_each(self.processes.requests.take_all());
         drop_each(self.processes.inspectors.take_all());
+        drop_each(self.extensions.sections.take_all());
         let extensions = &mut self.extensions;
         drop_each(extensions.handlers.take());
         drop_guarded(extensions.dead_letters.take());

@@ -8,6 +8,7 @@ mod life;
 mod live;
 mod metrics;
 mod openmetrics;
+mod sections;
 mod views;
 
 use std::fs;

@@ -1,6 +1,6 @@
 // The page of a door. The door sends what the page shows, as seldom as it takes to use at most 1 % of
 // the processors.
-import { bytes, duration, flatten, number, percent, pids, place, standing, title, wait } from "/format.js";
+import { bytes, duration, flatten, number, percent, pids, place, standing, time, title, wait } from "/format.js";
 import { makeList, makeTable, setText } from "/table.js";
 import { draw, places, processAt } from "/timeline.js";
 
@@ -163,7 +163,34 @@ const list = makeList(by("all-list"), "All processes", ["PID", "State", "Mailbox
 });
 
 // The parts of an event that each view shows.
-const parts = { crashes: "crashes", tree: "tree", workers: "timeline", pools: "pools" };
+const parts = { crashes: "crashes", tree: "tree", workers: "timeline", pools: "pools", sections: "sections" };
+
+// A column of a section. Times are in microseconds.
+function columnOf(name, isText) {
+  const isTime = name.endsWith("_us");
+  const show = (value) => (value === null || value === undefined ? "-" : isTime ? time(value) : isText ? value : number(value));
+  return { title: (isTime ? name.slice(0, -3) : name).replaceAll("_", " "), value: (row) => show(row[name]), right: !isText, wide: isText };
+}
+
+const shown = new Map();
+
+// Shows the tables of all sections. They are made when they are there first, and empty later.
+function showSections(sections) {
+  const missing = new Set(shown.keys());
+  for (const [section, found] of Object.entries(sections)) {
+    for (const [name, rows] of Object.entries(found)) {
+      if (!Array.isArray(rows) || rows.length === 0) continue;
+      const key = `${section}: ${name}`;
+      if (!shown.has(key)) {
+        const columns = Object.entries(rows[0]).map(([column, value]) => columnOf(column, typeof value === "string"));
+        shown.set(key, makeTable(by("sections-tables"), key, columns));
+      }
+      shown.get(key).update(rows);
+      missing.delete(key);
+    }
+  }
+  for (const key of missing) shown.get(key).update([]);
+}
 
 function target() {
   const query = new URLSearchParams({ sort: state.sort, top: state.view === "processes" ? by("top").value : "0" });
@@ -236,6 +263,7 @@ async function showEvent(event) {
   if (event.tree) tables.tree.update(flatten(event.tree.nodes));
   if (event.crashes) tables.crashes.update(event.crashes);
   if (event.pools) tables.pools.update(event.pools);
+  if (event.sections) showSections(event.sections);
   if (state.view === "workers") showWorkers(workers);
   if (event.timeline) {
     state.timeline = event.timeline;

@@ -12,6 +12,12 @@ export function duration(ms) {
   return `${Math.floor(ms / 3_600_000)} h`;
 }
 
+// A time in microseconds, which may be short.
+export function time(us) {
+  if (us < 1000) return `${us} us`;
+  return us < 1_000_000 ? `${Math.floor(us / 1000)} ms` : duration(us / 1000);
+}
+
 export const bytes = (value) => (value < 10_000 ? `${value} B` : `${Math.floor(value / 1024)} KiB`);
 
 // The last components of a place, which tell more than the first.

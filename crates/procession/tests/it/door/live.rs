@@ -103,7 +103,7 @@ fn four_follow_at_once_and_one_that_leaves_makes_room() {
 fn a_follower_that_asks_for_nonsense_is_told() {
     let scene = Scene::threaded(|observe| observe);
     for (parameters, reason) in [
-        ("with=tree,soup", "with is a list of crashes, pools, timeline and tree"),
+        ("with=tree,soup", "with is a list of crashes, pools, sections, timeline and tree"),
         ("interval=soon", "interval must be a number of milliseconds"),
         ("since=1x", "since"),
         ("sort=soup", "sort"),
@@ -118,6 +118,11 @@ fn a_follower_that_asks_for_nonsense_is_told() {
     }
     let head = "HEAD /live HTTP/1.1\r\nHost: localhost\r\n\r\n";
     assert_eq!(super::ask(&scene.socket(), head).status, 405, "it would never end");
+}
+
+/// Returns the first event.
+pub(super) fn first(scene: &Scene, parameters: &str) -> Value {
+    Events::begin(scene, parameters).next()
 }
 
 #[test]

@@ -1,0 +1,59 @@
+//! The state of a node as a section of the door of its scheduler.
+
+use procession::look::DoorSection;
+
+use crate::node::{Node, NodeStatus, PeerInfo};
+
+impl Node {
+    /// Shows the state in the door of the scheduler.
+    pub(super) fn show_section(&self, section: &mut DoorSection) {
+        let NodeStatus { name: node, creation, attached, names, peers, ends } = self.status();
+        section.row("node", |row| {
+            row.label("node", node.as_str())
+                .gauge("creation", "The incarnation of the node.", u64::from(creation))
+                .gauge("attached", "Processes that other nodes know.", attached as u64)
+                .gauge("names", "Names of processes.", names.len() as u64)
+                .gauge("connections", "Connected nodes.", peers.len() as u64);
+        });
+        for (cause, count) in &ends {
+            section.row("end", |row| {
+                row.label("node", node.as_str()).label("cause", cause);
+                row.counter("count", "Connections that have ended, by their cause.", *count);
+            });
+        }
+        for peer in &peers {
+            section.row("peer", |row| {
+                row.label("node", node.as_str()).label("peer", peer.name.as_str());
+                peer.show(row);
+            });
+        }
+    }
+}
+
+impl PeerInfo {
+    fn show(&self, row: &mut procession::look::SectionRow) {
+        row.gauge("creation", "The incarnation of the connected node.", u64::from(self.creation))
+            .time("age", "How long the node has been connected.", self.age)
+            .gauge("queued_bytes", "Bytes that wait to be sent.", self.queued_bytes as u64)
+            .time(
+                "oldest_wait",
+                "How long the oldest bytes that wait have waited.",
+                self.oldest_wait,
+            )
+            .counter("sent", "Messages that were sent.", self.sent)
+            .counter("received", "Messages that were received.", self.received)
+            .counter("refused", "Messages that found the queue full, and came back.", self.refused)
+            .counter(
+                "undelivered",
+                "Received messages without a receiver that accepts them.",
+                self.undelivered,
+            )
+            .counter("too_large", "Received messages that found no room.", self.too_large)
+            .counter("denied", "Operations that are not allowed.", self.denied)
+            .gauge("calls", "Calls that wait for a reply.", self.calls as u64)
+            .counter("bytes_sent", "Bytes that were sent.", self.bytes_sent)
+            .counter("bytes_received", "Bytes that were received.", self.bytes_received)
+            .time("round_trip", "The time that the latest answer took.", self.round_trip)
+            .gauge("unconfirmed", "Messages of which the arrival is not known.", self.unconfirmed);
+    }
+}

@@ -1,0 +1,79 @@
+//! What a node shows in the door of its scheduler.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use procession::Scheduler;
+use procession::door::Observe;
+use procession_cluster::Node;
+
+use crate::{connect, cookie, listens, seen_by, until};
+
+/// Asks the door of a scheduler. Returns the body of the answer.
+fn ask(socket: &Path, target: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("it has a body")
+}
+
+/// Goal: peers and ends are seen from outside, and the document lists all families.
+#[test]
+fn the_door_shows_peers_and_ends() {
+    let folder = std::env::temp_dir().join(format!("procession-cluster-{}", std::process::id()));
+    let observe = Observe::default().directory(&folder);
+    let builder = Scheduler::builder().worker_threads(2).observe(observe);
+    let scheduler = builder.build().expect("the directory is new");
+    let socket = scheduler.door().expect("it was asked for").socket().to_owned();
+    scheduler.block_on(async {
+        let a = listens("a@127.0.0.1").start().await.expect("it starts");
+        let [b, c] =
+            ["b@127.0.0.1", "c@127.0.0.1"].map(|name| Node::builder(name).cookie(cookie()));
+        let b = b.start().await.expect("it starts");
+        let c = c.start().await.expect("it starts");
+        for node in [&b, &c] {
+            connect(node, &a).await;
+            seen_by(&a, node).await;
+        }
+        c.stop();
+        until(|| !a.status().ends.is_empty()).await;
+        let json = ask(&socket, "/cluster");
+        assert!(
+            json.contains(r#""peer":[{"node":"a@127.0.0.1","peer":"b@127.0.0.1","creation":"#),
+            "{json}"
+        );
+        assert!(json.contains(r#""end":[{"node":"a@127.0.0.1","cause":""#), "{json}");
+        assert!(!json.contains("c@127.0.0.1\",\"creation"), "it is no peer: {json}");
+        let metrics = ask(&socket, "/metrics");
+        let labels = r#"node="a@127.0.0.1",peer="b@127.0.0.1"} 0"#;
+        let refused = "procession_cluster_peer_refused_total{scheduler=";
+        let is_it = |line: &str| line.starts_with(refused) && line.ends_with(labels);
+        assert!(metrics.lines().any(is_it), "{metrics}");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/CLUSTER.md");
+        let document = fs::read_to_string(path).expect("the document is here");
+        let of_document = document.lines().filter(|line| line.starts_with("| `procession_cluster"));
+        let documented: Vec<_> = of_document
+            .map(|line| {
+                let parts: Vec<_> = line.split('|').map(str::trim).collect();
+                format!("{} {} {}", parts[1].trim_matches('`'), parts[2], parts[4])
+            })
+            .collect();
+        let mut written = Vec::new();
+        let mut lines = metrics.lines();
+        while let Some(line) = lines.next() {
+            let Some(rest) = line.strip_prefix("# TYPE procession_cluster") else { continue };
+            let help = lines.find_map(|line| line.strip_prefix("# HELP ")).expect("it has a text");
+            let (name, help) = help.split_once(' ').expect("it has a text");
+            let kind = rest.split(' ').nth(1).expect("it has a type");
+            written.push(format!("{name} {kind} {help}"));
+        }
+        assert_eq!(written, documented);
+    });
+    drop(scheduler);
+    // Ignored: another test may use it.
+    drop(fs::remove_dir_all(&folder));
+}

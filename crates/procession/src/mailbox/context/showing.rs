@@ -1,0 +1,66 @@
+//! Sections of a door, which processes of libraries show.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Context;
+use crate::process::section::DoorSection;
+use crate::process::slot::Pin;
+use crate::process::unwind::drop_guarded;
+
+impl<M: Send + 'static> Context<M> {
+    /// Adds a section to the [door](crate::Builder::observe) of the scheduler, until the returned
+    /// guard is dropped. It is for libraries with a state of their own, such as connections.
+    ///
+    /// The door shows it at the path of its name, and its figures among the metrics. Sections of
+    /// one name are one, with the rows of all. `show` is called on the thread of the door for each
+    /// request, so it must be quick and must not block. If it panics, the rest is left out.
+    ///
+    /// ```
+    /// use procession::{Context, run, start};
+    ///
+    /// run(async {
+    ///     let cache = start(|cx: Context<()>| async move {
+    ///         let _shown = cx.show_section("cache", |section| {
+    ///             section.row("shard", |row| {
+    ///                 row.label("shard", 0).counter("hits", "Requests with an answer.", 7);
+    ///             });
+    ///         });
+    ///         // It serves requests here.
+    ///     });
+    ///     assert_eq!(cache.await, Ok(()));
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    /// If the name has other characters than lower-case letters, digits and `_`.
+    pub fn show_section<F>(&self, name: &'static str, show: F) -> ShownSection
+    where
+        F: Fn(&mut DoorSection) + Send + Sync + 'static,
+    {
+        let slot = self.slot().clone();
+        let number = slot.shared().extensions.sections.add(name, Arc::new(show));
+        ShownSection { slot, name, number }
+    }
+}
+
+/// The guard of a [section](crate::Context::show_section). Dropping it removes the section.
+#[must_use = "the section is removed when this is dropped"]
+pub struct ShownSection {
+    slot: Pin,
+    name: &'static str,
+    number: u64,
+}
+
+impl Drop for ShownSection {
+    fn drop(&mut self) {
+        // Its closure is code of the user.
+        drop_guarded(self.slot.shared().extensions.sections.remove(self.name, self.number));
+    }
+}
+
+impl fmt::Debug for ShownSection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ShownSection").field(&self.name).finish()
+    }
+}
