@@ -107,6 +107,7 @@ impl Os for Engine {
             let mut state = self.state();
             let thread = &mut state.threads[me as usize - 1];
             thread.used += self.setup.step_ns;
+            thread.computed = 0;
             thread.worker = Some((std::ptr::from_ref(subject).cast::<()>().addr(), worker));
             if state.story.is_told() {
                 state.story.place =
