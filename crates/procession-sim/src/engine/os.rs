@@ -200,6 +200,10 @@ impl Os for Engine {
         self.call_fault(fault, count)
     }
 
+    fn keeps_files(&self) -> bool {
+        self.setup.keeps_files
+    }
+
     fn network(&self) -> Option<&dyn Network> {
         Some(self)
     }
