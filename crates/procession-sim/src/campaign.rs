@@ -58,6 +58,7 @@ pub struct Check {
     step_limit: Duration,
     panics_fail: bool,
     draws_budgets: bool,
+    keeps_files: bool,
     /// The events that some run is to meet.
     expected: Vec<String>,
     /// The place at which a run in a child process was asked for.
@@ -119,6 +120,7 @@ impl Check {
             step_limit: Duration::from_secs(10),
             panics_fail: true,
             draws_budgets: true,
+            keeps_files: false,
             expected: Vec::new(),
             child: None,
             replay: None,
@@ -205,6 +207,13 @@ impl Check {
     /// on the answer, needs this.
     pub fn usual_budgets(mut self) -> Self {
         self.draws_budgets = false;
+        self
+    }
+
+    /// Lets schedulers write the files of their [recorders](procession::recorder), if they have a
+    /// directory for them. By default they write none, since a check repeats a failure many times.
+    pub fn keep_files(mut self) -> Self {
+        self.keeps_files = true;
         self
     }
 
@@ -362,6 +371,7 @@ impl Check {
             faults: self.faults,
             panics_fail: self.panics_fail,
             draws_budgets: self.draws_budgets,
+            keeps_files: self.keeps_files,
             timeout: self.step_limit,
             command: self.command.clone(),
             seen: Arc::new(Seen::of(&self.expected)),

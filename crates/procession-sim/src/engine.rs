@@ -143,6 +143,8 @@ struct Virtual {
     losing: u64,
     /// For a thread that has run steps: the address of its scheduler, and its number there.
     worker: Option<(usize, u32)>,
+    /// For how long the step that the thread runs has computed, in as many parts as it likes.
+    computed: u64,
     /// Set while the thread waits for another one of the program.
     waits: bool,
     /// When the thread passed its turn on although it could run. `None` while it runs, or waits.
@@ -428,6 +430,7 @@ impl Engine {
         }
         state.come_to(at, |thread| digest(&thread.name));
         let thread = &mut state.threads[at];
+        thread.computed = 0;
         if !std::mem::take(&mut thread.has_token) && !early {
             thread.status = Status::Parked { until: self.visible(deadline), is_woken: false };
             thread.source = source;
@@ -448,12 +451,22 @@ impl Engine {
         }
         let now = self.time();
         let until = now.saturating_add(for_ns);
-        let mut state = self.state();
-        state.threads[me as usize - 1].status = Status::Held { until, since: now, how };
-        if how != Held::Preempted {
-            state.bounds.note_step(for_ns);
+        let is_in_step = procession::current_pid().is_some();
+        {
+            let mut state = self.state();
+            let State { threads, bounds, .. } = &mut *state;
+            let thread = &mut threads[me as usize - 1];
+            thread.status = Status::Held { until, since: now, how };
+            match how {
+                Held::Preempted => {}
+                Held::Computes if is_in_step => {
+                    let before = thread.computed;
+                    thread.computed = before.saturating_add(for_ns);
+                    bounds.note_computing(before, thread.computed);
+                }
+                Held::Computes | Held::Blocks => bounds.note_step(for_ns),
+            }
         }
-        drop(state);
         self.pass(me, Why::Wait);
         if how == Held::Computes {
             self.state().threads[me as usize - 1].used += for_ns;

@@ -102,6 +102,8 @@ pub(crate) struct Rules {
     pub(crate) panics_fail: bool,
     /// Set if steps may have other budgets than the usual one.
     pub(crate) draws_budgets: bool,
+    /// Set if schedulers may write files.
+    pub(crate) keeps_files: bool,
     /// The real time without a point after which a step counts as endless.
     pub(crate) timeout: Duration,
     pub(crate) seen: Arc<Seen>,
@@ -143,6 +145,7 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     #[cfg(procession_sim)]
     let _alone = rules.at_atomics.then(|| ALONE.lock());
     let mut setup = Setup::draw(&mut chance, rules.workers, rules.faults, rules.draws_budgets);
+    setup.keeps_files = rules.keeps_files;
     #[cfg(procession_sim)]
     {
         setup = setup.at_atomics(rules.at_atomics);

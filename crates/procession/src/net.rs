@@ -68,6 +68,8 @@ pub use descriptors::ReceivedFds;
 pub use half::{ReadHalf, ReuniteError, WriteHalf};
 pub use io::Readiness;
 pub use options::SocketOptions;
+#[cfg(feature = "observe")]
+pub(crate) use options::bind_before;
 pub use resolve::Host;
 pub use several::{PollFd, PollFlags, poll};
 pub use tcp::{TcpListener, TcpStream};

@@ -210,6 +210,13 @@ impl World {
 
     /// Lets the calling thread rest for this many nanoseconds, whatever happens meanwhile.
     pub(crate) fn rest(&self, nanoseconds: u64) {
+        if let Some(os) = self.simulated() {
+            let until = os.now().saturating_add(nanoseconds);
+            while os.now() < until {
+                os.park(until);
+            }
+            return;
+        }
         #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
         std::thread::sleep(Duration::from_nanos(nanoseconds));
     }

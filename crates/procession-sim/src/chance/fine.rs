@@ -263,7 +263,7 @@ impl Chance {
 
     /// Chooses one of so many threads that wait for the same object.
     pub(crate) fn released(&mut self, waiting: u32) -> u32 {
-        self.decide(Purpose::Schedule, waiting, |this| this.user.u32(0..waiting))
+        self.decide(Purpose::Schedule, waiting, |this| this.schedule.u32(0..waiting))
     }
 
     /// Makes a decision with this cost.

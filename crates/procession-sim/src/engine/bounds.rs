@@ -111,6 +111,13 @@ impl Bounds {
         }
     }
 
+    /// Notes that a step has computed for so long, and before its last part for so long.
+    pub(super) fn note_computing(&mut self, before: u64, computed: u64) {
+        if before < STALL {
+            self.note_step(computed);
+        }
+    }
+
     /// Notes that a step stalls.
     pub(super) fn note_stall(&mut self) {
         self.stalls += 1;
@@ -242,9 +249,11 @@ impl Engine {
 }
 
 impl Virtual {
-    /// Returns why the thread is held up, if that is for so long that its step stalls.
+    /// Returns why the thread is held up, or what it does between two parts of its step, if that is
+    /// for so long that its step stalls.
     fn stalls(&self) -> Option<Held> {
         match self.status {
+            _ if self.computed >= STALL => Some(Held::Computes),
             Status::Held { how: Held::Preempted, .. } => None,
             Status::Held { until, since, how } if until - since >= STALL => Some(how),
             _ => None,

@@ -107,6 +107,7 @@ impl Os for Engine {
             let mut state = self.state();
             let thread = &mut state.threads[me as usize - 1];
             thread.used += self.setup.step_ns;
+            thread.computed = 0;
             thread.worker = Some((std::ptr::from_ref(subject).cast::<()>().addr(), worker));
             if state.story.is_told() {
                 state.story.place =
@@ -197,6 +198,10 @@ impl Os for Engine {
 
     fn fault(&self, fault: CallFault, count: u32) -> u32 {
         self.call_fault(fault, count)
+    }
+
+    fn keeps_files(&self) -> bool {
+        self.setup.keeps_files
     }
 
     fn network(&self) -> Option<&dyn Network> {

@@ -15,6 +15,8 @@ pub(crate) struct Setup {
     pub(crate) allowed: Faults,
     pub(super) step_ns: u64,
     pub(super) draws_budgets: bool,
+    /// Set if schedulers may write files.
+    pub(crate) keeps_files: bool,
     /// Set if each operation of an atomic is a point.
     #[cfg(procession_sim)]
     pub(crate) at_atomics: bool,
@@ -43,6 +45,7 @@ impl Setup {
             allowed,
             step_ns,
             draws_budgets,
+            keeps_files: false,
             #[cfg(procession_sim)]
             at_atomics: false,
         }

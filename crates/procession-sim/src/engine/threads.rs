@@ -63,6 +63,7 @@ impl Engine {
             used: 0,
             losing: 0,
             worker: None,
+            computed: 0,
             waits: false,
             left_at: Some(self.time()),
             turn: Arc::clone(&turn),

@@ -83,6 +83,22 @@ fn a_worker_that_blocks_is_replaced_in_time() {
     });
 }
 
+/// Goal: a step is as long as it takes, in however many parts it computes. Method: the laws of the
+/// run, which ask for a worker within the time of a few steps.
+#[test]
+fn a_step_that_computes_in_small_parts_is_one_step() {
+    let check = Check::new().seeds(0..20).workers(1..=3).faults(Faults::none());
+    check.scheduler(|builder| builder.max_threads(8)).run(|sim| async move {
+        let own = sim.clone();
+        let computes = procession::spawn(async move {
+            procession::spawn(async {}).detach();
+            (0..5000).for_each(|_| own.compute(Duration::from_micros(20)));
+        });
+        procession::spawn(procession::sleep(Duration::from_millis(1))).await.expect("it ends");
+        computes.await.expect("it ends");
+    });
+}
+
 #[test]
 fn a_scheduler_of_the_program_is_as_wide_as_the_simulated_machine() {
     Check::new().seeds(0..3).workers(5..=5).run(|sim| async move {

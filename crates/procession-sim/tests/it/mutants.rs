@@ -91,3 +91,14 @@ fn the_scheduler_keeps_its_laws() {
     }
     assert!(found.is_empty(), "{found}");
 }
+
+/// The workloads that runs of the other test seldom come to, by the portfolio of strategies.
+#[cfg(procession_sim)]
+#[test]
+#[expect(clippy::print_stdout, reason = "the check of the project reads it")]
+fn rare_moments_keep_the_laws() {
+    match check(4).try_run(crate::atomics::workloads::rare) {
+        Ok(outcome) => println!("Rare: {} seeds passed", outcome.seeds),
+        Err(report) => panic!("\nRare: {report}"),
+    }
+}

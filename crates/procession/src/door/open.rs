@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::fs;
-use std::net::TcpListener as StdTcpListener;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use super::routes::Observed;
 use super::serve;
 use super::settings::{DoorChoice, Observe, ObserveError};
 use super::socket;
+use crate::net::bind_before;
 use crate::report::writer;
 use crate::scheduler::shared::Shared;
 use crate::{OnCancel, Scheduler, SpawnOptions};
@@ -84,9 +84,7 @@ fn enter(shared: &Arc<Shared>, observe: Observe) -> Result<Opened, ObserveError>
             return Err(ObserveError::NotLoopback(address));
         }
         let error = |error| ObserveError::Tcp(address, error);
-        let listener = StdTcpListener::bind(address).map_err(error)?;
-        let address = listener.local_addr().map_err(error)?;
-        Ok((listener, address))
+        bind_before(address).map_err(error)
     });
     let tcp = tcp.transpose()?;
     let mut bytes = [0; 4];

@@ -52,6 +52,17 @@ pub struct SocketOptions {
     local: Option<SocketAddr>,
 }
 
+/// Binds a listener for a scheduler that is not there yet. Returns it with its address.
+#[cfg(feature = "observe")]
+pub(crate) fn bind_before(address: SocketAddr) -> io::Result<(StdTcpListener, SocketAddr)> {
+    let listener = match simulated::listen(address, BACKLOG) {
+        Some(listener) => StdTcpListener::from(listener?),
+        None => StdTcpListener::bind(address)?,
+    };
+    let address = simulated::local_addr(&listener).unwrap_or_else(|| listener.local_addr())?;
+    Ok((listener, address))
+}
+
 impl SocketOptions {
     /// Creates options with the system's defaults. The one exception is that listeners reuse
     /// addresses; see [`reuse_address`](Self::reuse_address).

@@ -30,6 +30,8 @@ const SUFFIX: &str = ".procession.pftrace";
 const NAME_MAX: usize = 64;
 /// The maximum time for which a shutdown waits for a dump.
 const SETTLE_MAX: Duration = Duration::from_millis(100);
+/// The nanoseconds between two looks at a dump in a simulation.
+const SETTLE_LOOK: u64 = 1_000_000;
 
 /// The reason for a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +74,14 @@ impl Shared {
     #[cold]
     pub(crate) fn request_dump(&self, cause: DumpCause) -> bool {
         let dumps = &self.recorder.dumps;
-        // A simulated system has no files, and a run repeats each failure many times.
-        if dumps.directory.is_none() || !self.recorder.is_on() || self.world.simulated().is_some() {
+        // A simulation repeats each failure many times.
+        let has_files = self.world.simulated().is_none_or(|os| os.keeps_files());
+        if dumps.directory.is_none() || !self.recorder.is_on() || !has_files {
             return false;
         }
         let Some(shared) = self.weak().upgrade() else { return false };
-        if !dumps.begin(World::real_now(), APART) {
+        let now = if self.world.is_test() { World::real_now() } else { self.world.now() };
+        if !dumps.begin(now, APART) {
             return false;
         }
         let name = format!("dump-{}", self.name());
@@ -105,7 +109,14 @@ impl Shared {
             }
         };
         let _section = Section::enter();
-        self.recorder.dumps.settle(left);
+        if self.world.simulated().is_none() {
+            return self.recorder.dumps.settle(left);
+        }
+        // The thread that writes is a simulated one, which needs a turn.
+        let until = self.world.now().saturating_add(crate::sys::nanoseconds(left));
+        while self.recorder.dumps.is_writing() && self.world.now() < until {
+            self.world.rest(SETTLE_LOOK);
+        }
     }
 }
 

@@ -245,9 +245,8 @@ impl Scheduler {
     ///
     /// # Blocking
     /// Blocks the thread for as long as the window lasts. In a process this is a [blocking
-    /// section](crate::blocking()). On a simulated system or a [test
-    /// clock](crate::Builder::test_clock) a window has no end of its own, so this returns what
-    /// [`dump`](Self::dump) returns.
+    /// section](crate::blocking()). On a [test clock](crate::Builder::test_clock) a window has no
+    /// end of its own, so this returns what [`dump`](Self::dump) returns.
     ///
     /// ```
     /// use std::time::Duration;
@@ -272,7 +271,7 @@ impl Trace {
         if !shared.recorder.is_on() {
             return Err(TraceError::Off);
         }
-        if shared.world.is_test() || shared.world.simulated().is_some() {
+        if shared.world.is_test() {
             return Ok(Self::of(shared));
         }
         let _section = Section::enter();

@@ -122,6 +122,11 @@ pub trait Os: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Returns `true` if the program may write files, such as those of a recorder.
+    fn keeps_files(&self) -> bool {
+        false
+    }
+
     /// Returns the meter that learns of the operations of this system's threads.
     fn meter(&self) -> Option<Arc<dyn Meter>> {
         None

@@ -1,6 +1,6 @@
 //! The door: its answers, and the peers that get them.
 //!
-//! Method: plain sockets of std speak HTTP to a scheduler of the same program.
+//! Method: blocking sockets speak HTTP to a scheduler of the same program.
 
 mod access;
 mod asks;
@@ -13,8 +13,6 @@ mod views;
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +22,8 @@ use procession::{Builder, Scheduler};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::home::net::{TcpStream, UnixStream};
+use crate::home::thread;
 use crate::scene::TIMEOUT;
 
 /// Returns the time that has passed since then.
@@ -36,6 +36,7 @@ fn wait_until(mut is_true: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_true() {
         assert!(since(begin) < TIMEOUT, "it never becomes true");
+        thread::yield_now();
     }
 }
 

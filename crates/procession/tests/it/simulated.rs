@@ -8,7 +8,6 @@
 //! - `beam`, `children`, `refusals` and `signals` are about other programs, or about limits of this
 //!   one and signals to it;
 //! - `bridge` runs a runtime of tokio's beside the scheduler;
-//! - `door` is asked by plain sockets of std, on threads of the system;
 //! - `layers` reads sources.
 #![expect(
     clippy::type_complexity,
@@ -29,12 +28,14 @@
 #[macro_use]
 extern crate procession_sim_attribute;
 
-/// Threads and channels of the simulation.
+/// Threads and channels of the simulation, and sockets that wait in it.
 mod home {
     use std::cell::Cell;
 
     pub(crate) use procession_sim::sync::Barrier;
     pub(crate) use procession_sim::{mpsc, thread};
+
+    pub(crate) use crate::waiting_sockets as net;
 
     thread_local! {
         /// The seed that the run has drawn, on its first thread.
@@ -46,6 +47,11 @@ mod home {
         thread::yield_now();
     }
 
+    /// Blocks for this virtual time.
+    pub(crate) fn block(time: std::time::Duration) {
+        thread::sleep(time);
+    }
+
     /// Returns the seed of a test that draws its input.
     pub(crate) fn seed() -> u64 {
         SEED.get()
@@ -54,6 +60,8 @@ mod home {
 
 #[path = "simulated/excepted.rs"]
 mod excepted;
+#[path = "simulated/sockets.rs"]
+mod waiting_sockets;
 
 mod basics;
 mod behaviour;
@@ -64,6 +72,7 @@ mod channels;
 mod contracts;
 mod copies;
 mod coroutines;
+mod door;
 mod ends;
 mod facade;
 mod fairness;
@@ -116,7 +125,7 @@ fn simulate<R: Termination + 'static>(name: &str, test: fn() -> R) {
     let usual = if cfg!(debug_assertions) { 1 } else { 5 };
     let asked = std::env::var("SIM_SEEDS").ok().map(|seeds| seeds.parse().expect("a number"));
     let seeds = asked.unwrap_or(usual);
-    let check = Check::new().seeds(0..seeds).workers(1..=4).faults(faults);
+    let check = Check::new().seeds(0..seeds).workers(1..=4).faults(faults).keep_files();
     let check = if excepted::polls_by_hand(name) { check.usual_budgets() } else { check };
     check.allow_panics().step_limit(std::time::Duration::from_secs(30)).run_threads(move |sim| {
         home::SEED.set(sim.choose(0..1 << 31));

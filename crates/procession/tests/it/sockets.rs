@@ -106,7 +106,7 @@ fn many_clients_are_served_at_once() {
 fn plain_threads_and_processes_talk_over_tcp() {
     let scheduler = threaded(2);
     let (address, _server) = echo_server(&scheduler);
-    let mut stream = StdTcpStream::connect(address).expect("the listener is open");
+    let mut stream = crate::home::net::TcpStream::connect(address).expect("the listener is open");
     stream.set_read_timeout(Some(LONG)).expect("it is not zero");
     stream.write_all(b"from a thread").expect("it is connected");
     stream.shutdown(Shutdown::Write).expect("it is connected");

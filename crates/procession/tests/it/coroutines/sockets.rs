@@ -98,7 +98,7 @@ fn timeouts_are_reported_as_by_std_and_threads_block() {
     let kind = kind.join().expect("it does not panic").expect("the system has sockets");
     assert_eq!(kind, io::ErrorKind::WouldBlock);
 
-    let client = std::net::TcpStream::connect(address).expect("it listens");
+    let client = crate::home::net::TcpStream::connect(address).expect("it listens");
     // The connection of the coroutine comes first.
     let accepted = scheduler.block_on(async { [listener.accept().await, listener.accept().await] });
     let [_, Ok((stream, _))] = accepted else { panic!("two have connected") };

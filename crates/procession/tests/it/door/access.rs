@@ -3,12 +3,14 @@
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use procession::Context;
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
+
+use crate::home::net::UnixStream;
+use crate::home::thread;
 
 use super::{Scene, ask, connect, exchange, response};
 
@@ -136,7 +138,7 @@ fn the_ninth_connection_is_refused() {
     drop((eight, ninth));
     // The door learns of the ends in its own time.
     while scene.get("/about").status != 200 {
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }
 
@@ -150,7 +152,7 @@ fn other_users_are_refused() {
     }
     fs::set_permissions(&scene.folder.0, Permissions::from_mode(0o711)).expect("it is ours");
     fs::set_permissions(&socket, Permissions::from_mode(0o666)).expect("it is ours");
-    let said = std::thread::scope(|scope| {
+    let said = thread::scope(|scope| {
         let other = scope.spawn(|| {
             // On Linux, this changes the calling thread only.
             set_thread_res_uid(None, Uid::from_raw(65534), None).expect("root may");

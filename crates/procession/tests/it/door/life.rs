@@ -2,10 +2,8 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::door::{Observe, ObserveError};
@@ -17,6 +15,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 use rustix::process::geteuid;
 
 use super::{Folder, Scene, since};
+use crate::home::net::UnixStream;
+use crate::home::{mpsc, others_may_run};
 use crate::scene::TIMEOUT;
 
 /// Tries to open a door in a directory, and returns why it was refused.
@@ -242,6 +242,7 @@ fn a_door_answers_while_all_workers_compute() {
                 begins.send(()).expect("the test listens");
                 while !ends.load(Relaxed) {
                     std::hint::spin_loop();
+                    others_may_run();
                 }
             })
         })

@@ -13,6 +13,8 @@ use procession::{Context, Exit, Scheduler, SpawnOptions, exit, sleep, start};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::home::others_may_run;
+
 use super::openmetrics::{self, Samples};
 use super::{Folder, Scene, wait_until};
 use procession::door::Observe;
@@ -182,6 +184,7 @@ fn busy_workers_and_waiting_queues_are_seen() {
         drop(procession::spawn(async {}));
         while !stop.load(Relaxed) {
             std::hint::spin_loop();
+            others_may_run();
         }
     }));
     let figure = |name: &str, labels: &str| {

@@ -7,6 +7,7 @@ use procession::{Context, Scheduler, SpawnOptions};
 use serde_json::Value;
 
 use super::Scene;
+use crate::home::thread;
 
 fn json(scene: &Scene, target: &str) -> Value {
     let answer = scene.get(target);
@@ -174,7 +175,7 @@ fn traces_run_one_at_a_time_and_hold_nobody_up() {
     let socket = scene.socket();
     let latest = super::bytes(&socket, "GET /trace HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(latest.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&latest));
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let long = scope.spawn(|| {
             super::bytes(&socket, "GET /trace?seconds=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         });

@@ -17,7 +17,7 @@ use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::SeqCst;
 
 use super::{LONG, Sum};
-use crate::home::thread;
+use crate::home::{block, others_may_run, thread};
 use crate::scene::{TIMEOUT, driven, threaded};
 
 /// One stack is taken at a time in a program, and tests run at the same time.
@@ -288,6 +288,7 @@ fn computes(begun: &AtomicBool, ends: &AtomicBool) -> u64 {
     begun.store(true, SeqCst);
     while !ends.load(SeqCst) {
         number = std::hint::black_box(number.wrapping_mul(7) + 1);
+        others_may_run();
     }
     number
 }
@@ -296,8 +297,7 @@ fn computes(begun: &AtomicBool, ends: &AtomicBool) -> u64 {
 fn blocks(begun: &AtomicBool, ends: &AtomicBool) -> u64 {
     begun.store(true, SeqCst);
     while !ends.load(SeqCst) {
-        // Blocks in the kernel.
-        thread::park_timeout(Duration::from_millis(200));
+        block(Duration::from_millis(200));
     }
     1
 }

@@ -153,8 +153,9 @@ fn a_reader_that_never_reads_holds_up_its_own_writer_only() {
 fn slow_and_silent_clients_hold_up_nobody() {
     let scheduler = threaded(1);
     let (address, _server) = echo_server(&scheduler);
-    let silent: Vec<_> =
-        (0..50).map(|_| StdTcpStream::connect(address).expect("the listener is open")).collect();
+    let silent: Vec<_> = (0..50)
+        .map(|_| crate::home::net::TcpStream::connect(address).expect("the listener is open"))
+        .collect();
     scheduler.block_on(async {
         let slow = TcpStream::connect(address).await.expect("the listener is open");
         let quick = TcpStream::connect(address).await.expect("the listener is open");

@@ -7,7 +7,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use procession::mailbox::WhenFull;
 use procession::relations::kill;
-use procession::{Context, Scheduler, SpawnOptions};
+use procession::{Context, Reply, Scheduler, SpawnOptions};
 use procession_sim::Sim;
 use procession_sync::host::atomic::AtomicBool;
 use procession_sync::host::atomic::Ordering::Relaxed;
@@ -218,4 +218,69 @@ pub(super) async fn circles(sim: &Sim) {
         shut_down(sim, &one).await;
         shut_down(sim, &two).await;
     }
+}
+
+/// Processes end at the moment at which others begin to watch them. A monitor that comes after the
+/// end tells of it at once.
+pub(super) async fn watched_ends(sim: &Sim) {
+    sim.heal();
+    let Some(other) = scheduler(3, 3) else { return };
+    for _ in 0..12 {
+        let yields = sim.choose(0..3);
+        let target = other.spawn(async move {
+            for _ in 0..yields {
+                procession::yield_now().await;
+            }
+        });
+        let pid = target.pid();
+        let watchers = [(); 2].map(|()| {
+            other.start(move |mut cx: Context<()>| async move {
+                let monitor = cx.monitor(pid);
+                cx.down(monitor).await.is_some()
+            })
+        });
+        for watcher in watchers {
+            let told = procession::timeout(10_000 * MILLISECOND, watcher).await;
+            sim.always("a monitor tells of the end", matches!(told, Ok(Ok(true))));
+        }
+        target.await.expect("it ends");
+    }
+    shut_down(sim, &other).await;
+}
+
+/// Calls are answered by two processes, each with a right to do so, of which one may give its right
+/// up. Some callers do not wait for that long.
+pub(super) async fn shared_replies(sim: &Sim) {
+    sim.heal();
+    let Some(other) = scheduler(3, 3) else { return };
+    let answers = |reply: Reply<u32>, own: Sim, gives_up: bool| async move {
+        procession::sleep(5 * own.choose(0..4) as u32 * MICROSECOND).await;
+        match gives_up {
+            true => drop(reply),
+            false => reply.send(7),
+        }
+    };
+    let (first, second) = (sim.clone(), sim.clone());
+    let server = other.start(move |mut cx: Context<Reply<u32>>| async move {
+        while let Some(reply) = cx.recv().await {
+            let gives_up = first.choose(0..2) == 1;
+            if let Some(share) = reply.share() {
+                procession::spawn(answers(share, first.clone(), gives_up)).detach();
+            }
+            procession::spawn(answers(reply, first.clone(), false)).detach();
+        }
+    });
+    for _ in 0..10 {
+        let (address, limit) = (server.address().clone(), second.choose(0..2));
+        let call = other.spawn(async move {
+            let limit = if limit == 0 { 10_000 * MILLISECOND } else { 10 * MICROSECOND };
+            (address.call(|reply| reply, limit).await, limit)
+        });
+        let (answer, limit) = call.await.expect("it ends");
+        let is_answered = matches!(answer, Ok(7)) || limit < MILLISECOND;
+        sim.always("a call is answered by one of two", is_answered);
+    }
+    server.cancel();
+    server.await.expect("it ends");
+    shut_down(sim, &other).await;
 }
