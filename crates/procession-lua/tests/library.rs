@@ -351,6 +351,39 @@ fn a_program_may_replace_and_add_functions_of_the_library() {
 }
 
 #[test]
+fn a_table_of_the_library_is_like_any_other_table() {
+    let source = "
+        -- The first of these is made alone, the second with others, the third when it is first used.
+        process.send, string.rep, process.info = nil, nil, nil
+        rawset(process, 'link', nil)
+        function main()
+          assert(process.send == nil and string.rep == nil and rawget(process, 'info') == nil)
+          assert(process.link == nil and process.self() == process.self())
+          -- A function that was used and then removed.
+          process.self, json.decode = nil, nil
+          assert(process.self == nil and json.decode == nil and json.encode(1) == '1')
+          process.whereis = 1
+          process.whereis = nil
+          local found = {}
+          for name, value in next, process do found[name] = value end
+          assert(found.spawn == process.spawn and type(found.exit) == 'function')
+          for _, name in ipairs { 'send', 'info', 'link', 'self', 'whereis' } do
+            assert(found[name] == nil and process[name] == nil, name)
+          end
+          assert(type(rawget(math, 'floor')) == 'function' and next(utf8) ~= nil and getmetatable(fs) == nil)
+          rawset(time, 'now', 'mine')
+          assert(time.now == 'mine' and type(time.sleep) == 'function')
+          setmetatable(table, { __index = { more = 1 } })
+          assert(table.more == 1 and table.concat({ 'a' }) == 'a')
+          local count = 0
+          for _ in pairs(net) do count = count + 1 end
+          assert(count == 5, count)
+          return next({ x = 1 })
+        end";
+    assert_eq!(run(source), Ok(Value::string("x")));
+}
+
+#[test]
 fn a_reader_takes_time_in_proportion_to_the_bytes_and_limits_the_whole_call() {
     let source = "
         function drip(connection)
