@@ -27,7 +27,7 @@ function http.request(asked)
   local address, host, target = parts_of(asked.url)
   if not address then return nil, host end
   local message = {
-    method = tostring(asked.method or "GET"), host = host, target = target, headers = asked.headers, body = asked.body,
+    method = asked.method, host = host, target = target, headers = asked.headers, body = asked.body,
   }
   local _, start = native("now")
   local connection, cause = try(yield("connect", address, timeout))
