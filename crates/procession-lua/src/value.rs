@@ -311,7 +311,8 @@ fn from_userdata(data: &AnyUserData) -> Result<Value, &'static str> {
 }
 
 /// A socket in a Lua state, until it is closed there. Its descriptor should not stay open until Lua
-/// collects it. The methods of sockets are those of the table `socket` of the library, see `lazy.rs`.
+/// collects it. The methods of sockets are those of the table `socket` of the library, see
+/// `lazy.rs`.
 pub(crate) struct LuaSocket(pub(crate) Option<Socket>);
 
 impl UserData for LuaSocket {
