@@ -54,6 +54,8 @@ pub(crate) struct Account {
     subtree: Option<Arc<Subtree>>,
     messages: AtomicUsize,
     bytes: AtomicUsize,
+    /// The bytes that the host holds for the process beside its messages.
+    held: AtomicUsize,
     /// The messages that the process holds, and the bytes of its Lua state, after its last step.
     inbox: AtomicUsize,
     memory: AtomicUsize,
@@ -81,6 +83,7 @@ impl Account {
             subtree,
             messages: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
             inbox: AtomicUsize::new(0),
             memory: AtomicUsize::new(0),
             entry: Mutex::new(Entry::Missing),
@@ -135,6 +138,11 @@ impl Account {
         fits.then_some(charge)
     }
 
+    /// Returns a charge for memory that the host holds for the process, which is nothing yet.
+    pub(crate) fn hold(self: &Arc<Self>) -> Held {
+        Held { account: Arc::clone(self), bytes: 0 }
+    }
+
     /// Notes the messages that the process holds, and the bytes of its Lua state.
     pub(crate) fn note(&self, figures: Figures) {
         // Relaxed, here and below: these are figures for people.
@@ -144,6 +152,11 @@ impl Account {
 
     pub(crate) fn figures(&self) -> Figures {
         Figures { inbox: self.inbox.load(Relaxed), memory: self.memory.load(Relaxed) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held.load(Relaxed)
     }
 
     #[cfg(test)]
@@ -197,9 +210,59 @@ impl Drop for Charge {
     }
 }
 
+/// A charge for memory that the host holds for a process, such as a message of HTTP that is being
+/// read. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl Held {
+    /// Changes the number of bytes. It may exceed the limits.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        self.account.held.fetch_add(bytes, Relaxed);
+        self.account.held.fetch_sub(before, Relaxed);
+        if let Some(subtree) = &self.account.subtree {
+            subtree.add(Resource::Memory, bytes);
+            subtree.release(Resource::Memory, before);
+        }
+    }
+
+    /// Returns `true` if no limit is exceeded. The host holds at most as many bytes as messages may
+    /// have.
+    pub(crate) fn fits(&self) -> bool {
+        let subtree = self.account.subtree.as_ref();
+        self.account.held.load(Relaxed) <= self.account.bytes_max
+            && subtree.is_none_or(|subtree| subtree.fits(Resource::Memory, 1))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Account, MESSAGE_BYTES};
+
+    #[test]
+    fn all_that_the_host_holds_for_a_process_counts_together() {
+        let account = Account::new(2, 1000, None);
+        let (mut one, mut other) = (account.hold(), account.hold());
+        one.set(600);
+        other.set(400);
+        assert!(one.fits() && other.fits());
+        other.set(401);
+        assert!(!one.fits() && !other.fits());
+        drop(other);
+        assert!(one.fits());
+        drop(one);
+        assert_eq!(account.held_bytes(), 0);
+    }
 
     #[test]
     fn an_account_is_full_by_messages_or_bytes_and_empty_after_all_charges() {

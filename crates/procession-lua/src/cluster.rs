@@ -17,6 +17,7 @@ pub(crate) use self::values::{LuaCall, LuaTerm, give_value, kind, typed};
 use crate::arguments::{self, Arguments};
 use crate::permissions::{Permissions, resolve};
 use crate::value::Value;
+use crate::watch::Watch;
 
 /// The time limit of a call without one.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86400);
@@ -143,7 +144,10 @@ impl OwnNode {
                 _ => return Err(arguments.wrong(0, "a table")),
             },
             b"kind" => kind_of(&arguments.value(0)?).into(),
-            b"format" => to_term(self.node()?, &arguments.value(0)?)?.to_string().as_str().into(),
+            b"format" => {
+                let term = to_term(self.node()?, &arguments.value(0)?)?;
+                values::format(&term, arguments.1, Watch::new())?.as_str().into()
+            }
             _ => return Err("the runtime has no such operation".to_owned()),
         })
     }

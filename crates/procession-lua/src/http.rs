@@ -13,11 +13,18 @@ use std::sync::Arc;
 
 use procession::time::Instant;
 
-use crate::net::Connection;
+use crate::account::{Account, Held};
+use crate::net::{Connection, Kept};
 use crate::value::Value;
 
 const LINE_MAX: usize = 8192;
 const HEADERS_MAX: usize = 100;
+/// The bytes of all headers of a message, of its trailers, and of the extensions of its chunks.
+const HEAD_MAX: usize = 64 * 1024;
+const TRAILERS_MAX: usize = 16 * 1024;
+const EXTENSIONS_MAX: usize = 16 * 1024;
+/// The digits of the size of a chunk.
+const DIGITS_MAX: usize = 16;
 /// The used bytes of a buffer from which on they are removed.
 const USED_MAX: usize = 64 * 1024;
 
@@ -29,6 +36,10 @@ enum Fault {
     Closed,
     Timeout,
     TooLong,
+    /// The process has no memory for more.
+    NoMemory,
+    /// A line has a byte that no line may have, or the wrong end.
+    Malformed,
     /// The connection is broken.
     Failed,
 }
@@ -38,6 +49,7 @@ impl Fault {
     fn status(&self) -> u16 {
         match self {
             Self::Timeout => 408,
+            Self::NoMemory => 413,
             _ => 400,
         }
     }
@@ -51,18 +63,24 @@ struct Reader {
     at: usize,
     /// The time at which reads fail, or `None` if they may not wait.
     until: Option<Instant>,
+    /// The charge for the message, and the bytes that it may take.
+    held: Held,
+    most: usize,
+    /// The bytes that the body takes so far, beside the buffer.
+    body_bytes: usize,
 }
 
 impl Reader {
     /// Takes over the bytes that the connection has kept.
-    fn new(connection: Arc<Connection>, until: Option<Instant>) -> Self {
-        let (buffer, at) = connection.take_kept();
-        Self { connection, buffer, at, until }
+    fn new(connection: Arc<Connection>, until: Option<Instant>, memory: Memory) -> Self {
+        let Kept { bytes: buffer, used: at, held } = connection.take_kept();
+        let held = held.unwrap_or_else(|| memory.account.hold());
+        Self { connection, buffer, at, until, held, most: memory.most, body_bytes: 0 }
     }
 
     /// Leaves the bytes that were not used to the connection.
     fn finish(self) {
-        self.connection.keep(self.buffer, self.at);
+        self.connection.keep(self.buffer, self.at, self.held);
     }
 
     fn left(&self) -> &[u8] {
@@ -81,9 +99,19 @@ impl Reader {
             self.at = 0;
         }
         loop {
+            // A peer that sends without a pause gets neither more time nor the worker.
+            if self.until.is_some_and(|until| until <= Instant::now()) {
+                return Err(Fault::Timeout);
+            }
             match self.connection.try_read_into(&mut self.buffer) {
                 Some(Ok(0)) => return Err(Fault::Closed),
-                Some(Ok(_)) => return Ok(()),
+                Some(Ok(_)) => {
+                    self.charge()?;
+                    if self.until.is_some() {
+                        procession::yield_if_due().await;
+                    }
+                    return Ok(());
+                }
                 Some(Err(_)) => return Err(Fault::Failed),
                 None => {}
             }
@@ -99,8 +127,28 @@ impl Reader {
         }
     }
 
+    /// Charges for the bytes that the message takes now.
+    fn charge(&mut self) -> Result<(), Fault> {
+        self.held.set(self.buffer.capacity() + self.body_bytes);
+        let fits = self.left().len() + self.body_bytes <= self.most && self.held.fits();
+        fits.then_some(()).ok_or(Fault::NoMemory)
+    }
+
     /// Reads a line of at most `most` bytes. Returns it without its end.
     async fn line(&mut self, most: usize) -> Result<Vec<u8>, Fault> {
+        let mut line = self.line_up_to_feed(most).await?;
+        line.pop_if(|byte| *byte == b'\r');
+        valid_line(line)
+    }
+
+    /// Reads a line like [`line`](Self::line), but one that must end with "\r\n".
+    async fn strict_line(&mut self, most: usize) -> Result<Vec<u8>, Fault> {
+        let mut line = self.line_up_to_feed(most).await?;
+        line.pop_if(|byte| *byte == b'\r').ok_or(Fault::Malformed)?;
+        valid_line(line)
+    }
+
+    async fn line_up_to_feed(&mut self, most: usize) -> Result<Vec<u8>, Fault> {
         let mut seen = 0;
         let end = loop {
             if let Some(found) = self.left()[seen..].iter().position(|&byte| byte == b'\n') {
@@ -115,8 +163,7 @@ impl Reader {
         if end >= most {
             return Err(Fault::TooLong);
         }
-        let line = &self.left()[..end];
-        let line = line.strip_suffix(b"\r").unwrap_or(line).to_vec();
+        let line = self.left()[..end].to_vec();
         self.at += end + 1;
         Ok(line)
     }
@@ -130,10 +177,10 @@ impl Reader {
         Ok(bytes)
     }
 
-    /// Reads the lines of a head up to the empty one. A refusal has a status.
-    async fn headers(&mut self) -> Result<Headers, Refused> {
+    /// Reads the lines of a head up to the empty one, at most `most` bytes. A refusal has a status.
+    async fn headers(&mut self, most: usize) -> Result<Headers, Refused> {
         let mut headers = Headers::default();
-        let mut count = 0;
+        let (mut count, mut bytes) = (0, 0);
         loop {
             let line = match self.line(LINE_MAX).await {
                 Err(Fault::TooLong) => return Err(Refused::Status(431)),
@@ -142,8 +189,8 @@ impl Reader {
             if line.is_empty() {
                 return Ok(headers);
             }
-            count += 1;
-            if count > HEADERS_MAX {
+            (count, bytes) = (count + 1, bytes + line.len());
+            if count > HEADERS_MAX || bytes > most {
                 return Err(Refused::Status(431));
             }
             headers.add(&line).ok_or(Refused::Status(400))?;
@@ -151,29 +198,26 @@ impl Reader {
     }
 
     /// Reads a body of at most `most` bytes.
-    async fn body(&mut self, headers: &Headers, most: usize) -> Result<Vec<u8>, Refused> {
-        let length = headers.get("content-length");
-        let Some(coding) = headers.get("transfer-encoding") else {
-            let Some(length) = length else { return Ok(Vec::new()) };
-            if length.is_empty() || !length.iter().all(u8::is_ascii_digit) {
-                return Err(Refused::Status(400));
-            }
-            let length = number(length, 10).filter(|&length| length <= most);
-            return Ok(self.exactly(length.ok_or(Refused::Status(413))?).await?);
-        };
-        if !coding.eq_ignore_ascii_case(b"chunked") {
-            return Err(Refused::Status(501));
+    async fn body(&mut self, framing: Framing, most: usize) -> Result<Vec<u8>, Refused> {
+        let most = most.min(self.most);
+        match framing {
+            Framing::Length(length) if length > most => Err(Refused::Status(413)),
+            Framing::Length(length) => Ok(self.exactly(length).await?),
+            Framing::Chunked => self.chunks(most).await,
         }
-        // With both, the two ends might see different requests.
-        if length.is_some() {
-            return Err(Refused::Status(400));
-        }
-        let mut body = Vec::new();
+    }
+
+    async fn chunks(&mut self, most: usize) -> Result<Vec<u8>, Refused> {
+        let (mut body, mut extensions) = (Vec::new(), 0);
         loop {
-            let line = self.line(LINE_MAX).await?;
-            let digits =
-                line.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii_end();
-            if digits.is_empty() || !digits.iter().all(u8::is_ascii_hexdigit) {
+            let line = self.strict_line(LINE_MAX).await?;
+            let end = line.iter().position(|&byte| byte == b';').unwrap_or(line.len());
+            let digits = without_spaces(&line[..end]);
+            let is_number = (1..=DIGITS_MAX).contains(&digits.len())
+                && line.starts_with(digits)
+                && digits.iter().all(u8::is_ascii_hexdigit);
+            extensions += line.len() - digits.len();
+            if !is_number || extensions > EXTENSIONS_MAX {
                 return Err(Refused::Status(400));
             }
             let count = number(digits, 16).filter(|&count| count <= most - body.len());
@@ -183,10 +227,39 @@ impl Reader {
             }
             let piece = self.exactly(count + 2).await?;
             body.extend(piece.strip_suffix(b"\r\n").ok_or(Refused::Status(400))?);
+            self.body_bytes = body.capacity();
+            self.charge()?;
         }
-        self.headers().await?;
+        self.headers(TRAILERS_MAX).await?;
         Ok(body)
     }
+}
+
+/// The account of the process that reads a message, and the bytes that its memory leaves.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) account: Arc<Account>,
+    pub(crate) most: usize,
+}
+
+/// How the end of a body is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Length(usize),
+    Chunked,
+}
+
+/// Refuses a line with a byte that another reader may take for its end.
+fn valid_line(line: Vec<u8>) -> Result<Vec<u8>, Fault> {
+    if line.iter().any(|byte| b"\r\0".contains(byte)) { Err(Fault::Malformed) } else { Ok(line) }
+}
+
+/// Returns a text without the spaces and tabs around it. Other bytes are no white space in HTTP.
+fn without_spaces(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
+        text = rest;
+    }
+    text
 }
 
 /// The cause why a message was not read.
@@ -214,7 +287,8 @@ impl Headers {
     /// Adds a line. Returns `None` if it is not valid.
     fn add(&mut self, line: &[u8]) -> Option<()> {
         let colon = line.iter().position(|&byte| byte == b':')?;
-        let (name, value) = (line[..colon].to_ascii_lowercase(), line[colon + 1..].trim_ascii());
+        let (name, value) =
+            (line[..colon].to_ascii_lowercase(), without_spaces(&line[colon + 1..]));
         if !is_token(&name) {
             return None;
         }
@@ -234,6 +308,29 @@ impl Headers {
         found.map(|(_, value)| value.as_slice())
     }
 
+    /// Returns how the end of the body is found. `None` if no header says it.
+    ///
+    /// If the two ends could see different ends, the message is refused: one of a version without
+    /// chunks, or one with both headers.
+    fn framing(&self, is_old: bool) -> Result<Option<Framing>, Refused> {
+        match (self.get("transfer-encoding"), self.get("content-length")) {
+            (None, None) => Ok(None),
+            (Some(_), _) if is_old => Err(Refused::Status(400)),
+            (Some(_), Some(_)) => Err(Refused::Status(400)),
+            (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => {
+                Ok(Some(Framing::Chunked))
+            }
+            (Some(_), None) => Err(Refused::Status(501)),
+            (None, Some(length)) => {
+                if length.is_empty() || !length.iter().all(u8::is_ascii_digit) {
+                    return Err(Refused::Status(400));
+                }
+                let length = number(length, 10).ok_or(Refused::Status(413))?;
+                Ok(Some(Framing::Length(length)))
+            }
+        }
+    }
+
     /// Returns `true` if a header is a list that has a word.
     fn has(&self, name: &str, word: &str) -> bool {
         self.get(name).is_some_and(|list| has(list, word))
@@ -249,8 +346,8 @@ impl Headers {
 
 /// Returns `true` if a list has a word.
 fn has(list: &[u8], word: &str) -> bool {
-    list.split(|&byte| byte == b',' || byte.is_ascii_whitespace())
-        .any(|found| found.eq_ignore_ascii_case(word.as_bytes()))
+    list.split(|&byte| byte == b',')
+        .any(|found| without_spaces(found).eq_ignore_ascii_case(word.as_bytes()))
 }
 
 fn is_token(name: &[u8]) -> bool {
@@ -305,4 +402,74 @@ fn shown(text: &[u8]) -> String {
 async fn write_all(connection: &Arc<Connection>, bytes: Vec<u8>, until: Instant) -> bool {
     let timeout = until.saturating_duration_since(Instant::now());
     Arc::clone(connection).write(bytes.into(), 0, Some(timeout)).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use crate::stream::Stream;
+    use procession::net::{TcpListener, TcpStream};
+    use procession::time::Instant;
+
+    use super::{Fault, Memory, Reader, next_request};
+    use crate::account::Account;
+    use crate::limits::{Bounds, Resource};
+    use crate::net::Connection;
+    use crate::permissions::Permissions;
+    use crate::value::Value;
+
+    /// Returns a connection in which `text` has arrived, and its peer.
+    async fn connected(text: &[u8]) -> (Arc<Connection>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
+        let address = listener.local_addr().expect("it is bound");
+        let peer = TcpStream::connect(address).await.expect("it listens");
+        let (stream, _) = listener.accept().await.expect("it connects");
+        peer.write_all(text).await.expect("it is connected");
+        let charge = Bounds::from(Permissions::none()).hold(Resource::Sockets);
+        let connection = Arc::new(Connection::new(
+            Stream::new(stream, None),
+            charge.expect("there is no limit"),
+        ));
+        Arc::clone(&connection).readable(None).await.expect("it is connected");
+        (connection, peer)
+    }
+
+    #[test]
+    fn a_peer_that_always_sends_gets_no_more_time() {
+        procession::run(async {
+            let (connection, _peer) = connected(b"line\r\n").await;
+            let memory = Memory { account: Account::new(10, 1 << 20, None), most: 1 << 20 };
+            let mut reader = Reader::new(connection, Some(Instant::now()), memory);
+            assert!(matches!(reader.line(100).await, Err(Fault::Timeout)));
+        });
+    }
+
+    #[test]
+    fn a_message_that_is_read_counts_in_the_account_and_fits_into_the_memory() {
+        procession::run(async {
+            let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 40000\r\n\r\n";
+            let request = [head.as_bytes(), &[b'x'; 40000]].concat();
+            for (bytes_max, most, status) in [
+                (1 << 20, 1 << 20, None),
+                (20_000, 1 << 20, Some(413)),
+                (1 << 20, 20_000, Some(413)),
+            ] {
+                let (connection, _peer) = connected(&request).await;
+                let account = Account::new(10, bytes_max, None);
+                let memory = Memory { account: Arc::clone(&account), most };
+                let work = next_request(Arc::clone(&connection), Duration::from_secs(60), memory);
+                let found = work.await.expect("it is a request");
+                match status {
+                    None => assert!(matches!(found, Value::Table(_)), "{found:?}"),
+                    Some(status) => assert_eq!(found, Value::Integer(status)),
+                }
+                let kept = connection.take_kept();
+                assert_eq!(account.held_bytes(), kept.bytes.capacity());
+                drop(kept);
+                assert_eq!(account.held_bytes(), 0);
+            }
+        });
+    }
 }

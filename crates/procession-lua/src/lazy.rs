@@ -109,6 +109,9 @@ pub(crate) const GLOBALS: &[(&str, &[&str])] = &[
     ("utf8", &["utf8"]),
 ];
 
+/// The libraries of Lua itself, which a program can require.
+pub(crate) const OF_LUA: [&str; 5] = ["coroutine", "math", "string", "table", "utf8"];
+
 /// Its other tables.
 const OTHERS: &[(&str, &[&str])] = &[
     ("code", &["code"]),
@@ -131,12 +134,29 @@ struct Entry {
     row: u8,
     /// The number of its parts that were loaded.
     loaded: u8,
+    /// The bits of the functions in [`PASSED_ON`] that were made, or that the program replaced. The
+    /// first one of the table has bit 0. A function that is missing although its bit is set was
+    /// removed by the program.
+    made: u32,
 }
 
 impl Entry {
     fn row(self) -> &'static (&'static str, &'static [&'static str]) {
         let row = usize::from(self.row);
         GLOBALS.get(row).unwrap_or_else(|| &OTHERS[row - GLOBALS.len()])
+    }
+
+    /// Returns the functions of the table that pass their arguments on, with their bits.
+    fn passed_on(self) -> impl Iterator<Item = (u32, &'static Row)> {
+        let name = self.row().0;
+        let rows = PASSED_ON.iter().filter(move |row| row.0 == name);
+        rows.enumerate().map(|(index, row)| (1 << index, row))
+    }
+
+    /// Returns the function of this name that passes its arguments on, with its bit.
+    fn find(self, key: &mlua::Value) -> Option<(u32, &'static Row)> {
+        let name = key.as_string()?.as_bytes();
+        self.passed_on().find(|(_, row)| *name == *row.1.as_bytes())
     }
 }
 
@@ -156,7 +176,7 @@ impl Lazy {
         let mut entries = self.0.lock();
         // The address may be that of a table that was collected.
         entries.retain(|entry| entry.table != address(table));
-        entries.push(Entry { table: address(table), row, loaded: 0 });
+        entries.push(Entry { table: address(table), row, loaded: 0, made: 0 });
         true
     }
 
@@ -164,10 +184,10 @@ impl Lazy {
         self.0.lock().iter().find(|entry| entry.table == address(table)).copied()
     }
 
-    fn set_loaded(&self, table: &Table, loaded: u8) {
+    fn change(&self, table: &Table, change: impl FnOnce(&mut Entry)) {
         let mut entries = self.0.lock();
         if let Some(entry) = entries.iter_mut().find(|entry| entry.table == address(table)) {
-            entry.loaded = loaded;
+            change(entry);
         }
     }
 
@@ -184,15 +204,16 @@ impl Lazy {
             [key] => Ok(MultiValue::from_iter([self.read(lua, program, table, entry, key)?])),
             [key, value] => {
                 self.load_all(lua, program, table)?;
+                if let Some((bit, _)) = entry.find(key) {
+                    self.change(table, |entry| entry.made |= bit);
+                }
                 table.raw_set(key, value)?;
                 Ok(MultiValue::new())
             }
             _ => {
                 self.load_all(lua, program, table)?;
-                for row in PASSED_ON.iter().filter(|row| row.0 == entry.row().0) {
-                    if table.raw_get::<mlua::Value>(row.1)?.is_nil() {
-                        table.raw_set(row.1, passed_on(lua, row)?)?;
-                    }
+                for (bit, row) in entry.passed_on().filter(|(bit, _)| entry.made & bit == 0) {
+                    self.make(lua, table, bit, row)?;
                 }
                 table.set_metatable(None)?;
                 let next: Function = own(lua)?.raw_get("next")?;
@@ -212,13 +233,11 @@ impl Lazy {
         entry: Entry,
         key: &mlua::Value,
     ) -> mlua::Result<mlua::Value> {
-        let name = key.as_string().map(|name| name.as_bytes());
-        let is_wanted =
-            |row: &&Row| row.0 == entry.row().0 && name.as_deref() == Some(row.1.as_bytes());
-        if let Some(row) = PASSED_ON.iter().find(is_wanted) {
-            let function = passed_on(lua, row)?;
-            table.raw_set(key, &function)?;
-            return Ok(mlua::Value::Function(function));
+        if let Some((bit, row)) = entry.find(key) {
+            return match entry.made & bit == 0 {
+                true => Ok(mlua::Value::Function(self.make(lua, table, bit, row)?)),
+                false => Ok(mlua::Value::Nil),
+            };
         }
         while self.load(lua, program, table)? {
             let found: mlua::Value = table.raw_get(key)?;
@@ -227,6 +246,14 @@ impl Lazy {
             }
         }
         Ok(mlua::Value::Nil)
+    }
+
+    /// Makes a function that passes its arguments on.
+    fn make(&self, lua: &Lua, table: &Table, bit: u32, row: &Row) -> mlua::Result<Function> {
+        let function = passed_on(lua, row)?;
+        table.raw_set(row.1, &function)?;
+        self.change(table, |entry| entry.made |= bit);
+        Ok(function)
     }
 
     fn load_all(&self, lua: &Lua, program: &Program, table: &Table) -> mlua::Result<()> {
@@ -238,7 +265,7 @@ impl Lazy {
     fn load(&self, lua: &Lua, program: &Program, table: &Table) -> mlua::Result<bool> {
         let Some(entry) = self.entry(table) else { return Ok(false) };
         let Some(part) = entry.row().1.get(usize::from(entry.loaded)) else { return Ok(false) };
-        self.set_loaded(table, entry.loaded + 1);
+        self.change(table, |entry| entry.loaded += 1);
         // The part fills the table without any detour.
         let metatable = table.metatable();
         table.set_metatable(None)?;
@@ -246,7 +273,7 @@ impl Lazy {
         table.set_metatable(metatable)?;
         if loaded.is_err() {
             // It may succeed another time, when there is more memory.
-            self.set_loaded(table, entry.loaded);
+            self.change(table, |entry| entry.loaded -= 1);
         }
         loaded.map(|()| true)
     }
@@ -256,7 +283,7 @@ fn own(lua: &Lua) -> mlua::Result<Table> {
     lua.named_registry_value(OWN)
 }
 
-/// Makes a function that passes its arguments on.
+/// Returns a function that passes its arguments on.
 fn passed_on(lua: &Lua, &(_, _, settle, act, operation): &Row) -> mlua::Result<Function> {
     let own = own(lua)?;
     let make: Function = own.raw_get("make")?;
@@ -293,16 +320,19 @@ pub(crate) fn open(lua: &Lua, name: &str) -> mlua::Result<Table> {
         "utf8" => StdLib::UTF8,
         _ => return Err(mlua::Error::runtime("Lua has no such library")),
     };
-    // Lua opens a library once, so it must forget the one that the program has. The metatable of
-    // strings and the global of that name stay as they are.
+    // Lua opens a library once, so it must forget the one that the program has. It puts the library
+    // into the globals, whose metatable may call the program, and changes the metatable of strings.
+    // So it gets other globals for this time.
     let loaded: Table = lua.named_registry_value("_LOADED")?;
     loaded.raw_set(name, mlua::Value::Nil)?;
     let (globals, strings) = (lua.globals(), lua.type_metatable::<LuaString>());
-    let before: mlua::Value = globals.raw_get(name)?;
-    let opened = lua.load_std_libs(library).and_then(|()| globals.raw_get::<Table>(name));
+    let apart = lua.create_table()?;
+    lua.set_globals(apart.clone())?;
+    let opened = lua.load_std_libs(library);
     lua.set_type_metatable::<LuaString>(strings);
-    globals.raw_set(name, before)?;
-    let opened = opened?;
+    lua.set_globals(globals)?;
+    opened?;
+    let opened: Table = apart.raw_get(name)?;
     raw.raw_set(name, &opened)?;
     Ok(opened)
 }
@@ -334,6 +364,6 @@ mod tests {
             waits = thread.resume(()).expect("it waits");
         }
         lua.gc_collect().expect("there are no finalizers");
-        assert!(lua.used_memory() < 24_000, "{}", lua.used_memory());
+        assert!(lua.used_memory() < 26_000, "{}", lua.used_memory());
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
     lua.set_named_registry_value(lazy::OWN, &own)?;
     add_tables(&lua, &lazy, &own, &log, &package)?;
     if let Some(run) = &inner.repeatable {
-        run.prepare(&lua)?;
+        run.prepare(&lua, &own)?;
     }
     lua.set_memory_limit(inner.memory_bytes)?;
     budget.set_hook(&lua)?;
@@ -69,14 +69,7 @@ fn add_tables(
     log: &Table,
     package: &Table,
 ) -> mlua::Result<()> {
-    let make: Function = own.raw_get("make")?;
-    let (check, native): (Function, Function) = (own.raw_get("check")?, own.raw_get("native")?);
-    let access: Function = make.call((check, native, "lazy"))?;
-    let metatable = lua.create_table_with_capacity(0, 3)?;
-    for event in ["__index", "__newindex", "__pairs"] {
-        metatable.raw_set(event, &access)?;
-    }
-    own.raw_set("lazy", &metatable)?;
+    let metatable: Table = own.raw_get("lazy")?;
     lazy.add(&own.raw_get("late")?, "code");
     let globals = lua.globals();
     for &(name, _) in lazy::GLOBALS {
@@ -87,6 +80,9 @@ fn add_tables(
             _ => lua.create_table()?,
         };
         lazy.add(&table, name);
+        if lazy::OF_LUA.contains(&name) {
+            own.raw_set(format!("library.{name}"), &table)?;
+        }
         table.set_metatable(Some(metatable.clone()))?;
         globals.raw_set(name, table)?;
     }

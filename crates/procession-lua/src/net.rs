@@ -10,6 +10,7 @@ use std::time::Duration;
 use procession::net::TcpListener;
 use procession_sync::Mutex;
 
+use crate::account::Held;
 use crate::limits::{Bounds, Hold, Resource};
 use crate::permissions;
 use crate::stream::{Secured, Stream};
@@ -23,10 +24,19 @@ const READ_MAX: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,
-    /// The bytes that were read for messages of HTTP, and the number of those that are used.
-    kept: Mutex<(Vec<u8>, usize)>,
+    kept: Mutex<Kept>,
     #[expect(dead_code, reason = "its drop ends a charge")]
     charge: Hold,
+}
+
+/// The bytes that were read for messages of HTTP and that no message has taken.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) bytes: Vec<u8>,
+    /// The number of bytes at the beginning that are used up.
+    pub(crate) used: usize,
+    /// The charge for the bytes.
+    pub(crate) held: Option<Held>,
 }
 
 /// A TCP listener of a guest.
@@ -60,8 +70,11 @@ impl fmt::Display for Socket {
 impl Connection {
     /// Returns a connection as a value.
     fn value(stream: Stream, charge: Hold) -> Value {
-        let connection = Self { stream, kept: Mutex::default(), charge };
-        Value::Socket(Socket::Connection(Arc::new(connection)))
+        Value::Socket(Socket::Connection(Arc::new(Self::new(stream, charge))))
+    }
+
+    pub(crate) fn new(stream: Stream, charge: Hold) -> Self {
+        Self { stream, kept: Mutex::default(), charge }
     }
 
     /// Reads bytes that are known to have arrived. Returns `None` if there are none yet.
@@ -90,19 +103,30 @@ impl Connection {
     }
 
     /// Keeps bytes for the next message, of which the first `used` are used already.
-    pub(crate) fn keep(&self, bytes: Vec<u8>, used: usize) {
-        // An idle connection has no buffer.
-        let kept = if used == bytes.len() { Default::default() } else { (bytes, used) };
+    pub(crate) fn keep(&self, mut bytes: Vec<u8>, mut used: usize, mut held: Held) {
+        // An idle connection has no buffer. A removal of less than the half would take more time
+        // than the bytes that were read.
+        if used >= bytes.len() / 2 {
+            bytes.drain(..used);
+            used = 0;
+        }
+        let kept = if bytes.is_empty() {
+            Kept::default()
+        } else {
+            bytes.shrink_to(2 * bytes.len());
+            held.set(bytes.capacity());
+            Kept { bytes, used, held: Some(held) }
+        };
         let before = std::mem::replace(&mut *self.kept.lock(), kept);
         drop(before);
     }
 
-    pub(crate) fn take_kept(&self) -> (Vec<u8>, usize) {
+    pub(crate) fn take_kept(&self) -> Kept {
         std::mem::take(&mut self.kept.lock())
     }
 
     pub(crate) fn has_kept(&self) -> bool {
-        !self.kept.lock().0.is_empty()
+        !self.kept.lock().bytes.is_empty()
     }
 
     /// Waits until there may be something to read. It holds no buffer while it waits.

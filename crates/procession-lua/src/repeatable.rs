@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use mlua::Lua;
+use mlua::{Lua, Table};
 use procession::time::Instant;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -31,13 +31,13 @@ impl RepeatableRun {
     }
 
     /// Makes the random numbers and the order of tables of a new state repeatable.
-    pub(crate) fn prepare(&self, lua: &Lua) -> mlua::Result<()> {
+    pub(crate) fn prepare(&self, lua: &Lua, own: &Table) -> mlua::Result<()> {
         self.began.get_or_init(Instant::now);
         // Relaxed, here and below: the run is on one thread, or on those of a simulation, which
         // take turns.
         let number = self.states.fetch_add(1, Relaxed);
         let chunk = lua.load(include_str!("lua/repeatable.lua")).set_name("=procession");
-        chunk.call((self.seed.cast_signed(), number.cast_signed()))
+        chunk.call((self.seed.cast_signed(), number.cast_signed(), own))
     }
 
     /// Returns the time since the run began, on its clock.

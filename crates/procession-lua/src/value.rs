@@ -233,10 +233,16 @@ impl Copying {
                 Value::string(bytes)
             }
             mlua::Value::Table(table) => self.copy_table(table)?,
-            mlua::Value::UserData(data) => match from_userdata(data) {
-                Ok(value) => value,
-                Err(what) => return refuse(what),
-            },
+            mlua::Value::UserData(data) => {
+                #[cfg(feature = "cluster")]
+                if let Ok(term) = data.borrow::<crate::cluster::LuaTerm>() {
+                    self.charge(term.0.memory_bytes())?;
+                }
+                match from_userdata(data) {
+                    Ok(value) => value,
+                    Err(what) => return refuse(what),
+                }
+            }
             other => return refuse(format!("a {}", other.type_name())),
         })
     }
@@ -305,7 +311,8 @@ fn from_userdata(data: &AnyUserData) -> Result<Value, &'static str> {
 }
 
 /// A socket in a Lua state, until it is closed there. Its descriptor should not stay open until Lua
-/// collects it. The methods of sockets are written in Lua, see `lua/net.lua`.
+/// collects it. The methods of sockets are those of the table `socket` of the library, see
+/// `lazy.rs`.
 pub(crate) struct LuaSocket(pub(crate) Option<Socket>);
 
 impl UserData for LuaSocket {
@@ -329,7 +336,11 @@ pub(crate) fn give(lua: &Lua, value: &Value) -> mlua::Result<mlua::Value> {
     give_watched(lua, value, &mut Watch::new())
 }
 
-fn give_watched(lua: &Lua, value: &Value, watch: &mut Watch) -> mlua::Result<mlua::Value> {
+pub(crate) fn give_watched(
+    lua: &Lua,
+    value: &Value,
+    watch: &mut Watch,
+) -> mlua::Result<mlua::Value> {
     watch.count(VALUE_WORK).map_err(mlua::Error::external)?;
     Ok(match value {
         Value::Nil => mlua::Value::Nil,
@@ -350,7 +361,7 @@ fn give_watched(lua: &Lua, value: &Value, watch: &mut Watch) -> mlua::Result<mlu
             mlua::Value::UserData(lua.create_userdata(LuaSocket(Some(socket.clone())))?)
         }
         #[cfg(feature = "cluster")]
-        erlang => return crate::cluster::give_value(lua, erlang),
+        erlang => return crate::cluster::give_value(lua, erlang, watch),
     })
 }
 
@@ -372,6 +383,24 @@ mod tests {
 
     use super::{Copying, VALUES_MAX, Value, give_watched};
     use crate::watch::Watch;
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn values_of_erlang_are_copied_like_others() {
+        use procession_cluster::Term;
+        let lua = Lua::new();
+        let many = || vec![Value::Integer(1); 1 << 16];
+        let pairs = || many().into_iter().map(|value| (Value::Float(0.5), value)).collect();
+        for value in [Value::Tuple(many()), Value::Map(pairs())] {
+            let error = give_watched(&lua, &value, &mut Watch::over()).expect_err("it is over");
+            assert!(error.to_string().contains("terminated"), "{error}");
+        }
+        let term = Value::Term(Term::Improper(vec![1.into(); 1000], Box::new(2.into())));
+        let given = give_watched(&lua, &term, &mut Watch::new()).expect("there is memory");
+        assert_eq!(super::take(&given, term.size()), Ok(term.clone()));
+        let error = super::take(&given, 1000).expect_err("it has more bytes");
+        assert!(error.to_string().contains("too large"), "{error}");
+    }
 
     #[test]
     fn copies_end_soon_once_the_process_is_terminated() {

@@ -266,7 +266,31 @@ fn the_http_server_follows_the_protocol() {
     ] {
         assert_eq!(talk(&[sent]), expected, "{sent}");
     }
+    let chunked = |rest: &str| {
+        format!("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{rest}")
+    };
+    let long = "x".repeat(6000);
     for (sent, status) in [
+        // The two ends might see different ends of these.
+        ("POST /a HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: h\r\nX: a\rb\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: h\r\nX: a\0b\r\n\r\n", "400"),
+        ("GET /\0 HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: \u{c}0\r\n\r\n", "400"),
+        (
+            "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nTransfer-Encoding: else\r\n\r\n",
+            "400",
+        ),
+        (&chunked("3\nabc\r\n0\r\n\r\n"), "400"),
+        (&chunked("3;x\ry\r\nabc\r\n0\r\n\r\n"), "400"),
+        (&chunked("\u{c}3\r\nabc\r\n0\r\n\r\n"), "400"),
+        (&chunked(&format!("{}1\r\na\r\n0\r\n\r\n", "0".repeat(16))), "400"),
+        (&chunked(&format!("{}0\r\n\r\n", format!("1;{long}\r\na\r\n").repeat(3))), "400"),
+        (&chunked(&format!("0\r\n{}\r\n", format!("T: {long}\r\n").repeat(3))), "431"),
+        (
+            &format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", format!("T: {long}\r\n").repeat(11)),
+            "431",
+        ),
         ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"),
         ("GET nothing HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
         ("GET / HTTP/2.0\r\nHost: h\r\n\r\n", "505"),
@@ -296,6 +320,8 @@ fn the_http_client_reads_all_kinds_of_bodies() {
           ['/empty'] = 'HTTP/1.1 204 No Content\\r\\nContent-Length: 3\\r\\n\\r\\n',
           ['/short'] = 'HTTP/1.1 200 OK\\r\\nContent-Length: 30\\r\\n\\r\\nabc',
           ['/other'] = 'SSH-2.0-x\\r\\n',
+          ['/interim'] = ('HTTP/1.1 103 Early Hints\\r\\n\\r\\n'):rep(17) .. 'HTTP/1.0 200 OK\\r\\n\\r\\nabc',
+          ['/old'] = 'HTTP/1.0 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n0\\r\\n\\r\\n',
         }
         function answer(connection)
           local reader = net.reader(connection)
@@ -309,7 +335,7 @@ fn the_http_client_reads_all_kinds_of_bodies() {
           local listener = assert(net.listen('127.0.0.1:0'))
           process.spawn('serve', listener)
           local base, found = 'http://' .. listener:address(), {}
-          for _, path in ipairs { '/length', '/chunked', '/close', '/empty', '/short', '/other', '/silent' } do
+          for _, path in ipairs { '/length', '/chunked', '/close', '/empty', '/short', '/other', '/interim', '/old', '/silent' } do
             local response, cause = http.get(base .. path .. '#part', path == '/silent' and 5 or 5000)
             found[#found + 1] = response and response.status .. ' ' .. response.body or cause
           end
@@ -320,9 +346,13 @@ fn the_http_client_reads_all_kinds_of_bodies() {
           local long, cause = http.request { url = base .. '/length', body_max = 2 }
           found[#found + 1] = tostring(long) .. ' ' .. cause
           assert(not pcall(http.request, { url = base, headers = { a = 'b\\r\\nc' } }))
+          for _, field in ipairs { 'method', 'body' } do
+            local ok, cause = pcall(http.request, { url = base, [field] = {} })
+            assert(not ok and cause:find('the ' .. field .. ' of a request must be a string', 1, true), cause)
+          end
           return table.concat(found, '; ')
         end";
-    let expected = "200 abc; 200 abc; 200 abc; 204 ; the answer is not HTTP; the answer is not HTTP; timeout; nil the body is too long";
+    let expected = "200 abc; 200 abc; 200 abc; 204 ; the answer is not HTTP; the answer is not HTTP; the answer is not HTTP; the answer is not HTTP; timeout; nil the body is too long";
     assert_eq!(run(source), Ok(Value::string(expected)));
 }
 
@@ -348,6 +378,39 @@ fn a_program_may_replace_and_add_functions_of_the_library() {
           return (' x '):trim() .. ('y'):upper()
         end";
     assert_eq!(run(source), Ok(Value::string("xY")));
+}
+
+#[test]
+fn a_table_of_the_library_is_like_any_other_table() {
+    let source = "
+        -- The first of these is made alone, the second with others, the third when it is first used.
+        process.send, string.rep, process.info = nil, nil, nil
+        rawset(process, 'link', nil)
+        function main()
+          assert(process.send == nil and string.rep == nil and rawget(process, 'info') == nil)
+          assert(process.link == nil and process.self() == process.self())
+          -- A function that was used and then removed.
+          process.self, json.decode = nil, nil
+          assert(process.self == nil and json.decode == nil and json.encode(1) == '1')
+          process.whereis = 1
+          process.whereis = nil
+          local found = {}
+          for name, value in next, process do found[name] = value end
+          assert(found.spawn == process.spawn and type(found.exit) == 'function')
+          for _, name in ipairs { 'send', 'info', 'link', 'self', 'whereis' } do
+            assert(found[name] == nil and process[name] == nil, name)
+          end
+          assert(type(rawget(math, 'floor')) == 'function' and next(utf8) ~= nil and getmetatable(fs) == nil)
+          rawset(time, 'now', 'mine')
+          assert(time.now == 'mine' and type(time.sleep) == 'function')
+          setmetatable(table, { __index = { more = 1 } })
+          assert(table.more == 1 and table.concat({ 'a' }) == 'a')
+          local count = 0
+          for _ in pairs(net) do count = count + 1 end
+          assert(count == 5, count)
+          return next({ x = 1 })
+        end";
+    assert_eq!(run(source), Ok(Value::string("x")));
 }
 
 #[test]

@@ -207,9 +207,11 @@ fn a_read_of_a_pipe_waits_for_its_writer_and_can_be_ended() {
 #[test]
 fn a_function_with_any_name_has_a_label_that_is_safe_to_show() {
     let source = "
-        _G['\\27[2J'] = function() error('\\27[2J') end
+        _G['\\27[2J'] = function() process.receive() error('\\27[2J') end
         function main()
-          process.monitor(process.spawn('\\27[2J'))
+          local pid = process.spawn('\\27[2J')
+          process.monitor(pid)
+          process.send(pid, 'fail')
           return process.receive().reason
         end";
     let reason = text(run(&load(source)));
@@ -251,6 +253,79 @@ fn the_library_calls_no_function_that_the_program_replaced() {
           return 'ended'
         end";
     assert_eq!(text(run(&load(source))), "ended");
+}
+
+/// Lua's own libraries have functions that loop in C. They are opened when a program runs.
+#[test]
+fn a_program_never_sees_the_libraries_of_lua_itself() {
+    let source = "
+        function main()
+          local own, seen = {}, {}
+          for _, name in ipairs { 'coroutine', 'math', 'string', 'table', 'utf8' } do
+            own[name], _G[name] = _G[name], nil
+          end
+          setmetatable(_G, { __newindex = function(_, name, value) seen[#seen + 1] = name end })
+          -- Each of these opens a library.
+          assert(own.coroutine.wrap(function() return 1 end)() == 1)
+          assert(own.math.floor(1.5) == 1 and own.utf8.len('x') == 1)
+          assert(own.string.rep('x', 2) == 'xx' and own.table.concat({ 'y' }) == 'y')
+          for name in next, own do assert(rawget(_G, name) == nil) end
+          return own.table.concat(seen, ' ')
+        end";
+    assert_eq!(text(run(&load(source))), "");
+}
+
+#[test]
+fn the_library_needs_nothing_that_the_program_can_replace() {
+    let dir = std::env::temp_dir().join(format!("procession-own-{}", std::process::id()));
+    std::fs::write(&dir, "one\ntwo").expect("the folder is there");
+    let source = format!(
+        "local path, result = {dir:?}, {{}}
+         function handle(request) return request.path .. request.body end
+         function served(listener) _G.log = nil http.serve(listener, 'handle') end
+         function main()
+           local assert, select, unpack = assert, select, table.unpack
+           local lib = {{}}
+           for _, name in ipairs {{
+             'coroutine', 'fs', 'http', 'log', 'math', 'net', 'os', 'package', 'process', 'string', 'table', 'time',
+           }} do lib[name] = _G[name] end
+           local load, xpcall, require, print, setmetatable = load, xpcall, require, print, setmetatable
+           local getmetatable_of_text = getmetatable('')
+           local function wrong() error('a function of the program was called', 0) end
+           local all = _G
+           for name in pairs(all) do
+             if name ~= 'handle' and name ~= 'served' and name ~= 'error' then all[name] = nil end
+           end
+           getmetatable_of_text.__index = wrong
+           setmetatable(all, {{ __index = wrong }})
+           local long = '--' .. lib.string.rep('x', 2000) .. '\\nreturn 7'
+           assert(load(long)() == 7)
+           local served = false
+           assert(load(function()
+             if served then return nil end
+             served = true
+             return 'return 8'
+           end)() == 8)
+           assert(select(2, xpcall(wrong, function(cause) return cause end)) == 'a function of the program was called')
+           assert(require('string') == lib.package.loaded.string)
+           print('x')
+           lib.log.info('y')
+           local lines = {{}}
+           for line in lib.fs.lines(path) do lines[#lines + 1] = line end
+           assert(lib.table.concat(lines, ' ') == 'one two')
+           assert(lib.os.date('%F', 0) == '1970-01-01' and lib.os.time() > 0)
+           assert(lib.string.gsub('a1', '%d', function(digit) return digit .. digit end) == 'a11')
+           lib.table.sort({{ 3, 1, 2 }}, function(a, b) return a < b end)
+           local listener = assert(lib.net.listen('127.0.0.1:0'))
+           local server = lib.process.spawn('served', listener)
+           local answer = assert(lib.http.post('http://' .. listener:address() .. '/p', 'b'))
+           assert(answer.body == '/pb')
+           return 'whole'
+         end"
+    );
+    let program = load(&source).permissions(Permissions::all());
+    assert_eq!(text(run(&program)), "whole");
+    std::fs::remove_file(dir).expect("it is there");
 }
 
 #[test]

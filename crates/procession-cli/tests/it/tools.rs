@@ -135,10 +135,14 @@ fn repl_evaluates_lines() {
                  )\n\
                  process.send(process.self(), 'hello')\n\
                  process.receive()\n\
+                 string, table, pcall, type, tostring = nil\n\
+                 getmetatable('').__index = nil\n\
+                 { a = 'b' }\n\
                  function late() return 1";
     let (out, err, code) = folder.run("repl lib.lua", input);
     let expected = "2\n42\ttext\t{ 1, 2, [2.5] = true, a = { b = \"c\" } }\n1\n2\n\
-                    error: repl:1: broken\nerror: repl:1: unexpected symbol near ')'\ntrue\nhello\n";
+                    error: repl:1: broken\nerror: repl:1: unexpected symbol near ')'\ntrue\nhello\n\
+                    { a = \"b\" }\n";
     assert_eq!((out.as_str(), err.as_str(), code), (expected, "", 0));
     assert_eq!(folder.run("repl", "return 1 < 2\n").0, "true\n");
 }

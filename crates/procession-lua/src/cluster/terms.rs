@@ -7,6 +7,7 @@ use procession_cluster::{Letter, Node, Remote, Term};
 use super::letters;
 use crate::guest::Message;
 use crate::value::Value;
+use crate::watch::{VALUE_WORK, Watch};
 
 /// Returns the way by which letters reach a guest. `None` if the process has ended, or is no guest.
 pub(crate) fn recipient(node: &Node, pid: Pid) -> Option<Recipient<Letter>> {
@@ -20,6 +21,11 @@ pub(crate) fn recipient(node: &Node, pid: Pid) -> Option<Recipient<Letter>> {
 /// # Errors
 /// If the value has a part that other nodes cannot have, returns the reason.
 pub(crate) fn to_term(node: &Node, value: &Value) -> Result<Term, String> {
+    to_term_watched(node, value, &mut Watch::new())
+}
+
+fn to_term_watched(node: &Node, value: &Value, watch: &mut Watch) -> Result<Term, String> {
+    watch.count(VALUE_WORK)?;
     Ok(match value {
         Value::Nil => Term::atom("nil"),
         Value::Boolean(boolean) => (*boolean).into(),
@@ -29,25 +35,34 @@ pub(crate) fn to_term(node: &Node, value: &Value) -> Result<Term, String> {
         Value::String(bytes) => Term::Binary(bytes.clone()),
         Value::Table(entries) => match items(entries) {
             Some(items) => {
-                let items = items.into_iter().map(|item| to_term(node, item));
+                let items = items.into_iter().map(|item| to_term_watched(node, item, watch));
                 Term::List(items.collect::<Result<_, _>>()?)
             }
-            None => Term::Map(pairs(node, entries)?),
+            None => Term::Map(pairs(node, entries, watch)?),
         },
         Value::Tuple(items) => {
-            let items = items.iter().map(|item| to_term(node, item));
+            let items = items.iter().map(|item| to_term_watched(node, item, watch));
             Term::Tuple(items.collect::<Result<_, _>>()?)
         }
-        Value::Map(entries) => Term::Map(pairs(node, entries)?),
-        Value::Term(term) => term.clone(),
+        Value::Map(entries) => Term::Map(pairs(node, entries, watch)?),
+        Value::Term(term) => {
+            watch.count(term.memory_bytes())?;
+            term.clone()
+        }
         Value::Pid(pid) => pid_term(node, *pid)?,
         Value::Socket(_) => return Err("a socket cannot be sent to another node".to_owned()),
         Value::RemoteCall(_) => return Err("a call cannot be sent to another node".to_owned()),
     })
 }
 
-fn pairs(node: &Node, entries: &[(Value, Value)]) -> Result<Vec<(Term, Term)>, String> {
-    let pair = |(key, value): &(Value, Value)| Ok((to_term(node, key)?, to_term(node, value)?));
+fn pairs(
+    node: &Node,
+    entries: &[(Value, Value)],
+    watch: &mut Watch,
+) -> Result<Vec<(Term, Term)>, String> {
+    let pair = |(key, value): &(Value, Value)| {
+        Ok((to_term_watched(node, key, watch)?, to_term_watched(node, value, watch)?))
+    };
     entries.iter().map(pair).collect()
 }
 
@@ -62,10 +77,23 @@ fn pid_term(node: &Node, pid: Pid) -> Result<Term, String> {
 
 /// Returns the items of a table with the keys 1 to n.
 pub(crate) fn items(entries: &[(Value, Value)]) -> Option<Vec<&Value>> {
-    let mut items = vec![None; entries.len()];
-    for (key, value) in entries {
-        let Value::Integer(index) = key else { return None };
-        *items.get_mut(usize::try_from(index.checked_sub(1)?).ok()?)? = Some(value);
+    in_order(entries.iter().map(|(key, value)| (index(key), value)))
+}
+
+/// Returns the index of an item of a list with this key.
+pub(super) fn index(key: &Value) -> Option<usize> {
+    let Value::Integer(key) = key else { return None };
+    usize::try_from(key.checked_sub(1)?).ok()
+}
+
+/// Returns items in the order of their indices, if these are 0 to n - 1.
+pub(super) fn in_order<T>(
+    numbered: impl ExactSizeIterator<Item = (Option<usize>, T)>,
+) -> Option<Vec<T>> {
+    let mut items = Vec::new();
+    items.resize_with(numbered.len(), || None);
+    for (index, item) in numbered {
+        *items.get_mut(index?)? = Some(item);
     }
     items.into_iter().collect()
 }

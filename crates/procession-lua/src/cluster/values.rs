@@ -1,11 +1,14 @@
 //! Values of Erlang in Lua states.
 
+use std::fmt::{self, Write};
+
 use mlua::{Lua, MetaMethod, Table, UserData, UserDataMethods};
 use procession_cluster::Term;
 
 use super::RemoteCall;
-use super::terms::items;
+use super::terms::{in_order, index};
 use crate::value::{self, PIDS, Value};
+use crate::watch::{VALUE_WORK, Watch};
 
 /// The field of a metatable that says which value of Erlang a table is.
 const KIND: &str = "__name";
@@ -35,8 +38,48 @@ pub(crate) fn typed(kind: Kind, entries: Vec<(Value, Value)>) -> Option<Value> {
     match kind {
         Kind::Map => Some(Value::Map(entries)),
         Kind::Tuple => {
-            items(&entries).map(|items| Value::Tuple(items.into_iter().cloned().collect()))
+            let numbered = entries.into_iter().map(|(key, value)| (index(&key), value));
+            in_order(numbered).map(Value::Tuple)
         }
+    }
+}
+
+/// The bytes of the text that `tostring` makes of a term.
+const TEXT_MAX: usize = 1 << 20;
+
+/// Returns a term in the notation of Erlang.
+///
+/// # Errors
+/// If the text has more than `most` bytes or the process is terminated, returns the cause.
+pub(crate) fn format(term: &Term, most: usize, watch: Watch) -> Result<String, String> {
+    let mut text = Text { text: String::new(), most, watch, refusal: None };
+    match write!(text, "{term}") {
+        Ok(()) => Ok(text.text),
+        Err(error) => Err(text.refusal.unwrap_or_else(|| error.to_string())),
+    }
+}
+
+/// A text of a bounded length.
+struct Text {
+    text: String,
+    most: usize,
+    watch: Watch,
+    refusal: Option<String>,
+}
+
+impl Write for Text {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        if piece.len() > self.most - self.text.len() {
+            self.refusal = Some(format!("the text of the value has more than {} bytes", self.most));
+            return Err(fmt::Error);
+        }
+        // The pieces are short, and each takes some time.
+        self.watch.count(piece.len() + VALUE_WORK / 8).map_err(|terminated| {
+            self.refusal = Some(terminated.into());
+            fmt::Error
+        })?;
+        self.text.push_str(piece);
+        Ok(())
     }
 }
 
@@ -48,7 +91,7 @@ impl UserData for LuaTerm {
         methods.add_meta_method(MetaMethod::ToString, |_, term, ()| {
             Ok(match &term.0 {
                 Term::Atom(atom) => atom.as_str().to_owned(),
-                other => other.to_string(),
+                other => format(other, TEXT_MAX, Watch::new()).map_err(mlua::Error::runtime)?,
             })
         });
         methods.add_meta_method(MetaMethod::Eq, |_, term, other: mlua::Value| {
@@ -64,17 +107,24 @@ pub(crate) struct LuaCall(pub(crate) RemoteCall);
 impl UserData for LuaCall {}
 
 /// Copies a value that only programs with a node have into a Lua state.
-pub(crate) fn give_value(lua: &Lua, value: &Value) -> mlua::Result<mlua::Value> {
+pub(crate) fn give_value(lua: &Lua, value: &Value, watch: &mut Watch) -> mlua::Result<mlua::Value> {
     match value {
         Value::Tuple(items) => {
-            let numbered = (1..).map(mlua::Value::Integer).zip(items);
-            give_pairs(lua, Kind::Tuple, numbered.map(Ok))
+            let table = lua.create_table()?;
+            for item in items {
+                table.raw_push(value::give_watched(lua, item, watch)?)?;
+            }
+            with_kind(lua, table, Kind::Tuple)
         }
         Value::Map(entries) => {
-            let pairs = entries.iter().map(|(key, value)| Ok((value::give(lua, key)?, value)));
-            give_pairs(lua, Kind::Map, pairs)
+            let table = lua.create_table()?;
+            for (key, value) in entries {
+                let key = value::give_watched(lua, key, watch)?;
+                table.raw_set(key, value::give_watched(lua, value, watch)?)?;
+            }
+            with_kind(lua, table, Kind::Map)
         }
-        Value::Term(term) => give_term(lua, term),
+        Value::Term(term) => give_term(lua, term, watch),
         Value::RemoteCall(call) => {
             Ok(mlua::Value::UserData(lua.create_userdata(LuaCall(call.clone()))?))
         }
@@ -84,7 +134,8 @@ pub(crate) fn give_value(lua: &Lua, value: &Value) -> mlua::Result<mlua::Value> 
 
 /// Copies a term into a Lua state. Equal atoms, references and PIDs are the same object there, so
 /// that they can be keys.
-fn give_term(lua: &Lua, term: &Term) -> mlua::Result<mlua::Value> {
+fn give_term(lua: &Lua, term: &Term, watch: &mut Watch) -> mlua::Result<mlua::Value> {
+    watch.count(term.memory_bytes()).map_err(mlua::Error::external)?;
     let key = match term {
         Term::Atom(atom) => format!("atom {}", atom.as_str()),
         Term::Reference(reference) => format!("reference {} {reference}", reference.creation),
@@ -101,17 +152,8 @@ fn give_term(lua: &Lua, term: &Term) -> mlua::Result<mlua::Value> {
     Ok(mlua::Value::UserData(made))
 }
 
-/// Copies a tuple or a map into a Lua state.
-fn give_pairs<'a>(
-    lua: &Lua,
-    kind: Kind,
-    pairs: impl IntoIterator<Item = mlua::Result<(mlua::Value, &'a Value)>>,
-) -> mlua::Result<mlua::Value> {
-    let table = lua.create_table()?;
-    for pair in pairs {
-        let (key, value) = pair?;
-        table.raw_set(key, value::give(lua, value)?)?;
-    }
+/// Makes a table the tuple or the map that it contains.
+fn with_kind(lua: &Lua, table: Table, kind: Kind) -> mlua::Result<mlua::Value> {
     table.set_metatable(Some(metatable(lua, kind)?))?;
     Ok(mlua::Value::Table(table))
 }
@@ -129,4 +171,23 @@ fn metatable(lua: &Lua, kind: Kind) -> mlua::Result<Table> {
     made.raw_set(KIND, name)?;
     lua.set_named_registry_value(name, &made)?;
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use procession_cluster::Term;
+
+    use super::format;
+    use crate::watch::{Terminated, Watch};
+
+    #[test]
+    fn a_text_is_bounded_and_ends_soon_once_the_process_is_terminated() {
+        let term = Term::List(vec![12.into(); 1 << 16]);
+        let text = format(&term, 1 << 20, Watch::new()).expect("there is room");
+        assert_eq!(text, term.to_string());
+        assert_eq!(format(&term, text.len(), Watch::new()), Ok(text.clone()));
+        let cause = format(&term, text.len() - 1, Watch::new()).expect_err("it is longer");
+        assert!(cause.contains("has more than"), "{cause}");
+        assert_eq!(format(&term, 1 << 20, Watch::over()), Err(Terminated.to_string()));
+    }
 }

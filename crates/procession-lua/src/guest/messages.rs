@@ -1,5 +1,7 @@
 //! The operations of a guest on messages of HTTP.
 
+use std::sync::Arc;
+
 use procession::machine::Yields;
 use procession::time::Instant;
 
@@ -7,9 +9,19 @@ use super::operations::Served;
 use super::outside::connection;
 use super::running::Running;
 use super::waits::{Cancel, Taken};
+use crate::account::Account;
 use crate::arguments::Arguments;
-use crate::http::{self, Asked};
+use crate::http::{self, Asked, Memory};
 use crate::value::Value;
+
+/// Returns the account of the process that performs a step.
+fn own_account(yields: &Yields<'_>) -> Result<Arc<Account>, String> {
+    Account::of(yields.pid()).ok_or_else(|| "the process has no account".to_owned())
+}
+
+fn memory(arguments: &Arguments, yields: &Yields<'_>) -> Result<Memory, String> {
+    Ok(Memory { account: own_account(yields)?, most: arguments.1 })
+}
 
 impl Running {
     pub(super) fn serve_http(
@@ -25,15 +37,16 @@ impl Running {
                     true => Some(Instant::now()),
                     false => arguments.deadline(1)?,
                 };
-                self.read(arguments, Taken::Kept, until, yields)
+                self.read(arguments, Taken::Kept(own_account(yields)?), until, yields)
             }
             b"next" => {
                 let timeout = arguments.duration(1)?.unwrap_or_default();
                 // Most requests arrive as a whole. They need no process that waits.
-                match http::try_next_request(&to) {
+                match http::try_next_request(&to, memory(arguments, yields)?) {
                     Some(request) => Ok(Served::Done(request)),
                     None => {
-                        let work = http::next_request(to, timeout);
+                        let memory = memory(arguments, yields)?;
+                        let work = http::next_request(to, timeout, memory);
                         self.in_helper(yields, Cancel::Ignored, String::new(), work)
                     }
                 }
@@ -54,7 +67,7 @@ impl Running {
                     Err(cause) => return Ok(Served::Done(Value::string(cause))),
                 };
                 let until = arguments.deadline(3)?.ok_or("a request needs a limit of time")?;
-                let work = http::request(to, asked, until);
+                let work = http::request(to, asked, until, memory(arguments, yields)?);
                 self.in_helper(yields, Cancel::Ignored, String::new(), work)
             }
             _ => Err("the runtime has no such operation".to_owned()),

@@ -13,6 +13,7 @@ use procession::{Exit, Pid};
 use super::Failure;
 use super::operations::start_helper;
 use super::running::Running;
+use crate::account::Account;
 use crate::net::Connection;
 use crate::output::Turn;
 use crate::value::{self, Value};
@@ -54,26 +55,27 @@ pub(super) enum Awaited {
 }
 
 /// What happens to the bytes that arrive in a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Taken {
     /// The program gets so many of them.
     Given(usize),
     /// The connection keeps them for the next message of HTTP. The program gets `true`.
-    Kept,
+    /// They count in the account of the process.
+    Kept(Arc<Account>),
 }
 
 impl Taken {
     /// Takes bytes that are known to have arrived. With `last`, it is the last look.
-    pub(super) fn take(self, connection: &Connection, last: bool) -> Option<io::Result<Value>> {
+    pub(super) fn take(&self, connection: &Connection, last: bool) -> Option<io::Result<Value>> {
         let most = match self {
-            Self::Given(most) => most,
-            Self::Kept if connection.has_kept() => return Some(Ok(Value::Boolean(true))),
-            Self::Kept => usize::MAX,
+            Self::Given(most) => *most,
+            Self::Kept(_) if connection.has_kept() => return Some(Ok(Value::Boolean(true))),
+            Self::Kept(_) => usize::MAX,
         };
         let read = if last { connection.read_now(most) } else { connection.try_read(most) };
         match (self, read) {
-            (Self::Kept, Some(Ok(Value::String(bytes)))) => {
-                connection.keep(bytes.to_vec(), 0);
+            (Self::Kept(account), Some(Ok(Value::String(bytes)))) => {
+                connection.keep(bytes.to_vec(), 0, account.hold());
                 Some(Ok(Value::Boolean(true)))
             }
             (_, read) => read,

@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use procession::time::Instant;
 
-use super::{Fault, LINE_MAX, Reader, Refused, append_headers, is_token, number, write_all};
+use super::{
+    Fault, HEAD_MAX, LINE_MAX, Memory, Reader, Refused, append_headers, is_token, number, write_all,
+};
 use crate::net::Connection;
 use crate::value::Value;
 
+/// The interim responses before a response.
+const INTERIM_MAX: usize = 16;
 /// Headers that follow from the request.
 const OWN: &[&str] = &["connection", "content-length", "host", "transfer-encoding"];
 
@@ -28,20 +32,21 @@ impl Asked {
     /// If it is not valid, returns the cause.
     pub(crate) fn new(asked: &Value, most: usize) -> Result<Self, String> {
         let field = |name| match asked.get(name) {
-            Some(Value::String(text)) => Some(&**text),
-            _ => None,
+            None | Some(Value::Nil) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(&**text)),
+            Some(_) => Err(format!("the {name} of a request must be a string")),
         };
-        let method = field("method").unwrap_or(b"GET");
+        let method = field("method")?.unwrap_or(b"GET");
         if !is_token(method) {
             return Err(format!("the method is not a word: {}", super::shown(method)));
         }
-        let (target, host) = (field("target").unwrap_or(b"/"), field("host").unwrap_or_default());
+        let (target, host) = (field("target")?.unwrap_or(b"/"), field("host")?.unwrap_or_default());
         let mut text = Vec::new();
         for part in [method, b" ", target, b" HTTP/1.1\r\nHost: ", host] {
             text.extend(part);
         }
         text.extend(b"\r\nConnection: close\r\n");
-        let body = field("body");
+        let body = field("body")?;
         if body.is_some() || method != b"GET" && method != b"HEAD" {
             let length = body.unwrap_or_default().len();
             text.extend(format!("Content-Length: {length}\r\n").as_bytes());
@@ -58,11 +63,12 @@ pub(crate) async fn request(
     connection: Arc<Connection>,
     asked: Asked,
     until: Instant,
+    memory: Memory,
 ) -> io::Result<Value> {
     if !write_all(&connection, asked.text, until).await {
         return Err(io::Error::other("the request could not be sent"));
     }
-    let mut reader = Reader::new(connection, Some(until));
+    let mut reader = Reader::new(connection, Some(until), memory);
     response(&mut reader, asked.is_head, asked.most).await.map_err(|refused| {
         io::Error::other(match refused {
             Refused::Status(408) => "timeout",
@@ -74,18 +80,23 @@ pub(crate) async fn request(
 }
 
 async fn response(reader: &mut Reader, is_head: bool, most: usize) -> Result<Value, Refused> {
-    let (status, headers) = loop {
+    let mut interim = 0;
+    let (status, is_old, headers) = loop {
         let first = reader.line(LINE_MAX).await?;
-        let status = status_of(&first).ok_or(Refused::Status(400))?;
-        let headers = reader.headers().await?;
+        let (status, is_old) = status_of(&first).ok_or(Refused::Status(400))?;
+        let headers = reader.headers(HEAD_MAX).await?;
         if status >= 200 {
-            break (status, headers);
+            break (status, is_old, headers);
+        }
+        interim += 1;
+        if interim > INTERIM_MAX {
+            return Err(Refused::Status(400));
         }
     };
     let body = if is_head || status == 204 || status == 304 {
         Vec::new()
-    } else if headers.get("content-length").or(headers.get("transfer-encoding")).is_some() {
-        reader.body(&headers, most).await?
+    } else if let Some(framing) = headers.framing(is_old)? {
+        reader.body(framing, most).await?
     } else {
         rest(reader, most).await?
     };
@@ -97,12 +108,14 @@ async fn response(reader: &mut Reader, is_head: bool, most: usize) -> Result<Val
     ]))
 }
 
-/// Returns the status in the first line of a response.
-fn status_of(line: &[u8]) -> Option<i64> {
-    let &[b'0'..=b'9', b' ', ref rest @ ..] = line.strip_prefix(b"HTTP/1.")? else { return None };
+/// Returns the status in the first line of a response, and `true` for HTTP/1.0.
+fn status_of(line: &[u8]) -> Option<(i64, bool)> {
+    let &[minor @ b'0'..=b'9', b' ', ref rest @ ..] = line.strip_prefix(b"HTTP/1.")? else {
+        return None;
+    };
     let digits = rest.get(..3)?;
     let status = number(digits, 10).filter(|_| digits.iter().all(u8::is_ascii_digit))?;
-    i64::try_from(status).ok()
+    Some((i64::try_from(status).ok()?, minor == b'0'))
 }
 
 /// Reads a body up to the end of the connection.

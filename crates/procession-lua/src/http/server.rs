@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use procession::time::Instant;
 
-use super::{Fault, Headers, LINE_MAX, Reader, Refused, append_headers, has, is_token, write_all};
+use super::{
+    Fault, Framing, HEAD_MAX, Headers, LINE_MAX, Memory, Reader, Refused, append_headers, has,
+    is_token, write_all,
+};
 use crate::net::Connection;
 use crate::value::Value;
 
@@ -36,8 +39,8 @@ fn reason(status: i64) -> &'static str {
 }
 
 /// Reads a request that has arrived as a whole. Returns `None` if some of it is missing.
-pub(crate) fn try_next_request(connection: &Arc<Connection>) -> Option<Value> {
-    let mut reader = Reader::new(Arc::clone(connection), None);
+pub(crate) fn try_next_request(connection: &Arc<Connection>, memory: Memory) -> Option<Value> {
+    let mut reader = Reader::new(Arc::clone(connection), None, memory);
     let first = reader.at;
     let read = {
         let read = std::pin::pin!(read(&mut reader, Duration::ZERO));
@@ -68,8 +71,9 @@ pub(crate) fn try_next_request(connection: &Arc<Connection>) -> Option<Value> {
 pub(crate) async fn next_request(
     connection: Arc<Connection>,
     timeout: Duration,
+    memory: Memory,
 ) -> io::Result<Value> {
-    let mut reader = Reader::new(connection, Some(Instant::now() + timeout));
+    let mut reader = Reader::new(connection, Some(Instant::now() + timeout), memory);
     let request = match read(&mut reader, timeout).await {
         Ok(request) => request,
         Err(Refused::Status(status)) => Value::Integer(status.into()),
@@ -98,7 +102,7 @@ async fn read(reader: &mut Reader, timeout: Duration) -> Result<Value, Refused> 
     };
     let words = first.split(|&byte| byte == b' ').collect::<Vec<_>>();
     let &[method, target, version] = words.as_slice() else { return Err(Refused::Status(400)) };
-    let is_word = !target.is_empty() && !target.iter().any(u8::is_ascii_whitespace);
+    let is_word = !target.is_empty() && !target.iter().any(u8::is_ascii_control);
     let &[b'H', b'T', b'T', b'P', b'/', major @ b'0'..=b'9', b'.', minor @ b'0'..=b'9'] = version
     else {
         return Err(Refused::Status(400));
@@ -109,7 +113,7 @@ async fn read(reader: &mut Reader, timeout: Duration) -> Result<Value, Refused> 
     if major != b'1' {
         return Err(Refused::Status(505));
     }
-    let mut headers = reader.headers().await?;
+    let mut headers = reader.headers(HEAD_MAX).await?;
     let (path, host) = path_and_host(target, method).ok_or(Refused::Status(400))?;
     let is_old = minor == b'0';
     if headers.get("host").is_none() && !is_old {
@@ -119,11 +123,12 @@ async fn read(reader: &mut Reader, timeout: Duration) -> Result<Value, Refused> 
         headers.0.retain(|(name, _)| name != b"host");
         headers.0.push((b"host".to_vec(), host.to_vec()));
     }
-    if !expected(reader, &headers, is_old).await? {
+    let framing = headers.framing(is_old)?.unwrap_or(Framing::Length(0));
+    if !expected(reader, &headers, framing, is_old).await? {
         return Ok(Value::Nil);
     }
     reader.until = reader.until.map(|_| Instant::now() + timeout);
-    let body = reader.body(&headers, BODY_MAX).await?;
+    let body = reader.body(framing, BODY_MAX).await?;
     let stays =
         !headers.has("connection", "close") && (!is_old || headers.has("connection", "keep-alive"));
     let entry = |key: &str, value: Value| (Value::string(key), value);
@@ -170,13 +175,19 @@ fn path_and_host<'a>(target: &'a [u8], method: &[u8]) -> Option<(Vec<u8>, Option
 }
 
 /// Tells a client that waits for that to send its body. Returns `false` if the connection ends.
-async fn expected(reader: &Reader, headers: &Headers, is_old: bool) -> Result<bool, Refused> {
+async fn expected(
+    reader: &Reader,
+    headers: &Headers,
+    framing: Framing,
+    is_old: bool,
+) -> Result<bool, Refused> {
     let Some(expected) = headers.get("expect") else { return Ok(true) };
     if !expected.eq_ignore_ascii_case(b"100-continue") {
         return Err(Refused::Status(417));
     }
-    let length = super::number(headers.get("content-length").unwrap_or(b"0"), 10);
-    if is_old || !reader.left().is_empty() || length.is_none_or(|length| length > BODY_MAX) {
+    let most = BODY_MAX.min(reader.most);
+    let is_refused = matches!(framing, Framing::Length(length) if length > most);
+    if is_old || !reader.left().is_empty() || is_refused {
         return Ok(true);
     }
     let until = reader.until.ok_or(Refused::NotYet)?;

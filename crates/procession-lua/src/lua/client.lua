@@ -1,13 +1,16 @@
 -- The part `client` of the library: requests to HTTP servers.
 local http = ...
 local native, type, error = native, type, error
-local yield, tostring = yield, tostring
-local find, match, sub = string.find, string.match, string.sub
+local try, yield, tostring = try, yield, tostring
+local strings = check(native("open", "string"))
+local find, match, sub = strings.find, strings.match, strings.sub
 
 local BODY_MAX = 1 << 24
+local URL_MAX = 1 << 16
 
 -- Returns the address of a URL, its host as in the header, its target, and the options of its socket.
 local function parts_of(url)
+  if #url > URL_MAX then return nil, "the URL has more than " .. URL_MAX .. " bytes" end
   local secure, host, target = match(url, "^[Hh][Tt][Tt][Pp]([Ss]?)://([^/?#]+)([^#]*)")
   if not host or find(url, "[%s%c]") or find(host, "@", 1, true) then return nil, "the URL is not valid" end
   if sub(target, 1, 1) ~= "/" then target = "/" .. target end
@@ -25,10 +28,10 @@ function http.request(asked)
   local address, host, target, options = parts_of(asked.url)
   if not address then return nil, host end
   local message = {
-    method = tostring(asked.method or "GET"), host = host, target = target, headers = asked.headers, body = asked.body,
+    method = asked.method, host = host, target = target, headers = asked.headers, body = asked.body,
   }
   local _, start = native("now")
-  local connection, cause = net.connect(address, timeout, options)
+  local connection, cause = try(yield("connect", address, timeout, options))
   if not connection then return nil, cause end
   local _, time = native("now")
   local ok, found = yield("http.request", connection, message, asked.body_max or BODY_MAX, start + timeout - time)

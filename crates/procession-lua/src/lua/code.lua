@@ -1,7 +1,7 @@
 -- The part `code` of the library: functions that run code of the program.
 local raw_load, raw_xpcall = raw.load, raw.xpcall
-local lists = check(native("open", "table"))
-local concat, sub, raw_pcall, error = lists.concat, string.sub, raw.pcall, error
+local lists, strings = check(native("open", "table")), check(native("open", "string"))
+local concat, sub, raw_pcall, error, type = lists.concat, strings.sub, raw.pcall, error, type
 local is_doomed, settle, pause = is_doomed, settle, pause
 
 -- Lua calls the handler of an error in a hook without hooks, where nothing could end it.

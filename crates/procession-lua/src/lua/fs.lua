@@ -1,17 +1,19 @@
 -- The part `fs` of the library.
 local fs = ...
 local error, yield = error, yield
-local find, sub = string.find, string.sub
+local strings = check(native("open", "string"))
+local find, sub = strings.find, strings.sub
 
 local CHUNK = 65536
 function fs.lines(path)
-  local at, rest, ended = 0, "", false
+  -- The bytes of `rest` before `from` have no end of a line.
+  local at, rest, from, ended = 0, "", 1, false
   return function()
     while true do
-      local stop = find(rest, "\n", 1, true)
+      local stop = find(rest, "\n", from, true)
       if stop then
         local found = sub(rest, 1, stop - 1)
-        rest = sub(rest, stop + 1)
+        rest, from = sub(rest, stop + 1), 1
         return found
       end
       if ended then
@@ -22,6 +24,7 @@ function fs.lines(path)
       end
       local ok, more = yield("fs.read", path, at, CHUNK)
       if not ok then error(more, 2) end
+      from = #rest + 1
       at, rest, ended = at + #more, rest .. more, #more < CHUNK
     end
   end

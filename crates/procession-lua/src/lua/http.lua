@@ -1,7 +1,7 @@
 -- The part `http` of the library: a server. The messages are read and written in Rust.
 local http = ...
 local error, native, pcall, tostring, type, yield = error, native, raw.pcall, tostring, type, yield
-local settle = settle
+local check, late, log_part, settle, globals = check, late, log_part, settle, globals
 
 -- Waits for the first byte of the next request. After a cancel, takes only what has arrived.
 local function is_there(connection, timeout)
@@ -13,10 +13,11 @@ end
 
 -- Answers a request. Returns true if the connection stays open.
 local function answer(connection, name, timeout, request, about)
-  local ok, found = settle(pcall(function() return _G[name](request) end))
+  local ok, found = settle(pcall(function() return globals[name](request) end))
   if ok then ok, found = yield("http.answer", connection, found, about, timeout) end
   if ok then return found end
-  log.error("a request failed:", found)
+  if not late.log then check(native("lazy", log_part)) end
+  late.log("error", "a request failed:", found)
   local failure = { status = 500, body = "Internal Server Error\n" }
   local _, open = yield("http.answer", connection, failure, about, timeout)
   return open
@@ -39,6 +40,7 @@ end
 -- Serves until a cancel. Each connection has a process, which answers its requests with the global
 -- function `name`.
 function http.serve(listener, name, timeout)
-  if type(_G[name]) ~= "function" then error("there is no function " .. tostring(name), 2) end
+  if type(globals[name]) ~= "function" then error("there is no function " .. tostring(name), 2) end
+  local net = check(native("part", {}, "net"))
   return net.serve(listener, "http.serve connection", name, timeout or 30000)
 end

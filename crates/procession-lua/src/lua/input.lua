@@ -1,10 +1,10 @@
 -- The part `io` of the library: standard output without the ends of lines, and standard input.
 local io = ...
 local yield, error, select, tostring, type = yield, error, select, tostring, type
-local lists = check(native("open", "table"))
-local concat, put = lists.concat, raw.put
+local lists, strings = check(native("open", "table")), check(native("open", "string"))
+local concat, match, put = lists.concat, strings.match, raw.put
 if not put then
-  native("lazy", log_part)
+  check(native("lazy", log_part))
   put = raw.put
 end
 
@@ -27,7 +27,7 @@ local function read(format)
   if type(format) == "number" then
     ok, found = yield("input", "count", format)
   else
-    local name = type(format) == "string" and FORMATS[format:match("^%*?(%a)")]
+    local name = type(format) == "string" and FORMATS[match(format, "^%*?(%a)")]
     if not name then error("bad argument to 'read' (invalid format)", 3) end
     ok, found = yield("input", name)
   end

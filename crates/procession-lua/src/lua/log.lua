@@ -25,8 +25,10 @@ end
 local put = raw.put
 function late.print(...) return put("print", line(...)) end
 
+local function write(level, ...)
+  return put("log", level .. " " .. tostring(select(2, native("self"))) .. " " .. line(...))
+end
+late.log = write
 for _, level in ipairs { "debug", "info", "warn", "error" } do
-  log[level] = function(...)
-    return put("log", level .. " " .. tostring(select(2, native("self"))) .. " " .. line(...))
-  end
+  log[level] = function(...) return write(level, ...) end
 end

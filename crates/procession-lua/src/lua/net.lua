@@ -1,9 +1,14 @@
 -- The part `net` of the library: a server and a reader of connections.
 local net = ...
-local native = native
-local lists = check(native("open", "table"))
-local find, sub, concat = string.find, string.sub, lists.concat
+local check, late, log_part, native, pairs, type, yield = check, late, log_part, native, pairs, type, yield
+local lists, strings = check(native("open", "table")), check(native("open", "string"))
+local find, sub, concat = strings.find, strings.sub, lists.concat
 local CHUNK = 65536
+
+local function log(level, ...)
+  if not late.log then check(native("lazy", log_part)) end
+  late.log(level, ...)
+end
 
 -- Serves until a cancel. Each connection has a process, which calls the global function `name` with
 -- the connection and the other arguments. After a cancel the listener is closed, these processes are
@@ -13,7 +18,7 @@ function net.serve(listener, name, ...)
   local serving, count = {}, 0
   -- Only messages about the end of a process are expected. All others are dropped.
   local function note(wait)
-    local message, why = process.receive(wait)
+    local message, why = check(yield("receive", wait))
     if type(message) == "table" and serving[message.down] then
       serving[message.down] = nil
       count = count - 1
@@ -28,23 +33,23 @@ function net.serve(listener, name, ...)
         -- With this, the descriptor is freed when the process of the connection ends. Otherwise it
         -- would stay open until Lua collects the garbage of this process.
         connection:forget()
-        process.monitor(pid)
+        check(yield("monitor", pid))
         serving[pid] = true
         count = count + 1
       else
-        log.error("cannot serve a connection:", pid)
+        log("error", "cannot serve a connection:", pid)
         connection:close()
       end
     elseif cause == "cancelled" then
       break
     else
-      log.warn("cannot accept:", cause)
-      time.sleep(10)
+      log("warn", "cannot accept:", cause)
+      check(yield("sleep", 10))
     end
     repeat until not note(0)
   end
   listener:close()
-  for pid in pairs(serving) do process.cancel(pid) end
+  for pid in pairs(serving) do check(native("cancel", pid)) end
   while count > 0 do note(1000) end
 end
 

@@ -1,9 +1,10 @@
 -- The part `os` of the library. Its calendar is UTC.
 local os = ...
 local native, error, type = native, error, type
-local floor, format = function(number) return number // 1 | 0 end, string.format
+local tonumber, next = tonumber, next
+local function floor(number) return number // 1 | 0 end
 local strings = check(native("open", "string"))
-local gsub, sub = strings.gsub, strings.sub
+local format, gsub, sub = strings.format, strings.gsub, strings.sub
 
 local DAYS = { "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday" }
 local MONTHS = { "January", "February", "March", "April", "May", "June", "July", "August", "September",

@@ -3,7 +3,8 @@ local package = ...
 local native, error, setmetatable, type = native, error, setmetatable, type
 local lists = check(native("open", "table"))
 local concat = lists.concat
-local loaded = { _G = _G, coroutine = coroutine, math = math, string = string, table = table, utf8 = utf8 }
+local loaded = { _G = globals }
+for _, name in ipairs { "coroutine", "math", "string", "table", "utf8" } do loaded[name] = _ENV["library." .. name] end
 package.loaded = loaded
 
 -- The names of the modules that run, each required by the one before it.

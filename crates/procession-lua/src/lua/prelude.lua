@@ -5,20 +5,24 @@ local native, commands, pids, log, package = ...
 
 setmetatable(pids, { __mode = "v" })
 local can_yield, yield = coroutine.isyieldable, coroutine.yield
-local error, next, rawget, type = error, next, rawget, type
-local raw_pcall, raw_setmetatable = pcall, setmetatable
+local error, type = error, type
+local raw_getmetatable, raw_next, raw_pcall, raw_setmetatable = getmetatable, next, pcall, setmetatable
+local raw_rawget = rawget
 
 -- Lua's own functions and libraries that parts replace, and what parts have for each other.
 local raw = { commands = commands, load = load, pcall = raw_pcall, xpcall = xpcall }
 -- Functions outside of any table that parts have.
 local late = {}
--- The globals of the parts: what the program cannot replace. Others are globals of the program.
+-- The metatable of the tables of the library.
+local lazy = {}
+-- The globals of the parts: what the program cannot replace. There are no others, so the globals of
+-- the program are a table here.
 local own = {
-  error = error, getmetatable = getmetatable, ipairs = ipairs, next = next, select = select,
-  setmetatable = raw_setmetatable, tonumber = tonumber, tostring = tostring, type = type,
-  can_yield = can_yield, late = late, log_part = log, native = native, raw = raw, yield = yield, __index = _G,
+  error = error, getmetatable = raw_getmetatable, ipairs = ipairs, next = raw_next, pairs = pairs,
+  select = select, setmetatable = raw_setmetatable, tonumber = tonumber, tostring = tostring, type = type,
+  can_yield = can_yield, globals = _G, late = late, lazy = lazy, log_part = log, native = native, raw = raw,
+  yield = yield,
 }
-raw_setmetatable(own, own)
 
 -- Raises the error of a native function or a step at the place where the program called. It must be
 -- the tail call of the function that the program called.
@@ -33,10 +37,19 @@ function own.try(ok, value)
   return value
 end
 
+local check = own.check
+
+-- Makes all functions of a table of the library, unless that was done before.
+local function fill(value)
+  if raw_getmetatable(value) == lazy then check(native("lazy", value)) end
+end
+
 -- Returns a function that passes its arguments on to an operation.
 function own.make(settle, act, name)
   return function(...) return settle(act(name, ...)) end
 end
+local access = own.make(check, native, "lazy")
+lazy.__index, lazy.__newindex, lazy.__pairs = access, access, access
 
 -- Work in C counts as if it were instructions, and the process pauses after too much of it. Where
 -- it cannot pause, it ends if that goes on for too long.
@@ -61,27 +74,45 @@ function pcall(...) return settle(raw_pcall(...)) end
 
 -- A finalizer would run where it cannot be interrupted.
 function setmetatable(value, metatable)
-  if type(metatable) == "table" and rawget(metatable, "__gc") ~= nil then
+  if type(metatable) == "table" and raw_rawget(metatable, "__gc") ~= nil then
     error("finalizers (__gc) are not supported", 2)
   end
+  fill(value)
   return raw_setmetatable(value, metatable)
 end
 
-for _, name in next, { "dofile", "loadfile", "warn", "collectgarbage" } do _G[name] = nil end
+-- To the program, a table of the library has all of its functions and no metatable.
+function getmetatable(value)
+  local metatable = raw_getmetatable(value)
+  if metatable == lazy then return nil end
+  return metatable
+end
+function next(t, key)
+  if key == nil then fill(t) end
+  return raw_next(t, key)
+end
+for name, act in raw_next, { rawget = raw_rawget, rawset = rawset } do
+  _G[name] = function(t, ...)
+    fill(t)
+    return act(t, ...)
+  end
+end
+
+for _, name in raw_next, { "dofile", "loadfile", "warn", "collectgarbage" } do _G[name] = nil end
 -- Functions that loop in C, or that run code of the program. The parts have replacements.
-for owner, fields in next, {
+for owner, fields in raw_next, {
   [coroutine] = { "close", "resume", "wrap", "yield" },
   [string] = {
     "dump", "find", "format", "gmatch", "gsub", "lower", "match", "pack", "packsize", "rep", "reverse", "unpack",
     "upper",
   },
 } do
-  for _, field in next, fields do owner[field] = nil end
+  for _, field in raw_next, fields do owner[field] = nil end
 end
 
-for name, owner in next, { load = late, xpcall = late, print = log, require = package } do
+for name, owner in raw_next, { load = late, xpcall = late, print = log, require = package } do
   _G[name] = function(...)
-    if not late[name] then native("lazy", owner) end
+    if not late[name] then check(native("lazy", owner)) end
     return late[name](...)
   end
 end

@@ -2,7 +2,7 @@
 -- addresses and the time. Here the numbers follow from the seed of the run and the number of the
 -- process, and the keys of tables come sorted: numbers, strings, booleans, PIDs. Keys of other types
 -- come last, in no certain order.
-local seed, number = ...
+local seed, number, own = ...
 local raw_next, type, tostring, getmetatable = next, type, tostring, getmetatable
 local rawget, setmetatable, sort, raw_pairs = rawget, setmetatable, table.sort, pairs
 local math_type, tointeger, error = math.type, math.tointeger, error
@@ -75,3 +75,4 @@ function pairs(t)
     end
   end, t, nil
 end
+own.pairs = pairs

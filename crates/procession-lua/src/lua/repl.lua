@@ -1,13 +1,17 @@
 -- The process of `Program::repl`. It evaluates lines, which the host reads.
 local read = command["repl read"]
 local DEPTH_MAX, ENTRIES_MAX = 4, 50
+-- A line may replace the globals and the metatable of strings. The functions of the library are taken
+-- at the beginning of this process, since others of the program do not need them.
+local ipairs, load, next, pcall, print, tostring, type = ipairs, load, next, pcall, print, tostring, type
+local concat, find, format, pack, sort
 
 local function show(value, depth)
-  if type(value) == "string" then return depth == 0 and value or string.format("%q", value) end
+  if type(value) == "string" then return depth == 0 and value or format("%q", value) end
   if type(value) ~= "table" or depth == DEPTH_MAX then return tostring(value) end
   local parts, keys = {}, {}
   for key in next, value do keys[#keys + 1] = key end
-  table.sort(keys, function(a, b)
+  sort(keys, function(a, b)
     if type(a) == type(b) and (type(a) == "number" or type(a) == "string") then return a < b end
     return type(a) < type(b)
   end)
@@ -19,26 +23,27 @@ local function show(value, depth)
     local shown = show(value[key], depth + 1)
     if key == i then
       parts[i] = shown
-    elseif type(key) == "string" and key:find("^[%a_][%w_]*$") then
+    elseif type(key) == "string" and find(key, "^[%a_][%w_]*$") then
       parts[#parts + 1] = key .. " = " .. shown
     else
       parts[#parts + 1] = "[" .. show(key, depth + 1) .. "] = " .. shown
     end
   end
-  return #parts == 0 and "{}" or "{ " .. table.concat(parts, ", ") .. " }"
+  return #parts == 0 and "{}" or "{ " .. concat(parts, ", ") .. " }"
 end
 
 local function report(ok, ...)
-  local values = table.pack(...)
+  local values = pack(...)
   if not ok then
     print("error: " .. tostring(values[1]))
   elseif values.n > 0 then
     for i = 1, values.n do values[i] = show(values[i], 0) end
-    print(table.concat(values, "\t"))
+    print(concat(values, "\t"))
   end
 end
 
 _G["procession repl"] = function()
+  find, format, concat, pack, sort = string.find, string.format, table.concat, table.pack, table.sort
   local text
   while true do
     local more = read(text ~= nil)
@@ -49,7 +54,7 @@ _G["procession repl"] = function()
     if chunk then
       text = nil
       report(pcall(chunk))
-    elseif not cause:find("<eof>", 1, true) then
+    elseif not find(cause, "<eof>", 1, true) then
       text = nil
       print("error: " .. cause)
     end
