@@ -22,6 +22,7 @@ use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
 use crate::scheduler::current::Hold;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
@@ -91,10 +92,13 @@ impl TimerPlace {
     fn rouse_sleeper(self, shared: &Shared, when: u64) {
         let own = match self {
             Self::Seat(seat) => current::with_local(|local| {
-                let own = local.is_some_and(|local| {
+                let own = |local: &&LocalWorker| {
                     std::ptr::eq(&*local.shared, shared) && local.seat == seat
-                });
-                own && !shared.clock.driver.must_nudge(&shared.idle, seat)
+                };
+                local.filter(own).is_some_and(|local| {
+                    local.wake_next_for(when);
+                    !shared.clock.driver.must_nudge(&shared.idle, seat)
+                })
             }),
             Self::Outside => false,
         };

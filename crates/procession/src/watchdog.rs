@@ -44,8 +44,8 @@
 //!   worker, unless one searches. Waiting work is anything in a queue, a timer that was due at the
 //!   look before, descriptors that were not polled for 10 ms, or a LIFO slot with a worker that is
 //!   in the same step as at the look before. If some worker is in the same step as at the look
-//!   before, and no driver waits for descriptors, one look is enough: the step may be a long one
-//!   after short ones. `Nudge` exists for LIFO slots, which are filled
+//!   before, and no driver waits for descriptors or timers, one look is enough: the step may be a
+//!   long one after short ones. `Nudge` exists for LIFO slots, which are filled
 //!   without waking a worker, for timers that a step has set before it stalled, and for the rare
 //!   work that the parking protocol lets slip.
 //! - `Sleep`: after two looks that find no worker awake, sleep for 10 ms, and after 100 ms without
@@ -502,8 +502,8 @@ impl Watch {
             look.since < now && seat.is_some_and(|seat| !seat.next.look().is_null())
         };
         let lasts = self.looks.iter().any(|look| look.since < now);
-        let unattended =
-            lasts && shared.poller.kernel().is_some() && !shared.clock.driver.is_kept();
+        let has_any = || shared.poller.kernel().is_some() || shared.next_deadline() != NEVER;
+        let unattended = lasts && !shared.clock.driver.is_kept() && has_any();
         let waits = shared.has_queued()
             || pending
             || unattended

@@ -62,7 +62,8 @@
 //!   · look into every queue. If anything is queued, it wakes the next worker (`ReadIdle` again).
 //!   If nothing is, the next would only wait for descriptors and timers in its place. A worker with
 //!   short steps returns to them soon, so it wakes the next one at its first service if it has not
-//!   parked by then; one with slow steps does so now.
+//!   parked by then. It does so now if its steps are slow or a deadline comes within 10 ms, and in
+//!   its step if it sets such a timer.
 //! - Worker that was woken and found nothing: `Nap` napping + 1, then park as above, but only for a
 //!   short time; then `EndNap` napping - 1, fence(SeqCst), and search, or `Recheck` if there is no
 //!   permit.

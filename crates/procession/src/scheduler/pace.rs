@@ -227,11 +227,9 @@ impl Pace {
 
     /// Restarts the measurement after the worker has parked. The time since the last look is not
     /// the time of steps, and earlier steps do not predict later ones. The worker reads the clock
-    /// at the next two boundaries. It has found nothing before it parked, so the next service is
-    /// not late.
-    pub(crate) fn resume(&self, now: u64) {
+    /// at the next two boundaries.
+    pub(crate) fn resume(&self) {
         self.read_at.set(None);
-        self.served_at.set(now);
         self.every.set(1);
         self.count.set(1);
         self.left.set(1);
@@ -457,7 +455,7 @@ mod tests {
         let mut worker = Worker::default();
         (0..1_000_000).for_each(|_| worker.step(20, true));
         worker.now += 1_000_000_000;
-        worker.pace.resume(worker.now);
+        worker.pace.resume();
         (0..100).for_each(|_| worker.step(20, true));
         assert!(!worker.pace.is_slow());
     }
@@ -469,7 +467,7 @@ mod tests {
             let mut worker = Worker::default();
             (0..1_000_000).for_each(|_| worker.step(20, true));
             let beacon = worker.now / BEACON_EVERY;
-            worker.pace.resume(worker.now);
+            worker.pace.resume();
             (worker.longest, worker.served) = ((0, 0), (worker.now, worker.dispatches));
             for _ in 0..1000 {
                 worker.step_after(beacon, long, true);

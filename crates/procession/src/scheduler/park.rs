@@ -185,9 +185,8 @@ impl LocalWorker {
         }
         drop(napping);
         self.record_plain(WordKind::Unpark, 0);
-        let now = shared.world.now();
-        self.record_clock(now);
-        self.core.pace.resume(now);
+        self.record_clock(shared.world.now());
+        self.core.pace.resume();
         shared.leave_keeping(self.seat);
         shared.rouse_watchdog();
         Parked::Woken

@@ -148,7 +148,7 @@ use crate::scheduler::current::{Counter, Current, Entered};
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::{LocalWorker, Stay};
 use crate::scheduler::park::Parked;
-use crate::scheduler::seat_id::SeatId;
+use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sys::{LentThread, World, yield_thread};
 use crate::util::cost::{self, Access, Operation, SharedLine};
@@ -157,6 +157,10 @@ use crate::util::cost::{self, Access, Operation, SharedLine};
 /// this number. An arbitrary choice: small enough not to matter, and larger than the usual
 /// fluctuation.
 const COROUTINES_APART: u32 = 8;
+
+/// In nanoseconds, the time until a deadline for which a second worker is woken, since this one may
+/// be in a long step then. The watchdog sends one to later deadlines.
+const SOON: u64 = 10_000_000;
 
 impl LocalWorker {
     /// Returns the counters of this worker.
@@ -479,10 +483,24 @@ impl LocalWorker {
             shared.meter_look_at_queues();
             shared.has_queued()
         };
-        match shared.idle.leave_search(has_queued) {
-            None => {}
-            Some(false) if !self.core.pace.is_slow() => self.search.owes_next.set(true),
-            Some(_) => shared.announce(),
+        let Some(is_queued) = shared.idle.leave_search(has_queued) else { return };
+        if is_queued || self.core.pace.is_slow() || self.is_soon(shared.next_deadline()) {
+            shared.announce();
+        } else {
+            self.search.owes_next.set(true);
+        }
+    }
+
+    fn is_soon(&self, deadline: u64) -> bool {
+        deadline != NEVER && deadline < self.shared.world.now().saturating_add(SOON)
+    }
+
+    /// Wakes the next worker for a timer of this one, if it has woken none when it left the search
+    /// and the time comes soon: its step may last longer.
+    pub(crate) fn wake_next_for(&self, deadline: u64) {
+        if self.search.owes_next.get() && self.is_soon(deadline) {
+            self.search.owes_next.set(false);
+            self.shared.announce();
         }
     }
 

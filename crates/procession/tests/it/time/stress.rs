@@ -156,14 +156,18 @@ fn plain_threads_sleep_side_by_side() {
 #[test]
 fn timers_that_other_threads_reset_and_cancel_are_not_lost() {
     const TIMERS: u32 = 400;
-    static FIRED: AtomicU32 = AtomicU32::new(0);
+    let fired = Arc::new(AtomicU32::new(0));
     let scheduler = on_real_clock(2);
-    let timers_of_a_worker = joined(scheduler.spawn(async {
+    let counted = Arc::clone(&fired);
+    let timers_of_a_worker = joined(scheduler.spawn(async move {
         let fire = || {
-            FIRED.fetch_add(1, SeqCst);
+            let counted = Arc::clone(&counted);
+            move || {
+                counted.fetch_add(1, SeqCst);
+            }
         };
         (0..TIMERS)
-            .map(|_| run_after(HOUR, fire).expect("the limit is not reached"))
+            .map(|_| run_after(HOUR, fire()).expect("the limit is not reached"))
             .collect::<Vec<_>>()
     }));
     // Keeps the worker's timers busy, so that the other threads sometimes find them locked.
@@ -202,14 +206,15 @@ fn timers_that_other_threads_reset_and_cancel_are_not_lost() {
     let left =
         timers_of_a_worker.iter().filter(|timer| timer.reset(scheduler.now())).count() as u32;
     assert_eq!(left, TIMERS - cancelled);
+    let counted = Arc::clone(&fired);
     joined(scheduler.spawn(async move {
         let mut ticks = interval(Duration::from_millis(1));
-        while FIRED.load(SeqCst) < left {
+        while counted.load(SeqCst) < left {
             ticks.tick().await;
         }
     }));
     assert_eq!(timers(&scheduler).pending, 0);
-    assert_eq!(FIRED.load(SeqCst), left);
+    assert_eq!(fired.load(SeqCst), left);
 }
 
 #[test]
