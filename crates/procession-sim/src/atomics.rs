@@ -73,7 +73,7 @@ impl Check {
     ///
     /// # Errors
     /// The report of a failure.
-    pub fn try_run_threads<F>(self, program: F) -> Result<Outcome, String>
+    pub fn try_threads<F>(self, program: F) -> Result<Outcome, String>
     where
         F: Fn(&Threads<'_>) + Send + Sync + 'static,
     {

@@ -33,7 +33,7 @@ fn the_smallest_bound_that_shows_a_defect_finds_it() {
     assert!(found.contains("no update is lost"), "{found}");
     let (_, tape) = found.split_once("PROCESSION_SIM=").expect("it can be replayed");
     let tape = tape.split(' ').next().expect("the tape is there").to_owned();
-    let again = check().replay(tape).try_run_threads(lost_update);
+    let again = check().replay(tape).try_threads(lost_update);
     assert!(again.expect_err("it fails again").contains("no update is lost"));
 }
 

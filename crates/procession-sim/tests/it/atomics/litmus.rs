@@ -51,7 +51,7 @@ fn outcomes(bodies: &'static [Thread], ends: bool) -> [BTreeSet<Vec<u32>>; 2] {
         noted.lock().insert(outcome);
     };
     let check = || Check::new().at_atomics().faults(Faults::none()).time_limit(Duration::MAX);
-    check().seeds(0..10_000).try_run_threads(program.clone()).expect("nothing fails");
+    check().seeds(0..10_000).try_threads(program.clone()).expect("nothing fails");
     let drawn = std::mem::take(&mut *seen.lock());
     let bound = Bound { deviations: 3, runs: 200_000 };
     let searched = check().try_all_of_threads(bound, program).expect("nothing fails");

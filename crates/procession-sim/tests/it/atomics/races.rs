@@ -20,7 +20,7 @@ unsafe impl Sync for Shared {}
 #[test]
 fn two_accesses_at_a_time_are_reported_with_both_places() {
     let race = |writes: [bool; 2]| {
-        check().try_run_threads(move |threads| {
+        check().try_threads(move |threads| {
             let shared = Arc::new(Shared(UnsafeCell::new(0)));
             for is_write in writes {
                 let shared = Arc::clone(&shared);
@@ -57,7 +57,7 @@ fn a_lock_excludes_and_what_waits_for_it_gives_its_turn_away() {
         threads.join_all();
         threads.sim().always("each had the lock once", *counted.0.lock() == 3);
     };
-    check().try_run_threads(program).expect("the lock excludes");
+    check().try_threads(program).expect("the lock excludes");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_lock_order_inversion_is_a_deadlock() {
             });
         }
     };
-    let found = check().try_run_threads(program).expect_err("they wait for each other");
+    let found = check().try_threads(program).expect_err("they wait for each other");
     assert!(found.contains("deadlock"), "{found}");
 }
 
@@ -93,7 +93,7 @@ fn a_notification_that_is_lost_is_a_deadlock() {
             shared.1.notify_one();
         });
     }
-    let found = check().try_run_threads(|threads| program(threads, false));
+    let found = check().try_threads(|threads| program(threads, false));
     assert!(found.expect_err("nothing wakes the thread").contains("deadlock"));
-    check().try_run_threads(|threads| program(threads, true)).expect("it looks first");
+    check().try_threads(|threads| program(threads, true)).expect("it looks first");
 }
