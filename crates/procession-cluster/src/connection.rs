@@ -201,10 +201,14 @@ impl Connection {
                 }
                 continue;
             }
-            busy_turns = 0;
             time.as_mut().reset(deadline);
             let has_more = !outbox.is_empty() || carrier.has_more();
-            if let Some(event) = wait(cx, &carrier.stream, &link, has_more, time.as_mut()).await? {
+            let (event, has_waited) =
+                wait(cx, &carrier.stream, &link, has_more, time.as_mut()).await?;
+            if has_waited {
+                busy_turns = 0;
+            }
+            if let Some(event) = event {
                 self.event(event)?;
             }
         }

@@ -332,11 +332,12 @@ fn the_library_needs_nothing_that_the_program_can_replace() {
 fn limits_count_for_a_process_and_all_below_it() {
     let run_limited = |limits: &str, child: &str, rest: &str| {
         let source = format!(
-            "function child(main) {child} end
+            "function child(main) process.receive() {child} end
              {rest}
              function main()
                local pid = process.spawn({{ 'child', limits = {{ {limits} }} }}, process.self())
                process.monitor(pid)
+               process.send(pid, 'go')
                while true do
                  local found = process.receive(20000)
                  if type(found) ~= 'table' then return tostring(found) end

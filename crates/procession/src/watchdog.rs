@@ -45,9 +45,9 @@
 //!   look before, descriptors that were not polled for 10 ms, or a LIFO slot with a worker that is
 //!   in the same step as at the look before. If some worker is in the same step as at the look
 //!   before, and no driver waits for descriptors or timers, one look is enough: the step may be a
-//!   long one after short ones. `Nudge` exists for LIFO slots, which are filled
-//!   without waking a worker, for timers that a step has set before it stalled, and for the rare
-//!   work that the parking protocol lets slip.
+//!   long one after short ones. `Nudge` exists for LIFO slots, which are filled without waking a
+//!   worker, for timers that a step has set before it stalled, for descriptors and timers that the
+//!   last searcher has left alone, and for the rare work that the parking protocol lets slip.
 //! - `Sleep`: after two looks that find no worker awake, sleep for 10 ms, and after 100 ms without
 //!   a timeout. A worker that becomes awake ends the sleep (`watchdog/park.rs`).
 //!

@@ -110,19 +110,20 @@ pub(super) fn write(link: &Link, carrier: &mut Carrier, outbox: &mut Outbox) -> 
     }
 }
 
-/// Waits until there is something to do, or until `time`.
+/// Waits until there is something to do, or until `time`. Also returns whether it had to wait.
 pub(super) async fn wait(
     cx: &mut Context<Order>,
     stream: &TcpStream,
     link: &Link,
     has_more: bool,
     mut time: Pin<&mut Sleep>,
-) -> Result<Option<Event<Order>>, Ends> {
+) -> Result<(Option<Event<Order>>, bool), Ends> {
+    let mut has_waited = false;
     let mut event = pin!(cx.recv_event());
     let mut readable = pin!(stream.readable());
     let mut writable = pin!(stream.writable());
     let mut filled = pin!(link.outbound.filled.notified());
-    poll_fn(|task| {
+    let come = poll_fn(|task| {
         if let Poll::Ready(event) = event.as_mut().poll(task) {
             return Poll::Ready(event.map(Some).ok_or_else(|| SHUTS_DOWN.to_owned()));
         }
@@ -130,9 +131,14 @@ pub(super) async fn wait(
             || (has_more && writable.as_mut().poll(task).is_ready())
             || (!has_more && filled.as_mut().poll(task).is_ready())
             || time.as_mut().poll(task).is_ready();
-        if is_ready { Poll::Ready(Ok(None)) } else { Poll::Pending }
+        if is_ready {
+            return Poll::Ready(Ok(None));
+        }
+        has_waited = true;
+        Poll::Pending
     })
-    .await
+    .await?;
+    Ok((come, has_waited))
 }
 
 /// Returns an event that has come, without waiting.

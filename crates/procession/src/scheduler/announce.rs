@@ -82,7 +82,7 @@ impl Shared {
     }
 
     /// Wakes a worker like `announce`, for an entry that this worker will run itself otherwise. May
-    /// miss a worker that parks at this moment.
+    /// miss a worker that parks, or leaves the search, at this moment.
     #[inline]
     pub(crate) fn announce_in_sight(&self) {
         cost::touch(SharedLine::Idle, Access::Read);

@@ -54,7 +54,8 @@ impl Shared {
             Owed::Nothing => {}
             Owed::Nudge(seat) => self.seat(seat).parker.unpark(),
             Owed::Wake => {
-                self.announce();
+                // Also if others search: one that finds work may wake nobody for this.
+                self.announce_many(1);
                 // If all workers block, there is none to wake. The watchdog then looks after
                 // deadlines and descriptors.
                 self.rouse_watchdog();

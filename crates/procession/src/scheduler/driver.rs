@@ -33,11 +33,12 @@
 //! - Worker that blocks in its step, or leaves with its thread, if no worker is awake then:
 //!   `Attend` read the next deadline of every heap, and go on as a thread that has set that timer.
 //! - Thread that is not a worker and sets a timer: look at the driver under the lock. If the driver
-//!   parks until a later deadline, nudge it. If there is no driver, wake a worker, which parks
-//!   again and so becomes the driver.
+//!   parks until a later deadline, nudge it. If there is no driver, wake a worker, even if others
+//!   search: it parks again and so becomes the driver.
 //! - Worker in its step that sets a timer of its own: `Set` the heap's deadline · `SetFence`
 //!   fence(SeqCst) · look whether its permit was revoked (`scheduler/idle.rs`). If so, go on as a
-//!   thread that is not a worker. Otherwise tell no other thread.
+//!   thread that is not a worker. Otherwise tell no other thread, except for a deadline within 10
+//!   ms if it has not yet woken the next worker (`scheduler/idle.rs`, *Steps*).
 //! - Thread that makes the first descriptor known: `Open` note it under the lock, and look at the
 //!   driver without releasing the lock · nudge the driver, or wake a worker if there is none. Once
 //!   there are descriptors, a parking worker becomes the driver even without a deadline.
@@ -81,7 +82,9 @@
 //! - A nudged driver may find nothing due, and parks again.
 //! - A driver that has just fired timers may sleep up to 20 us beyond its deadline, or 200 us if
 //!   more than one timer fires in 20 us (`APART` in `scheduler/local.rs`).
-//! - While all workers run, there is no driver: each looks at its own heap.
+//! - While all workers run, there is no driver: each looks at its own heap. There is none either
+//!   while the last searcher runs what it has found, until its next service or the watchdog's
+//!   second look.
 //!
 //! ## Rejected
 //! - Every parked worker waiting for its own heap: as many wake-ups as workers for one deadline

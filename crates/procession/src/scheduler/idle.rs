@@ -62,8 +62,9 @@
 //!   · look into every queue. If anything is queued, it wakes the next worker (`ReadIdle` again).
 //!   If nothing is, the next would only wait for descriptors and timers in its place. A worker with
 //!   short steps returns to them soon, so it wakes the next one at its first service if it has not
-//!   parked by then. It does so now if its steps are slow or a deadline comes within 10 ms, and in
-//!   its step if it sets such a timer.
+//!   parked by then. It does so now if its steps are slow, a deadline comes within 10 ms, or there
+//!   is no watchdog, which would notice a long step; and in its step if it sets such a timer, or
+//!   begins to block.
 //! - Worker that was woken and found nothing: `Nap` napping + 1, then park as above, but only for a
 //!   short time; then `EndNap` napping - 1, fence(SeqCst), and search, or `Recheck` if there is no
 //!   permit.
@@ -145,7 +146,8 @@
 //! - A process that yielded goes into a FIFO ring of its worker, which other workers may halve. If
 //!   the worker goes on with another process out of a ring, it looks for a parked worker without
 //!   `PublishFence`, which would make a yield half as expensive again (22 ns instead of 15). So it
-//!   may miss a worker that parks within the same nanoseconds. It looks again only when something
+//!   may miss a worker that parks, or a last searcher that leaves, within the same nanoseconds. It
+//!   looks again only when something
 //!   else was pushed onto a ring: with the fence if it then goes on with a process from elsewhere,
 //!   otherwise without. Until then the entry waits for this worker, or for the watchdog's `Nudge`.
 //! - The only entry of a deque waits for the rest of a nap, if its worker's step lasts that long:

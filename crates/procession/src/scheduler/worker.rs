@@ -460,9 +460,13 @@ impl LocalWorker {
         }
     }
 
-    /// Leaves the search. The last worker to leave it with work to do wakes the next.
+    /// Leaves the search, or work, for what may last long. The last worker to leave the search
+    /// wakes the next, and so does one that has not yet.
     #[inline]
     pub(crate) fn stop_searching(&self) {
+        if self.search.owes_next.take() {
+            self.shared.announce();
+        }
         if self.search.is_on.take() {
             cost::touch(SharedLine::Idle, Access::Swap);
             if self.shared.idle.stop_searching() {
@@ -481,10 +485,12 @@ impl LocalWorker {
         cost::touch(SharedLine::Idle, Access::Swap);
         let has_queued = || {
             shared.meter_look_at_queues();
-            shared.has_queued()
+            // A worker that has seen a full LIFO slot, and this searcher, parks without a timeout.
+            shared.has_queued() || shared.all_seats().any(|seat| !seat.next.look().is_null())
         };
         let Some(is_queued) = shared.idle.leave_search(has_queued) else { return };
-        if is_queued || self.core.pace.is_slow() || self.is_soon(shared.next_deadline()) {
+        let is_watched = shared.watchdog.is_running() && !self.core.pace.is_slow();
+        if is_queued || !is_watched || self.is_soon(shared.next_deadline()) {
             shared.announce();
         } else {
             self.search.owes_next.set(true);

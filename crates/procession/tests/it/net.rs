@@ -143,7 +143,8 @@ fn the_first_descriptor_is_watched_by_workers_that_are_parked_already() {
     }
 }
 
-/// Goal: a worker that leaves the kernel with a process to run is replaced there. Method: that
+/// Goal: a worker that leaves the kernel with a process to run is replaced there if its step lasts.
+/// Method: that
 /// process spins until a timer has fired and a descriptor has become ready. If no worker polls,
 /// this hangs.
 #[test]

@@ -20,7 +20,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     }
 
     /// Claims a seat like `claim_one`, for an entry that its worker will run itself otherwise.
-    /// Without the fence, it may miss a worker that parks at this moment.
+    /// Without the fence, it may miss a worker that parks, or leaves the search, at this moment.
     #[inline]
     pub(crate) fn claim_one_in_sight(&self) -> Option<SeatId> {
         if IdleWord(self.counts.load(Relaxed)).offers_nobody() { None } else { self.claim() }
