@@ -35,7 +35,7 @@ const SEAMS: [(&str, &[&str]); 11] = [
     ("loom::cell", &["procession-sync/src/lib.rs"]),
     ("loom::thread", &["procession-sync/src/lib.rs"]),
     ("loom::model", &["procession-sync/src/lib.rs"]),
-    ("procession_sync::host", &["procession-sim/"]),
+    ("procession_sync::host", &["procession-sim/", "procession/tests/it/simulated.rs"]),
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -112,6 +112,7 @@ mod time;
 use std::process::{ExitCode, Termination};
 
 use procession_sim::{Check, Fault, Faults};
+use procession_sync::host;
 
 /// Runs a test in a simulation, unless it is excepted.
 fn simulate<R: Termination + 'static>(name: &str, test: fn() -> R) {
@@ -119,6 +120,10 @@ fn simulate<R: Termination + 'static>(name: &str, test: fn() -> R) {
     if excepted::reason(name).is_some() {
         return;
     }
+    // One stack is taken at a time in a program, which has the tests of other simulations, too.
+    static STACKS: host::Mutex<()> = host::Mutex::new(());
+    let takes_stacks = ["requests::stacks::", "door::asks::"].iter().any(|at| name.starts_with(at));
+    let _alone = takes_stacks.then(|| STACKS.lock());
     // The tests say what happens on a system that does what it is asked for, in time.
     let faults = Faults::none().with(Fault::EarlyWake).with(Fault::NoMembarrier);
     // An unoptimised build takes several times as long. See also `excepted::SLOW`.
