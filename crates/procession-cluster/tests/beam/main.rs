@@ -338,6 +338,7 @@ fn a_node_of_the_beam_that_is_stopped_is_given_up() {
         connect(&node, BEAM).await;
         let process = start(move |mut cx: Context<Letter>| async move {
             node.subscribe(&cx.address().map(|letter| letter));
+            assert!(matches!(cx.recv().await, Some(Letter::NodeUp { .. })), "it is connected");
             // Idle for twice the time after which a silent one is given up.
             let event = cx.recv_timeout(patience * 5 / 2).await;
             assert!(event.is_err(), "{event:?} came");
