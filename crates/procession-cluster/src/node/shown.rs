@@ -2,17 +2,22 @@
 
 use procession::look::DoorSection;
 
-use crate::node::{Node, NodeStatus, PeerInfo};
+use crate::node::{Node, PeerInfo};
 
 impl Node {
     /// Shows the state in the door of the scheduler.
     pub(super) fn show_section(&self, section: &mut DoorSection) {
-        let NodeStatus { name: node, creation, attached, names, peers, ends } = self.status();
+        let (node, creation) = (&self.0.own.name, self.0.own.creation);
+        let (attached, names) = {
+            let locals = self.0.locals.lock();
+            (locals.by_number.len(), locals.by_name.len())
+        };
+        let (peers, ends) = (self.peers(), self.0.peers.lock().ends());
         section.row("node", |row| {
             row.label("node", node.as_str())
                 .gauge("creation", "The incarnation of the node.", u64::from(creation))
                 .gauge("attached", "Processes that other nodes know.", attached as u64)
-                .gauge("names", "Names of processes.", names.len() as u64)
+                .gauge("names", "Names of processes.", names as u64)
                 .gauge("connections", "Connected nodes.", peers.len() as u64);
         });
         for (cause, count) in &ends {

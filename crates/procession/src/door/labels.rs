@@ -1,4 +1,4 @@
-//! The labels of samples in OpenMetrics text.
+//! The labels of samples and other texts in OpenMetrics text.
 
 use std::fmt::Write;
 
@@ -15,14 +15,20 @@ pub(super) fn write_labels<'a>(
     let _ = write!(text, "{{scheduler=\"{scheduler}\"");
     for (name, value) in labels {
         let _ = write!(text, ",{name}=\"");
-        for c in value.chars().take(LABEL_MAX) {
-            match c {
-                '\\' | '"' => text.extend(['\\', c]),
-                '\n' => text.push_str("\\n"),
-                c => text.push(c),
-            }
-        }
+        let end = value.char_indices().nth(LABEL_MAX).map_or(value.len(), |(at, _)| at);
+        write_escaped(text, &value[..end]);
         text.push('"');
     }
     text.push('}');
+}
+
+/// Writes the value of a label or the help of a family.
+pub(super) fn write_escaped(text: &mut String, value: &str) {
+    for c in value.chars() {
+        match c {
+            '\\' | '"' => text.extend(['\\', c]),
+            '\n' => text.push_str("\\n"),
+            c => text.push(c),
+        }
+    }
 }

@@ -5,15 +5,19 @@ use std::fmt::Write;
 
 use super::answers::object;
 use super::json::Json;
-use super::labels::write_labels;
+use super::labels::{write_escaped, write_labels};
 use super::response::{RESPONSE_BYTES_MAX, Response};
+use crate::observe::metrics::{FAMILIES, FamilyType};
 use crate::process::section::{DoorSection, Figure, FigureKind, SectionRow};
 use crate::scheduler::shared::Shared;
 
+/// The length of the metrics at which the rest of the sections is left out.
+const METRICS_BYTES_MAX: usize = RESPONSE_BYTES_MAX / 2;
+
 /// Answers `GET /NAME` if a section has the name.
 pub(super) fn section(shared: &Shared, name: &str) -> Option<Response> {
-    let sections = shared.extensions.sections.read();
-    sections.get(name).map(|section| object(|json| write(json, section)))
+    let section = shared.extensions.sections.read_one(name)?;
+    Some(object(|json| write(json, &section)))
 }
 
 /// Writes all sections, each as a member of `sections`.
@@ -58,60 +62,87 @@ fn write_row(json: &mut Json, row: &SectionRow) {
     }
 }
 
-/// The series of a family: the labels of each, and its value.
+/// A family: what its figures are, and its series, each with the labels of a row.
 struct FamilyText<'a> {
     figure: &'a Figure,
     series: Vec<(&'a SectionRow, u64)>,
 }
 
+impl Figure {
+    /// Returns the name and the type of its family.
+    fn family(&self, section: &str, table: &str) -> (String, FamilyType) {
+        let name = format!("procession_{section}_{table}_{}", self.name);
+        match self.of {
+            FigureKind::Counter => (name, FamilyType::Counter),
+            FigureKind::Gauge => (name, FamilyType::Gauge),
+            FigureKind::Time => (name + "_seconds", FamilyType::Gauge),
+        }
+    }
+}
+
 /// Writes the figures of all sections as OpenMetrics text. What is not known has no series, and
-/// rows with the same labels have that of the first.
+/// rows with the same labels have that of the first. Of families with the same name, or with the
+/// same name of their samples, there is only one; those of the runtime go before.
 pub(super) fn metrics(text: &mut String, shared: &Shared) {
     let sections = shared.extensions.sections.read();
+    let mut families = BTreeMap::<_, FamilyText<'_>>::new();
     for (section, found) in &sections {
-        let mut families = BTreeMap::<_, FamilyText<'_>>::new();
         for (table, row) in found.rows() {
             for figure in row.figures() {
                 let family = families
-                    .entry((*table, figure.name))
+                    .entry(figure.family(section, table))
                     .or_insert_with(|| FamilyText { figure, series: Vec::new() });
                 family.series.extend(figure.value.map(|value| (row, value)));
             }
         }
-        for ((table, name), FamilyText { figure, series }) in families {
-            if text.len() > RESPONSE_BYTES_MAX / 2 {
-                return;
-            }
-            let mut name = format!("procession_{section}_{table}_{name}");
-            let (kind, suffix) = match figure.of {
-                FigureKind::Counter => ("counter", "_total"),
-                FigureKind::Gauge => ("gauge", ""),
-                FigureKind::Time => {
-                    name.push_str("_seconds");
-                    ("gauge", "")
-                }
-            };
-            // Ignored, here and below: a string takes everything.
-            let _ = writeln!(text, "# TYPE {name} {kind}");
-            if figure.of == FigureKind::Time {
-                let _ = writeln!(text, "# UNIT {name} seconds");
-            }
-            let _ = writeln!(text, "# HELP {name} {}", figure.help);
-            let mut written = BTreeSet::new();
-            for (row, value) in series {
-                let mut labels = String::new();
-                let pairs = row.labels().iter().map(|(name, value)| (*name, &**value));
-                write_labels(&mut labels, shared.id(), pairs);
-                if written.contains(&labels) {
-                    continue;
-                }
-                let _ = write!(text, "{name}{suffix}{labels}");
-                written.insert(labels);
-                let _ = match figure.of {
-                    FigureKind::Time => writeln!(text, " {}", value as f64 / 1e6),
-                    _ => writeln!(text, " {value}"),
-                };
-            }
+    }
+    let mut taken: BTreeSet<_> = FAMILIES
+        .iter()
+        .flat_map(|family| {
+            [family.name.to_owned(), format!("{}{}", family.name, family.of.suffix())]
+        })
+        .collect();
+    for ((name, of), family) in families {
+        let sample = format!("{name}{}", of.suffix());
+        if taken.contains(&name) || taken.contains(&sample) {
+            continue;
         }
+        write_family(text, shared.id(), &name, of, &family);
+        taken.extend([name, sample]);
+    }
+}
+
+fn write_family(
+    text: &mut String,
+    scheduler: u32,
+    name: &str,
+    of: FamilyType,
+    FamilyText { figure, series }: &FamilyText<'_>,
+) {
+    if text.len() > METRICS_BYTES_MAX {
+        return;
+    }
+    // Ignored, here and below: a string takes everything.
+    let _ = writeln!(text, "# TYPE {name} {}", of.name());
+    if figure.of == FigureKind::Time {
+        let _ = writeln!(text, "# UNIT {name} seconds");
+    }
+    let _ = write!(text, "# HELP {name} ");
+    write_escaped(text, figure.help);
+    text.push('\n');
+    let mut written = BTreeSet::new();
+    for (row, value) in series {
+        let mut labels = String::new();
+        let pairs = row.labels().iter().map(|(name, value)| (*name, &**value));
+        write_labels(&mut labels, scheduler, pairs);
+        if text.len() > METRICS_BYTES_MAX || written.contains(&labels) {
+            continue;
+        }
+        let _ = write!(text, "{name}{}{labels}", of.suffix());
+        written.insert(labels);
+        let _ = match figure.of {
+            FigureKind::Time => writeln!(text, " {}", *value as f64 / 1e6),
+            _ => writeln!(text, " {value}"),
+        };
     }
 }

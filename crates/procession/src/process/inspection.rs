@@ -1,7 +1,8 @@
 //! What a process shows of itself.
 
 use std::fmt;
-use std::fmt::Write as _;
+
+use crate::util::bounded_text::bounded_text;
 
 /// The maximum number of fields.
 const FIELDS_MAX: usize = 64;
@@ -30,22 +31,6 @@ pub struct Inspection {
     truncated: bool,
 }
 
-/// A text that takes no more than so many bytes.
-struct BoundedText<'a> {
-    text: &'a mut String,
-    max: usize,
-}
-
-impl fmt::Write for BoundedText<'_> {
-    fn write_str(&mut self, more: &str) -> fmt::Result {
-        let room = self.max - self.text.len();
-        let fits = &more[..more.floor_char_boundary(room)];
-        self.text.push_str(fits);
-        // An error ends the formatting of a value that is too long.
-        if fits.len() == more.len() { Ok(()) } else { Err(fmt::Error) }
-    }
-}
-
 impl crate::Outcome for Inspection {}
 
 impl Inspection {
@@ -55,10 +40,9 @@ impl Inspection {
             self.truncated = true;
             return self;
         }
-        let mut text = String::new();
-        let written = write!(BoundedText { text: &mut text, max: VALUE_MAX }, "{value}");
+        let (text, is_whole) = bounded_text(value, VALUE_MAX);
         let short = &name[..name.floor_char_boundary(NAME_MAX)];
-        self.truncated |= written.is_err() || short.len() < name.len();
+        self.truncated |= !is_whole || short.len() < name.len();
         self.fields.push((short.to_owned(), text));
         self
     }

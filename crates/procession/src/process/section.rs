@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use procession_sync::Mutex;
 
-use crate::process::unwind::guarded;
+use crate::process::unwind::{DropGuarded, guarded};
+use crate::util::bounded_text::bounded_text;
 
 /// The maximum number of rows of a section.
 const ROWS_MAX: usize = 1000;
 /// The maximum number of labels and figures of a row.
 const CELLS_MAX: usize = 32;
+/// The maximum length of the value of a label in bytes.
+const LABEL_BYTES_MAX: usize = 512;
 
 /// A part of the state of a program, which a library shows in the
 /// [door](crate::Builder::observe) of the scheduler. See
@@ -20,10 +23,11 @@ const CELLS_MAX: usize = 32;
 ///
 /// It is a list of rows, each in a table. A door shows it as JSON at the path of its name, and its
 /// figures among the metrics: those of the table `peer` in the section `cluster` are
-/// `procession_cluster_peer_NAME`, with the labels of their rows. Names consist of lower-case
-/// letters, digits and `_`.
+/// `procession_cluster_peer_NAME`, with the labels of their rows. A name consists of lower-case
+/// letters, digits and `_`, and begins with a letter.
 ///
-/// A section has at most 1000 rows, and a row 32 labels and figures. The rest is left out.
+/// A section has at most 1000 rows, a row 32 labels and figures, and the value of a label 512
+/// bytes. The rest is left out.
 #[derive(Debug, Default)]
 pub struct DoorSection {
     rows: Vec<(&'static str, SectionRow)>,
@@ -61,15 +65,19 @@ pub(crate) enum FigureKind {
 /// Panics unless a name is one of a metric.
 fn check_name(name: &str) {
     let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
-    assert!(!name.is_empty() && name.bytes().all(is_name), "{name:?} is no name for a metric");
+    assert!(
+        name.starts_with(|c: char| c.is_ascii_lowercase()) && name.bytes().all(is_name),
+        "{name:?} is no name for a metric: it must consist of lower-case letters, digits and _, \
+         and begin with a letter"
+    );
 }
 
 impl DoorSection {
     /// Adds a row to a table.
     ///
     /// # Panics
-    /// If a name has other characters than lower-case letters, digits and `_`. A door leaves out
-    /// what a section that panics would show.
+    /// If the name does not consist of lower-case letters, digits and `_`, or does not begin with a
+    /// letter. A door leaves out what a section that panics would show.
     pub fn row(&mut self, table: &'static str, write: impl FnOnce(&mut SectionRow)) -> &mut Self {
         check_name(table);
         if self.rows.len() == ROWS_MAX {
@@ -97,20 +105,35 @@ impl DoorSection {
 
 impl SectionRow {
     /// Adds a label.
+    ///
+    /// # Panics
+    /// If the name does not consist of lower-case letters, digits and `_`, does not begin with a
+    /// letter, is already that of a label or a figure of the row, or is `scheduler`, which is a
+    /// label of every metric.
     pub fn label(&mut self, name: &'static str, value: impl fmt::Display) -> &mut Self {
-        check_name(name);
+        assert!(name != "scheduler", "every metric has a label of the name scheduler");
+        self.check_new(name);
         if self.has_room() {
-            self.labels.push((name, value.to_string()));
+            let (value, is_whole) = bounded_text(value, LABEL_BYTES_MAX);
+            self.is_truncated |= !is_whole;
+            self.labels.push((name, value));
         }
         self
     }
 
     /// Adds a number that only grows. `help` is a sentence about it.
+    ///
+    /// # Panics
+    /// If the name does not consist of lower-case letters, digits and `_`, does not begin with a
+    /// letter, or is already that of a label or a figure of the row.
     pub fn counter(&mut self, name: &'static str, help: &'static str, value: u64) -> &mut Self {
         self.figure(Figure { name, help, of: FigureKind::Counter, value: Some(value) })
     }
 
     /// Adds a number that rises and falls. `None` is that it is not known.
+    ///
+    /// # Panics
+    /// Like [`counter`](Self::counter).
     pub fn gauge(
         &mut self,
         name: &'static str,
@@ -122,6 +145,9 @@ impl SectionRow {
 
     /// Adds a time. `None` is that it is not known. The JSON has it in microseconds, as `NAME_us`,
     /// and the metrics in seconds, as `NAME_seconds`.
+    ///
+    /// # Panics
+    /// Like [`counter`](Self::counter).
     pub fn time(
         &mut self,
         name: &'static str,
@@ -134,11 +160,19 @@ impl SectionRow {
     }
 
     fn figure(&mut self, figure: Figure) -> &mut Self {
-        check_name(figure.name);
+        self.check_new(figure.name);
         if self.has_room() {
             self.figures.push(figure);
         }
         self
+    }
+
+    /// Panics unless a name is one of a metric, and new in the row.
+    fn check_new(&self, name: &str) {
+        check_name(name);
+        let mut names =
+            self.labels.iter().map(|label| label.0).chain(self.figures.iter().map(|f| f.name));
+        assert!(names.all(|other| other != name), "the row has two columns of the name {name}");
     }
 
     fn has_room(&mut self) -> bool {
@@ -201,16 +235,86 @@ impl Sections {
     /// Reads all sections. Those of one name are one.
     #[cfg_attr(not(feature = "observe"), expect(dead_code, reason = "a door reads them"))]
     pub(crate) fn read(&self) -> BTreeMap<&'static str, DoorSection> {
-        let all: Vec<_> = {
+        self.read_some(|_| true)
+    }
+
+    /// Reads the section of a name. `None` if there is none.
+    #[cfg_attr(not(feature = "observe"), expect(dead_code, reason = "a door reads it"))]
+    pub(crate) fn read_one(&self, name: &str) -> Option<DoorSection> {
+        self.read_some(|other| other == name).into_values().next()
+    }
+
+    /// Reads the sections whose names pass `is_asked`.
+    fn read_some(&self, is_asked: impl Fn(&str) -> bool) -> BTreeMap<&'static str, DoorSection> {
+        // Each may be dropped here as the last owner, if its guard has gone meanwhile. A panic of
+        // it is not one of the door.
+        let asked: Vec<_> = {
             let table = self.0.lock();
-            table.by_name.iter().map(|((name, _), show)| (*name, Arc::clone(show))).collect()
+            let asked = table.by_name.iter().filter(|((name, _), _)| is_asked(name));
+            asked.map(|((name, _), show)| (*name, DropGuarded::new(Arc::clone(show)))).collect()
         };
         let mut sections = BTreeMap::<_, DoorSection>::new();
-        for (name, show) in all {
+        for (name, show) in asked {
             let section = sections.entry(name).or_default();
-            // A panic of it is not one of the door.
             section.is_truncated |= guarded(|| show(section)).is_err();
         }
         sections
+    }
+}
+
+#[cfg(all(test, feature = "observe"))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{DoorSection, LABEL_BYTES_MAX, SectionRow, Sections};
+    use crate::process::unwind::{drop_guarded, guarded};
+
+    fn is_refused(write: impl FnOnce(&mut SectionRow)) -> bool {
+        guarded(|| write(&mut SectionRow::default())).is_err()
+    }
+
+    #[test]
+    fn names_that_no_metric_can_have_are_refused() {
+        for name in ["", "a b", "A", "é", "1st", "_a", "scheduler"] {
+            assert!(is_refused(|row| _ = row.label(name, 1)), "{name}");
+        }
+        assert!(is_refused(|row| _ = row.gauge("1st", "A figure.", 1)));
+        assert!(is_refused(|row| _ = row.label("a", 1).label("a", 2)));
+        assert!(is_refused(|row| _ = row.label("a", 1).counter("a", "A figure.", 2)));
+        assert!(!is_refused(|row| _ = row.label("a_1", 1).counter("b", "A figure.", 2)));
+    }
+
+    #[test]
+    fn a_long_label_is_cut() {
+        let mut section = DoorSection::default();
+        section.row("row", |row| _ = row.label("a", "b".repeat(LABEL_BYTES_MAX)));
+        assert!(!section.is_truncated());
+        section.row("row", |row| _ = row.label("a", "b".repeat(1 << 20)));
+        assert!(section.is_truncated());
+        assert_eq!(section.rows()[1].1.labels()[0].1.len(), LABEL_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_reader_survives_the_drop_of_a_closure_that_goes_meanwhile() {
+        struct PanicsOnDrop;
+
+        impl Drop for PanicsOnDrop {
+            fn drop(&mut self) {
+                panic!("the drop of a closure");
+            }
+        }
+
+        let sections = Arc::new(Sections::default());
+        let (own, bomb) = (Arc::downgrade(&sections), PanicsOnDrop);
+        let show = move |section: &mut DoorSection| {
+            let _kept = &bomb;
+            section.row("row", |_| {});
+            // Its guard goes while it is read, so that the reader is the last owner.
+            let sections = own.upgrade().expect("it is being read");
+            drop_guarded(sections.remove("short", 1));
+        };
+        assert_eq!(sections.add("short", Arc::new(show)), 1);
+        assert_eq!(sections.read().len(), 1);
+        assert!(sections.read_one("short").is_none());
     }
 }

@@ -14,7 +14,8 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// The door shows it at the path of its name, and its figures among the metrics. Sections of
     /// one name are one, with the rows of all. `show` is called on the thread of the door for each
-    /// request, so it must be quick and must not block. If it panics, the rest is left out.
+    /// request, so it must be quick and must not block. If it panics, the rest is left out. The
+    /// paths of the door itself, such as `metrics`, go before those of sections.
     ///
     /// ```
     /// use procession::{Context, run, start};
@@ -33,7 +34,8 @@ impl<M: Send + 'static> Context<M> {
     /// ```
     ///
     /// # Panics
-    /// If the name has other characters than lower-case letters, digits and `_`.
+    /// If the name does not consist of lower-case letters, digits and `_`, or does not begin with a
+    /// letter.
     pub fn show_section<F>(&self, name: &'static str, show: F) -> ShownSection
     where
         F: Fn(&mut DoorSection) + Send + Sync + 'static,

@@ -17,7 +17,7 @@ use crate::sys::World;
 use crate::util::histogram::Histogram;
 
 /// The type of a metric family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FamilyType {
     Counter,
     Gauge,

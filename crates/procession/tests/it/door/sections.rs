@@ -1,6 +1,9 @@
 //! Sections that libraries show.
 
+use std::sync::Arc;
+
 use procession::{Context, start};
+use procession_sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use serde_json::{Value, json};
 
 use super::Scene;
@@ -68,6 +71,62 @@ fn the_figures_of_a_section_are_metrics() {
     }
     assert!(text.contains("# TYPE procession_cache_shard_hits counter\n"));
     assert!(!text.contains("procession_cache_shard_unknown{"));
+    child.cancel();
+    child.join().expect("it ends");
+}
+
+#[test]
+fn a_request_for_something_else_reads_no_section() {
+    let scene = Scene::threaded(|observe| observe);
+    let read = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&read);
+    let child = scene.scheduler.block_on(async {
+        start(|mut cx: Context<()>| async move {
+            let _shown = cx.show_section("counted", move |_| _ = counts.fetch_add(1, Relaxed));
+            while cx.recv().await.is_some() {}
+        })
+    });
+    super::wait_until(|| scene.get("/counted").status == 200);
+    assert_eq!(read.load(Relaxed), 1);
+    assert_eq!(scene.get("/nothing").status, 404);
+    assert_eq!(scene.get("/about").status, 200);
+    assert_eq!(read.load(Relaxed), 1);
+    child.cancel();
+    child.join().expect("it ends");
+}
+
+#[test]
+fn families_of_one_name_are_written_once() {
+    let scene = Scene::threaded(|observe| observe);
+    let child = scene.scheduler.block_on(async {
+        start(|mut cx: Context<()>| async move {
+            // Its family is one of the runtime.
+            let _own = cx.show_section("worker", |section| {
+                section.row("queue", |row| _ = row.gauge("length", "Not this one.", 1));
+            });
+            let _twice = cx.show_section("twice", |section| {
+                section.row("a_b", |row| _ = row.gauge("c", "A text\nof \\ two \"lines\".", 1));
+                section.row("a", |row| _ = row.label("row", 2).gauge("b_c", "The other.", 2));
+                section.row("a", |row| _ = row.counter("x", "Its sample ends in total.", 3));
+                section.row("a", |row| _ = row.gauge("x_total", "It looks like that one.", 4));
+                section.row("a", |row| _ = row.gauge("x", "Of another type.", 5));
+            });
+            let _last = cx.show_section("last", |_| {});
+            while cx.recv().await.is_some() {}
+        })
+    });
+    super::wait_until(|| scene.get("/last").status == 200);
+    let text = scene.get("/metrics").body;
+    openmetrics::parse(&text);
+    let count = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(count("# TYPE procession_worker_queue_length "), 1);
+    assert!(!text.contains("Not this one"));
+    assert!(
+        text.contains(r#"# HELP procession_twice_a_b_c A text\nof \\ two \"lines\"."#),
+        "{text}"
+    );
+    assert_eq!(count("procession_twice_a_b_c{"), 2);
+    assert_eq!(count("procession_twice_a_x_total{"), 1);
     child.cancel();
     child.join().expect("it ends");
 }
