@@ -268,12 +268,15 @@ enum Refused {
     /// It is refused with this status.
     Status(u16),
     NotYet,
+    /// The connection has ended within it.
+    Cut,
 }
 
 impl From<Fault> for Refused {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::NotYet => Self::NotYet,
+            Fault::Closed | Fault::Failed => Self::Cut,
             fault => Self::Status(fault.status()),
         }
     }

@@ -204,14 +204,14 @@ pub(crate) async fn connect(
     tls: Tls,
     address: String,
     timeout: Option<Duration>,
-    secured: Option<Secured>,
+    secured: Option<(Secured, Held)>,
 ) -> io::Result<Value> {
     let charge = socket_charge(&bounds)?;
     let connected = async {
         let socket = permissions::connect(&bounds.permissions, &address).await?;
         socket.set_nodelay(true)?;
         let session = match secured {
-            Some(secured) => Some(tls.client(&address, secured).await?),
+            Some((secured, held)) => Some(tls.client(&address, secured, held).await?),
             None => None,
         };
         let stream = Stream::new(socket, session);
@@ -239,12 +239,13 @@ pub(crate) async fn listen(
 }
 
 impl Listener {
-    pub(crate) async fn accept(self: Arc<Self>, bounds: Bounds) -> io::Result<Value> {
+    /// Accepts a connection. `held` is the charge for its session, if it has one.
+    pub(crate) async fn accept(self: Arc<Self>, bounds: Bounds, held: Held) -> io::Result<Value> {
         let charge = socket_charge(&bounds)?;
         let (socket, _) = self.listener.accept().await?;
         socket.set_nodelay(true)?;
         // The first read or write makes the handshake, so that a slow peer delays no other.
-        let session = self.server.as_ref().map(Server::session).transpose()?;
+        let session = self.server.as_ref().map(|server| server.session(held)).transpose()?;
         Ok(Connection::value(Stream::new(socket, session), charge))
     }
 

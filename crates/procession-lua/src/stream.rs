@@ -70,16 +70,23 @@ impl Secured {
 
 fn protocols(items: &[(Value, Value)]) -> Result<Vec<Vec<u8>>, String> {
     let wrong = || {
-        format!("`protocols` must be at most {PROTOCOLS_MAX} texts of 1 to {PROTOCOL_MAX} bytes")
-    };
-    let name = |(_, item): &(Value, Value)| match item {
-        Value::String(name) if (1..=PROTOCOL_MAX).contains(&name.len()) => Ok(name.to_vec()),
-        _ => Err(wrong()),
+        format!(
+            "`protocols` must be a list of at most {PROTOCOLS_MAX} texts of 1 to {PROTOCOL_MAX} bytes"
+        )
     };
     if items.len() > PROTOCOLS_MAX {
         return Err(wrong());
     }
-    items.iter().map(name).collect()
+    // A table has its entries in no order, and perhaps others than those of a list.
+    let name = |index| {
+        let index = Value::Integer(index);
+        let (_, item) = items.iter().find(|(key, _)| *key == index)?;
+        match item {
+            Value::String(name) if (1..=PROTOCOL_MAX).contains(&name.len()) => Some(name.to_vec()),
+            _ => None,
+        }
+    };
+    (1..).take(items.len()).map(|index| name(index).ok_or_else(wrong)).collect()
 }
 
 /// A connection as bytes that the program sees. All of its readers and writers may use it at a
@@ -151,7 +158,10 @@ impl Stream {
 
     /// Waits until there may be something to read that has not arrived yet.
     pub(crate) async fn readable(&self) -> io::Result<()> {
-        self.socket.readable().await
+        match &self.session {
+            Some(session) => session.readable(&self.socket).await,
+            None => self.socket.readable().await,
+        }
     }
 
     /// Writes as much of `bytes` as the kernel takes immediately. Returns `None` if it has taken

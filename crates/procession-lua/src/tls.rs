@@ -19,6 +19,7 @@ use rustls::{
 };
 
 pub(crate) use self::session::Session;
+use crate::account::Held;
 use crate::stream::Secured;
 
 /// The certificates for the connections of a program: those of the authorities that it trusts, and
@@ -143,8 +144,13 @@ impl Tls {
         Ok(self)
     }
 
-    /// Begins a session with the server at an address, as `host:port`.
-    pub(crate) async fn client(&self, address: &str, wanted: Secured) -> io::Result<Session> {
+    /// Begins a session with the server at an address, as `host:port`. `held` is its charge.
+    pub(crate) async fn client(
+        &self,
+        address: &str,
+        wanted: Secured,
+        held: Held,
+    ) -> io::Result<Session> {
         let host = wanted.name.as_deref().unwrap_or_else(|| host_of(address));
         let wrong = |_| io::Error::other(format!("{host:?} is no name of a host"));
         let name = ServerName::try_from(host).map_err(wrong)?.to_owned();
@@ -157,7 +163,7 @@ impl Tls {
         };
         config.alpn_protocols = wanted.protocols;
         let session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-        Ok(Session::new(session.into()))
+        Session::new(session.into(), held)
     }
 
     /// Returns the configuration of clients. It may read the authorities of the system.
@@ -199,9 +205,9 @@ impl Tls {
 pub(crate) struct Server(Arc<ServerConfig>);
 
 impl Server {
-    pub(crate) fn session(&self) -> io::Result<Session> {
+    pub(crate) fn session(&self, held: Held) -> io::Result<Session> {
         let session = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
-        Ok(Session::new(session.into()))
+        Session::new(session.into(), held)
     }
 }
 

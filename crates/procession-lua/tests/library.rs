@@ -352,7 +352,7 @@ fn the_http_client_reads_all_kinds_of_bodies() {
           end
           return table.concat(found, '; ')
         end";
-    let expected = "200 abc; 200 abc; 200 abc; 204 ; the answer is not HTTP; the answer is not HTTP; the answer is not HTTP; the answer is not HTTP; timeout; nil the body is too long";
+    let expected = "200 abc; 200 abc; 200 abc; 204 ; the connection has ended within the answer; the answer is not HTTP; the answer is not HTTP; the answer is not HTTP; timeout; nil the body is too long";
     assert_eq!(run(source), Ok(Value::string(expected)));
 }
 

@@ -15,7 +15,7 @@ use crate::http::{self, Asked, Memory};
 use crate::value::Value;
 
 /// Returns the account of the process that performs a step.
-fn own_account(yields: &Yields<'_>) -> Result<Arc<Account>, String> {
+pub(super) fn own_account(yields: &Yields<'_>) -> Result<Arc<Account>, String> {
     Account::of(yields.pid()).ok_or_else(|| "the process has no account".to_owned())
 }
 

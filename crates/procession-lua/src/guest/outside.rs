@@ -6,6 +6,7 @@ use std::sync::Arc;
 use procession::machine::Yields;
 use procession::time::Instant;
 
+use super::messages::own_account;
 use super::operations::Served;
 use super::running::Running;
 use super::waits::{Awaited, Cancel, Taken};
@@ -39,6 +40,8 @@ impl Running {
             b"connect" => {
                 let (address, timeout) = (arguments.text(0)?, arguments.duration(1)?);
                 let (tls, secured) = (program.inner().tls.clone(), Secured::new(arguments, 2)?);
+                let account = own_account(yields)?;
+                let secured = secured.map(|secured| (secured, account.hold()));
                 let ends = Cancel::Ends { limited: timeout.is_some() };
                 self.in_helper(
                     yields,
@@ -64,7 +67,7 @@ impl Running {
                     yields,
                     Cancel::Ends { limited: false },
                     String::new(),
-                    listener.accept(self.bounds.clone()),
+                    listener.accept(self.bounds.clone(), own_account(yields)?.hold()),
                 )?,
                 _ => return Err("argument 1 must be a listener".to_owned()),
             },

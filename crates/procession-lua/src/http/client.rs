@@ -74,6 +74,7 @@ pub(crate) async fn request(
             Refused::Status(408) => "timeout",
             Refused::Status(413) => "the body is too long",
             Refused::Status(431) => "the headers are too long",
+            Refused::Cut => "the connection has ended within the answer",
             _ => "the answer is not HTTP",
         })
     })

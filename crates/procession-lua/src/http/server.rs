@@ -53,6 +53,7 @@ pub(crate) fn try_next_request(connection: &Arc<Connection>, memory: Memory) -> 
     let request = match read {
         Ok(request) => Some(request),
         Err(Refused::Status(status)) => Some(Value::Integer(status.into())),
+        Err(Refused::Cut) => Some(Value::Integer(400)),
         Err(Refused::NotYet) => {
             // The next reader begins with the first byte again.
             reader.at = first;
@@ -77,6 +78,7 @@ pub(crate) async fn next_request(
     let request = match read(&mut reader, timeout).await {
         Ok(request) => request,
         Err(Refused::Status(status)) => Value::Integer(status.into()),
+        Err(Refused::Cut) => Value::Integer(400),
         Err(Refused::NotYet) => Value::Nil,
     };
     reader.finish();

@@ -6,17 +6,33 @@ use std::pin::pin;
 use std::task::Poll;
 
 use procession::net::TcpStream;
+use procession::sync::Notify;
 use procession_sync::Mutex;
 use rustls::{AlertDescription, CertificateError, Connection, Error};
+
+use crate::account::Held;
 
 /// The bytes that a session holds for a socket that takes no more.
 const UNSENT_MAX: usize = 32 * 1024;
 /// The number of times that one call reads or writes. A fast peer would otherwise keep the thread.
 const TIMES_MAX: usize = 32;
 
+/// The bytes that a session takes at most: what it has received, what it is to send, and its state.
+const SESSION_BYTES: usize = 2 * UNSENT_MAX;
+
 /// A session of TLS. Its users take turns for short times.
 #[derive(Debug)]
-pub(crate) struct Session(Box<Mutex<Connection>>);
+pub(crate) struct Session(Box<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    connection: Mutex<Connection>,
+    /// Notified when bytes are taken from the socket. Their content may be for another reader than
+    /// the one that took them, and the socket does not tell that one.
+    taken: Notify,
+    #[expect(dead_code, reason = "its drop ends a charge")]
+    held: Held,
+}
 
 /// A socket as a session writes to it.
 struct Socket<'a>(&'a TcpStream);
@@ -40,16 +56,67 @@ impl Read for Socket<'_> {
 /// The progress of a handshake.
 enum Shaken {
     Done,
-    /// It waits until the socket has something to read.
+    /// It waits for something to read.
     Reads,
-    /// It waits until the socket takes something, or has something to read.
-    Writes,
+    /// It is done once the socket has taken the rest. Meanwhile what the socket has to read stays
+    /// there, and must not end the wait.
+    Sends,
+    /// It has read for long, and goes on when others have had a turn.
+    Later,
 }
 
 impl Session {
-    pub(super) fn new(mut session: Connection) -> Self {
-        session.set_buffer_limit(Some(UNSENT_MAX));
-        Self(Box::new(Mutex::new(session)))
+    /// Creates a session, which is charged to the account of `held`.
+    ///
+    /// # Errors
+    /// If the account is full.
+    pub(super) fn new(mut connection: Connection, mut held: Held) -> io::Result<Self> {
+        held.set(SESSION_BYTES);
+        if !held.fits() {
+            return Err(io::Error::other("the process has no memory for a session of TLS"));
+        }
+        connection.set_buffer_limit(Some(UNSENT_MAX));
+        let (connection, taken) = (Mutex::new(connection), Notify::new());
+        Ok(Self(Box::new(Shared { connection, taken, held })))
+    }
+
+    /// Uses the connection. `act` sets the flag if it takes bytes from the socket, which the readers
+    /// that wait are told.
+    fn turn<R>(&self, act: impl FnOnce(&mut Connection, &mut bool) -> R) -> R {
+        let mut has_taken = false;
+        let result = act(&mut self.0.connection.lock(), &mut has_taken);
+        if has_taken {
+            self.0.taken.notify_waiters();
+        }
+        result
+    }
+
+    /// Waits until a reader may find something, in the session or in the socket, or until the socket
+    /// takes what the session has to send.
+    pub(crate) async fn readable(&self, socket: &TcpStream) -> io::Result<()> {
+        // It is made before the look, so that it misses nothing that is taken after that.
+        let mut taken = pin!(self.0.taken.notified());
+        let (state, sends) = self.turn(|session, _| {
+            let state = session.process_new_packets();
+            (state, session.wants_write())
+        });
+        // The reader learns why a session has failed.
+        let Ok(state) = state else { return Ok(()) };
+        if state.plaintext_bytes_to_read() > 0 || state.peer_has_closed() {
+            return Ok(());
+        }
+        let mut readable = pin!(socket.readable());
+        let mut writable = pin!(socket.writable());
+        poll_fn(|task| {
+            if let Poll::Ready(result) = readable.as_mut().poll(task) {
+                return Poll::Ready(result);
+            }
+            if sends && let Poll::Ready(result) = writable.as_mut().poll(task) {
+                return Poll::Ready(result);
+            }
+            taken.as_mut().poll(task).map(Ok)
+        })
+        .await
     }
 
     /// Reads without waiting: bytes of the session, or else those that `from` has. Zero bytes are
@@ -57,45 +124,47 @@ impl Session {
     pub(crate) fn try_read(
         &self,
         socket: &TcpStream,
-        mut from: &mut dyn Read,
+        from: &mut dyn Read,
         buffer: &mut [u8],
     ) -> io::Result<usize> {
-        let mut session = self.0.lock();
-        for _ in 0..TIMES_MAX {
-            match session.reader().read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(cut()),
-                result => return result,
+        self.turn(|session, has_taken| {
+            for _ in 0..TIMES_MAX {
+                match session.reader().read(buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        return Err(cut());
+                    }
+                    result => return result,
+                }
+                if !advance(session, socket)? {
+                    take(session, from)?;
+                    *has_taken = true;
+                }
             }
-            if advance(&mut session, socket)? {
-                continue;
-            }
-            match session.read_tls(&mut from) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => drop(result?),
-            }
-        }
-        Err(io::ErrorKind::WouldBlock.into())
+            // `readable` looks at what was taken last before it waits.
+            Err(io::ErrorKind::WouldBlock.into())
+        })
     }
 
     /// Writes without waiting. Returns `None` if the socket has taken everything, and otherwise the
     /// number of bytes that the session has taken.
     pub(crate) fn try_write(&self, socket: &TcpStream, bytes: &[u8]) -> io::Result<Option<usize>> {
-        let mut session = self.0.lock();
-        if session.is_handshaking() || !flush(&mut session, socket)? {
-            return Ok(Some(0));
-        }
-        let mut written = 0;
-        for _ in 0..TIMES_MAX {
-            written += session.writer().write(&bytes[written..])?;
-            if !flush(&mut session, socket)? {
-                break;
+        self.turn(|session, _| {
+            if session.is_handshaking() || !flush(session, socket)? {
+                return Ok(Some(0));
             }
-            if written == bytes.len() {
-                return Ok(None);
+            let mut written = 0;
+            for _ in 0..TIMES_MAX {
+                written += session.writer().write(&bytes[written..])?;
+                if !flush(session, socket)? {
+                    break;
+                }
+                if written == bytes.len() {
+                    return Ok(None);
+                }
             }
-        }
-        Ok(Some(written))
+            Ok(Some(written))
+        })
     }
 
     /// Writes all bytes, and waits until the socket has taken them.
@@ -113,46 +182,40 @@ impl Session {
         loop {
             match self.try_handshake(socket)? {
                 Shaken::Done => return Ok(()),
-                Shaken::Reads => socket.readable().await?,
-                Shaken::Writes => {
-                    let mut readable = pin!(socket.readable());
-                    let mut writable = pin!(socket.writable());
-                    poll_fn(|task| match readable.as_mut().poll(task) {
-                        Poll::Ready(result) => Poll::Ready(result),
-                        Poll::Pending => writable.as_mut().poll(task),
-                    })
-                    .await?;
-                }
+                Shaken::Reads => self.readable(socket).await?,
+                Shaken::Sends => socket.writable().await?,
+                Shaken::Later => procession::yield_now().await,
             }
         }
     }
 
     fn try_handshake(&self, socket: &TcpStream) -> io::Result<Shaken> {
-        let mut session = self.0.lock();
-        for _ in 0..TIMES_MAX {
-            advance(&mut session, socket)?;
-            let sends = session.wants_write();
-            if !session.is_handshaking() {
-                return Ok(if sends { Shaken::Writes } else { Shaken::Done });
-            }
-            match session.read_tls(&mut Socket(socket)) {
-                Ok(0) => return Err(cut()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(if sends { Shaken::Writes } else { Shaken::Reads });
+        self.turn(|session, has_taken| {
+            for _ in 0..TIMES_MAX {
+                advance(session, socket)?;
+                if !session.is_handshaking() {
+                    return Ok(if session.wants_write() { Shaken::Sends } else { Shaken::Done });
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => drop(result?),
+                match take(session, &mut Socket(socket)) {
+                    Ok(0) => return Err(cut()),
+                    Ok(_) => *has_taken = true,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        return Ok(Shaken::Reads);
+                    }
+                    Err(error) => return Err(error),
+                }
             }
-        }
-        Ok(Shaken::Reads)
+            Ok(Shaken::Later)
+        })
     }
 
     /// Tells the peer that nothing is missing, if the socket takes that now.
     pub(crate) fn end(&self, socket: &TcpStream) {
-        let mut session = self.0.lock();
-        session.send_close_notify();
-        // Ignored: the peer may have closed the connection.
-        drop(flush(&mut session, socket));
+        self.turn(|session, _| {
+            session.send_close_notify();
+            // Ignored: the peer may have closed the connection.
+            drop(flush(session, socket));
+        });
         // A server sends tickets that nobody asked for. If they were left unread, the kernel would
         // reset the connection when it is closed, and drop what was written last.
         let mut unread = [0; 4096];
@@ -172,6 +235,16 @@ fn advance(session: &mut Connection, socket: &TcpStream) -> io::Result<bool> {
     let state = taken.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, text(&error)))?;
     sent?;
     Ok(state.plaintext_bytes_to_read() > 0 || state.peer_has_closed())
+}
+
+/// Reads from the socket.
+fn take(session: &mut Connection, mut from: &mut dyn Read) -> io::Result<usize> {
+    loop {
+        match session.read_tls(&mut from) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
 }
 
 /// Writes what the session has. Returns `false` if the socket takes no more.
@@ -219,4 +292,201 @@ fn text(error: &Error) -> String {
         other => return format!("TLS fails: {other}"),
     };
     format!("the peer is refused: {cause}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    use procession::net::{TcpListener, TcpStream};
+    use procession::yield_now;
+    use procession_sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+
+    use super::Session;
+    use crate::account::Account;
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    impl Woken {
+        fn new() -> (Arc<Self>, Waker) {
+            let woken = Arc::new(Self::default());
+            (Arc::clone(&woken), Waker::from(woken))
+        }
+
+        fn count(&self) -> usize {
+            self.0.load(Relaxed)
+        }
+    }
+
+    /// One side of a connection.
+    struct Side {
+        socket: TcpStream,
+        session: Session,
+    }
+
+    impl Side {
+        fn new(socket: TcpStream, session: impl Into<rustls::Connection>) -> Self {
+            let held = Account::new(1, 1 << 20, None).hold();
+            Self { socket, session: Session::new(session.into(), held).expect("it fits") }
+        }
+
+        async fn handshake(&self) {
+            self.session.handshake(&self.socket).await.expect("they know each other");
+        }
+
+        /// Takes what has arrived from the socket, which the reactor knows then.
+        async fn take_raw(&self) -> Vec<u8> {
+            self.socket.readable().await.expect("it is open");
+            let mut raw = vec![0; 1 << 16];
+            let count = self.socket.try_read(&mut raw).expect("something has arrived");
+            raw.truncate(count);
+            assert!(self.socket.try_read(&mut [0]).is_err(), "that was everything");
+            raw
+        }
+
+        fn try_read(&self, mut from: impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+            self.session.try_read(&self.socket, &mut from, buffer)
+        }
+    }
+
+    /// Returns the sides of a server and of its client after the handshake.
+    async fn connected() -> (Side, Side) {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["server".to_owned()]).expect("there is entropy");
+        let mut roots = RootCertStore::empty();
+        roots.add(cert.der().clone()).expect("it is a certificate");
+        let provider = crate::tls::provider();
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .expect("there are some")
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![cert.der().clone()],
+                PrivatePkcs8KeyDer::from(signing_key.serialize_der()).into(),
+            );
+        let mut server = server.expect("they fit");
+        server.send_tls13_tickets = 0;
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("there are some")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
+        let address = listener.local_addr().expect("it is bound");
+        let socket = TcpStream::connect(address).await.expect("it listens");
+        let name = ServerName::try_from("server").expect("it is a name");
+        let client = ClientConnection::new(Arc::new(client), name).expect("it is complete");
+        let client = Side::new(socket, client);
+        let (socket, _) = listener.accept().await.expect("it connects");
+        let server = ServerConnection::new(Arc::new(server)).expect("it is complete");
+        let server = Side::new(socket, server);
+        let client = procession::spawn(async move {
+            client.handshake().await;
+            client
+        });
+        server.handshake().await;
+        (server, client.await.expect("it has not panicked"))
+    }
+
+    fn run(test: impl Future<Output = ()> + Send + 'static) {
+        procession::Scheduler::builder().build().expect("there are threads").block_on(test);
+    }
+
+    #[test]
+    fn a_writer_does_not_spin_because_its_peer_sends() {
+        run(async {
+            let (server, client) = connected().await;
+            client.socket.try_write(b"x").expect("there is room");
+            server.socket.readable().await.expect("it is open");
+            let text = vec![0; 1 << 16];
+            while server.session.try_write(&server.socket, &text).expect("it is open") != Some(0) {}
+            let mut written = pin!(server.session.write_all(&server.socket, &text));
+            let (woken, waker) = Woken::new();
+            assert!(written.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            for _ in 0..100 {
+                yield_now().await;
+            }
+            assert_eq!(woken.count(), 0, "the socket takes nothing");
+        });
+    }
+
+    #[test]
+    fn what_another_user_has_taken_wakes_a_reader() {
+        run(async {
+            let (server, client) = connected().await;
+            client.session.write_all(&client.socket, &[1; 100]).await.expect("it is open");
+            let raw = server.take_raw().await;
+            let mut readable = pin!(server.session.readable(&server.socket));
+            let (woken, waker) = Woken::new();
+            let mut task = Context::from_waker(&waker);
+            assert!(readable.as_mut().poll(&mut task).is_pending());
+            assert_eq!(server.try_read(&raw[..], &mut [0; 10]).expect("they are there"), 10);
+            assert_eq!(woken.count(), 1);
+            assert!(matches!(readable.as_mut().poll(&mut task), Poll::Ready(Ok(()))));
+            // Nor does one wait that comes later.
+            let mut readable = pin!(server.session.readable(&server.socket));
+            assert!(matches!(readable.as_mut().poll(&mut task), Poll::Ready(Ok(()))));
+            assert_eq!(server.try_read(&[][..], &mut [0; 100]).expect("the rest is there"), 90);
+        });
+    }
+
+    #[test]
+    fn what_was_taken_last_is_read_without_a_new_byte() {
+        /// Gives the last bytes one by one.
+        struct Slow<'a>(&'a [u8], usize);
+
+        impl Read for Slow<'_> {
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                let count = self.0.len().saturating_sub(self.1).max(1);
+                self.0.read(&mut buffer[..count])
+            }
+        }
+
+        run(async {
+            let (server, client) = connected().await;
+            client.session.write_all(&client.socket, &[1; 100]).await.expect("it is open");
+            let raw = server.take_raw().await;
+            // The read gives up after the one that completes the record.
+            let read = server.try_read(Slow(&raw, super::TIMES_MAX - 1), &mut [0; 100]);
+            assert_eq!(read.expect_err("it gives up").kind(), std::io::ErrorKind::WouldBlock);
+            server.session.readable(&server.socket).await.expect("there is something");
+            assert_eq!(server.try_read(&[][..], &mut [0; 100]).expect("they are there"), 100);
+        });
+    }
+
+    #[test]
+    fn a_session_counts_as_memory_of_its_process() {
+        let account = Account::new(1, super::SESSION_BYTES, None);
+        let config = ClientConfig::builder_with_provider(crate::tls::provider())
+            .with_safe_default_protocol_versions()
+            .expect("there are some")
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let config = Arc::new(config);
+        let session = || {
+            let name = ServerName::try_from("server").expect("it is a name");
+            let session = ClientConnection::new(Arc::clone(&config), name);
+            Session::new(session.expect("it is complete").into(), account.hold())
+        };
+        let first = session().expect("there is room");
+        assert_eq!(account.held_bytes(), super::SESSION_BYTES);
+        session().expect_err("there is no room for two");
+        drop(first);
+        assert_eq!(account.held_bytes(), 0);
+        session().expect("there is room again");
+    }
 }
