@@ -56,6 +56,9 @@ use crate::node::{CallTermError, Member, Node, SendTermError};
 use crate::term::{Atom, NodePid, Reference, Term};
 
 pub mod address;
+mod format;
+#[cfg(any(feature = "postcard", feature = "message-pack"))]
+mod limited;
 mod message;
 mod read;
 pub mod reply;
@@ -64,6 +67,7 @@ mod terms;
 mod typed;
 mod write;
 
+pub use self::format::Format;
 pub use self::message::{MessageError, Messages, message};
 
 /// The error of a value that is no term, or of a term that is no such value.

@@ -7,22 +7,38 @@ use std::sync::Arc;
 use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
 
-use super::{ConvertError, from_term, to_term};
-use crate::term::Term;
+use super::{ConvertError, Format};
+use crate::term::{Atom, Term};
 
 /// The first item of a message with a version.
 const HEAD: &str = "$message";
 
 /// Reads an older version of a message.
-type Older<M> = Arc<dyn Fn(Term) -> Result<M, ConvertError> + Send + Sync>;
+type ReadOlder<M> = Arc<dyn Fn(Format, Term) -> Result<M, ConvertError> + Send + Sync>;
+
+struct Older<M> {
+    version: u32,
+    /// The format, if it is not that of the message of today.
+    format: Option<Format>,
+    read: ReadOlder<M>,
+}
+
+impl<M> Clone for Older<M> {
+    fn clone(&self) -> Self {
+        Self { read: Arc::clone(&self.read), ..*self }
+    }
+}
 
 /// The messages of a type, under a name and with a version, for nodes that may run different
 /// releases of a program.
 ///
 /// [`message`] makes it. A message is the term `{'$message', Name, Version, Term}`, so its type is
-/// known where it arrives. A change of the type that old messages do not fit is a new version;
-/// [`older`](Self::older) tells how to read those before, so that a new release understands an old
-/// one. For the way back, [`write_older`](Self::write_older) writes an older version.
+/// known where it arrives. In the other [formats](Format) it is
+/// `{'$message', Name, Version, Format, Bytes}`, where the format is the atom `postcard` or
+/// `message_pack`. A message in another format than the expected one is refused. A change of the
+/// type that old messages do not fit is a new version; [`older`](Self::older) tells how to read
+/// those before, so that a new release understands an old one. For the way back,
+/// [`write_older`](Self::write_older) writes an older version.
 ///
 /// ```
 /// use procession_cluster::serialize::{MessageError, message};
@@ -50,19 +66,20 @@ type Older<M> = Arc<dyn Fn(Term) -> Result<M, ConvertError> + Send + Sync>;
 pub struct Messages<M> {
     name: &'static str,
     version: u32,
-    older: Vec<(u32, Older<M>)>,
+    format: Format,
+    older: Vec<Older<M>>,
 }
 
 impl<M> Clone for Messages<M> {
     fn clone(&self) -> Self {
-        Self { name: self.name, version: self.version, older: self.older.clone() }
+        Self { older: self.older.clone(), ..*self }
     }
 }
 
 /// Makes the messages of a type, by the name that all releases use for it, and its version in this
 /// one.
 pub fn message<M>(name: &'static str, version: u32) -> Messages<M> {
-    Messages { name, version, older: Vec::new() }
+    Messages { name, version, format: Format::Term, older: Vec::new() }
 }
 
 /// The error of a term that is no message of a type.
@@ -82,7 +99,16 @@ pub enum MessageError {
         /// The versions that are known.
         known: Vec<u32>,
     },
-    /// It has the name and the version, and not the form.
+    /// It is written in another format, or in one that this node cannot read.
+    Format {
+        /// The name of the message.
+        name: &'static str,
+        /// The word of the format that came, or `term`.
+        came: Atom,
+        /// The format that is expected.
+        expected: Format,
+    },
+    /// It has the name, the version and the format, and not the form.
     Content(ConvertError),
 }
 
@@ -97,6 +123,13 @@ impl fmt::Display for MessageError {
             }
             Self::Version { name, came, known } => {
                 write!(f, "version {came} of the message {name} came, and {known:?} are known")
+            }
+            Self::Format { name, came, expected } => {
+                let came = came.as_str();
+                write!(
+                    f,
+                    "the message {name} came in the format {came}, and {expected} is expected"
+                )
             }
             Self::Content(error) => write!(f, "the message has another form: {error}"),
         }
@@ -123,28 +156,101 @@ impl<M> Messages<M> {
         self.version
     }
 
-    /// Reads an older version, too: `upgrade` makes the message of today of it.
-    pub fn older<O: DeserializeOwned>(
-        mut self,
-        version: u32,
-        upgrade: impl Fn(O) -> M + Send + Sync + 'static,
-    ) -> Self {
-        let read = move |term| from_term(term).map(&upgrade);
-        self.older.retain(|(known, _)| *known != version);
-        self.older.push((version, Arc::new(read)));
+    /// Returns the format of this version.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Sets the format of this version, and of the older ones that have none of their own.
+    ///
+    /// ```
+    /// # #[cfg(feature = "message-pack")] {
+    /// use procession_cluster::serialize::{Format, message};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize)]
+    /// struct Job {
+    ///     item: String,
+    ///     urgent: bool,
+    /// }
+    /// /// The same message in the release before.
+    /// #[derive(Deserialize)]
+    /// struct OldJob {
+    ///     item: String,
+    /// }
+    ///
+    /// let jobs = message::<Job>("shop.job", 1).in_format(Format::MessagePack);
+    /// let term = jobs.write(&Job { item: "tea".into(), urgent: true })?;
+    /// let old_jobs = message::<OldJob>("shop.job", 1).in_format(Format::MessagePack);
+    /// assert_eq!(old_jobs.read(term)?.item, "tea");
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn in_format(mut self, format: Format) -> Self {
+        self.format = format;
         self
     }
 
-    /// Writes an older version for nodes that do not know this one.
-    ///
-    /// # Errors
-    /// [`ConvertError`]: the value has no term.
-    pub fn write_older<O: Serialize>(&self, version: u32, older: &O) -> Result<Term, ConvertError> {
-        self.wrap(version, to_term(older)?)
+    /// Reads an older version, too: `upgrade` makes the message of today of it. It is in the format
+    /// of this version.
+    pub fn older<O: DeserializeOwned>(
+        self,
+        version: u32,
+        upgrade: impl Fn(O) -> M + Send + Sync + 'static,
+    ) -> Self {
+        self.with_older(version, None, upgrade)
     }
 
-    fn wrap(&self, version: u32, term: Term) -> Result<Term, ConvertError> {
-        Ok(Term::tuple([Term::atom(HEAD), Term::from(self.name), Term::from(version), term]))
+    /// Reads an older version that is in another format, like [`older`](Self::older).
+    pub fn older_in<O: DeserializeOwned>(
+        self,
+        format: Format,
+        version: u32,
+        upgrade: impl Fn(O) -> M + Send + Sync + 'static,
+    ) -> Self {
+        self.with_older(version, Some(format), upgrade)
+    }
+
+    fn with_older<O: DeserializeOwned>(
+        mut self,
+        version: u32,
+        format: Option<Format>,
+        upgrade: impl Fn(O) -> M + Send + Sync + 'static,
+    ) -> Self {
+        let read = Arc::new(move |format: Format, term| format.read(term).map(&upgrade));
+        self.older.retain(|older| older.version != version);
+        self.older.push(Older { version, format, read });
+        self
+    }
+
+    /// Writes an older version for nodes that do not know this one, in the format in which it is
+    /// read.
+    ///
+    /// # Errors
+    /// [`ConvertError`]: the value cannot be written in the format.
+    pub fn write_older<O: Serialize>(&self, version: u32, older: &O) -> Result<Term, ConvertError> {
+        let known = self.older.iter().find(|known| known.version == version);
+        self.write_as(version, known.and_then(|known| known.format).unwrap_or(self.format), older)
+    }
+
+    fn write_as(
+        &self,
+        version: u32,
+        format: Format,
+        message: &impl Serialize,
+    ) -> Result<Term, ConvertError> {
+        let content = format.write(message)?;
+        let mut parts = vec![Term::atom(HEAD), Term::from(self.name), Term::from(version)];
+        parts.extend(format.word().map(Term::atom));
+        parts.push(content);
+        Ok(Term::Tuple(parts))
+    }
+
+    fn versions(&self) -> Vec<u32> {
+        let mut known: Vec<_> = self.older.iter().map(|older| older.version).collect();
+        known.push(self.version);
+        known.sort_unstable();
+        known
     }
 }
 
@@ -152,9 +258,9 @@ impl<M: Serialize> Messages<M> {
     /// Returns the term of a message.
     ///
     /// # Errors
-    /// [`ConvertError`]: the message has no term.
+    /// [`ConvertError`]: the message cannot be written in the format.
     pub fn write(&self, message: &M) -> Result<Term, ConvertError> {
-        self.wrap(self.version, to_term(message)?)
+        self.write_as(self.version, self.format, message)
     }
 }
 
@@ -164,34 +270,50 @@ impl<M: DeserializeOwned> Messages<M> {
     /// # Errors
     /// [`MessageError`] says what it is instead. A term of another kind comes back.
     pub fn read(&self, term: Term) -> Result<M, MessageError> {
-        let (came, is_named) = match term.as_tuple() {
+        let (name, version, format) = match term.as_tuple() {
             Some([head, name, Term::Integer(version), _]) if head.is_atom(HEAD) => {
-                (*version, name.as_bytes() == Some(self.name.as_bytes()))
+                (name, *version, None)
+            }
+            Some([head, name, Term::Integer(version), Term::Atom(format), _])
+                if head.is_atom(HEAD) =>
+            {
+                (name, *version, Some(format.clone()))
             }
             _ => return Err(MessageError::Other(term)),
         };
-        if !is_named {
+        if name.as_bytes() != Some(self.name.as_bytes()) {
             return Err(MessageError::Name(term));
         }
-        let content = crate::letter::last(term);
-        if came == i64::from(self.version) {
-            return from_term(content).map_err(MessageError::Content);
-        }
-        match self.older.iter().find(|(version, _)| i64::from(*version) == came) {
-            Some((_, read)) => read(content).map_err(MessageError::Content),
+        let older = self.older.iter().find(|older| i64::from(older.version) == version);
+        let is_current = i64::from(self.version) == version;
+        let expected = match older {
+            _ if is_current => self.format,
+            Some(older) => older.format.unwrap_or(self.format),
             None => {
-                let mut known: Vec<_> = self.older.iter().map(|(version, _)| *version).collect();
-                known.push(self.version);
-                known.sort_unstable();
-                Err(MessageError::Version { name: self.name, came, known })
+                let known = self.versions();
+                return Err(MessageError::Version { name: self.name, came: version, known });
             }
+        };
+        if format.as_ref().map(Atom::as_str) != expected.word() {
+            let came = format.unwrap_or_else(|| Atom::known("term"));
+            return Err(MessageError::Format { name: self.name, came, expected });
         }
+        let content = crate::letter::last(term);
+        let message = match older {
+            Some(older) if !is_current => (older.read)(expected, content),
+            _ => expected.read(content),
+        };
+        message.map_err(MessageError::Content)
     }
 }
 
 impl<M> fmt::Debug for Messages<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, version) = (self.name, self.version);
-        f.debug_struct("Messages").field("name", &name).field("version", &version).finish()
+        let Self { name, version, format, .. } = self;
+        f.debug_struct("Messages")
+            .field("name", name)
+            .field("version", version)
+            .field("format", format)
+            .finish()
     }
 }

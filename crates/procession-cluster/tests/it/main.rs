@@ -2,6 +2,8 @@
 
 mod pids;
 mod relations;
+#[cfg(all(feature = "postcard", feature = "message-pack"))]
+mod releases;
 mod section;
 mod security;
 mod start;
