@@ -30,14 +30,13 @@ use crate::letter::{Letter, post, sort};
 use crate::link::{Caller, Link, Order, StartRefusal, count};
 use crate::node::{Attempt, Inlet, Node, STATUS_NAME};
 use crate::reason;
-use crate::term::{Atom, DecodeError, NodePid, Reader, Reference, Term};
+use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
 use crate::wire::frame::{FRAGMENT_LEN, Frames};
+use crate::wire::{self, Incoming};
 
 /// The bytes of messages in parts that are held.
 const HELD_MAX: usize = 64 << 20;
-/// The memory that the terms of one message may take.
-const TERM_MEMORY_MAX: usize = 64 << 20;
 
 /// The bytes that the system may hold and has not sent yet. Fragments wait in the queue instead,
 /// where the messages of other senders pass them.
@@ -280,44 +279,11 @@ impl Connection {
 
     fn frame(&mut self, cx: &mut Context<Order>, frame: &[u8]) -> Result<(), Ends> {
         let has_headers = self.link.outbound.flags() & flags::HEADERS != 0;
-        let wrong = |why: &dyn std::fmt::Debug| format!("it broke the protocol: {why:?}");
-        let (control, message) = if has_headers {
-            let Some(whole) = self.frames.read(frame).map_err(|why| wrong(&why))? else {
-                return Ok(());
-            };
-            let mut reader =
-                Reader::new(&whole.bytes, &whole.atoms, TERM_MEMORY_MAX).with_known(&self.names);
-            let control = Control::read(&mut reader).map_err(|why| wrong(&why))?;
-            let message = match (control.has_message(), whole.is_cut) {
-                (false, _) => None,
-                (true, true) => Some(Err(DecodeError::TooLarge)),
-                (true, false) => Some(reader.last_term()),
-            };
-            if message.is_none() {
-                reader.end().map_err(|why| wrong(&why))?;
-            }
-            (control, message)
-        } else {
-            if frame.is_empty() {
-                return Ok(());
-            }
-            let Some(bytes) = frame.strip_prefix(b"p\x83") else { return Err(wrong(&"header")) };
-            let mut reader = Reader::new(bytes, &[], TERM_MEMORY_MAX);
-            let control = Control::read(&mut reader).map_err(|why| wrong(&why))?;
-            let message = match (control.has_message(), reader.rest().split_first()) {
-                (false, _) => None,
-                (true, Some((131, rest))) => {
-                    Some(Reader::new(rest, &[], TERM_MEMORY_MAX).last_term())
-                }
-                (true, _) => return Err(wrong(&"no message")),
-            };
-            (control, message)
-        };
-        match message.transpose() {
-            Ok(message) => self.operation(cx, control, message),
-            // It may be right, and only has no room here.
-            Err(DecodeError::TooLarge | DecodeError::TooDeep) => self.without_message(cx, control),
-            Err(why) => return Err(wrong(&why)),
+        let read = wire::read(&mut self.frames, has_headers, &self.names, frame);
+        match read.map_err(|why| format!("it broke the protocol: {why:?}"))? {
+            Some(Incoming::Operation(control, message)) => self.operation(cx, control, message),
+            Some(Incoming::WithoutRoom(control)) => self.without_message(cx, control),
+            None => {}
         }
         Ok(())
     }

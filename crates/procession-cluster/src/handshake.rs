@@ -457,7 +457,7 @@ fn name(out: &mut Vec<u8>, name: &Atom) {
 }
 
 /// Returns the answer to a challenge: the MD5 of the cookie and the number in decimal.
-fn digest(cookie: &Cookie, challenge: u32) -> [u8; 16] {
+pub(crate) fn digest(cookie: &Cookie, challenge: u32) -> [u8; 16] {
     let mut hash = Md5::new();
     hash.update(cookie.text().as_bytes());
     hash.update(challenge.to_string().as_bytes());

@@ -86,6 +86,9 @@ mod chance;
 mod connection;
 mod cookie;
 mod epmd;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 mod letter;
 mod link;

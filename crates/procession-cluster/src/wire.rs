@@ -2,3 +2,86 @@
 
 pub(crate) mod control;
 pub(crate) mod frame;
+
+use crate::term::{Atom, DecodeError, Reader, Term};
+use crate::wire::control::{Control, WrongControl};
+use crate::wire::frame::{Frames, WrongFrame};
+
+/// The memory that the terms of one message may take.
+const TERM_MEMORY_MAX: usize = 64 << 20;
+
+/// What a frame has brought.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// An operation, with its message if it has one.
+    Operation(Control, Option<Term>),
+    /// An operation with a message that is dropped, since it has no room here.
+    WithoutRoom(Control),
+}
+
+/// A frame that breaks the protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    Frame(WrongFrame),
+    Control(WrongControl),
+    Message(DecodeError),
+    /// The frame of a node without headers begins in another way, or lacks its message.
+    Plain,
+}
+
+impl From<WrongFrame> for Wrong {
+    fn from(why: WrongFrame) -> Self {
+        Self::Frame(why)
+    }
+}
+
+impl From<WrongControl> for Wrong {
+    fn from(why: WrongControl) -> Self {
+        Self::Control(why)
+    }
+}
+
+/// Reads a frame without its length. Returns `None` if the frame is a tick or its message has more
+/// fragments. `known` are atoms that come often.
+pub(crate) fn read(
+    frames: &mut Frames,
+    has_headers: bool,
+    known: &[Atom],
+    frame: &[u8],
+) -> Result<Option<Incoming>, Wrong> {
+    let (control, message) = if has_headers {
+        let Some(whole) = frames.read(frame)? else { return Ok(None) };
+        let mut reader = Reader::new(&whole.bytes, &whole.atoms, TERM_MEMORY_MAX).with_known(known);
+        let control = Control::read(&mut reader)?;
+        let message = match (control.has_message(), whole.is_cut) {
+            (false, _) => None,
+            (true, true) => Some(Err(DecodeError::TooLarge)),
+            (true, false) => Some(reader.last_term()),
+        };
+        if message.is_none() {
+            reader.end().map_err(Wrong::Message)?;
+        }
+        (control, message)
+    } else {
+        if frame.is_empty() {
+            return Ok(None);
+        }
+        let bytes = frame.strip_prefix(b"p\x83").ok_or(Wrong::Plain)?;
+        let mut reader = Reader::new(bytes, &[], TERM_MEMORY_MAX);
+        let control = Control::read(&mut reader)?;
+        let message = match (control.has_message(), reader.rest().split_first()) {
+            (false, _) => None,
+            (true, Some((131, rest))) => Some(Reader::new(rest, &[], TERM_MEMORY_MAX).last_term()),
+            (true, _) => return Err(Wrong::Plain),
+        };
+        (control, message)
+    };
+    match message.transpose() {
+        Ok(message) => Ok(Some(Incoming::Operation(control, message))),
+        // It may be right, and only has no room here.
+        Err(DecodeError::TooLarge | DecodeError::TooDeep) => {
+            Ok(Some(Incoming::WithoutRoom(control)))
+        }
+        Err(why) => Err(Wrong::Message(why)),
+    }
+}
