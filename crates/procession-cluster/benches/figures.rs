@@ -331,15 +331,17 @@ async fn beside_large(
     Ok(())
 }
 
-/// Returns the number of times that each thread of a program has waited.
-fn waits(id: u32) -> Result<BTreeMap<OsString, u64>, Failed> {
+/// Returns the number of times that each thread of a program has waited, and whether it is the
+/// watchdog.
+fn waits(id: u32) -> Result<BTreeMap<OsString, (u64, bool)>, Failed> {
     let mut all = BTreeMap::new();
     for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
         let thread = thread?;
         let status = std::fs::read_to_string(thread.path().join("status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         let count = line.ok_or("no such line")?.trim().parse()?;
-        all.insert(thread.file_name(), count);
+        let name = std::fs::read_to_string(thread.path().join("comm"))?;
+        all.insert(thread.file_name(), (count, name.starts_with("watch-")));
     }
     Ok(all)
 }
@@ -348,10 +350,15 @@ async fn idle(server: &Server, time: Duration, is_secure: bool) -> Result<(), Fa
     procession::sleep(Duration::from_millis(500)).await;
     let before = waits(server.0.id())?;
     procession::sleep(time).await;
-    // A thread that has ended meanwhile had nothing to do.
-    let since = |(thread, count): (OsString, u64)| Some(count - before.get(&thread)?);
-    let all: u64 = waits(server.0.id())?.into_iter().filter_map(since).sum();
-    print(is_secure, "wake-ups of an idle node", all as f64 / time.as_secs_f64(), "/s");
+    let (mut workers, mut watchdog) = (0, 0);
+    for (thread, (count, is_watchdog)) in waits(server.0.id())? {
+        // A thread that has begun meanwhile has waited since then.
+        let since = count.saturating_sub(before.get(&thread).map_or(0, |(count, _)| *count));
+        *(if is_watchdog { &mut watchdog } else { &mut workers }) += since;
+    }
+    let each_second = |count: u64| count as f64 / time.as_secs_f64();
+    print(is_secure, "idle: wake-ups of workers", each_second(workers), "/s");
+    print(is_secure, "idle: wake-ups of watchdog", each_second(watchdog), "/s");
     Ok(())
 }
 
