@@ -19,14 +19,14 @@
 //!   leaves.
 //!
 //! ## Steps
-//! - `Look`: read every step counter. This happens every 2.5 ms while any worker runs, once more
-//!   10 ms after two looks that found none running, and again when a worker then becomes awake. The
-//!   same odd number for `stall_after`, outside a blocking section, is a stall. The system is asked
-//!   what the thread did. If it waited, it is *blocked*. If it used processor time, it is
-//!   *computing*. If neither, it is ready to run and the system lets it wait: no stall. Each stall
-//!   is reported once. If the system does not report the state of the thread, because no
-//!   descriptors are left or there is no `/proc`, the processor time decides alone: a thread that
-//!   used hardly any counts as blocked. If that is not known either, the stall counts as blocked.
+//! - `Look`: read every step counter. This happens every 2.5 ms while any worker runs, and again
+//!   when a worker becomes awake after `Sleep`. The same odd number for `stall_after`, outside a
+//!   blocking section, is a stall. The system is asked what the thread did. If it waited, it is
+//!   *blocked*. If it used processor time, it is *computing*. If neither, it is ready to run and
+//!   the system lets it wait: no stall. Each stall is reported once. If the system does not report
+//!   the state of the thread, because no descriptors are left or there is no `/proc`, the processor
+//!   time decides alone: a thread that used hardly any counts as blocked. If that is not known
+//!   either, the stall counts as blocked.
 //! - `Rescue`, if no worker searches, none is spare, and work is stranded: empty the LIFO slots of
 //!   the stalled workers, take their permits (`Revoke` of `scheduler/idle.rs`), and wake or start a
 //!   worker for each, all at once. These find the other work of the stalled workers as any
@@ -48,8 +48,10 @@
 //!   long one after short ones. `Nudge` exists for LIFO slots, which are filled without waking a
 //!   worker, for timers that a step has set before it stalled, for descriptors and timers that the
 //!   last searcher has left alone, and for the rare work that the parking protocol lets slip.
-//! - `Sleep`: after two looks that find no worker awake, sleep for 10 ms, and after the next one
-//!   without a timeout. A worker that becomes awake ends the sleep (`watchdog/park.rs`).
+//! - `Sleep`: after two looks that find no worker awake, sleep without a timeout. If `Sample` has
+//!   not visited all processes since, or there are timers or descriptors and no driver, sleep for
+//!   10 ms instead, up to ten times. A worker that becomes awake ends the sleep
+//!   (`watchdog/park.rs`).
 //!
 //! ## Why it works
 //! Step counters, the numbers of running processes and the flags of sections are plain stores of
@@ -77,8 +79,6 @@
 //!   these cases.
 //!
 //! ## Rejected
-//! - Ten quiet looks, 100 ms together, before the watchdog sleeps without a timeout: of 16 wake-ups
-//!   in a second of a node of a cluster that is idle, it had 12.
 //! - A time stamp for each step, read by the watchdog: one clock read per step, 20 ns or more.
 //! - Only the processor clock of the thread: it separates computing from not computing, but not
 //!   blocked from preempted. The file `stat` of the thread does, and is read for suspects only.
@@ -89,6 +89,8 @@
 //! - Opening the file when a thread sits down: a caller's thread sits down for each `block_on`.
 //! - One watchdog for all schedulers: schedulers are isolated, and the watchdog of an idle one
 //!   sleeps.
+//! - Always ten quiet looks, 100 ms together, before the watchdog sleeps without a timeout: of 16
+//!   wake-ups in a second of a node of a cluster that is idle, it had 12.
 //!
 //! ## Checked by
 //! `it::stalls`; the models of `scheduler/idle.rs` for the permits, of `scheduler/lifo_slot.rs` for
@@ -126,9 +128,8 @@ use crate::watchdog::wait_stamps::{VISITS, VISITS_QUIET};
 const LOOK_EVERY: u64 = 2_500_000;
 /// Nanoseconds between two looks while no worker runs.
 const LOOK_EVERY_QUIET: u64 = 10_000_000;
-/// Number of quiet looks before the watchdog sleeps without a timeout. More of them are wake-ups of
-/// a program that is idle for most of the time: a worker that becomes awake ends either sleep.
-const QUIET_LOOKS: u32 = 2;
+/// Maximum number of quiet looks, 100 ms together, before the watchdog sleeps without a timeout.
+const QUIET_LOOKS: u32 = 10;
 /// A look that is later than this many nanoseconds proves nothing about the workers: the program
 /// was stopped or starved.
 const OVERSLEPT: u64 = 20_000_000;
@@ -248,6 +249,8 @@ struct Watch {
     ages: QueueAges,
     /// The next slot to be stamped.
     cursor: u32,
+    /// Number of slots that were visited since a worker was last seen awake.
+    visited: u32,
     /// The second in which reports were made, and their number.
     reports: (u64, u32),
     marks: Marks,
@@ -285,6 +288,7 @@ impl Watch {
             running: Vec::new(),
             ages: QueueAges::default(),
             cursor: 0,
+            visited: 0,
             reports: (0, 0),
         }
     }
@@ -325,7 +329,9 @@ impl Watch {
             return Pause { until: looked + LOOK_EVERY, parks: false };
         }
         let soon = looked + LOOK_EVERY_QUIET;
-        let until = if self.quiet > QUIET_LOOKS { NEVER } else { soon };
+        let is_done =
+            self.quiet > QUIET_LOOKS || self.visited >= shared.table().made() && has_driver(shared);
+        let until = if is_done { NEVER } else { soon };
         let until = match is_attended(shared) {
             true => until,
             false if shared.poller.kernel().is_some() => soon,
@@ -417,6 +423,7 @@ impl Watch {
         shared.watchdog.samples.add(now, passed, &self.running);
         self.ages.look(shared, now);
         let visits = if self.quiet > 0 { VISITS_QUIET } else { VISITS };
+        self.visited = if self.quiet > 0 { self.visited.saturating_add(visits) } else { 0 };
         self.cursor = shared.stamp_some(self.cursor, visits, now);
     }
 
@@ -631,6 +638,12 @@ fn is_attended(shared: &Shared) -> bool {
     shared.idle.counts().2 > 0
 }
 
+/// Returns `true` if a driver waits for all timers and descriptors, or there are none.
+fn has_driver(shared: &Shared) -> bool {
+    shared.clock.driver.is_kept()
+        || shared.poller.kernel().is_none() && shared.next_deadline() == NEVER
+}
+
 /// Classifies a step that has lasted for `duration`, by what the thread in the seat did since it
 /// was first asked. Returns `None` if the delay is not the thread's own doing, or is not known to
 /// be yet.
@@ -712,7 +725,9 @@ mod tests {
 
     use procession_sync::atomic::Ordering::Relaxed;
 
-    use super::{LOOK_EVERY, NEVER, Pause, QUIET_LOOKS, SECOND, StallKind, Watch, judge};
+    use super::{
+        LOOK_EVERY, NEVER, Pause, QUIET_LOOKS, SECOND, StallKind, VISITS_QUIET, Watch, judge,
+    };
     use crate::Scheduler;
     use crate::scheduler::seat_id::SeatId;
     use crate::sys::RunState::{Runs, Stopped, Waits};
@@ -726,23 +741,55 @@ mod tests {
         builder.build().expect("it starts no thread")
     }
 
+    /// Looks 20 times at a scheduler in which nothing runs, and returns the number of pauses with
+    /// an end. Each is roused if it can be.
+    fn pauses_with_an_end(watch: &mut Watch) -> usize {
+        let shared = Arc::clone(&watch.shared);
+        let ends = (1..=20).map(|round| {
+            let quiet = watch.look(round * SECOND);
+            let pause = watch.pause(round * SECOND, quiet);
+            let is_short = pause == Pause { until: round * SECOND + LOOK_EVERY, parks: false };
+            assert_eq!(is_short, round == 1, "{pause:?}");
+            assert_eq!(shared.watchdog.park.rouse(), pause.parks);
+            assert_eq!(pause.parks && shared.watchdog.park.end(), pause.parks, "it was roused");
+            pause.until != NEVER
+        });
+        ends.collect::<Vec<_>>().into_iter().filter(|&has_end| has_end).count()
+    }
+
     #[test]
     fn a_worker_that_becomes_awake_ends_every_longer_pause() {
         let scheduler = scripted();
         let shared = scheduler.shared();
         let mut watch = Watch::new(Arc::clone(shared));
-        for round in 1..=20 {
-            let quiet = watch.look(round * SECOND);
-            let pause = watch.pause(round * SECOND, quiet);
-            let is_short = pause == Pause { until: round * SECOND + LOOK_EVERY, parks: false };
-            assert_eq!(is_short, round == 1, "{pause:?}");
-            assert_eq!(pause.until == NEVER, round > QUIET_LOOKS.into(), "{pause:?}");
-            assert_eq!(shared.watchdog.park.rouse(), pause.parks);
-            assert_eq!(pause.parks && shared.watchdog.park.end(), pause.parks, "it was roused");
-        }
+        assert_eq!(pauses_with_an_end(&mut watch), 1, "two looks find all there is");
         assert!(shared.idle.claim_absent(1).is_some(), "one is awake");
         let quiet = watch.look(21 * SECOND);
         assert!(!watch.pause(21 * SECOND, quiet).parks);
+    }
+
+    #[test]
+    fn a_timer_without_a_driver_and_many_processes_are_looked_at_for_longer() {
+        let scheduler = scripted();
+        let shared = scheduler.shared();
+        let far = 1000 * SECOND;
+        let action = Action::Wake(Waker::noop().clone().into());
+        let armed = shared.clock.outside.add(far, None, action).expect("there is room");
+        let mut watch = Watch::new(Arc::clone(shared));
+        assert_eq!(pauses_with_an_end(&mut watch), QUIET_LOOKS as usize);
+        drop(shared.clock.outside.delete(armed.id));
+
+        // The looks are those of the test alone. All processes wait, one more than a look visits.
+        let builder = Scheduler::builder().worker_threads(1).test_clock().watchdog(false);
+        let scheduler = builder.build().expect("it starts no thread");
+        for _ in 0..=VISITS_QUIET {
+            drop(scheduler.spawn(std::future::pending::<()>()));
+        }
+        scheduler.run_until_idle();
+        let made = scheduler.shared().table().made();
+        assert!(made > VISITS_QUIET && made <= 2 * VISITS_QUIET, "{made}");
+        let mut watch = Watch::new(Arc::clone(scheduler.shared()));
+        assert_eq!(pauses_with_an_end(&mut watch), 2);
     }
 
     #[test]

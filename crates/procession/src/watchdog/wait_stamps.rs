@@ -71,15 +71,18 @@ impl Shared {
         Some(0)
     }
 
-    /// Visits some slots, beginning at `cursor`. Returns where the next visit begins.
+    /// Visits `count` slots, beginning at `cursor` and going on with the first behind the last, or
+    /// all if there are fewer. Returns where the next visit begins.
     pub(crate) fn stamp_some(&self, cursor: u32, count: u32, now: u64) -> u32 {
         let made = self.table().made();
         let begin = if cursor < made { cursor } else { 0 };
+        let count = count.min(made);
         let end = made.min(begin.saturating_add(count));
-        for slot in (begin..end).filter_map(|index| self.table().slot(index)) {
+        let again = count - (end - begin);
+        for slot in (begin..end).chain(0..again).filter_map(|index| self.table().slot(index)) {
             self.stamp(slot, now);
         }
-        end
+        if again > 0 { again } else { end }
     }
 }
 
