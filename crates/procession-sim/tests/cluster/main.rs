@@ -13,11 +13,11 @@ use procession_sim::{Check, Faults};
 use self::checker::{Broken, Defect};
 
 /// Returns the seeds: 200, or as many as `SIM_CLUSTER_SEEDS` says. An unoptimised build is ten
-/// times slower, and runs 20.
+/// times slower, and runs 5.
 fn seeds() -> Range<u64> {
     let wanted = std::env::var("SIM_CLUSTER_SEEDS").ok();
     let wanted = wanted.map(|text| text.parse().expect("SIM_CLUSTER_SEEDS is a number"));
-    0..wanted.unwrap_or(if cfg!(debug_assertions) { 20 } else { 200 })
+    0..wanted.unwrap_or(if cfg!(debug_assertions) { 5 } else { 200 })
 }
 
 #[test]
@@ -36,6 +36,7 @@ fn a_cluster_keeps_its_promises() {
 /// that receives, so that the node itself is the one that ships.
 #[test]
 fn planted_defects_are_seen() {
+    let seeds = if cfg!(debug_assertions) { 1 } else { 3 };
     for (defect, law) in [
         (Defect::DropOne, "messages come in order, and without a gap"),
         (Defect::DoubleOne, "messages come in order, and without a gap"),
@@ -45,7 +46,7 @@ fn planted_defects_are_seen() {
     ] {
         let broken = Broken::default();
         let seen = Arc::clone(&broken);
-        let check = Check::new().seeds(0..3).workers(1..=2).faults(Faults::none());
+        let check = Check::new().seeds(0..seeds).workers(1..=2).faults(Faults::none());
         check.run(move |sim| program::run(sim, Some((defect, Arc::clone(&seen)))));
         assert!(broken.lock().contains(law), "{defect:?}: {:?}", broken.lock());
     }
