@@ -455,7 +455,12 @@ fn mistakes_are_named() {
         ),
         (
             "net.connect('127.0.0.1:9', 1, { tls = { protocols = { '' } } })",
-            "`protocols` must be at most 16 texts of 1 to 255 bytes",
+            "`protocols` must be a list of at most 16 texts of 1 to 255 bytes",
+            tls.clone(),
+        ),
+        (
+            "net.connect('127.0.0.1:9', 1, { tls = { protocols = { first = 'h2' } } })",
+            "`protocols` must be a list of at most 16 texts of 1 to 255 bytes",
             tls.clone(),
         ),
         (

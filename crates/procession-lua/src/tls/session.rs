@@ -80,8 +80,8 @@ impl Session {
         Ok(Self(Box::new(Shared { connection, taken, held })))
     }
 
-    /// Uses the connection. `act` sets the flag if it takes bytes from the socket, which the readers
-    /// that wait are told.
+    /// Uses the connection. `act` sets the flag if it takes bytes from the socket, which the
+    /// readers that wait are told.
     fn turn<R>(&self, act: impl FnOnce(&mut Connection, &mut bool) -> R) -> R {
         let mut has_taken = false;
         let result = act(&mut self.0.connection.lock(), &mut has_taken);
@@ -91,8 +91,8 @@ impl Session {
         result
     }
 
-    /// Waits until a reader may find something, in the session or in the socket, or until the socket
-    /// takes what the session has to send.
+    /// Waits until a reader may find something, in the session or in the socket, or until the
+    /// socket takes what the session has to send.
     pub(crate) async fn readable(&self, socket: &TcpStream) -> io::Result<()> {
         // It is made before the look, so that it misses nothing that is taken after that.
         let mut taken = pin!(self.0.taken.notified());
