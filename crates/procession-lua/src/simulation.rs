@@ -83,10 +83,14 @@ impl Tests {
             .time_limit(Duration::MAX)
             .replay_command(command)
             .try_run_threads(move |sim| {
+                // A run that does not come to its end has nothing of the one before.
+                *last.lock() = (None, Vec::new());
                 let (failure, output) = tests.simulated(&sim, &test);
                 // The rest is a traceback, with PIDs that differ in each run.
-                let cause = failure.as_deref().and_then(|text| text.lines().next());
-                let cause = cause.map(str::to_owned);
+                let cause = failure.as_deref().map(|text| match text.lines().next() {
+                    None | Some("") => "it fails without a text".to_owned(),
+                    Some(line) => line.to_owned(),
+                });
                 // The last run is the one of the report.
                 *last.lock() = (failure, output);
                 if let Some(cause) = cause {

@@ -53,6 +53,19 @@ fn without_times(report: String) -> String {
 }
 
 #[test]
+fn a_failure_without_a_text_is_a_failure() {
+    for end in [
+        "error('', 0)",
+        "error('\\n', 0)",
+        "error()",
+        "process.exit(process.self(), '') process.receive()",
+    ] {
+        let report = simulate(&format!("function test_x() {end} end"), 1);
+        assert!(report.failure.is_some(), "{end}");
+    }
+}
+
+#[test]
 fn an_order_that_few_schedules_have_is_found() {
     let source = "
       function says(parent, n)
