@@ -97,6 +97,21 @@ fn nothing_is_left_of_a_run() {
     assert_eq!(kept.iter().filter(|value| value.strong_count() > 0).count(), 0);
 }
 
+/// A program may write PIDs to a socket, and the number of bytes decides how long that takes.
+#[test]
+fn the_numbers_of_schedulers_have_seven_digits() {
+    let digits = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&digits);
+    Check::new().seeds(0..3).run(move |sim| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let pid = sim.spawn(async {}).pid();
+            seen.lock().push(pid.scheduler().to_string().len());
+        }
+    });
+    assert!(digits.lock().iter().all(|&count| count == 7), "{digits:?}");
+}
+
 #[test]
 fn several_runs_at_a_time_are_the_same_runs() {
     let runs = |jobs| run(check(Strategy::Portfolio, 4).seeds(0..40).jobs(jobs));

@@ -518,7 +518,7 @@ impl Builder {
         #[cfg(feature = "tokio")]
         let bridge =
             crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock, threads.begin())?;
-        let id = next_id()?;
+        let id = next_id(&world)?;
         let shared = Arc::new_cyclic(|me| Shared {
             identity: Identity { me: me.clone(), id, name: self.name },
             processes: ProcessIndex::new(
@@ -616,12 +616,19 @@ impl Builder {
     }
 }
 
-/// Returns a new scheduler id.
-fn next_id() -> Result<u32, BuildError> {
+/// The first id of a scheduler on a simulated system.
+const SIMULATED_ID: u32 = 1_000_000;
+
+/// Returns a new scheduler id, which no other scheduler of the program has had.
+fn next_id(world: &World) -> Result<u32, BuildError> {
     static LAST_ID: AtomicU32 = AtomicU32::new(0);
+    // A simulated run may write PIDs to a socket, and another run of its seed writes other ones.
+    // These have the same number of digits.
+    let least = if world.simulated().is_some() { SIMULATED_ID } else { 1 };
+    let next = |last: u32| last.checked_add(1).map(|id| id.max(least));
     LAST_ID
-        .fetch_update(Relaxed, Relaxed, |id| id.checked_add(1))
-        .map(|last| last + 1)
+        .fetch_update(Relaxed, Relaxed, next)
+        .map(|last| (last + 1).max(least))
         .map_err(|_| BuildError::Exhausted)
 }
 
