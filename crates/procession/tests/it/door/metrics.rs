@@ -97,7 +97,7 @@ fn counters_never_fall() {
     let is_counter = |series: &str| {
         ["_total{", "_bucket{", "_count{", "_sum{"].iter().any(|end| series.contains(end))
     };
-    for _ in 0..200 {
+    for _ in 0..1000 {
         let now = scrape(&scene);
         let counters = before.iter().filter(|(series, _)| is_counter(series));
         for (series, old) in counters {

@@ -131,7 +131,7 @@ const EXCEPTED: &[Tests] = &[
         &["look::samples_show_who_computes"],
     ),
     (
-        "The length of a trace seems to depend on numbers of the real system.",
+        "Beside many other simulations, a seed ran twice and differed by 60 ns. Why is not known.",
         &["door::views::traces_run_one_at_a_time_and_hold_nobody_up"],
     ),
     ("It takes minutes there.", &["promises::a_million_are_spawned_messaged_and_ended"]),
@@ -156,6 +156,7 @@ const SLOW: Tests = (
         "door::access::a_byte_at_a_time_takes_too_long",
         "door::live::looks_come_at_most_four_times_a_second",
         "door::metrics::busy_workers_and_waiting_queues_are_seen",
+        "door::metrics::counters_never_fall",
         "fairness::the_global_queue_is_served_beside_hogs",
         "idle::a_timer_wakes_few_of_many_workers",
         "order::programs_are_dispatched_in_the_recorded_order",
