@@ -17,7 +17,7 @@ const UNSENT_MAX: usize = 32 * 1024;
 /// The number of times that one call reads or writes. A fast peer would otherwise keep the thread.
 const TIMES_MAX: usize = 32;
 
-/// The bytes that a session takes at most: what it has received, what it is to send, and its state.
+/// The bytes for which a session is charged. With all buffers full, it takes about as many.
 const SESSION_BYTES: usize = 2 * UNSENT_MAX;
 
 /// A session of TLS. Its users take turns for short times.
