@@ -153,7 +153,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         status("VmHWM")?,
     );
     std::io::stdout().flush()?;
-    // SAFETY: it has no preconditions. Threads of the runtime may be ending, and the heap of glibc
-    // 2.36 is sometimes damaged if OpenSSL frees its memory meanwhile, which it does in `exit`.
+    // SAFETY: it has no preconditions. In `exit`, OpenSSL frees its memory, also that of threads
+    // which are ending at that moment. These free it, too, and the program aborts.
     unsafe { libc::_exit(0) }
 }
