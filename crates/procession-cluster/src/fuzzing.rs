@@ -2,7 +2,7 @@
 
 use crate::cookie::Cookie;
 use crate::handshake::{Handshake, Introduction, Progress, Status, digest, flags};
-use crate::term::{Atom, EncodeError, Reader, Term, Writer};
+use crate::term::{Atom, EncodeError, Reader, Writer};
 use crate::wire::control::Control;
 use crate::wire::frame::Frames;
 use crate::wire::{self, Incoming};
@@ -127,8 +127,9 @@ pub fn handshake(bytes: &[u8]) {
 
 /// Returns a term that is a message with a version in a format, as another node may send it.
 #[cfg(all(feature = "postcard", feature = "message-pack"))]
-pub fn message(bytes: &[u8]) -> Option<(crate::serialize::Format, Term)> {
+pub fn message(bytes: &[u8]) -> Option<(crate::serialize::Format, crate::term::Term)> {
     use crate::serialize::Format;
+    use crate::term::Term;
     let mut choices = Choices(bytes);
     let (word, format) = match choices.byte() % 2 {
         0 => ("postcard", Format::Postcard),
