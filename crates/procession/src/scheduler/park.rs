@@ -205,8 +205,9 @@ impl LocalWorker {
         self.record_plain(WordKind::Unpark, 0);
         let now = shared.world.now();
         self.record_clock(now);
-        let has_rested = now.saturating_sub(since) >= LONG_REST;
-        self.parking.rested.set(if has_rested { FINDS_AFTER_REST } else { 0 });
+        if now.saturating_sub(since) >= LONG_REST {
+            self.parking.rested.set(FINDS_AFTER_REST);
+        }
         self.core.pace.resume();
         shared.leave_keeping(self.seat);
         shared.rouse_watchdog();
