@@ -19,7 +19,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use socket2::SockRef;
 
 mod io;
-mod pulse;
+pub(crate) mod pulse;
 mod relations;
 
 use self::io::{Inbox, Outbox, ends, wait, write};
@@ -170,12 +170,15 @@ impl Connection {
             }
             let now = Instant::now();
             self.pulse.turn(read, wrote, now);
-            let deadline = match self.pulse.next(link.awaits_confirmation(), now) {
-                Next::Wait(until) => until,
+            let confirms = link.awaits_confirmation();
+            match self.pulse.next(confirms, now) {
+                Next::Wait => {}
                 Next::Ask => {
                     self.ask(now);
                     continue;
                 }
+                // The answer to what has come says the same.
+                Next::Tick if read => {}
                 Next::Tick => {
                     outbox.bytes.extend([0; 4]);
                     self.pulse.ticked(now);
@@ -185,7 +188,7 @@ impl Connection {
                     let silence = self.pulse.limit().as_secs_f32();
                     return Err(format!("nothing was heard of it for {silence} s"));
                 }
-            };
+            }
             if read || wrote {
                 // A busy socket does not keep the mailbox waiting.
                 while let Some(event) = io::ready_event(cx).await? {
@@ -200,7 +203,7 @@ impl Connection {
                 }
                 continue;
             }
-            time.as_mut().reset(deadline);
+            time.as_mut().reset(self.pulse.until(confirms, self.node.beat(), now));
             let has_more = !outbox.is_empty() || carrier.has_more();
             let (event, has_waited) =
                 wait(cx, &carrier.stream, &link, has_more, time.as_mut()).await?;
@@ -223,7 +226,8 @@ impl Connection {
     }
 
     /// Answers the question of the other node.
-    fn answer(&self, watcher: NodePid, monitor: Reference) {
+    fn answer(&mut self, watcher: NodePid, monitor: Reference) {
+        self.pulse.was_asked(*self.node.name() < self.link.peer.name);
         let received = self.link.counts.received.load(Relaxed);
         let received = [Term::atom("received"), Term::from(received as i64)];
         let from = Target::Name(Atom::known(PULSE));
@@ -237,14 +241,12 @@ impl Connection {
 
     /// Takes the answer of the other node. Returns `false` if it is none.
     fn answered(&mut self, question: &Reference, reason: &Term) -> bool {
-        let Some(round_trip) = self.pulse.answered(question, Instant::now()) else { return false };
         let received = match reason.as_tuple() {
             Some([word, received]) if word.is_atom("received") => received.as_integer(),
             _ => None,
         };
-        if received.is_some() && *self.node.name() > self.link.peer.name {
-            self.pulse.wait_for_question();
-        }
+        let round_trip = self.pulse.answered(question, received.is_some(), Instant::now());
+        let Some(round_trip) = round_trip else { return false };
         self.link.answered(round_trip, received.and_then(|count| u64::try_from(count).ok()));
         true
     }

@@ -51,6 +51,7 @@ pub use self::start::StartTermError;
 pub(crate) use self::status::STATUS_NAME;
 pub use self::status::{NodeStatus, PeerInfo, StatusError};
 
+use crate::connection::pulse::Beat;
 use crate::cookie::Cookie;
 use crate::handshake::Introduction;
 use crate::letter::{Letter, post};
@@ -91,6 +92,8 @@ struct Inner {
     tls: Option<Tls>,
     connect_timeout: Duration,
     patience: Duration,
+    /// When connections ask for a sign of life.
+    beat: Beat,
     accepts_plain_text: bool,
     epmd: SocketAddr,
     listens_at: Option<SocketAddr>,
@@ -332,6 +335,10 @@ impl Node {
 
     pub(crate) fn patience(&self) -> Duration {
         self.0.patience
+    }
+
+    pub(crate) fn beat(&self) -> &Beat {
+        &self.0.beat
     }
 
     /// Returns the PID that others know a process by. Number 0 is the node itself.
