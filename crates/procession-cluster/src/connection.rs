@@ -28,7 +28,7 @@ use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, post, sort};
 use crate::link::{Caller, Link, Order, StartRefusal, count};
-use crate::node::{Attempt, Inlet, Node, STATUS_NAME};
+use crate::node::{Applied, Attempt, Inlet, Node, STATUS_NAME};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
@@ -56,6 +56,8 @@ struct Watched {
     watcher: NodePid,
     target: Target,
     monitor: Reference,
+    /// Set if it is the process of a call, whose end tells the result.
+    applied: Option<Applied>,
 }
 
 /// The state of the process.
@@ -88,9 +90,8 @@ impl Drop for Connection {
         for (_, caller) in std::mem::take(&mut tables.calls) {
             caller.waits.end(Err(Exit::NoConnection));
         }
-        for (_, start) in std::mem::take(&mut tables.starts) {
-            // Ignored: the caller may have given up.
-            drop(start.caller.send(Err(StartRefusal::NoConnection)));
+        for (_, asker) in std::mem::take(&mut tables.starts) {
+            asker.refuse(StartRefusal::NoConnection);
         }
         for (own, other) in std::mem::take(&mut tables.links) {
             if let Some((to, _)) = self.node.local(own) {
@@ -334,7 +335,7 @@ impl Connection {
             (Control::Down { monitor, reason, .. }, message) => {
                 let reason = reason.or(message).unwrap_or(Term::atom("normal"));
                 if !self.answered(&monitor, &reason) {
-                    self.down(monitor, reason::to_exit(&reason));
+                    self.down(monitor, reason);
                 }
             }
             (Control::Link { from, to }, _) => self.link(from, &to),

@@ -19,6 +19,7 @@ mod builder;
 mod connect;
 mod error;
 mod find;
+mod functions;
 mod grants;
 mod member;
 mod messages;
@@ -35,6 +36,8 @@ pub use self::builder::{NodeBuilder, StartError};
 pub use self::connect::ConnectError;
 pub use self::error::{CallTermError, RegisterError, SendTermCause, SendTermError};
 pub use self::find::{Find, Found};
+pub use self::functions::ApplyError;
+pub(crate) use self::functions::{Applied, Returned};
 use self::grants::AllGrants;
 pub use self::grants::{GrantError, Grants};
 pub use self::member::Member;
@@ -73,8 +76,31 @@ pub(crate) struct Spawned {
     pub(crate) monitor: Option<MonitorRef>,
 }
 
-/// Starts a process with the arguments of another node. `None` if it is refused.
-pub(crate) type Start = dyn Fn(Vec<Term>) -> Option<Spawned> + Send + Sync;
+impl Spawned {
+    /// Starts a process. `None` if it is refused.
+    fn start<F, P>(options: SpawnOptions, process: F) -> Option<Self>
+    where
+        F: FnOnce(Context<Letter>) -> P + Send + 'static,
+        P: Future + Send + 'static,
+        P::Output: Outcome + Send + 'static,
+    {
+        let child = options.monitor().try_start(process).ok()?;
+        let recipient = child.address().map(|letter: Letter| letter);
+        Some(Self { recipient, monitor: child.monitor_ref() })
+    }
+}
+
+/// Starts a process with the arguments of another node, and with what takes the value that it
+/// returns, if that is asked for. `None` if it is refused.
+pub(crate) type Start = dyn Fn(Vec<Term>, Option<Returned>) -> Option<Spawned> + Send + Sync;
+
+/// What other nodes may start.
+#[derive(Clone)]
+pub(crate) struct Export {
+    pub(crate) start: Arc<Start>,
+    /// `true` if it returns a value.
+    pub(crate) returns: bool,
+}
 
 /// A node of an Erlang cluster. Its processes are those of this program that are
 /// [attached](Self::attach).
@@ -99,7 +125,7 @@ struct Inner {
     listens_at: Option<SocketAddr>,
     locals: Mutex<Locals>,
     grants: Mutex<AllGrants>,
-    exports: Mutex<HashMap<(Atom, Atom, i64), Arc<Start>>>,
+    exports: Mutex<HashMap<(Atom, Atom, i64), Export>>,
     /// Finds processes by names that are not registered.
     find_name: Mutex<Option<Arc<FindName>>>,
     peers: Mutex<Peers>,
@@ -263,7 +289,8 @@ impl Node {
     ///
     /// `function` receives the context of the new process and the arguments, of which there are
     /// `arity`. What is not exported cannot be started, and only nodes that have the
-    /// [grant](Grants::spawn) can start what is.
+    /// [grant](Grants::spawn) can start what is. A function that returns a value to its caller is
+    /// exported by [`export_function`](Self::export_function).
     ///
     /// # Panics
     /// If a name has more than 255 characters.
@@ -274,22 +301,23 @@ impl Node {
         P::Output: Outcome + Send + 'static,
     {
         let start = Arc::new(start);
-        let start = move |arguments| {
+        let start = move |arguments, _| {
             let start = Arc::clone(&start);
-            let options = SpawnOptions::new().monitor();
             let process = move |cx: Context<Letter>| start(cx, arguments);
-            let child = options.try_start(process).ok()?;
-            let recipient = child.address().map(|letter: Letter| letter);
-            Some(Spawned { recipient, monitor: child.monitor_ref() })
+            Spawned::start(SpawnOptions::new(), process)
         };
+        self.export_as(module, function, arity, Export { start: Arc::new(start), returns: false });
+    }
+
+    fn export_as(&self, module: &str, function: &str, arity: u8, export: Export) {
         let atom = |text| Atom::new(text).expect("a name has at most 255 characters");
         let key = (atom(module), atom(function), i64::from(arity));
-        let replaced = self.0.exports.lock().insert(key, Arc::new(start));
+        let replaced = self.0.exports.lock().insert(key, export);
         // Outside of the lock, since it has code of the user.
         drop(replaced);
     }
 
-    pub(crate) fn exported(&self, request: &SpawnRequest) -> Option<Arc<Start>> {
+    pub(crate) fn exported(&self, request: &SpawnRequest) -> Option<Export> {
         let key = (request.module.clone(), request.function.clone(), request.arity);
         self.0.exports.lock().get(&key).cloned()
     }
@@ -352,6 +380,13 @@ impl Node {
         let own = &self.0.own;
         let is_own = pid.creation == own.creation && pid.node == own.name && pid.serial == 0;
         (is_own && pid.id != 0).then_some(pid.id)
+    }
+
+    /// Returns a number that no process has, or will have.
+    pub(crate) fn spare_number(&self) -> u32 {
+        let mut locals = self.0.locals.lock();
+        locals.last += 1;
+        locals.last
     }
 
     pub(crate) fn local(&self, number: u32) -> Option<(Pid, Option<Inlet>)> {
