@@ -60,6 +60,18 @@ struct Watched {
     applied: Option<Applied>,
 }
 
+/// The receiver of the latest message, most likely that of the next one.
+#[derive(Debug)]
+struct Receiver {
+    target: Target,
+    own: NodePid,
+    inlet: Inlet,
+    /// The [losses](Node::losses) before it was found.
+    losses: u64,
+    /// `false` if it was found by a function, which may find another one next time.
+    is_kept: bool,
+}
+
 /// The state of the process.
 #[derive(Debug)]
 struct Connection {
@@ -71,8 +83,10 @@ struct Connection {
     /// Links that were made by a start, with processes that had ended by then: the number of each,
     /// and the process on the other side. Their monitors tell how they have ended.
     late_links: HashMap<MonitorRef, (u32, NodePid)>,
-    /// The names of the two nodes, which are in each PID that comes.
-    names: [Atom; 2],
+    /// The names of the two nodes, which are in each PID that comes, and the latest name of a
+    /// receiver.
+    names: [Atom; 3],
+    latest: Option<Receiver>,
     pulse: Pulse,
     why: String,
 }
@@ -137,7 +151,8 @@ pub(crate) async fn run(
         watched: HashMap::new(),
         by_reference: HashMap::new(),
         late_links: HashMap::new(),
-        names: [link.peer.name.clone(), node.name().clone()],
+        names: [link.peer.name.clone(), node.name().clone(), node.name().clone()],
+        latest: None,
         pulse,
         why: "its process was terminated".to_owned(),
     };
@@ -204,6 +219,7 @@ impl Connection {
                 }
                 continue;
             }
+            self.forget_lost();
             time.as_mut().reset(self.pulse.until(confirms, self.node.beat(), now));
             let has_more = !outbox.is_empty() || carrier.has_more();
             let (event, has_waited) =
@@ -354,7 +370,7 @@ impl Connection {
     fn find(&self, target: &Target) -> Option<(u32, procession::Pid, Option<Inlet>)> {
         let number = match target {
             Target::Pid(pid) => self.node.number_of(pid)?,
-            Target::Name(name) => self.node.whereis(name)?,
+            Target::Name(name) => self.node.whereis(name)?.0,
         };
         let (pid, recipient) = self.node.local(number)?;
         Some((number, pid, recipient))
@@ -370,17 +386,45 @@ impl Connection {
         if let Some(call) = self.node.answered_call(&term) {
             return self.replied(&call, term);
         }
-        let Some((number, _, Some(inlet))) = self.find(to) else {
+        self.find_receiver(to);
+        let Some(Receiver { own, inlet, .. }) = &self.latest else {
             return count(&self.link.counts.undelivered, 1);
         };
-        let own = self.node.pid_of(number);
         let is_taken = match inlet {
-            Inlet::Letters(recipient) => post(&recipient, sort(&self.node, &own, from, term)),
-            Inlet::Typed(typed) => typed.take(&self.node, &own, term),
+            Inlet::Letters(recipient) => post(recipient, sort(&self.node, own, from, term)),
+            Inlet::Typed(typed) => typed.take(&self.node, own, term),
         };
         if !is_taken {
             count(&self.link.counts.undelivered, 1);
         }
+    }
+
+    /// Makes the receiver of a message the latest one, or none if there is no such process.
+    fn find_receiver(&mut self, to: &Target) {
+        let losses = self.node.losses();
+        let is_same =
+            |latest: &Receiver| latest.is_kept && latest.losses == losses && latest.target == *to;
+        if self.latest.as_ref().is_some_and(is_same) {
+            return;
+        }
+        let found = match to {
+            Target::Pid(pid) => self.node.number_of(pid).map(|number| (number, true)),
+            Target::Name(name) => self.node.whereis(name),
+        };
+        self.latest = found.and_then(|(number, is_kept)| {
+            let inlet = self.node.local(number)?.1?;
+            let (target, own) = (to.clone(), self.node.pid_of(number));
+            Some(Receiver { target, own, inlet, losses, is_kept })
+        });
+        if let (Target::Name(name), Some(_)) = (to, &self.latest) {
+            self.names[2] = name.clone();
+        }
+    }
+
+    /// Forgets the latest receiver if it may have ended, so that nothing of it is kept here.
+    fn forget_lost(&mut self) {
+        let losses = self.node.losses();
+        self.latest.take_if(|latest| latest.losses != losses);
     }
 
     /// Answers `net_adm:ping`, which asks the process that BEAM nodes have for it.

@@ -13,7 +13,7 @@ use procession::sync::Notify;
 use procession::{Address, Context, Outcome, Pid, SpawnOptions, relations};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 mod builder;
 mod connect;
@@ -124,6 +124,8 @@ struct Inner {
     epmd: SocketAddr,
     listens_at: Option<SocketAddr>,
     locals: Mutex<Locals>,
+    /// How often a PID or a name of this node has lost its process.
+    losses: AtomicU64,
     grants: Mutex<AllGrants>,
     exports: Mutex<HashMap<(Atom, Atom, i64), Export>>,
     /// Finds processes by names that are not registered.
@@ -162,6 +164,15 @@ pub(crate) enum Inlet {
     Letters(Recipient<Letter>),
     #[cfg_attr(not(feature = "serde"), expect(dead_code, reason = "its messages need serde"))]
     Typed(Arc<dyn TypedInlet>),
+}
+
+impl fmt::Debug for Inlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Letters(_) => "Letters",
+            Self::Typed(_) => "Typed",
+        })
+    }
 }
 
 /// A process that takes messages of a type of its own.
@@ -251,7 +262,12 @@ impl Node {
 
     /// Takes a name back. Returns `true` if a process had it.
     pub fn unregister(&self, name: &str) -> bool {
-        Atom::new(name).is_some_and(|name| self.0.locals.lock().by_name.remove(&name).is_some())
+        Atom::new(name).is_some_and(|name| {
+            let mut locals = self.0.locals.lock();
+            let had_process = locals.by_name.remove(&name).is_some();
+            self.note_loss();
+            had_process
+        })
     }
 
     /// Sends [`NodeUp`](Letter::NodeUp) to a process for each node that is connected, and from then
@@ -394,10 +410,25 @@ impl Node {
         locals.by_number.get(&number).map(|local| (local.pid, local.inlet.clone()))
     }
 
+    /// Notes under the lock that a PID or a name loses its process.
+    fn note_loss(&self) {
+        // Ordering: Release pairs with the Acquire of `losses`: a thread that sees it finds the
+        // table changed, since it takes the lock.
+        self.0.losses.fetch_add(1, Release);
+    }
+
+    /// Returns how often a PID or a name has lost its process. While this stays the same, what was
+    /// found by one is right.
+    pub(crate) fn losses(&self) -> u64 {
+        // Ordering: Acquire pairs with the Release of `note_loss`.
+        self.0.losses.load(Acquire)
+    }
+
     /// Forgets a process that has ended.
     pub(crate) fn detach(&self, pid: Pid) {
         let gone = {
             let mut locals = self.0.locals.lock();
+            self.note_loss();
             let number = locals.by_pid.remove(&pid);
             if let Some(number) = number {
                 locals.by_name.retain(|_, owner| *owner != number);

@@ -265,6 +265,7 @@ impl NodeBuilder {
             connect_timeout: self.connect_timeout,
             patience: self.patience,
             beat: Beat::default(),
+            losses: AtomicU64::new(0),
             grants: Mutex::new(grants),
             accepts_plain_text: self.accepts_plain_text,
             epmd: self.epmd,
