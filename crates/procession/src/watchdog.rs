@@ -65,10 +65,10 @@
 //!
 //! ## Allowed
 //! - A stall is noticed one look late: with a `stall_after` of 10 ms, 10 to 12.5 ms after the step
-//!   began; or 13.5 ms, if the worker woke for it. The watchdog is a thread like others, so the time for which the system makes it wait at
-//!   each of these five looks is added. Measured on two processors (`attacks`): a median of 10.9 ms
-//!   and at most 12.5 ms; or 11.4 ms and 14.1 ms while one computing thread per processor runs
-//!   beside it.
+//!   began, or 11 to 13.5 ms if its worker woke for it. The watchdog is a thread like others, so
+//!   the time for which the system makes it wait at each of these looks is added. Measured on two
+//!   processors (`attacks`): a median of 10.9 ms and at most 12.5 ms; or 11.4 ms and 14.1 ms while
+//!   one computing thread per processor runs beside it.
 //! - While any worker runs, the watchdog wakes 400 times a second, or up to 800 times if workers
 //!   park and wake again all the time.
 //! - Work that only `Nudge` helps waits for up to three looks: 7.5 ms.

@@ -186,8 +186,8 @@ fn forty_schedulers_are_silent_after_work_of_every_kind() {
     }
     let switches = || [threads_of("forty"), threads_of("watch-forty")];
     let (_silent, silence) = mpsc::channel::<()>();
-    // Threads retire, and the watchdogs doze. Each looks once more 5 s after work that was too short
-    // for a look.
+    // Threads retire, and the watchdogs doze. Each looks once more 5 s after work that was too
+    // short for a look.
     assert!(silence.recv_timeout(Duration::from_secs(6)).is_err());
     let before = (wake_ups(&schedulers), switches());
     assert!(silence.recv_timeout(Duration::from_secs(5)).is_err());
