@@ -3,7 +3,7 @@
 //! idle connection. `bench/cluster` has the same for other systems.
 //!
 //! `cargo bench -p procession-cluster --features serde --bench figures`, with `-- --tiny` to
-//! try it.
+//! try it, and with `-- --idle` for idle connections alone: it fails if a node wakes too often.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -71,6 +71,12 @@ fn main() -> Result<(), Failed> {
     let scheduler = Scheduler::builder().worker_threads(2).build()?;
     if has("--serve") {
         return scheduler.block_on(serve(has("--tls")));
+    }
+    if has("--peers") {
+        return scheduler.block_on(serve_idle());
+    }
+    if has("--idle") {
+        return [1, 10, 100].into_iter().try_for_each(|peers| idle_peers(&scheduler, peers));
     }
     let counts = if has("--tiny") { TINY } else { FULL };
     for is_secure in [false, true] {
@@ -346,19 +352,86 @@ fn waits(id: u32) -> Result<BTreeMap<OsString, (u64, bool)>, Failed> {
     Ok(all)
 }
 
-async fn idle(server: &Server, time: Duration, is_secure: bool) -> Result<(), Failed> {
-    procession::sleep(Duration::from_millis(500)).await;
-    let before = waits(server.0.id())?;
-    procession::sleep(time).await;
-    let (mut workers, mut watchdog) = (0, 0);
-    for (thread, (count, is_watchdog)) in waits(server.0.id())? {
+/// Returns the number of waits in a second of the workers of a program and of its watchdog.
+fn wake_ups(id: u32, time: Duration) -> Result<[f64; 2], Failed> {
+    let before = waits(id)?;
+    #[expect(clippy::disallowed_methods, reason = "a timer would wake a worker")]
+    std::thread::sleep(time);
+    let mut counts = [0; 2];
+    for (thread, (count, is_watchdog)) in waits(id)? {
         // A thread that has begun meanwhile has waited since then.
         let since = count.saturating_sub(before.get(&thread).map_or(0, |(count, _)| *count));
-        *(if is_watchdog { &mut watchdog } else { &mut workers }) += since;
+        // The main thread has slept here.
+        if id != std::process::id() || thread != *id.to_string() {
+            counts[usize::from(is_watchdog)] += since;
+        }
     }
-    let each_second = |count: u64| count as f64 / time.as_secs_f64();
-    print(is_secure, "idle: wake-ups of workers", each_second(workers), "/s");
-    print(is_secure, "idle: wake-ups of watchdog", each_second(watchdog), "/s");
+    Ok(counts.map(|count| count as f64 / time.as_secs_f64()))
+}
+
+async fn idle(server: &Server, time: Duration, is_secure: bool) -> Result<(), Failed> {
+    procession::sleep(Duration::from_millis(500)).await;
+    let id = server.0.id();
+    let counted = procession::spawn_blocking(move || wake_ups(id, time)).await?;
+    let [workers, watchdog] = counted?;
+    print(is_secure, "idle: wake-ups of workers", workers, "/s");
+    print(is_secure, "idle: wake-ups of watchdog", watchdog, "/s");
+    Ok(())
+}
+
+/// The wake-ups in a second of an idle node with one other node.
+const WAKE_UPS_MAX: f64 = 2.0;
+/// The same for each other node, if there are ten or more.
+const WAKE_UPS_OF_MANY_MAX: f64 = 1.0;
+
+/// Runs as many nodes as are asked for, which connect to the node that asks.
+async fn serve_idle() -> Result<(), Failed> {
+    let (mut nodes, mut line) = (Vec::new(), String::new());
+    std::io::stdin().read_line(&mut line)?;
+    let (address, count) = line.trim().split_once(' ').ok_or("not two words")?;
+    for number in 0..count.parse::<u32>()? {
+        let node = builder(&format!("idle{number}@127.0.0.1"), false)?.start().await?;
+        node.connect_at(SERVER, address.parse()?).await?;
+        nodes.push(node);
+        // They do not begin at once, so that nothing but the nodes brings their questions together.
+        procession::sleep(Duration::from_millis(37)).await;
+    }
+    writeln!(std::io::stdout(), "connected")?;
+    drop(procession::spawn_blocking(|| std::io::stdin().read(&mut [0])).await);
+    Ok(())
+}
+
+/// Counts the wake-ups of this program, a node with so many others.
+fn idle_peers(scheduler: &Scheduler, peers: u32) -> Result<(), Failed> {
+    let node = scheduler.block_on(async {
+        let listens = builder(SERVER, false)?.listen((Ipv4Addr::LOCALHOST, 0).into());
+        Ok::<_, Failed>(listens.start().await?)
+    })?;
+    let address = node.local_addr().ok_or("it does not listen")?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--peers").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut others = Server(command.spawn()?);
+    writeln!(others.0.stdin.as_mut().ok_or("no input")?, "{address} {peers}")?;
+    let out = others.0.stdout.take().ok_or("no output")?;
+    BufReader::new(out).read_line(&mut String::new())?;
+    // Until the watchdog has slept once, and all of them ask together.
+    wake_ups(std::process::id(), Duration::from_secs(6))?;
+    let limit = if peers == 1 { WAKE_UPS_MAX } else { WAKE_UPS_OF_MANY_MAX * f64::from(peers) };
+    let mut least = f64::INFINITY;
+    // The least of three, since other programs that take the processors make a short step long.
+    for _ in 0..3 {
+        let [workers, watchdog] = wake_ups(std::process::id(), Duration::from_secs(8))?;
+        print(false, &format!("idle with {peers}, all threads"), workers + watchdog, "/s");
+        print(false, &format!("idle with {peers}, watchdog"), watchdog, "/s");
+        least = least.min(workers + watchdog);
+        if least <= limit {
+            break;
+        }
+    }
+    node.stop();
+    if least > limit {
+        return Err(format!("a node with {peers} others wakes {least} times in a second").into());
+    }
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use socket2::SockRef;
 
 mod io;
-mod pulse;
+pub(crate) mod pulse;
 mod relations;
 
 use self::io::{Inbox, Outbox, ends, wait, write};
@@ -28,7 +28,7 @@ use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, post, sort};
 use crate::link::{Caller, Link, Order, StartRefusal, count};
-use crate::node::{Attempt, Inlet, Node, STATUS_NAME};
+use crate::node::{Applied, Attempt, Inlet, Node, STATUS_NAME};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
@@ -56,6 +56,20 @@ struct Watched {
     watcher: NodePid,
     target: Target,
     monitor: Reference,
+    /// Set if it is the process of a call, whose end tells the result.
+    applied: Option<Applied>,
+}
+
+/// The receiver of the latest message, most likely that of the next one.
+#[derive(Debug)]
+struct Receiver {
+    target: Target,
+    own: NodePid,
+    inlet: Inlet,
+    /// The [losses](Node::losses) before it was found.
+    losses: u64,
+    /// `false` if it was found by a function, which may find another one next time.
+    is_kept: bool,
 }
 
 /// The state of the process.
@@ -69,8 +83,10 @@ struct Connection {
     /// Links that were made by a start, with processes that had ended by then: the number of each,
     /// and the process on the other side. Their monitors tell how they have ended.
     late_links: HashMap<MonitorRef, (u32, NodePid)>,
-    /// The names of the two nodes, which are in each PID that comes.
-    names: [Atom; 2],
+    /// The names of the two nodes, which are in each PID that comes, and the latest name of a
+    /// receiver.
+    names: [Atom; 3],
+    latest: Option<Receiver>,
     pulse: Pulse,
     why: String,
 }
@@ -88,9 +104,8 @@ impl Drop for Connection {
         for (_, caller) in std::mem::take(&mut tables.calls) {
             caller.waits.end(Err(Exit::NoConnection));
         }
-        for (_, start) in std::mem::take(&mut tables.starts) {
-            // Ignored: the caller may have given up.
-            drop(start.caller.send(Err(StartRefusal::NoConnection)));
+        for (_, asker) in std::mem::take(&mut tables.starts) {
+            asker.refuse(StartRefusal::NoConnection);
         }
         for (own, other) in std::mem::take(&mut tables.links) {
             if let Some((to, _)) = self.node.local(own) {
@@ -136,7 +151,8 @@ pub(crate) async fn run(
         watched: HashMap::new(),
         by_reference: HashMap::new(),
         late_links: HashMap::new(),
-        names: [link.peer.name.clone(), node.name().clone()],
+        names: [link.peer.name.clone(), node.name().clone(), node.name().clone()],
+        latest: None,
         pulse,
         why: "its process was terminated".to_owned(),
     };
@@ -170,12 +186,15 @@ impl Connection {
             }
             let now = Instant::now();
             self.pulse.turn(read, wrote, now);
-            let deadline = match self.pulse.next(link.awaits_confirmation(), now) {
-                Next::Wait(until) => until,
+            let confirms = link.awaits_confirmation();
+            match self.pulse.next(confirms, now) {
+                Next::Wait => {}
                 Next::Ask => {
                     self.ask(now);
                     continue;
                 }
+                // The answer to what has come says the same.
+                Next::Tick if read => {}
                 Next::Tick => {
                     outbox.bytes.extend([0; 4]);
                     self.pulse.ticked(now);
@@ -185,7 +204,7 @@ impl Connection {
                     let silence = self.pulse.limit().as_secs_f32();
                     return Err(format!("nothing was heard of it for {silence} s"));
                 }
-            };
+            }
             if read || wrote {
                 // A busy socket does not keep the mailbox waiting.
                 while let Some(event) = io::ready_event(cx).await? {
@@ -200,7 +219,8 @@ impl Connection {
                 }
                 continue;
             }
-            time.as_mut().reset(deadline);
+            self.forget_lost();
+            time.as_mut().reset(self.pulse.until(confirms, self.node.beat(), now));
             let has_more = !outbox.is_empty() || carrier.has_more();
             let (event, has_waited) =
                 wait(cx, &carrier.stream, &link, has_more, time.as_mut()).await?;
@@ -223,7 +243,8 @@ impl Connection {
     }
 
     /// Answers the question of the other node.
-    fn answer(&self, watcher: NodePid, monitor: Reference) {
+    fn answer(&mut self, watcher: NodePid, monitor: Reference) {
+        self.pulse.was_asked(*self.node.name() < self.link.peer.name);
         let received = self.link.counts.received.load(Relaxed);
         let received = [Term::atom("received"), Term::from(received as i64)];
         let from = Target::Name(Atom::known(PULSE));
@@ -237,14 +258,12 @@ impl Connection {
 
     /// Takes the answer of the other node. Returns `false` if it is none.
     fn answered(&mut self, question: &Reference, reason: &Term) -> bool {
-        let Some(round_trip) = self.pulse.answered(question, Instant::now()) else { return false };
         let received = match reason.as_tuple() {
             Some([word, received]) if word.is_atom("received") => received.as_integer(),
             _ => None,
         };
-        if received.is_some() && *self.node.name() > self.link.peer.name {
-            self.pulse.wait_for_question();
-        }
+        let round_trip = self.pulse.answered(question, received.is_some(), Instant::now());
+        let Some(round_trip) = round_trip else { return false };
         self.link.answered(round_trip, received.and_then(|count| u64::try_from(count).ok()));
         true
     }
@@ -332,7 +351,7 @@ impl Connection {
             (Control::Down { monitor, reason, .. }, message) => {
                 let reason = reason.or(message).unwrap_or(Term::atom("normal"));
                 if !self.answered(&monitor, &reason) {
-                    self.down(monitor, reason::to_exit(&reason));
+                    self.down(monitor, reason);
                 }
             }
             (Control::Link { from, to }, _) => self.link(from, &to),
@@ -351,7 +370,7 @@ impl Connection {
     fn find(&self, target: &Target) -> Option<(u32, procession::Pid, Option<Inlet>)> {
         let number = match target {
             Target::Pid(pid) => self.node.number_of(pid)?,
-            Target::Name(name) => self.node.whereis(name)?,
+            Target::Name(name) => self.node.whereis(name)?.0,
         };
         let (pid, recipient) = self.node.local(number)?;
         Some((number, pid, recipient))
@@ -367,17 +386,45 @@ impl Connection {
         if let Some(call) = self.node.answered_call(&term) {
             return self.replied(&call, term);
         }
-        let Some((number, _, Some(inlet))) = self.find(to) else {
+        self.find_receiver(to);
+        let Some(Receiver { own, inlet, .. }) = &self.latest else {
             return count(&self.link.counts.undelivered, 1);
         };
-        let own = self.node.pid_of(number);
         let is_taken = match inlet {
-            Inlet::Letters(recipient) => post(&recipient, sort(&self.node, &own, from, term)),
-            Inlet::Typed(typed) => typed.take(&self.node, &own, term),
+            Inlet::Letters(recipient) => post(recipient, sort(&self.node, own, from, term)),
+            Inlet::Typed(typed) => typed.take(&self.node, own, term),
         };
         if !is_taken {
             count(&self.link.counts.undelivered, 1);
         }
+    }
+
+    /// Makes the receiver of a message the latest one, or none if there is no such process.
+    fn find_receiver(&mut self, to: &Target) {
+        let losses = self.node.losses();
+        let is_same =
+            |latest: &Receiver| latest.is_kept && latest.losses == losses && latest.target == *to;
+        if self.latest.as_ref().is_some_and(is_same) {
+            return;
+        }
+        let found = match to {
+            Target::Pid(pid) => self.node.number_of(pid).map(|number| (number, true)),
+            Target::Name(name) => self.node.whereis(name),
+        };
+        self.latest = found.and_then(|(number, is_kept)| {
+            let inlet = self.node.local(number)?.1?;
+            let (target, own) = (to.clone(), self.node.pid_of(number));
+            Some(Receiver { target, own, inlet, losses, is_kept })
+        });
+        if let (Target::Name(name), Some(_)) = (to, &self.latest) {
+            self.names[2] = name.clone();
+        }
+    }
+
+    /// Forgets the latest receiver if it may have ended, so that nothing of it is kept here.
+    fn forget_lost(&mut self) {
+        let losses = self.node.losses();
+        self.latest.take_if(|latest| latest.losses != losses);
     }
 
     /// Answers `net_adm:ping`, which asks the process that BEAM nodes have for it.

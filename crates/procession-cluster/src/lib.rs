@@ -74,9 +74,9 @@
 //!
 //! Other nodes can send to attached processes and monitor them. What else they may do is
 //! [granted](Grants), to each node or host of its own: to link to processes and send them exit
-//! signals, to start what is [exported](Node::export), and to ask for the status. Before a node has
-//! proved that it knows the cookie, it can make this one hold 2 KiB for 5 seconds, in at most 32
-//! connections at a time, and with TLS the messages of one handshake besides.
+//! signals, to start or to call what is [exported](Node::export), and to ask for the status. Before
+//! a node has proved that it knows the cookie, it can make this one hold 2 KiB for 5 seconds, in at
+//! most 32 connections at a time, and with TLS the messages of one handshake besides.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -108,9 +108,9 @@ pub use crate::letter::{Letter, RemoteDown, TermReply};
 pub use crate::link::Remote;
 pub use crate::node::StartError;
 pub use crate::node::{
-    CallTermError, ConnectError, Find, Found, GrantError, Grants, Member, Node, NodeBuilder,
-    NodeStatus, PeerInfo, PingError, RegisterError, SendTermCause, SendTermError, StartTermError,
-    StatusError, WeakNode,
+    ApplyError, CallTermError, ConnectError, Find, Found, GrantError, Grants, Member, Node,
+    NodeBuilder, NodeStatus, PeerInfo, PingError, RegisterError, SendTermCause, SendTermError,
+    StartTermError, StatusError, WeakNode,
 };
 pub use crate::term::{Atom, NodePid, Reference, Term};
 pub use crate::tls::{Tls, TlsError};

@@ -23,6 +23,7 @@ use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, RemoteDown, post};
 use crate::node::Held;
 use crate::outbound::Outbound;
+use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
 
@@ -111,6 +112,8 @@ pub(crate) enum Teller {
         #[expect(dead_code, reason = "held for its drop")]
         held: Option<Held>,
     },
+    /// To the caller of a function, by the whole reason.
+    Apply(oneshot::Sender<ApplyResult>),
 }
 
 /// The result of a call: the reply, or the end of the called process.
@@ -163,13 +166,27 @@ impl fmt::Debug for Waits {
     }
 }
 
-/// A request to start a process on the other node.
+/// What waits for the answer to a request to start a process on the other node.
 #[derive(Debug)]
-pub(crate) struct Starting {
-    /// The process that asks, if it is one.
-    pub(crate) owner: Option<(u32, Pid)>,
-    pub(crate) asked: Relations,
-    pub(crate) caller: oneshot::Sender<StartResult>,
+pub(crate) enum Asker {
+    Start {
+        /// The process that asks, if it is one.
+        owner: Option<(u32, Pid)>,
+        asked: Relations,
+        caller: oneshot::Sender<StartResult>,
+    },
+    /// A call of a function.
+    Apply(oneshot::Sender<ApplyResult>),
+}
+
+impl Asker {
+    pub(crate) fn refuse(self, why: StartRefusal) {
+        // Ignored: the caller may have given up.
+        match self {
+            Self::Start { caller, .. } => drop(caller.send(Err(why))),
+            Self::Apply(caller) => drop(caller.send(Err(why))),
+        }
+    }
 }
 
 /// What a process is to have with the one that it starts.
@@ -181,6 +198,9 @@ pub(crate) struct Relations {
 
 /// The result of a request to start a process: the process, and its monitor if it has one.
 pub(crate) type StartResult = Result<(NodePid, Option<MonitorRef>), StartRefusal>;
+
+/// The result of a call of a function: the reason with which its process has ended.
+pub(crate) type ApplyResult = Result<Term, StartRefusal>;
 
 /// Why the other node has started no process.
 #[derive(Debug)]
@@ -199,7 +219,7 @@ pub(crate) struct Tables {
     /// The number of calls at which those of replies that nobody awaits are looked for.
     #[cfg(feature = "serde")]
     sweep_at: usize,
-    pub(crate) starts: BTreeMap<Reference, Starting>,
+    pub(crate) starts: BTreeMap<Reference, Asker>,
     /// The references of the monitors in `watches` that are told by a signal.
     pub(crate) references: HashMap<MonitorRef, Reference>,
     /// The links: the number of a process on this side, and a process on the other. The process on
@@ -392,6 +412,15 @@ impl Link {
 }
 
 impl Watch {
+    /// Tells the process that watches why the other one has ended.
+    pub(crate) fn tell_reason(self, monitor: Reference, reason: Term) {
+        match self.teller {
+            // Ignored: the caller may have given up.
+            Teller::Apply(caller) => drop(caller.send(Ok(reason))),
+            _ => self.tell(monitor, reason::to_exit(&reason)),
+        }
+    }
+
     /// Tells the process that watches.
     pub(crate) fn tell(self, monitor: Reference, exit: Exit) {
         match self.teller {
@@ -403,6 +432,8 @@ impl Watch {
             Teller::Signal { from, to, monitor, .. } => {
                 relay::receive(RemoteSignal::Down { from, to, monitor, exit });
             }
+            // Ignored: the caller may have given up.
+            Teller::Apply(caller) => drop(caller.send(Err(StartRefusal::NoConnection))),
         }
     }
 }

@@ -13,12 +13,13 @@ use procession::sync::Notify;
 use procession::{Address, Context, Outcome, Pid, SpawnOptions, relations};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 mod builder;
 mod connect;
 mod error;
 mod find;
+mod functions;
 mod grants;
 mod member;
 mod messages;
@@ -35,6 +36,8 @@ pub use self::builder::{NodeBuilder, StartError};
 pub use self::connect::ConnectError;
 pub use self::error::{CallTermError, RegisterError, SendTermCause, SendTermError};
 pub use self::find::{Find, Found};
+pub use self::functions::ApplyError;
+pub(crate) use self::functions::{Applied, Returned};
 use self::grants::AllGrants;
 pub use self::grants::{GrantError, Grants};
 pub use self::member::Member;
@@ -51,6 +54,7 @@ pub use self::start::StartTermError;
 pub(crate) use self::status::STATUS_NAME;
 pub use self::status::{NodeStatus, PeerInfo, StatusError};
 
+use crate::connection::pulse::Beat;
 use crate::cookie::Cookie;
 use crate::handshake::Introduction;
 use crate::letter::{Letter, post};
@@ -72,8 +76,31 @@ pub(crate) struct Spawned {
     pub(crate) monitor: Option<MonitorRef>,
 }
 
-/// Starts a process with the arguments of another node. `None` if it is refused.
-pub(crate) type Start = dyn Fn(Vec<Term>) -> Option<Spawned> + Send + Sync;
+impl Spawned {
+    /// Starts a process. `None` if it is refused.
+    fn start<F, P>(options: SpawnOptions, process: F) -> Option<Self>
+    where
+        F: FnOnce(Context<Letter>) -> P + Send + 'static,
+        P: Future + Send + 'static,
+        P::Output: Outcome + Send + 'static,
+    {
+        let child = options.monitor().try_start(process).ok()?;
+        let recipient = child.address().map(|letter: Letter| letter);
+        Some(Self { recipient, monitor: child.monitor_ref() })
+    }
+}
+
+/// Starts a process with the arguments of another node, and with what takes the value that it
+/// returns, if that is asked for. `None` if it is refused.
+pub(crate) type Start = dyn Fn(Vec<Term>, Option<Returned>) -> Option<Spawned> + Send + Sync;
+
+/// What other nodes may start.
+#[derive(Clone)]
+pub(crate) struct Export {
+    pub(crate) start: Arc<Start>,
+    /// `true` if it returns a value.
+    pub(crate) returns: bool,
+}
 
 /// A node of an Erlang cluster. Its processes are those of this program that are
 /// [attached](Self::attach).
@@ -91,12 +118,16 @@ struct Inner {
     tls: Option<Tls>,
     connect_timeout: Duration,
     patience: Duration,
+    /// When connections ask for a sign of life.
+    beat: Beat,
     accepts_plain_text: bool,
     epmd: SocketAddr,
     listens_at: Option<SocketAddr>,
     locals: Mutex<Locals>,
+    /// How often a PID or a name of this node has lost its process.
+    losses: AtomicU64,
     grants: Mutex<AllGrants>,
-    exports: Mutex<HashMap<(Atom, Atom, i64), Arc<Start>>>,
+    exports: Mutex<HashMap<(Atom, Atom, i64), Export>>,
     /// Finds processes by names that are not registered.
     find_name: Mutex<Option<Arc<FindName>>>,
     peers: Mutex<Peers>,
@@ -133,6 +164,15 @@ pub(crate) enum Inlet {
     Letters(Recipient<Letter>),
     #[cfg_attr(not(feature = "serde"), expect(dead_code, reason = "its messages need serde"))]
     Typed(Arc<dyn TypedInlet>),
+}
+
+impl fmt::Debug for Inlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Letters(_) => "Letters",
+            Self::Typed(_) => "Typed",
+        })
+    }
 }
 
 /// A process that takes messages of a type of its own.
@@ -222,7 +262,12 @@ impl Node {
 
     /// Takes a name back. Returns `true` if a process had it.
     pub fn unregister(&self, name: &str) -> bool {
-        Atom::new(name).is_some_and(|name| self.0.locals.lock().by_name.remove(&name).is_some())
+        Atom::new(name).is_some_and(|name| {
+            let mut locals = self.0.locals.lock();
+            let had_process = locals.by_name.remove(&name).is_some();
+            self.note_loss();
+            had_process
+        })
     }
 
     /// Sends [`NodeUp`](Letter::NodeUp) to a process for each node that is connected, and from then
@@ -260,7 +305,8 @@ impl Node {
     ///
     /// `function` receives the context of the new process and the arguments, of which there are
     /// `arity`. What is not exported cannot be started, and only nodes that have the
-    /// [grant](Grants::spawn) can start what is.
+    /// [grant](Grants::spawn) can start what is. A function that returns a value to its caller is
+    /// exported by [`export_function`](Self::export_function).
     ///
     /// # Panics
     /// If a name has more than 255 characters.
@@ -271,22 +317,23 @@ impl Node {
         P::Output: Outcome + Send + 'static,
     {
         let start = Arc::new(start);
-        let start = move |arguments| {
+        let start = move |arguments, _| {
             let start = Arc::clone(&start);
-            let options = SpawnOptions::new().monitor();
             let process = move |cx: Context<Letter>| start(cx, arguments);
-            let child = options.try_start(process).ok()?;
-            let recipient = child.address().map(|letter: Letter| letter);
-            Some(Spawned { recipient, monitor: child.monitor_ref() })
+            Spawned::start(SpawnOptions::new(), process)
         };
+        self.export_as(module, function, arity, Export { start: Arc::new(start), returns: false });
+    }
+
+    fn export_as(&self, module: &str, function: &str, arity: u8, export: Export) {
         let atom = |text| Atom::new(text).expect("a name has at most 255 characters");
         let key = (atom(module), atom(function), i64::from(arity));
-        let replaced = self.0.exports.lock().insert(key, Arc::new(start));
+        let replaced = self.0.exports.lock().insert(key, export);
         // Outside of the lock, since it has code of the user.
         drop(replaced);
     }
 
-    pub(crate) fn exported(&self, request: &SpawnRequest) -> Option<Arc<Start>> {
+    pub(crate) fn exported(&self, request: &SpawnRequest) -> Option<Export> {
         let key = (request.module.clone(), request.function.clone(), request.arity);
         self.0.exports.lock().get(&key).cloned()
     }
@@ -334,6 +381,10 @@ impl Node {
         self.0.patience
     }
 
+    pub(crate) fn beat(&self) -> &Beat {
+        &self.0.beat
+    }
+
     /// Returns the PID that others know a process by. Number 0 is the node itself.
     pub(crate) fn pid_of(&self, number: u32) -> NodePid {
         let own = &self.0.own;
@@ -347,15 +398,37 @@ impl Node {
         (is_own && pid.id != 0).then_some(pid.id)
     }
 
+    /// Returns a number that no process has, or will have.
+    pub(crate) fn spare_number(&self) -> u32 {
+        let mut locals = self.0.locals.lock();
+        locals.last += 1;
+        locals.last
+    }
+
     pub(crate) fn local(&self, number: u32) -> Option<(Pid, Option<Inlet>)> {
         let locals = self.0.locals.lock();
         locals.by_number.get(&number).map(|local| (local.pid, local.inlet.clone()))
+    }
+
+    /// Notes under the lock that a PID or a name loses its process.
+    fn note_loss(&self) {
+        // Ordering: Release pairs with the Acquire of `losses`: a thread that sees it finds the
+        // table changed, since it takes the lock.
+        self.0.losses.fetch_add(1, Release);
+    }
+
+    /// Returns how often a PID or a name has lost its process. While this stays the same, what was
+    /// found by one is right.
+    pub(crate) fn losses(&self) -> u64 {
+        // Ordering: Acquire pairs with the Release of `note_loss`.
+        self.0.losses.load(Acquire)
     }
 
     /// Forgets a process that has ended.
     pub(crate) fn detach(&self, pid: Pid) {
         let gone = {
             let mut locals = self.0.locals.lock();
+            self.note_loss();
             let number = locals.by_pid.remove(&pid);
             if let Some(number) = number {
                 locals.by_name.retain(|_, owner| *owner != number);

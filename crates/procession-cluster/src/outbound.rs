@@ -8,7 +8,7 @@
 //! a process, and replies to typed messages are always accepted. A connection on which too many of
 //! them wait ends.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use procession::sync::Notify;
@@ -103,7 +103,7 @@ impl Waiting {
 
 #[derive(Debug, Default)]
 struct Queue {
-    lanes: HashMap<Lane, LaneQueue>,
+    lanes: BTreeMap<Lane, LaneQueue>,
     /// The lanes that have something to send, in the order of their turns.
     turns: VecDeque<Lane>,
     bytes: Waiting,
@@ -220,7 +220,8 @@ impl Outbound {
 
     /// Writes an operation and its message: as a frame, unless it is large.
     fn encode(&self, control: &Control, message: Option<&Term>) -> Result<Vec<u8>, EncodeError> {
-        let mut out = Vec::with_capacity(128);
+        let payload = message.and_then(Term::as_bytes).map_or(0, <[u8]>::len);
+        let mut out = Vec::with_capacity(128 + payload);
         let has_headers = self.flags & flags::HEADERS != 0;
         out.extend([0; 4]);
         if has_headers {

@@ -6,6 +6,7 @@
 //! the system below the scheduler is an [`Os`] of the program, and the scheduler does what it does
 //! on the real one. In all modes, every random choice is drawn from the seed.
 
+pub(crate) mod alarm;
 #[expect(unsafe_code, reason = "an instruction that no safe interface offers")]
 mod cycles;
 pub(crate) mod epoll;

@@ -19,8 +19,8 @@
 //!   leaves.
 //!
 //! ## Steps
-//! - `Look`: read every step counter. This happens every 2.5 ms while any worker runs, and again
-//!   when a worker becomes awake after `Sleep`. The same odd number for `stall_after`, outside a
+//! - `Look`: read every step counter. This happens every 2.5 ms while any worker runs, and 1 ms
+//!   after a worker became awake during `Sleep`. The same odd number for `stall_after`, outside a
 //!   blocking section, is a stall. The system is asked what the thread did. If it waited, it is
 //!   *blocked*. If it used processor time, it is *computing*. If neither, it is ready to run and
 //!   the system lets it wait: no stall. Each stall is reported once. If the system does not report
@@ -50,7 +50,7 @@
 //!   last searcher has left alone, and for the rare work that the parking protocol lets slip.
 //! - `Sleep`: after two looks that find no worker awake, sleep without a timeout. If `Sample` has
 //!   not visited all processes since, or there are timers or descriptors and no driver, sleep for
-//!   10 ms instead, up to ten times. A worker that becomes awake ends the sleep
+//!   10 ms instead, up to ten times. A worker that is awake for 1 ms ends the sleep
 //!   (`watchdog/park.rs`).
 //!
 //! ## Why it works
@@ -65,10 +65,10 @@
 //!
 //! ## Allowed
 //! - A stall is noticed one look late: with a `stall_after` of 10 ms, 10 to 12.5 ms after the step
-//!   began. The watchdog is a thread like others, so the time for which the system makes it wait at
-//!   each of these five looks is added. Measured on two processors (`attacks`): a median of 10.9 ms
-//!   and at most 12.5 ms; or 11.4 ms and 14.1 ms while one computing thread per processor runs
-//!   beside it.
+//!   began, or 11 to 13.5 ms if its worker woke for it. The watchdog is a thread like others, so
+//!   the time for which the system makes it wait at each of these looks is added. Measured on two
+//!   processors (`attacks`): a median of 10.9 ms and at most 12.5 ms; or 11.4 ms and 14.1 ms while
+//!   one computing thread per processor runs beside it.
 //! - While any worker runs, the watchdog wakes 400 times a second, or up to 800 times if workers
 //!   park and wake again all the time.
 //! - Work that only `Nudge` helps waits for up to three looks: 7.5 ms.
@@ -119,6 +119,7 @@ use crate::scheduler::seat::Seat;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sys::{RunState, ThreadFile, nanoseconds};
+use crate::watchdog::park::Woken;
 use crate::watchdog::queue_ages::QueueAges;
 use crate::watchdog::state::{Stall, StallKind, Watchdog};
 use crate::watchdog::wait_stamps::{VISITS, VISITS_QUIET};
@@ -182,16 +183,23 @@ impl Watchdog {
 }
 
 impl Shared {
-    /// Notes that a worker has become awake or was claimed, and starts or wakes the watchdog.
+    /// Notes that a worker has become awake or was claimed. Starts the watchdog, or sees to it that
+    /// it looks soon.
     #[inline]
     pub(crate) fn rouse_watchdog(&self) {
-        if self.watchdog.park.rouse() {
-            self.watchdog.parker.unpark();
-        }
+        let watchdog = &self.watchdog;
+        watchdog.park.rouse(|| self.world.now(), |when| watchdog.alarm.set(when));
         // Relaxed: the swap in `start_watchdog` lets only one caller start it.
         if !self.watchdog.is_started.load(Relaxed) {
             self.start_watchdog();
         }
+    }
+
+    /// Notes that the calling worker parks: if none is awake, the watchdog need not look soon.
+    #[inline]
+    pub(crate) fn calm_watchdog(&self) {
+        let (park, alarm) = (&self.watchdog.park, &self.watchdog.alarm);
+        park.put_off(|| is_quiet(self), || self.world.now(), |when| alarm.set(when));
     }
 
     #[cold]
@@ -308,14 +316,25 @@ impl Watch {
             let quiet = self.look(looked);
             world.point();
             let pause = self.pause(looked, quiet);
-            world.park(&watchdog.parker, pause.until);
-            if pause.parks && watchdog.park.end() {
-                self.quiet = 0;
-                self.sampled = NEVER;
-            }
-            if pause.until == NEVER || world.now() > pause.until + OVERSLEPT {
-                self.forget();
-            }
+            watchdog.alarm.wait(world);
+            self.resume(pause, world.now());
+        }
+    }
+
+    /// Begins again after a pause: what the looks before it have seen may prove nothing any more.
+    fn resume(&mut self, pause: Pause, now: u64) {
+        let woken = match pause.parks {
+            true => self.shared.watchdog.park.end(),
+            false => Woken::InTime,
+        };
+        match woken {
+            Woken::InTime => {}
+            Woken::Roused => (self.quiet, self.sampled) = (0, NEVER),
+            // One look is enough, unless it finds something.
+            Woken::PutOff => (self.quiet, self.visited, self.sampled) = (1, 0, NEVER),
+        }
+        if woken != Woken::InTime || pause.until == NEVER || now > pause.until + OVERSLEPT {
+            self.forget();
         }
     }
 
@@ -324,20 +343,32 @@ impl Watch {
     /// time.
     fn pause(&mut self, looked: u64, quiet: bool) -> Pause {
         let shared = &*self.shared;
+        let watchdog = &shared.watchdog;
         self.quiet = if quiet { self.quiet + 1 } else { 0 };
-        if self.quiet < 2 || !shared.watchdog.park.begin(|| is_quiet(shared)) {
-            return Pause { until: looked + LOOK_EVERY, parks: false };
+        if self.quiet >= 2 {
+            let until = self.sleeps_until(looked);
+            let set = |when| watchdog.alarm.set(when);
+            if watchdog.park.begin(until, || is_quiet(shared), set) {
+                return Pause { until, parks: true };
+            }
         }
+        let until = looked + LOOK_EVERY;
+        watchdog.park.pause(until, |when| watchdog.alarm.set(when));
+        Pause { until, parks: false }
+    }
+
+    /// Returns until when the watchdog sleeps if no worker becomes awake.
+    fn sleeps_until(&self, looked: u64) -> u64 {
+        let shared = &*self.shared;
         let soon = looked + LOOK_EVERY_QUIET;
         let is_done =
             self.quiet > QUIET_LOOKS || self.visited >= shared.table().made() && has_driver(shared);
         let until = if is_done { NEVER } else { soon };
-        let until = match is_attended(shared) {
+        match is_attended(shared) {
             true => until,
             false if shared.poller.kernel().is_some() => soon,
             false => until.min(shared.next_deadline()),
-        };
-        Pause { until, parks: true }
+        }
     }
 
     /// Forgets what was seen before, since it proves nothing any more. A known stall stays known
@@ -720,13 +751,14 @@ pub(crate) fn stall_after(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::Arc;
     use std::task::Waker;
 
     use procession_sync::atomic::Ordering::Relaxed;
 
     use super::{
-        LOOK_EVERY, NEVER, Pause, QUIET_LOOKS, SECOND, StallKind, VISITS_QUIET, Watch, judge,
+        LOOK_EVERY, NEVER, Pause, QUIET_LOOKS, SECOND, StallKind, VISITS_QUIET, Watch, Woken, judge,
     };
     use crate::Scheduler;
     use crate::scheduler::seat_id::SeatId;
@@ -750,8 +782,11 @@ mod tests {
             let pause = watch.pause(round * SECOND, quiet);
             let is_short = pause == Pause { until: round * SECOND + LOOK_EVERY, parks: false };
             assert_eq!(is_short, round == 1, "{pause:?}");
-            assert_eq!(shared.watchdog.park.rouse(), pause.parks);
-            assert_eq!(pause.parks && shared.watchdog.park.end(), pause.parks, "it was roused");
+            shared.rouse_watchdog();
+            assert_eq!(
+                shared.watchdog.park.end(),
+                if pause.parks { Woken::Roused } else { Woken::InTime }
+            );
             pause.until != NEVER
         });
         ends.collect::<Vec<_>>().into_iter().filter(|&has_end| has_end).count()
@@ -818,15 +853,51 @@ mod tests {
         assert_eq!(judge(None, Some(Stopped), PASSED), None);
         assert_eq!(judge(None, None, PASSED), Some(StallKind::Blocked));
     }
+
+    /// A worker that parks soon puts the alarm off. Much later, one look is made in any case, and
+    /// so is one after many short steps.
+    #[test]
+    fn short_steps_are_looked_at_once_in_a_while() {
+        let scheduler = scripted();
+        let shared = scheduler.shared();
+        let (park, alarm) = (&shared.watchdog.park, Cell::new(0));
+        let set = |when| alarm.set(when);
+        assert!(park.begin(NEVER, || true, set));
+        assert_eq!((alarm.get(), park.end()), (NEVER, Woken::InTime));
+        assert!(park.begin(NEVER, || true, set));
+        let mut put_off = 0;
+        for now in (0..1000).map(|round| round * SECOND / 1000) {
+            park.rouse(|| now, set);
+            assert_eq!(alarm.get(), now + 1_000_000, "it looks if the step lasts");
+            park.put_off(|| false, || now, set);
+            assert_eq!(alarm.get(), now + 1_000_000, "another worker is awake");
+            park.put_off(|| true, || now, set);
+            if alarm.get() == now + 1_000_000 {
+                break;
+            }
+            put_off += 1;
+            assert_eq!(alarm.get(), 5 * SECOND);
+        }
+        assert_eq!((put_off, park.end()), (64, Woken::Roused));
+        assert!(park.begin(NEVER, || true, set));
+        park.rouse(|| 0, set);
+        park.put_off(|| true, || 0, set);
+        let mut watch = Watch::new(Arc::clone(shared));
+        watch.resume(Pause { until: NEVER, parks: true }, 5 * SECOND);
+        let quiet = watch.look(5 * SECOND);
+        assert_eq!(watch.pause(5 * SECOND, quiet), Pause { until: NEVER, parks: true }, "one look");
+    }
+
     #[test]
     fn a_thread_that_wakes_a_caller_rouses_the_watchdog() {
         let scheduler = scripted();
         let shared = scheduler.shared();
         assert!(shared.idle.claim_absent(1).is_some());
         shared.idle.announce(SeatId(0), false);
-        assert!(shared.watchdog.park.begin(|| true));
+        assert!(shared.watchdog.park.begin(NEVER, || true, |_| {}));
         shared.wake_caller();
-        assert!(shared.watchdog.park.end(), "it sleeps beside a worker that may be late");
+        let woken = shared.watchdog.park.end();
+        assert_eq!(woken, Woken::Roused, "it sleeps beside a worker that may be late");
     }
 
     /// All threads block, and the only timer is far off. A thread that sets an earlier one must
@@ -853,14 +924,15 @@ mod tests {
         let mut pauses = (1..=20).map(|round| {
             let quiet = watch.look(round);
             let pause = watch.pause(round, quiet);
-            shared.watchdog.park.end();
+            let _ = shared.watchdog.park.end();
             pause
         });
         let last = pauses.by_ref().last();
         assert_eq!(last, Some(Pause { until: far, parks: true }));
-        assert!(shared.watchdog.park.begin(|| true));
+        assert!(shared.watchdog.park.begin(NEVER, || true, |_| {}));
         shared.outside_timer_set(SECOND);
-        assert!(shared.watchdog.park.end(), "nothing else looks after the earlier timer");
+        let woken = shared.watchdog.park.end();
+        assert_eq!(woken, Woken::Roused, "nothing else looks after the earlier timer");
         drop(shared.clock.outside.delete(armed.id));
     }
 

@@ -11,9 +11,13 @@
 //!   of the patience, and given up one patience after that.
 //! - A node that confirms is asked four times in the patience while messages are unconfirmed.
 //! - If nothing was said for a quarter of the patience, a tick says that this node is there.
-//! - Of two nodes of this crate, the one with the greater name waits a quarter longer than that. So
-//!   if both are idle, one asks, which is a sign of life for both, and the other one has nothing to
-//!   say: the two wake three times in a quarter of the patience, and not six times.
+//! - Two nodes of this crate take turns: the one that was asked last asks next. The other one waits
+//!   longer by a sixteenth of the patience, so if both are idle, one asks, which is a sign of life
+//!   for both, and the other one has nothing to say. If both have asked at once, the one with the
+//!   greater name waits longer. So an idle node wakes three times in half of the patience for each
+//!   other one: when it is asked, when it asks, and when the answer comes.
+//! - The connections of a node ask at the same moments ([`Beat`]), up to an eighth of the patience
+//!   early: the node wakes once for all of them.
 //! - A node that takes no monitors, such as a program in C with Erlang's library, cannot be asked.
 //!   It answers ticks while it waits for messages. It is given up after 60 s of silence, or later
 //!   if the patience is longer.
@@ -23,17 +27,34 @@
 use std::time::Duration;
 
 use procession::time::Instant;
+use procession_sync::Mutex;
 
 use crate::term::Reference;
 
 /// The least patience with a node that cannot be asked.
 const UNASKED_PATIENCE: Duration = Duration::from_secs(48);
 
+/// The next moment at which connections of a node ask.
+#[derive(Debug, Default)]
+pub(crate) struct Beat(Mutex<Option<Instant>>);
+
+impl Beat {
+    /// Returns the moment at which others ask, if it is at most `early` before `latest`, or else
+    /// that.
+    fn meet(&self, early: Duration, latest: Instant) -> Instant {
+        let mut next = self.0.lock();
+        match *next {
+            Some(next) if next <= latest && next + early >= latest => next,
+            _ => *next.insert(latest),
+        }
+    }
+}
+
 /// What a connection does next for the sake of time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Nothing until then.
-    Wait(Instant),
+    /// Nothing until [`Pulse::until`].
+    Wait,
     /// It says that it is there.
     Tick,
     /// It asks whether the other node is there.
@@ -52,6 +73,10 @@ pub(super) struct Pulse {
     heard: Instant,
     said: Instant,
     asked: Option<Instant>,
+    /// When the connection asks together with others.
+    beat: Option<Instant>,
+    /// Set if the other node has asked while a question was not answered.
+    has_crossed: bool,
     /// The latest turn of the connection's loop.
     turned: Instant,
     /// The question that is not answered.
@@ -62,14 +87,31 @@ impl Pulse {
     /// Begins with a node that takes monitors, or not.
     pub(super) fn new(patience: Duration, asks: bool, now: Instant) -> Self {
         let patience = if asks { patience } else { patience.max(UNASKED_PATIENCE) };
-        let pause = patience / 4;
-        let (asked, question) = (None, None);
-        Self { patience, asks, pause, heard: now, said: now, asked, turned: now, question }
+        Self {
+            patience,
+            asks,
+            pause: patience / 4,
+            heard: now,
+            said: now,
+            asked: None,
+            beat: None,
+            has_crossed: false,
+            turned: now,
+            question: None,
+        }
     }
 
-    /// Lets the other node ask first, which does.
-    pub(super) fn wait_for_question(&mut self) {
-        self.pause = self.patience / 4 + self.patience / 16;
+    /// Notes that the other node has asked: the next turn is that of this node, or of the first of
+    /// the two if both have asked at once.
+    pub(super) fn was_asked(&mut self, is_first: bool) {
+        self.has_crossed = self.question.is_some();
+        self.wait_for_question(self.has_crossed && !is_first);
+    }
+
+    /// Lets the other node ask next, or not.
+    fn wait_for_question(&mut self, waits: bool) {
+        let longer = if waits { self.patience / 16 } else { Duration::ZERO };
+        self.pause = self.patience / 4 + longer;
     }
 
     /// Returns the time of silence after which the node is given up.
@@ -93,24 +135,40 @@ impl Pulse {
     /// Returns what to do next. `confirms` says that there are messages that the other node would
     /// confirm.
     pub(super) fn next(&self, confirms: bool, now: Instant) -> Next {
-        let quarter = self.patience / 4;
-        let end = self.heard + self.limit();
-        if now >= end {
+        if now >= self.heard + self.limit() {
             return Next::GiveUp;
         }
-        // Its kind is not known before it has answered once.
-        let ask = match (&self.question, self.asked) {
-            _ if !self.asks => end,
-            (Some(_), _) => end,
-            (None, None) => now,
-            (None, Some(asked)) if confirms => asked + quarter,
-            (None, Some(asked)) => self.heard.max(asked) + self.pause,
-        };
-        if now >= ask {
+        let ask = self.ask_at(confirms, now);
+        let is_early = now + self.early() >= ask && self.beat.is_some_and(|beat| now >= beat);
+        if now >= ask || is_early {
             return Next::Ask;
         }
-        let tick = self.said + self.pause;
-        if now >= tick { Next::Tick } else { Next::Wait(tick.min(ask).min(end)) }
+        if now >= self.said + self.pause { Next::Tick } else { Next::Wait }
+    }
+
+    /// Returns until when there is nothing to do, if there is nothing now.
+    pub(super) fn until(&mut self, confirms: bool, beat: &Beat, now: Instant) -> Instant {
+        let ask = self.ask_at(confirms, now);
+        let end = self.heard + self.limit();
+        self.beat = (ask < end).then(|| beat.meet(self.early(), ask));
+        self.beat.unwrap_or(end).min(self.said + self.pause)
+    }
+
+    /// Returns the time by which a question may come early.
+    fn early(&self) -> Duration {
+        self.patience / 8
+    }
+
+    /// Returns when the other node is asked at the latest.
+    fn ask_at(&self, confirms: bool, now: Instant) -> Instant {
+        // Its kind is not known before it has answered once.
+        match (&self.question, self.asked) {
+            _ if !self.asks => Instant::NEVER,
+            (Some(_), _) => Instant::NEVER,
+            (None, None) => now,
+            (None, Some(asked)) if confirms => asked + self.patience / 4,
+            (None, Some(asked)) => self.heard.max(asked) + self.pause,
+        }
     }
 
     pub(super) fn ticked(&mut self, now: Instant) {
@@ -120,14 +178,24 @@ impl Pulse {
     pub(super) fn asked(&mut self, question: Reference, now: Instant) {
         self.asked = Some(now);
         self.question = Some(question);
+        self.has_crossed = false;
     }
 
-    /// Takes an answer. Returns the time since the question, or `None` if it answers another one.
-    pub(super) fn answered(&mut self, question: &Reference, now: Instant) -> Option<Duration> {
+    /// Takes an answer, of a node that confirms messages or of another. Returns the time since the
+    /// question, or `None` if it answers another one.
+    pub(super) fn answered(
+        &mut self,
+        question: &Reference,
+        confirms: bool,
+        now: Instant,
+    ) -> Option<Duration> {
         if self.question.as_ref() != Some(question) {
             return None;
         }
         self.question = None;
+        if confirms && !self.has_crossed {
+            self.wait_for_question(true);
+        }
         self.asked.map(|asked| now.saturating_duration_since(asked))
     }
 }
@@ -138,7 +206,7 @@ mod tests {
 
     use procession::time::Instant;
 
-    use super::{Next, Pulse};
+    use super::{Beat, Next, Pulse};
     use crate::term::{Atom, Reference};
 
     const PATIENCE: Duration = Duration::from_secs(4);
@@ -150,10 +218,11 @@ mod tests {
     /// Turns without a byte from the other side until something else than waiting or a tick comes
     /// next. Returns that and its time.
     fn silent(pulse: &mut Pulse, mut now: Instant) -> (Next, Instant) {
+        let beat = Beat::default();
         loop {
             pulse.turn(false, false, now);
             match pulse.next(false, now) {
-                Next::Wait(until) => now = until,
+                Next::Wait => now = pulse.until(false, &beat, now),
                 Next::Tick => pulse.ticked(now),
                 next => return (next, now),
             }
@@ -177,8 +246,9 @@ mod tests {
         assert_eq!(silent(&mut pulse, start), (Next::Ask, start), "its kind is not known");
         pulse.asked(question(1), start);
         let answered = start + Duration::from_millis(3);
-        assert_eq!(pulse.answered(&question(2), answered), None);
-        assert_eq!(pulse.answered(&question(1), answered), Some(Duration::from_millis(3)));
+        assert_eq!(pulse.answered(&question(2), true, answered), None);
+        let round_trip = pulse.answered(&question(1), false, answered);
+        assert_eq!(round_trip, Some(Duration::from_millis(3)));
         pulse.turn(true, false, answered);
         let (next, at) = silent(&mut pulse, answered);
         assert_eq!((next, at), (Next::Ask, answered + PATIENCE / 4));
@@ -188,28 +258,84 @@ mod tests {
         assert_eq!(end, answered + pulse.limit());
     }
 
-    #[test]
-    fn of_two_idle_nodes_the_first_asks_and_the_second_says_nothing_else() {
+    /// Two idle nodes, in which nothing takes time. Returns their wake-ups in a minute, and checks
+    /// that each hears of the other in time. The second one may be late with what it does.
+    fn wake_ups_of_two(late: Duration) -> [u32; 2] {
         let start = Instant::now();
-        let mut first = Pulse::new(PATIENCE, true, start);
-        let mut second = Pulse::new(PATIENCE, true, start);
-        second.wait_for_question();
-        let mut now = start;
-        for pulse in [&mut first, &mut second] {
-            pulse.asked(question(0), now);
-            pulse.answered(&question(0), now);
-            pulse.turn(true, true, now);
+        let mut pulses = [(); 2].map(|()| Pulse::new(PATIENCE, true, start));
+        let (beats, mut wake_ups) = ([Beat::default(), Beat::default()], [0; 2]);
+        let (mut now, mut number) = (start, 0);
+        while now < start + Duration::from_secs(60) {
+            let questions: Vec<_> =
+                (0..2).filter(|&node| pulses[node].next(false, now) == Next::Ask).collect();
+            for &node in &questions {
+                number += 1;
+                pulses[node].asked(question(number), now);
+                wake_ups[node] += 1;
+            }
+            for &node in &questions {
+                let other = 1 - node;
+                let heard = now.saturating_duration_since(pulses[other].heard);
+                assert!(heard <= PATIENCE / 4 + late, "{heard:?}");
+                pulses[other].was_asked(other == 0);
+                pulses[other].turn(true, true, now);
+                wake_ups[other] += 1;
+            }
+            for &node in &questions {
+                let asked = pulses[node].question.clone().expect("it has asked");
+                assert_eq!(pulses[node].answered(&asked, true, now), Some(Duration::ZERO));
+                pulses[node].turn(true, true, now);
+                wake_ups[node] += 1;
+            }
+            let until = [0, 1].map(|node| {
+                assert_eq!(pulses[node].next(false, now), Next::Wait, "it has just spoken");
+                pulses[node].until(false, &beats[node], now)
+            });
+            now = until[0].min(until[1] + late);
         }
-        for number in 1..10 {
-            let Next::Wait(until) = first.next(false, now) else { panic!("it has just heard") };
-            assert!(matches!(second.next(false, now), Next::Wait(later) if later > until));
+        wake_ups
+    }
+
+    #[test]
+    fn two_idle_nodes_take_turns() {
+        for late in [0, 3] {
+            for wake_ups in wake_ups_of_two(Duration::from_millis(late)) {
+                assert!((88..=96).contains(&wake_ups), "{wake_ups} in a minute");
+            }
+        }
+    }
+
+    #[test]
+    fn idle_connections_ask_at_the_same_moment() {
+        let (start, beat) = (Instant::now(), Beat::default());
+        // They were made one after the other, within a second.
+        let mut pulses: Vec<_> = (0..100)
+            .map(|number| {
+                let begins = start + number * Duration::from_millis(10);
+                let mut pulse = Pulse::new(PATIENCE, true, begins);
+                pulse.asked(question(number), begins);
+                assert!(pulse.answered(&question(number), false, begins).is_some());
+                pulse.turn(true, true, begins);
+                pulse
+            })
+            .collect();
+        let mut now = start + Duration::from_secs(1);
+        let mut moments = 0;
+        while now < start + Duration::from_secs(61) {
+            moments += 1;
+            let mut until = now + PATIENCE;
+            for pulse in &mut pulses {
+                if pulse.next(false, now) == Next::Ask {
+                    pulse.asked(question(1000), now);
+                    assert!(pulse.answered(&question(1000), false, now).is_some());
+                    pulse.turn(true, true, now);
+                }
+                assert_eq!(pulse.next(false, now), Next::Wait);
+                until = until.min(pulse.until(false, &beat, now));
+            }
             now = until;
-            assert_eq!(first.next(false, now), Next::Ask);
-            first.asked(question(number), now);
-            first.turn(true, true, now);
-            second.turn(true, true, now);
-            assert!(first.answered(&question(number), now).is_some());
         }
+        assert!(moments <= 60 * 4, "{moments} moments in a minute");
     }
 
     #[test]
@@ -230,10 +356,11 @@ mod tests {
         let start = Instant::now();
         let mut pulse = Pulse::new(PATIENCE, true, start);
         pulse.asked(question(1), start);
-        pulse.answered(&question(1), start);
+        pulse.answered(&question(1), false, start);
         let now = start + PATIENCE / 4;
         pulse.turn(true, true, now);
         assert_eq!(pulse.next(true, now), Next::Ask);
-        assert_eq!(pulse.next(false, now), Next::Wait(now + PATIENCE / 4));
+        assert_eq!(pulse.next(false, now), Next::Wait);
+        assert_eq!(pulse.until(false, &Beat::default(), now), now + PATIENCE / 4);
     }
 }

@@ -7,8 +7,8 @@ use procession::relay::{RemoteSignal, draw_monitor, receive, receive_link, recei
 use procession::{Context, Exit, Pid};
 
 use crate::connection::{Connection, Watched, is_kernel, is_pulse, is_status, lane_of};
-use crate::link::{Order, StartRefusal, Starting, Teller, Watch, count};
-use crate::node::Spawned;
+use crate::link::{Asker, Order, StartRefusal, Teller, Watch, count};
+use crate::node::{Applied, Spawned};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, SpawnRequest, Target};
@@ -19,10 +19,14 @@ const RELATIONS_MAX: usize = 1 << 20;
 impl Connection {
     /// Tells the other side of the end of a process of this one.
     pub(super) fn ended(&mut self, monitor: MonitorRef, exit: &Exit) {
-        if let Some(Watched { watcher, target, monitor }) = self.watched.remove(&monitor) {
+        if let Some(Watched { watcher, target, monitor, applied }) = self.watched.remove(&monitor) {
             self.by_reference.remove(&monitor);
             let lane = lane_of(&target);
-            self.link.tell(lane, reason::to_term(exit), |reason| Control::Down {
+            let reason = match applied {
+                Some(applied) => applied.reason(exit),
+                None => reason::to_term(exit),
+            };
+            self.link.tell(lane, reason, |reason| Control::Down {
                 from: target,
                 to: watcher,
                 monitor,
@@ -35,12 +39,12 @@ impl Connection {
     }
 
     /// Handles the end of a process of the other node that is monitored or called.
-    pub(super) fn down(&mut self, monitor: Reference, exit: Exit) {
+    pub(super) fn down(&mut self, monitor: Reference, reason: Term) {
         let gone =
             self.link.tables(|tables| (tables.take_watch(&monitor), tables.calls.remove(&monitor)));
         match gone {
-            Some((Some(watch), _)) => watch.tell(monitor, exit),
-            Some((_, Some(caller))) => caller.waits.end(Err(exit)),
+            Some((Some(watch), _)) => watch.tell_reason(monitor, reason),
+            Some((_, Some(caller))) => caller.waits.end(Err(reason::to_exit(&reason))),
             _ => {}
         }
     }
@@ -67,7 +71,7 @@ impl Connection {
             Ok((_, pid, _)) => {
                 let own = cx.monitor(pid);
                 self.by_reference.insert(monitor.clone(), own);
-                self.watched.insert(own, Watched { watcher, target, monitor });
+                self.watched.insert(own, Watched { watcher, target, monitor, applied: None });
             }
             Err(why) => self.link.tell(lane_of(&target), Term::atom(why), |reason| Control::Down {
                 from: target,
@@ -180,57 +184,90 @@ impl Connection {
     pub(super) fn spawn(
         &mut self,
         cx: &mut Context<Order>,
-        request: SpawnRequest,
+        mut request: SpawnRequest,
         arguments: Term,
     ) {
-        let SpawnRequest { id, from, .. } = &request;
-        let started = match (self.node.exported(&request), arguments) {
-            (None, _) => {
-                count(&self.link.counts.denied, 1);
-                Err("undef")
-            }
-            (Some(_), _) if !self.node.permits_spawn(&self.link.peer.name, &request) => {
-                count(&self.link.counts.denied, 1);
-                Err("not_allowed")
-            }
-            // A process of a third node would get a PID here.
-            (Some(_), _) if !self.is_of_peer(from) => Err("badarg"),
-            (Some(_), _) if self.watched.len() >= RELATIONS_MAX => Err("system_limit"),
-            (Some(start), Term::List(arguments)) if arguments.len() as i64 == request.arity => {
-                // The function makes a future, which is code of the user.
-                let started = catch_unwind(AssertUnwindSafe(|| start(arguments)));
-                started.unwrap_or(None).ok_or("system_limit")
-            }
-            (Some(_), _) => Err("badarg"),
+        let (arguments, applied) = Applied::read(&mut request, arguments);
+        let started = self.start(&request, arguments, applied.as_ref());
+        let SpawnRequest { id, from, links, monitors, .. } = request;
+        let started = match started {
+            Ok(started) => Ok((self.node.attach_number(&started.recipient), started)),
+            Err(why) => Err((why, applied.as_ref().filter(|_| monitors && !links))),
         };
-        let numbered =
-            started.map(|started| (self.node.attach_number(&started.recipient), started));
-        let result = match &numbered {
-            Ok((number, _)) => Ok(self.node.pid_of(*number)),
-            Err(why) => Err(Atom::known(why)),
+        let (number, result) = match &started {
+            Ok((number, _)) => (*number, Ok(self.node.pid_of(*number))),
+            // A call that is refused fails in a process that has ended already.
+            Err((_, Some(_))) if self.is_of_peer(&from) => {
+                let number = self.node.spare_number();
+                (number, Ok(self.node.pid_of(number)))
+            }
+            Err((why, _)) => (0, Err(Atom::known(why))),
         };
         let is_made = result.is_ok();
         let reply = Control::SpawnReply {
             id: id.clone(),
             to: from.clone(),
-            links: is_made && request.links,
-            monitors: is_made && request.monitors,
+            links: is_made && links,
+            monitors: is_made && monitors,
             result,
         };
         // In the lane of the process, so that the other node hears of it before its end.
-        let lane = numbered.as_ref().map_or(0, |(number, _)| (*number).into());
-        self.link.outbound.signal(lane, &reply, None);
-        if let Ok((number, Spawned { recipient, monitor: Some(monitor) })) = numbered {
-            let is_late = request.links && !self.link_spawned(number, from, recipient.pid());
-            if is_late {
-                self.late_links.insert(monitor, (number, from.clone()));
+        self.link.outbound.signal(number.into(), &reply, None);
+        match started {
+            Ok((_, Spawned { recipient, monitor: Some(monitor) })) => {
+                let is_late = links && !self.link_spawned(number, &from, recipient.pid());
+                if is_late {
+                    self.late_links.insert(monitor, (number, from.clone()));
+                }
+                if monitors {
+                    self.watch_spawned(monitor, number, from, id, applied);
+                } else if !is_late {
+                    // It was made before the process could end.
+                    cx.demonitor(monitor);
+                }
             }
-            if request.monitors {
-                self.watch_spawned(monitor, &self.node.pid_of(number), from, id);
-            } else if !is_late {
-                // It was made before the process could end.
-                cx.demonitor(monitor);
+            Err((why, Some(applied))) if is_made => {
+                let target = Target::Pid(self.node.pid_of(number));
+                let reason = applied.failure(Term::atom(why));
+                self.link.tell(number.into(), reason, |reason| Control::Down {
+                    from: target,
+                    to: from,
+                    monitor: id,
+                    reason,
+                });
             }
+            _ => {}
+        }
+    }
+
+    /// Starts the process that is asked for, unless it is refused.
+    fn start(
+        &self,
+        request: &SpawnRequest,
+        arguments: Term,
+        applied: Option<&Applied>,
+    ) -> Result<Spawned, &'static str> {
+        let exported = self.node.exported(request);
+        // What returns nothing cannot be called.
+        match (exported.filter(|export| export.returns || applied.is_none()), arguments) {
+            (None, _) => {
+                count(&self.link.counts.denied, 1);
+                Err("undef")
+            }
+            (Some(_), _) if !self.node.permits_spawn(&self.link.peer.name, request) => {
+                count(&self.link.counts.denied, 1);
+                Err("not_allowed")
+            }
+            // A process of a third node would get a PID here.
+            (Some(_), _) if !self.is_of_peer(&request.from) => Err("badarg"),
+            (Some(_), _) if self.watched.len() >= RELATIONS_MAX => Err("system_limit"),
+            (Some(export), Term::List(arguments)) if arguments.len() as i64 == request.arity => {
+                let returned = applied.map(|applied| applied.returned.clone());
+                // The function makes a future, which is code of the user.
+                let start = || (export.start)(arguments, returned);
+                catch_unwind(AssertUnwindSafe(start)).unwrap_or(None).ok_or("system_limit")
+            }
+            (Some(_), _) => Err("badarg"),
         }
     }
 
@@ -245,10 +282,17 @@ impl Connection {
         receive_link(self.node.pid(other), pid)
     }
 
-    fn watch_spawned(&mut self, own: MonitorRef, pid: &NodePid, from: &NodePid, id: &Reference) {
-        let (watcher, target, monitor) = (from.clone(), Target::Pid(pid.clone()), id.clone());
+    fn watch_spawned(
+        &mut self,
+        own: MonitorRef,
+        number: u32,
+        watcher: NodePid,
+        monitor: Reference,
+        applied: Option<Applied>,
+    ) {
+        let target = Target::Pid(self.node.pid_of(number));
         self.by_reference.insert(monitor.clone(), own);
-        self.watched.insert(own, Watched { watcher, target, monitor });
+        self.watched.insert(own, Watched { watcher, target, monitor, applied });
     }
 
     /// Handles the answer to a request of this node to start a process. The relations are entered
@@ -260,27 +304,31 @@ impl Connection {
         monitors: bool,
         result: Result<NodePid, Atom>,
     ) {
-        let Some(Some(Starting { owner, asked, caller })) =
-            self.link.tables(|tables| tables.starts.remove(id))
-        else {
-            return;
+        let Some(Some(asker)) = self.link.tables(|tables| tables.starts.remove(id)) else { return };
+        let process = match result {
+            Ok(process) if self.is_of_peer(&process) => process,
+            Ok(_) => return asker.refuse(StartRefusal::Refused(Atom::known("noproc"))),
+            Err(reason) => return asker.refuse(StartRefusal::Refused(reason)),
         };
-        // The other node can neither link nor monitor what has not asked for it.
-        let (links, monitors) = (links && asked.links, monitors && asked.monitors);
-        let started = result.map_err(StartRefusal::Refused).and_then(|process| {
-            if !self.is_of_peer(&process) {
-                return Err(StartRefusal::Refused(Atom::known("noproc")));
+        match asker {
+            Asker::Start { owner, asked, caller } => {
+                // The other node can neither link nor monitor what has not asked for it.
+                let (links, monitors) = (links && asked.links, monitors && asked.monitors);
+                let monitor = owner.and_then(|(own, pid)| {
+                    if links {
+                        self.link_started(own, pid, &process);
+                    }
+                    if monitors { self.monitor_started(own, pid, &process, id) } else { None }
+                });
+                // Ignored: the caller may have given up.
+                drop(caller.send(Ok((process, monitor))));
             }
-            let monitor = owner.and_then(|(own, pid)| {
-                if links {
-                    self.link_started(own, pid, &process);
-                }
-                if monitors { self.monitor_started(own, pid, &process, id) } else { None }
-            });
-            Ok((process, monitor))
-        });
-        // Ignored: the caller may have given up.
-        drop(caller.send(started));
+            Asker::Apply(caller) => {
+                let (process, teller) = (process.into(), Teller::Apply(caller));
+                let watch = Watch { process, watcher: 0, teller };
+                self.link.tables(|tables| tables.watches.insert(id.clone(), watch));
+            }
+        }
     }
 
     /// Links the process that has asked for a start with the new one, which has the link already.

@@ -18,6 +18,7 @@ use procession::{Context, SpawnOptions, spawn};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 
+use crate::connection::pulse::Beat;
 use crate::cookie::Cookie;
 use crate::handshake::{Introduction, flags};
 use crate::node::connect::split;
@@ -263,6 +264,8 @@ impl NodeBuilder {
             tls: self.tls,
             connect_timeout: self.connect_timeout,
             patience: self.patience,
+            beat: Beat::default(),
+            losses: AtomicU64::new(0),
             grants: Mutex::new(grants),
             accepts_plain_text: self.accepts_plain_text,
             epmd: self.epmd,

@@ -64,13 +64,15 @@ impl Grants {
         self
     }
 
-    /// Permits to start processes by an [exported](Node::export) function, whatever its arity.
+    /// Permits to start processes by an [exported](Node::export) function, whatever its arity, or
+    /// to call it, if it [returns](Node::export_function) a value.
     pub fn spawn(mut self, module: &str, function: &str) -> Self {
         self.spawns.insert((module.to_owned(), function.to_owned()));
         self
     }
 
-    /// Permits to start processes by all [exported](Node::export) functions.
+    /// Permits to start processes by all [exported](Node::export) functions, and to call all that
+    /// return a value.
     pub fn spawn_all(mut self) -> Self {
         self.spawns_all = true;
         self

@@ -61,12 +61,13 @@ impl Node {
         WeakNode(Arc::downgrade(&self.0))
     }
 
-    pub(crate) fn whereis(&self, name: &Atom) -> Option<u32> {
+    /// Returns the number of the process that has a name, and whether the name is registered here.
+    pub(crate) fn whereis(&self, name: &Atom) -> Option<(u32, bool)> {
         let known = self.0.locals.lock().by_name.get(name).copied();
-        known.or_else(|| {
+        known.map(|number| (number, true)).or_else(|| {
             let find = self.0.find_name.lock().clone()?;
             let found = catch_unwind(AssertUnwindSafe(|| find(name.as_str())));
-            Some(self.attach_number(&found.ok()??))
+            Some((self.attach_number(&found.ok()??), false))
         })
     }
 }

@@ -59,7 +59,7 @@ impl Node {
             Remote::Name { name, node } => (name, node),
         };
         if *node == self.0.own.name {
-            let local = self.whereis(name).and_then(|number| self.local(number));
+            let local = self.whereis(name).and_then(|(number, _)| self.local(number));
             return local.map_or(Pid::NOBODY, |(pid, _)| pid);
         }
         self.far_pid(process)

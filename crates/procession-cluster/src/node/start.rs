@@ -4,12 +4,11 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use procession::Pid;
 use procession::relations::MonitorRef;
 use procession::sync::oneshot;
 
 use crate::handshake::flags;
-use crate::link::{Link, Relations, StartRefusal, Starting};
+use crate::link::{Asker, Link, Relations, StartRefusal};
 use crate::node::error::SendTermCause;
 use crate::node::{Node, START_KIND};
 use crate::term::{Atom, NodePid, Reference, Term};
@@ -169,29 +168,13 @@ impl Node {
         };
         let no_connection = || StartTermError::Send(SendTermCause::NoConnection);
         let link = self.link_to(node).ok_or_else(no_connection)?;
-        if link.outbound.flags() & flags::SPAWN == 0 {
-            return Err(StartTermError::Refused(Atom::known("notsup")));
-        }
-        let from = self.pid_of(owner.map_or(0, |(number, _)| number));
-        let (id, group_leader) = (self.reference(START_KIND), Term::Pid(self.pid_of(0)));
-        let arity = arguments.len() as i64;
-        let request = SpawnRequest {
-            id: id.clone(),
-            from: from.clone(),
-            group_leader,
-            module,
-            function,
-            arity,
-            links,
-            monitors,
-        };
-        let receiver = enter(&link, &id, owner, asked).ok_or_else(no_connection)?;
-        // Forgets the request if it is not sent. One that was sent stays, since its relations do.
-        let (control, arguments) = (Control::Spawn(Box::new(request)), Term::List(arguments));
-        if let Err(why) = link.outbound.request(from.id.into(), &control, &arguments) {
-            link.tables(|tables| tables.starts.remove(&id));
-            return Err(StartTermError::Send(why.into()));
-        }
+        let id = self.reference(START_KIND);
+        let own = owner.map_or(0, |(number, _)| number);
+        let (caller, receiver) = oneshot::channel();
+        let asker = Asker::Start { owner, asked, caller };
+        // Not forgotten if this future is dropped, since its relations stay.
+        self.ask_to_start(&link, &id, own, (module, function, arguments), asked, asker)
+            .map_err(StartTermError::Send)?;
         match procession::timeout(timeout, receiver).await {
             Ok(Ok(Ok(started))) => Ok(started),
             Ok(Ok(Err(StartRefusal::Refused(reason)))) => Err(StartTermError::Refused(reason)),
@@ -199,18 +182,39 @@ impl Node {
             Err(_) => Err(StartTermError::TimedOut),
         }
     }
-}
 
-/// Enters a request, before the other node can answer it. Returns `None` if the connection has
-/// ended.
-fn enter(
-    link: &Link,
-    id: &Reference,
-    owner: Option<(u32, Pid)>,
-    asked: Relations,
-) -> Option<oneshot::Receiver<crate::link::StartResult>> {
-    let (caller, receiver) = oneshot::channel();
-    let starting = Starting { owner, asked, caller };
-    link.tables(|tables| tables.starts.insert(id.clone(), starting))?;
-    Some(receiver)
+    /// Sends a request to start a process on behalf of the process `own`. `asker` is told the
+    /// answer.
+    pub(super) fn ask_to_start(
+        &self,
+        link: &Link,
+        id: &Reference,
+        own: u32,
+        (module, function, arguments): (Atom, Atom, Vec<Term>),
+        asked: Relations,
+        asker: Asker,
+    ) -> Result<(), SendTermCause> {
+        if link.outbound.flags() & flags::SPAWN == 0 {
+            asker.refuse(StartRefusal::Refused(Atom::known("notsup")));
+            return Ok(());
+        }
+        let request = SpawnRequest {
+            id: id.clone(),
+            from: self.pid_of(own),
+            group_leader: Term::Pid(self.pid_of(0)),
+            module,
+            function,
+            arity: arguments.len() as i64,
+            links: asked.links,
+            monitors: asked.monitors,
+        };
+        // Before the other node can answer it.
+        link.tables(|tables| tables.starts.insert(id.clone(), asker))
+            .ok_or(SendTermCause::NoConnection)?;
+        let (control, arguments) = (Control::Spawn(Box::new(request)), Term::List(arguments));
+        link.outbound.request(own.into(), &control, &arguments).map_err(|why| {
+            link.tables(|tables| tables.starts.remove(id));
+            why.into()
+        })
+    }
 }

@@ -105,6 +105,11 @@ impl<'a> Writer<'a> {
         self.out.extend(text);
     }
 
+    /// Writes the atom without text.
+    pub(crate) fn no_atom(&mut self) {
+        self.out.extend([SMALL_ATOM_UTF8, 0]);
+    }
+
     /// Writes a PID.
     pub(crate) fn pid(&mut self, pid: &NodePid) {
         self.out.push(NEW_PID);

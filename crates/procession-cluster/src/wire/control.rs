@@ -238,6 +238,11 @@ impl Control {
             let (from, to) = (Some(reader.pid()?), Target::Pid(reader.pid()?));
             return Ok(Self::Send { from, to });
         }
+        if reader.skip(&REG_SEND_HEAD) {
+            let from = Some(reader.pid()?);
+            reader.atom()?;
+            return Ok(Self::Send { from, to: Target::Name(reader.atom()?) });
+        }
         let term = reader.term()?;
         let mut elements = Elements(term.as_tuple().ok_or(WrongControl::Operation)?.iter());
         let operation = elements.next()?.as_integer().ok_or(WrongControl::Operation)?;
@@ -324,7 +329,7 @@ impl Control {
                 out.extend(REG_SEND_HEAD);
                 let mut writer = Writer::new(out);
                 writer.pid(from);
-                writer.atom(&Atom::known(""));
+                writer.no_atom();
                 writer.atom(name);
                 Ok(())
             }

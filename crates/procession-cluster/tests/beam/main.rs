@@ -252,7 +252,7 @@ fn builder(name: &str, tls: Option<Tls>) -> NodeBuilder {
 async fn start_node(name: &str, tls: Option<Tls>) -> Node {
     let node = builder(name, tls)
         .listen((Ipv4Addr::LOCALHOST, 0).into())
-        .grant("*", Grants::new().exits().spawn("procession", "worker"))
+        .grant("*", Grants::new().exits().spawn_all())
         .register()
         .start()
         .await
@@ -260,6 +260,16 @@ async fn start_node(name: &str, tls: Option<Tls>) -> Node {
     let own = node.clone();
     node.export("procession", "worker", 1, move |cx, mut arguments| {
         worker(cx, own.clone(), arguments.pop().expect("it has one argument"))
+    });
+    node.export_function("procession", "total", 1, |arguments| async move {
+        let Term::List(numbers) = &arguments[0] else { return Err(Term::atom("badarg")) };
+        Ok(Term::from(numbers.iter().filter_map(Term::as_integer).sum::<i64>()))
+    });
+    node.export_function("procession", "twice", 1, |arguments| async move {
+        Ok(Term::from(arguments[0].as_bytes().unwrap_or_default().repeat(2)))
+    });
+    node.export_function("procession", "fails", 1, |mut arguments| async move {
+        Err(arguments.remove(0))
     });
     let serves = node.clone();
     let server = start(move |cx| echo(cx, serves));

@@ -1,7 +1,7 @@
 %% What the node under test offers, once more as a node of the BEAM, so that the same script runs on
 %% both.
 -module(procession).
--export([start/0, worker/1, echo/0]).
+-export([start/0, worker/1, echo/0, total/1, twice/1, fails/1]).
 
 start() ->
     register(echo, spawn(fun echo/0)),
@@ -43,3 +43,7 @@ worker({watch, Pid, What}) ->
     Pid ! {watching, self()},
     receive {'DOWN', Monitor, process, _, Reason} -> Pid ! {seen, Reason} end;
 worker(Reason) -> exit(Reason).
+
+total(Numbers) -> lists:sum(Numbers).
+twice(Binary) -> <<Binary/binary, Binary/binary>>.
+fails(Reason) -> error(Reason).

@@ -26,6 +26,7 @@ main([Name]) ->
         {kill, fun kill/0},
         {trap, fun trap/0},
         {watched_from_there, fun watched_from_there/0},
+        {functions, fun functions/0},
         {alive, fun() -> gen_server:call({echo, node_()}, still_there) end}
     ],
     process_flag(trap_exit, true),
@@ -46,6 +47,32 @@ plain(Ref) when is_reference(Ref) -> ref;
 plain(T) when is_tuple(T) -> list_to_tuple(plain(tuple_to_list(T)));
 plain([H | T]) -> [plain(H) | plain(T)];
 plain(T) -> T.
+
+functions() ->
+    Call = fun(F, A) -> erpc:call(node_(), procession, F, A, 5000) end,
+    Response = erpc:receive_response(erpc:send_request(node_(), procession, total, [[3, 4]])),
+    ok = erpc:cast(node_(), procession, total, [[5]]),
+    [outcome(F) || F <- [
+        fun() -> Call(total, [[1, 2, 1 bsl 40]]) end,
+        fun() -> rpc:call(node_(), procession, total, [[]]) end,
+        fun() -> erpc:multicall([node_()], procession, total, [[7]]) end,
+        fun() -> Response end,
+        fun() -> byte_size(Call(twice, [binary:copy(<<7>>, 1 bsl 20)])) end,
+        fun() -> Call(fails, [{no, "reason"}]) end,
+        fun() -> rpc:call(node_(), procession, fails, [why]) end,
+        fun() -> Call(total, []) end,
+        fun() -> rpc:call(node_(), procession, nothing, [1]) end
+    ]] ++ [quiet()].
+
+%% The trace of a failure differs.
+outcome(F) ->
+    try F() of
+        {badrpc, {'EXIT', {Reason, Trace}}} when is_list(Trace) -> {badrpc, Reason};
+        Value -> Value
+    catch
+        Class:{exception, Reason, Trace} when is_list(Trace) -> {Class, Reason};
+        Class:Reason -> {Class, Reason}
+    end.
 
 next() -> receive M -> M after 5000 -> nothing end.
 %% What is not there after a round trip that was sent later will not come.

@@ -64,6 +64,7 @@ impl Script {
         all.push(("kill", self.kill().await));
         all.push(("trap", self.trap().await));
         all.push(("watched_from_there", self.watched_from_there().await));
+        all.push(("functions", self.functions().await));
         all
     }
 
@@ -302,5 +303,27 @@ impl Script {
         self.worker(tuple("watch", [self.own_pid(), known.into()])).await;
         self.pid_in("watching").await;
         format!("{first} {} {}", self.next().await, self.quiet().await)
+    }
+
+    async fn functions(&self) -> String {
+        let numbers = Term::list([1, 2, 1_i64 << 40].map(Term::from));
+        let binary = Term::from(vec![7; 1 << 20]);
+        let mut outcomes = Vec::new();
+        for (function, arguments) in [
+            ("total", vec![numbers]),
+            ("total", vec![Term::list([])]),
+            ("twice", vec![binary]),
+            ("fails", vec![tuple("no", [Term::from("reason")])]),
+            ("total", vec![]),
+            ("nothing", vec![Term::from(1)]),
+        ] {
+            let result = self.node.apply(self.target, "procession", function, arguments, LIMIT);
+            outcomes.push(match result.await {
+                Ok(Term::Binary(bytes)) => bytes.len().to_string(),
+                Ok(term) => term.to_string(),
+                Err(error) => error.to_string(),
+            });
+        }
+        outcomes.join("; ")
     }
 }

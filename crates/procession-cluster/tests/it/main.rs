@@ -1,5 +1,6 @@
 //! Two nodes in one program, over loopback.
 
+mod functions;
 mod pids;
 mod relations;
 #[cfg(all(feature = "postcard", feature = "message-pack"))]

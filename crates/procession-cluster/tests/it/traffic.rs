@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use procession::{Context, start};
 use procession_cluster::{CallTermError, Letter, Remote, SendTermCause, Term};
+use procession_sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{PATIENCE, attach, next, pair, run, until};
 
@@ -207,5 +208,57 @@ fn small_messages_pass_large_ones_of_others() {
         // fragments of another message before and behind it, is what counts.
         client.await.expect("it ends");
         server.cancel();
+    });
+}
+
+/// A connection remembers the receiver of its latest message. Goal: a name that has another process
+/// leads to that one, however it came about.
+#[test]
+fn a_name_is_followed_from_process_to_process() {
+    run(async {
+        let (a, b) = pair().await;
+        /// Tells its number to each caller.
+        fn numbered(number: i64) -> procession::Child<Letter> {
+            start(move |mut cx: Context<Letter>| async move {
+                while let Some(letter) = cx.recv().await {
+                    if let Letter::Call { reply, .. } = letter {
+                        reply.send(Term::from(number)).expect("the caller is connected");
+                    }
+                }
+            })
+        }
+        let call = async |name: &str| {
+            let name = Remote::named(name, "b@127.0.0.1");
+            let limit = PATIENCE;
+            a.call(name, Term::atom("who"), limit).await.map(|term| term.as_integer())
+        };
+        let processes = [1, 2, 3].map(numbered);
+        let addresses = processes.each_ref().map(|process| process.address());
+        let recipients = addresses.each_ref().map(|address| address.clone().map(|letter| letter));
+        let members = recipients.each_ref().map(|recipient| b.attach(recipient));
+        b.register("one", &members[0]).expect("the name is free");
+        assert_eq!(call("one").await.expect("it replies"), Some(1));
+        assert_eq!(call("one").await.expect("it replies"), Some(1));
+        // It is unregistered, and registered for another.
+        assert!(b.unregister("one"));
+        b.register("one", &members[1]).expect("the name is free");
+        assert_eq!(call("one").await.expect("it replies"), Some(2));
+        // Its process ends.
+        processes[1].cancel();
+        until(|| !addresses[1].is_alive()).await;
+        until(|| b.status().attached == 2).await;
+        call("one").await.expect_err("no process has the name");
+        b.register("one", &members[2]).expect("the name is free");
+        assert_eq!(call("one").await.expect("it replies"), Some(3));
+        // A function finds another process each time.
+        let turn = AtomicUsize::new(0);
+        let found = [recipients[0].clone(), recipients[2].clone()];
+        b.find_names_with(move |_| {
+            Some(found[turn.fetch_add(1, Ordering::Relaxed) / 2 % 2].clone())
+        });
+        // A call asks for the monitor and for the message.
+        for expected in [1, 3, 1, 3] {
+            assert_eq!(call("found").await.expect("it replies"), Some(expected));
+        }
     });
 }

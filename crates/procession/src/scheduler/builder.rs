@@ -181,7 +181,8 @@ impl Builder {
     /// Default: 10 ms.
     ///
     /// The watchdog notices a stall up to 2.5 ms later, or 5 ms if the value is not a multiple of
-    /// 2.5 ms, and later still if the system keeps the watchdog's thread waiting.
+    /// 2.5 ms. Up to 1 ms is added if the program was idle before the step, and more if the system
+    /// keeps the watchdog's thread waiting.
     pub fn stall_after(mut self, timeout: Duration) -> Self {
         self.stall_after = timeout;
         self

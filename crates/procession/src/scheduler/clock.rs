@@ -20,6 +20,20 @@ impl Shared {
         self.all_seats().map(|seat| seat.timers.next()).fold(self.clock.outside.next(), u64::min)
     }
 
+    /// Makes the earliest of all deadlines right, for a worker that is to wake for `deadline`. Its
+    /// timer may have been put off by a step on another worker than the one that has set it. The
+    /// worker has cleaned its own heap. Returns `true` if there was one to be made right.
+    pub(crate) fn clean_first(&self, deadline: u64, own: SeatId) -> bool {
+        let others = (0..).zip(self.all_seats()).filter(|(number, _)| *number != own.0);
+        let others = others.map(|(_, seat)| &seat.timers).chain([&self.clock.outside]);
+        let mut is_changed = false;
+        for timers in others.filter(|timers| timers.next() == deadline) {
+            timers.clean();
+            is_changed |= timers.next() != deadline;
+        }
+        is_changed
+    }
+
     /// Fires the timers that are due in `timers`, and returns their number.
     pub(crate) fn fire(&self, timers: &Timers<Action>) -> u32 {
         // The clock is read only if there is a deadline.
@@ -177,5 +191,35 @@ impl Ahead {
 impl Drop for Ahead {
     fn drop(&mut self) {
         self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::{Action, NEVER, SeatId};
+    use crate::Scheduler;
+
+    /// A step that runs on another worker than the one before puts off a timer in the heap of that
+    /// one. The driver does not wake for the time before.
+    #[test]
+    fn a_timer_that_was_put_off_elsewhere_is_no_deadline() {
+        let builder = Scheduler::builder().worker_threads(2).test_clock();
+        let scheduler = builder.build().expect("it starts no thread");
+        let shared = scheduler.shared();
+        let (first, second) = (SeatId(0), SeatId(1));
+        let timers = &shared.seat(first).timers;
+        let action = || Action::Wake(Waker::noop().clone().into());
+        let put_off = timers.add(5, None, action()).expect("there is room");
+        timers.reset(put_off.id, 20).expect("it is pending");
+        assert_eq!(shared.next_deadline(), 5);
+        assert!(!shared.clean_first(6, second), "another time is the first");
+        assert!(!shared.clean_first(5, first), "a worker cleans its own heap before");
+        assert!(shared.clean_first(5, second));
+        assert_eq!(shared.next_deadline(), 20);
+        assert!(!shared.clean_first(20, second), "it is right");
+        drop(timers.delete(put_off.id));
+        assert_eq!(shared.next_deadline(), NEVER);
     }
 }

@@ -62,9 +62,9 @@
 //!   · look into every queue. If anything is queued, it wakes the next worker (`ReadIdle` again).
 //!   If nothing is, the next would only wait for descriptors and timers in its place. A worker with
 //!   short steps returns to them soon, so it wakes the next one at its first service if it has not
-//!   parked by then. It does so now if its steps are slow, a deadline comes within 10 ms, or there
-//!   is no watchdog, which would notice a long step; and in its step if it sets such a timer, or
-//!   begins to block.
+//!   parked by then. It does so now if its steps are slow and it has not parked for 10 ms before, a
+//!   deadline comes within 10 ms, or there is no watchdog, which would notice a long step; and in
+//!   its step if it sets such a timer, or begins to block.
 //! - Worker that was woken and found nothing: `Nap` napping + 1, then park as above, but only for a
 //!   short time; then `EndNap` napping - 1, fence(SeqCst), and search, or `Recheck` if there is no
 //!   permit.

@@ -85,6 +85,7 @@ impl LocalWorker {
                 timeout: Cell::new(NEXT_AGE),
                 naps: Cell::new(0),
                 useful: Cell::new(false),
+                rested: Cell::new(0),
             },
             unannounced: Cell::new(false),
             balanced_at: Cell::new(0),
@@ -223,6 +224,9 @@ pub(crate) struct Parking {
     pub(crate) naps: Cell<u32>,
     /// Set if it has found something since it was woken.
     pub(crate) useful: Cell<bool>,
+    /// The number of times that it may find something without waking the next worker at once, since
+    /// it has rested for long.
+    pub(crate) rested: Cell<u32>,
 }
 
 impl Parking {

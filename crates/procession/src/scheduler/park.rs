@@ -29,6 +29,14 @@ const NAP: u64 = 50_000;
 
 const NAPS: u32 = 3;
 
+/// In nanoseconds, the wait that is a long rest: something happens less than a hundred times in a
+/// second.
+const LONG_REST: u64 = 10_000_000;
+
+/// The number of times that a worker finds something after a long rest without waking the next one
+/// at once. A question to another node and its answer are two.
+const FINDS_AFTER_REST: u32 = 4;
+
 /// The number of looks that a worker which has run a process bound to it takes for another before
 /// it parks. Each look includes the processor's pause; together they take 6 us where this was
 /// measured.
@@ -124,10 +132,12 @@ impl LocalWorker {
         let mut retire_at = self.retire_at(stay);
         let not_before = self.firing.not_before();
         self.record_plain(WordKind::Park, 0);
+        let (mut is_clean, mut since) = (false, NEVER);
         loop {
             shared.meter_look_at_seats(SharedLine::Deadline);
             let deadline = shared.next_deadline();
             let now = shared.world.now();
+            since = since.min(now);
             self.record_clock(now);
             let due = deadline <= now;
             shared.world.point();
@@ -151,10 +161,18 @@ impl LocalWorker {
             let keeps = match kept {
                 // A worker that relies on this driver for the deadline finds it as late as the
                 // system might have been.
+                Kept::Until(until)
+                    if until != NEVER
+                        && !std::mem::replace(&mut is_clean, true)
+                        && shared.clean_first(until, self.seat) =>
+                {
+                    continue;
+                }
                 Kept::Until(until) => Some(until.max(not_before)),
                 Kept::ByAnother | Kept::ByNudged(_) => None,
                 Kept::Again => continue,
             };
+            shared.calm_watchdog();
             if self.wait(keeps, look_again.min(retire_at)) {
                 break;
             }
@@ -185,7 +203,11 @@ impl LocalWorker {
         }
         drop(napping);
         self.record_plain(WordKind::Unpark, 0);
-        self.record_clock(shared.world.now());
+        let now = shared.world.now();
+        self.record_clock(now);
+        if now.saturating_sub(since) >= LONG_REST {
+            self.parking.rested.set(FINDS_AFTER_REST);
+        }
         self.core.pace.resume();
         shared.leave_keeping(self.seat);
         shared.rouse_watchdog();

@@ -488,8 +488,12 @@ impl LocalWorker {
             // A worker that has seen a full LIFO slot, and this searcher, parks without a timeout.
             shared.has_queued() || shared.all_seats().any(|seat| !seat.next.look().is_null())
         };
+        let rested = self.parking.rested.get();
+        self.parking.rested.set(rested.saturating_sub(1));
         let Some(is_queued) = shared.idle.leave_search(has_queued) else { return };
-        let is_watched = shared.watchdog.is_running() && !self.core.pace.is_slow();
+        // After a long rest, little happens: the next worker would most likely find nothing.
+        let is_short = rested > 0 || !self.core.pace.is_slow();
+        let is_watched = shared.watchdog.is_running() && is_short;
         if is_queued || !is_watched || self.is_soon(shared.next_deadline()) {
             shared.announce();
         } else {

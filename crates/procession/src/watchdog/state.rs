@@ -9,7 +9,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::Pid;
-use crate::sys::Parker;
+use crate::sys::alarm::Alarm;
 use crate::watchdog::park::WatchdogPark;
 use crate::watchdog::samples::SampleTable;
 
@@ -110,7 +110,7 @@ pub(crate) struct WatchdogOptions {
 /// The state that the scheduler and its watchdog share.
 pub(crate) struct Watchdog {
     pub(crate) options: WatchdogOptions,
-    pub(crate) parker: Parker,
+    pub(crate) alarm: Alarm,
     pub(crate) park: WatchdogPark,
     pub(crate) is_started: AtomicBool,
     pub(crate) counts: StallCounts,
@@ -134,8 +134,8 @@ impl Watchdog {
     pub(crate) fn new(options: WatchdogOptions) -> Self {
         let is_started = AtomicBool::new(!options.is_on);
         Self {
+            alarm: Alarm::new(options.is_on),
             options,
-            parker: Parker::default(),
             park: WatchdogPark::default(),
             is_started,
             counts: StallCounts::default(),
@@ -179,6 +179,6 @@ impl Watchdog {
 
     /// Wakes the watchdog, since the scheduler has ended.
     pub(crate) fn dismiss(&self) {
-        self.parker.unpark();
+        self.park.dismiss(|when| self.alarm.set(when));
     }
 }

@@ -186,12 +186,64 @@ fn forty_schedulers_are_silent_after_work_of_every_kind() {
     }
     let switches = || [threads_of("forty"), threads_of("watch-forty")];
     let (_silent, silence) = mpsc::channel::<()>();
-    // Threads retire, and the watchdogs doze.
-    assert!(silence.recv_timeout(Duration::from_secs(3)).is_err());
+    // Threads retire, and the watchdogs doze. Each looks once more 5 s after work that was too
+    // short for a look.
+    assert!(silence.recv_timeout(Duration::from_secs(6)).is_err());
     let before = (wake_ups(&schedulers), switches());
     assert!(silence.recv_timeout(Duration::from_secs(5)).is_err());
     assert_eq!((wake_ups(&schedulers), switches()), before);
     assert_eq!(before.1[1].len(), ALL, "each has its watchdog");
+}
+
+/// Goal: a short step that a timer starts wakes its worker, and not the watchdog as well. Method: a
+/// process that sleeps for 100 ms, 40 times.
+#[test]
+fn a_short_step_does_not_wake_the_watchdog() {
+    const ROUNDS: u64 = 40;
+    let builder = Scheduler::builder().name("short").worker_threads(2);
+    let scheduler = builder.build().expect("the system has threads");
+    scheduler.spawn(async { sleep(Duration::from_millis(500)).await }).join().expect("it ends");
+    let looks = || scheduler.snapshot().stalls.looks;
+    let looked = |rounds| {
+        let before = looks();
+        let ticks = scheduler.spawn(async move {
+            for _ in 0..rounds {
+                sleep(Duration::from_millis(100)).await;
+            }
+        });
+        ticks.join().expect("it ends");
+        looks() - before
+    };
+    // If other programs keep the worker waiting, a step is not short. So the least disturbed of
+    // several rounds counts. The watchdog looks at most once for all of them together, and twice
+    // more if the first step was not short.
+    let fewest = (0..5).map(|_| looked(ROUNDS / 5)).min().expect("there are some");
+    assert!(fewest <= 3, "{fewest} looks for {} short steps", ROUNDS / 5);
+}
+
+/// Goal: a step after a rest wakes one worker, although it is not short enough to count as short.
+/// Method: a process that computes for 100 us every 50 ms.
+#[test]
+fn a_step_after_a_rest_wakes_one_worker() {
+    const ROUNDS: u64 = 10;
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("the system has threads");
+    let fewest = (0..5).map(|_| {
+        let before = parks(&scheduler);
+        let ticks = scheduler.spawn(async {
+            for _ in 0..ROUNDS {
+                sleep(Duration::from_millis(50)).await;
+                let start = Instant::now();
+                while Instant::now() - start < Duration::from_micros(100) {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        ticks.join().expect("it ends");
+        parks(&scheduler) - before
+    });
+    // One for each step, and some for the start and the end.
+    let fewest = fewest.min().expect("there are some");
+    assert!(fewest <= ROUNDS + 6, "{fewest} parks for {ROUNDS} steps");
 }
 
 fn parks(scheduler: &Scheduler) -> u64 {
