@@ -130,6 +130,9 @@ pub(crate) mod mutation {
     /// `Leave` of a block loads the count, then stores it.
     #[cfg(procession_loom)]
     pub(crate) const LEAVE_WITHOUT_RMW: u8 = 7;
+    /// A thread that ends keeps the nodes that it has taken.
+    #[cfg(procession_loom)]
+    pub(crate) const KEEP_AT_END: u8 = 8;
 }
 
 /// The first field of every node.

@@ -28,7 +28,7 @@
 //! | `arm_against_push` | `canary_arm_without_cas` |
 //! | `count_against_take` | `canary_carry_unchecked`, `canary_headed_uncounted` |
 //! | `leave_against_leave` | `canary_leave_relaxed` |
-//! | `give_up_against_take` | `canary_leave_without_rmw` |
+//! | `give_up_against_take` | `canary_leave_without_rmw`, `canary_keep_at_end` |
 //! | `close_against_push_in_block` | `canary_block_without_check` |
 //! | `chase_lev_half_steal_doubles_an_item` | itself: the structure as Wippy describes it |
 
@@ -480,14 +480,16 @@ fn push_in_block<const MUTATION: u8>(
     nodes
 }
 
-/// The last two messages of a block are taken by two threads.
+/// The last two messages of a block are taken by two threads, of which one also takes a message of
+/// another block. They leave then, and when they end.
 fn leave_twice<const MUTATION: u8>() {
     explore(|| {
         let queues = [0, 1].map(|_| Arc::new(Stack::<u32, Infallible, MUTATION>::new()));
         drop(push_in_block(&queues));
-        let [first, second] = queues;
-        let taker = thread::spawn(move || first.close().count());
-        assert_eq!(second.close().count() + taker.join().expect("it does not panic"), 2);
+        drop(push_in_block(&queues[..1]));
+        let takers = queues.map(|queue| thread::spawn(move || queue.close().count()));
+        let taken = takers.map(|taker| taker.join().expect("it does not panic"));
+        assert_eq!(taken, [2, 1]);
     });
 }
 
@@ -517,6 +519,12 @@ fn give_up<const MUTATION: u8>() {
 #[test]
 fn give_up_against_take() {
     give_up::<{ event::mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "Arc leaked")]
+fn canary_keep_at_end() {
+    give_up::<{ event::mutation::KEEP_AT_END }>();
 }
 
 #[test]
