@@ -103,21 +103,52 @@ func watch(scale uint64) ([]float64, error) {
 	return values, nil
 }
 
+// A receiver of a broadcast. If it is too slow, its oldest message makes room, and it learns of the number.
+type receiver struct {
+	messages chan uint64
+	missed   atomic.Uint64
+}
+
+// There is one sender.
+func (r *receiver) send(message uint64) {
+	for {
+		select {
+		case r.messages <- message:
+			return
+		default:
+		}
+		select {
+		case <-r.messages:
+			r.missed.Add(1)
+		default:
+		}
+	}
+}
+
+func (r *receiver) receive() (message, missed uint64) {
+	message = <-r.messages
+	if r.missed.Load() > 0 {
+		missed = r.missed.Swap(0)
+	}
+	return message, missed
+}
+
 func broadcast(scale uint64) ([]float64, error) {
 	const receivers, atOnce = 8, 1000
 	batches := of(200, scale)
 	messages := batches * atOnce
 	behind := latch{open: make(chan struct{}, 1)}
 	sums := make(chan uint64, receivers)
-	var channels [receivers]chan uint64
-	for at := range channels {
-		channel := make(chan uint64, 1024)
-		channels[at] = channel
+	var all [receivers]receiver
+	for at := range all {
+		own := &all[at]
+		own.messages = make(chan uint64, 1024)
 		go func() {
 			var sum uint64
 			for range batches {
 				for range atOnce {
-					sum += <-channel
+					message, _ := own.receive()
+					sum += message
 				}
 				behind.countDown()
 			}
@@ -128,8 +159,8 @@ func broadcast(scale uint64) ([]float64, error) {
 	for batch := range batches {
 		behind.left.Store(receivers)
 		for message := range uint64(atOnce) {
-			for _, channel := range channels {
-				channel <- batch*atOnce + message
+			for at := range all {
+				all[at].send(batch*atOnce + message)
 			}
 		}
 		<-behind.open

@@ -15,9 +15,10 @@
 //! | `CLOSED` | closed, which is final |
 //!
 //! A link is the address of a node. Its two lowest bits are the kind of the node: a message, an
-//! item of the system, or a message with an item of the system as its header. Since the kind takes
-//! no room in the node, a message of 8 bytes takes a node of 16 bytes. An item of the system is
-//! allocated by its sender, as an [`Entry`], which becomes the node.
+//! item of the system, a message with an item of the system as its header, or a message in a block
+//! of nodes (`event/block.rs`). Since the kind takes no room in the node, a message of 8 bytes
+//! takes a node of 16 bytes. An item of the system is allocated by its sender, as an [`Entry`],
+//! which becomes the node.
 //!
 //! On x86-64, addresses leave the 16 highest bits of the word free. While the queue is open, these
 //! bits count the messages that were ever pushed. The second word, `carried`, counts the overflows
@@ -77,9 +78,9 @@
 //! - `[detached]` nodes that a successful `Detach` or `Close` took can be reached from nowhere
 //!   else.
 //! - `[unpublished]` a node belongs to its pusher alone before its `Publish`.
-//! - `[kind]` a link has the bit `SYSTEM` if and only if its node is a `Node<S>`, and the bit
-//!   `HEADED` if and only if it is a `Node<(S, M)>`. With neither bit, the node is a `Node<M>`. No
-//!   link has both.
+//! - `[kind]` the kind of a link tells what its node is: `SYSTEM` for a `Node<S>`, `HEADED` for a
+//!   `Node<(S, M)>`, `IN_BLOCK` for a `Node<M>` in a block, and 0 for another `Node<M>`. All but
+//!   those in blocks were allocated as boxes.
 //! - `[exposed]` a link is a number, and leads to the node that is at that address now. Between
 //!   `Load` and `Publish`, a node may be taken and freed, and another node be allocated and pushed
 //!   at the same address. `Publish` then succeeds, and the new node leads to the second one. A
@@ -100,9 +101,13 @@ use std::ptr;
 use procession_sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicU32, AtomicUsize};
 
+mod block;
 mod item;
 mod pushed;
 
+#[cfg(all(test, procession_loom))]
+pub(crate) use self::block::SHARERS;
+pub use self::block::SharedNodes;
 pub use self::item::Event;
 pub use self::pushed::{Closed, Pushed};
 
@@ -119,6 +124,15 @@ pub(crate) mod mutation {
     pub(crate) const CARRY_UNCHECKED: u8 = 4;
     /// A message with a header does not count, as an item of the system.
     pub(crate) const HEADED_UNCOUNTED: u8 = 5;
+    /// `Leave` of a block orders nothing.
+    #[cfg(procession_loom)]
+    pub(crate) const LEAVE_RELAXED: u8 = 6;
+    /// `Leave` of a block loads the count, then stores it.
+    #[cfg(procession_loom)]
+    pub(crate) const LEAVE_WITHOUT_RMW: u8 = 7;
+    /// A thread that ends keeps the nodes that it has taken.
+    #[cfg(procession_loom)]
+    pub(crate) const KEEP_AT_END: u8 = 8;
 }
 
 /// The first field of every node.
@@ -143,14 +157,17 @@ type Link = usize;
 /// A value in place of a link: there is no older node.
 const NONE: Link = 0;
 
-/// A bit of a link: the node holds an item of the system.
+/// The kind of a node that holds an item of the system.
 const SYSTEM: usize = 1;
 
-/// A bit of a link: the node holds a message and its header, an item of the system.
+/// The kind of a node that holds a message and its header, an item of the system.
 const HEADED: usize = 2;
 
+/// The kind of a node of a block, which holds a message.
+const IN_BLOCK: usize = 3;
+
 /// The bits of a link that hold the kind of its node.
-const KIND: usize = SYSTEM | HEADED;
+const KIND: usize = 3;
 // The two lowest bits of a node's address are free, and the special values below are no addresses
 // of nodes.
 const _: () = assert!(align_of::<Head>() >= 4);
@@ -317,6 +334,30 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
     }
 
     #[inline]
+    pub(crate) fn push_in(
+        &self,
+        nodes: &mut SharedNodes<M>,
+        message: M,
+    ) -> Result<Pushed, Closed<M>> {
+        let Some(node) = nodes.next(MUTATION) else { return self.push(message) };
+        let seen = self.see();
+        if seen.is(CLOSED) {
+            return Err(Closed(message));
+        }
+        // SAFETY: [unpublished], the memory has room for a node.
+        unsafe { node.write(Node { head: Head { next: seen.list() }, item: message }) };
+        // SAFETY: [unpublished] and [kind]
+        match unsafe { self.publish(node, IN_BLOCK, seen) } {
+            Some(pushed) => {
+                nodes.use_next();
+                Ok(pushed)
+            }
+            // SAFETY: [unpublished], and the memory is not read as a node again.
+            None => Err(Closed(unsafe { node.read() }.item)),
+        }
+    }
+
+    #[inline]
     pub(crate) fn push_system(&self, mut entry: Entry<S>) -> Result<Pushed, Closed<Entry<S>>> {
         let seen = self.see();
         if seen.is(CLOSED) {
@@ -336,21 +377,33 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
         self.push_node(node, HEADED, seen).map_err(|node| Closed(node.item.1))
     }
 
-    /// Pushes `node`. `kind` is `SYSTEM` for an `S`, `HEADED` for an `(S, M)`, and 0 for an `M`.
-    /// `seen` is the word as it was loaded before, which must not be `CLOSED`; the node must
-    /// already link to its list.
+    /// Pushes `node`, as [`publish`](Self::publish) does. Returns it if the queue is closed.
     #[inline]
     fn push_node<T>(
         &self,
         node: Box<Node<T>>,
         kind: usize,
-        mut seen: Word,
+        seen: Word,
     ) -> Result<Pushed, Box<Node<T>>> {
         assert!(
             (&raw const *node).addr() <= LINK,
             "the allocator must not use the address space of 5-level paging"
         );
         let node = Box::into_raw(node);
+        // SAFETY: [unpublished] and [kind], it is a box.
+        let pushed = unsafe { self.publish(node, kind, seen) };
+        // SAFETY: [unpublished]
+        pushed.ok_or_else(|| unsafe { Box::from_raw(node) })
+    }
+
+    /// `Link` and `Publish`. `seen` is the word as it was loaded before, which must not be
+    /// `CLOSED`; the node must already link to its list. Returns `None` if the queue is closed.
+    ///
+    /// # Safety
+    /// `[unpublished]` and `[kind]`: the node belongs to the caller, who gives it away if this
+    /// returns `Some`. Its address is at most `LINK`.
+    #[inline]
+    unsafe fn publish<T>(&self, node: *mut Node<T>, kind: usize, mut seen: Word) -> Option<Pushed> {
         // [exposed]
         let link = node.expose_provenance() | kind;
         let is_counted =
@@ -361,7 +414,7 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
             let before = Word(self.newest.swap(link, order));
             // SAFETY: the canary's two threads leave the node alone until the push has returned.
             unsafe { (*node).head.next = if before.is(CLOSED) { NONE } else { before.list() } };
-            return Ok(Pushed::Queued);
+            return Some(Pushed::Queued);
         }
         let first_seen = seen;
         loop {
@@ -380,12 +433,9 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
                         // `Publish`, too.
                         self.carried.fetch_add(1, Release);
                     }
-                    return Ok(if seen.is(ARMED) { Pushed::Wake } else { Pushed::Queued });
+                    return Some(if seen.is(ARMED) { Pushed::Wake } else { Pushed::Queued });
                 }
-                Err(now) if now.is(CLOSED) => {
-                    // SAFETY: [unpublished]
-                    return Err(unsafe { Box::from_raw(node) });
-                }
+                Err(now) if now.is(CLOSED) => return None,
                 Err(now) => {
                     seen = now;
                     // SAFETY: [unpublished]
@@ -552,6 +602,27 @@ impl<M, S> EventQueue<M, S> {
         self.0.push(message)
     }
 
+    /// Pushes a message in memory that it shares with other messages of this sender. Otherwise like
+    /// [`push`](Self::push).
+    ///
+    /// ```
+    /// use procession_queue::{Event, EventQueue, SharedNodes};
+    ///
+    /// let queues: [EventQueue<u32>; 50] = std::array::from_fn(|_| EventQueue::new());
+    /// let mut nodes = SharedNodes::for_messages(queues.len());
+    /// for queue in &queues {
+    ///     assert!(queue.push_in(&mut nodes, 7).is_ok());
+    /// }
+    /// assert!(queues.iter().all(|queue| queue.take().eq([Event::Message(7)])));
+    /// ```
+    ///
+    /// # Errors
+    /// If the queue is closed, the message is returned in [`Closed`].
+    #[inline]
+    pub fn push_in(&self, nodes: &mut SharedNodes<M>, message: M) -> Result<Pushed, Closed<M>> {
+        self.0.push_in(nodes, message)
+    }
+
     /// Pushes an item of the system, otherwise like [`push`](Self::push).
     ///
     /// # Errors
@@ -708,14 +779,21 @@ impl<M, S> Batch<M, S> {
         Self { oldest, newest, length, items: PhantomData }
     }
 
-    /// Takes the oldest node, which is kept out of the path of messages (see *Rejected*).
+    /// Takes the oldest node, if it has a kind. These are kept out of the path of messages (see
+    /// *Rejected*).
     ///
     /// # Safety
-    /// The batch is not empty, and its oldest node has one of the bits of `KIND`.
-    #[cold]
-    unsafe fn next_entry(&mut self) -> Event<M, S> {
+    /// The batch is not empty, and the kind of its oldest node is not 0.
+    #[inline(never)]
+    unsafe fn next_of_kind(&mut self) -> Event<M, S> {
         let oldest = node(self.oldest);
-        if self.oldest & SYSTEM != 0 {
+        if self.oldest & KIND == IN_BLOCK {
+            // SAFETY: [detached]
+            self.oldest = unsafe { (*oldest).next };
+            // SAFETY: [detached], each node is visited once; [kind]
+            return Event::Message(unsafe { block::take(oldest.cast::<Node<M>>()) });
+        }
+        if self.oldest & KIND == SYSTEM {
             // SAFETY: [detached], each node is visited once; [kind]
             let node = unsafe { Box::from_raw(oldest.cast::<Node<S>>()) };
             self.oldest = node.head.next;
@@ -745,7 +823,7 @@ impl<M, S> Batch<M, S> {
 
     /// Returns the oldest item, if it is an item of the system.
     pub fn peek_system(&mut self) -> Option<&mut S> {
-        if self.oldest & SYSTEM == 0 {
+        if self.oldest & KIND != SYSTEM {
             return None;
         }
         // SAFETY: [detached], the node belongs to this batch alone; [kind]
@@ -793,8 +871,8 @@ impl<M, S> Iterator for Batch<M, S> {
         }
         self.length -= 1;
         if oldest & KIND != 0 {
-            // SAFETY: the batch is not empty, and its oldest node has a bit of `KIND`.
-            return Some(unsafe { self.next_entry() });
+            // SAFETY: the batch is not empty, and its oldest node has a kind.
+            return Some(unsafe { self.next_of_kind() });
         }
         // SAFETY: [detached], each node is visited once; [kind]
         let node = unsafe { Box::from_raw(node(oldest).cast::<Node<M>>()) };

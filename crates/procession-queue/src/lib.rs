@@ -123,7 +123,7 @@ use std::fmt;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use event::{Batch, Closed, Entry, Event, EventQueue, Pushed};
+pub use event::{Batch, Closed, Entry, Event, EventQueue, Pushed, SharedNodes};
 pub use global::{Global, Share};
 
 /// The result of an attempt to steal.

@@ -27,6 +27,9 @@
 //! | `item_visible_to_its_taker` | `canary_event_published_relaxed` |
 //! | `arm_against_push` | `canary_arm_without_cas` |
 //! | `count_against_take` | `canary_carry_unchecked`, `canary_headed_uncounted` |
+//! | `leave_against_leave` | `canary_leave_relaxed` |
+//! | `give_up_against_take` | `canary_leave_without_rmw`, `canary_keep_at_end` |
+//! | `close_against_push_in_block` | `canary_block_without_check` |
 //! | `chase_lev_half_steal_doubles_an_item` | itself: the structure as Wippy describes it |
 
 use std::convert::Infallible;
@@ -34,7 +37,7 @@ use std::convert::Infallible;
 use procession_sync::cell::UnsafeCell;
 use procession_sync::{Arc, explore, thread};
 
-use crate::event::{self, Stack};
+use crate::event::{self, SHARERS, SharedNodes, Stack};
 use crate::ring::{Arrange, Owned, Ring, mutation};
 use crate::{Event, Global, Pushed};
 
@@ -464,6 +467,100 @@ fn canary_carry_unchecked() {
 #[should_panic(expected = "each message is counted once")]
 fn canary_headed_uncounted() {
     counts_against_take::<{ event::mutation::HEADED_UNCOUNTED }>();
+}
+
+/// Pushes an item to each queue, in memory that they share.
+fn push_in_block<const MUTATION: u8>(
+    queues: &[Arc<Stack<u32, Infallible, MUTATION>>],
+) -> SharedNodes<u32> {
+    let mut nodes = SharedNodes::for_messages(SHARERS);
+    for (item, queue) in (0..).zip(queues) {
+        assert!(queue.push_in(&mut nodes, item).is_ok(), "the queue is open");
+    }
+    nodes
+}
+
+/// The last two messages of a block are taken by two threads, of which one also takes a message of
+/// another block. They leave then, and when they end.
+fn leave_twice<const MUTATION: u8>() {
+    explore(|| {
+        let queues = [0, 1].map(|_| Arc::new(Stack::<u32, Infallible, MUTATION>::new()));
+        drop(push_in_block(&queues));
+        drop(push_in_block(&queues[..1]));
+        let takers = queues.map(|queue| thread::spawn(move || queue.close().count()));
+        let taken = takers.map(|taker| taker.join().expect("it does not panic"));
+        assert_eq!(taken, [2, 1]);
+    });
+}
+
+#[test]
+fn leave_against_leave() {
+    leave_twice::<{ event::mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn canary_leave_relaxed() {
+    leave_twice::<{ event::mutation::LEAVE_RELAXED }>();
+}
+
+/// The sender gives the rest of a block up while the only message in it is taken. Loom finds a
+/// block that is not freed.
+fn give_up<const MUTATION: u8>() {
+    explore(|| {
+        let queue = Arc::new(Stack::<u32, Infallible, MUTATION>::new());
+        let nodes = push_in_block(&[Arc::clone(&queue)]);
+        let taker = thread::spawn(move || queue.close().count());
+        drop(nodes);
+        assert_eq!(taker.join().expect("it does not panic"), 1);
+    });
+}
+
+#[test]
+fn give_up_against_take() {
+    give_up::<{ event::mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "Arc leaked")]
+fn canary_keep_at_end() {
+    give_up::<{ event::mutation::KEEP_AT_END }>();
+}
+
+#[test]
+#[should_panic(expected = "Arc leaked")]
+fn canary_leave_without_rmw() {
+    give_up::<{ event::mutation::LEAVE_WITHOUT_RMW }>();
+}
+
+/// A queue is closed while two messages of a block are pushed to it. A message that is refused
+/// leaves its node to the next one.
+fn close_against_block<const MUTATION: u8>() {
+    explore(|| {
+        let queue = Arc::new(Stack::<u32, Infallible, MUTATION>::new());
+        let sender = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                let mut nodes = SharedNodes::for_messages(SHARERS);
+                let mut push = |item| Some(queue.push_in(&mut nodes, item).err()?.0);
+                [push(0), push(1)]
+            })
+        };
+        let mut taken: Vec<u32> = queue.close().map(Event::into_inner).collect();
+        taken.extend(sender.join().expect("it does not panic").into_iter().flatten());
+        assert_each_once(taken, 2);
+    });
+}
+
+#[test]
+fn close_against_push_in_block() {
+    close_against_block::<{ event::mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "an item was lost")]
+fn canary_block_without_check() {
+    close_against_block::<{ event::mutation::PUSH_WITHOUT_CHECK }>();
 }
 
 /// A published structure with its defect, which is the reason for the design of the ring.

@@ -145,6 +145,13 @@ pub use std::sync::MutexGuard;
 #[cfg(not(procession_loom))]
 pub use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
+/// Declares values that each thread has of its own.
+#[cfg(procession_loom)]
+pub use loom::thread_local;
+/// Declares values that each thread has of its own.
+#[cfg(not(procession_loom))]
+pub use std::thread_local;
+
 /// Runs a model in every interleaving with at most `LOOM_MAX_PREEMPTIONS` preemptions. The default
 /// is two.
 #[cfg(procession_loom)]

@@ -6,6 +6,7 @@
 //! real threads.
 #![cfg(not(procession_loom))]
 
+mod blocks;
 mod deque;
 mod events;
 mod fifo;

@@ -8,7 +8,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::slice;
 
-use procession_queue::{Closed, Pushed};
+use procession_queue::{Closed, Pushed, SharedNodes};
 
 use crate::Pid;
 use crate::mailbox::address::{count_returned, send};
@@ -34,21 +34,26 @@ pub(crate) fn send_clones<M: Clone + Send + 'static>(receivers: &[(Pid, ())], me
     let Some((last, others)) = receivers.split_last() else { return 0 };
     let mut accepted = 0;
     let mut clones = Vec::with_capacity(receivers.len().min(TOGETHER));
+    let mut nodes = SharedNodes::for_messages(receivers.len());
     for part in others.chunks(TOGETHER) {
         let cloned = catch_unwind(AssertUnwindSafe(|| {
             part.iter().for_each(|_| clones.push(message.clone()));
         }));
-        accepted += deliver(part, &mut clones);
+        accepted += deliver(part, &mut clones, &mut nodes);
         if let Err(panic) = cloned {
             resume_unwind(panic);
         }
     }
     clones.push(message);
-    accepted + deliver(slice::from_ref(last), &mut clones)
+    accepted + deliver(slice::from_ref(last), &mut clones, &mut nodes)
 }
 
 /// Sends as many messages as there are, the first to the first receiver, and leaves none.
-fn deliver<M: Send + 'static>(receivers: &[(Pid, ())], messages: &mut Vec<M>) -> usize {
+fn deliver<M: Send + 'static>(
+    receivers: &[(Pid, ())],
+    messages: &mut Vec<M>,
+    nodes: &mut SharedNodes<M>,
+) -> usize {
     let Some(shared) = current::here() else {
         let sent = receivers.iter().zip(messages.drain(..));
         let mut refused = Vec::new();
@@ -74,7 +79,7 @@ fn deliver<M: Send + 'static>(receivers: &[(Pid, ())], messages: &mut Vec<M>) ->
         let slot =
             if is_near(pid) { shared.table().pin(pid.slot(), pid.generation()) } else { None };
         let message = match slot {
-            Some(slot) => match push(&slot, message, &mut batch) {
+            Some(slot) => match push(&slot, message, nodes, &mut batch) {
                 Ok(()) => {
                     accepted += 1;
                     continue;
@@ -118,6 +123,7 @@ enum Unsent<M> {
 fn push<M: Send + 'static>(
     slot: &Pin,
     message: M,
+    nodes: &mut SharedNodes<M>,
     batch: &mut WakeBatch<'_>,
 ) -> Result<(), Unsent<M>> {
     let Some(Mailbox::Unbounded(queue)) = slot.mailbox_checked::<M>() else {
@@ -125,8 +131,10 @@ fn push<M: Send + 'static>(
     };
     cost::work(Operation::Send);
     cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
-    match queue.push(message) {
-        Ok(Pushed::Wake) => batch.wake(slot),
+    match queue.push_in(nodes, message) {
+        Ok(Pushed::Wake) => {
+            batch.wake(slot);
+        }
         Ok(Pushed::Queued) => {}
         Err(Closed(message)) => {
             count_returned(slot);

@@ -157,12 +157,17 @@ impl<'a> WakeBatch<'a> {
         Self { shared, ready: Vec::with_capacity(count) }
     }
 
-    /// Wakes a process of the scheduler.
+    /// Wakes a process of the scheduler. Returns `true` if it is to run, in a step that begins
+    /// later.
     #[inline]
-    pub(crate) fn wake(&mut self, slot: &Slot) {
-        if !current::yield_if_current(slot) {
-            self.ready.extend(entry_after(slot, State::wake));
+    pub(crate) fn wake(&mut self, slot: &Slot) -> bool {
+        if current::yield_if_current(slot) {
+            return true;
         }
+        let ready = entry_after(slot, State::wake);
+        let is_ready = ready.is_some();
+        self.ready.extend(ready);
+        is_ready
     }
 
     /// Queues the processes that are ready.

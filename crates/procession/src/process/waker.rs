@@ -10,7 +10,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::process::slot::{Pin, Slot};
 use crate::process::unwind::{drop_each, guarded};
 use crate::process::wait_reason::Waiting;
-use crate::process::wake::wake;
+use crate::process::wake::{WakeBatch, wake};
+use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::time::action::TimerWaker;
 
@@ -97,6 +98,48 @@ unsafe fn pin(data: *const ()) -> Pin {
     let slot = NonNull::from(unsafe { slot(data) });
     // SAFETY: [waker data]
     unsafe { Pin::from_raw(slot) }
+}
+
+/// Wakes `count` wakers in their order. Processes of this thread's scheduler are queued together.
+pub(crate) fn wake_together(count: usize, wakers: impl Iterator<Item = Waker>) {
+    let wake_one = |waker: Waker| drop(guarded(|| waker.wake()));
+    let Some(shared) = current::here() else { return wakers.for_each(wake_one) };
+    // As for a single wake-up.
+    let _stopped = shared.stop_clock();
+    let mut batch = WakeBatch::new(&shared, count);
+    for waker in wakers {
+        match into_pin(waker) {
+            Ok(pin) if std::ptr::eq(pin.shared(), &**shared) => {
+                if !batch.wake(&pin) {
+                    // It may have ended, and its last pin may drop what has code of the user.
+                    batch.queue();
+                }
+                drop(pin);
+            }
+            Ok(pin) => {
+                batch.queue();
+                wake(&pin);
+            }
+            Err(waker) => {
+                batch.queue();
+                wake_one(waker);
+            }
+        }
+    }
+}
+
+/// Returns the pin of a process's own waker.
+///
+/// # Errors
+/// Returns any other waker.
+#[inline]
+fn into_pin(waker: Waker) -> Result<Pin, Waker> {
+    if !is_of_process(&waker) {
+        return Err(waker);
+    }
+    let waker = ManuallyDrop::new(waker);
+    // SAFETY: [waker data]; the waker gives its pin up, since it is not dropped.
+    Ok(unsafe { pin(waker.data()) })
 }
 
 /// Creates a waker that lives no longer than the step that lends its pin.

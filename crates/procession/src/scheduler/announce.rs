@@ -71,10 +71,10 @@ impl Shared {
         }
     }
 
-    /// Wakes a worker like `announce`, for the only entry in the deque of this worker. Wakes none
-    /// while a worker naps.
+    /// Wakes a worker like `announce`, for entries that this worker will most likely run itself,
+    /// soon after its step. Wakes none while a worker naps.
     #[inline]
-    pub(crate) fn announce_only(&self) {
+    pub(crate) fn announce_own(&self) {
         cost::touch(SharedLine::Idle, Access::Read);
         if let Some(seat) = self.idle.claim_one_unless_napping() {
             self.wake_seat(seat);

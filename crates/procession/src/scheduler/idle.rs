@@ -40,9 +40,10 @@
 //! - Publisher: `Publish` the entry in a queue · `PublishFence` fence(SeqCst) · `ReadIdle` load the
 //!   word. If no worker is searching and a seat is spare, `Claim` one under the lock (parked to
 //!   awake, searching + 1) and unpark it, or start its thread.
-//! - Publisher with an entry that is alone in the deque of its own worker: read *napping*, too,
-//!   after the fence, and if there is a nap, wake no worker. The publisher's worker will most
-//!   likely run the entry itself at the end of its step. Otherwise the napping worker comes for it.
+//! - Publisher with an entry that is alone in the deque of its own worker, or with a few entries
+//!   that its step has woken together: read *napping*, too, after the fence, and if there is a nap,
+//!   wake no worker. The publisher's worker will most likely run the entries itself at the end of
+//!   its step. Otherwise the napping worker comes for them.
 //! - Watchdog at each look, and publisher that is not a worker and finds that a worker is
 //!   searching: `WriteOff` under the lock, make every seat late that has been coming for more than
 //!   100 us, searching - 1 for each · `WriteOffFence` fence(SeqCst). If there were any, the
@@ -150,9 +151,9 @@
 //!   looks again only when something
 //!   else was pushed onto a ring: with the fence if it then goes on with a process from elsewhere,
 //!   otherwise without. Until then the entry waits for this worker, or for the watchdog's `Nudge`.
-//! - The only entry of a deque waits for the rest of a nap, if its worker's step lasts that long:
-//!   at most 200 us and the system's wake-up. This also holds if others are parked without a
-//!   timeout meanwhile.
+//! - The only entry of a deque, or a few that were woken together, wait for the rest of a nap, if
+//!   the step of their worker lasts that long, or those of the entries before them: at most 200 us
+//!   and the system's wake-up. This also holds if others are parked without a timeout meanwhile.
 //! - A worker may be late for up to 100 us and one look of the watchdog, 2.5 ms, until others are
 //!   woken in its place; for a publisher that is not a worker, 100 us. If its claimer was
 //!   interrupted before waking it, the time counts from the first look that finds it so. Without a

@@ -158,6 +158,10 @@ use crate::util::cost::{self, Access, Operation, SharedLine};
 /// fluctuation.
 const COROUTINES_APART: u32 = 8;
 
+/// The maximum number of processes that are woken together while another worker naps without waking
+/// it. To run as many short steps takes less time than to wake a thread.
+const FEW: usize = 16;
+
 /// In nanoseconds, the time until a deadline for which a second worker is woken, since this one may
 /// be in a long step then. The watchdog sends one to later deadlines.
 const SOON: u64 = 10_000_000;
@@ -251,7 +255,7 @@ impl LocalWorker {
         self.meter_deque_push();
         let is_alone = self.core.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
         self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
-        if is_alone { self.shared.announce_only() } else { self.shared.announce() }
+        if is_alone { self.shared.announce_own() } else { self.shared.announce() }
     }
 
     /// Puts an entry into the LIFO slot, which wakes no worker. The previous entry is queued as
@@ -304,9 +308,10 @@ impl LocalWorker {
         }
         woken.iter().for_each(|ready| self.record_wake(ready.slot()));
         self.meter_woken_push();
+        let is_few = woken.len() <= FEW;
         self.core.woken.push_all(woken, &self.shared.queues.global);
         self.unannounced.set(false);
-        self.shared.announce();
+        if is_few { self.shared.announce_own() } else { self.shared.announce() }
     }
 
     /// Queues a continued process, behind all others of that class.

@@ -88,7 +88,7 @@ impl<S> Ringing<S> {
 
     /// Serves all waiters.
     pub(crate) fn ring_all(&mut self) -> ServedWaiters {
-        let mut rung = ServedWaiters::default();
+        let mut rung = ServedWaiters::with_capacity(self.waiters.used());
         while let Some((waiter, ())) = self.waiters.serve(|notice| *notice = Notice::FOR_ALL) {
             rung.push(waiter);
         }

@@ -168,6 +168,11 @@ pub(crate) fn wake(waiter: Option<Waiter>) {
 pub(crate) struct ServedWaiters(SmallVec<Waiter>);
 
 impl ServedWaiters {
+    /// Creates a list with room for `count` waiters.
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        Self(SmallVec::with_capacity(count))
+    }
+
     pub(crate) fn push(&mut self, waiter: Waiter) {
         self.0.push(waiter);
     }
@@ -176,7 +181,12 @@ impl ServedWaiters {
     #[cfg(not(procession_loom))]
     #[inline]
     pub(crate) fn wake(mut self) {
-        self.0.drain().for_each(Waiter::wake);
+        let count = self.0.len();
+        if count < 2 {
+            return self.0.drain().for_each(Waiter::wake);
+        }
+        let wakers = self.0.drain().filter_map(Waiter::into_waker);
+        crate::process::waker::wake_together(count, wakers);
     }
 }
 
@@ -410,6 +420,12 @@ impl<T> WaitList<T> {
         let waiter = node.waiter.take().expect("a waiter in the queue was not served");
         let content = node.content.as_mut().expect("a place in use has a content");
         waiter.claim().then_some((waiter, content))
+    }
+
+    /// Returns the number of nodes in use: the waiters, and those that were served and have not
+    /// observed it.
+    pub(crate) fn used(&self) -> usize {
+        self.used as usize
     }
 
     /// Returns `true` if no waiter is in the queue. A select that was chosen in another list still

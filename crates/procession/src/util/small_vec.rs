@@ -18,6 +18,10 @@ impl<T> Default for SmallVec<T> {
 }
 
 impl<T> SmallVec<T> {
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        Self { first: None, more: VecDeque::with_capacity(count.saturating_sub(1)) }
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, element: T) {
         if self.is_empty() {

@@ -353,6 +353,51 @@ fn members_behind_one_that_refuses_have_the_message_although_its_drop_panics() {
     }
 }
 
+/// The messages of a broadcast share memory. Members receive all of them, or return after some, or
+/// are cancelled while messages wait.
+#[test]
+fn the_messages_of_a_broadcast_are_dropped_once_however_members_end() {
+    const MEMBERS: usize = 300;
+    const MESSAGES: usize = 40;
+    let scheduler = threaded(2);
+    let (groups, message) = (Groups::new(), Arc::new(()));
+    let members: Vec<_> = (0..MEMBERS)
+        .map(|at| {
+            let count = [MESSAGES, MESSAGES / 2, usize::MAX][at % 3];
+            let member = scheduler.start(move |mut cx: Context<Arc<()>>| async move {
+                let mut received = 0;
+                while received < count && cx.recv().await.is_some() {
+                    received += 1;
+                }
+                received
+            });
+            groups.join("group", member.pid()).expect("it is alive");
+            member
+        })
+        .collect();
+    let speaker = {
+        let (groups, message) = (groups.clone(), Arc::clone(&message));
+        scheduler.spawn(async move {
+            for _ in 0..MESSAGES {
+                groups.broadcast("group", Arc::clone(&message));
+            }
+        })
+    };
+    members.iter().skip(2).step_by(3).for_each(|member| member.cancel());
+    assert_eq!(speaker.join(), Ok(()));
+    for (at, member) in members.into_iter().enumerate() {
+        let received = member.into_parts().1.join().expect("it returns");
+        match at % 3 {
+            0 => assert_eq!(received, MESSAGES),
+            1 => assert_eq!(received, MESSAGES / 2),
+            _ => assert!(received <= MESSAGES),
+        }
+    }
+    assert_conserved(&scheduler);
+    drop(scheduler);
+    assert_eq!(Arc::strong_count(&message), 1, "each clone is dropped once");
+}
+
 #[test]
 fn ends_against_joins_leave_no_member() {
     let scheduler = threaded(2);

@@ -5,13 +5,14 @@ use std::task::{Context as TaskContext, Wake, Waker};
 use std::time::Duration;
 
 use procession::coroutine::Wait;
+use procession::snapshot::ProcessState;
 use procession::sync::Notify;
 use procession::time::Instant;
-use procession::{sleep, spawn, timeout};
+use procession::{Scheduler, sleep, spawn, timeout, yield_now};
 
 use super::probe::{plain_thread, probe};
 use crate::home::thread;
-use crate::scene::{driven, threaded};
+use crate::scene::{driven, panic_quietly, threaded};
 
 #[test]
 fn a_permit_is_stored_once() {
@@ -154,6 +155,48 @@ fn a_waker_may_notify() {
     }
     notify.notify_waiters();
     notify.notify_one();
+}
+
+/// Panics when it is woken.
+struct Fragile;
+
+impl Wake for Fragile {
+    fn wake(self: Arc<Self>) {
+        panic_quietly("woken");
+    }
+}
+
+/// Between two processes wait a future with a waker of the user's, a process that is cancelled, and
+/// one of another scheduler.
+#[test]
+fn waiters_of_all_kinds_hear_a_notification_of_all() {
+    let (scheduler, other) = (driven(), threaded(1));
+    let notify = Arc::new(Notify::new());
+    let waits = |scheduler: &Scheduler| {
+        let waits = Arc::clone(&notify).notified_owned();
+        scheduler.spawn(waits)
+    };
+    scheduler.block_on(async {
+        let first = waits(&scheduler);
+        yield_now().await;
+        let waker = Waker::from(Arc::new(Fragile));
+        let mut fragile = probe(notify.notified());
+        assert!(fragile.pinned().poll(&mut TaskContext::from_waker(&waker)).is_pending());
+        let cancelled = waits(&scheduler);
+        let distant = waits(&other);
+        while other.process(distant.pid()).is_some_and(|row| row.state != ProcessState::Blocked) {
+            std::thread::yield_now();
+        }
+        let last = waits(&scheduler);
+        yield_now().await;
+        cancelled.cancel();
+        let notifies = Arc::clone(&notify);
+        let notifier = spawn(async move { notifies.notify_waiters() });
+        assert_eq!(notifier.await, Ok(()));
+        assert_eq!((first.await, last.await, distant.await), (Ok(()), Ok(()), Ok(())));
+        fragile.output();
+        drop(cancelled.await);
+    });
 }
 
 #[test]
