@@ -16,7 +16,7 @@ local function answer(connection, name, timeout, request, about)
   local ok, found = settle(pcall(function() return globals[name](request) end))
   if ok then ok, found = yield("http.answer", connection, found, about, timeout) end
   if ok then return found end
-  if not late.log then check(native("lazy", log_part)) end
+  if not late.log then check(native("lazy", check(native("library", "log")))) end
   late.log("error", "a request failed:", found)
   local failure = { status = 500, body = "Internal Server Error\n" }
   local _, open = yield("http.answer", connection, failure, about, timeout)

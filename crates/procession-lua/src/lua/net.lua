@@ -6,7 +6,7 @@ local find, sub, concat = strings.find, strings.sub, lists.concat
 local CHUNK = 65536
 
 local function log(level, ...)
-  if not late.log then check(native("lazy", log_part)) end
+  if not late.log then check(native("lazy", check(native("library", "log")))) end
   late.log(level, ...)
 end
 
