@@ -111,8 +111,8 @@ pub(crate) const GLOBALS: &[(&str, &[&str])] = &[
     ("utf8", &["utf8"]),
 ];
 
-/// The functions of the library that are globals. Each is made by a part of its own, or by those of a
-/// table in [`GLOBALS`].
+/// The functions of the library that are globals. Each is made by a part of its own, or by those of
+/// a table in [`GLOBALS`].
 const FUNCTIONS: &[(&str, &str)] = &[
     ("getmetatable", "metatables"),
     ("load", "code"),
