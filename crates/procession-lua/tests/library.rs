@@ -413,6 +413,22 @@ fn a_table_of_the_library_is_like_any_other_table() {
     assert_eq!(run(source), Ok(Value::string("x")));
 }
 
+#[test]
+fn a_server_of_a_closed_listener_is_an_error() {
+    let source = "
+        function main()
+          local listener = assert(net.listen('127.0.0.1:0'))
+          listener:close()
+          listener:close()
+          local ok, cause = pcall(net.serve, listener, 'main')
+          local http_ok, http_cause = pcall(http.serve, listener, 'main')
+          assert(not ok and not http_ok and http_cause:find('closed or forgot'), http_cause)
+          return cause
+        end";
+    let Ok(Value::String(cause)) = run(source) else { panic!("it returns the cause") };
+    assert!(String::from_utf8_lossy(&cause).contains("closed or forgot"));
+}
+
 /// The globals of the library are made when they are first used. A program does not see that.
 #[test]
 fn the_table_of_the_globals_is_like_any_other_table() {

@@ -1,7 +1,7 @@
 -- The part `http` of the library: a server. The messages are read and written in Rust.
 local http = ...
 local error, native, pcall, tostring, type, yield = error, native, raw.pcall, tostring, type, yield
-local check, late, log_part, settle, globals = check, late, log_part, settle, globals
+local check, late, settle, globals = check, late, settle, globals
 
 -- Waits for the first byte of the next request. After a cancel, takes only what has arrived.
 local function is_there(connection, timeout)
