@@ -30,6 +30,7 @@ pub(crate) struct TestArgs {
     pub(crate) filter: String,
     pub(crate) is_exact: bool,
     /// The options with their values, for a line that runs a test again.
+    #[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "only simulations are replayed"))]
     pub(crate) options: Vec<(&'static str, Option<OsString>)>,
     pub(crate) allowed: Allowed,
     pub(crate) certificates: Certificates,
