@@ -256,6 +256,8 @@ struct Parsed {
     command: Option<Command>,
     /// The options that belong to one command. With another command they are refused.
     used: Vec<&'static Flag>,
+    /// The options with their values, as the command line has them.
+    options: Vec<(&'static str, Option<OsString>)>,
     trial: TrialArgs,
     run: RunArgs,
     bench: BenchArgs,
@@ -340,7 +342,15 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
                 (false, None) => None,
                 (true, seeds) => Some(seeds.map_or(SEEDS, NonZeroU64::get)),
             };
-            LowArgs::Test(TestArgs { paths, allowed, certificates, simulated, ..parsed.test })
+            let options = parsed.options;
+            LowArgs::Test(TestArgs {
+                paths,
+                allowed,
+                certificates,
+                simulated,
+                options,
+                ..parsed.test
+            })
         }
         Command::Repl => {
             let program = parsed.words.pop().map(PathBuf::from);
@@ -391,11 +401,23 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
     };
     let flag = flag.ok_or(UsageError::UnknownFlag(written))?;
     parsed.used.push(flag);
-    match &flag.takes {
-        Takes::Nothing(set) => set(parsed),
-        Takes::Value(_, set) => set(parsed, &parser.value()?)?,
-        Takes::Optional(_, set) => set(parsed, parser.optional_value().as_deref()),
-    }
+    let value = match &flag.takes {
+        Takes::Nothing(set) => {
+            set(parsed);
+            None
+        }
+        Takes::Value(_, set) => {
+            let value = parser.value()?;
+            set(parsed, &value)?;
+            Some(value)
+        }
+        Takes::Optional(_, set) => {
+            let value = parser.optional_value();
+            set(parsed, value.as_deref());
+            value
+        }
+    };
+    parsed.options.push((flag.long, value));
     Ok(true)
 }
 

@@ -26,8 +26,12 @@ pub(crate) struct TestArgs {
     pub(crate) timeout: Duration,
     /// The number of seeds of a simulation, instead of one run on the test clock.
     pub(crate) simulated: Option<u64>,
-    /// Only tests of which the name contains this text are run.
+    /// Only tests of which the name contains this text are run, or is this text.
     pub(crate) filter: String,
+    pub(crate) is_exact: bool,
+    /// The options with their values, for a line that runs a test again.
+    #[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "only simulations are replayed"))]
+    pub(crate) options: Vec<(&'static str, Option<OsString>)>,
     pub(crate) allowed: Allowed,
     pub(crate) certificates: Certificates,
 }
@@ -41,6 +45,8 @@ impl Default for TestArgs {
             timeout,
             simulated: None,
             filter: String::new(),
+            is_exact: false,
+            options: Vec::new(),
             allowed: Allowed::default(),
             certificates: Certificates::default(),
         }
@@ -131,7 +137,7 @@ pub(crate) fn test(args: &TestArgs, out: &mut impl Write) -> Result<(), Failure>
                 continue;
             }
         };
-        for test in tests.names().iter().filter(|test| test.contains(&args.filter)) {
+        for test in tests.names().iter().filter(|test| args.includes(test)) {
             let report = match args.simulated {
                 None => tests.run(test),
                 Some(seeds) => simulate(args, seeds, &tests, &file, test)?,
@@ -152,6 +158,12 @@ pub(crate) fn test(args: &TestArgs, out: &mut impl Write) -> Result<(), Failure>
     }
 }
 
+impl TestArgs {
+    fn includes(&self, test: &str) -> bool {
+        if self.is_exact { test == self.filter } else { test.contains(&self.filter) }
+    }
+}
+
 /// Runs a test in a simulation.
 #[cfg(feature = "sim")]
 fn simulate(
@@ -161,20 +173,40 @@ fn simulate(
     file: &Path,
     test: &str,
 ) -> Result<TestReport, ToolError> {
-    let (file, timeout) = (quoted(&file.display().to_string()), args.timeout.as_secs());
-    let command =
-        format!("procession test --sim --timeout {timeout} --filter {} {file}", quoted(test));
+    let command = replay(&args.options, test, file);
     let end = args.seed.saturating_add(seeds);
     Ok(tests.simulate(test, end - seeds..end, &command))
 }
 
+/// Returns a command line that runs exactly one test, with the same options. The tape of the replay
+/// takes the place of the seeds.
+#[cfg(any(feature = "sim", test))]
+fn replay(options: &[(&'static str, Option<OsString>)], test: &str, file: &Path) -> String {
+    let mut line = "procession test".to_owned();
+    let is_kept = |long: &&str| !["seed", "seeds", "filter", "exact"].contains(long);
+    for (long, value) in options.iter().filter(|(long, _)| is_kept(long)) {
+        line += " --";
+        line += long;
+        if let Some(value) = value {
+            line.push('=');
+            line += &quoted(value.as_encoded_bytes());
+        }
+    }
+    let (test, file) = (quoted(test.as_bytes()), quoted(file.as_os_str().as_encoded_bytes()));
+    line + &format!(" --filter={test} --exact -- {file}")
+}
+
 /// Returns a word as a shell takes it.
-#[cfg(feature = "sim")]
-fn quoted(word: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
-    match word.bytes().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+#[cfg(any(feature = "sim", test))]
+fn quoted(word: &[u8]) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(byte);
+    match str::from_utf8(word) {
+        Ok(word) if !word.is_empty() && word.bytes().all(|byte| is_plain(&byte)) => word.to_owned(),
+        Ok(word) if !word.contains(char::is_control) => {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+        // Shells know these escapes.
+        _ => format!("$'{}'", word.escape_ascii()),
     }
 }
 
@@ -211,4 +243,35 @@ fn find_tests(path: &Path, is_named: bool, found: &mut Vec<PathBuf>) -> Result<(
 
 pub(crate) fn annotations(out: &mut impl Write) -> Result<(), Failure> {
     Ok(out.write_all(procession_lua::annotations().as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
+    use std::path::Path;
+
+    use super::{TestArgs, replay};
+
+    #[test]
+    fn a_replay_has_the_same_options_and_one_test() {
+        let broken = OsString::from_vec(b"a\xff'".to_vec());
+        let options = [
+            ("sim", None),
+            ("seeds", Some("20".into())),
+            ("filter", Some("deposit".into())),
+            ("timeout", Some("7".into())),
+            ("allow-net", Some("[::1]:80".into())),
+            ("allow-read", Some("it's here".into())),
+            ("allow-listen", None),
+            ("tls-roots", Some(broken)),
+        ];
+        let line = replay(&options, "test_deposit", Path::new("-a_test.lua"));
+        let expected = r"procession test --sim --timeout=7 --allow-net='[::1]:80' --allow-read='it'\''s here' --allow-listen --tls-roots=$'a\xff\'' --filter=test_deposit --exact -- -a_test.lua";
+        assert_eq!(line, expected);
+        let mut args = TestArgs { filter: "test_deposit".to_owned(), ..TestArgs::default() };
+        assert!(args.includes("test_deposit") && args.includes("test_deposits"));
+        args.is_exact = true;
+        assert!(args.includes("test_deposit") && !args.includes("test_deposits"));
+    }
 }

@@ -123,19 +123,24 @@ impl Account {
     /// much room again.
     pub(crate) fn charge(self: &Arc<Self>, bytes: usize, is_answer: bool) -> Option<Charge> {
         let share = if is_answer { 2 } else { 1 };
+        // If two senders charge at the same time, both may be refused for the last room.
+        let charge = self.charge_over(bytes);
+        // Relaxed, here and below: these are counts, which publish nothing.
+        let fits = self.messages.load(Relaxed) <= self.messages_max.saturating_mul(share)
+            && self.bytes.load(Relaxed) <= self.bytes_max.saturating_mul(share)
+            && self.subtree.as_ref().is_none_or(|subtree| subtree.fits(Resource::Mailbox, share));
+        fits.then_some(charge)
+    }
+
+    /// Charges for a message with a value of `bytes`, also if the account is full.
+    pub(crate) fn charge_over(self: &Arc<Self>, bytes: usize) -> Charge {
         let bytes = bytes.saturating_add(MESSAGE_BYTES);
-        // Relaxed, here and below: these are counts, which publish nothing. If two senders charge
-        // at the same time, both may be refused for the last room.
-        let messages = self.messages.fetch_add(1, Relaxed);
-        let waiting = self.bytes.fetch_add(bytes, Relaxed);
+        self.messages.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
         if let Some(subtree) = &self.subtree {
             subtree.add(Resource::Mailbox, bytes);
         }
-        let charge = Charge { account: Arc::clone(self), bytes };
-        let fits = messages < self.messages_max.saturating_mul(share)
-            && waiting.saturating_add(bytes) <= self.bytes_max.saturating_mul(share)
-            && self.subtree.as_ref().is_none_or(|subtree| subtree.fits(Resource::Mailbox, share));
-        fits.then_some(charge)
+        Charge { account: Arc::clone(self), bytes }
     }
 
     /// Returns a charge for memory that the host holds for the process, which is nothing yet.
@@ -184,12 +189,7 @@ pub(crate) struct Charge {
 impl Clone for Charge {
     /// Charges for a copy of the message, even if the account is full.
     fn clone(&self) -> Self {
-        self.account.messages.fetch_add(1, Relaxed);
-        self.account.bytes.fetch_add(self.bytes, Relaxed);
-        if let Some(subtree) = &self.account.subtree {
-            subtree.add(Resource::Mailbox, self.bytes);
-        }
-        Self { account: Arc::clone(&self.account), bytes: self.bytes }
+        self.account.charge_over(self.bytes - MESSAGE_BYTES)
     }
 }
 
@@ -273,7 +273,9 @@ mod tests {
         let two = account.charge(0, false).expect("there is room");
         assert!(account.charge(0, false).is_none(), "too many messages");
         let answer = account.charge(1000, true).expect("answers have room of their own");
-        drop((one, two, answer));
+        let result = account.charge_over(2000);
+        assert_eq!(account.waiting(), (4, 3100 + 4 * MESSAGE_BYTES));
+        drop((one, two, answer, result));
         assert_eq!(account.waiting(), (0, 0));
     }
 }

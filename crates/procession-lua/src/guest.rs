@@ -99,6 +99,11 @@ pub(crate) enum Content {
         call: Value,
         value: Value,
     },
+    /// The result of an operation that ran on behalf of the process.
+    Done {
+        tag: u64,
+        value: Value,
+    },
 }
 
 impl Content {
@@ -106,7 +111,8 @@ impl Content {
         let (Self::Plain(value)
         | Self::Call { value, .. }
         | Self::Answer { value, .. }
-        | Self::RemoteCall { value, .. }) = self;
+        | Self::RemoteCall { value, .. }
+        | Self::Done { value, .. }) = self;
         value
     }
 
@@ -126,6 +132,7 @@ impl From<Content> for Message {
             Content::Call { from, tag, value } => Self::Call { from, tag, value },
             Content::Answer { tag, value } => Self::Answer { tag, value },
             Content::RemoteCall { call, value } => Self::RemoteCall { call, value },
+            Content::Done { tag, value } => Self::Done { tag, result: Ok(value) },
         }
     }
 }

@@ -168,13 +168,12 @@ impl Reader {
         Ok(line)
     }
 
-    async fn exactly(&mut self, count: usize) -> Result<Vec<u8>, Fault> {
+    /// Reads until the buffer has `count` bytes.
+    async fn buffered(&mut self, count: usize) -> Result<(), Fault> {
         while self.left().len() < count {
             self.fill().await?;
         }
-        let bytes = self.left()[..count].to_vec();
-        self.at += count;
-        Ok(bytes)
+        Ok(())
     }
 
     /// Reads the lines of a head up to the empty one, at most `most` bytes. A refusal has a status.
@@ -198,13 +197,30 @@ impl Reader {
     }
 
     /// Reads a body of at most `most` bytes.
-    async fn body(&mut self, framing: Framing, most: usize) -> Result<Vec<u8>, Refused> {
+    async fn body(&mut self, framing: Framing, most: usize) -> Result<Value, Refused> {
         let most = most.min(self.most);
         match framing {
             Framing::Length(length) if length > most => Err(Refused::Status(413)),
-            Framing::Length(length) => Ok(self.exactly(length).await?),
-            Framing::Chunked => self.chunks(most).await,
+            Framing::Length(length) => {
+                self.buffered(length).await?;
+                let body = self.copied(length)?;
+                self.at += length;
+                Ok(body)
+            }
+            Framing::Chunked => {
+                let mut body = self.chunks(most).await?;
+                body.shrink_to_fit();
+                self.held.set(self.buffer.capacity() + 2 * body.len());
+                self.held.fits().then(|| Value::string(body)).ok_or(Refused::Status(413))
+            }
         }
+    }
+
+    /// Returns a copy of the next bytes as a body. It counts beside the buffer.
+    fn copied(&mut self, length: usize) -> Result<Value, Fault> {
+        self.buffer.shrink_to_fit();
+        self.held.set(self.buffer.capacity() + length);
+        self.held.fits().then(|| Value::string(&self.left()[..length])).ok_or(Fault::NoMemory)
     }
 
     async fn chunks(&mut self, most: usize) -> Result<Vec<u8>, Refused> {
@@ -225,8 +241,10 @@ impl Reader {
             if count == 0 {
                 break;
             }
-            let piece = self.exactly(count + 2).await?;
+            self.buffered(count + 2).await?;
+            let piece = &self.left()[..count + 2];
             body.extend(piece.strip_suffix(b"\r\n").ok_or(Refused::Status(400))?);
+            self.at += count + 2;
             self.body_bytes = body.capacity();
             self.charge()?;
         }
@@ -457,6 +475,8 @@ mod tests {
             for (bytes_max, most, status) in [
                 (1 << 20, 1 << 20, None),
                 (20_000, 1 << 20, Some(413)),
+                // The buffer fits, but not the copy of the body beside it.
+                (60_000, 1 << 20, Some(413)),
                 (1 << 20, 20_000, Some(413)),
             ] {
                 let (connection, _peer) = connected(&request).await;

@@ -1,8 +1,10 @@
-//! The library of a process. Its functions are made when they are first used, since each process
-//! has its own.
+//! The library of a process. Its tables and functions are made when they are first used, since each
+//! process has its own.
 //!
-//! The tables of the library are empty at first. Their metatable calls the native function `lazy`:
+//! The table of the globals has hardly more than the program itself at first, and the tables of the
+//! library are empty. Their metatable calls the native function `lazy`:
 //!
+//! - The globals are the tables of the library, and the functions in [`FUNCTIONS`].
 //! - Many functions only pass their arguments on to an operation of the host. They are made one by
 //!   one, from the rows of [`PASSED_ON`].
 //! - All others are in parts: files in `lua/`, each for one table.
@@ -109,22 +111,41 @@ pub(crate) const GLOBALS: &[(&str, &[&str])] = &[
     ("utf8", &["utf8"]),
 ];
 
-/// The libraries of Lua itself, which a program can require.
-pub(crate) const OF_LUA: [&str; 5] = ["coroutine", "math", "string", "table", "utf8"];
+/// The functions of the library that are globals. Each is made by a part of its own, or by those of
+/// a table in [`GLOBALS`].
+const FUNCTIONS: &[(&str, &str)] = &[
+    ("getmetatable", "metatables"),
+    ("load", "code"),
+    ("next", "raw"),
+    ("pcall", "pcall"),
+    ("print", "log"),
+    ("rawget", "raw"),
+    ("rawset", "raw"),
+    ("require", "package"),
+    ("setmetatable", "metatables"),
+    ("xpcall", "code"),
+];
 
-/// Its other tables.
+// Each global has a bit in an `Entry`.
+const _: () = assert!(GLOBALS.len() + FUNCTIONS.len() <= u32::BITS as usize);
+
+/// The other tables: that of the globals, that of the globals of the parts, and tables of the
+/// library.
 const OTHERS: &[(&str, &[&str])] = &[
-    ("code", &["code"]),
+    (OF_PROGRAM, &[]),
+    (OF_PARTS, &["try", "budget"]),
     ("patterns", &["patterns"]),
     ("socket", &["socket"]),
     ("tables", &["tables"]),
 ];
+const OF_PROGRAM: &str = "_G";
+const OF_PARTS: &str = "own";
 
 /// The tables of a state with functions that are made when they are first used.
 #[derive(Debug, Default)]
 pub(crate) struct Lazy(Mutex<Vec<Entry>>);
 
-/// A table. Each process has about twenty of these, so an entry is small.
+/// A table. Each process has some of these, so an entry is small.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// The address of the table. If the table is collected and another one gets its address, that
@@ -136,7 +157,8 @@ struct Entry {
     loaded: u8,
     /// The bits of the functions in [`PASSED_ON`] that were made, or that the program replaced. The
     /// first one of the table has bit 0. A function that is missing although its bit is set was
-    /// removed by the program.
+    /// removed by the program. For the table of the globals, the bits of [`GLOBALS`] and then of
+    /// [`FUNCTIONS`].
     made: u32,
 }
 
@@ -153,10 +175,40 @@ impl Entry {
         rows.enumerate().map(|(index, row)| (1 << index, row))
     }
 
-    /// Returns the function of this name that passes its arguments on, with its bit.
-    fn find(self, key: &mlua::Value) -> Option<(u32, &'static Row)> {
+    /// Returns what is made alone: the globals of the program, or functions that pass their
+    /// arguments on.
+    fn single(self) -> impl Iterator<Item = (u32, Single)> {
+        let is_of_program = self.row().0 == OF_PROGRAM;
+        let tables = GLOBALS.iter().map(|(name, _)| Single::Table(name));
+        let functions = FUNCTIONS.iter().map(|(name, part)| Single::Function(name, part));
+        let globals = tables.chain(functions).enumerate().filter(move |_| is_of_program);
+        let globals = globals.map(|(index, global)| (1 << index, global));
+        globals.chain(self.passed_on().map(|(bit, row)| (bit, Single::PassedOn(row))))
+    }
+
+    /// Returns what is made alone and has this name, with its bit.
+    fn find(self, key: &mlua::Value) -> Option<(u32, Single)> {
         let name = key.as_string()?.as_bytes();
-        self.passed_on().find(|(_, row)| *name == *row.1.as_bytes())
+        self.single().find(|(_, single)| *name == *single.name().as_bytes())
+    }
+}
+
+/// A value in a table of the library that is made without the others of the table.
+#[derive(Clone, Copy)]
+enum Single {
+    /// A table that is a global.
+    Table(&'static str),
+    /// A function that is a global, and the part or the table that makes it.
+    Function(&'static str, &'static str),
+    PassedOn(&'static Row),
+}
+
+impl Single {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Table(name) | Self::Function(name, _) => name,
+            Self::PassedOn(row) => row.1,
+        }
     }
 }
 
@@ -165,28 +217,56 @@ fn address(table: &Table) -> usize {
 }
 
 impl Lazy {
-    pub(crate) fn new() -> Self {
-        Self(Mutex::new(Vec::with_capacity(GLOBALS.len() + 2)))
+    /// Adds the tables that the prelude has made.
+    pub(crate) fn begin(&self, lua: &Lua, own: &Table) -> mlua::Result<()> {
+        self.add(&lua.globals(), OF_PROGRAM);
+        self.add(own, OF_PARTS);
+        self.add(&own.raw_get::<Table>("libraries")?.raw_get("string")?, "string");
+        Ok(())
     }
 
-    /// Adds a table of the library. Returns `false` if there is none of this name.
-    pub(crate) fn add(&self, table: &Table, name: &str) -> bool {
+    /// Adds a table. Returns `false` if there is none of this name.
+    fn add(&self, table: &Table, name: &str) -> bool {
         let mut rows = (0..).zip(GLOBALS.iter().chain(OTHERS));
         let Some((row, _)) = rows.find(|(_, known)| known.0 == name) else { return false };
-        let mut entries = self.0.lock();
+        let (mut entries, table) = (self.0.lock(), address(table));
         // The address may be that of a table that was collected.
-        entries.retain(|entry| entry.table != address(table));
-        entries.push(Entry { table: address(table), row, loaded: 0, made: 0 });
+        entries.retain(|entry| entry.table != table);
+        entries.push(Entry { table, row, loaded: 0, made: 0 });
         true
     }
 
+    /// Makes a table a part of the library. Returns `false` if there is none of this name.
+    pub(crate) fn make_lazy(&self, lua: &Lua, table: &Table, name: &str) -> mlua::Result<bool> {
+        let is_known = self.add(table, name);
+        if is_known {
+            table.set_metatable(Some(own(lua)?.raw_get("lazy")?))?;
+        }
+        Ok(is_known)
+    }
+
+    /// Returns a table of the library, also if the program has removed it from the globals.
+    pub(crate) fn library(&self, lua: &Lua, name: &str) -> mlua::Result<Table> {
+        let libraries: Table = own(lua)?.raw_get("libraries")?;
+        if let Some(known) = libraries.raw_get(name)? {
+            return Ok(known);
+        }
+        let table = lua.create_table()?;
+        if !self.make_lazy(lua, &table, name)? {
+            return Err(mlua::Error::runtime("the library has no such table"));
+        }
+        libraries.raw_set(name, &table)?;
+        Ok(table)
+    }
+
     fn entry(&self, table: &Table) -> Option<Entry> {
-        self.0.lock().iter().find(|entry| entry.table == address(table)).copied()
+        let table = address(table);
+        self.0.lock().iter().find(|entry| entry.table == table).copied()
     }
 
     fn change(&self, table: &Table, change: impl FnOnce(&mut Entry)) {
-        let mut entries = self.0.lock();
-        if let Some(entry) = entries.iter_mut().find(|entry| entry.table == address(table)) {
+        let (mut entries, table) = (self.0.lock(), address(table));
+        if let Some(entry) = entries.iter_mut().find(|entry| entry.table == table) {
             change(entry);
         }
     }
@@ -212,8 +292,8 @@ impl Lazy {
             }
             _ => {
                 self.load_all(lua, program, table)?;
-                for (bit, row) in entry.passed_on().filter(|(bit, _)| entry.made & bit == 0) {
-                    self.make(lua, table, bit, row)?;
+                for (bit, single) in entry.single().filter(|(bit, _)| entry.made & bit == 0) {
+                    self.make(lua, program, table, bit, single)?;
                 }
                 table.set_metatable(None)?;
                 let next: Function = own(lua)?.raw_get("next")?;
@@ -233,9 +313,9 @@ impl Lazy {
         entry: Entry,
         key: &mlua::Value,
     ) -> mlua::Result<mlua::Value> {
-        if let Some((bit, row)) = entry.find(key) {
+        if let Some((bit, single)) = entry.find(key) {
             return match entry.made & bit == 0 {
-                true => Ok(mlua::Value::Function(self.make(lua, table, bit, row)?)),
+                true => self.make(lua, program, table, bit, single),
                 false => Ok(mlua::Value::Nil),
             };
         }
@@ -248,12 +328,43 @@ impl Lazy {
         Ok(mlua::Value::Nil)
     }
 
-    /// Makes a function that passes its arguments on.
-    fn make(&self, lua: &Lua, table: &Table, bit: u32, row: &Row) -> mlua::Result<Function> {
-        let function = passed_on(lua, row)?;
-        table.raw_set(row.1, &function)?;
+    /// Makes a value alone.
+    fn make(
+        &self,
+        lua: &Lua,
+        program: &Program,
+        table: &Table,
+        bit: u32,
+        single: Single,
+    ) -> mlua::Result<mlua::Value> {
+        let made = match single {
+            Single::Table(name) => mlua::Value::Table(self.library(lua, name)?),
+            Single::Function(name, part) => self.function(lua, program, name, part)?,
+            Single::PassedOn(row) => mlua::Value::Function(passed_on(lua, row)?),
+        };
+        table.raw_set(single.name(), &made)?;
         self.change(table, |entry| entry.made |= bit);
-        Ok(function)
+        Ok(made)
+    }
+
+    /// Makes a function that is a global, with the others of its part.
+    fn function(
+        &self,
+        lua: &Lua,
+        program: &Program,
+        name: &str,
+        part: &str,
+    ) -> mlua::Result<mlua::Value> {
+        let late: Table = own(lua)?.raw_get("late")?;
+        let known: mlua::Value = late.raw_get(name)?;
+        if !known.is_nil() {
+            return Ok(known);
+        }
+        match GLOBALS.iter().any(|(table, _)| *table == part) {
+            true => self.load_all(lua, program, &self.library(lua, part)?)?,
+            false => run(lua, program, &late, part)?,
+        }
+        late.raw_get(name)
     }
 
     fn load_all(&self, lua: &Lua, program: &Program, table: &Table) -> mlua::Result<()> {
@@ -283,11 +394,23 @@ fn own(lua: &Lua) -> mlua::Result<Table> {
     lua.named_registry_value(OWN)
 }
 
+/// Returns the methods of sockets.
+pub(crate) fn socket_methods(lua: &Lua) -> mlua::Result<Table> {
+    let libraries: Table = own(lua)?.raw_get("libraries")?;
+    if let Some(methods) = libraries.raw_get("socket")? {
+        return Ok(methods);
+    }
+    let native: Function = own(lua)?.raw_get("native")?;
+    let (_, methods): (bool, Table) = native.call(("library", "socket"))?;
+    Ok(methods)
+}
+
 /// Returns a function that passes its arguments on.
 fn passed_on(lua: &Lua, &(_, _, settle, act, operation): &Row) -> mlua::Result<Function> {
     let own = own(lua)?;
     let make: Function = own.raw_get("make")?;
-    let (settle, act): (Function, Function) = (own.raw_get(settle)?, own.raw_get(act)?);
+    // Not a raw access, so that it loads the part of `try` on first use.
+    let (settle, act): (Function, Function) = (own.get(settle)?, own.raw_get(act)?);
     make.call((settle, act, operation))
 }
 
@@ -364,6 +487,6 @@ mod tests {
             waits = thread.resume(()).expect("it waits");
         }
         lua.gc_collect().expect("there are no finalizers");
-        assert!(lua.used_memory() < 26_000, "{}", lua.used_memory());
+        assert!(lua.used_memory() < 17_500, "{}", lua.used_memory());
     }
 }

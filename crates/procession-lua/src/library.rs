@@ -24,7 +24,7 @@ use crate::limits::Bounds;
 use crate::output::Output;
 use crate::pattern::{self, Capture, Found};
 use crate::program::Program;
-use crate::value::{self, PIDS, SOCKET_METHODS, Socket, Value};
+use crate::value::{self, Socket, Value};
 use crate::watch::Watch;
 
 /// Opens a new state, and runs the program in it, so that its functions are defined.
@@ -33,19 +33,15 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
     // The others are opened when they are first used.
     let libraries = StdLib::COROUTINE | StdLib::STRING;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
-    let lazy = Arc::new(Lazy::new());
+    let lazy = Arc::new(Lazy::default());
     let native = native(&lua, program, bounds, budget, &lazy)?;
-    let commands = lua.create_table()?;
-    for (index, (name, _)) in (0_i64..).zip(&inner.commands) {
-        commands.raw_set(name.as_str(), index)?;
-    }
-    let pids = lua.create_table()?;
-    lua.set_named_registry_value(PIDS, &pids)?;
-    let (log, package) = (lua.create_table()?, lua.create_table()?);
     let prelude = lua.load(&*inner.prelude).set_mode(ChunkMode::Binary).into_function()?;
-    let own: Table = prelude.call((native, commands, pids, &log, &package))?;
+    let own: Table = prelude.call(native)?;
     lua.set_named_registry_value(lazy::OWN, &own)?;
-    add_tables(&lua, &lazy, &own, &log, &package)?;
+    lazy.begin(&lua, &own)?;
+    // The prelude has taken what it needs of them.
+    let loaded: Table = lua.named_registry_value("_LOADED")?;
+    loaded.clear()?;
     if let Some(run) = &inner.repeatable {
         run.prepare(&lua, &own)?;
     }
@@ -59,37 +55,6 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
     // long time, since they do little.
     lua.gc_collect()?;
     Ok(lua)
-}
-
-/// Adds the tables of the library, which are empty but for Lua's own functions.
-fn add_tables(
-    lua: &Lua,
-    lazy: &Lazy,
-    own: &Table,
-    log: &Table,
-    package: &Table,
-) -> mlua::Result<()> {
-    let metatable: Table = own.raw_get("lazy")?;
-    lazy.add(&own.raw_get("late")?, "code");
-    let globals = lua.globals();
-    for &(name, _) in lazy::GLOBALS {
-        let table = match (name, globals.raw_get(name)?) {
-            ("log", _) => log.clone(),
-            ("package", _) => package.clone(),
-            (_, mlua::Value::Table(table)) => table,
-            _ => lua.create_table()?,
-        };
-        lazy.add(&table, name);
-        if lazy::OF_LUA.contains(&name) {
-            own.raw_set(format!("library.{name}"), &table)?;
-        }
-        table.set_metatable(Some(metatable.clone()))?;
-        globals.raw_set(name, table)?;
-    }
-    let methods = lua.create_table()?;
-    lazy.add(&methods, "socket");
-    methods.set_metatable(Some(metatable))?;
-    lua.set_named_registry_value(SOCKET_METHODS, methods)
 }
 
 type Answer = Result<mlua::Value, String>;
@@ -167,6 +132,7 @@ fn native(
         let served = match &*name.as_bytes() {
             b"lazy" => access(lua, &arguments, &host, &lazy),
             b"part" => add_table(lua, &arguments, &lazy),
+            b"library" => library(lua, &arguments, &lazy),
             name => serve(lua, name, &arguments, &host).map(|value| match value {
                 // The cause why a message was refused.
                 mlua::Value::String(_) if matches!(name, b"send" | b"reply") => {
@@ -206,14 +172,24 @@ fn add_table(lua: &Lua, arguments: &Arguments, lazy: &Lazy) -> Result<MultiValue
     let Some(mlua::Value::Table(table)) = arguments.0.front() else {
         return Err(arguments.wrong(0, "a table"));
     };
-    if !lazy.add(table, &arguments.text(1)?) {
-        return Err("the library has no such part".to_owned());
+    match lazy.make_lazy(lua, table, &arguments.text(1)?) {
+        Ok(true) => Ok(MultiValue::from_iter([mlua::Value::Table(table.clone())])),
+        Ok(false) => Err("the library has no such part".to_owned()),
+        Err(error) => Err(error.to_string()),
     }
-    let metatable =
-        lua.named_registry_value::<Table>(lazy::OWN).and_then(|own| own.raw_get("lazy"));
-    let set = metatable.and_then(|metatable| table.set_metatable(Some(metatable)));
-    set.map_err(|error| error.to_string())?;
-    Ok(MultiValue::from_iter([mlua::Value::Table(table.clone())]))
+}
+
+/// Returns a table of the library.
+fn library(lua: &Lua, arguments: &Arguments, lazy: &Lazy) -> Result<MultiValue, String> {
+    let library = lazy.library(lua, &arguments.text(0)?).map_err(|error| error.to_string())?;
+    Ok(MultiValue::from_iter([mlua::Value::Table(library)]))
+}
+
+/// Returns the numbers of the commands by their names.
+fn commands(lua: &Lua, program: &Program) -> Answer {
+    let names = program.inner().commands.iter().map(|(name, _)| name.as_str());
+    let table = lua.create_table_from(names.zip(0_i64..));
+    table.map(mlua::Value::Table).map_err(|error| error.to_string())
 }
 
 /// The host of a state, as the functions that never wait see it.
@@ -337,6 +313,7 @@ fn serve(
             nothing
         }
         b"address" => give(lua, address(arguments)?),
+        b"commands" => commands(lua, program),
         b"doomed" => give(lua, budget.is_doomed()),
         b"open" => lazy::open(lua, &arguments.text(0)?)
             .map(mlua::Value::Table)

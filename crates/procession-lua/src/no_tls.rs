@@ -4,6 +4,7 @@ use std::io::{self, Read};
 
 use procession::net::TcpStream;
 
+use crate::account::Held;
 use crate::stream::Secured;
 
 /// The certificates that no program has.
@@ -23,7 +24,7 @@ fn none<T>() -> io::Result<T> {
 }
 
 impl Tls {
-    pub(crate) async fn client(&self, _: &str, _: Secured) -> io::Result<Session> {
+    pub(crate) async fn client(&self, _: &str, _: Secured, _: Held) -> io::Result<Session> {
         none()
     }
 
@@ -33,12 +34,16 @@ impl Tls {
 }
 
 impl Server {
-    pub(crate) fn session(&self) -> io::Result<Session> {
+    pub(crate) fn session(&self, _: Held) -> io::Result<Session> {
         match *self {}
     }
 }
 
 impl Session {
+    pub(crate) async fn readable(&self, _: &TcpStream) -> io::Result<()> {
+        match *self {}
+    }
+
     pub(crate) fn try_read(
         &self,
         _: &TcpStream,

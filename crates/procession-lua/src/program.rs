@@ -32,6 +32,7 @@ const INSTRUCTIONS: u32 = 10_000;
 
 /// The parts of the library, which a process loads when it first uses them.
 const PARTS: &[(&str, &str)] = &[
+    ("budget", include_str!("lua/budget.lua")),
     ("client", include_str!("lua/client.lua")),
     ("code", include_str!("lua/code.lua")),
     ("command", include_str!("lua/commands.lua")),
@@ -41,16 +42,20 @@ const PARTS: &[(&str, &str)] = &[
     ("http", include_str!("lua/http.lua")),
     ("io", include_str!("lua/input.lua")),
     ("log", include_str!("lua/log.lua")),
+    ("metatables", include_str!("lua/metatables.lua")),
     ("net", include_str!("lua/net.lua")),
     ("node", include_str!("lua/node.lua")),
     ("os", include_str!("lua/os.lua")),
     ("package", include_str!("lua/package.lua")),
     ("patterns", include_str!("lua/patterns.lua")),
+    ("pcall", include_str!("lua/pcall.lua")),
+    ("raw", include_str!("lua/raw.lua")),
     ("socket", include_str!("lua/socket.lua")),
     ("string", include_str!("lua/strings.lua")),
     ("supervisor", include_str!("lua/supervisor.lua")),
     ("table", include_str!("lua/lists.lua")),
     ("tables", include_str!("lua/tables.lua")),
+    ("try", include_str!("lua/try.lua")),
 ];
 
 /// A Lua program, and the limits of its processes. It is cheap to clone.

@@ -321,15 +321,27 @@ impl UserData for LuaSocket {
             Ok(socket.0.as_ref().map_or_else(|| "closed socket".to_owned(), ToString::to_string))
         });
         methods.add_meta_method(MetaMethod::Index, |lua, _, name: mlua::Value| {
-            lua.named_registry_value::<Table>(SOCKET_METHODS)?.get::<mlua::Value>(name)
+            crate::lazy::socket_methods(lua)?.get::<mlua::Value>(name)
         });
     }
 }
 
-/// The names of two tables in the registry of each state. The first contains the methods of
-/// sockets. The second maps the texts of PIDs to the PIDs, so that equal ones are the same object.
-pub(crate) const SOCKET_METHODS: &str = "procession.socket";
-pub(crate) const PIDS: &str = "procession.pids";
+/// The name of a table in the registry of a state that has used PIDs. It maps the texts of PIDs to
+/// the PIDs, so that equal ones are the same object.
+const PIDS: &str = "procession.pids";
+
+/// Returns the table with the objects of which equal ones are the same, by their texts. It does not
+/// keep them.
+pub(crate) fn objects(lua: &Lua) -> mlua::Result<Table> {
+    if let Some(known) = lua.named_registry_value(PIDS)? {
+        return Ok(known);
+    }
+    let (objects, metatable) = (lua.create_table()?, lua.create_table()?);
+    metatable.raw_set("__mode", "v")?;
+    objects.set_metatable(Some(metatable))?;
+    lua.set_named_registry_value(PIDS, &objects)?;
+    Ok(objects)
+}
 
 /// Copies a value into a Lua state.
 pub(crate) fn give(lua: &Lua, value: &Value) -> mlua::Result<mlua::Value> {
@@ -366,7 +378,7 @@ pub(crate) fn give_watched(
 }
 
 fn give_pid(lua: &Lua, pid: Pid) -> mlua::Result<mlua::Value> {
-    let pids: Table = lua.named_registry_value(PIDS)?;
+    let pids = objects(lua)?;
     let text = pid.to_string();
     let known: mlua::Value = pids.raw_get(text.as_str())?;
     if !known.is_nil() {

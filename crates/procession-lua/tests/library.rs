@@ -154,8 +154,8 @@ fn groups_forget_processes_that_end() {
           assert(#group.members('g') == 2)
           local joined, cause = pcall(group.join, 'g', pids[2])
           assert(not joined and cause:find('there is no such process'), cause)
-          assert(group.send('g', 'end') == 2 and group.send('none', 'end') == 0)
           assert(not pcall(group.send, 'g', print))
+          assert(group.send('g', 'end') == 2 and group.send('none', 'end') == 0)
           while #group.members('g') > 0 do process.yield() end
         end";
     assert_eq!(run(source), Ok(Value::Nil));
@@ -411,6 +411,61 @@ fn a_table_of_the_library_is_like_any_other_table() {
           return next({ x = 1 })
         end";
     assert_eq!(run(source), Ok(Value::string("x")));
+}
+
+#[test]
+fn a_server_of_a_closed_listener_is_an_error() {
+    let source = "
+        function main()
+          local listener = assert(net.listen('127.0.0.1:0'))
+          listener:close()
+          listener:close()
+          local ok, cause = pcall(net.serve, listener, 'main')
+          local http_ok, http_cause = pcall(http.serve, listener, 'main')
+          assert(not ok and not http_ok and http_cause:find('closed or forgot'), http_cause)
+          return cause
+        end";
+    let Ok(Value::String(cause)) = run(source) else { panic!("it returns the cause") };
+    assert!(String::from_utf8_lossy(&cause).contains("closed or forgot"));
+}
+
+/// The globals of the library are made when they are first used. A program does not see that.
+#[test]
+fn the_table_of_the_globals_is_like_any_other_table() {
+    let source = "
+        -- The first is removed before it is made, the second afterwards, the third once it was replaced.
+        os = nil
+        assert(json.encode(1) == '1')
+        json = nil
+        function log() end
+        log = nil
+        print = 1
+        function main()
+          assert(os == nil and json == nil and log == nil and print == 1 and nothing == nil)
+          assert(getmetatable(_G) == nil and type(rawget(_G, 'fs')) == 'table' and rawget(_G, 'os') == nil)
+          local found = {}
+          for name, value in next, _G do found[name] = value end
+          for _, name in ipairs { 'os', 'json', 'log' } do assert(found[name] == nil, name) end
+          for _, name in ipairs { 'coroutine', 'fs', 'math', 'process', 'string', 'table', 'time', 'utf8' } do
+            assert(type(found[name]) == 'table' and found[name] == _G[name], name)
+          end
+          for _, name in ipairs {
+            'getmetatable', 'load', 'next', 'pcall', 'rawget', 'rawset', 'require', 'setmetatable', 'xpcall',
+          } do assert(type(found[name]) == 'function' and found[name] == _G[name], name) end
+          for _, name in ipairs { 'collectgarbage', 'debug', 'dofile', 'loadfile', 'warn' } do
+            assert(found[name] == nil, name)
+          end
+          setmetatable(_G, { __index = function(_, name) return 'no ' .. name end })
+          assert(os == 'no os' and fs == found.fs and require('string') == string)
+          assert(('x'):rep(2) == 'xx' and getmetatable('').__index == string)
+          return missing
+        end";
+    assert_eq!(run(source), Ok(Value::string("no missing")));
+    let strict = "
+        setmetatable(_G, { __newindex = function(_, name) error('a new global ' .. name, 2) end })
+        function late() end";
+    let refused = Program::load("strict", strict).expect("it is Lua").spawn("main", []);
+    assert!(refused.expect_err("it fails").to_string().contains("a new global late"));
 }
 
 #[test]

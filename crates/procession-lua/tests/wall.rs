@@ -204,6 +204,31 @@ fn a_read_of_a_pipe_waits_for_its_writer_and_can_be_ended() {
     std::fs::remove_file(path).expect("it is there");
 }
 
+/// A part of the library that was not loaded for lack of memory is loaded later.
+#[test]
+fn the_library_is_whole_again_once_there_is_memory() {
+    let source = "
+        function main()
+          local pcall, rep, held = pcall, string.rep, {}
+          -- A list that never grows in here.
+          for i = 1, 4096 do held[i] = false end
+          local count = 0
+          for _, size in ipairs { 1 << 16, 1 << 12, 1 << 8, 16 } do
+            while count < 4096 and pcall(function() held[count + 1] = rep('x', size - 8) .. count end) do
+              count = count + 1
+            end
+          end
+          local function use() return os.date('%F', 0), coroutine.wrap(table.concat)({ 'a', 'b' }) end
+          local ok, cause = pcall(use)
+          held = nil
+          local date, text = use()
+          return tostring(ok) .. ' ' .. tostring(cause) .. ' ' .. date .. ' ' .. text
+        end";
+    let found = text(run(&load(source).memory_limit(1 << 20)));
+    assert!(found.starts_with("false ") && found.contains("not enough memory"), "{found}");
+    assert!(found.ends_with(" 1970-01-01 ab"), "{found}");
+}
+
 #[test]
 fn a_function_with_any_name_has_a_label_that_is_safe_to_show() {
     let source = "

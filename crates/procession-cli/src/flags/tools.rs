@@ -59,4 +59,11 @@ pub(super) const FLAGS: &[Flag] = &[
             Ok(())
         }),
     },
+    Flag {
+        long: "exact",
+        short: None,
+        help: "run only tests of which the name is the TEXT of --filter",
+        of: &[Command::Test],
+        takes: Takes::Nothing(|parsed| parsed.test.is_exact = true),
+    },
 ];

@@ -273,17 +273,19 @@ fn test_simulates_many_seeds_and_prints_a_line_that_replays() {
                process.send(parent, 'done')
              end
              function test_deposits()
+               assert(os.getenv('HOME') ~= '')
                local account = process.spawn('account')
                for _ = 1, 2 do process.spawn('deposits', account, process.self()) end
                for _ = 1, 2 do process.receive() end
                assert(process.call(account, 'balance') == 2, 'a deposit is lost')
              end
-             function test_passes() end",
+             function test_deposits_pass() end",
         )],
     );
     let (_, errors, code) = folder.run("test --seeds 3 .", "");
     assert_eq!((&*errors, code), ("procession: --seeds needs --sim: see test --help\n", 2));
-    let (said, errors, code) = folder.run("test --sim --seeds 20 deposits_test.lua", "");
+    let (said, errors, code) =
+        folder.run("test --sim --seeds 20 --allow-env=HOME deposits_test.lua", "");
     if cfg!(not(feature = "sim")) {
         let wanted =
             "procession: this command was built without the feature sim, which --sim needs\n";
@@ -291,7 +293,7 @@ fn test_simulates_many_seeds_and_prints_a_line_that_replays() {
         return;
     }
     assert_eq!((&*errors, code), ("procession: 1 of 2 tests failed\n", 1), "{said}");
-    assert!(said.contains("test_passes ... ok\n"), "{said}");
+    assert!(said.contains("test_deposits_pass ... ok\n"), "{said}");
     assert!(said.contains("a deposit is lost"), "{said}");
     let replay = said.lines().find_map(|line| line.strip_prefix("replay:  PROCESSION_SIM="));
     let (tape, command) = replay.and_then(|line| line.split_once(' ')).expect("there is a line");
@@ -300,6 +302,6 @@ fn test_simulates_many_seeds_and_prints_a_line_that_replays() {
     let again = again.current_dir(&folder.0).env("PROCESSION_SIM", tape).output();
     let again = again.expect("it can be started");
     let said = String::from_utf8(again.stdout).expect("it is text");
-    assert!(said.contains("the replay failed: runtime error: deposits_test.lua:16"), "{said}");
-    assert!(said.contains("a deposit is lost") && !said.contains("test_passes"), "{said}");
+    assert!(said.contains("the replay failed: runtime error: deposits_test.lua:17"), "{said}");
+    assert!(said.contains("a deposit is lost") && !said.contains("test_deposits_pass"), "{said}");
 }

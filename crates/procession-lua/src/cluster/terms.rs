@@ -123,3 +123,35 @@ pub(crate) fn to_value(node: &Node, term: Term) -> Value {
 fn is_known(node: &Node, pid: &procession_cluster::NodePid) -> bool {
     pid.node == *node.name() || node.reaches(&Remote::from(pid))
 }
+
+#[cfg(test)]
+mod tests {
+    use procession_cluster::{Cookie, Node, Term};
+
+    use super::{to_term, to_term_watched};
+    use crate::value::Value;
+    use crate::watch::{Terminated, Watch};
+
+    #[test]
+    fn a_value_becomes_no_term_once_its_process_is_terminated() {
+        let many = || vec![Value::Integer(1); 1 << 16];
+        let pairs = || many().into_iter().map(|value| (Value::Float(0.5), value)).collect();
+        let term = Term::List(vec![1.into(); 1 << 16]);
+        procession::run(async {
+            let cookie = Cookie::random().expect("the system has random bytes");
+            let node = Node::builder("terms@127.0.0.1").cookie(cookie).start().await;
+            let node = node.expect("it starts");
+            for value in [
+                Value::list(many()),
+                Value::Tuple(many()),
+                Value::Table(pairs()),
+                Value::Map(pairs()),
+                Value::Term(term),
+            ] {
+                assert!(to_term(&node, &value).is_ok());
+                let over = to_term_watched(&node, &value, &mut Watch::over());
+                assert_eq!(over, Err(Terminated.to_string()));
+            }
+        });
+    }
+}

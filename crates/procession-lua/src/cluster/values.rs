@@ -7,7 +7,7 @@ use procession_cluster::Term;
 
 use super::RemoteCall;
 use super::terms::{in_order, index};
-use crate::value::{self, PIDS, Value};
+use crate::value::{self, Value};
 use crate::watch::{VALUE_WORK, Watch};
 
 /// The field of a metatable that says which value of Erlang a table is.
@@ -142,7 +142,7 @@ fn give_term(lua: &Lua, term: &Term, watch: &mut Watch) -> mlua::Result<mlua::Va
         Term::Pid(pid) => format!("pid {} {pid}", pid.creation),
         other => return Ok(mlua::Value::UserData(lua.create_userdata(LuaTerm(other.clone()))?)),
     };
-    let known: Table = lua.named_registry_value(PIDS)?;
+    let known = value::objects(lua)?;
     let found: mlua::Value = known.raw_get(key.as_str())?;
     if !found.is_nil() {
         return Ok(found);

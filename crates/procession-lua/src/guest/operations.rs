@@ -12,6 +12,7 @@ use procession::{Pid, SpawnOptions};
 use super::running::Running;
 use super::waits::{Awaited, Cancel, Helper};
 use super::{Content, Message};
+use crate::account::Account;
 use crate::arguments::Arguments;
 use crate::input::{self, Wanted};
 use crate::library;
@@ -192,12 +193,20 @@ where
 {
     let to = yields.pid();
     let started = SpawnOptions::new().try_spawn(async move {
-        let result = work.await.map_err(|error| match act.as_str() {
+        let result: Result<Value, Box<str>> = work.await.map_err(|error| match act.as_str() {
             "" => error.to_string().into(),
             act => format!("{act}: {error}").into(),
         });
+        let message = match (Account::of(to), result) {
+            // The guest waits for it, so it is never refused.
+            (Some(account), Ok(value)) => {
+                let charge = account.charge_over(value.size());
+                Message::Charged(Content::Done { tag, value }.charged(charge))
+            }
+            (_, result) => Message::Done { tag, result },
+        };
         // Ignored: if the guest has ended, no process needs the result.
-        drop(procession::mailbox::send(to, Message::Done { tag, result }));
+        drop(procession::mailbox::send(to, message));
     });
     let helper = started.map_err(|error| error.to_string())?;
     Ok(Helper(helper.pid()))

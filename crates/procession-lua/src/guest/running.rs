@@ -151,6 +151,7 @@ impl Running {
                 }
                 return Ok(());
             }
+            Content::Done { tag, value } => return self.done(tag, Ok(value), yields),
         };
         self.inbox.push_back((received, charge));
         Ok(())
@@ -212,7 +213,7 @@ impl Running {
                     self.waits = Awaited::Ready(MultiValue::new());
                     return Ok(Ran::Until(Status::Continue));
                 }
-                Some(mlua::Value::String(operation)) => operation.as_bytes().to_vec(),
+                Some(mlua::Value::String(operation)) => operation,
                 Some(_) => {
                     return Err(
                         "coroutine.yield was called outside of a coroutine of the program".into()
@@ -220,7 +221,7 @@ impl Running {
                 }
             };
             let arguments = Arguments(yielded, library::allowance(&self.lua, program));
-            match self.serve(&operation, &arguments, program, yields) {
+            match self.serve(&operation.as_bytes(), &arguments, program, yields) {
                 Ok(Served::Done(value)) => self.waits = Awaited::Ready(self.given(Ok(value))?),
                 Ok(Served::Waits(waits)) => {
                     // Output is no wait for the world.

@@ -107,7 +107,8 @@ pub(super) enum Cancel {
 impl Running {
     /// Returns the values that the process continues with, or `None` if it must still wait.
     pub(super) fn ready(&mut self, yields: &mut Yields<'_>) -> Result<Option<MultiValue>, Failure> {
-        let now = Instant::now();
+        // The time is read only if there is a deadline.
+        let is_over = |until: Instant| until <= Instant::now();
         let given = match &mut self.waits {
             Awaited::Ready(given) => Some(std::mem::take(given)),
             Awaited::Receive(until) => {
@@ -117,27 +118,24 @@ impl Running {
                     None if self.is_ended(Cancel::Ends { limited: until.is_some() }) => {
                         Some(self.nothing("cancelled")?)
                     }
-                    None if until.is_some_and(|until| until <= now) => {
-                        Some(self.nothing("timeout")?)
-                    }
-                    None => self.wait_until(until, now, yields),
+                    None if until.is_some_and(is_over) => Some(self.nothing("timeout")?),
+                    None => self.wait_until(until, yields),
                 }
             }
             &mut Awaited::Sleep(until) => {
-                match until <= now || self.is_ended(Cancel::Ends { limited: true }) {
-                    true => Some(self.given(Ok(Value::Boolean(until <= now)))?),
-                    false => self.wait_until(Some(until), now, yields),
+                let is_over = is_over(until);
+                match is_over || self.is_ended(Cancel::Ends { limited: true }) {
+                    true => Some(self.given(Ok(Value::Boolean(is_over)))?),
+                    false => self.wait_until(Some(until), yields),
                 }
             }
-            &mut Awaited::Answer { until, monitor, .. } => {
-                match until.is_some_and(|until| until <= now) {
-                    true => {
-                        yields.demonitor(monitor);
-                        Some(self.given(Err("timeout".into()))?)
-                    }
-                    false => self.wait_until(until, now, yields),
+            &mut Awaited::Answer { until, monitor, .. } => match until.is_some_and(is_over) {
+                true => {
+                    yields.demonitor(monitor);
+                    Some(self.given(Err("timeout".into()))?)
                 }
-            }
+                false => self.wait_until(until, yields),
+            },
             &mut Awaited::Done(_, cancel, _) => match self.is_ended(cancel) {
                 true => Some(self.given(Err("cancelled".into()))?),
                 false => None,
@@ -194,7 +192,6 @@ impl Running {
     pub(super) fn wait_until(
         &mut self,
         until: Option<Instant>,
-        now: Instant,
         yields: &mut Yields<'_>,
     ) -> Option<MultiValue> {
         if let Some(until) = until
@@ -205,7 +202,8 @@ impl Running {
             }
             self.tag += 1;
             self.timer = Some((self.tag, until));
-            yields.command(CommandId::SLEEP, self.tag, until.saturating_duration_since(now));
+            let delay = until.saturating_duration_since(Instant::now());
+            yields.command(CommandId::SLEEP, self.tag, delay);
         }
         None
     }

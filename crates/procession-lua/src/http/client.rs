@@ -95,7 +95,7 @@ async fn response(reader: &mut Reader, is_head: bool, most: usize) -> Result<Val
         }
     };
     let body = if is_head || status == 204 || status == 304 {
-        Vec::new()
+        Value::string("")
     } else if let Some(framing) = headers.framing(is_old)? {
         reader.body(framing, most).await?
     } else {
@@ -105,7 +105,7 @@ async fn response(reader: &mut Reader, is_head: bool, most: usize) -> Result<Val
     Ok(Value::Table(vec![
         entry("status", Value::Integer(status)),
         entry("headers", headers.into_value()),
-        entry("body", Value::string(body)),
+        entry("body", body),
     ]))
 }
 
@@ -120,14 +120,14 @@ fn status_of(line: &[u8]) -> Option<(i64, bool)> {
 }
 
 /// Reads a body up to the end of the connection.
-async fn rest(reader: &mut Reader, most: usize) -> Result<Vec<u8>, Refused> {
+async fn rest(reader: &mut Reader, most: usize) -> Result<Value, Refused> {
     loop {
         if reader.left().len() > most {
             return Err(Refused::Status(413));
         }
         match reader.fill().await {
             Ok(()) => {}
-            Err(Fault::Closed) => return Ok(reader.left().to_vec()),
+            Err(Fault::Closed) => return Ok(reader.copied(reader.left().len())?),
             Err(fault) => return Err(fault.into()),
         }
     }

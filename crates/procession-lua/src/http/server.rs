@@ -139,7 +139,7 @@ async fn read(reader: &mut Reader, timeout: Duration) -> Result<Value, Refused> 
         entry("method", Value::string(method)),
         entry("path", Value::string(&path[..question.unwrap_or(path.len())])),
         entry("headers", headers.into_value()),
-        entry("body", Value::string(body)),
+        entry("body", body),
     ];
     if let Some(question) = question {
         request.push(entry("query", Value::string(&path[question + 1..])));

@@ -2,6 +2,6 @@
 local command = ...
 local yield, try = yield, try
 
-for name, number in next, raw.commands do
+for name, number in next, check(native("commands")) do
   command[name] = function(value) return try(yield("command", number, value)) end
 end

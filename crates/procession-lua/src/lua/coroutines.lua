@@ -5,6 +5,7 @@ local lua = check(native("open", "coroutine"))
 local resume, close, create, status = lua.resume, lua.close, lua.create, lua.status
 local yield, can_yield, native, pause, settle, is_doomed = yield, can_yield, native, pause, settle, is_doomed
 local error = error
+for _, name in ipairs { "create", "isyieldable", "running", "status" } do coroutine[name] = lua[name] end
 
 local GIVEN = {}
 local function pass(co, ok, tag, ...)

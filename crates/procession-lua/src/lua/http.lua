@@ -1,7 +1,7 @@
 -- The part `http` of the library: a server. The messages are read and written in Rust.
 local http = ...
 local error, native, pcall, tostring, type, yield = error, native, raw.pcall, tostring, type, yield
-local check, late, log_part, settle, globals = check, late, log_part, settle, globals
+local check, late, settle, globals = check, late, settle, globals
 
 -- Waits for the first byte of the next request. After a cancel, takes only what has arrived.
 local function is_there(connection, timeout)
@@ -16,7 +16,7 @@ local function answer(connection, name, timeout, request, about)
   local ok, found = settle(pcall(function() return globals[name](request) end))
   if ok then ok, found = yield("http.answer", connection, found, about, timeout) end
   if ok then return found end
-  if not late.log then check(native("lazy", log_part)) end
+  if not late.log then check(native("lazy", check(native("library", "log")))) end
   late.log("error", "a request failed:", found)
   local failure = { status = 500, body = "Internal Server Error\n" }
   local _, open = yield("http.answer", connection, failure, about, timeout)

@@ -4,7 +4,7 @@ local yield, error, select, tostring, type = yield, error, select, tostring, typ
 local lists, strings = check(native("open", "table")), check(native("open", "string"))
 local concat, match, put = lists.concat, strings.match, raw.put
 if not put then
-  check(native("lazy", log_part))
+  check(native("lazy", check(native("library", "log"))))
   put = raw.put
 end
 

@@ -1,12 +1,12 @@
 -- The part `net` of the library: a server and a reader of connections.
 local net = ...
-local check, late, log_part, native, pairs, type, yield = check, late, log_part, native, pairs, type, yield
+local check, error, late, native, pairs, type, yield = check, error, late, native, pairs, type, yield
 local lists, strings = check(native("open", "table")), check(native("open", "string"))
 local find, sub, concat = strings.find, strings.sub, lists.concat
 local CHUNK = 65536
 
 local function log(level, ...)
-  if not late.log then check(native("lazy", log_part)) end
+  if not late.log then check(native("lazy", check(native("library", "log")))) end
   late.log(level, ...)
 end
 
@@ -43,6 +43,9 @@ function net.serve(listener, name, ...)
     elseif cause == "cancelled" then
       break
     else
+      -- A listener that the process has closed never accepts again.
+      local ok, closed = native("address", listener)
+      if not ok then error(closed, 2) end
       log("warn", "cannot accept:", cause)
       check(yield("sleep", 10))
     end

@@ -4,7 +4,7 @@ local native, error, setmetatable, type = native, error, setmetatable, type
 local lists = check(native("open", "table"))
 local concat = lists.concat
 local loaded = { _G = globals }
-for _, name in ipairs { "coroutine", "math", "string", "table", "utf8" } do loaded[name] = _ENV["library." .. name] end
+for _, name in ipairs { "coroutine", "math", "string", "table", "utf8" } do loaded[name] = check(native("library", name)) end
 package.loaded = loaded
 
 -- The names of the modules that run, each required by the one before it.
