@@ -35,8 +35,10 @@ use procession_sync::atomic::{AtomicBool, fence};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// What is built: sound, unless the build is a mutant.
+    /// What is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("watchdog", SOUND);
     /// No fence on either side.
     pub(crate) const WITHOUT_FENCE: u8 = 1;
@@ -49,7 +51,7 @@ pub(crate) struct WatchdogPark<const MUTATION: u8 = { mutation::BUILT }>(AtomicB
 
 impl<const MUTATION: u8> WatchdogPark<MUTATION> {
     fn fence(&self) {
-        if MUTATION != mutation::WITHOUT_FENCE {
+        if !mutation::is(MUTATION, mutation::WITHOUT_FENCE) {
             fence(SeqCst);
         }
     }
@@ -59,7 +61,7 @@ impl<const MUTATION: u8> WatchdogPark<MUTATION> {
         // Relaxed, as all accesses of the word: the fences order it.
         self.0.store(true, Relaxed);
         self.fence();
-        let sleeps = MUTATION == mutation::WITHOUT_LOOK || is_quiet();
+        let sleeps = mutation::is(MUTATION, mutation::WITHOUT_LOOK) || is_quiet();
         if !sleeps {
             self.0.store(false, Relaxed);
         }
