@@ -394,7 +394,9 @@ impl Watch {
         let late = shared.idle.write_off(now);
         if late > 0 {
             shared.watchdog.count_late(late);
-            if mutation::BUILT != mutation::WRITE_OFF_WITHOUT_RECHECK && shared.has_queued() {
+            if !mutation::is(mutation::BUILT, mutation::WRITE_OFF_WITHOUT_RECHECK)
+                && shared.has_queued()
+            {
                 shared.announce();
             }
         }

@@ -85,8 +85,10 @@ use procession_sync::{Arc, Mutex};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// What is built: sound, unless the build is a mutant.
+    /// What is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("readiness", SOUND);
     /// `Use` ignores events that came since `See`.
     pub(crate) const USE_ANY: u8 = 1;
@@ -178,7 +180,7 @@ impl<const MUTATION: u8> Direction<MUTATION> {
     pub(crate) fn use_up(&self, seen: SeenReadiness) {
         // Relaxed: publishes nothing but the word itself.
         let mut found = SeenReadiness(self.word.load(Relaxed));
-        while MUTATION == mutation::USE_ANY || found.edges() == seen.edges() {
+        while mutation::is(MUTATION, mutation::USE_ANY) || found.edges() == seen.edges() {
             match self.word.compare_exchange_weak(found.0, found.used_up().0, AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(other) => found = SeenReadiness(other),
@@ -212,7 +214,7 @@ impl<const MUTATION: u8> Direction<MUTATION> {
             }
             None
         });
-        if MUTATION != mutation::WITHOUT_LOOKING && self.see().is_ready() {
+        if !mutation::is(MUTATION, mutation::WITHOUT_LOOKING) && self.see().is_ready() {
             WakerLeft::Ready(before)
         } else {
             WakerLeft::Waits(before)
@@ -378,7 +380,7 @@ impl<const MUTATION: u8> Sources<MUTATION> {
             for event in events {
                 let place = table.places.get(event.token.place());
                 let place = place.filter(|place| {
-                    MUTATION == mutation::ANY_GENERATION
+                    mutation::is(MUTATION, mutation::ANY_GENERATION)
                         || place.generation == event.token.generation()
                 });
                 let Some(source) = place.and_then(|place| place.source.as_ref()) else { continue };

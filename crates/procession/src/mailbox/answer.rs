@@ -49,8 +49,10 @@ use procession_sync::Mutex;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// The code that is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("answer", SOUND);
     /// `Finish` checks the state in one critical section, and stores the value in another.
     pub(crate) const FINISH_IN_TWO: u8 = 1;
@@ -120,7 +122,7 @@ impl<T, const MUTATION: u8> Answer<T, MUTATION> {
 
     /// `Finish`, with a value or without.
     pub(crate) fn finish(&self, value: Result<T, NoReply>) -> Finished<T> {
-        if MUTATION == mutation::FINISH_IN_TWO
+        if mutation::is(MUTATION, mutation::FINISH_IN_TWO)
             && self.with(|state| matches!(state, AnswerState::Waits(_)))
         {
             self.with(|state| *state = AnswerState::of(value));
@@ -139,8 +141,8 @@ impl<T, const MUTATION: u8> Answer<T, MUTATION> {
     /// `Finish` in the states that are rare.
     #[cold]
     fn finish_other(state: &mut AnswerState<T>, value: Result<T, NoReply>) -> Finished<T> {
-        let is_first_drop =
-            MUTATION != mutation::FIRST_DROP_ENDS && matches!(value, Err(NoReply::Dropped));
+        let is_first_drop = !mutation::is(MUTATION, mutation::FIRST_DROP_ENDS)
+            && matches!(value, Err(NoReply::Dropped));
         match (std::mem::replace(state, AnswerState::Gone), value) {
             (AnswerState::Shared(waker), Err(_)) if is_first_drop => {
                 *state = AnswerState::Waits(waker);

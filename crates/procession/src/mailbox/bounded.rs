@@ -55,8 +55,10 @@ use procession_sync::Mutex;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// The code that is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("bounded", SOUND);
     /// A sender that finds no room releases the lock before it stands in the queue.
     pub(crate) const STAND_APART: u8 = 1;
@@ -300,7 +302,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     /// closed.
     pub(crate) fn fill(&self, message: M, header: Option<S>) -> Result<bool, M> {
         self.with(|ring| {
-            if ring.closed && MUTATION != mutation::FILL_AFTER_CLOSE {
+            if ring.closed && !mutation::is(MUTATION, mutation::FILL_AFTER_CLOSE) {
                 return Err(message);
             }
             Ok(ring.fill(message, header))
@@ -310,7 +312,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     /// Gives up the room of a message that is not made after all. Returns the wakers of the senders
     /// that it admits.
     pub(crate) fn give_up(&self) -> Vec<Waker> {
-        if MUTATION == mutation::GIVE_UP_ALONE {
+        if mutation::is(MUTATION, mutation::GIVE_UP_ALONE) {
             self.with(|ring| ring.messages -= 1);
             return Vec::new();
         }
@@ -325,7 +327,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
             let waker = waker.take().expect("a sender stands in the queue once");
             Stood::Waits(ring.stand(message, header, waker))
         };
-        if MUTATION == mutation::STAND_APART {
+        if mutation::is(MUTATION, mutation::STAND_APART) {
             let no_room = self.with(|ring| !self.has_room(ring));
             if no_room {
                 return self.with(|ring| stand(ring, message, header));
@@ -418,7 +420,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
             ring.armed = false;
             ring.messages = 0;
             let mut wakers = Vec::new();
-            if MUTATION != mutation::CLOSE_FORGETS {
+            if !mutation::is(MUTATION, mutation::CLOSE_FORGETS) {
                 for waiting in ring.waiting.drain(..) {
                     ring.returned.insert(waiting.number, waiting.message);
                     wakers.push(waiting.waker);

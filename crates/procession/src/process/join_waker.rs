@@ -53,8 +53,10 @@ use crate::process::state::State;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// The code that is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("join_waker", SOUND);
     /// The handle writes the cell without `Reclaim`.
     pub(crate) const WRITE_WITHOUT_RECLAIM: u8 = 1;
@@ -86,7 +88,8 @@ impl<W, const MUTATION: u8> JoinWaker<W, MUTATION> {
     /// # Safety
     /// `[handle]`
     pub(crate) unsafe fn leave(&self, state: &State, waker: W) -> (bool, [Option<W>; 2]) {
-        let reclaims = MUTATION != mutation::WRITE_WITHOUT_RECLAIM && state.see().has_waiter();
+        let reclaims =
+            !mutation::is(MUTATION, mutation::WRITE_WITHOUT_RECLAIM) && state.see().has_waiter();
         if reclaims && state.unwatch().is_complete() {
             return (true, [Some(waker), None]);
         }

@@ -53,8 +53,10 @@ use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// The code that is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("pins", SOUND);
     /// `pin` checks the generation, then adds.
     pub(crate) const PIN_WITHOUT_CAS: u8 = 1;
@@ -143,7 +145,7 @@ impl<const MUTATION: u8> PinCount<MUTATION> {
             return false;
         }
         let sealed = word & !PINS;
-        if MUTATION == mutation::SEAL_WITHOUT_CAS {
+        if mutation::is(MUTATION, mutation::SEAL_WITHOUT_CAS) {
             self.0.store(sealed, Release);
             return true;
         }
@@ -169,7 +171,7 @@ impl<const MUTATION: u8> PinCount<MUTATION> {
             if generation_of(word) != generation || word & PINS == 0 {
                 return false;
             }
-            if MUTATION == mutation::PIN_WITHOUT_CAS {
+            if mutation::is(MUTATION, mutation::PIN_WITHOUT_CAS) {
                 self.0.fetch_add(1, Acquire);
                 return true;
             }

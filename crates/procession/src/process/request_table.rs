@@ -53,8 +53,10 @@ const WAITING_MAX: usize = 16;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// The code that is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("requests", SOUND);
     /// `hold` keeps the suspension of a process that is to end.
     pub(crate) const KEEP_SUSPENSION: u8 = 1;
@@ -225,12 +227,12 @@ impl<Q: TableRequest, E, T: Copy, const MUTATION: u8> RequestTable<Q, E, T, MUTA
             return Err(MayRun { entry, timer: None });
         };
         let is_served = left.waiting.iter().all(TableRequest::waits_for_step);
-        if MUTATION == mutation::LOOK_BEFORE_MARK && !is_served {
+        if mutation::is(MUTATION, mutation::LOOK_BEFORE_MARK) && !is_served {
             return Err(MayRun { entry, timer: None });
         }
         // `Hold`
         if !state.hold() {
-            if MUTATION == mutation::KEEP_SUSPENSION {
+            if mutation::is(MUTATION, mutation::KEEP_SUSPENSION) {
                 return Err(MayRun { entry, timer: None });
             }
             let timer = left.suspension.take().and_then(|suspension| suspension.timer);

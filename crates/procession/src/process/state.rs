@@ -121,8 +121,10 @@ const ASKED: u32 = 1 << 9;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// What is built: sound, unless the build is a mutant.
+    /// What is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("state", SOUND);
     /// `wait` stores the phase without checking `WOKEN`.
     pub(crate) const WAIT_WITHOUT_LOOKING: u8 = 1;
@@ -322,7 +324,7 @@ impl<const MUTATION: u8> State<MUTATION> {
     /// the call of `terminate` returned.
     #[inline]
     pub(crate) fn take_for_step<T>(&self, take: impl FnOnce() -> T) -> (T, bool) {
-        if MUTATION == mutation::LOOK_BEFORE_TAKE {
+        if mutation::is(MUTATION, mutation::LOOK_BEFORE_TAKE) {
             let terminated = self.see().is_terminated();
             return (take(), terminated);
         }
@@ -364,7 +366,7 @@ impl<const MUTATION: u8> State<MUTATION> {
                 BLOCKED | IDLE => (old & !PHASE | ACTIVE | flag, Duty::Enqueue),
                 _ => return Duty::Nothing,
             };
-            if MUTATION == mutation::WAKE_WITHOUT_CAS {
+            if mutation::is(MUTATION, mutation::WAKE_WITHOUT_CAS) {
                 self.word.store(new, Release);
                 return wake;
             }
@@ -384,7 +386,7 @@ impl<const MUTATION: u8> State<MUTATION> {
         self.note_step(true);
         // Ordering: Acquire, both, pairs with the Release of `raise`: the step sees the writes of
         // the wakers that set the `WOKEN` cleared here, or that made the process `ACTIVE`.
-        let (load, clear) = if MUTATION == mutation::START_RELAXED {
+        let (load, clear) = if mutation::is(MUTATION, mutation::START_RELAXED) {
             (Relaxed, Relaxed)
         } else {
             (Acquire, Acquire)
@@ -412,7 +414,7 @@ impl<const MUTATION: u8> State<MUTATION> {
         };
         self.note_step(false);
         let mut old = self.word.load(Relaxed);
-        if MUTATION == mutation::WAIT_WITHOUT_LOOKING {
+        if mutation::is(MUTATION, mutation::WAIT_WITHOUT_LOOKING) {
             self.word.store(old & !(PHASE | WOKEN) | phase, Release);
             return Duty::Nothing;
         }
@@ -434,7 +436,8 @@ impl<const MUTATION: u8> State<MUTATION> {
         // any more. Ordering: Release pairs with the Acquire of `watch` and `release_handle`: the
         // handle sees the result. Acquire pairs with their Release: the handle's waker is visible
         // here.
-        let order = if MUTATION == mutation::COMPLETE_RELAXED { Relaxed } else { AcqRel };
+        let order =
+            if mutation::is(MUTATION, mutation::COMPLETE_RELAXED) { Relaxed } else { AcqRel };
         let old = self.word.fetch_add(COMPLETE - ACTIVE, order);
         debug_assert_eq!(old & PHASE, ACTIVE, "[entry] only an active process ends");
         Seen(old)
@@ -499,7 +502,7 @@ impl<const MUTATION: u8> State<MUTATION> {
         // Ordering: Acquire pairs with the Release of `ask`. The requests are under a lock, so this
         // only keeps the clearing before the taking.
         let clear = || self.word.fetch_and(!ASKED, AcqRel);
-        if MUTATION == mutation::TAKE_BEFORE_CLEAR {
+        if mutation::is(MUTATION, mutation::TAKE_BEFORE_CLEAR) {
             let taken = take();
             clear();
             return taken;
@@ -514,7 +517,7 @@ impl<const MUTATION: u8> State<MUTATION> {
         // Ordering: AcqRel, as in `raise`: the cancel that finds the flag takes the lock after this
         // worker has released it.
         let seen = Seen(self.word.fetch_or(ASKED, AcqRel));
-        MUTATION == mutation::HOLD_WITHOUT_LOOKING || !seen.is_cancelled()
+        mutation::is(MUTATION, mutation::HOLD_WITHOUT_LOOKING) || !seen.is_cancelled()
     }
 
     /// Releases the handle. If the process is complete, the caller disposes of the body.

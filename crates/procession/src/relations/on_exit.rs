@@ -56,8 +56,10 @@ use crate::process::state::State;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// The code that is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("on_exit", SOUND);
     /// `Mark` comes before `Enter`.
     pub(crate) const MARK_BEFORE_ENTER: u8 = 1;
@@ -91,7 +93,7 @@ impl<T: Default, const MUTATION: u8> OnExitHooks<T, MUTATION> {
         enter: impl FnOnce(&mut T),
         withdraw: impl FnOnce(&mut T) -> bool,
     ) -> Left {
-        let ended = if MUTATION == mutation::MARK_BEFORE_ENTER {
+        let ended = if mutation::is(MUTATION, mutation::MARK_BEFORE_ENTER) {
             let ended = state.relate().is_complete();
             self.with(enter);
             ended

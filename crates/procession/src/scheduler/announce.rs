@@ -131,7 +131,7 @@ impl Shared {
     /// found.
     pub(crate) fn give_permit_back(&self, seat: SeatId) {
         let nobody_awake = self.idle.give_back(seat);
-        if mutation::BUILT != mutation::GIVE_BACK_WITHOUT_RECHECK {
+        if !mutation::is(mutation::BUILT, mutation::GIVE_BACK_WITHOUT_RECHECK) {
             self.recheck(nobody_awake);
         }
     }

@@ -43,8 +43,10 @@ use procession_sync::Mutex;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// The code that is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("dependents", SOUND);
     /// `Look`, then `Insert`.
     pub(crate) const LOOK_BEFORE_INSERT: u8 = 1;
@@ -85,7 +87,7 @@ impl<const MUTATION: u8> Dependents<MUTATION> {
     /// cancels the child.
     #[must_use]
     pub(crate) fn insert(&self, dependent: Dependent, has_ended: impl Fn() -> bool) -> bool {
-        let is_early = MUTATION == mutation::LOOK_BEFORE_INSERT;
+        let is_early = mutation::is(MUTATION, mutation::LOOK_BEFORE_INSERT);
         let too_early = is_early && has_ended();
         {
             let mut entries = self.0.lock();

@@ -110,8 +110,10 @@ use crate::scheduler::seat_id::{NEVER, SeatId};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// What is built: sound, unless the build is a mutant.
+    /// What is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("driver", SOUND);
     /// A worker that finds a driver parks, whatever deadline the driver waits for.
     pub(crate) const WITHOUT_NUDGE: u8 = 1;
@@ -184,13 +186,13 @@ impl<const MUTATION: u8> Driver<MUTATION> {
     pub(crate) fn keep(&self, seat: SeatId, earliest: u64) -> Kept {
         self.change(|state| match state.role {
             Some(other) if other.seat != seat => {
-                if earliest < other.until && MUTATION != mutation::WITHOUT_NUDGE {
+                if earliest < other.until && !mutation::is(MUTATION, mutation::WITHOUT_NUDGE) {
                     Kept::ByNudged(other.seat)
                 } else {
                     Kept::ByAnother
                 }
             }
-            Some(own) if own.until < earliest && MUTATION != mutation::KEEP_ON => {
+            Some(own) if own.until < earliest && !mutation::is(MUTATION, mutation::KEEP_ON) => {
                 state.role = None;
                 Kept::Again
             }
@@ -220,15 +222,15 @@ impl<const MUTATION: u8> Driver<MUTATION> {
     /// `Resign`: a timer is due, and `seat` has no permit to fire it. Returns `true` if the worker
     /// must look again.
     pub(crate) fn resign(&self, seat: SeatId) -> bool {
-        MUTATION != mutation::DRIVING_WITHOUT_PERMIT
+        !mutation::is(MUTATION, mutation::DRIVING_WITHOUT_PERMIT)
             && self.leave(seat)
-            && MUTATION != mutation::RESIGN_BLINDLY
+            && !mutation::is(MUTATION, mutation::RESIGN_BLINDLY)
     }
 
     /// `Attend`: the last worker that was awake is no longer awake, and `earliest` is the next
     /// deadline of all, or `NEVER`.
     pub(crate) fn attend(&self, earliest: u64) -> Owed {
-        if MUTATION == mutation::CONTENT_WITH_ANY_DRIVER && self.is_kept() {
+        if mutation::is(MUTATION, mutation::CONTENT_WITH_ANY_DRIVER) && self.is_kept() {
             return Owed::Nothing;
         }
         self.timer_set(earliest)
@@ -245,7 +247,7 @@ impl<const MUTATION: u8> Driver<MUTATION> {
             state.has_descriptors = true;
             match state.role {
                 Some(driver) => Owed::Nudge(driver.seat),
-                None if MUTATION == mutation::OPEN_QUIETLY => Owed::Nothing,
+                None if mutation::is(MUTATION, mutation::OPEN_QUIETLY) => Owed::Nothing,
                 None => Owed::Wake,
             }
         })
@@ -254,7 +256,7 @@ impl<const MUTATION: u8> Driver<MUTATION> {
     /// `SetFence`, by the worker in `seat`, which has set a timer of its own. Returns `true` if it
     /// must go on as a thread that is not a worker.
     pub(crate) fn must_nudge(&self, idle: &Idle, seat: SeatId) -> bool {
-        if MUTATION != mutation::SET_WITHOUT_FENCE {
+        if !mutation::is(MUTATION, mutation::SET_WITHOUT_FENCE) {
             fence(SeqCst);
         }
         idle.is_revoked(seat)
@@ -262,7 +264,7 @@ impl<const MUTATION: u8> Driver<MUTATION> {
 
     /// Notes that a thread that is not a worker has set a timer for `when`.
     pub(crate) fn timer_set(&self, when: u64) -> Owed {
-        if MUTATION == mutation::SET_QUIETLY {
+        if mutation::is(MUTATION, mutation::SET_QUIETLY) {
             return Owed::Nothing;
         }
         self.change(|state| match state.role {

@@ -231,8 +231,10 @@ use crate::scheduler::seat_id::SeatId;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// What is built: sound, unless the build is a mutant.
+    /// What is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("idle", SOUND);
     /// No `PublishFence`, no `ParkFence`, no `LeaveFence`.
     pub(crate) const WITHOUT_FENCE: u8 = 1;
@@ -396,7 +398,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         if !self.stop_searching() {
             return None;
         }
-        if MUTATION != mutation::WITHOUT_FENCE {
+        if !mutation::is(MUTATION, mutation::WITHOUT_FENCE) {
             // `LeaveFence`.
             fence(SeqCst);
         }
@@ -445,7 +447,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
 
     /// `Survey`: returns `true` if no worker runs and nothing is queued, both at one moment.
     pub(crate) fn all_parked_and(&self, nothing_queued: impl Fn() -> bool) -> bool {
-        if MUTATION == mutation::SURVEY_IN_TWO {
+        if mutation::is(MUTATION, mutation::SURVEY_IN_TWO) {
             return self.look(Seats::are_all_parked) && nothing_queued();
         }
         self.look(|seats| seats.are_all_parked() && nothing_queued())

@@ -60,8 +60,10 @@ use crate::util::membarrier;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// What is built: sound, unless the build is a mutant.
+    /// What is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("lifo", SOUND);
     /// `steal` compares, then stores.
     pub(crate) const STEAL_WITHOUT_CAS: u8 = 1;
@@ -142,7 +144,7 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
     }
 
     fn swap(&self, new: *mut T) -> Option<NonNull<T>> {
-        let order = if MUTATION == mutation::SET_RELAXED { Relaxed } else { AcqRel };
+        let order = if mutation::is(MUTATION, mutation::SET_RELAXED) { Relaxed } else { AcqRel };
         // Ordering: Release pairs with the Acquire of `claim`. Acquire pairs with the Release of
         // the owner's own earlier swap, as a formality.
         NonNull::new(self.entry.swap(new, order))
@@ -156,7 +158,7 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
     /// Thief: takes the entry if it is still `seen`, unless the owner is at it.
     pub(crate) fn steal(&self, seen: *mut T) -> Option<NonNull<T>> {
         let seen = NonNull::new(seen)?;
-        if MUTATION == mutation::NEVER_STOLEN {
+        if mutation::is(MUTATION, mutation::NEVER_STOLEN) {
             return None;
         }
         if !self.has_fences {
@@ -164,10 +166,10 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
         }
         // Relaxed: ordered by the fence.
         self.raids.fetch_add(1, Relaxed);
-        let fenced = MUTATION == mutation::STEAL_WITHOUT_FENCE || membarrier::heavy();
+        let fenced = mutation::is(MUTATION, mutation::STEAL_WITHOUT_FENCE) || membarrier::heavy();
         // Ordering: Acquire pairs with the Release of `Leave`.
-        let alone =
-            fenced && (MUTATION == mutation::STEAL_BESIDE_OWNER || !self.at_it.load(Acquire));
+        let alone = fenced
+            && (mutation::is(MUTATION, mutation::STEAL_BESIDE_OWNER) || !self.at_it.load(Acquire));
         let stolen = if alone { self.claim(seen) } else { None };
         // Ordering (`Retreat`): Release pairs with the Acquire of `Look`.
         self.raids.fetch_sub(1, Release);
@@ -175,7 +177,7 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
     }
 
     fn claim(&self, seen: NonNull<T>) -> Option<NonNull<T>> {
-        if MUTATION == mutation::STEAL_WITHOUT_CAS {
+        if mutation::is(MUTATION, mutation::STEAL_WITHOUT_CAS) {
             let same = self.entry.load(Acquire) == seen.as_ptr();
             self.entry.store(ptr::null_mut(), Relaxed);
             return same.then_some(seen);

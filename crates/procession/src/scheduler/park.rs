@@ -231,10 +231,11 @@ impl LocalWorker {
     fn recheck(&self, stay: &Stay<'_>, due: bool) -> bool {
         self.shared.meter_look_at_queues();
         let has_bound = !self.shared.seat(self.seat).bound.is_empty() || self.has_bound();
-        let has_bound = has_bound && mutation::BUILT != mutation::BOUND_WITHOUT_RECHECK;
+        let has_bound =
+            has_bound && !mutation::is(mutation::BUILT, mutation::BOUND_WITHOUT_RECHECK);
         let must_run = has_bound || self.is_over(stay);
-        let has_queued =
-            self.shared.has_queued() && mutation::BUILT != mutation::PARK_WITHOUT_RECHECK;
+        let has_queued = self.shared.has_queued()
+            && !mutation::is(mutation::BUILT, mutation::PARK_WITHOUT_RECHECK);
         (due || has_queued || must_run) && self.take_back(must_run)
             || matches!(stay, Stay::Idle) && self.poll_while_parked()
     }

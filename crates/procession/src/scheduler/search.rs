@@ -24,7 +24,7 @@ const NEXT_IN_A_ROW_SLOW: u32 = 1;
 impl LocalWorker {
     /// Returns the maximum length of a chain of wake-ups while other local work waits.
     pub(crate) fn chain_max(&self) -> u32 {
-        if mutation::BUILT == mutation::CHAIN_WITHOUT_END {
+        if mutation::is(mutation::BUILT, mutation::CHAIN_WITHOUT_END) {
             return u32::MAX;
         }
         if self.core.pace.is_slow() { NEXT_IN_A_ROW_SLOW } else { NEXT_IN_A_ROW }
@@ -39,7 +39,7 @@ impl LocalWorker {
                 // A chain that makes no other process wait has a full budget for each step.
                 // Otherwise its processes would yield for no other process, and another worker
                 // would be woken for them: `pingpong` took twice as long on two workers.
-                let is_planted = mutation::BUILT == mutation::CHAIN_WITHOUT_END;
+                let is_planted = mutation::is(mutation::BUILT, mutation::CHAIN_WITHOUT_END);
                 self.step.inherits.set(!is_alone && !is_planted);
                 self.step.kind.set(WordKind::NextStep);
                 self.announce_queued();

@@ -62,8 +62,10 @@ use crate::util::membarrier;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// The code that is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("shutdown", SOUND);
     /// Neither `EnterFence` nor `PublishFence`.
     pub(crate) const WITHOUT_FENCE: u8 = 1;
@@ -107,9 +109,9 @@ impl<const MUTATION: u8> ShutdownPhase<MUTATION> {
 
     /// `Enter` and `EnterFence`.
     pub(crate) fn enter(&self, phase: u8) {
-        let order = if MUTATION == mutation::WITHOUT_FENCE { Relaxed } else { SeqCst };
+        let order = if mutation::is(MUTATION, mutation::WITHOUT_FENCE) { Relaxed } else { SeqCst };
         self.phase.fetch_max(phase, order);
-        if MUTATION == mutation::WITHOUT_FENCE {
+        if mutation::is(MUTATION, mutation::WITHOUT_FENCE) {
             return;
         }
         fence(SeqCst);
@@ -121,7 +123,7 @@ impl<const MUTATION: u8> ShutdownPhase<MUTATION> {
     /// `PublishFence` and `CatchUp`: returns the phase after what this thread has just published.
     #[inline]
     pub(crate) fn phase_after_publishing(&self) -> u8 {
-        if MUTATION == mutation::WITHOUT_FENCE {
+        if mutation::is(MUTATION, mutation::WITHOUT_FENCE) {
             return self.phase();
         }
         // In models a light fence is a full fence. Without asymmetric fences there would be none.
@@ -137,7 +139,7 @@ impl<const MUTATION: u8> ShutdownPhase<MUTATION> {
 
     #[cold]
     fn catch_up(&self, phase: u8) -> u8 {
-        if phase == OPEN_UNFENCED && MUTATION != mutation::UNFENCED_WITHOUT_FENCE {
+        if phase == OPEN_UNFENCED && !mutation::is(MUTATION, mutation::UNFENCED_WITHOUT_FENCE) {
             fence(SeqCst);
         }
         self.phase()

@@ -41,7 +41,7 @@ impl Shared {
         self.rouse_watchdog();
         // The seat was counted as searching. A publisher that relied on that needs another worker,
         // one with a thread.
-        if mutation::BUILT != mutation::DECLINE_ALONE
+        if !mutation::is(mutation::BUILT, mutation::DECLINE_ALONE)
             && let Some(seat) = self.idle.claim_parked()
         {
             self.idle.note_waking(seat, self.world.now());

@@ -65,8 +65,10 @@ use procession_sync::{Arc, Mutex, thread};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// The code that is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("wait_cycle", SOUND);
     /// Other threads do not see that a thread asks.
     pub(crate) const ASKING_UNSEEN: u8 = 1;
@@ -118,13 +120,13 @@ pub(crate) fn ask<W: RootWaits, R, const MUTATION: u8>(
         // Dropped after the lock is released: each may be the last to hold its scheduler.
         let mut roots = vec![Arc::clone(root)];
         let asking = lock.lock();
-        root.set_asking(MUTATION != mutation::ASKING_UNSEEN);
+        root.set_asking(!mutation::is(MUTATION, mutation::ASKING_UNSEEN));
         match follow(&mut roots) {
             Found::Somebody => {
                 root.set_asking(false);
                 return Some(registered);
             }
-            Found::Nobody if MUTATION == mutation::WITHDRAW_LATE => {
+            Found::Nobody if mutation::is(MUTATION, mutation::WITHDRAW_LATE) => {
                 drop(asking);
                 drop(registered);
                 return None;

@@ -209,9 +209,11 @@ use crate::util::prefetch::prefetch;
 /// The defects that canary models plant, one at a time. The shipped code is
 /// [`SOUND`](mutation::SOUND).
 mod mutation {
+    pub(super) use crate::util::mutant::is;
+
     /// No defect.
     pub(super) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// The code that is built: sound, unless the build has mutants.
     pub(super) const BUILT: u8 = crate::util::mutant::planted("timers", SOUND);
     /// `Arm` does not release the cells.
     pub(super) const ARM_RELAXED: u8 = 1;

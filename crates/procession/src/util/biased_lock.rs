@@ -67,8 +67,10 @@ use crate::util::membarrier;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// The code that is built: sound, unless the build is a mutant.
+    /// The code that is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("lock", SOUND);
     /// No light fence in `Free`.
     pub(crate) const FREE_WITHOUT_FENCE: u8 = 1;
@@ -205,7 +207,7 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
     fn begin_to_wait(&self) {
         // Relaxed: ordered by the fence.
         self.waiting.store(true, Relaxed);
-        if MUTATION == mutation::WAIT_WITHOUT_FENCE {
+        if mutation::is(MUTATION, mutation::WAIT_WITHOUT_FENCE) {
             return;
         }
         if self.has_fences { membarrier::heavy_at_leisure() } else { fence(SeqCst) }
@@ -216,8 +218,11 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
     fn free(&self) -> bool {
         // Ordering: Release pairs with the Acquire of `try_lock`: the next holder sees the value as
         // this one left it.
-        self.held.store(false, if MUTATION == mutation::FREE_RELAXED { Relaxed } else { Release });
-        if MUTATION != mutation::FREE_WITHOUT_FENCE {
+        self.held.store(
+            false,
+            if mutation::is(MUTATION, mutation::FREE_RELAXED) { Relaxed } else { Release },
+        );
+        if !mutation::is(MUTATION, mutation::FREE_WITHOUT_FENCE) {
             if self.has_fences { membarrier::light() } else { fence(SeqCst) }
         }
         // Relaxed: ordered by the fence.
@@ -228,7 +233,8 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
     #[cold]
     fn notify(&self) {
         let bucket = self.bucket();
-        let guard = (MUTATION != mutation::NOTIFY_AT_ONCE).then(|| bucket.mutex.lock());
+        let guard =
+            (!mutation::is(MUTATION, mutation::NOTIFY_AT_ONCE)).then(|| bucket.mutex.lock());
         // Relaxed: written under the mutex only. A holder that sees the change late notifies once
         // more.
         self.waiting.store(false, Relaxed);

@@ -84,8 +84,10 @@ const PUT_OFFS: u32 = 64;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
+    pub(crate) use crate::util::mutant::is;
+
     pub(crate) const SOUND: u8 = 0;
-    /// What is built: sound, unless the build is a mutant.
+    /// What is built: sound, unless the build has mutants.
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("watchdog", SOUND);
     /// No fence on either side.
     pub(crate) const WITHOUT_FENCE: u8 = 1;
@@ -132,7 +134,7 @@ pub(crate) struct WatchdogPark<const MUTATION: u8 = { mutation::BUILT }> {
 
 impl<const MUTATION: u8> WatchdogPark<MUTATION> {
     fn fence(&self) {
-        if MUTATION != mutation::WITHOUT_FENCE {
+        if !mutation::is(MUTATION, mutation::WITHOUT_FENCE) {
             fence(SeqCst);
         }
     }
@@ -163,7 +165,7 @@ impl<const MUTATION: u8> WatchdogPark<MUTATION> {
         self.sleeps.store(true, Relaxed);
         drop(state);
         self.fence();
-        let sleeps = MUTATION == mutation::WITHOUT_LOOK || is_quiet();
+        let sleeps = mutation::is(MUTATION, mutation::WITHOUT_LOOK) || is_quiet();
         if !sleeps {
             let _state = self.alarm.lock();
             self.sleeps.store(false, Relaxed);

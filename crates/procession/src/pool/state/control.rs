@@ -41,7 +41,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         self.change(|state, wakes| {
             let before = std::mem::replace(&mut state.limits.capacity, capacity);
             state.employ(start, wakes);
-            if MUTATION != mutation::RESIZE_SILENTLY {
+            if !mutation::is(MUTATION, mutation::RESIZE_SILENTLY) {
                 state.settle(wakes);
             }
             before

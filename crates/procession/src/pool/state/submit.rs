@@ -19,7 +19,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
     ) -> (Result<u64, (C, EnterError)>, Wakes<J>) {
-        if MUTATION == mutation::START_IN_TWO
+        if mutation::is(MUTATION, mutation::START_IN_TWO)
             && self.look(|state| state.live < state.limits.capacity)
         {
             return self.change(|state, wakes| {
@@ -29,8 +29,10 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
                 Ok(ticket)
             });
         }
-        let holds = MUTATION == mutation::HOLD_IN_TWO && self.look(|state| state.queue.holds(lane));
-        let in_two = MUTATION == mutation::ENTER_IN_TWO && self.look(|state| state.places.open);
+        let holds = mutation::is(MUTATION, mutation::HOLD_IN_TWO)
+            && self.look(|state| state.queue.holds(lane));
+        let in_two =
+            mutation::is(MUTATION, mutation::ENTER_IN_TWO) && self.look(|state| state.places.open);
         self.change(|state, wakes| {
             if !state.places.open && !in_two {
                 return Err((content, EnterError::Closed));

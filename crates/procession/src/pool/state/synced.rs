@@ -155,7 +155,7 @@ impl<J> Synced<J> {
         let fresh = if idle.is_none() && self.can_start() { Some(self.start(start)) } else { None };
         if let Some(Err(_)) = &fresh
             && self.needs_start()
-            && mutation::BUILT != mutation::QUEUE_BEHIND_REFUSAL
+            && !mutation::is(mutation::BUILT, mutation::QUEUE_BEHIND_REFUSAL)
         {
             let error = fresh.and_then(Result::err).expect("the start was refused");
             self.totals.refused += 1;

@@ -9,7 +9,7 @@ use super::wakes::Wakes;
 impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Withdraw`. Returns the job if it was still queued.
     pub(crate) fn withdraw(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
-        if MUTATION == mutation::WITHDRAW_IN_TWO {
+        if mutation::is(MUTATION, mutation::WITHDRAW_IN_TWO) {
             self.look(|state| {
                 if state.queue.has_ready(ticket) {
                     state.count_end(ticket, Ended::Cancelled);

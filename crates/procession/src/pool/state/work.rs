@@ -20,7 +20,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         ticket: u64,
         ended: Ended,
     ) -> (Next<J>, Wakes<J>) {
-        if MUTATION == mutation::PARK_IN_TWO {
+        if mutation::is(MUTATION, mutation::PARK_IN_TWO) {
             let next = self.look(|state| {
                 state.count_end(ticket, ended);
                 state.queue.pop()
@@ -60,7 +60,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Reap`: removes the workers that were to rest until `now` at most. Returns the time of the
     /// next reap that the caller must arrange.
     pub(crate) fn reap(&self, now: u64) -> (Option<u64>, Wakes<J>) {
-        if MUTATION == mutation::REAP_IN_TWO {
+        if mutation::is(MUTATION, mutation::REAP_IN_TWO) {
             let due = self
                 .look(|state| state.idle.workers.iter().filter(|idle| idle.until() <= now).count());
             return self.change(|state, _| {
@@ -119,7 +119,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         self.change(|state, wakes| {
             // Searches from the bottom, where the workers are that have been idle the longest.
             let place = state.idle.position(seat);
-            if MUTATION == mutation::EXPIRE_BLINDLY {
+            if mutation::is(MUTATION, mutation::EXPIRE_BLINDLY) {
                 state.count_leave();
                 if let Some(place) = place {
                     state.idle.workers.remove(place);

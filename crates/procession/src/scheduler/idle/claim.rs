@@ -13,7 +13,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// before, if any.
     #[inline]
     pub(crate) fn claim_one(&self) -> Option<SeatId> {
-        if MUTATION != mutation::WITHOUT_FENCE {
+        if !mutation::is(MUTATION, mutation::WITHOUT_FENCE) {
             fence(SeqCst);
         }
         self.claim_one_in_sight()
@@ -30,7 +30,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// worker. Returns `None` if a worker naps.
     #[inline]
     pub(crate) fn claim_one_unless_napping(&self) -> Option<SeatId> {
-        if MUTATION != mutation::WITHOUT_FENCE {
+        if !mutation::is(MUTATION, mutation::WITHOUT_FENCE) {
             fence(SeqCst);
         }
         // Relaxed, as the word: the fences give the order.
@@ -97,7 +97,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             // A coming seat is counted as searching, and a late one is not. After `arrive` both are
             // counted.
             let arrived = self.arrive(seats, seat);
-            ((), arrived - i64::from(MUTATION != mutation::DECLINE_COUNTED))
+            ((), arrived - i64::from(!mutation::is(MUTATION, mutation::DECLINE_COUNTED)))
         });
     }
 

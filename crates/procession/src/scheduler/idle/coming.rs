@@ -52,7 +52,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// `Start`: returns `true` if the caller is to start a thread for a vacant seat that it has
     /// claimed. Returns `false` if the claim is over, or another thread does it.
     pub(crate) fn begin_start(&self, seat: SeatId) -> bool {
-        if MUTATION == mutation::START_BLINDLY {
+        if mutation::is(MUTATION, mutation::START_BLINDLY) {
             return true;
         }
         let mut seats = self.seats.lock();
@@ -72,7 +72,9 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             self.note_coming(seats);
             return 0;
         }
-        i64::from(take_out(&mut seats.late, seat) && MUTATION != mutation::COME_UNCOUNTED)
+        i64::from(
+            take_out(&mut seats.late, seat) && !mutation::is(MUTATION, mutation::COME_UNCOUNTED),
+        )
     }
 
     /// `Come`, by the worker of a seat that may have been claimed. Returns `true` if it was; the
@@ -115,7 +117,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.note_coming(&seats);
         self.counts.fetch_sub(u64::from(count) * SEARCHING_ONE, Relaxed);
         drop(seats);
-        if MUTATION != mutation::WRITE_OFF_WITHOUT_FENCE {
+        if !mutation::is(MUTATION, mutation::WRITE_OFF_WITHOUT_FENCE) {
             fence(SeqCst);
         }
         count

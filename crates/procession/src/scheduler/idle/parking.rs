@@ -42,13 +42,13 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     pub(crate) fn announce(&self, seat: SeatId, searched: bool) -> bool {
         let all = self.change(|seats| {
             let before = seats.lift(seat);
-            if MUTATION == mutation::GIVEN_UP_TWICE && before == SeatState::Out {
+            if mutation::is(MUTATION, mutation::GIVEN_UP_TWICE) && before == SeatState::Out {
                 seats.awake = seats.awake.wrapping_sub(1);
             }
             seats.put(seat, SeatState::Parked);
             (seats.are_all_parked(), -i64::from(searched))
         });
-        if MUTATION != mutation::WITHOUT_FENCE {
+        if !mutation::is(MUTATION, mutation::WITHOUT_FENCE) {
             fence(SeqCst);
         }
         all
@@ -86,7 +86,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// `Nap`, until the returned value is dropped: this worker parks, but will look again soon.
     pub(crate) fn nap(&self) -> Nap<'_> {
         self.napping.fetch_add(1, Relaxed);
-        Nap { napping: &self.napping, fenced: MUTATION != mutation::WITHOUT_FENCE }
+        Nap { napping: &self.napping, fenced: !mutation::is(MUTATION, mutation::WITHOUT_FENCE) }
     }
 
     /// Returns `true` if a worker naps.

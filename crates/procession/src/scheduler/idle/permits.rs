@@ -43,7 +43,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             }
             (seats.awake == 0, 0)
         });
-        if MUTATION != mutation::GIVE_BACK_WITHOUT_FENCE {
+        if !mutation::is(MUTATION, mutation::GIVE_BACK_WITHOUT_FENCE) {
             fence(SeqCst);
         }
         nobody

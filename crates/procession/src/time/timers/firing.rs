@@ -68,7 +68,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             let Some(key) = ledger.heap.first().filter(|key| key.when() <= now) else { break };
             let slot = self.slot(key.slot());
             let (word, when) = (slot.word(), slot.when());
-            let is_settled = if MUTATION == mutation::FIRE_UNSETTLED {
+            let is_settled = if mutation::is(MUTATION, mutation::FIRE_UNSETTLED) {
                 word.has_timer()
             } else {
                 word.is_settled()

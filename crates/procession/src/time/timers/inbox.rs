@@ -18,7 +18,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         if slot.end_taking() {
             self.push(id.slot, slot);
         }
-        if MUTATION != mutation::DELETE_WITHOUT_FENCE {
+        if !mutation::is(MUTATION, mutation::DELETE_WITHOUT_FENCE) {
             // *Room*
             fence(SeqCst);
         }
@@ -39,16 +39,16 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         // Ordering: Release pairs with the Acquire of `Raise`; a thread that raises `early` finds
         // the slot in the inbox.
         let lower = || self.outside.0.early.fetch_min(when, Release);
-        if MUTATION == mutation::LOWER_BEFORE_PUSH {
+        if mutation::is(MUTATION, mutation::LOWER_BEFORE_PUSH) {
             lower();
         }
         if must_push {
             self.push(id.slot, slot);
         }
-        if MUTATION != mutation::LOWER_BEFORE_PUSH {
+        if !mutation::is(MUTATION, mutation::LOWER_BEFORE_PUSH) {
             lower();
         }
-        if MUTATION != mutation::RESET_WITHOUT_FENCE {
+        if !mutation::is(MUTATION, mutation::RESET_WITHOUT_FENCE) {
             // *Room*
             fence(SeqCst);
         }
@@ -83,7 +83,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         loop {
             // Relaxed: released by the compare-and-swap that follows.
             slot.next.store(newest, Relaxed);
-            if MUTATION == mutation::PUSH_WITHOUT_CAS {
+            if mutation::is(MUTATION, mutation::PUSH_WITHOUT_CAS) {
                 inbox.store(link, Release);
                 return;
             }
@@ -119,7 +119,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             // Relaxed: acquired by `Fetch`. It comes before `Unqueue`, after which the slot may be
             // pushed again.
             ledger.backlog = slot.next.load(Relaxed);
-            let planted = (MUTATION == mutation::READ_BEFORE_UNQUEUE).then(|| slot.when());
+            let planted =
+                mutation::is(MUTATION, mutation::READ_BEFORE_UNQUEUE).then(|| slot.when());
             match slot.unqueue() {
                 SettledSlot::Pending => {
                     self.place(ledger, number, slot, planted.unwrap_or_else(|| slot.when()));
@@ -149,7 +150,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         // The number of rounds is bounded by the number of times that other threads lower it.
         while early != NEVER {
             ledger.floor = early;
-            if MUTATION != mutation::RAISE_WITHOUT_LOWERING {
+            if !mutation::is(MUTATION, mutation::RAISE_WITHOUT_LOWERING) {
                 self.publish(ledger);
             }
             // Ordering (`Raise`): Release pairs with the Acquire of `next`, as described there.

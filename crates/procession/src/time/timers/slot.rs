@@ -200,7 +200,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
 
     /// Under the lock: advances the deadline, unless another thread sets it meanwhile.
     pub(super) fn advance(&self, from: u64, to: u64) -> bool {
-        if MUTATION == mutation::ADVANCE_WITHOUT_CAS {
+        if mutation::is(MUTATION, mutation::ADVANCE_WITHOUT_CAS) {
             self.when.store(to, Relaxed);
             return true;
         }
@@ -274,7 +274,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
             unsafe { self.fill(1 - armed.current(), spare) };
             armed = armed.with(SPARE);
         }
-        let order = if MUTATION == mutation::ARM_RELAXED { Relaxed } else { Release };
+        let order = if mutation::is(MUTATION, mutation::ARM_RELAXED) { Relaxed } else { Release };
         // Ordering: Release pairs with the Acquire of `cancel_apart`, which makes the cells
         // visible, and with that of `begin_reset`, so that its deadline comes after this one. A
         // store: no other thread changes the word of a free slot.
@@ -288,10 +288,10 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
         let mut word = self.word();
         // The number of rounds is bounded by the changes that other threads make to the slot.
         while word.is_pending(generation)
-            || MUTATION == mutation::END_ANY_GENERATION && word.has_timer()
+            || mutation::is(MUTATION, mutation::END_ANY_GENERATION) && word.has_timer()
         {
             let mut ended = word.ended().with(taking);
-            if MUTATION == mutation::END_FORGETS_RESETTING {
+            if mutation::is(MUTATION, mutation::END_FORGETS_RESETTING) {
                 ended = ended.without(RESETTING);
             }
             if let Err(now) = self.swap(word, ended, success) {
@@ -317,7 +317,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
     /// Without the lock: ends the timer of that generation. If there was one, the caller must call
     /// `end_taking` next.
     pub(super) fn cancel_apart(&self, generation: u32) -> Option<EndedTimer<A>> {
-        let taking = if MUTATION == mutation::TAKING_UNMARKED { 0 } else { TAKING };
+        let taking = if mutation::is(MUTATION, mutation::TAKING_UNMARKED) { 0 } else { TAKING };
         // Ordering: Acquire pairs with the Release of `arm`, `replace` and `return_spare`; makes
         // the cells visible.
         self.end(generation, taking, Acquire)
@@ -328,7 +328,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
     pub(super) fn fire(&self, _lock: &Ledger, word: Word) -> Option<EndedTimer<A>> {
         debug_assert!(!word.has(SPARE), "only a periodic timer has one");
         let ended = word.ended();
-        if MUTATION == mutation::FIRE_WITHOUT_CAS {
+        if mutation::is(MUTATION, mutation::FIRE_WITHOUT_CAS) {
             self.word.store(ended.0, Relaxed);
         } else {
             // Ordering: Relaxed; cells are filled under the lock.
@@ -342,7 +342,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
     /// Under the lock, `Tick`: takes the spare of a settled timer, unless the word has changed. The
     /// tick is `None` if there is no spare: the thread that took the last one has not returned it.
     pub(super) fn tick(&self, _lock: &Ledger, word: Word) -> Option<Option<(Tick, A)>> {
-        if !word.has(SPARE) && MUTATION != mutation::TICK_WITHOUT_SPARE {
+        if !word.has(SPARE) && !mutation::is(MUTATION, mutation::TICK_WITHOUT_SPARE) {
             return Some(None);
         }
         let ticking = word.without(SPARE);
@@ -358,10 +358,10 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
     /// has another action.
     pub(super) fn return_spare(&self, _lock: &Ledger, tick: Tick, spare: A) -> Result<(), A> {
         let is_its = |word: Word| {
-            let is_timer =
-                word.is_pending(tick.0.generation()) || MUTATION == mutation::RETURN_ANY_GENERATION;
-            let is_edition =
-                (word.0 ^ tick.0.0) & EDITION == 0 || MUTATION == mutation::RETURN_ANY_EDITION;
+            let is_timer = word.is_pending(tick.0.generation())
+                || mutation::is(MUTATION, mutation::RETURN_ANY_GENERATION);
+            let is_edition = (word.0 ^ tick.0.0) & EDITION == 0
+                || mutation::is(MUTATION, mutation::RETURN_ANY_EDITION);
             is_timer && is_edition && !word.has(SPARE)
         };
         let mut word = self.word();
@@ -372,7 +372,8 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
         // SAFETY: [cells], [lock] without SPARE, the other cell is empty, and belongs to this
         // thread.
         unsafe { self.fill(other, spare) };
-        let order = if MUTATION == mutation::RETURN_RELAXED { Relaxed } else { Release };
+        let order =
+            if mutation::is(MUTATION, mutation::RETURN_RELAXED) { Relaxed } else { Release };
         while is_its(word) {
             // Ordering: Release pairs with the Acquire of `cancel_apart`; makes the cell visible.
             match self.swap(word, word.with(SPARE), order) {
@@ -420,7 +421,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
                 let action = unsafe { self.take(new) };
                 return Replaced { action: Err(action), rest: [spare, old_spare] };
             }
-            if MUTATION == mutation::REPLACE_WITHOUT_CAS {
+            if mutation::is(MUTATION, mutation::REPLACE_WITHOUT_CAS) {
                 self.word.store(word.replaced().0, Release);
                 break;
             }
@@ -459,10 +460,10 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
             if !word.is_pending(generation) {
                 return ResetBegun::Stale;
             }
-            if word.has(RESETTING) && MUTATION != mutation::BEGIN_TWICE {
+            if word.has(RESETTING) && !mutation::is(MUTATION, mutation::BEGIN_TWICE) {
                 return ResetBegun::Overtaken;
             }
-            if MUTATION == mutation::RESET_WITHOUT_BEGIN {
+            if mutation::is(MUTATION, mutation::RESET_WITHOUT_BEGIN) {
                 return ResetBegun::Yes;
             }
             // Ordering: Acquire pairs with the Release of `arm` and `tick`, as described there.
@@ -490,7 +491,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
 
     /// `Leave`.
     fn leave(&self, flag: u64) -> bool {
-        let order = if MUTATION == mutation::LEAVE_RELAXED { Relaxed } else { Release };
+        let order = if mutation::is(MUTATION, mutation::LEAVE_RELAXED) { Relaxed } else { Release };
         let mut word = self.word();
         // Ordering: Release pairs with the Acquire of `unqueue`; makes the deadline visible, or the
         // emptied cells available to be filled.
