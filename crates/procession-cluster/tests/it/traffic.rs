@@ -218,7 +218,7 @@ fn a_name_is_followed_from_process_to_process() {
     run(async {
         let (a, b) = pair().await;
         /// Tells its number to each caller.
-        fn numbered(number: i64) -> procession::Child<Letter> {
+        fn numbered(number: i64) -> procession::Child<Letter, ()> {
             start(move |mut cx: Context<Letter>| async move {
                 while let Some(letter) = cx.recv().await {
                     if let Letter::Call { reply, .. } = letter {
@@ -233,8 +233,8 @@ fn a_name_is_followed_from_process_to_process() {
             a.call(name, Term::atom("who"), limit).await.map(|term| term.as_integer())
         };
         let processes = [1, 2, 3].map(numbered);
-        let addresses = processes.each_ref().map(|process| process.address());
-        let recipients = addresses.each_ref().map(|address| address.clone().map(|letter| letter));
+        let addresses = processes.each_ref().map(|process| process.address().clone());
+        let recipients = addresses.each_ref().map(|address| address.map(|letter| letter));
         let members = recipients.each_ref().map(|recipient| b.attach(recipient));
         b.register("one", &members[0]).expect("the name is free");
         assert_eq!(call("one").await.expect("it replies"), Some(1));
