@@ -12,6 +12,7 @@ mod util {
     pub(crate) mod membarrier;
     pub(crate) mod mutant;
     pub(crate) mod prefetch;
+    pub(crate) mod shares;
     pub(crate) mod small_vec;
     pub(crate) mod twin;
 }

@@ -20,6 +20,8 @@ pub(crate) mod out_of_range;
     expect(unsafe_code, reason = "an intrinsic that hints to the processor")
 )]
 pub(crate) mod prefetch;
+#[expect(unsafe_code, reason = "the last of several owners frees")]
+pub(crate) mod shares;
 pub(crate) mod small_vec;
 #[expect(unsafe_code, reason = "the last of two owners frees")]
 pub(crate) mod twin;

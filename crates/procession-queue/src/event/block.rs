@@ -176,13 +176,14 @@ impl Drop for TakenNodes {
         if count == 0 {
             return;
         }
-        // A model that has panicked is over.
         #[cfg(procession_loom)]
-        // SAFETY: [live]
-        if procession_sync::thread::panicking()
-            || unsafe { &*head }.mutation == mutation::KEEP_AT_END
         {
-            return;
+            // A model that has panicked is over.
+            // SAFETY: [live]
+            let planted = unsafe { &*head }.mutation;
+            if procession_sync::thread::panicking() || planted == mutation::KEEP_AT_END {
+                return;
+            }
         }
         // SAFETY: as in `add`.
         unsafe { leave(head, count) };

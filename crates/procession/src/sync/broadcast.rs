@@ -44,6 +44,7 @@ use crate::process::unwind::drop_guarded;
 use crate::sync::bell::{Bell, Ringing};
 use crate::sync::listener::{BellWait, leave, look_or_wait};
 use crate::sync::wait_list::Place;
+use crate::util::shares::Shares;
 
 mod core;
 
@@ -91,15 +92,13 @@ impl<T> Sender<T> {
     /// Returns [`SendError`] with the message if there is no receiver.
     pub fn send(&self, message: T) -> Result<usize, SendError<T>> {
         crate::scheduler::budget::spend();
-        match self.0.core.send(Arc::new(message)) {
+        match self.0.core.send(message) {
             Ok(sent) => {
                 sent.woken.wake();
                 drop_guarded(sent.overwritten);
                 Ok(sent.receivers)
             }
-            Err(message) => Err(SendError(
-                Arc::into_inner(message).expect("a message that was not sent is with its sender"),
-            )),
+            Err(message) => Err(SendError(message)),
         }
     }
 
@@ -213,13 +212,13 @@ impl<T> Receiver<T> {
     }
 }
 
-fn is_empty<T>(received: &Result<Arc<T>, NotBroadcast>) -> bool {
+fn is_empty<T>(received: &Result<Shares<T>, NotBroadcast>) -> bool {
     matches!(received, Err(NotBroadcast::Empty))
 }
 
 /// Returns a message of its own for a receiver.
-fn take<T: Clone>(message: Arc<T>) -> T {
-    Arc::try_unwrap(message).unwrap_or_else(|shared| T::clone(&shared))
+fn take<T: Clone>(message: Shares<T>) -> T {
+    message.into_inner().unwrap_or_else(|shared| T::clone(&shared))
 }
 
 impl<T: Clone> Receiver<T> {

@@ -332,6 +332,7 @@ const ISLANDS: &[&str] = &[
     "util::biased_lock",
     "util::exclusive",
     "util::prefetch",
+    "util::shares",
     "util::twin",
 ];
 
