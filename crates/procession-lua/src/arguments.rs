@@ -94,8 +94,11 @@ impl Arguments {
 
     /// Returns the PID in an argument that is a PID or the name of a process.
     pub(crate) fn target(&self, index: usize) -> Result<Pid, String> {
+        let pid = self.0.get(index).and_then(mlua::Value::as_userdata).and_then(value::as_pid);
+        if let Some(pid) = pid {
+            return Ok(pid);
+        }
         match self.value(index)? {
-            Value::Pid(pid) => Ok(pid),
             Value::String(name) => {
                 let name = String::from_utf8_lossy(&name).into_owned();
                 procession::relations::whereis(&name)

@@ -39,9 +39,11 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
     let own: Table = prelude.call(native)?;
     lua.set_named_registry_value(lazy::OWN, &own)?;
     lazy.begin(&lua, &own)?;
-    // The prelude has taken what it needs of them.
+    // The prelude has taken what it needs of them. Tracebacks have the names of functions from the
+    // rest of this table.
     let loaded: Table = lua.named_registry_value("_LOADED")?;
-    loaded.clear()?;
+    loaded.raw_set("coroutine", mlua::Value::Nil)?;
+    loaded.raw_set("string", mlua::Value::Nil)?;
     if let Some(run) = &inner.repeatable {
         run.prepare(&lua, &own)?;
     }

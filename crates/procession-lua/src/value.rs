@@ -234,6 +234,10 @@ impl Copying {
             }
             mlua::Value::Table(table) => self.copy_table(table)?,
             mlua::Value::UserData(data) => {
+                // Most are PIDs.
+                if let Some(pid) = as_pid(data) {
+                    return Ok(Value::Pid(pid));
+                }
                 #[cfg(feature = "cluster")]
                 if let Ok(term) = data.borrow::<crate::cluster::LuaTerm>() {
                     self.charge(term.0.memory_bytes())?;
@@ -294,10 +298,12 @@ fn step(key: &mlua::Value) -> String {
     }
 }
 
+/// Returns the PID that a userdata is.
+pub(crate) fn as_pid(data: &AnyUserData) -> Option<Pid> {
+    data.borrow::<LuaPid>().ok().map(|pid| pid.0)
+}
+
 fn from_userdata(data: &AnyUserData) -> Result<Value, &'static str> {
-    if let Ok(pid) = data.borrow::<LuaPid>() {
-        return Ok(Value::Pid(pid.0));
-    }
     #[cfg(feature = "cluster")]
     if let Ok(term) = data.borrow::<crate::cluster::LuaTerm>() {
         return Ok(Value::Term(term.0.clone()));

@@ -77,7 +77,9 @@ fn values_come_back_as_they_went() {
 fn a_failure_has_the_traceback() {
     let text = failure("local function deep() error('broken') end\nfunction main() deep() end");
     assert!(text.contains("test:1: broken") && text.contains("stack traceback"), "{text}");
-    assert!(text.contains("test:2"), "{text}");
+    assert!(text.contains("test:2: in function 'main'"), "{text}");
+    let text = failure("function main() tonumber() end");
+    assert!(text.contains("bad argument #1 to 'tonumber'"), "{text}");
 }
 
 #[test]

@@ -26,7 +26,7 @@
 //! `tests/upgrades.rs`.
 
 use mlua::{MultiValue, Thread};
-use procession::machine::Yields;
+use procession::machine::{Yields, is_terminated};
 
 use super::running::Running;
 use super::waits::Awaited;
@@ -222,7 +222,12 @@ impl Guest {
         self.fail(&upgrade, cause, yields);
     }
 
+    /// Reports that the upgrade has failed, unless the cause is that the process is terminated. If
+    /// the upgrade is dropped without a report, the process has ended.
     fn fail(&self, upgrade: &Upgrade, cause: &str, yields: &Yields<'_>) {
+        if is_terminated() {
+            return;
+        }
         let version = upgrade.program().version();
         let text = format!(
             "{} {} cannot be upgraded to {version}: {cause}\n",
