@@ -11,6 +11,9 @@ use crate::tape::Purpose;
 /// The largest number of operations that a preemption can be planned ahead.
 const GAP_MAX: u32 = 1 << 16;
 
+/// For how many turns of threads an aim holds. In some runs it holds for the whole run.
+const AIM_TURNS: [u32; 4] = [30, 200, u32::MAX, u32::MAX];
+
 /// The cost of a decision that is not searched.
 pub(crate) const FIXED: u32 = u32::MAX;
 
@@ -33,11 +36,30 @@ enum Aim {
     Places(Places),
 }
 
+/// What a thread has done before an operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Before {
+    /// A load of the thread has passed one of its stores.
+    pub(crate) has_passed: bool,
+    /// The operation before was the release of a mutex.
+    pub(crate) has_released: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// After a load of the thread has passed one of its stores. Only there does a fence make a
+    /// difference.
+    Passed,
+    /// After a mutex was released. There it makes a difference if what belongs together is done
+    /// under one lock, but not at once.
+    Released,
+    Any,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Places {
-    /// Set for operations before which a load of the thread has passed one of its stores, and only
-    /// those. Only there does a fence make a difference.
-    passed: bool,
+    /// Set for operations at this moment, and only those.
+    moment: Moment,
     /// Chooses one in `share` places, which is a power of two.
     salt: u64,
     share: u64,
@@ -47,22 +69,39 @@ struct Places {
 
 impl Aim {
     fn drawn(rng: &mut Rng) -> Self {
-        let passed = match rng.u32(0..8) {
-            0..3 => return Self::Anywhere([3, 12, 60, 300, 1500][rng.usize(0..5)]),
-            kind => kind < 6,
-        };
-        let shares = if passed { [1, 1, 8, 32] } else { [8, 32, 128, 128] };
+        match rng.u32(0..10) {
+            0..3 => Self::Anywhere([3, 12, 60, 300, 1500][rng.usize(0..5)]),
+            3..6 => Self::at_places(Moment::Passed, rng),
+            6 | 7 => Self::at_places(Moment::Released, rng),
+            _ => Self::at_places(Moment::Any, rng),
+        }
+    }
+
+    fn at_places(moment: Moment, rng: &mut Rng) -> Self {
+        let shares = if moment == Moment::Any { [8, 32, 128, 128] } else { [1, 1, 8, 32] };
         let share = shares[rng.usize(0..4)];
         let rates = if share == 1 { [2, 6, 20] } else { [1, 2, 6] };
-        Self::Places(Places { passed, salt: rng.u64(..), share, one_in: rates[rng.usize(0..3)] })
+        Self::Places(Places { moment, salt: rng.u64(..), share, one_in: rates[rng.usize(0..3)] })
+    }
+
+    /// Chooses other places, or another mean.
+    fn redrawn(self, rng: &mut Rng) -> Self {
+        match self {
+            Self::Anywhere(_) => Self::Anywhere([3, 12, 60, 300][rng.usize(0..4)]),
+            Self::Places(places) => Self::at_places(places.moment, rng),
+        }
     }
 }
 
 impl Places {
-    /// Returns `true` if the operation is one of these. `has_passed` is set if a load of the thread
-    /// has passed one of its stores.
-    fn contain(&self, has_passed: bool, at: &Location<'_>) -> bool {
-        if self.passed && !has_passed {
+    /// Returns `true` if the operation is one of these.
+    fn contain(&self, before: Before, at: &Location<'_>) -> bool {
+        let is_moment = match self.moment {
+            Moment::Passed => before.has_passed,
+            Moment::Released => before.has_released,
+            Moment::Any => true,
+        };
+        if !is_moment {
             return false;
         }
         // The same number in each process, which the address of the place would not be.
@@ -77,6 +116,8 @@ impl Places {
 pub(crate) struct Fine {
     rng: Rng,
     aim: Aim,
+    /// For how many turns an aim holds, and this one still does.
+    aim_turns: (u32, u32),
     /// The thread that was preempted last, and at how many points others run in its place.
     held: Option<(u32, u32)>,
     /// The number of such points after a preemption.
@@ -99,11 +140,15 @@ impl Fine {
         let aim = Aim::drawn(&mut rng);
         // A load that has passed a store is seen only while the store is not.
         let rarities: &[u32] = match aim {
-            Aim::Places(Places { passed: true, .. }) => &[512, u32::MAX, u32::MAX, u32::MAX],
+            Aim::Places(Places { moment: Moment::Passed, .. }) => {
+                &[512, u32::MAX, u32::MAX, u32::MAX]
+            }
             _ => &[4, 16, 64, 512, u32::MAX],
         };
+        let aim_turns = AIM_TURNS[rng.usize(0..4)];
         Self {
             aim,
+            aim_turns: (aim_turns, aim_turns),
             held: None,
             hold: [0, 8, 60, 500][rng.usize(0..4)],
             patience: [0, MS, 5 * MS][rng.usize(0..3)],
@@ -113,6 +158,18 @@ impl Fine {
             planned: None,
             cost: 1,
             log: None,
+        }
+    }
+
+    /// Counts a turn of the aim.
+    fn count_turn(&mut self) {
+        let (turns, left) = &mut self.aim_turns;
+        match left.checked_sub(1) {
+            Some(fewer) => *left = fewer,
+            None => {
+                *left = *turns;
+                self.aim = self.aim.redrawn(&mut self.rng);
+            }
         }
     }
 
@@ -152,6 +209,7 @@ impl Chance {
         let logged = self.fine.log.as_ref().map_or(0, Vec::len);
         // Part of the digest once the turn has ended, since it can change until then.
         let gap = self.decide_undigested(Purpose::Schedule, GAP_MAX, |this| {
+            this.fine.count_turn();
             let mean = match (this.fine.aim, &this.plan) {
                 (Aim::Places(_), _) => return 0,
                 (Aim::Anywhere(_), Plan::Uniform) => 2,
@@ -165,19 +223,11 @@ impl Chance {
 
     /// Decides whether the running thread is preempted before the operation `at`, which is number
     /// `operations` of its turn, although that was not planned.
-    pub(crate) fn preempts(
-        &mut self,
-        has_passed: bool,
-        at: &Location<'_>,
-        operations: u32,
-    ) -> bool {
+    pub(crate) fn preempts(&mut self, before: Before, at: &Location<'_>, operations: u32) -> bool {
         let Some((planned, _)) = self.fine.planned else { return false };
         let Aim::Places(places) = self.fine.aim else { return false };
         let is_possible = self.given.is_none() && !self.fine.is_holding() && operations < GAP_MAX;
-        if !is_possible
-            || !places.contain(has_passed, at)
-            || self.fine.rng.u32(0..places.one_in) > 0
-        {
+        if !is_possible || !places.contain(before, at) || self.fine.rng.u32(0..places.one_in) > 0 {
             return false;
         }
         // On a tape it is a plan like any other.
@@ -241,9 +291,11 @@ impl Chance {
     pub(crate) fn keep(&mut self, stores: u32) -> u32 {
         self.at_cost(0, |this| {
             this.decide(Purpose::Memory, stores + 1, |this| {
-                match (this.fine.rng.u32(0..4), this.fine.aim) {
-                    (0, Aim::Anywhere(_) | Aim::Places(Places { passed: false, .. })) => 0,
-                    (1, _) => this.fine.rng.u32(0..=stores),
+                let is_passed =
+                    matches!(this.fine.aim, Aim::Places(places) if places.moment == Moment::Passed);
+                match this.fine.rng.u32(0..4) {
+                    0 if !is_passed => 0,
+                    1 => this.fine.rng.u32(0..=stores),
                     _ => stores,
                 }
             })

@@ -23,6 +23,7 @@ use procession_sync::host::atomic::{AtomicBool, AtomicU32};
 use procession_sync::simulated::{self, Entered, Loaded, Machine};
 
 use super::{Engine, ME, NEVER, State, Status, Why};
+use crate::chance::fine::Before;
 use crate::faults::Fault;
 use crate::memory::Memory;
 use crate::story::Kind;
@@ -48,6 +49,8 @@ pub(super) struct Operations {
     has_aim: AtomicBool,
     /// Set if a load of the running thread has passed a store that is still in its buffer.
     has_passed: AtomicBool,
+    /// Set if the last operation of the running thread was the release of a mutex.
+    has_released: AtomicBool,
     memory: Mutex<Memory>,
     /// The threads that have locks, by the address of the lock.
     holders: Mutex<BTreeMap<usize, usize>>,
@@ -110,6 +113,7 @@ impl Engine {
             self.operations.memory.lock().drain(me);
         }
         self.operations.has_passed.store(false, Relaxed);
+        self.operations.has_released.store(false, Relaxed);
     }
 
     /// A new thread gets its first turn.
@@ -206,8 +210,11 @@ impl Engine {
     /// Decides whether the running thread is preempted before an operation, its `done`th, although
     /// that was not planned.
     fn is_aimed_at(&self, at: &'static Location<'static>, done: u32) -> bool {
-        let has_passed = self.operations.has_passed.load(Relaxed);
-        self.operations.has_aim.load(Relaxed) && self.state().chance.preempts(has_passed, at, done)
+        let before = Before {
+            has_passed: self.operations.has_passed.load(Relaxed),
+            has_released: self.operations.has_released.swap(false, Relaxed),
+        };
+        self.operations.has_aim.load(Relaxed) && self.state().chance.preempts(before, at, done)
     }
 
     /// Makes the stores of the running thread visible.
@@ -348,6 +355,7 @@ impl Machine for Engine {
         self.fence();
         self.operations.holders.lock().remove(&address);
         self.unblock(address, true);
+        self.operations.has_released.store(true, Relaxed);
     }
 
     fn wait(&self, condvar: usize, lock: usize, timeout: Option<Duration>) -> bool {

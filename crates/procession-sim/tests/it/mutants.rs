@@ -75,15 +75,20 @@ fn check(strategies: u32) -> Check {
     check.jobs(std::thread::available_parallelism().map_or(1, usize::from))
 }
 
+/// All strategies, or the one that `SIM_STRATEGY` names.
 #[test]
 fn the_scheduler_keeps_its_laws() {
-    let strategies =
-        [Strategy::Portfolio, Strategy::Random, Strategy::Priorities, Strategy::Uniform];
+    let mut strategies =
+        vec![Strategy::Portfolio, Strategy::Random, Strategy::Priorities, Strategy::Uniform];
+    if let Ok(name) = std::env::var("SIM_STRATEGY") {
+        strategies.retain(|strategy| format!("{strategy:?}") == name);
+    }
     let mut found = String::new();
     #[cfg(procession_sim)]
     let all = crate::atomics::workloads::all;
+    let count = strategies.len() as u32;
     for strategy in strategies {
-        match check(strategies.len() as u32).strategy(strategy).try_run(all) {
+        match check(count).strategy(strategy).try_run(all) {
             #[expect(clippy::print_stdout, reason = "the check of the project reads it")]
             Ok(outcome) => println!("{strategy:?}: {} seeds passed", outcome.seeds),
             Err(report) => found += &format!("{strategy:?}: {report}\n"),
@@ -94,11 +99,35 @@ fn the_scheduler_keeps_its_laws() {
 
 /// The workloads that runs of the other test seldom come to, by the portfolio of strategies.
 #[cfg(procession_sim)]
-#[test]
-#[expect(clippy::print_stdout, reason = "the check of the project reads it")]
-fn rare_moments_keep_the_laws() {
-    match check(4).try_run(crate::atomics::workloads::rare) {
-        Ok(outcome) => println!("Rare: {} seeds passed", outcome.seeds),
-        Err(report) => panic!("\nRare: {report}"),
+mod rare {
+    use super::check;
+    use crate::atomics::workloads::{Rare, rare};
+
+    fn keep_the_laws(about: Rare) {
+        match check(4).try_run(move |sim| rare(sim, about)) {
+            #[expect(clippy::print_stdout, reason = "the check of the project reads it")]
+            Ok(outcome) => println!("{about:?}: {} seeds passed", outcome.seeds),
+            Err(report) => panic!("\n{about:?}: {report}"),
+        }
+    }
+
+    #[test]
+    fn moments_of_workers() {
+        keep_the_laws(Rare::Workers);
+    }
+
+    #[test]
+    fn moments_of_processes() {
+        keep_the_laws(Rare::Processes);
+    }
+
+    #[test]
+    fn moments_of_timers() {
+        keep_the_laws(Rare::Timers);
+    }
+
+    #[test]
+    fn moments_of_pools() {
+        keep_the_laws(Rare::Pools);
     }
 }

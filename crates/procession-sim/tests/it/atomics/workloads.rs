@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use procession::mailbox::Address;
 use procession::time::Instant;
-use procession::{Context, Scheduler};
+use procession::{Context, Scheduler, SpawnOptions};
 use procession_sim::Sim;
 use procession_sync::host::atomic::AtomicU32;
 use procession_sync::host::atomic::Ordering::Relaxed;
@@ -38,6 +38,11 @@ fn linger() {
 fn scheduler(workers: usize, threads: usize) -> Option<Scheduler> {
     let builder = Scheduler::builder().worker_threads(workers).max_threads(threads);
     builder.max_processes(1000).max_timers(1000).build().ok()
+}
+
+/// Returns the options of a process that is bound to a worker of the scheduler.
+fn bound(scheduler: &Scheduler, worker: u32) -> SpawnOptions {
+    SpawnOptions::new().on(scheduler).affinity(worker)
 }
 
 /// A step starts others and then blocks without a word, while the other worker is about to park.
@@ -355,20 +360,38 @@ pub(crate) async fn all(sim: Sim) {
     }
 }
 
-/// Two runs of one workload that meets what it is for only now and then. Runs of [`all`] seldom
-/// come to it.
-pub(crate) async fn rare(sim: Sim) {
-    let workload = sim.choose(0..8);
+/// What the workloads are about that meet what they are for only now and then. Runs of [`all`]
+/// seldom come to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rare {
+    Workers,
+    Processes,
+    Timers,
+    Pools,
+}
+
+/// Two runs of one rare workload.
+pub(crate) async fn rare(sim: Sim, about: Rare) {
+    let workload = sim.choose(0..6);
     for _ in 0..2 {
-        match workload {
-            0 => processes::watched_ends(&sim).await,
-            1 => processes::shared_replies(&sim).await,
-            2 => processes::inspections(&sim).await,
-            3 => pools::busy_pools(&sim).await,
-            4 => pools::closed_pools(&sim).await,
-            5 => timers::cancelled_and_reset(&sim).await,
-            6 => timers::periodic(&sim).await,
-            _ => pairs::taken_permits(&sim).await,
+        match (about, workload) {
+            (Rare::Workers, 0 | 1) => processes::circles(&sim).await,
+            (Rare::Workers, 2 | 3) => processes::idle_looks(&sim).await,
+            (Rare::Workers, _) => pairs::taken_permits(&sim).await,
+            (Rare::Processes, 0) => processes::watched_ends(&sim).await,
+            (Rare::Processes, 1) => processes::shared_replies(&sim).await,
+            (Rare::Processes, 2) => processes::inspections(&sim).await,
+            (Rare::Processes, 3) => processes::made_messages(&sim).await,
+            (Rare::Processes, _) => processes::set_aside(&sim).await,
+            (Rare::Timers, 0) => timers::cancelled_and_reset(&sim).await,
+            (Rare::Timers, 1) => timers::periodic(&sim).await,
+            (Rare::Timers, 2) => timers::next_in_slot(&sim).await,
+            (Rare::Timers, 3) => timers::postponed(&sim).await,
+            (Rare::Timers, _) => timers::advanced(&sim).await,
+            (Rare::Pools, 0) => pools::busy_pools(&sim).await,
+            (Rare::Pools, 1) => pools::closed_pools(&sim).await,
+            (Rare::Pools, 2 | 3) => pools::rests(&sim).await,
+            (Rare::Pools, _) => pools::next_jobs(&sim).await,
         }
     }
 }

@@ -144,6 +144,38 @@ pub(super) enum SettledSlot {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tick(Word);
 
+/// A cell for an action. If each operation of an atomic is a point, it knows whether it is filled:
+/// a run that breaks `[cells]` then fails, instead of doing what is undefined.
+struct ActionCell<A> {
+    action: MaybeUninit<A>,
+    #[cfg(procession_sim)]
+    is_filled: bool,
+}
+
+impl<A> ActionCell<A> {
+    fn empty() -> Self {
+        Self {
+            action: MaybeUninit::uninit(),
+            #[cfg(procession_sim)]
+            is_filled: false,
+        }
+    }
+
+    #[inline]
+    fn fill(&mut self, action: A) {
+        #[cfg(procession_sim)]
+        assert!(!std::mem::replace(&mut self.is_filled, true), "[cells] the cell is empty");
+        self.action.write(action);
+    }
+
+    #[inline]
+    fn take(&mut self) -> MaybeUninit<A> {
+        #[cfg(procession_sim)]
+        assert!(std::mem::replace(&mut self.is_filled, false), "[cells] the cell is filled");
+        std::mem::replace(&mut self.action, MaybeUninit::uninit())
+    }
+}
+
 /// The place of a timer, reused by one timer after another.
 #[repr(C)]
 pub(super) struct TimerSlot<A, const MUTATION: u8> {
@@ -156,11 +188,11 @@ pub(super) struct TimerSlot<A, const MUTATION: u8> {
     sequence: AtomicU32,
     /// The link of the slot that was pushed before this. Stored by the thread that set `QUEUED`.
     pub(super) next: AtomicU32,
-    cells: [UnsafeCell<MaybeUninit<A>>; 2],
+    cells: [UnsafeCell<ActionCell<A>>; 2],
 }
 
 // With actions of two words, such as wakers, a slot is one cache line.
-#[cfg(not(procession_loom))]
+#[cfg(not(any(procession_loom, procession_sim)))]
 const _: () = assert!(size_of::<TimerSlot<[u64; 2], { mutation::SOUND }>>() == 64);
 
 // SAFETY: [cells] lets one thread at a time touch a cell, and the actions only move.
@@ -174,7 +206,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
             period: AtomicU64::new(0),
             sequence: AtomicU32::new(0),
             next: AtomicU32::new(0),
-            cells: [(); 2].map(|()| UnsafeCell::new(MaybeUninit::uninit())),
+            cells: [(); 2].map(|()| UnsafeCell::new(ActionCell::empty())),
         }
     }
 
@@ -232,7 +264,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
     #[inline]
     unsafe fn take(&self, cell: usize) -> A {
         // SAFETY: [cells], passed on by the caller.
-        let content = self.cells[cell].with_mut(|cell| unsafe { cell.read() });
+        let content = self.cells[cell].with_mut(|cell| unsafe { (*cell).take() });
         // SAFETY: as above.
         unsafe { content.assume_init() }
     }
@@ -244,7 +276,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
     #[inline]
     unsafe fn fill(&self, cell: usize, action: A) {
         // SAFETY: [cells], passed on by the caller.
-        self.cells[cell].with_mut(|cell| unsafe { cell.write(MaybeUninit::new(action)) });
+        self.cells[cell].with_mut(|cell| unsafe { (*cell).fill(action) });
     }
 
     /// Under the lock, `Arm`: fills the slot with a timer. Returns its generation.

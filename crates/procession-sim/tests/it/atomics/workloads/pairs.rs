@@ -4,11 +4,11 @@
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
-use procession::SpawnOptions;
 use procession::sync::channel;
+use procession::time::Instant;
 use procession_sim::Sim;
 
-use super::{MICROSECOND, MILLISECOND, linger, scheduler, shut_down};
+use super::{MICROSECOND, MILLISECOND, bound, linger, scheduler, shut_down};
 
 /// Two processes lock the core of one channel at the same time. If one of them waits for the lock
 /// and is not notified, it waits forever: the core is locked again only after both have ended.
@@ -21,7 +21,7 @@ pub(super) async fn meetings(sim: &Sim) {
     for _ in 0..ROUNDS {
         let pair = [0, 1].map(|worker| {
             let (own, sender) = (sim.clone(), sender.clone());
-            SpawnOptions::new().on(&other).affinity(worker).spawn(async move {
+            bound(&other, worker).spawn(async move {
                 own.compute(10 * own.choose(1..4) as u32 * MICROSECOND);
                 sender.try_send(worker).expect("there is room");
                 linger();
@@ -41,16 +41,20 @@ pub(super) async fn meetings(sim: &Sim) {
     shut_down(sim, &other).await;
 }
 
-/// A step sets timers, each due before the one that was set before. Meanwhile its scheduler gets
-/// fewer workers, which takes the permit of this one, and then the other worker parks. The step
+/// A step sets timers, each due before the one that was set before. At that moment its scheduler
+/// gets fewer workers, which takes the permit of this one, and the other worker parks. The step
 /// goes on for longer than the timers last, so the other worker must wake for them.
 pub(super) async fn taken_permits(sim: &Sim) {
+    sim.heal();
     let Some(other) = scheduler(2, 2) else { return };
     for _ in 0..12 {
         other.set_worker_threads(2).expect("there are two threads");
+        let begin = Instant::now() + 50 * MICROSECOND;
+        let until_begin = move || begin.saturating_duration_since(Instant::now());
         let (own, count) = (sim.clone(), sim.choose(1..3) as u32);
         // The permit of the second worker is taken first.
-        let setter = SpawnOptions::new().on(&other).affinity(1).spawn(async move {
+        let setter = bound(&other, 1).spawn(async move {
+            own.compute(until_begin());
             let lengths = (1..=count).map(|nth| (6_000 - 300 * nth) * MICROSECOND);
             let mut sleeps: Vec<_> =
                 lengths.map(|length| Box::pin(procession::sleep(length))).collect();
@@ -64,11 +68,9 @@ pub(super) async fn taken_permits(sim: &Sim) {
             })
             .await;
         });
-        let (own, pause) = (sim.clone(), sim.choose(1..6) as u32);
-        let parks = other.spawn(async move {
-            own.compute(10 * (pause + own.choose(0..6) as u32) * MICROSECOND);
-        });
-        procession::sleep(10 * pause * MICROSECOND).await;
+        let (own, longer) = (sim.clone(), sim.choose(0..3) as u32 * 5 * MICROSECOND);
+        let parks = bound(&other, 0).spawn(async move { own.compute(until_begin() + longer) });
+        sim.compute(until_begin());
         other.set_worker_threads(1).expect("one is enough");
         parks.await.expect("it ends");
         setter.await.expect("it ends");

@@ -1,14 +1,15 @@
 //! Workloads about pools.
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::pool::Pool;
+use procession::pool::{Pool, PoolStats};
 use procession_sim::Sim;
 use procession_sync::host::atomic::AtomicBool;
 use procession_sync::host::atomic::Ordering::Relaxed;
 
-use super::MICROSECOND;
+use super::{MICROSECOND, bound, scheduler, shut_down};
 
 /// A job ends only after another one, which waits for a place until the pool is larger.
 pub(super) async fn larger_pools(sim: &Sim) {
@@ -85,6 +86,74 @@ pub(super) async fn busy_pools(sim: &Sim) {
     }
 }
 
+/// Returns `true` if a job ends before long.
+async fn ends<F: IntoFuture>(job: F) -> bool {
+    procession::timeout(Duration::from_secs(10), job).await.is_ok()
+}
+
+/// Checks the equations that always hold for the numbers of a pool.
+fn always_adds_up(sim: &Sim, stats: PoolStats) {
+    let ended = stats.completed + stats.panicked + stats.cancelled;
+    let others = stats.queued + stats.busy + stats.inline;
+    sim.always("each job is counted once", stats.submitted == ended + others as u64);
+    let is_each_counted = stats.live == stats.busy + stats.idle;
+    sim.always("each worker is counted once", is_each_counted);
+}
+
+/// A job comes at the moment at which the one before it ends, which has the same key or the only
+/// worker. It runs, or is cancelled before.
+pub(super) async fn next_jobs(sim: &Sim) {
+    sim.heal();
+    for _ in 0..12 {
+        let has_key = sim.choose(0..2) == 1;
+        let pool = Pool::builder().capacity(1 + usize::from(has_key));
+        let pool = pool.build().expect("it is in range");
+        let pool = if has_key { pool.with_key("the only one") } else { pool };
+        let (own, length) = (sim.clone(), 5 * sim.choose(1..6) as u32 * MICROSECOND);
+        let Ok(first) = pool.submit(move || own.block(length)) else { return };
+        let is_queued = sim.choose(0..2) == 1;
+        if !is_queued {
+            sim.compute(5 * sim.choose(1..8) as u32 * MICROSECOND);
+        }
+        let has_run = Arc::new(AtomicBool::new(false));
+        let runs = Arc::clone(&has_run);
+        let Ok(second) = pool.submit(move || runs.store(true, Relaxed)) else { return };
+        let mut is_cancelled = false;
+        if is_queued {
+            sim.compute(5 * sim.choose(1..8) as u32 * MICROSECOND);
+            is_cancelled = second.cancel();
+        }
+        sim.always("the first job ends", ends(first).await);
+        sim.always("the job after it ends", ends(second).await);
+        sim.always("a job runs, or it was cancelled", has_run.load(Relaxed) != is_cancelled);
+        pool.close();
+        sim.always("a closed pool ends", ends(pool.ended()).await);
+        always_adds_up(sim, pool.stats());
+    }
+}
+
+/// A job comes at the moment at which the only worker of its pool has rested for long enough.
+pub(super) async fn rests(sim: &Sim) {
+    sim.heal();
+    let Some(other) = scheduler(2, 2) else { return };
+    let pool = Pool::builder().capacity(1).keep_alive(20 * MICROSECOND);
+    let pool = pool.build_async_on(&other).expect("it is in range");
+    let own = sim.clone();
+    let gives = bound(&other, 1).spawn(async move {
+        for _ in 0..24 {
+            let Ok(job) = pool.submit(async {}).await else { return };
+            own.always("a job ends", ends(job).await);
+            always_adds_up(&own, pool.stats());
+            match own.choose(0..2) {
+                0 => own.compute(5 * own.choose(2..7) as u32 * MICROSECOND),
+                _ => procession::sleep(5 * own.choose(2..7) as u32 * MICROSECOND).await,
+            }
+        }
+    });
+    gives.await.expect("it ends");
+    shut_down(sim, &other).await;
+}
+
 /// A pool is closed while others give it jobs. What it takes runs.
 pub(super) async fn closed_pools(sim: &Sim) {
     sim.heal();
@@ -101,10 +170,12 @@ pub(super) async fn closed_pools(sim: &Sim) {
         });
         procession::sleep(5 * sim.choose(0..3) as u32 * MICROSECOND).await;
         pool.close();
+        let taken = pool.stats().submitted;
         let ended = procession::timeout(Duration::from_secs(10), pool.ended()).await;
         sim.always("a closed pool ends", ended.is_ok());
         for giver in givers {
             sim.always("a job that was taken runs", giver.await.expect("it ends"));
         }
+        sim.always("a closed pool takes no job", pool.stats().submitted == taken);
     }
 }

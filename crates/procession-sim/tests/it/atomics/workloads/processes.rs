@@ -1,18 +1,21 @@
 //! Workloads about one process that others message, end, suspend, inspect or await.
 
 use std::future::{Future, pending, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
+use procession::look::AskError;
 use procession::mailbox::WhenFull;
 use procession::relations::kill;
+use procession::time::Instant;
 use procession::{Context, Reply, Scheduler, SpawnOptions};
 use procession_sim::Sim;
-use procession_sync::host::atomic::AtomicBool;
 use procession_sync::host::atomic::Ordering::Relaxed;
+use procession_sync::host::atomic::{AtomicBool, AtomicU32};
 
-use super::{MICROSECOND, MILLISECOND, scheduler, shut_down};
+use super::{MICROSECOND, MILLISECOND, bound, scheduler, shut_down};
 
 /// A process is terminated, and then gets one more message, which it must not receive.
 pub(super) async fn last_words(sim: &Sim) {
@@ -203,11 +206,15 @@ pub(super) async fn full_mailboxes(sim: &Sim) {
 
 /// The only threads of two schedulers begin to wait for each other's.
 pub(super) async fn circles(sim: &Sim) {
-    for _ in 0..4 {
-        let (Some(one), Some(two)) = (scheduler(1, 1), scheduler(1, 1)) else { return };
+    let (Some(one), Some(two)) = (scheduler(1, 1), scheduler(1, 1)) else { return };
+    for _ in 0..10 {
+        let begin = Instant::now() + 40 * MICROSECOND;
         let wait_for = |own: &Scheduler, other: &Scheduler| {
-            let other = other.clone();
-            own.spawn(async move { other.try_block_on(other.spawn(async {})).is_ok() })
+            let (other, sim) = (other.clone(), sim.clone());
+            own.spawn(async move {
+                sim.compute(begin.saturating_duration_since(Instant::now()));
+                other.try_block_on(other.spawn(async {})).is_ok()
+            })
         };
         let pair = [wait_for(&one, &two), wait_for(&two, &one)];
         let mut refused = 0;
@@ -215,9 +222,9 @@ pub(super) async fn circles(sim: &Sim) {
             refused += u32::from(!one.await.expect("it ends"));
         }
         sim.always("one of the waits is not refused", refused < 2);
-        shut_down(sim, &one).await;
-        shut_down(sim, &two).await;
     }
+    shut_down(sim, &one).await;
+    shut_down(sim, &two).await;
 }
 
 /// Processes end at the moment at which others begin to watch them. A monitor that comes after the
@@ -282,5 +289,148 @@ pub(super) async fn shared_replies(sim: &Sim) {
     }
     server.cancel();
     server.await.expect("it ends");
+    shut_down(sim, &other).await;
+}
+
+/// A process is suspended while it has something to do, and others inspect it at the moment at
+/// which its worker sets it aside. It stands still.
+pub(super) async fn set_aside(sim: &Sim) {
+    sim.heal();
+    let Some(other) = scheduler(3, 3) else { return };
+    let (is_held, own) = (Arc::new(AtomicBool::new(false)), sim.clone());
+    let held = Arc::clone(&is_held);
+    let options = SpawnOptions::new().on(&other).affinity(0);
+    let target = options.start(move |mut cx: Context<()>| async move {
+        while cx.recv().await.is_some() {
+            own.always("a suspended process stands still", !held.load(Relaxed));
+        }
+    });
+    let pid = target.pid();
+    let is_answer = |shown| matches!(shown, Err(AskError::ShowsNothing));
+    for _ in 0..8 {
+        other.suspend(pid).expect("it lives");
+        // From its answer on, it stands still.
+        let shown = other.inspect(pid).await;
+        sim.always("a suspended process answers", is_answer(shown));
+        is_held.store(true, Relaxed);
+        target.send(()).expect("it lives");
+        let pair = [1, 2].map(|worker| {
+            let (scheduler, own) = (other.clone(), sim.clone());
+            bound(&other, worker).spawn(async move {
+                own.compute(10 * MICROSECOND);
+                // One request right after the other. There is room for 16 of them.
+                let mut asks: Vec<_> = (0..6).map(|_| Box::pin(scheduler.inspect(pid))).collect();
+                poll_fn(|task| {
+                    asks.retain_mut(|ask| match ask.as_mut().poll(task) {
+                        Poll::Ready(shown) => {
+                            own.always("a process answers each inspection", is_answer(shown));
+                            false
+                        }
+                        Poll::Pending => true,
+                    });
+                    if asks.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+            })
+        });
+        for one in pair {
+            one.await.expect("it ends");
+        }
+        is_held.store(false, Relaxed);
+        sim.always("it was suspended until now", other.resume(pid));
+    }
+    target.cancel();
+    target.await.expect("it ends");
+    shut_down(sim, &other).await;
+}
+
+/// A call makes its message in a bounded mailbox, whose process ends meanwhile; or it gives the
+/// room up while another process waits for it.
+pub(super) async fn made_messages(sim: &Sim) {
+    sim.heal();
+    for _ in 0..8 {
+        let gives_up = sim.choose(0..2) == 1;
+        let options = SpawnOptions::new().mailbox(1, WhenFull::Wait);
+        let (own, waits) = (sim.clone(), sim.choose(0..3));
+        let receiver = options.start(move |mut cx: Context<Option<Reply<()>>>| async move {
+            own.compute(5 * waits as u32 * MICROSECOND);
+            if gives_up {
+                while cx.recv().await.is_some() {}
+            }
+        });
+        let (address, own) = (receiver.address().clone(), sim.clone());
+        let calls = sim.spawn(async move {
+            let make = |reply| {
+                own.compute(10 * MICROSECOND);
+                if gives_up {
+                    // No panic of a process: nothing prints it, and it is caught.
+                    resume_unwind(Box::new(()));
+                }
+                Some(reply)
+            };
+            let call = address.call(make, 1_000_000 * MILLISECOND);
+            let call = procession::timeout(10_000 * MILLISECOND, call);
+            let called = caught(call).await;
+            own.always("a call to a process that has ended ends", called.is_none_or(|ended| ended));
+        });
+        let address = receiver.address().clone();
+        let sends = sim.spawn(async move {
+            if gives_up {
+                let sent = address.send_wait(None);
+                let is_sent = procession::timeout(10_000 * MILLISECOND, sent).await;
+                return is_sent.is_ok();
+            }
+            true
+        });
+        calls.await.expect("it ends");
+        sim.always("a sender gets the room that is free", sends.await.expect("it ends"));
+        receiver.cancel();
+        receiver.await.expect("it ends");
+    }
+}
+
+/// Polls a future in steps whose panics are caught. Returns `true` if it ends in time, and `None`
+/// if a step panics.
+async fn caught<T, E>(call: impl Future<Output = Result<T, E>>) -> Option<bool> {
+    let mut call = std::pin::pin!(call);
+    poll_fn(|task| match catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(task))) {
+        Ok(polled) => polled.map(|ended| Some(ended.is_ok())),
+        Err(_) => Poll::Ready(None),
+    })
+    .await
+}
+
+/// A thread asks whether all is idle while a worker that is about to park finds the process that
+/// was started last.
+pub(super) async fn idle_looks(sim: &Sim) {
+    sim.heal();
+    let Some(other) = scheduler(1, 1) else { return };
+    let other = Arc::new(other);
+    let (own, looked) = (sim.clone(), Arc::clone(&other));
+    let looks = procession::spawn_blocking(move || {
+        for _ in 0..40 {
+            let ended = Arc::new(AtomicU32::new(0));
+            let start = || {
+                let ended = Arc::clone(&ended);
+                let ends = async move {
+                    ended.fetch_add(1, Relaxed);
+                };
+                looked.spawn(ends).detach();
+            };
+            start();
+            for _ in 0..200 {
+                if ended.load(Relaxed) > 0 {
+                    break;
+                }
+                own.block(MICROSECOND);
+            }
+            own.block(own.choose(0..20) as u32 * MICROSECOND / 4);
+            start();
+            looked.run_until_idle();
+            own.always("all is idle once each process has ended", ended.load(Relaxed) == 2);
+        }
+    });
+    // The system may refuse the thread.
+    drop(looks.await);
     shut_down(sim, &other).await;
 }

@@ -2,13 +2,24 @@
 //! them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use procession::time::{Instant, Timer, run_after, run_every};
 use procession_sim::Sim;
+use procession_sync::host::Mutex;
 use procession_sync::host::atomic::Ordering::Relaxed;
 use procession_sync::host::atomic::{AtomicBool, AtomicU32};
 
-use super::{MICROSECOND, MILLISECOND};
+use super::{MICROSECOND, MILLISECOND, bound, scheduler, shut_down};
+
+/// The time within which a timer fires that is due. Threads may be preempted for some seconds in
+/// all.
+const SOON: Duration = Duration::from_secs(10);
+
+/// A deadline that no run comes to.
+fn far_away() -> Instant {
+    Instant::now() + 1_000_000 * MILLISECOND
+}
 
 /// A timer, and what has happened to it.
 #[derive(Clone)]
@@ -124,4 +135,190 @@ pub(super) async fn periodic(sim: &Sim) {
         is_over.store(true, Relaxed);
         procession::sleep(MILLISECOND).await;
     }
+}
+
+/// A timer that fires at most once, and what was done to it by others than the worker that has it.
+#[derive(Clone)]
+struct Meddled {
+    watched: Watched,
+    /// Set once it was reset to a deadline that is far away.
+    is_postponed: Arc<AtomicBool>,
+}
+
+/// The slots of a worker's timers serve one timer after the other, while two other workers cancel
+/// and reset the old ones and the new ones. A timer that was not postponed fires soon.
+pub(super) async fn next_in_slot(sim: &Sim) {
+    sim.heal();
+    let Some(other) = scheduler(3, 3) else { return };
+    for _ in 0..8 {
+        let timers: Arc<Mutex<Vec<Meddled>>> = Arc::default();
+        let (own, sets) = (sim.clone(), Arc::clone(&timers));
+        let owner = bound(&other, 0).spawn(async move {
+            for _ in 0..4 {
+                let Some(watched) = Watched::once(&own) else { return };
+                let timer = Meddled { watched, is_postponed: Arc::default() };
+                sets.lock().push(timer.clone());
+                match own.choose(0..4) {
+                    0 => timer.watched.cancel(),
+                    1 => procession::sleep(10 * MICROSECOND).await,
+                    2 => procession::yield_now().await,
+                    _ => own.compute(10 * MICROSECOND),
+                }
+            }
+        });
+        let meddlers = [1, 2].map(|worker| {
+            let (own, timers) = (sim.clone(), Arc::clone(&timers));
+            bound(&other, worker).spawn(async move {
+                for _ in 0..10 {
+                    let recent: Vec<_> = timers.lock().iter().rev().take(3).cloned().collect();
+                    for timer in recent {
+                        match own.choose(0..5) {
+                            0 => timer.watched.cancel(),
+                            1 => drop(timer.watched.timer.reset(Instant::now() + 5 * MICROSECOND)),
+                            2 if timer.watched.timer.reset(far_away()) => {
+                                timer.is_postponed.store(true, Relaxed);
+                            }
+                            _ => {}
+                        }
+                    }
+                    match own.choose(0..3) {
+                        0 => procession::sleep(5 * MICROSECOND).await,
+                        1 => procession::yield_now().await,
+                        _ => own.compute(5 * MICROSECOND),
+                    }
+                }
+            })
+        });
+        owner.await.expect("it ends");
+        for meddler in meddlers {
+            meddler.await.expect("it ends");
+        }
+        procession::sleep(SOON).await;
+        for timer in timers.lock().iter() {
+            if timer.is_postponed.load(Relaxed) {
+                timer.watched.cancel();
+            }
+            let is_once = timer.watched.ends() == 1;
+            sim.always("a timer fires once and soon, or is cancelled once", is_once);
+        }
+    }
+    shut_down(sim, &other).await;
+}
+
+/// Sets a timer of the calling worker again and again, which takes its lock.
+fn busy_with_timers(rounds: u32) {
+    let Ok(spare) = run_after(1_000_000 * MILLISECOND, || ()) else { return };
+    for round in 0..rounds {
+        let _ = spare.reset(far_away() + round * MILLISECOND);
+    }
+}
+
+/// The firings of a timer.
+type Firings = Arc<Mutex<Vec<Instant>>>;
+
+/// Timers are reset to later at the moment at which they fire. They do not fire before their new
+/// deadlines.
+pub(super) async fn postponed(sim: &Sim) {
+    const COUNT: usize = 6;
+    sim.heal();
+    let Some(other) = scheduler(3, 3) else { return };
+    for _ in 0..6 {
+        let is_periodic = sim.choose(0..2) == 1;
+        let timers: Arc<Mutex<Vec<(Timer, Firings)>>> = Arc::default();
+        let (own, sets) = (sim.clone(), Arc::clone(&timers));
+        let length = 5 * sim.choose(4..8) as u32 * MICROSECOND;
+        let owner = bound(&other, 0).spawn(async move {
+            for _ in 0..COUNT {
+                let fired = Firings::default();
+                let fires = Arc::clone(&fired);
+                let fires = move || fires.lock().push(Instant::now());
+                let timer = match is_periodic {
+                    true => run_every(length, fires).ok(),
+                    false => run_after(length, fires).ok(),
+                };
+                sets.lock().extend(timer.map(|timer| (timer, fired)));
+            }
+            if own.choose(0..2) == 1 {
+                own.compute(length);
+            }
+        });
+        let (own, resets) = (sim.clone(), Arc::clone(&timers));
+        let resets = bound(&other, 1).spawn(async move {
+            own.compute(length);
+            let timers = resets.lock().clone();
+            let reset = timers.into_iter().map(|(timer, fired)| {
+                let deadline = Instant::now() + 300 * MILLISECOND;
+                let is_pending = timer.reset(deadline);
+                if !is_pending {
+                    timer.cancel();
+                }
+                (is_pending.then(|| (Instant::now(), deadline)), fired)
+            });
+            reset.collect::<Vec<_>>()
+        });
+        owner.await.expect("it ends");
+        let reset = resets.await.expect("it ends");
+        procession::sleep(5 * MILLISECOND).await;
+        for (since, fired) in reset {
+            let Some((since, until)) = since else { continue };
+            let early = fired.lock().iter().filter(|at| since <= **at && **at < until).count();
+            // A tick that has begun goes on.
+            let is_late = early <= usize::from(is_periodic);
+            sim.always("a timer that was postponed fires later", is_late);
+        }
+        for (timer, _) in timers.lock().drain(..) {
+            timer.cancel();
+        }
+    }
+    shut_down(sim, &other).await;
+}
+
+/// Timers that are far away are reset to earlier, and to still earlier, while their worker is busy
+/// with its timers, parks or blocks. They fire soon.
+pub(super) async fn advanced(sim: &Sim) {
+    sim.heal();
+    let Some(other) = scheduler(3, 3) else { return };
+    for _ in 0..12 {
+        let fired = Arc::new(AtomicU32::new(0));
+        let (count, own) = (Arc::clone(&fired), sim.clone());
+        let sets = bound(&other, 0).spawn(async move {
+            let timers = [(); 2].map(|()| {
+                let count = Arc::clone(&count);
+                let fires = move || {
+                    count.fetch_add(1, Relaxed);
+                };
+                run_after(2_000_000 * MILLISECOND, fires).ok()
+            });
+            own.compute(10 * MICROSECOND);
+            timers
+        });
+        let timers = sets.await.expect("it ends");
+        let workers = 1..2 + sim.choose(0..2) as u32;
+        let resets = timers.iter().flatten().zip(workers).map(|(timer, worker)| {
+            let (own, timer) = (sim.clone(), timer.clone());
+            bound(&other, worker).spawn(async move {
+                for _ in 0..own.choose(0..3) {
+                    let _ = timer.reset(far_away());
+                }
+                let is_pending = timer.reset(Instant::now() + 10 * MICROSECOND);
+                own.always("a timer that is far away is pending", is_pending);
+            })
+        });
+        let resets: Vec<_> = resets.collect();
+        let own = sim.clone();
+        let owner = bound(&other, 0).spawn(async move {
+            busy_with_timers(own.choose(0..3) as u32);
+            if own.choose(0..3) == 0 {
+                own.block(4 * MILLISECOND);
+            }
+        });
+        owner.await.expect("it ends");
+        let count = resets.len() as u32;
+        for reset in resets {
+            reset.await.expect("it ends");
+        }
+        procession::sleep(SOON).await;
+        sim.always("a timer that was advanced fires", fired.load(Relaxed) == count);
+    }
+    shut_down(sim, &other).await;
 }
