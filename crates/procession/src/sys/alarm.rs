@@ -92,7 +92,7 @@ fn start(timer: &OwnedFd, when: u64) -> rustix::io::Result<()> {
 mod tests {
     use super::Alarm;
     use crate::scheduler::seat_id::NEVER;
-    use crate::sys::{Parker, World};
+    use crate::sys::World;
 
     const SECOND: u64 = 1_000_000_000;
 
