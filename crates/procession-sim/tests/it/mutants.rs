@@ -103,31 +103,44 @@ mod rare {
     use super::check;
     use crate::atomics::workloads::{Rare, rare};
 
-    fn keep_the_laws(about: Rare) {
-        match check(4).try_run(move |sim| rare(sim, about)) {
+    macro_rules! keep_the_laws {
+        ($($test:ident: $workload:ident,)*) => {
+            $(
+                #[test]
+                fn $test() {
+                    keeps_the_laws(Rare::$workload);
+                }
+            )*
+
+            const COUNT: u32 = [$(Rare::$workload),*].len() as u32;
+        };
+    }
+
+    fn keeps_the_laws(workload: Rare) {
+        match check(COUNT).try_run(move |sim| rare(sim, workload)) {
             #[expect(clippy::print_stdout, reason = "the check of the project reads it")]
-            Ok(outcome) => println!("{about:?}: {} seeds passed", outcome.seeds),
-            Err(report) => panic!("\n{about:?}: {report}"),
+            Ok(outcome) => println!("{workload:?}: {} seeds passed", outcome.seeds),
+            Err(report) => panic!("\n{workload:?}: {report}"),
         }
     }
 
-    #[test]
-    fn moments_of_workers() {
-        keep_the_laws(Rare::Workers);
-    }
-
-    #[test]
-    fn moments_of_processes() {
-        keep_the_laws(Rare::Processes);
-    }
-
-    #[test]
-    fn moments_of_timers() {
-        keep_the_laws(Rare::Timers);
-    }
-
-    #[test]
-    fn moments_of_pools() {
-        keep_the_laws(Rare::Pools);
+    keep_the_laws! {
+        taken_permits: TakenPermits,
+        circles: Circles,
+        idle_looks: IdleLooks,
+        watched_ends: WatchedEnds,
+        shared_replies: SharedReplies,
+        inspections: Inspections,
+        made_messages: MadeMessages,
+        set_aside: SetAside,
+        cancelled_and_reset: CancelledAndReset,
+        periodic: Periodic,
+        next_in_slot: NextInSlot,
+        postponed: Postponed,
+        advanced: Advanced,
+        busy_pools: BusyPools,
+        closed_pools: ClosedPools,
+        rests: Rests,
+        next_jobs: NextJobs,
     }
 }

@@ -360,38 +360,49 @@ pub(crate) async fn all(sim: Sim) {
     }
 }
 
-/// What the workloads are about that meet what they are for only now and then. Runs of [`all`]
-/// seldom come to it.
+/// The workloads that meet what they are for only now and then. Runs of [`all`] seldom come to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rare {
-    Workers,
-    Processes,
-    Timers,
-    Pools,
+    TakenPermits,
+    Circles,
+    IdleLooks,
+    WatchedEnds,
+    SharedReplies,
+    Inspections,
+    MadeMessages,
+    SetAside,
+    CancelledAndReset,
+    Periodic,
+    NextInSlot,
+    Postponed,
+    Advanced,
+    BusyPools,
+    ClosedPools,
+    Rests,
+    NextJobs,
 }
 
 /// Two runs of one rare workload.
-pub(crate) async fn rare(sim: Sim, about: Rare) {
-    let workload = sim.choose(0..6);
+pub(crate) async fn rare(sim: Sim, workload: Rare) {
     for _ in 0..2 {
-        match (about, workload) {
-            (Rare::Workers, 0 | 1) => processes::circles(&sim).await,
-            (Rare::Workers, 2 | 3) => processes::idle_looks(&sim).await,
-            (Rare::Workers, _) => pairs::taken_permits(&sim).await,
-            (Rare::Processes, 0) => processes::watched_ends(&sim).await,
-            (Rare::Processes, 1) => processes::shared_replies(&sim).await,
-            (Rare::Processes, 2) => processes::inspections(&sim).await,
-            (Rare::Processes, 3) => processes::made_messages(&sim).await,
-            (Rare::Processes, _) => processes::set_aside(&sim).await,
-            (Rare::Timers, 0) => timers::cancelled_and_reset(&sim).await,
-            (Rare::Timers, 1) => timers::periodic(&sim).await,
-            (Rare::Timers, 2) => timers::next_in_slot(&sim).await,
-            (Rare::Timers, 3) => timers::postponed(&sim).await,
-            (Rare::Timers, _) => timers::advanced(&sim).await,
-            (Rare::Pools, 0) => pools::busy_pools(&sim).await,
-            (Rare::Pools, 1) => pools::closed_pools(&sim).await,
-            (Rare::Pools, 2 | 3) => pools::rests(&sim).await,
-            (Rare::Pools, _) => pools::next_jobs(&sim).await,
+        match workload {
+            Rare::TakenPermits => pairs::taken_permits(&sim).await,
+            Rare::Circles => processes::circles(&sim).await,
+            Rare::IdleLooks => processes::idle_looks(&sim).await,
+            Rare::WatchedEnds => processes::watched_ends(&sim).await,
+            Rare::SharedReplies => processes::shared_replies(&sim).await,
+            Rare::Inspections => processes::inspections(&sim).await,
+            Rare::MadeMessages => processes::made_messages(&sim).await,
+            Rare::SetAside => processes::set_aside(&sim).await,
+            Rare::CancelledAndReset => timers::cancelled_and_reset(&sim).await,
+            Rare::Periodic => timers::periodic(&sim).await,
+            Rare::NextInSlot => timers::next_in_slot(&sim).await,
+            Rare::Postponed => timers::postponed(&sim).await,
+            Rare::Advanced => timers::advanced(&sim).await,
+            Rare::BusyPools => pools::busy_pools(&sim).await,
+            Rare::ClosedPools => pools::closed_pools(&sim).await,
+            Rare::Rests => pools::rests(&sim).await,
+            Rare::NextJobs => pools::next_jobs(&sim).await,
         }
     }
 }

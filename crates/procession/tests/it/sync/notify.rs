@@ -185,7 +185,7 @@ fn waiters_of_all_kinds_hear_a_notification_of_all() {
         let cancelled = waits(&scheduler);
         let distant = waits(&other);
         while other.process(distant.pid()).is_some_and(|row| row.state != ProcessState::Blocked) {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         let last = waits(&scheduler);
         yield_now().await;
