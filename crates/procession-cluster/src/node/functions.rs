@@ -96,7 +96,7 @@ pub enum ApplyError {
     Thrown(Term),
     /// The function has ended its process with this reason. Only functions of BEAM nodes do.
     Exited(Term),
-    /// The process of the call has ended before the function returned.
+    /// The process of the call has ended before the function returned, or its value cannot be sent.
     Ended(Exit),
     /// The name of the module or of the function has more than 255 characters.
     Name(String),

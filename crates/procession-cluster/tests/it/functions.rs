@@ -102,6 +102,32 @@ fn a_function_can_be_started_without_its_value() {
     });
 }
 
+/// Goal: a caller learns the end of a call whose value cannot be sent.
+#[test]
+fn a_value_that_cannot_be_sent_ends_the_call() {
+    run(async {
+        let (a, b) = pair().await;
+        b.export_function("shop", "value", 2, async |terms| {
+            let nested = |depth| (0..depth).fold(Term::from(1), |term, _| Term::tuple([term]));
+            let value = match terms[0].as_integer() {
+                Some(0) => Term::from(f64::NAN),
+                Some(1) => Term::Map(vec![(1.into(), 2.into()), (1.into(), 3.into())]),
+                _ => nested(127),
+            };
+            if terms[1].is_atom("ok") { Ok(value) } else { Err(value) }
+        });
+        b.grant("a@127.0.0.1", Grants::new().spawn_all()).expect("it names a node");
+        for kind in 0..3 {
+            for form in ["ok", "error"] {
+                let ended = apply(&a, "value", vec![Term::from(kind), Term::atom(form)]).await;
+                let exit = Exit::failed("unencodable");
+                assert_eq!(ended, Err(ApplyError::Ended(exit)), "{kind} {form}");
+            }
+        }
+        assert_eq!(b.peers().len(), 1);
+    });
+}
+
 #[test]
 fn a_function_that_panics_or_does_not_return_has_no_value() {
     run(async {
