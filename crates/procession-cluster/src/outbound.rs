@@ -6,7 +6,8 @@
 //!
 //! A sender never waits. If there is no room, it gets its message back. Signals, such as the end of
 //! a process, and replies to typed messages are always accepted. A connection on which too many of
-//! them wait ends. A signal whose reason cannot be sent has a word in place of it.
+//! them wait ends. A signal whose reason cannot be sent, or is long and finds no room, has a word in
+//! place of it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -58,13 +59,23 @@ enum Kind {
     Reply,
     /// An operation that is no message, and is refused if there is no room.
     Request,
-    /// An operation that is no message, and is never refused.
+    /// An operation that is no message. It is never refused if it is short.
     Signal,
 }
 
 impl Kind {
-    fn needs_room(self) -> bool {
-        matches!(self, Self::Message | Self::Request)
+    /// Returns `true` if nothing of this length waits beyond the room.
+    fn needs_room(self, length: usize) -> bool {
+        match self {
+            Self::Message | Self::Request => true,
+            Self::Reply => false,
+            // The reason of a long one can be left out.
+            Self::Signal => length > FRAGMENT_LEN,
+        }
+    }
+
+    fn is_signal(self) -> bool {
+        matches!(self, Self::Signal)
     }
 
     fn is_message(self) -> bool {
@@ -212,8 +223,8 @@ impl Outbound {
     /// Queues a signal. It does nothing if the connection has ended, since the end is the signal
     /// then.
     ///
-    /// Its reason may be a term of the user. If that cannot be sent, a word takes its place, so that
-    /// the signal is not lost.
+    /// Its reason may be a term of the user. If that cannot be sent, or is long and finds no room, a
+    /// word takes its place, so that the signal is not lost and does not end the connection.
     pub(crate) fn signal(&self, lane: Lane, control: &Control, message: Option<&Term>) {
         let word = match self.put(lane, control, message, Kind::Signal) {
             Ok(()) | Err(Unqueued::Closed) => return,
@@ -257,8 +268,8 @@ impl Outbound {
         if queue.closed {
             return Err(Unqueued::Closed);
         }
-        if kind.needs_room() && !queue.has_room(lane, length, is_large) {
-            queue.refused += 1;
+        if kind.needs_room(length) && !queue.has_room(lane, length, is_large) {
+            queue.refused += u64::from(!kind.is_signal());
             return Err(Unqueued::Full(length));
         }
         queue.accepted += u64::from(kind.is_message());

@@ -128,6 +128,21 @@ fn a_value_that_cannot_be_sent_ends_the_call() {
     });
 }
 
+/// Goal: a value that is too long ends the call, and not the connection.
+#[test]
+fn a_value_that_is_too_long_ends_the_call() {
+    run(async {
+        let (a, b) = pair().await;
+        b.export_function("shop", "long", 0, async |_| Ok(Term::from(vec![7; 65 << 20])));
+        b.grant("a@127.0.0.1", Grants::new().spawn_all()).expect("it names a node");
+        for _ in 0..2 {
+            let ended = apply(&a, "long", vec![]).await;
+            assert_eq!(ended, Err(ApplyError::Ended(Exit::failed("too_large"))));
+        }
+        assert!(b.status().ends.is_empty());
+    });
+}
+
 #[test]
 fn a_function_that_panics_or_does_not_return_has_no_value() {
     run(async {
