@@ -142,13 +142,29 @@ struct Inner {
 /// The messages of the keeper: there are none, since it only receives the ends of processes.
 pub(crate) type NoMessage = std::convert::Infallible;
 
-#[derive(Default)]
+/// The number of a process that has ended already: no process has it.
+pub(crate) const ENDED: u64 = 1;
+
 struct Locals {
-    last: u32,
-    by_number: HashMap<u32, Local>,
-    by_pid: HashMap<Pid, u32>,
-    by_name: HashMap<Atom, u32>,
+    /// The latest number. It is the identifier in a PID with the serial in its upper bits, so that
+    /// no number comes twice.
+    last: u64,
+    by_number: HashMap<u64, Local>,
+    by_pid: HashMap<Pid, u64>,
+    by_name: HashMap<Atom, u64>,
     subscribers: BTreeMap<Pid, Recipient<Letter>>,
+}
+
+impl Default for Locals {
+    fn default() -> Self {
+        Self {
+            last: ENDED,
+            by_number: HashMap::new(),
+            by_pid: HashMap::new(),
+            by_name: HashMap::new(),
+            subscribers: BTreeMap::new(),
+        }
+    }
 }
 
 /// A process of this program that other nodes know.
@@ -206,13 +222,13 @@ impl Node {
         Member::new(self.clone(), self.attach_number(recipient))
     }
 
-    pub(crate) fn attach_number(&self, recipient: &Recipient<Letter>) -> u32 {
+    pub(crate) fn attach_number(&self, recipient: &Recipient<Letter>) -> u64 {
         let inlet = || Inlet::Letters(recipient.clone());
         self.number_for(recipient.pid(), Some(&inlet))
     }
 
     /// Returns the number by which other nodes know a process, and makes one if there is none.
-    pub(crate) fn number_for(&self, pid: Pid, inlet: Option<&dyn Fn() -> Inlet>) -> u32 {
+    pub(crate) fn number_for(&self, pid: Pid, inlet: Option<&dyn Fn() -> Inlet>) -> u64 {
         let number = {
             let mut locals = self.0.locals.lock();
             let locals = &mut *locals;
@@ -386,26 +402,20 @@ impl Node {
     }
 
     /// Returns the PID that others know a process by. Number 0 is the node itself.
-    pub(crate) fn pid_of(&self, number: u32) -> NodePid {
+    pub(crate) fn pid_of(&self, number: u64) -> NodePid {
         let own = &self.0.own;
-        NodePid { node: own.name.clone(), id: number, serial: 0, creation: own.creation }
+        let (id, serial) = (number as u32, (number >> 32) as u32);
+        NodePid { node: own.name.clone(), id, serial, creation: own.creation }
     }
 
     /// Returns the number of a process of this node and this incarnation.
-    pub(crate) fn number_of(&self, pid: &NodePid) -> Option<u32> {
+    pub(crate) fn number_of(&self, pid: &NodePid) -> Option<u64> {
         let own = &self.0.own;
-        let is_own = pid.creation == own.creation && pid.node == own.name && pid.serial == 0;
-        (is_own && pid.id != 0).then_some(pid.id)
+        let is_own = pid.creation == own.creation && pid.node == own.name;
+        (is_own && pid.number() != 0).then_some(pid.number())
     }
 
-    /// Returns a number that no process has, or will have.
-    pub(crate) fn spare_number(&self) -> u32 {
-        let mut locals = self.0.locals.lock();
-        locals.last += 1;
-        locals.last
-    }
-
-    pub(crate) fn local(&self, number: u32) -> Option<(Pid, Option<Inlet>)> {
+    pub(crate) fn local(&self, number: u64) -> Option<(Pid, Option<Inlet>)> {
         let locals = self.0.locals.lock();
         locals.by_number.get(&number).map(|local| (local.pid, local.inlet.clone()))
     }

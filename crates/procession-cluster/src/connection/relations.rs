@@ -8,7 +8,7 @@ use procession::{Context, Exit, Pid};
 
 use crate::connection::{Connection, Watched, is_kernel, is_pulse, is_status, lane_of};
 use crate::link::{Asker, Order, StartRefusal, Teller, Watch, count};
-use crate::node::{Applied, Spawned};
+use crate::node::{Applied, ENDED, Spawned};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, SpawnRequest, Target};
@@ -114,7 +114,7 @@ impl Connection {
 
     /// Enters a link of the other node in the tables. Returns `false` if there is no room, and
     /// `None` if the connection has ended.
-    fn enter_link(&self, own: u32, other: &NodePid) -> Option<bool> {
+    fn enter_link(&self, own: u64, other: &NodePid) -> Option<bool> {
         self.link.tables(|tables| {
             let has_room = tables.links.len() < RELATIONS_MAX;
             if has_room {
@@ -197,10 +197,7 @@ impl Connection {
         let (number, result) = match &started {
             Ok((number, _)) => (*number, Ok(self.node.pid_of(*number))),
             // A call that is refused fails in a process that has ended already.
-            Err((_, Some(_))) if self.is_of_peer(&from) => {
-                let number = self.node.spare_number();
-                (number, Ok(self.node.pid_of(number)))
-            }
+            Err((_, Some(_))) if self.is_of_peer(&from) => (ENDED, Ok(self.node.pid_of(ENDED))),
             Err((why, _)) => (0, Err(Atom::known(why))),
         };
         let is_made = result.is_ok();
@@ -212,7 +209,7 @@ impl Connection {
             result,
         };
         // In the lane of the process, so that the other node hears of it before its end.
-        self.link.outbound.signal(number.into(), &reply, None);
+        self.link.outbound.signal(number, &reply, None);
         match started {
             Ok((_, Spawned { recipient, monitor: Some(monitor) })) => {
                 let is_late = links && !self.link_spawned(number, &from, recipient.pid());
@@ -229,7 +226,7 @@ impl Connection {
             Err((why, Some(applied))) if is_made => {
                 let target = Target::Pid(self.node.pid_of(number));
                 let reason = applied.failure(Term::atom(why));
-                self.link.tell(number.into(), reason, |reason| Control::Down {
+                self.link.tell(number, reason, |reason| Control::Down {
                     from: target,
                     to: from,
                     monitor: id,
@@ -277,7 +274,7 @@ impl Connection {
     }
 
     /// Links a process that was started for another one. Returns `false` if it has ended already.
-    fn link_spawned(&self, number: u32, other: &NodePid, pid: Pid) -> bool {
+    fn link_spawned(&self, number: u64, other: &NodePid, pid: Pid) -> bool {
         self.link.tables(|tables| tables.links.insert((number, other.clone())));
         receive_link(self.node.pid(other), pid)
     }
@@ -285,7 +282,7 @@ impl Connection {
     fn watch_spawned(
         &mut self,
         own: MonitorRef,
-        number: u32,
+        number: u64,
         watcher: NodePid,
         monitor: Reference,
         applied: Option<Applied>,
@@ -332,7 +329,7 @@ impl Connection {
     }
 
     /// Links the process that has asked for a start with the new one, which has the link already.
-    fn link_started(&self, own: u32, pid: Pid, process: &NodePid) {
+    fn link_started(&self, own: u64, pid: Pid, process: &NodePid) {
         self.link.tables(|tables| tables.links.insert((own, process.clone())));
         if !receive_link(self.node.pid(process), pid) {
             // It has ended, and nobody else tells the new process.
@@ -342,7 +339,7 @@ impl Connection {
 
     fn monitor_started(
         &self,
-        own: u32,
+        own: u64,
         pid: Pid,
         process: &NodePid,
         id: &Reference,

@@ -259,7 +259,7 @@ struct Pending<'a> {
     node: &'a Node,
     link: &'a Link,
     call: &'a Reference,
-    own: u32,
+    own: u64,
 }
 
 impl Drop for Pending<'_> {

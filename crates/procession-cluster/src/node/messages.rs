@@ -29,7 +29,7 @@ impl Node {
 
     pub(crate) fn send_from(
         &self,
-        number: u32,
+        number: u64,
         to: &Remote,
         term: Term,
     ) -> Result<(), SendTermError> {
@@ -64,7 +64,7 @@ impl Node {
 
     pub(crate) async fn call_from(
         &self,
-        number: u32,
+        number: u64,
         to: Remote,
         request: Term,
         timeout: Duration,
@@ -124,7 +124,7 @@ impl Node {
         };
         let control = without_sender(reply_control(from, to, tag), &link);
         let message = Term::tuple([tag.clone(), reply]);
-        match link.outbound.send(from.id.into(), &control, &message) {
+        match link.outbound.send(from.number(), &control, &message) {
             Ok(()) => Ok(()),
             Err(why) => Err(SendTermError::new(crate::letter::last(message), why)),
         }
@@ -147,7 +147,7 @@ impl Node {
         let control = without_sender(reply_control(from, to, tag), &link);
         let message = |reply| Term::tuple([tag.clone(), reply]);
         let no_reply = || message(Term::atom(NO_REPLY));
-        let send = |message: &Term| link.outbound.send_always(from.id.into(), &control, message);
+        let send = |message: &Term| link.outbound.send_always(from.number(), &control, message);
         match reply {
             // One that is too long becomes none, so that the caller does not wait for it.
             Some(reply) => match send(&message(reply)) {
@@ -166,7 +166,7 @@ impl Node {
     /// it has another cause.
     pub(crate) async fn until_room(
         &self,
-        number: u32,
+        number: u64,
         to: &Remote,
         refused: SendTermError,
     ) -> Result<Term, SendTermError> {

@@ -62,7 +62,7 @@ impl Node {
     }
 
     /// Returns the number of the process that has a name, and whether the name is registered here.
-    pub(crate) fn whereis(&self, name: &Atom) -> Option<(u32, bool)> {
+    pub(crate) fn whereis(&self, name: &Atom) -> Option<(u64, bool)> {
         let known = self.0.locals.lock().by_name.get(name).copied();
         known.map(|number| (number, true)).or_else(|| {
             let find = self.0.find_name.lock().clone()?;

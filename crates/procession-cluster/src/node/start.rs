@@ -189,7 +189,7 @@ impl Node {
         &self,
         link: &Link,
         id: &Reference,
-        own: u32,
+        own: u64,
         (module, function, arguments): (Atom, Atom, Vec<Term>),
         asked: Relations,
         asker: Asker,
@@ -212,7 +212,7 @@ impl Node {
         link.tables(|tables| tables.starts.insert(id.clone(), asker))
             .ok_or(SendTermCause::NoConnection)?;
         let (control, arguments) = (Control::Spawn(Box::new(request)), Term::List(arguments));
-        link.outbound.request(own.into(), &control, &arguments).map_err(|why| {
+        link.outbound.request(own, &control, &arguments).map_err(|why| {
             link.tables(|tables| tables.starts.remove(id));
             why.into()
         })

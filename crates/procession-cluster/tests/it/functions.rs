@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use procession::sync::Notify;
 use procession::{Exit, spawn};
-use procession_cluster::{ApplyError, Grants, Node, SendTermCause, StartTermError, Term};
+use procession_cluster::{ApplyError, Grants, Letter, Node, SendTermCause, StartTermError, Term};
 
 use crate::{PATIENCE, pair, run, until};
 
@@ -53,16 +53,22 @@ fn what_is_not_exported_or_not_granted_is_not_called() {
         b.export("shop", "process", 0, |_, _| async {});
         let numbers = || vec![Term::from(1), Term::from(2)];
         let failed = |word| Err(ApplyError::Failed(Term::atom(word)));
-        assert_eq!(apply(&a, "add", numbers()).await, failed("not_allowed"));
+        for _ in 0..5 {
+            assert_eq!(apply(&a, "add", numbers()).await, failed("not_allowed"));
+        }
         b.grant("a@127.0.0.1", Grants::new().spawn_all()).expect("it names a node");
         assert_eq!(apply(&a, "add", numbers()).await, Ok(Term::from(3)));
+        // A refusal takes no number of a process.
+        let process = procession::start(async |_: procession::Context<Letter>| {});
+        let member = b.attach(&process.address().map(|letter| letter));
+        assert!(member.pid().id <= 3, "{}", member.pid());
         // Another arity, another name, and a process that returns nothing.
         for (name, terms) in [("add", vec![]), ("sub", numbers()), ("process", vec![])] {
             assert_eq!(apply(&a, name, terms).await, failed("undef"), "{name}");
         }
         b.revoke("a@127.0.0.1");
         assert_eq!(apply(&a, "add", numbers()).await, failed("not_allowed"));
-        assert_eq!(b.peers()[0].denied, 5);
+        assert_eq!(b.peers()[0].denied, 9);
         // Nothing is left of the calls.
         until(|| b.status().attached == 0).await;
         let unknown = a.apply("c@127.0.0.1", "shop", "add", numbers(), PATIENCE).await;
