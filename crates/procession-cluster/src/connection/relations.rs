@@ -13,8 +13,9 @@ use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, SpawnRequest, Target};
 
-/// The monitors and links that one other node may have with processes of this one.
-const RELATIONS_MAX: usize = 1 << 20;
+/// The monitors that one other node may have of processes of this one, and as many links. With some
+/// 600 bytes for each, they take at most about 300 MiB.
+const RELATIONS_MAX: usize = 1 << 18;
 
 impl Connection {
     /// Tells the other side of the end of a process of this one.
@@ -62,6 +63,10 @@ impl Connection {
         }
         if is_pulse(&target) {
             return self.answer(watcher, monitor);
+        }
+        // Otherwise the names of third nodes would be kept for it.
+        if !self.is_of_peer(&watcher) || !self.has_made(&monitor) {
+            return count(&self.link.counts.denied, 1);
         }
         let found = match self.watched.len() < RELATIONS_MAX {
             true => self.find(&target).ok_or("noproc"),
@@ -257,6 +262,7 @@ impl Connection {
             }
             // A process of a third node would get a PID here.
             (Some(_), _) if !self.is_of_peer(&request.from) => Err("badarg"),
+            (Some(_), _) if !self.has_made(&request.id) => Err("badarg"),
             (Some(_), _) if self.watched.len() >= RELATIONS_MAX => Err("system_limit"),
             (Some(export), Term::List(arguments)) if arguments.len() as i64 == request.arity => {
                 let returned = applied.map(|applied| applied.returned.clone());
@@ -271,6 +277,12 @@ impl Connection {
     /// Returns `true` for a process of the other node. Only these get PIDs here by what it sends.
     fn is_of_peer(&self, pid: &NodePid) -> bool {
         self.link.is_of_peer(&pid.into())
+    }
+
+    /// Returns `true` for a reference of the other node. Only these are kept.
+    fn has_made(&self, reference: &Reference) -> bool {
+        let peer = &self.link.peer;
+        reference.creation == peer.creation && reference.node == peer.name
     }
 
     /// Links a process that was started for another one. Returns `false` if it has ended already.

@@ -390,3 +390,39 @@ fn a_node_that_never_reads_makes_sends_fail() {
     assert!(queued.is_some_and(|queued| queued <= 4 << 20));
     drop(stream);
 }
+
+/// A node that monitors on behalf of a third one, or with a reference of one: both have names that
+/// would be kept here.
+#[test]
+fn only_processes_of_the_other_node_monitor() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let watched = scheduler.start(async |mut cx: Context<Letter>| {
+        while cx.recv().await.is_some() {}
+    });
+    let member = node.attach(&watched.address().map(|letter| letter));
+    let mut stream = connect(&node, flags::OWN);
+    let foreign = NodePid { node: Atom::known("c@127.0.0.1"), ..pid() };
+    let reference = |node, id| {
+        let reference = Reference::new(Atom::known(node), 7, &[id]);
+        Term::from(reference.expect("it has a word"))
+    };
+    let own = reference("b@127.0.0.1", 3);
+    let monitors = [
+        (foreign, reference("b@127.0.0.1", 1)),
+        (pid(), reference("c@127.0.0.1", 2)),
+        (pid(), own.clone()),
+    ];
+    for (watcher, reference) in monitors {
+        let monitor = [Term::from(19), watcher.into(), member.pid().into(), reference];
+        write(&mut stream, &[&Term::tuple(monitor)]);
+    }
+    let ask = [Term::from(19), pid().into(), Term::atom(super::PULSE), own.clone()];
+    write(&mut stream, &[&Term::tuple(ask)]);
+    // All that was written before is done.
+    read_operation(&mut stream, 28);
+    watched.cancel();
+    let told = read_operation(&mut stream, 28);
+    assert_eq!(told[3], own);
+    assert_eq!(node.peers()[0].denied, 2);
+}
