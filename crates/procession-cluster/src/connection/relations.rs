@@ -249,16 +249,17 @@ impl Connection {
         arguments: Term,
         applied: Option<&Applied>,
     ) -> Result<Spawned, &'static str> {
+        // First, so that a node without the grant does not learn what is exported.
+        if !self.node.permits_spawn(&self.link.peer.name, request) {
+            count(&self.link.counts.denied, 1);
+            return Err("not_allowed");
+        }
         let exported = self.node.exported(request);
         // What returns nothing cannot be called.
         match (exported.filter(|export| export.returns || applied.is_none()), arguments) {
             (None, _) => {
                 count(&self.link.counts.denied, 1);
                 Err("undef")
-            }
-            (Some(_), _) if !self.node.permits_spawn(&self.link.peer.name, request) => {
-                count(&self.link.counts.denied, 1);
-                Err("not_allowed")
             }
             // A process of a third node would get a PID here.
             (Some(_), _) if !self.is_of_peer(&request.from) => Err("badarg"),

@@ -90,7 +90,7 @@ pub enum ApplyError {
     Refused(Atom),
     /// The function has failed, with this reason. That is `undef` if there is no such function, or
     /// a node of this crate does not [export](Node::export_function) it, and `not_allowed` without
-    /// a [grant](crate::Grants::spawn).
+    /// a [grant](crate::Grants::spawn), whether it is exported or not.
     Failed(Term),
     /// The function has thrown this term. Only functions of BEAM nodes do.
     Thrown(Term),
