@@ -359,8 +359,8 @@ impl Connection {
             (Control::UnlinkAck { id, from, .. }, _) => self.unlinked(id, &from),
             (Control::Monitor { from, to, monitor }, _) => self.monitor(cx, from, to, monitor),
             (Control::Demonitor { monitor, .. }, _) => self.demonitor(cx, &monitor),
-            (Control::SpawnReply { id, links, monitors, result, .. }, _) => {
-                self.started(&id, links, monitors, result);
+            (Control::SpawnReply { id, to, links, monitors, result }, _) => {
+                self.started(&id, &to, links, monitors, result);
             }
             _ => {}
         }

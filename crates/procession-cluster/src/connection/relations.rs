@@ -310,11 +310,20 @@ impl Connection {
     pub(super) fn started(
         &mut self,
         id: &Reference,
+        to: &NodePid,
         links: bool,
         monitors: bool,
         result: Result<NodePid, Atom>,
     ) {
-        let Some(Some(asker)) = self.link.tables(|tables| tables.starts.remove(id)) else { return };
+        let Some(Some(asker)) = self.link.tables(|tables| tables.starts.remove(id)) else {
+            // The caller of a function has given up, and needs no monitor any more.
+            if let Ok(process) = result
+                && monitors
+            {
+                self.link.tell_demonitor(to, &Target::Pid(process), id);
+            }
+            return;
+        };
         let process = match result {
             Ok(process) if self.is_of_peer(&process) => process,
             Ok(_) => return asker.refuse(StartRefusal::Refused(Atom::known("noproc"))),

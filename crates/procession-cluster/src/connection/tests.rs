@@ -8,7 +8,7 @@ use procession::{Context, Exit, Scheduler};
 
 use crate::handshake::{Handshake, Introduction, Progress, flags};
 use crate::term::{Atom, NodePid, Reader, Reference, Writer};
-use crate::{Cookie, Grants, Letter, Node, Remote, SendTermCause, Term};
+use crate::{ApplyError, Cookie, Grants, Letter, Node, Remote, SendTermCause, Term};
 
 fn cookie() -> Cookie {
     Cookie::new("secret").expect("it has a text")
@@ -426,4 +426,26 @@ fn only_processes_of_the_other_node_monitor() {
     let told = read_operation(&mut stream, 28);
     assert_eq!(told[3], own);
     assert_eq!(node.peers()[0].denied, 2);
+}
+
+/// Goal: a caller that gives up before the process of its call is known leaves no monitor of it.
+#[test]
+fn a_call_that_was_given_up_ends_its_monitor() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+    let late = scheduler.block_on(async {
+        while node.peers().is_empty() {
+            procession::yield_now().await;
+        }
+        node.apply("b@127.0.0.1", "m", "f", Vec::new(), Duration::ZERO).await
+    });
+    assert_eq!(late, Err(ApplyError::TimedOut));
+    let request = read_operation(&mut stream, 29);
+    let (id, from) = (request[1].clone(), request[2].clone());
+    let reply = [Term::from(31), id.clone(), from.clone(), Term::from(2), pid().into()];
+    write(&mut stream, &[&Term::tuple(reply)]);
+    let ended = read_operation(&mut stream, 20);
+    assert_eq!(ended[1..], [from, pid().into(), id]);
 }
