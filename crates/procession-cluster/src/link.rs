@@ -19,6 +19,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::guarded::Guarded;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, RemoteDown, post};
 use crate::node::Held;
@@ -101,7 +102,7 @@ pub(crate) struct Watch {
 #[derive(Debug)]
 pub(crate) enum Teller {
     /// By a letter.
-    Letter(Recipient<Letter>),
+    Letter(Guarded<Recipient<Letter>>),
     /// By the signal that answers the monitor of a [`Pid`].
     Signal {
         /// The monitored process.

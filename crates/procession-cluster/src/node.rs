@@ -56,6 +56,7 @@ pub use self::status::{NodeStatus, PeerInfo, StatusError};
 
 use crate::connection::pulse::Beat;
 use crate::cookie::Cookie;
+use crate::guarded::Guarded;
 use crate::handshake::Introduction;
 use crate::letter::{Letter, post};
 use crate::link::{Link, Order, Remote};
@@ -97,7 +98,7 @@ pub(crate) type Start = dyn Fn(Vec<Term>, Option<Returned>) -> Option<Spawned> +
 /// What other nodes may start.
 #[derive(Clone)]
 pub(crate) struct Export {
-    pub(crate) start: Arc<Start>,
+    pub(crate) start: Guarded<Arc<Start>>,
     /// `true` if it returns a value.
     pub(crate) returns: bool,
 }
@@ -129,7 +130,7 @@ struct Inner {
     grants: Mutex<AllGrants>,
     exports: Mutex<HashMap<(Atom, Atom, i64), Export>>,
     /// Finds processes by names that are not registered.
-    find_name: Mutex<Option<Arc<FindName>>>,
+    find_name: Mutex<Option<Guarded<Arc<FindName>>>>,
     peers: Mutex<Peers>,
     remotes: Mutex<Remotes>,
     /// Told when the state of a peer changes.
@@ -152,7 +153,7 @@ struct Locals {
     by_number: HashMap<u64, Local>,
     by_pid: HashMap<Pid, u64>,
     by_name: HashMap<Atom, u64>,
-    subscribers: BTreeMap<Pid, Recipient<Letter>>,
+    subscribers: BTreeMap<Pid, Guarded<Recipient<Letter>>>,
 }
 
 impl Default for Locals {
@@ -177,9 +178,9 @@ struct Local {
 /// The way in which an attached process takes messages.
 #[derive(Clone)]
 pub(crate) enum Inlet {
-    Letters(Recipient<Letter>),
+    Letters(Guarded<Recipient<Letter>>),
     #[cfg_attr(not(feature = "serde"), expect(dead_code, reason = "its messages need serde"))]
-    Typed(Arc<dyn TypedInlet>),
+    Typed(Guarded<Arc<dyn TypedInlet>>),
 }
 
 impl fmt::Debug for Inlet {
@@ -223,7 +224,7 @@ impl Node {
     }
 
     pub(crate) fn attach_number(&self, recipient: &Recipient<Letter>) -> u64 {
-        let inlet = || Inlet::Letters(recipient.clone());
+        let inlet = || Inlet::Letters(Guarded::new(recipient.clone()));
         self.number_for(recipient.pid(), Some(&inlet))
     }
 
@@ -292,11 +293,11 @@ impl Node {
     /// A process that subscribes again gets nothing twice: its new recipient takes the place of the
     /// one before. The end of the process ends its subscription.
     pub fn subscribe(&self, recipient: &Recipient<Letter>) {
-        self.0.peers.lock().subscribe(recipient.clone());
+        self.0.peers.lock().subscribe(Guarded::new(recipient.clone()));
         self.publish();
     }
 
-    fn subscribed(&self, recipient: Recipient<Letter>, connected: Vec<PeerEvent>) {
+    fn subscribed(&self, recipient: Guarded<Recipient<Letter>>, connected: Vec<PeerEvent>) {
         let pid = recipient.pid();
         let (is_attached, replaced) = {
             let mut locals = self.0.locals.lock();
@@ -338,7 +339,12 @@ impl Node {
             let process = move |cx: Context<Letter>| start(cx, arguments);
             Spawned::start(SpawnOptions::new(), process)
         };
-        self.export_as(module, function, arity, Export { start: Arc::new(start), returns: false });
+        self.export_as(
+            module,
+            function,
+            arity,
+            Export { start: Guarded::new(Arc::new(start)), returns: false },
+        );
     }
 
     fn export_as(&self, module: &str, function: &str, arity: u8, export: Export) {

@@ -13,6 +13,7 @@ use procession::sync::oneshot;
 use procession::{Context, Exit, SpawnOptions};
 use procession_sync::Mutex;
 
+use crate::guarded::Guarded;
 use crate::letter::Letter;
 use crate::link::{Asker, Link, Relations, StartRefusal};
 use crate::node::error::SendTermCause;
@@ -194,7 +195,12 @@ impl Node {
             };
             Spawned::start(SpawnOptions::new(), process)
         };
-        self.export_as(module, name, arity, Export { start: Arc::new(start), returns: true });
+        self.export_as(
+            module,
+            name,
+            arity,
+            Export { start: Guarded::new(Arc::new(start)), returns: true },
+        );
     }
 
     /// Calls a function of another node and waits for its value, as `erpc:call` does: any function

@@ -11,6 +11,7 @@ use serde_core::de::DeserializeOwned;
 
 use super::scope::{self, Replies};
 use super::{ConvertError, Messages, from_term, to_term};
+use crate::guarded::Guarded;
 use crate::letter::last;
 use crate::link::{Caller, Link, Remote, Waits};
 use crate::node::{Held, Inlet, Member, Node, SendTermCause, TypedInlet, without_sender};
@@ -139,7 +140,9 @@ impl Node {
         address: &Address<M>,
         read: impl Fn() -> Read<M>,
     ) -> Member {
-        let inlet = || Inlet::Typed(Arc::new(Typed { address: address.clone(), read: read() }));
+        let inlet = || {
+            Inlet::Typed(Guarded::new(Arc::new(Typed { address: address.clone(), read: read() })))
+        };
         Member::new(self.clone(), self.number_for(address.pid(), Some(&inlet)))
     }
 }
