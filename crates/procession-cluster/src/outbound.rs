@@ -6,8 +6,8 @@
 //!
 //! A sender never waits. If there is no room, it gets its message back. Signals, such as the end of
 //! a process, and replies to typed messages are always accepted. A connection on which too many of
-//! them wait ends. A signal whose reason cannot be sent, or is long and finds no room, has a word in
-//! place of it.
+//! them wait ends. A signal whose reason cannot be sent, or is long and finds no room, has a word
+//! in place of it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -223,8 +223,8 @@ impl Outbound {
     /// Queues a signal. It does nothing if the connection has ended, since the end is the signal
     /// then.
     ///
-    /// Its reason may be a term of the user. If that cannot be sent, or is long and finds no room, a
-    /// word takes its place, so that the signal is not lost and does not end the connection.
+    /// Its reason may be a term of the user. If that cannot be sent, or is long and finds no room,
+    /// a word takes its place, so that the signal is not lost and does not end the connection.
     pub(crate) fn signal(&self, lane: Lane, control: &Control, message: Option<&Term>) {
         let word = match self.put(lane, control, message, Kind::Signal) {
             Ok(()) | Err(Unqueued::Closed) => return,
