@@ -192,7 +192,7 @@ impl Connection {
         mut request: SpawnRequest,
         arguments: Term,
     ) {
-        let (arguments, applied) = Applied::read(&mut request, arguments);
+        let (arguments, applied) = Applied::read(&mut request, arguments, |tag| self.has_made(tag));
         let started = self.start(&request, arguments, applied.as_ref());
         let SpawnRequest { id, from, links, monitors, .. } = request;
         let started = match started {

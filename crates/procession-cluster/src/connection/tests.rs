@@ -449,3 +449,32 @@ fn a_call_that_was_given_up_ends_its_monitor() {
     let ended = read_operation(&mut stream, 20);
     assert_eq!(ended[1..], [from, pid().into(), id]);
 }
+
+/// A node that calls a function with a tag that takes memory, which is kept until the end of the
+/// call. Nodes of the BEAM and of this crate have a reference there.
+#[test]
+fn the_tag_of_a_call_is_a_reference_of_the_caller() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    node.grant("b@127.0.0.1", Grants::new().spawn_all()).expect("it names a node");
+    node.export_function("shop", "worker", 0, async |_| Ok(Term::from(7)));
+    let mut stream = connect(&node, flags::OWN);
+    let reference = |node: &'static str| {
+        Term::from(Reference::new(Atom::known(node), 7, &[8]).expect("it has a word"))
+    };
+    let tags = [
+        (Term::from(vec![7; 1 << 16]), false),
+        (reference("c@127.0.0.1"), false),
+        (reference("b@127.0.0.1"), true),
+    ];
+    for (id, (tag, is_right)) in (1..).zip(tags) {
+        let (id, mut request) = spawn_request("worker", id, vec![Term::atom("monitor")]);
+        let Term::Tuple(items) = &mut request else { panic!("it is a tuple") };
+        items[4] = Term::tuple([Term::atom("erpc"), Term::atom("execute_call"), Term::from(4)]);
+        let call = [tag, Term::atom("shop"), Term::atom("worker"), Term::List(Vec::new())];
+        write(&mut stream, &[&request, &Term::list(call)]);
+        let items = read_operation(&mut stream, 31);
+        assert_eq!(items[1], id);
+        assert_eq!(matches!(items[4], Term::Pid(_)), is_right, "{}", items[4]);
+    }
+}

@@ -36,7 +36,7 @@ pub(crate) type Returned = Arc<Mutex<Option<Result<Term, Term>>>>;
 #[derive(Debug)]
 pub(crate) struct Applied {
     /// The tag of the caller.
-    tag: Term,
+    tag: Reference,
     /// The module, the function and the number of arguments, for the trace of a failure.
     frame: Term,
     pub(crate) returned: Returned,
@@ -44,10 +44,19 @@ pub(crate) struct Applied {
 
 impl Applied {
     /// Makes the function that a request of `erpc` calls that of the request. Returns its
-    /// arguments, and the call if the other node waits for the result.
-    pub(crate) fn read(request: &mut SpawnRequest, arguments: Term) -> (Term, Option<Self>) {
+    /// arguments, and the call if the other node waits for the result. Its tag is to be a reference
+    /// that is `right`, since it is kept until the end of the call.
+    pub(crate) fn read(
+        request: &mut SpawnRequest,
+        arguments: Term,
+        right: impl Fn(&Reference) -> bool,
+    ) -> (Term, Option<Self>) {
         let Term::List(mut items) = arguments else { return (arguments, None) };
-        let is_call = request.function.as_str() == CALL && items.len() == 4;
+        let tag = match items.first() {
+            Some(Term::Reference(tag)) if right(tag) => Some((**tag).clone()),
+            _ => None,
+        };
+        let is_call = request.function.as_str() == CALL && items.len() == 4 && tag.is_some();
         let is_cast = request.function.as_str() == CAST && items.len() == 3;
         if request.module.as_str() != MODULE || !(is_call || is_cast) {
             return (Term::List(items), None);
@@ -61,14 +70,14 @@ impl Applied {
         let names = [module.clone().into(), function.clone().into(), request.arity.into()];
         (request.module, request.function) = (module, function);
         let frame = Term::tuple(names.into_iter().chain([Term::List(Vec::new())]));
-        let applied = items.pop().map(|tag| Self { tag, frame, returned: Returned::default() });
+        let applied = tag.map(|tag| Self { tag, frame, returned: Returned::default() });
         (Term::List(arguments), applied)
     }
 
     /// Returns the reason with which the process ends.
     pub(crate) fn reason(&self, exit: &Exit) -> Term {
         match self.returned.lock().take() {
-            Some(Ok(value)) => Term::tuple([self.tag.clone(), Term::atom("return"), value]),
+            Some(Ok(value)) => Term::tuple([self.tag.clone().into(), Term::atom("return"), value]),
             Some(Err(reason)) => self.failure(reason),
             None => reason::to_term(exit),
         }
@@ -77,7 +86,7 @@ impl Applied {
     /// Returns the reason with which the process of a call ends that failed.
     pub(crate) fn failure(&self, reason: Term) -> Term {
         let trace = Term::List(vec![self.frame.clone()]);
-        Term::tuple([self.tag.clone(), Term::atom("error"), reason, trace])
+        Term::tuple([self.tag.clone().into(), Term::atom("error"), reason, trace])
     }
 }
 

@@ -38,7 +38,7 @@ impl Node {
         };
         let control = Control::Send { from: Some(self.pid_of(number)), to: to.target() };
         let control = without_sender(control, &link);
-        match link.outbound.send(number.into(), &control, &term) {
+        match link.outbound.send(number, &control, &term) {
             Ok(()) => Ok(()),
             Err(why) => Err(SendTermError::new(term, why)),
         }
@@ -74,7 +74,7 @@ impl Node {
         let call = self.reference(CALL_KIND);
         let (from, target) = (self.pid_of(number), to.target());
         // A monitor is never refused, so that of a call without room would take room from others.
-        if let Err(why) = link.outbound.check_room(number.into()) {
+        if let Err(why) = link.outbound.check_room(number) {
             return Err(CallTermError::Send(SendTermError::new(request, why)));
         }
         let (sender, receiver) = oneshot::channel();
@@ -85,11 +85,10 @@ impl Node {
         }
         // Forgets the call if this future is dropped, or the time limit passes.
         let pending = Pending { link: &link, call: &call, from: &from, target: &target };
-        let lane = u64::from(number);
         let monitor =
             Control::Monitor { from: from.clone(), to: target.clone(), monitor: call.clone() };
         if link.takes_monitors() {
-            link.outbound.signal(lane, &monitor, None);
+            link.outbound.signal(number, &monitor, None);
         }
         let message = Term::tuple([
             Term::atom("$gen_call"),
@@ -97,7 +96,7 @@ impl Node {
             request,
         ]);
         let control = Control::Send { from: Some(from.clone()), to: target.clone() };
-        if let Err(why) = link.outbound.send(lane, &without_sender(control, &link), &message) {
+        if let Err(why) = link.outbound.send(number, &without_sender(control, &link), &message) {
             let term = crate::letter::last(message);
             return Err(CallTermError::Send(SendTermError::new(term, why)));
         }
@@ -172,7 +171,7 @@ impl Node {
     ) -> Result<Term, SendTermError> {
         let Some(length) = refused.needs else { return Err(refused) };
         match self.link_of(to) {
-            Some(link) => link.outbound.room(number.into(), length).await,
+            Some(link) => link.outbound.room(number, length).await,
             None => return Err(refused),
         }
         Ok(refused.term)
