@@ -82,7 +82,7 @@ struct Connection {
     by_reference: HashMap<Reference, MonitorRef>,
     /// Links that were made by a start, with processes that had ended by then: the number of each,
     /// and the process on the other side. Their monitors tell how they have ended.
-    late_links: HashMap<MonitorRef, (u32, NodePid)>,
+    late_links: HashMap<MonitorRef, (u64, NodePid)>,
     /// The names of the two nodes, which are in each PID that comes, and the latest name of a
     /// receiver.
     names: [Atom; 3],
@@ -359,15 +359,15 @@ impl Connection {
             (Control::UnlinkAck { id, from, .. }, _) => self.unlinked(id, &from),
             (Control::Monitor { from, to, monitor }, _) => self.monitor(cx, from, to, monitor),
             (Control::Demonitor { monitor, .. }, _) => self.demonitor(cx, &monitor),
-            (Control::SpawnReply { id, links, monitors, result, .. }, _) => {
-                self.started(&id, links, monitors, result);
+            (Control::SpawnReply { id, to, links, monitors, result }, _) => {
+                self.started(&id, &to, links, monitors, result);
             }
             _ => {}
         }
     }
 
     /// Returns the number and the recipient of a process of this node.
-    fn find(&self, target: &Target) -> Option<(u32, procession::Pid, Option<Inlet>)> {
+    fn find(&self, target: &Target) -> Option<(u64, procession::Pid, Option<Inlet>)> {
         let number = match target {
             Target::Pid(pid) => self.node.number_of(pid)?,
             Target::Name(name) => self.node.whereis(name)?.0,
@@ -484,7 +484,7 @@ fn is_status(target: &Target) -> bool {
 /// Returns the lane of the signals of a process of this node.
 fn lane_of(target: &Target) -> u64 {
     match target {
-        Target::Pid(pid) => pid.id.into(),
+        Target::Pid(pid) => pid.number(),
         Target::Name(_) => 0,
     }
 }

@@ -101,7 +101,9 @@ impl TermReply {
         loop {
             match self.node.reply(&self.from, &self.to, &self.tag, reply) {
                 Ok(()) => return Ok(()),
-                Err(refused) => reply = self.node.until_room(self.from.id, &to, refused).await?,
+                Err(refused) => {
+                    reply = self.node.until_room(self.from.number(), &to, refused).await?
+                }
             }
         }
     }

@@ -89,6 +89,7 @@ mod epmd;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod guarded;
 mod handshake;
 mod letter;
 mod link;

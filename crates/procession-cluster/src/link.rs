@@ -19,6 +19,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::guarded::Guarded;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, RemoteDown, post};
 use crate::node::Held;
@@ -93,7 +94,7 @@ impl fmt::Display for Remote {
 pub(crate) struct Watch {
     pub(crate) process: Remote,
     /// The number of the process that watches.
-    pub(crate) watcher: u32,
+    pub(crate) watcher: u64,
     pub(crate) teller: Teller,
 }
 
@@ -101,7 +102,7 @@ pub(crate) struct Watch {
 #[derive(Debug)]
 pub(crate) enum Teller {
     /// By a letter.
-    Letter(Recipient<Letter>),
+    Letter(Guarded<Recipient<Letter>>),
     /// By the signal that answers the monitor of a [`Pid`].
     Signal {
         /// The monitored process.
@@ -171,7 +172,7 @@ impl fmt::Debug for Waits {
 pub(crate) enum Asker {
     Start {
         /// The process that asks, if it is one.
-        owner: Option<(u32, Pid)>,
+        owner: Option<(u64, Pid)>,
         asked: Relations,
         caller: oneshot::Sender<StartResult>,
     },
@@ -224,9 +225,9 @@ pub(crate) struct Tables {
     pub(crate) references: HashMap<MonitorRef, Reference>,
     /// The links: the number of a process on this side, and a process on the other. The process on
     /// this side knows it as a link to a [`Pid`].
-    pub(crate) links: BTreeSet<(u32, NodePid)>,
+    pub(crate) links: BTreeSet<(u64, NodePid)>,
     /// The unlinks that the other side has not acknowledged, by their numbers.
-    pub(crate) unlinks: BTreeMap<u64, (u32, NodePid)>,
+    pub(crate) unlinks: BTreeMap<u64, (u64, NodePid)>,
 }
 
 /// The calls that may wait before abandoned ones are looked for.
@@ -379,7 +380,7 @@ impl Link {
     pub(crate) fn tell_demonitor(&self, from: &NodePid, to: &Target, monitor: &Reference) {
         if self.takes_monitors() {
             let (from, to, monitor) = (from.clone(), to.clone(), monitor.clone());
-            let lane = from.id.into();
+            let lane = from.number();
             self.outbound.signal(lane, &Control::Demonitor { from, to, monitor }, None);
         }
     }

@@ -56,6 +56,7 @@ pub use self::status::{NodeStatus, PeerInfo, StatusError};
 
 use crate::connection::pulse::Beat;
 use crate::cookie::Cookie;
+use crate::guarded::Guarded;
 use crate::handshake::Introduction;
 use crate::letter::{Letter, post};
 use crate::link::{Link, Order, Remote};
@@ -97,7 +98,7 @@ pub(crate) type Start = dyn Fn(Vec<Term>, Option<Returned>) -> Option<Spawned> +
 /// What other nodes may start.
 #[derive(Clone)]
 pub(crate) struct Export {
-    pub(crate) start: Arc<Start>,
+    pub(crate) start: Guarded<Arc<Start>>,
     /// `true` if it returns a value.
     pub(crate) returns: bool,
 }
@@ -129,7 +130,7 @@ struct Inner {
     grants: Mutex<AllGrants>,
     exports: Mutex<HashMap<(Atom, Atom, i64), Export>>,
     /// Finds processes by names that are not registered.
-    find_name: Mutex<Option<Arc<FindName>>>,
+    find_name: Mutex<Option<Guarded<Arc<FindName>>>>,
     peers: Mutex<Peers>,
     remotes: Mutex<Remotes>,
     /// Told when the state of a peer changes.
@@ -142,13 +143,29 @@ struct Inner {
 /// The messages of the keeper: there are none, since it only receives the ends of processes.
 pub(crate) type NoMessage = std::convert::Infallible;
 
-#[derive(Default)]
+/// The number of a process that has ended already: no process has it.
+pub(crate) const ENDED: u64 = 1;
+
 struct Locals {
-    last: u32,
-    by_number: HashMap<u32, Local>,
-    by_pid: HashMap<Pid, u32>,
-    by_name: HashMap<Atom, u32>,
-    subscribers: BTreeMap<Pid, Recipient<Letter>>,
+    /// The latest number. It is the identifier in a PID with the serial in its upper bits, so that
+    /// no number comes twice.
+    last: u64,
+    by_number: HashMap<u64, Local>,
+    by_pid: HashMap<Pid, u64>,
+    by_name: HashMap<Atom, u64>,
+    subscribers: BTreeMap<Pid, Guarded<Recipient<Letter>>>,
+}
+
+impl Default for Locals {
+    fn default() -> Self {
+        Self {
+            last: ENDED,
+            by_number: HashMap::new(),
+            by_pid: HashMap::new(),
+            by_name: HashMap::new(),
+            subscribers: BTreeMap::new(),
+        }
+    }
 }
 
 /// A process of this program that other nodes know.
@@ -161,9 +178,9 @@ struct Local {
 /// The way in which an attached process takes messages.
 #[derive(Clone)]
 pub(crate) enum Inlet {
-    Letters(Recipient<Letter>),
+    Letters(Guarded<Recipient<Letter>>),
     #[cfg_attr(not(feature = "serde"), expect(dead_code, reason = "its messages need serde"))]
-    Typed(Arc<dyn TypedInlet>),
+    Typed(Guarded<Arc<dyn TypedInlet>>),
 }
 
 impl fmt::Debug for Inlet {
@@ -206,13 +223,13 @@ impl Node {
         Member::new(self.clone(), self.attach_number(recipient))
     }
 
-    pub(crate) fn attach_number(&self, recipient: &Recipient<Letter>) -> u32 {
-        let inlet = || Inlet::Letters(recipient.clone());
+    pub(crate) fn attach_number(&self, recipient: &Recipient<Letter>) -> u64 {
+        let inlet = || Inlet::Letters(Guarded::new(recipient.clone()));
         self.number_for(recipient.pid(), Some(&inlet))
     }
 
     /// Returns the number by which other nodes know a process, and makes one if there is none.
-    pub(crate) fn number_for(&self, pid: Pid, inlet: Option<&dyn Fn() -> Inlet>) -> u32 {
+    pub(crate) fn number_for(&self, pid: Pid, inlet: Option<&dyn Fn() -> Inlet>) -> u64 {
         let number = {
             let mut locals = self.0.locals.lock();
             let locals = &mut *locals;
@@ -276,11 +293,11 @@ impl Node {
     /// A process that subscribes again gets nothing twice: its new recipient takes the place of the
     /// one before. The end of the process ends its subscription.
     pub fn subscribe(&self, recipient: &Recipient<Letter>) {
-        self.0.peers.lock().subscribe(recipient.clone());
+        self.0.peers.lock().subscribe(Guarded::new(recipient.clone()));
         self.publish();
     }
 
-    fn subscribed(&self, recipient: Recipient<Letter>, connected: Vec<PeerEvent>) {
+    fn subscribed(&self, recipient: Guarded<Recipient<Letter>>, connected: Vec<PeerEvent>) {
         let pid = recipient.pid();
         let (is_attached, replaced) = {
             let mut locals = self.0.locals.lock();
@@ -322,7 +339,12 @@ impl Node {
             let process = move |cx: Context<Letter>| start(cx, arguments);
             Spawned::start(SpawnOptions::new(), process)
         };
-        self.export_as(module, function, arity, Export { start: Arc::new(start), returns: false });
+        self.export_as(
+            module,
+            function,
+            arity,
+            Export { start: Guarded::new(Arc::new(start)), returns: false },
+        );
     }
 
     fn export_as(&self, module: &str, function: &str, arity: u8, export: Export) {
@@ -386,26 +408,20 @@ impl Node {
     }
 
     /// Returns the PID that others know a process by. Number 0 is the node itself.
-    pub(crate) fn pid_of(&self, number: u32) -> NodePid {
+    pub(crate) fn pid_of(&self, number: u64) -> NodePid {
         let own = &self.0.own;
-        NodePid { node: own.name.clone(), id: number, serial: 0, creation: own.creation }
+        let (id, serial) = (number as u32, (number >> 32) as u32);
+        NodePid { node: own.name.clone(), id, serial, creation: own.creation }
     }
 
     /// Returns the number of a process of this node and this incarnation.
-    pub(crate) fn number_of(&self, pid: &NodePid) -> Option<u32> {
+    pub(crate) fn number_of(&self, pid: &NodePid) -> Option<u64> {
         let own = &self.0.own;
-        let is_own = pid.creation == own.creation && pid.node == own.name && pid.serial == 0;
-        (is_own && pid.id != 0).then_some(pid.id)
+        let is_own = pid.creation == own.creation && pid.node == own.name;
+        (is_own && pid.number() != 0).then_some(pid.number())
     }
 
-    /// Returns a number that no process has, or will have.
-    pub(crate) fn spare_number(&self) -> u32 {
-        let mut locals = self.0.locals.lock();
-        locals.last += 1;
-        locals.last
-    }
-
-    pub(crate) fn local(&self, number: u32) -> Option<(Pid, Option<Inlet>)> {
+    pub(crate) fn local(&self, number: u64) -> Option<(Pid, Option<Inlet>)> {
         let locals = self.0.locals.lock();
         locals.by_number.get(&number).map(|local| (local.pid, local.inlet.clone()))
     }

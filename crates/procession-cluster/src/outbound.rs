@@ -6,7 +6,8 @@
 //!
 //! A sender never waits. If there is no room, it gets its message back. Signals, such as the end of
 //! a process, and replies to typed messages are always accepted. A connection on which too many of
-//! them wait ends.
+//! them wait ends. A signal whose reason cannot be sent, or is long and finds no room, has a word
+//! in place of it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -58,13 +59,23 @@ enum Kind {
     Reply,
     /// An operation that is no message, and is refused if there is no room.
     Request,
-    /// An operation that is no message, and is never refused.
+    /// An operation that is no message. It is never refused if it is short.
     Signal,
 }
 
 impl Kind {
-    fn needs_room(self) -> bool {
-        matches!(self, Self::Message | Self::Request)
+    /// Returns `true` if nothing of this length waits beyond the room.
+    fn needs_room(self, length: usize) -> bool {
+        match self {
+            Self::Message | Self::Request => true,
+            Self::Reply => false,
+            // The reason of a long one can be left out.
+            Self::Signal => length > FRAGMENT_LEN,
+        }
+    }
+
+    fn is_signal(self) -> bool {
+        matches!(self, Self::Signal)
     }
 
     fn is_message(self) -> bool {
@@ -160,7 +171,7 @@ impl Outbound {
         control: &Control,
         message: &Term,
     ) -> Result<(), Unqueued> {
-        self.put(lane, control, message, Kind::Message)
+        self.put(lane, control, Some(message), Kind::Message)
     }
 
     /// Queues a message that cannot be refused for a lack of room, as a signal is not: a reply,
@@ -172,7 +183,7 @@ impl Outbound {
         control: &Control,
         message: &Term,
     ) -> Result<(), Unqueued> {
-        self.put(lane, control, message, Kind::Reply)
+        self.put(lane, control, Some(message), Kind::Reply)
     }
 
     /// Queues a request, which the other node does not count as a message.
@@ -182,7 +193,7 @@ impl Outbound {
         control: &Control,
         message: &Term,
     ) -> Result<(), Unqueued> {
-        self.put(lane, control, message, Kind::Request)
+        self.put(lane, control, Some(message), Kind::Request)
     }
 
     /// Looks whether a small message of a sender has room. Counts as a refused message if not.
@@ -199,10 +210,10 @@ impl Outbound {
         &self,
         lane: Lane,
         control: &Control,
-        message: &Term,
+        message: Option<&Term>,
         kind: Kind,
     ) -> Result<(), Unqueued> {
-        let bytes = self.encode(control, Some(message)).map_err(Unqueued::Wrong)?;
+        let bytes = self.encode(control, message).map_err(Unqueued::Wrong)?;
         if bytes.len() > MESSAGE_MAX {
             return Err(Unqueued::TooLong);
         }
@@ -211,11 +222,19 @@ impl Outbound {
 
     /// Queues a signal. It does nothing if the connection has ended, since the end is the signal
     /// then.
+    ///
+    /// Its reason may be a term of the user. If that cannot be sent, or is long and finds no room,
+    /// a word takes its place, so that the signal is not lost and does not end the connection.
     pub(crate) fn signal(&self, lane: Lane, control: &Control, message: Option<&Term>) {
-        // The terms of signals are those of this crate, and exit reasons, which are text.
-        if let Ok(bytes) = self.encode(control, message) {
-            let _ = self.push(lane, bytes, Kind::Signal);
-        }
+        let word = match self.put(lane, control, message, Kind::Signal) {
+            Ok(()) | Err(Unqueued::Closed) => return,
+            Err(Unqueued::Wrong(_)) => "unencodable",
+            Err(_) => "too_large",
+        };
+        let word = Term::atom(word);
+        let control = control.with_reason(&word);
+        // Ignored: the connection has ended meanwhile.
+        let _ = self.put(lane, &control, message.map(|_| &word), Kind::Signal);
     }
 
     /// Writes an operation and its message: as a frame, unless it is large.
@@ -249,8 +268,8 @@ impl Outbound {
         if queue.closed {
             return Err(Unqueued::Closed);
         }
-        if kind.needs_room() && !queue.has_room(lane, length, is_large) {
-            queue.refused += 1;
+        if kind.needs_room(length) && !queue.has_room(lane, length, is_large) {
+            queue.refused += u64::from(!kind.is_signal());
             return Err(Unqueued::Full(length));
         }
         queue.accepted += u64::from(kind.is_message());

@@ -86,6 +86,13 @@ pub struct NodePid {
     pub creation: u32,
 }
 
+impl NodePid {
+    /// Returns the number of the process in its node, with the serial in its upper bits.
+    pub(crate) fn number(&self) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(self.id)
+    }
+}
+
 // As the output of a process, each of them is a success.
 impl procession::Outcome for NodePid {}
 impl procession::Outcome for Reference {}

@@ -8,13 +8,14 @@ use procession::{Context, Exit, Pid};
 
 use crate::connection::{Connection, Watched, is_kernel, is_pulse, is_status, lane_of};
 use crate::link::{Asker, Order, StartRefusal, Teller, Watch, count};
-use crate::node::{Applied, Spawned};
+use crate::node::{Applied, ENDED, Spawned};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, SpawnRequest, Target};
 
-/// The monitors and links that one other node may have with processes of this one.
-const RELATIONS_MAX: usize = 1 << 20;
+/// The monitors that one other node may have of processes of this one, and as many links. With some
+/// 600 bytes for each, they take at most about 300 MiB.
+const RELATIONS_MAX: usize = 1 << 18;
 
 impl Connection {
     /// Tells the other side of the end of a process of this one.
@@ -62,6 +63,10 @@ impl Connection {
         }
         if is_pulse(&target) {
             return self.answer(watcher, monitor);
+        }
+        // Otherwise the names of third nodes would be kept for it.
+        if !self.is_of_peer(&watcher) || !self.has_made(&monitor) {
+            return count(&self.link.counts.denied, 1);
         }
         let found = match self.watched.len() < RELATIONS_MAX {
             true => self.find(&target).ok_or("noproc"),
@@ -114,7 +119,7 @@ impl Connection {
 
     /// Enters a link of the other node in the tables. Returns `false` if there is no room, and
     /// `None` if the connection has ended.
-    fn enter_link(&self, own: u32, other: &NodePid) -> Option<bool> {
+    fn enter_link(&self, own: u64, other: &NodePid) -> Option<bool> {
         self.link.tables(|tables| {
             let has_room = tables.links.len() < RELATIONS_MAX;
             if has_room {
@@ -187,7 +192,7 @@ impl Connection {
         mut request: SpawnRequest,
         arguments: Term,
     ) {
-        let (arguments, applied) = Applied::read(&mut request, arguments);
+        let (arguments, applied) = Applied::read(&mut request, arguments, |tag| self.has_made(tag));
         let started = self.start(&request, arguments, applied.as_ref());
         let SpawnRequest { id, from, links, monitors, .. } = request;
         let started = match started {
@@ -197,10 +202,7 @@ impl Connection {
         let (number, result) = match &started {
             Ok((number, _)) => (*number, Ok(self.node.pid_of(*number))),
             // A call that is refused fails in a process that has ended already.
-            Err((_, Some(_))) if self.is_of_peer(&from) => {
-                let number = self.node.spare_number();
-                (number, Ok(self.node.pid_of(number)))
-            }
+            Err((_, Some(_))) if self.is_of_peer(&from) => (ENDED, Ok(self.node.pid_of(ENDED))),
             Err((why, _)) => (0, Err(Atom::known(why))),
         };
         let is_made = result.is_ok();
@@ -212,7 +214,7 @@ impl Connection {
             result,
         };
         // In the lane of the process, so that the other node hears of it before its end.
-        self.link.outbound.signal(number.into(), &reply, None);
+        self.link.outbound.signal(number, &reply, None);
         match started {
             Ok((_, Spawned { recipient, monitor: Some(monitor) })) => {
                 let is_late = links && !self.link_spawned(number, &from, recipient.pid());
@@ -229,7 +231,7 @@ impl Connection {
             Err((why, Some(applied))) if is_made => {
                 let target = Target::Pid(self.node.pid_of(number));
                 let reason = applied.failure(Term::atom(why));
-                self.link.tell(number.into(), reason, |reason| Control::Down {
+                self.link.tell(number, reason, |reason| Control::Down {
                     from: target,
                     to: from,
                     monitor: id,
@@ -247,6 +249,11 @@ impl Connection {
         arguments: Term,
         applied: Option<&Applied>,
     ) -> Result<Spawned, &'static str> {
+        // First, so that a node without the grant does not learn what is exported.
+        if !self.node.permits_spawn(&self.link.peer.name, request) {
+            count(&self.link.counts.denied, 1);
+            return Err("not_allowed");
+        }
         let exported = self.node.exported(request);
         // What returns nothing cannot be called.
         match (exported.filter(|export| export.returns || applied.is_none()), arguments) {
@@ -254,12 +261,9 @@ impl Connection {
                 count(&self.link.counts.denied, 1);
                 Err("undef")
             }
-            (Some(_), _) if !self.node.permits_spawn(&self.link.peer.name, request) => {
-                count(&self.link.counts.denied, 1);
-                Err("not_allowed")
-            }
             // A process of a third node would get a PID here.
             (Some(_), _) if !self.is_of_peer(&request.from) => Err("badarg"),
+            (Some(_), _) if !self.has_made(&request.id) => Err("badarg"),
             (Some(_), _) if self.watched.len() >= RELATIONS_MAX => Err("system_limit"),
             (Some(export), Term::List(arguments)) if arguments.len() as i64 == request.arity => {
                 let returned = applied.map(|applied| applied.returned.clone());
@@ -276,8 +280,14 @@ impl Connection {
         self.link.is_of_peer(&pid.into())
     }
 
+    /// Returns `true` for a reference of the other node. Only these are kept.
+    fn has_made(&self, reference: &Reference) -> bool {
+        let peer = &self.link.peer;
+        reference.creation == peer.creation && reference.node == peer.name
+    }
+
     /// Links a process that was started for another one. Returns `false` if it has ended already.
-    fn link_spawned(&self, number: u32, other: &NodePid, pid: Pid) -> bool {
+    fn link_spawned(&self, number: u64, other: &NodePid, pid: Pid) -> bool {
         self.link.tables(|tables| tables.links.insert((number, other.clone())));
         receive_link(self.node.pid(other), pid)
     }
@@ -285,7 +295,7 @@ impl Connection {
     fn watch_spawned(
         &mut self,
         own: MonitorRef,
-        number: u32,
+        number: u64,
         watcher: NodePid,
         monitor: Reference,
         applied: Option<Applied>,
@@ -300,11 +310,20 @@ impl Connection {
     pub(super) fn started(
         &mut self,
         id: &Reference,
+        to: &NodePid,
         links: bool,
         monitors: bool,
         result: Result<NodePid, Atom>,
     ) {
-        let Some(Some(asker)) = self.link.tables(|tables| tables.starts.remove(id)) else { return };
+        let Some(Some(asker)) = self.link.tables(|tables| tables.starts.remove(id)) else {
+            // The caller of a function has given up, and needs no monitor any more.
+            if let Ok(process) = result
+                && monitors
+            {
+                self.link.tell_demonitor(to, &Target::Pid(process), id);
+            }
+            return;
+        };
         let process = match result {
             Ok(process) if self.is_of_peer(&process) => process,
             Ok(_) => return asker.refuse(StartRefusal::Refused(Atom::known("noproc"))),
@@ -332,7 +351,7 @@ impl Connection {
     }
 
     /// Links the process that has asked for a start with the new one, which has the link already.
-    fn link_started(&self, own: u32, pid: Pid, process: &NodePid) {
+    fn link_started(&self, own: u64, pid: Pid, process: &NodePid) {
         self.link.tables(|tables| tables.links.insert((own, process.clone())));
         if !receive_link(self.node.pid(process), pid) {
             // It has ended, and nobody else tells the new process.
@@ -342,7 +361,7 @@ impl Connection {
 
     fn monitor_started(
         &self,
-        own: u32,
+        own: u64,
         pid: Pid,
         process: &NodePid,
         id: &Reference,

@@ -8,7 +8,7 @@ use procession::{Context, Exit, Scheduler};
 
 use crate::handshake::{Handshake, Introduction, Progress, flags};
 use crate::term::{Atom, NodePid, Reader, Reference, Writer};
-use crate::{Cookie, Grants, Letter, Node, Remote, SendTermCause, Term};
+use crate::{ApplyError, Cookie, Grants, Letter, Node, Remote, SendTermCause, Term};
 
 fn cookie() -> Cookie {
     Cookie::new("secret").expect("it has a text")
@@ -301,6 +301,8 @@ fn starts_need_a_grant() {
         items[4].clone()
     };
     assert!(ask("worker", 1).is_atom("not_allowed"));
+    // What is not exported is not told apart.
+    assert!(ask("other", 6).is_atom("not_allowed"));
     node.grant("b@127.0.0.1", Grants::new().spawn("shop", "other")).expect("it names a node");
     assert!(ask("worker", 2).is_atom("not_allowed"));
     assert!(ask("other", 3).is_atom("undef"));
@@ -308,7 +310,7 @@ fn starts_need_a_grant() {
     assert!(matches!(ask("worker", 4), Term::Pid(_)));
     assert!(node.revoke("b@127.0.0.1"));
     assert!(ask("worker", 5).is_atom("not_allowed"));
-    assert_eq!(node.peers()[0].denied, 4);
+    assert_eq!(node.peers()[0].denied, 5);
 }
 
 /// An older kind of node: no headers, and no reasons behind the operations.
@@ -389,4 +391,90 @@ fn a_node_that_never_reads_makes_sends_fail() {
     assert_eq!(cause, SendTermCause::Full);
     assert!(queued.is_some_and(|queued| queued <= 4 << 20));
     drop(stream);
+}
+
+/// A node that monitors on behalf of a third one, or with a reference of one: both have names that
+/// would be kept here.
+#[test]
+fn only_processes_of_the_other_node_monitor() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let watched =
+        scheduler.start(async |mut cx: Context<Letter>| while cx.recv().await.is_some() {});
+    let member = node.attach(&watched.address().map(|letter| letter));
+    let mut stream = connect(&node, flags::OWN);
+    let foreign = NodePid { node: Atom::known("c@127.0.0.1"), ..pid() };
+    let reference = |node, id| {
+        let reference = Reference::new(Atom::known(node), 7, &[id]);
+        Term::from(reference.expect("it has a word"))
+    };
+    let own = reference("b@127.0.0.1", 3);
+    let monitors = [
+        (foreign, reference("b@127.0.0.1", 1)),
+        (pid(), reference("c@127.0.0.1", 2)),
+        (pid(), own.clone()),
+    ];
+    for (watcher, reference) in monitors {
+        let monitor = [Term::from(19), watcher.into(), member.pid().into(), reference];
+        write(&mut stream, &[&Term::tuple(monitor)]);
+    }
+    let ask = [Term::from(19), pid().into(), Term::atom(super::PULSE), own.clone()];
+    write(&mut stream, &[&Term::tuple(ask)]);
+    // All that was written before is done.
+    read_operation(&mut stream, 28);
+    watched.cancel();
+    let told = read_operation(&mut stream, 28);
+    assert_eq!(told[3], own);
+    assert_eq!(node.peers()[0].denied, 2);
+}
+
+/// Goal: a caller that gives up before the process of its call is known leaves no monitor of it.
+#[test]
+fn a_call_that_was_given_up_ends_its_monitor() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+    let late = scheduler.block_on(async {
+        while node.peers().is_empty() {
+            procession::yield_now().await;
+        }
+        node.apply("b@127.0.0.1", "m", "f", Vec::new(), Duration::ZERO).await
+    });
+    assert_eq!(late, Err(ApplyError::TimedOut));
+    let request = read_operation(&mut stream, 29);
+    let (id, from) = (request[1].clone(), request[2].clone());
+    let reply = [Term::from(31), id.clone(), from.clone(), Term::from(2), pid().into()];
+    write(&mut stream, &[&Term::tuple(reply)]);
+    let ended = read_operation(&mut stream, 20);
+    assert_eq!(ended[1..], [from, pid().into(), id]);
+}
+
+/// A node that calls a function with a tag that takes memory, which is kept until the end of the
+/// call. Nodes of the BEAM and of this crate have a reference there.
+#[test]
+fn the_tag_of_a_call_is_a_reference_of_the_caller() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    node.grant("b@127.0.0.1", Grants::new().spawn_all()).expect("it names a node");
+    node.export_function("shop", "worker", 0, async |_| Ok(Term::from(7)));
+    let mut stream = connect(&node, flags::OWN);
+    let reference = |node: &'static str| {
+        Term::from(Reference::new(Atom::known(node), 7, &[8]).expect("it has a word"))
+    };
+    let tags = [
+        (Term::from(vec![7; 1 << 16]), false),
+        (reference("c@127.0.0.1"), false),
+        (reference("b@127.0.0.1"), true),
+    ];
+    for (id, (tag, is_right)) in (1..).zip(tags) {
+        let (id, mut request) = spawn_request("worker", id, vec![Term::atom("monitor")]);
+        let Term::Tuple(items) = &mut request else { panic!("it is a tuple") };
+        items[4] = Term::tuple([Term::atom("erpc"), Term::atom("execute_call"), Term::from(4)]);
+        let call = [tag, Term::atom("shop"), Term::atom("worker"), Term::List(Vec::new())];
+        write(&mut stream, &[&request, &Term::list(call)]);
+        let items = read_operation(&mut stream, 31);
+        assert_eq!(items[1], id);
+        assert_eq!(matches!(items[4], Term::Pid(_)), is_right, "{}", items[4]);
+    }
 }

@@ -13,6 +13,7 @@ use procession::sync::oneshot;
 use procession::{Context, Exit, SpawnOptions};
 use procession_sync::Mutex;
 
+use crate::guarded::Guarded;
 use crate::letter::Letter;
 use crate::link::{Asker, Link, Relations, StartRefusal};
 use crate::node::error::SendTermCause;
@@ -35,7 +36,7 @@ pub(crate) type Returned = Arc<Mutex<Option<Result<Term, Term>>>>;
 #[derive(Debug)]
 pub(crate) struct Applied {
     /// The tag of the caller.
-    tag: Term,
+    tag: Reference,
     /// The module, the function and the number of arguments, for the trace of a failure.
     frame: Term,
     pub(crate) returned: Returned,
@@ -43,10 +44,19 @@ pub(crate) struct Applied {
 
 impl Applied {
     /// Makes the function that a request of `erpc` calls that of the request. Returns its
-    /// arguments, and the call if the other node waits for the result.
-    pub(crate) fn read(request: &mut SpawnRequest, arguments: Term) -> (Term, Option<Self>) {
+    /// arguments, and the call if the other node waits for the result. Its tag is to be a reference
+    /// that is `right`, since it is kept until the end of the call.
+    pub(crate) fn read(
+        request: &mut SpawnRequest,
+        arguments: Term,
+        right: impl Fn(&Reference) -> bool,
+    ) -> (Term, Option<Self>) {
         let Term::List(mut items) = arguments else { return (arguments, None) };
-        let is_call = request.function.as_str() == CALL && items.len() == 4;
+        let tag = match items.first() {
+            Some(Term::Reference(tag)) if right(tag) => Some((**tag).clone()),
+            _ => None,
+        };
+        let is_call = request.function.as_str() == CALL && items.len() == 4 && tag.is_some();
         let is_cast = request.function.as_str() == CAST && items.len() == 3;
         if request.module.as_str() != MODULE || !(is_call || is_cast) {
             return (Term::List(items), None);
@@ -60,14 +70,14 @@ impl Applied {
         let names = [module.clone().into(), function.clone().into(), request.arity.into()];
         (request.module, request.function) = (module, function);
         let frame = Term::tuple(names.into_iter().chain([Term::List(Vec::new())]));
-        let applied = items.pop().map(|tag| Self { tag, frame, returned: Returned::default() });
+        let applied = tag.map(|tag| Self { tag, frame, returned: Returned::default() });
         (Term::List(arguments), applied)
     }
 
     /// Returns the reason with which the process ends.
     pub(crate) fn reason(&self, exit: &Exit) -> Term {
         match self.returned.lock().take() {
-            Some(Ok(value)) => Term::tuple([self.tag.clone(), Term::atom("return"), value]),
+            Some(Ok(value)) => Term::tuple([self.tag.clone().into(), Term::atom("return"), value]),
             Some(Err(reason)) => self.failure(reason),
             None => reason::to_term(exit),
         }
@@ -76,7 +86,7 @@ impl Applied {
     /// Returns the reason with which the process of a call ends that failed.
     pub(crate) fn failure(&self, reason: Term) -> Term {
         let trace = Term::List(vec![self.frame.clone()]);
-        Term::tuple([self.tag.clone(), Term::atom("error"), reason, trace])
+        Term::tuple([self.tag.clone().into(), Term::atom("error"), reason, trace])
     }
 }
 
@@ -90,13 +100,13 @@ pub enum ApplyError {
     Refused(Atom),
     /// The function has failed, with this reason. That is `undef` if there is no such function, or
     /// a node of this crate does not [export](Node::export_function) it, and `not_allowed` without
-    /// a [grant](crate::Grants::spawn).
+    /// a [grant](crate::Grants::spawn), whether it is exported or not.
     Failed(Term),
     /// The function has thrown this term. Only functions of BEAM nodes do.
     Thrown(Term),
     /// The function has ended its process with this reason. Only functions of BEAM nodes do.
     Exited(Term),
-    /// The process of the call has ended before the function returned.
+    /// The process of the call has ended before the function returned, or its value cannot be sent.
     Ended(Exit),
     /// The name of the module or of the function has more than 255 characters.
     Name(String),
@@ -194,7 +204,12 @@ impl Node {
             };
             Spawned::start(SpawnOptions::new(), process)
         };
-        self.export_as(module, name, arity, Export { start: Arc::new(start), returns: true });
+        self.export_as(
+            module,
+            name,
+            arity,
+            Export { start: Guarded::new(Arc::new(start)), returns: true },
+        );
     }
 
     /// Calls a function of another node and waits for its value, as `erpc:call` does: any function
@@ -259,7 +274,7 @@ struct Pending<'a> {
     node: &'a Node,
     link: &'a Link,
     call: &'a Reference,
-    own: u32,
+    own: u64,
 }
 
 impl Drop for Pending<'_> {

@@ -20,15 +20,15 @@ use crate::wire::control::Control;
 #[derive(Clone, Debug)]
 pub struct Member {
     node: Node,
-    number: u32,
+    number: u64,
 }
 
 impl Member {
-    pub(crate) fn new(node: Node, number: u32) -> Self {
+    pub(crate) fn new(node: Node, number: u64) -> Self {
         Self { node, number }
     }
 
-    pub(crate) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
@@ -110,7 +110,7 @@ impl Member {
             (Some(()), Some(link)) => {
                 let from = self.pid();
                 let control = Control::Monitor { from, to: target, monitor: monitor.clone() };
-                link.outbound.signal(self.number.into(), &control, None);
+                link.outbound.signal(self.number, &control, None);
             }
             _ => {
                 if let Some(watch) = watch {

@@ -29,7 +29,7 @@ impl Node {
 
     pub(crate) fn send_from(
         &self,
-        number: u32,
+        number: u64,
         to: &Remote,
         term: Term,
     ) -> Result<(), SendTermError> {
@@ -38,7 +38,7 @@ impl Node {
         };
         let control = Control::Send { from: Some(self.pid_of(number)), to: to.target() };
         let control = without_sender(control, &link);
-        match link.outbound.send(number.into(), &control, &term) {
+        match link.outbound.send(number, &control, &term) {
             Ok(()) => Ok(()),
             Err(why) => Err(SendTermError::new(term, why)),
         }
@@ -64,7 +64,7 @@ impl Node {
 
     pub(crate) async fn call_from(
         &self,
-        number: u32,
+        number: u64,
         to: Remote,
         request: Term,
         timeout: Duration,
@@ -74,7 +74,7 @@ impl Node {
         let call = self.reference(CALL_KIND);
         let (from, target) = (self.pid_of(number), to.target());
         // A monitor is never refused, so that of a call without room would take room from others.
-        if let Err(why) = link.outbound.check_room(number.into()) {
+        if let Err(why) = link.outbound.check_room(number) {
             return Err(CallTermError::Send(SendTermError::new(request, why)));
         }
         let (sender, receiver) = oneshot::channel();
@@ -85,11 +85,10 @@ impl Node {
         }
         // Forgets the call if this future is dropped, or the time limit passes.
         let pending = Pending { link: &link, call: &call, from: &from, target: &target };
-        let lane = u64::from(number);
         let monitor =
             Control::Monitor { from: from.clone(), to: target.clone(), monitor: call.clone() };
         if link.takes_monitors() {
-            link.outbound.signal(lane, &monitor, None);
+            link.outbound.signal(number, &monitor, None);
         }
         let message = Term::tuple([
             Term::atom("$gen_call"),
@@ -97,7 +96,7 @@ impl Node {
             request,
         ]);
         let control = Control::Send { from: Some(from.clone()), to: target.clone() };
-        if let Err(why) = link.outbound.send(lane, &without_sender(control, &link), &message) {
+        if let Err(why) = link.outbound.send(number, &without_sender(control, &link), &message) {
             let term = crate::letter::last(message);
             return Err(CallTermError::Send(SendTermError::new(term, why)));
         }
@@ -124,7 +123,7 @@ impl Node {
         };
         let control = without_sender(reply_control(from, to, tag), &link);
         let message = Term::tuple([tag.clone(), reply]);
-        match link.outbound.send(from.id.into(), &control, &message) {
+        match link.outbound.send(from.number(), &control, &message) {
             Ok(()) => Ok(()),
             Err(why) => Err(SendTermError::new(crate::letter::last(message), why)),
         }
@@ -147,7 +146,7 @@ impl Node {
         let control = without_sender(reply_control(from, to, tag), &link);
         let message = |reply| Term::tuple([tag.clone(), reply]);
         let no_reply = || message(Term::atom(NO_REPLY));
-        let send = |message: &Term| link.outbound.send_always(from.id.into(), &control, message);
+        let send = |message: &Term| link.outbound.send_always(from.number(), &control, message);
         match reply {
             // One that is too long becomes none, so that the caller does not wait for it.
             Some(reply) => match send(&message(reply)) {
@@ -166,13 +165,13 @@ impl Node {
     /// it has another cause.
     pub(crate) async fn until_room(
         &self,
-        number: u32,
+        number: u64,
         to: &Remote,
         refused: SendTermError,
     ) -> Result<Term, SendTermError> {
         let Some(length) = refused.needs else { return Err(refused) };
         match self.link_of(to) {
-            Some(link) => link.outbound.room(number.into(), length).await,
+            Some(link) => link.outbound.room(number, length).await,
             None => return Err(refused),
         }
         Ok(refused.term)

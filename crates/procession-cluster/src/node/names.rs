@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use procession::mailbox::Recipient;
 
+use crate::guarded::Guarded;
 use crate::letter::Letter;
 use crate::link::Remote;
 use crate::node::{Inner, Node};
@@ -45,7 +46,7 @@ impl Node {
     where
         F: Fn(&str) -> Option<Recipient<Letter>> + Send + Sync + 'static,
     {
-        let replaced = self.0.find_name.lock().replace(Arc::new(find));
+        let replaced = self.0.find_name.lock().replace(Guarded::new(Arc::new(find)));
         // Outside of the lock, since it has code of the user.
         drop(replaced);
     }
@@ -62,12 +63,13 @@ impl Node {
     }
 
     /// Returns the number of the process that has a name, and whether the name is registered here.
-    pub(crate) fn whereis(&self, name: &Atom) -> Option<(u32, bool)> {
+    pub(crate) fn whereis(&self, name: &Atom) -> Option<(u64, bool)> {
         let known = self.0.locals.lock().by_name.get(name).copied();
         known.map(|number| (number, true)).or_else(|| {
             let find = self.0.find_name.lock().clone()?;
-            let found = catch_unwind(AssertUnwindSafe(|| find(name.as_str())));
-            Some((self.attach_number(&found.ok()??), false))
+            let found = catch_unwind(AssertUnwindSafe(|| find(name.as_str()).map(Guarded::new)));
+            let found = found.ok()??;
+            Some((self.attach_number(&found), false))
         })
     }
 }

@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use procession::mailbox::Recipient;
 
+use crate::guarded::Guarded;
 use crate::handshake::Status;
 use crate::letter::Letter;
 use crate::link::Link;
@@ -93,7 +94,7 @@ struct Told {
 pub(super) enum Event {
     Changed(PeerEvent),
     /// A process becomes a subscriber. It is told first of the connections that are there.
-    Subscribed(Recipient<Letter>, Vec<PeerEvent>),
+    Subscribed(Guarded<Recipient<Letter>>, Vec<PeerEvent>),
 }
 
 /// A connection is there, or has ended.
@@ -363,7 +364,7 @@ impl Peers {
 
     /// Queues a new subscriber behind the events that it is to miss, with the connections of which
     /// they tell that they are there.
-    pub(super) fn subscribe(&mut self, recipient: Recipient<Letter>) {
+    pub(super) fn subscribe(&mut self, recipient: Guarded<Recipient<Letter>>) {
         let current = |(node, told): (&Atom, &Told)| {
             let node = node.clone();
             told.current.map(|connection| PeerEvent { node, connection, ended: None })

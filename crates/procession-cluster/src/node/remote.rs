@@ -163,13 +163,13 @@ fn carry_to_pid(node: &Node, link: &Link, other: NodePid, signal: &RemoteSignal)
                 tables.unlinks.insert(*id, (own, other.clone()));
             })?;
             let control = Control::Unlink { id: *id, from: node.pid_of(own), to: other };
-            link.outbound.signal(own.into(), &control, None);
+            link.outbound.signal(own, &control, None);
             Some(())
         }
         RemoteSignal::UnlinkAck { from, id, .. } => {
             let own = number(*from);
             let control = Control::UnlinkAck { id: *id, from: node.pid_of(own), to: other };
-            link.outbound.signal(own.into(), &control, None);
+            link.outbound.signal(own, &control, None);
             Some(())
         }
         RemoteSignal::Exit { from, exit, .. } => {
@@ -212,7 +212,7 @@ fn carry_monitor(
             if link.takes_monitors() {
                 let from = node.pid_of(own);
                 let control = Control::Monitor { from, to: remote.target(), monitor: reference };
-                link.outbound.signal(own.into(), &control, None);
+                link.outbound.signal(own, &control, None);
             }
         }
         RemoteSignal::Demonitor { from, monitor, .. } => {
@@ -234,26 +234,26 @@ fn send_exit(node: &Node, link: &Link, from: Option<Pid>, to: NodePid, reason: T
     let own = from.map_or(0, |from| node.number_for(from, None));
     let from = node.pid_of(own);
     let control = Control::Exit2 { from, to, reason: Some(reason) };
-    link.outbound.signal(own.into(), &control, None);
+    link.outbound.signal(own, &control, None);
 }
 
 impl Link {
     /// Enters a link of a process of this node, and tells the other node. Returns `None` if the
     /// connection has ended.
-    fn tell_link(&self, node: &Node, own: u32, to: NodePid) -> Option<()> {
+    fn tell_link(&self, node: &Node, own: u64, to: NodePid) -> Option<()> {
         self.tables(|tables| tables.links.insert((own, to.clone())))?;
         let control = Control::Link { from: node.pid_of(own), to };
-        self.outbound.signal(own.into(), &control, None);
+        self.outbound.signal(own, &control, None);
         Some(())
     }
 
     /// Tells the other node of the end of a process of this one, if the two are linked.
-    pub(crate) fn tell_exit(&self, node: &Node, own: u32, to: NodePid, exit: &Exit) {
+    pub(crate) fn tell_exit(&self, node: &Node, own: u64, to: NodePid, exit: &Exit) {
         let link = (own, to);
         if self.tables(|tables| tables.links.remove(&link)) == Some(true) {
             let (from, to) = (node.pid_of(own), link.1);
             let reason = reason::to_term(exit);
-            self.tell(own.into(), reason, |reason| Control::Exit { from, to, reason });
+            self.tell(own, reason, |reason| Control::Exit { from, to, reason });
         }
     }
 }

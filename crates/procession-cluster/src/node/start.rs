@@ -21,10 +21,10 @@ pub enum StartTermError {
     /// The request was not sent.
     Send(SendTermCause),
     /// The other node has refused it. A node of this crate says `undef` if the function is not
-    /// [exported](Node::export), `not_allowed` without a [grant](crate::Grants::spawn), `badarg` if
-    /// there are more or fewer arguments, and `system_limit` if it has no room. A node of the BEAM
-    /// says `notsup` or `system_limit`, and starts a process that fails for a function that does
-    /// not exist.
+    /// [exported](Node::export), `not_allowed` without a [grant](crate::Grants::spawn), whether it
+    /// is exported or not, `badarg` if there are more or fewer arguments, and `system_limit` if it
+    /// has no room. A node of the BEAM says `notsup` or `system_limit`, and starts a process that
+    /// fails for a function that does not exist.
     Refused(Atom),
     /// The name of a module or a function has more than 255 characters.
     Name(String),
@@ -189,7 +189,7 @@ impl Node {
         &self,
         link: &Link,
         id: &Reference,
-        own: u32,
+        own: u64,
         (module, function, arguments): (Atom, Atom, Vec<Term>),
         asked: Relations,
         asker: Asker,
@@ -212,7 +212,7 @@ impl Node {
         link.tables(|tables| tables.starts.insert(id.clone(), asker))
             .ok_or(SendTermCause::NoConnection)?;
         let (control, arguments) = (Control::Spawn(Box::new(request)), Term::List(arguments));
-        link.outbound.request(own.into(), &control, &arguments).map_err(|why| {
+        link.outbound.request(own, &control, &arguments).map_err(|why| {
             link.tables(|tables| tables.starts.remove(id));
             why.into()
         })

@@ -6,7 +6,7 @@ use super::Node;
 use super::peers::{Dial, Event, Peers, Side};
 use crate::handshake::{Introduction, Status, flags};
 use crate::link::{Link, Order};
-use crate::term::Atom;
+use crate::term::{Atom, Term};
 use crate::{Cookie, Letter};
 
 /// This node in these tests. One of the others has a smaller name, and one a greater one.
@@ -265,5 +265,50 @@ fn processes_that_nothing_leads_to_are_forgotten() {
         assert_eq!(dropped.map(|pid| node.remote_of(pid)), [None, None]);
         let last = node.pid_of_remote(&by_name(10 * REMEMBERED as u32 - 1));
         assert_eq!(node.remote_of(last), Some(by_name(10 * REMEMBERED as u32 - 1)));
+    });
+}
+
+/// Goal: each process has a number of its own, however many processes the node has had.
+#[test]
+fn a_number_is_never_used_again() {
+    let nodes = async || {
+        let node = |name: &'static str| {
+            Node::builder(name).cookie(Cookie::new("secret").expect("it has a text"))
+        };
+        let a = node("a@127.0.0.1").start().await.expect("it starts");
+        let b = node("b@127.0.0.1").listen(([127, 0, 0, 1], 0).into()).start().await;
+        let b = b.expect("it starts");
+        let address = b.local_addr().expect("it listens");
+        a.connect_at("b@127.0.0.1", address).await.expect("it accepts");
+        (a, b)
+    };
+    run(async |_| {
+        let (a, b) = nodes().await;
+        let receive = || {
+            start(|mut cx: Context<Letter>| async move {
+                match cx.recv().await {
+                    Some(Letter::Message { term, .. }) => term,
+                    other => panic!("{other:?} came"),
+                }
+            })
+        };
+        let mut receivers = Vec::new();
+        for number in 0..5_i64 {
+            if number == 1 {
+                b.0.locals.lock().last = (u32::MAX - 1).into();
+            }
+            let receiver = receive();
+            let pid = b.attach(&receiver.address().map(|letter| letter)).pid();
+            assert_ne!(pid, b.pid_of(0));
+            assert_eq!(b.pid(&pid), receiver.pid());
+            assert_eq!(a.node_pid(a.pid(&pid)), Some(pid.clone()));
+            receivers.push((number, pid, receiver));
+        }
+        for (number, pid, _) in &receivers {
+            a.send(pid, Term::from(*number)).expect("it is connected");
+        }
+        for (number, _, receiver) in receivers {
+            assert_eq!(receiver.await, Ok(Term::from(number)));
+        }
     });
 }

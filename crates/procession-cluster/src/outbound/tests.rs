@@ -4,7 +4,7 @@ use procession::time::Instant;
 
 use super::{LARGE_ROOM, MESSAGE_MAX, Outbound, ROOM, Unqueued};
 use crate::handshake::flags;
-use crate::term::{Atom, NodePid, Reader, Term};
+use crate::term::{Atom, NodePid, Reader, Reference, Term};
 use crate::wire::control::{Control, Target};
 use crate::wire::frame::Frames;
 
@@ -106,6 +106,51 @@ fn too_many_signals_end_the_connection() {
         queue.signal(1, &to("x"), Some(&term));
     }
     assert!(queue.bytes() > ROOM + MESSAGE_MAX);
+}
+
+fn down(reason: &Term, has_payload: bool) -> Control {
+    let from = Target::Pid(NodePid { node: Atom::known("a@here"), id: 1, serial: 0, creation: 7 });
+    let to = NodePid { node: Atom::known("b@here"), id: 1, serial: 0, creation: 7 };
+    let monitor = Reference::new(Atom::known("b@here"), 7, &[1]).expect("it has a word");
+    Control::Down { from, to, monitor, reason: (!has_payload).then(|| reason.clone()) }
+}
+
+/// Goal: long reasons neither end the connection nor take more room than messages do.
+#[test]
+fn a_reason_that_is_too_long_or_finds_no_room_is_a_word() {
+    let large = Term::from(vec![7; MESSAGE_MAX - 200]);
+    let longer = Term::from(vec![7; MESSAGE_MAX]);
+    for has_payload in [true, false] {
+        let queue = Outbound::new(flags::OWN);
+        let tell = |lane, reason| {
+            queue.signal(lane, &down(reason, has_payload), has_payload.then_some(reason));
+        };
+        tell(1, &longer);
+        for lane in 2..9 {
+            tell(lane, &large);
+        }
+        assert!(!queue.is_overrun() && queue.bytes() <= LARGE_ROOM + 4096);
+        let mut out = Vec::new();
+        while queue.fill(&mut out, usize::MAX) {}
+        let mut frames = Frames::new(4 * MESSAGE_MAX);
+        let mut words = 0;
+        let mut values = 0;
+        let mut bytes = &out[..];
+        while let Some((length, rest)) = bytes.split_first_chunk() {
+            let (frame, rest) = rest.split_at(u32::from_be_bytes(*length) as usize);
+            if let Some(whole) = frames.read(frame).expect("it is right") {
+                let mut reader = Reader::new(&whole.bytes, &whole.atoms, MESSAGE_MAX * 4);
+                let control = Control::read(&mut reader).expect("it is right");
+                let Control::Down { reason, .. } = control else { panic!("{control:?} came") };
+                match reason.unwrap_or_else(|| reader.term().expect("it is right")) {
+                    reason if reason.is_atom("too_large") => words += 1,
+                    reason => values += usize::from(reason == large),
+                }
+            }
+            bytes = rest;
+        }
+        assert_eq!((words, values), (6, 2));
+    }
 }
 
 #[test]

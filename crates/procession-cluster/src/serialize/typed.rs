@@ -11,6 +11,7 @@ use serde_core::de::DeserializeOwned;
 
 use super::scope::{self, Replies};
 use super::{ConvertError, Messages, from_term, to_term};
+use crate::guarded::Guarded;
 use crate::letter::last;
 use crate::link::{Caller, Link, Remote, Waits};
 use crate::node::{Held, Inlet, Member, Node, SendTermCause, TypedInlet, without_sender};
@@ -139,7 +140,9 @@ impl Node {
         address: &Address<M>,
         read: impl Fn() -> Read<M>,
     ) -> Member {
-        let inlet = || Inlet::Typed(Arc::new(Typed { address: address.clone(), read: read() }));
+        let inlet = || {
+            Inlet::Typed(Guarded::new(Arc::new(Typed { address: address.clone(), read: read() })))
+        };
         Member::new(self.clone(), self.number_for(address.pid(), Some(&inlet)))
     }
 }
@@ -239,7 +242,7 @@ impl<M: Send + 'static> Relay for TypedWay<M> {
         let bytes = parcel.needs()?;
         let link = self.node.link_of(&self.to)?;
         let own = self.own(parcel.from);
-        Some(Box::pin(async move { link.outbound.room(own.id.into(), bytes).await }))
+        Some(Box::pin(async move { link.outbound.room(own.number(), bytes).await }))
     }
 }
 
@@ -283,7 +286,7 @@ impl<M> TypedWay<M> {
             ([call], true) => as_call(term, &own, call),
             _ => term,
         };
-        link.outbound.send(own.id.into(), &control, &term)?;
+        link.outbound.send(own.number(), &control, &term)?;
         calls.keep();
         Ok(())
     }
@@ -331,7 +334,7 @@ impl<'a> Calls<'a> {
         let mut calls = Self { link, own, target, references: Vec::new() };
         if !replies.is_empty() {
             // As for a call of a node.
-            link.outbound.check_room(own.id.into())?;
+            link.outbound.check_room(own.number())?;
         }
         for (call, reply) in replies {
             let (from, to) = (own.clone(), target.clone());
@@ -349,7 +352,7 @@ impl<'a> Calls<'a> {
             }
             if link.takes_monitors() {
                 let monitor = Control::Monitor { from, to, monitor: call.clone() };
-                link.outbound.signal(own.id.into(), &monitor, None);
+                link.outbound.signal(own.number(), &monitor, None);
             }
             calls.references.push(call);
         }

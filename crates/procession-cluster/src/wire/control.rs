@@ -312,6 +312,17 @@ impl Control {
         }
     }
 
+    /// Returns the same signal with another reason, if its reason is in it.
+    pub(crate) fn with_reason(&self, word: &Term) -> Self {
+        let mut changed = self.clone();
+        if let Self::Exit { reason, .. } | Self::Exit2 { reason, .. } | Self::Down { reason, .. } =
+            &mut changed
+        {
+            *reason = reason.is_some().then(|| word.clone());
+        }
+        changed
+    }
+
     /// Writes the operation. The message, if it has one, is to be written behind it.
     pub(crate) fn write(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use procession::sync::Notify;
 use procession::{Exit, spawn};
-use procession_cluster::{ApplyError, Grants, Node, SendTermCause, StartTermError, Term};
+use procession_cluster::{ApplyError, Grants, Letter, Node, SendTermCause, StartTermError, Term};
 
 use crate::{PATIENCE, pair, run, until};
 
@@ -53,16 +53,22 @@ fn what_is_not_exported_or_not_granted_is_not_called() {
         b.export("shop", "process", 0, |_, _| async {});
         let numbers = || vec![Term::from(1), Term::from(2)];
         let failed = |word| Err(ApplyError::Failed(Term::atom(word)));
-        assert_eq!(apply(&a, "add", numbers()).await, failed("not_allowed"));
+        for _ in 0..5 {
+            assert_eq!(apply(&a, "add", numbers()).await, failed("not_allowed"));
+        }
         b.grant("a@127.0.0.1", Grants::new().spawn_all()).expect("it names a node");
         assert_eq!(apply(&a, "add", numbers()).await, Ok(Term::from(3)));
+        // A refusal takes no number of a process.
+        let process = procession::start(async |_: procession::Context<Letter>| {});
+        let member = b.attach(&process.address().map(|letter| letter));
+        assert!(member.pid().id <= 3, "{}", member.pid());
         // Another arity, another name, and a process that returns nothing.
         for (name, terms) in [("add", vec![]), ("sub", numbers()), ("process", vec![])] {
             assert_eq!(apply(&a, name, terms).await, failed("undef"), "{name}");
         }
         b.revoke("a@127.0.0.1");
         assert_eq!(apply(&a, "add", numbers()).await, failed("not_allowed"));
-        assert_eq!(b.peers()[0].denied, 5);
+        assert_eq!(b.peers()[0].denied, 9);
         // Nothing is left of the calls.
         until(|| b.status().attached == 0).await;
         let unknown = a.apply("c@127.0.0.1", "shop", "add", numbers(), PATIENCE).await;
@@ -98,7 +104,50 @@ fn a_function_can_be_started_without_its_value() {
         let cast = vec![Term::atom("shop"), Term::atom("add"), Term::list([1.into(), 2.into()])];
         a.spawn(B, "erpc", "execute_cast", cast, PATIENCE).await.expect("it is exported");
         let wrong = a.spawn(B, "erpc", "execute_call", vec![], PATIENCE).await;
-        assert!(matches!(wrong, Err(StartTermError::Refused(why)) if why.as_str() == "undef"));
+        assert!(
+            matches!(wrong, Err(StartTermError::Refused(why)) if why.as_str() == "not_allowed")
+        );
+    });
+}
+
+/// Goal: a caller learns the end of a call whose value cannot be sent.
+#[test]
+fn a_value_that_cannot_be_sent_ends_the_call() {
+    run(async {
+        let (a, b) = pair().await;
+        b.export_function("shop", "value", 2, async |terms| {
+            let nested = |depth| (0..depth).fold(Term::from(1), |term, _| Term::tuple([term]));
+            let value = match terms[0].as_integer() {
+                Some(0) => Term::from(f64::NAN),
+                Some(1) => Term::Map(vec![(1.into(), 2.into()), (1.into(), 3.into())]),
+                _ => nested(127),
+            };
+            if terms[1].is_atom("ok") { Ok(value) } else { Err(value) }
+        });
+        b.grant("a@127.0.0.1", Grants::new().spawn_all()).expect("it names a node");
+        for kind in 0..3 {
+            for form in ["ok", "error"] {
+                let ended = apply(&a, "value", vec![Term::from(kind), Term::atom(form)]).await;
+                let exit = Exit::failed("unencodable");
+                assert_eq!(ended, Err(ApplyError::Ended(exit)), "{kind} {form}");
+            }
+        }
+        assert_eq!(b.peers().len(), 1);
+    });
+}
+
+/// Goal: a value that is too long ends the call, and not the connection.
+#[test]
+fn a_value_that_is_too_long_ends_the_call() {
+    run(async {
+        let (a, b) = pair().await;
+        b.export_function("shop", "long", 0, async |_| Ok(Term::from(vec![7; 65 << 20])));
+        b.grant("a@127.0.0.1", Grants::new().spawn_all()).expect("it names a node");
+        for _ in 0..2 {
+            let ended = apply(&a, "long", vec![]).await;
+            assert_eq!(ended, Err(ApplyError::Ended(Exit::failed("too_large"))));
+        }
+        assert!(b.status().ends.is_empty());
     });
 }
 

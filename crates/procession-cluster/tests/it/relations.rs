@@ -289,3 +289,51 @@ fn a_recipient_that_panics_harms_no_other() {
         broken.cancel();
     });
 }
+
+/// Goal: code of a user that panics when it is dropped harms neither the connection nor the node.
+#[test]
+fn a_recipient_that_panics_in_its_drop_harms_no_other() {
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(std::thread::panicking(), "dropped");
+        }
+    }
+
+    run(async {
+        let (a, b) = pair().await;
+        for number in 1..=2 {
+            let broken = start(|mut cx: Context<Letter>| async move {
+                cx.recv().await;
+            });
+            let bomb = Bomb;
+            let recipient = broken.address().map(move |letter| {
+                let _kept = &bomb;
+                letter
+            });
+            let member = b.attach(&recipient);
+            drop(recipient);
+            // The first is dropped by the connection, which has it as its latest receiver. The
+            // other one is not known to it.
+            if number == 1 {
+                a.send(member.pid(), Term::from(number)).expect("it is connected");
+            } else {
+                broken.cancel();
+            }
+            drop(broken.await);
+            until(|| b.status().attached == 0).await;
+            let healthy = start(|mut cx: Context<Letter>| async move {
+                match next(&mut cx).await {
+                    Letter::Message { term, .. } => term,
+                    other => panic!("{other:?} came"),
+                }
+            });
+            let other = b.attach(&healthy.address().map(|letter| letter));
+            a.send(other.pid(), Term::from(number)).expect("it is connected");
+            assert_eq!(healthy.await, Ok(Term::from(number)));
+            until(|| b.status().attached == 0).await;
+        }
+        assert!(b.status().ends.is_empty());
+    });
+}
