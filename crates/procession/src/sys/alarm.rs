@@ -53,7 +53,7 @@ impl Alarm {
         }
     }
 
-    /// Waits until the time has come, or until the timer says so, whose clock may be a little ahead.
+    /// Waits until the time has come, or until the timer says so, whose clock may be ahead.
     pub(crate) fn wait(&self, world: &World) {
         loop {
             // Relaxed: as in `set`.
