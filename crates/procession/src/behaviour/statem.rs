@@ -134,9 +134,9 @@ pub trait Statem: Send + Sized + 'static {
     ///
     /// # Cancellation
     /// A cancel of the process ends the machine in order: it handles the events and the messages
-    /// that are left, and terminates. If the future is dropped before it completes, the machine, its
-    /// events and its mailbox are dropped: [`terminate`](Self::terminate) is not called, a method
-    /// that waits does not go on, and callers get no answer.
+    /// that are left, and terminates. If the future is dropped before it completes, the machine,
+    /// its events and its mailbox are dropped: [`terminate`](Self::terminate) is not called, a
+    /// method that waits does not go on, and callers get no answer.
     fn run(
         mut self,
         initial: Self::State,

@@ -88,7 +88,8 @@ impl<S> Ringing<S> {
 
     /// Serves all waiters.
     pub(crate) fn ring_all(&mut self) -> ServedWaiters {
-        // A single waiter needs no room of its own. `used` counts those that were served before, too.
+        // A single waiter needs no room of its own, and `used` counts those that were served
+        // before, too.
         let room = if self.waiters.has_several() { self.waiters.used() } else { 0 };
         let mut rung = ServedWaiters::with_capacity(room);
         while let Some((waiter, ())) = self.waiters.serve(|notice| *notice = Notice::FOR_ALL) {
