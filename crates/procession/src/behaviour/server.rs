@@ -94,6 +94,12 @@ pub trait Server: Send + Sized + 'static {
     /// Runs the server with the mailbox of a process, until it stops or is cancelled. Returns how
     /// the process is to end: with [`Exit::Normal`] after a cancel.
     ///
+    /// # Cancellation
+    /// A cancel of the process ends the server in order: it handles the messages that are left, and
+    /// terminates. If the future is dropped before it completes, the server and its mailbox are
+    /// dropped: [`terminate`](Self::terminate) is not called, a method that waits does not go on,
+    /// and callers get no answer.
+    ///
     /// ```
     /// use procession::behaviour::{Server, ServerContext};
     /// use procession::{Exit, Reply, SpawnOptions};

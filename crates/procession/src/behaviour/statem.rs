@@ -131,6 +131,12 @@ pub trait Statem: Send + Sized + 'static {
     /// the process is to end: with [`Exit::Normal`] after a cancel.
     ///
     /// Postponed events are dropped at the end, so callers that wait get no answer.
+    ///
+    /// # Cancellation
+    /// A cancel of the process ends the machine in order: it handles the events and the messages
+    /// that are left, and terminates. If the future is dropped before it completes, the machine,
+    /// its events and its mailbox are dropped: [`terminate`](Self::terminate) is not called, a
+    /// method that waits does not go on, and callers get no answer.
     fn run(
         mut self,
         initial: Self::State,

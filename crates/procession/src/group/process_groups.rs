@@ -154,7 +154,7 @@ impl fmt::Debug for Groups {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupEvent {
-    /// A process joined.
+    /// A process joined. If it ends at this moment, its leave follows, and the call may be refused.
     Join {
         /// The name of the group.
         group: Arc<str>,

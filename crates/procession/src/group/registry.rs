@@ -186,7 +186,8 @@ impl<V> fmt::Debug for Registry<V> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegistryEvent<V> {
-    /// An entry was made.
+    /// An entry was made. If its process ends at this moment, its removal follows, and the call may
+    /// be refused.
     Register {
         /// The key.
         key: Arc<str>,

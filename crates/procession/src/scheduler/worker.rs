@@ -298,9 +298,8 @@ impl LocalWorker {
     /// Queues processes that the running step has woken and that are bound to no worker. Their
     /// order is that of [`set_next`](Self::set_next) for each of them, but a worker is woken once.
     pub(crate) fn push_woken_together(&self, woken: &mut Vec<Ready>) {
-        if !self.shared.idle.is_revoked(self.seat)
-            && let Some(last) = woken.pop()
-        {
+        let is_revoked = self.shared.idle.is_revoked(self.seat);
+        if !is_revoked && let Some(last) = woken.pop() {
             cost::touch(SharedLine::LifoSlot(self.seat.0), Access::Swap);
             if let Some(before) = self.shared.seat(self.seat).next.set(last.as_raw()) {
                 woken.insert(0, Ready::from_raw(before));
@@ -308,10 +307,11 @@ impl LocalWorker {
         }
         woken.iter().for_each(|ready| self.record_wake(ready.slot()));
         self.meter_woken_push();
-        let is_few = woken.len() <= FEW;
+        // A worker without a permit will not take them soon.
+        let is_own = woken.len() <= FEW && !is_revoked;
         self.core.woken.push_all(woken, &self.shared.queues.global);
         self.unannounced.set(false);
-        if is_few { self.shared.announce_own() } else { self.shared.announce() }
+        if is_own { self.shared.announce_own() } else { self.shared.announce() }
     }
 
     /// Queues a continued process, behind all others of that class.

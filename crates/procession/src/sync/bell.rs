@@ -88,7 +88,10 @@ impl<S> Ringing<S> {
 
     /// Serves all waiters.
     pub(crate) fn ring_all(&mut self) -> ServedWaiters {
-        let mut rung = ServedWaiters::with_capacity(self.waiters.used());
+        // A single waiter needs no room of its own, and `used` counts those that were served
+        // before, too.
+        let room = if self.waiters.has_several() { self.waiters.used() } else { 0 };
+        let mut rung = ServedWaiters::with_capacity(room);
         while let Some((waiter, ())) = self.waiters.serve(|notice| *notice = Notice::FOR_ALL) {
             rung.push(waiter);
         }
@@ -302,5 +305,16 @@ mod tests {
         let notice = bell.leave(first).expect("it was served");
         assert!(bell.pass_on(notice).is_none());
         assert!(bell.leave(later).is_err());
+    }
+
+    #[test]
+    fn waiters_that_were_served_before_cost_a_ring_no_memory() {
+        let bell = Bell::new(());
+        let places: Vec<_> = (0..10).map(|_| listen(&bell)).collect();
+        assert!(bell.change(Ringing::ring_all).capacity() >= 10);
+        assert_eq!(bell.change(Ringing::ring_all).capacity(), 1, "nobody waits");
+        let alone = listen(&bell);
+        assert_eq!(bell.change(Ringing::ring_all).capacity(), 1, "one waits");
+        assert!(places.into_iter().chain([alone]).all(|place| has_heard(&bell, place)));
     }
 }

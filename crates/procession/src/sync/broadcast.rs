@@ -130,12 +130,29 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Returns the number of messages in the channel: those that some receiver has not received.
+    /// Returns the number of messages in the channel: those that some receiver has not taken.
+    ///
+    /// A receiver takes up to 16 messages at once. Those that it has not returned yet are no longer
+    /// in the channel, so this number may be lower than [`Receiver::len`] by up to 15.
+    ///
+    /// ```
+    /// use procession::sync::broadcast;
+    ///
+    /// let (sender, mut receiver) = broadcast::channel(4);
+    /// sender.send("a")?;
+    /// sender.send("b")?;
+    /// assert_eq!((sender.len(), receiver.len()), (2, 2));
+    /// assert_eq!(receiver.try_recv(), Ok("a"));
+    /// // It has taken both.
+    /// assert_eq!((sender.len(), receiver.len()), (0, 1));
+    /// # Ok::<(), broadcast::SendError<&str>>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.0.core.len()
     }
 
-    /// Returns `true` if the channel has no messages.
+    /// Returns `true` if the channel has no messages: each receiver has taken all of them. It may
+    /// have some left to return; see [`len`](Self::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -98,6 +98,10 @@ impl CancellationToken {
     ///
     /// The token is looked at before each poll of `future`. If it is cancelled already, `future` is
     /// not polled at all, even if it is ready.
+    ///
+    /// # Cancellation
+    /// `future` is dropped, wherever it waits, if the token is cancelled first or if this future is
+    /// dropped. That is safe if it is safe to cancel `future`. The token stays as it is.
     #[track_caller]
     pub fn run_until_cancelled<F: Future>(
         &self,
@@ -116,6 +120,9 @@ impl CancellationToken {
 
     /// Runs `future` like [`run_until_cancelled`](Self::run_until_cancelled), in a future that owns
     /// the token.
+    ///
+    /// # Cancellation
+    /// See [`run_until_cancelled`](Self::run_until_cancelled).
     #[track_caller]
     pub fn run_until_cancelled_owned<F: Future>(
         self,

@@ -153,6 +153,40 @@ impl<T: ?Sized> RwLock<T> {
         })
     }
 
+    /// Like [`read_owned`](Self::read_owned), but waits for at most `timeout`.
+    ///
+    /// # Errors
+    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
+    ///
+    /// # Cancellation
+    /// See [`read`](Self::read).
+    #[track_caller]
+    pub fn read_owned_timeout(
+        self: Arc<Self>,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<OwnedRwLockReadGuard<T>, Elapsed>> {
+        crate::scheduler::placed::placed(
+            async move { time::timeout(timeout, self.read_owned()).await },
+        )
+    }
+
+    /// Like [`write_owned`](Self::write_owned), but waits for at most `timeout`.
+    ///
+    /// # Errors
+    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
+    ///
+    /// # Cancellation
+    /// See [`write`](Self::write).
+    #[track_caller]
+    pub fn write_owned_timeout(
+        self: Arc<Self>,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<OwnedRwLockWriteGuard<T>, Elapsed>> {
+        crate::scheduler::placed::placed(
+            async move { time::timeout(timeout, self.write_owned()).await },
+        )
+    }
+
     /// Locks for reading like [`try_read`](Self::try_read), and returns a guard that keeps the lock
     /// alive.
     pub fn try_read_owned(self: Arc<Self>) -> Option<OwnedRwLockReadGuard<T>> {

@@ -177,6 +177,11 @@ impl ServedWaiters {
         self.0.push(waiter);
     }
 
+    #[cfg(all(test, not(procession_loom)))]
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
     /// Wakes all of them.
     #[cfg(not(procession_loom))]
     #[inline]
@@ -432,6 +437,11 @@ impl<T> WaitList<T> {
     /// counts.
     pub(crate) fn is_empty(&self) -> bool {
         self.first == NOWHERE
+    }
+
+    /// Returns `true` if more than one waiter is in the queue.
+    pub(crate) fn has_several(&self) -> bool {
+        self.first != self.last
     }
 
     /// Returns `true` if there is a waiter that can be served, other than the select `own`, with a

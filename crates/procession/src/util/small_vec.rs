@@ -39,6 +39,12 @@ impl<T> SmallVec<T> {
         usize::from(self.first.is_some()) + self.more.len()
     }
 
+    /// Returns the number of elements that fit without an allocation.
+    #[cfg(all(test, not(procession_loom)))]
+    pub(crate) fn capacity(&self) -> usize {
+        1 + self.more.capacity()
+    }
+
     /// Removes and returns the first element.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<T> {

@@ -327,7 +327,7 @@ impl<T, const MUTATION: u8> BroadcastCore<T, MUTATION> {
         self.change(|state| state.receivers)
     }
 
-    /// Returns the number of messages that are due to any receiver.
+    /// Returns the number of messages that some receiver has not taken.
     pub(crate) fn len(&self) -> usize {
         self.change(|state| state.messages.len())
     }

@@ -196,6 +196,171 @@ fn a_zero_timeout_comes_before_the_next_message() {
     });
 }
 
+/// Inserted events come first, and messages last. An event that comes ends the event timeout, also
+/// one of zero.
+#[test]
+fn zero_timeouts_come_in_the_order_in_which_they_were_set() {
+    driven().block_on(async {
+        let mut timeouts = 0;
+        let (machine, log) = machine(move |cx, event| match (cx.state(), event) {
+            (0, StatemEvent::Message(0)) => {
+                cx.set_event_timeout(SECOND);
+                cx.set_state_timeout(SECOND);
+                cx.next_event(StatemEvent::Message(11));
+                Transition::Next(1)
+            }
+            (1, StatemEvent::Message(11)) => {
+                cx.set_event_timeout(Duration::ZERO);
+                cx.set_state_timeout(Duration::ZERO);
+                cx.next_event(StatemEvent::Message(12));
+                Transition::Next(2)
+            }
+            (2, StatemEvent::Message(12)) => {
+                cx.set_event_timeout(Duration::ZERO);
+                Transition::Keep
+            }
+            (2, StatemEvent::StateTimeout) if timeouts == 0 => {
+                timeouts += 1;
+                cx.set_event_timeout(Duration::ZERO);
+                cx.set_state_timeout(Duration::ZERO);
+                Transition::Keep
+            }
+            (2, StatemEvent::EventTimeout) => {
+                cx.set_state_timeout(Duration::ZERO);
+                cx.set_event_timeout(Duration::ZERO);
+                Transition::Keep
+            }
+            (2, _) => {
+                cx.set_state_timeout(SECOND);
+                Transition::Next(3)
+            }
+            (3, StatemEvent::StateTimeout) => Transition::Stop(Exit::Normal),
+            _ => Transition::Keep,
+        });
+        [0, 5].into_iter().for_each(|n| machine.send(n).expect("it is alive"));
+        assert_eq!(machine.await, Ok(Exit::Normal));
+        let expected = [
+            "enter 0 from Start",
+            "0:Message(0)",
+            "enter 1 from State(0)",
+            "1:Message(11)",
+            "enter 2 from State(1)",
+            "2:Message(12)",
+            "2:StateTimeout",
+            "2:EventTimeout",
+            "2:StateTimeout",
+            "enter 3 from State(2)",
+            "3:Message(5)",
+            "3:StateTimeout",
+            "terminate Normal",
+        ];
+        assert_eq!(log.take(), expected);
+    });
+}
+
+#[test]
+fn events_of_all_kinds_can_be_inserted() {
+    driven().block_on(async {
+        let (machine, log) = machine(|cx, event| match event {
+            StatemEvent::Message(0) => {
+                cx.next_event(StatemEvent::StateTimeout);
+                cx.next_event(StatemEvent::EventTimeout);
+                cx.next_event(StatemEvent::Timeout("a"));
+                cx.next_event(StatemEvent::Message(1));
+                Transition::Keep
+            }
+            StatemEvent::Message(_) => Transition::Stop(Exit::Shutdown),
+            _ => Transition::Next(cx.state() + 1),
+        });
+        machine.send(0).expect("it is alive");
+        assert_eq!(machine.await, Ok(Exit::Shutdown));
+        let events: Vec<_> =
+            log.take().into_iter().filter(|text| text.starts_with(char::is_numeric)).collect();
+        let expected = [
+            "0:Message(0)",
+            "0:StateTimeout",
+            "1:EventTimeout",
+            "2:Timeout(\"a\")",
+            "3:Message(1)",
+        ];
+        assert_eq!(events, expected);
+    });
+}
+
+/// A machine that sets both timeouts when it enters a state above 0, and then waits.
+struct Entering(Log);
+
+impl Statem for Entering {
+    type State = u32;
+    type Message = u32;
+
+    async fn handle(&mut self, event: Seen, cx: &mut StatemContext<Self>) -> Transition<u32> {
+        self.0.note(format!("{}:{event:?}", cx.state()));
+        match event {
+            StatemEvent::Message(9) => {
+                cx.set_state_timeout(SECOND);
+                cx.set_event_timeout(SECOND);
+                procession::sleep(2 * SECOND).await;
+                // They are late, and can still be cancelled.
+                assert!(cx.cancel_state_timeout() && !cx.cancel_state_timeout());
+                assert!(cx.cancel_event_timeout() && !cx.cancel_event_timeout());
+                Transition::Keep
+            }
+            StatemEvent::Message(state) if state == *cx.state() => Transition::Repeat,
+            StatemEvent::Message(state) => Transition::Next(state),
+            _ => Transition::Keep,
+        }
+    }
+
+    async fn enter(&mut self, from: EnteredFrom<u32>, cx: &mut StatemContext<Self>) {
+        self.0.note(format!("enter {} from {from:?}", cx.state()));
+        if *cx.state() > 0 {
+            cx.set_event_timeout(Duration::ZERO);
+            cx.set_state_timeout(Duration::ZERO);
+        }
+    }
+}
+
+#[test]
+fn a_state_that_is_entered_sets_its_timeouts_also_if_it_is_repeated() {
+    driven().block_on(async {
+        let log = Log::default();
+        let entering = Entering(log.clone());
+        let machine = start(|cx| entering.run(0, cx));
+        [0, 1, 1, 0].into_iter().for_each(|n| machine.send(n).expect("it is alive"));
+        machine.cancel();
+        assert_eq!(machine.await, Ok(Exit::Normal));
+        let expected = [
+            "enter 0 from Start",
+            "0:Message(0)",
+            "enter 0 from Repeat",
+            "0:Message(1)",
+            "enter 1 from State(0)",
+            "1:EventTimeout",
+            "1:StateTimeout",
+            "1:Message(1)",
+            "enter 1 from Repeat",
+            "1:EventTimeout",
+            "1:StateTimeout",
+            "1:Message(0)",
+            "enter 0 from State(1)",
+        ];
+        assert_eq!(log.take(), expected);
+    });
+}
+
+#[test]
+fn a_timeout_that_is_late_can_be_cancelled() {
+    driven().block_on(async {
+        let log = Log::default();
+        let entering = Entering(log.clone());
+        let machine = start(|cx| entering.run(0, cx));
+        machine.send(9).expect("it is alive");
+        procession::sleep(5 * SECOND).await;
+        assert_eq!(log.take(), ["enter 0 from Start", "0:Message(9)"]);
+    });
+}
+
 #[test]
 fn a_machine_learns_of_the_ends_of_others() {
     driven().block_on(async {

@@ -115,6 +115,57 @@ fn a_monitor_receives_joins_and_leaves_of_its_group_in_order() {
 }
 
 #[test]
+fn a_later_monitor_begins_with_the_members_and_a_dropped_one_ends() {
+    driven().block_on(async {
+        let groups = Groups::new();
+        let (own, _handle) = idle();
+        let (members, mut first) = groups.monitor("group");
+        assert!(members.is_empty());
+        groups.join("group", own).expect("it is alive");
+        let join = GroupEvent::Join { group: "group".into(), pid: own };
+        let leave = GroupEvent::Leave { group: "group".into(), pid: own };
+        assert_eq!(first.try_recv(), Some(join.clone()));
+        let (members, mut second) = groups.monitor("group");
+        assert_eq!(members, [own]);
+        groups.leave("group", own);
+        assert_eq!((first.try_recv(), second.try_recv()), (Some(leave.clone()), Some(leave)));
+        drop(second);
+        groups.join("group", own).expect("it is alive");
+        assert_eq!((first.try_recv(), first.try_recv()), (Some(join), None));
+    });
+}
+
+#[test]
+fn monitors_of_a_process_receive_its_own_joins_and_end_with_it() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let groups = Groups::new();
+        let child = start({
+            let groups = groups.clone();
+            move |cx: Context<()>| async move {
+                let own = cx.pid();
+                let (mut one, mut two) = (groups.monitor("one").1, groups.monitor("two").1);
+                let mut all = groups.monitor_all().1;
+                groups.join("one", own).expect("it is alive");
+                groups.join("two", own).expect("it is alive");
+                let join = |group: &str| GroupEvent::Join { group: group.into(), pid: own };
+                assert_eq!((one.recv().await, one.try_recv()), (join("one"), None));
+                assert_eq!((two.recv().await, two.try_recv()), (join("two"), None));
+                assert_eq!((all.recv().await, all.recv().await), (join("one"), join("two")));
+                assert_eq!(all.try_recv(), None);
+            }
+        });
+        assert_eq!(child.await, Ok(()));
+        assert!(groups.groups().is_empty());
+        // A scope whose monitors have ended works on.
+        let (own, _handle) = idle();
+        groups.join("one", own).expect("it is alive");
+        assert_eq!(groups.members("one"), [own]);
+    });
+    assert_conserved(&scheduler);
+}
+
+#[test]
 fn a_wait_for_an_event_that_is_cancelled_loses_none() {
     driven().block_on(async {
         let groups = Groups::new();

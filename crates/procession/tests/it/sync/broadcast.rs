@@ -83,7 +83,29 @@ fn a_slow_receiver_is_told_how_many_it_has_missed() {
     assert_eq!((slow.try_recv(), slow.try_recv()), (Ok(5), Ok(6)));
 }
 
-/// Receivers take several messages at a time, which must not show.
+/// tokio's `sender_len`, but for messages that a receiver takes together with the one that it
+/// returns: they are in the channel no more.
+#[test]
+fn a_sender_counts_the_messages_that_some_receiver_has_not_taken() {
+    let (sender, mut first) = broadcast::channel(4);
+    let mut second = sender.subscribe();
+    assert!(sender.is_empty());
+    (1..4).for_each(|message| assert_eq!(sender.send(message), Ok(2)));
+    assert_eq!((sender.len(), sender.is_empty()), (3, false));
+    assert_eq!((first.try_recv(), first.try_recv()), (Ok(1), Ok(2)));
+    assert_eq!((sender.len(), first.len(), second.len()), (3, 1, 3));
+    assert_eq!(second.try_recv(), Ok(1));
+    assert_eq!((sender.len(), first.len(), second.len()), (0, 1, 2));
+    (4..9).for_each(|message| assert_eq!(sender.send(message), Ok(2)));
+    assert_eq!((sender.len(), sender.is_empty()), (4, false));
+    // At most 16 messages are taken at once.
+    let (sender, mut receiver) = broadcast::channel(32);
+    (0..20).for_each(|message| assert_eq!(sender.send(message), Ok(1)));
+    assert_eq!(receiver.try_recv(), Ok(0));
+    assert_eq!((sender.len(), receiver.len()), (4, 19));
+}
+
+/// Receivers take several messages at a time, which must show neither in the order nor in a lag.
 #[test]
 fn a_lag_among_many_messages_is_exact() {
     let (sender, mut receiver) = broadcast::channel(32);

@@ -3,15 +3,17 @@
 //! Each test runs a number of operations. Many of them are cancelled after a random number of
 //! polls. `CONSERVED_OPERATIONS` sets the number, and `CONSERVED_SEED` the choices.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use procession::group::{GroupEvent, Groups, Registry, RegistryEvent};
 use procession::sync::broadcast::{self, RecvError};
 use procession::sync::{Mutex, Notify, RwLock, Semaphore, channel, oneshot, watch};
-use procession::{Scheduler, yield_now};
+use procession::{Exit, JoinHandle, JoinSet, Pid, Scheduler, relations, spawn, yield_now};
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -52,10 +54,7 @@ fn on_both(scene: impl Fn(&Scheduler)) {
     scene(&threaded(2));
 }
 
-fn join_all<T: Send + 'static>(
-    scheduler: &Scheduler,
-    processes: Vec<procession::JoinHandle<T>>,
-) -> Vec<T> {
+fn join_all<T: Send + 'static>(scheduler: &Scheduler, processes: Vec<JoinHandle<T>>) -> Vec<T> {
     scheduler.block_on(async {
         let mut outputs = Vec::new();
         for process in processes {
@@ -338,5 +337,198 @@ fn the_last_value_of_a_watch_is_seen() {
         });
         assert_eq!(join_all(scheduler, watchers), [changes; PROCESSES as usize]);
         join_all(scheduler, vec![sends]);
+    });
+}
+
+/// Starts a process that ends after a few steps, and cancels some.
+fn short(chance: &mut fastrand::Rng) -> JoinHandle<()> {
+    let pauses = chance.u32(0..4);
+    let process = spawn(async move {
+        for _ in 0..pauses {
+            yield_now().await;
+        }
+    });
+    if chance.u32(0..8) == 0 {
+        process.cancel();
+    }
+    process
+}
+
+/// The joins or entries that were tried.
+struct Tries {
+    made: u64,
+    refused: u64,
+}
+
+impl Tries {
+    fn of(tries: &[[u64; 2]]) -> Self {
+        let sum = |kind: usize| tries.iter().map(|tries| tries[kind]).sum();
+        Self { made: sum(0), refused: sum(1) }
+    }
+
+    /// All that were made are heard. One that is refused because its process ends at this moment
+    /// may be heard, too, and is then removed.
+    fn assert_heard(&self, heard: u64) {
+        let Self { made, refused } = *self;
+        assert!((made..=made + refused).contains(&heard), "{made} made, {heard} heard");
+    }
+}
+
+/// Each process of a set gives one result, and what it owns is dropped once.
+#[test]
+fn results_of_a_join_set_are_conserved() {
+    on_both(|scheduler| {
+        let dropped = Arc::new(AtomicU64::new(0));
+        let processes = (0..PROCESSES).map(|process| {
+            let dropped = dropped.clone();
+            scheduler.spawn(async move {
+                let (mut chance, mut set) = (generator(process), JoinSet::new());
+                let mut running = BTreeMap::new();
+                for operation in 0..operations() {
+                    let (pauses, value) = (chance.u32(0..4), Counted(dropped.clone()));
+                    let pid = set.spawn(async move {
+                        for _ in 0..pauses {
+                            yield_now().await;
+                        }
+                        drop(value);
+                        operation
+                    });
+                    let is_cancelled = chance.u32(0..8) == 0 && relations::cancel(pid);
+                    assert_eq!(running.insert(pid, (operation, is_cancelled)), None);
+                    while let Some(Some((pid, result))) =
+                        perhaps(&mut chance, set.join_next_with_pid()).await
+                    {
+                        let (output, is_cancelled) =
+                            running.remove(&pid).expect("it is there once");
+                        let is_own = result == Ok(output);
+                        assert!(is_own || is_cancelled && result == Err(Exit::Shutdown));
+                    }
+                    assert_eq!(set.len(), running.len());
+                    if chance.u32(0..64) == 0 {
+                        set.shutdown().await;
+                        assert!(set.is_empty());
+                        running.clear();
+                    }
+                }
+                while let Some((pid, _)) = set.join_next_with_pid().await {
+                    running.remove(&pid).expect("it is there once");
+                }
+                assert!(running.is_empty(), "each process has a result");
+            })
+        });
+        join_all(scheduler, processes.collect());
+        assert_eq!(dropped.load(SeqCst), operations() * PROCESSES);
+    });
+}
+
+/// A monitor receives each join once, and afterwards the leave, although waits are cancelled and
+/// members end at any time.
+#[test]
+fn memberships_are_conserved() {
+    on_both(|scheduler| {
+        let groups = Groups::new();
+        let mut monitor = groups.monitor_all().1;
+        let watches = scheduler.spawn(async move {
+            let (mut chance, mut members, mut joins) = (generator(99), BTreeMap::new(), 0_u64);
+            let mut is_last = false;
+            while !is_last || members.values().any(|&times| times != 0_u64) {
+                match perhaps(&mut chance, monitor.recv()).await {
+                    Some(GroupEvent::Join { group, .. }) if &*group == "last" => is_last = true,
+                    Some(GroupEvent::Join { group, pid }) => {
+                        joins += 1;
+                        *members.entry((pid, group)).or_insert(0) += 1;
+                    }
+                    Some(GroupEvent::Leave { group, pid }) if &*group != "last" => {
+                        let times = members.get_mut(&(pid, group)).expect("it has joined");
+                        *times = times.checked_sub(1).expect("it has joined");
+                    }
+                    _ => {}
+                }
+                members.retain(|_, times| *times > 0);
+            }
+            assert_eq!(monitor.try_recv().into_iter().count(), 0);
+            joins
+        });
+        let processes = (0..PROCESSES).map(|process| {
+            let groups = groups.clone();
+            scheduler.spawn(async move {
+                let (mut chance, mut joins) = (generator(process), [0, 0]);
+                for _ in 0..operations() {
+                    let member = short(&mut chance);
+                    for _ in 0..chance.u32(1..4) {
+                        let group = ["a", "b", "c"][chance.usize(0..3)];
+                        joins[usize::from(groups.join(group, member.pid()).is_err())] += 1;
+                        if chance.bool() {
+                            groups.leave(group, member.pid());
+                        }
+                    }
+                    // Ignored: the member may be running, or it was cancelled.
+                    let _ = perhaps(&mut chance, member).await;
+                }
+                joins
+            })
+        });
+        let joins = Tries::of(&join_all(scheduler, processes.collect()));
+        let last = scheduler.spawn(std::future::pending::<()>());
+        groups.join("last", last.pid()).expect("it is alive");
+        joins.assert_heard(join_all(scheduler, vec![watches])[0]);
+        assert_eq!(groups.groups().len(), 1);
+        last.cancel();
+    });
+}
+
+/// A unique key has one owner at a time, each entry is removed once, and each value is dropped
+/// once.
+#[test]
+fn entries_of_a_registry_are_conserved() {
+    on_both(|scheduler| {
+        let (registry, dropped) = (Registry::unique(), Arc::new(AtomicU64::new(0)));
+        let mut listener = registry.listen();
+        let watches = scheduler.spawn(async move {
+            let (mut chance, mut entries) = (generator(99), 0_u64);
+            let mut owners = BTreeMap::<Arc<str>, Pid>::new();
+            let mut is_last = false;
+            while !is_last || !owners.is_empty() {
+                match perhaps(&mut chance, listener.recv()).await {
+                    Some(RegistryEvent::Register { key, .. }) if &*key == "last" => is_last = true,
+                    Some(RegistryEvent::Register { key, pid, .. }) => {
+                        entries += 1;
+                        assert_eq!(owners.insert(key, pid), None, "a key has one owner");
+                    }
+                    Some(RegistryEvent::Unregister { key, pid }) => {
+                        assert_eq!(owners.remove(&key), Some(pid), "an entry is removed once");
+                    }
+                    _ => {}
+                }
+            }
+            entries
+        });
+        let processes = (0..PROCESSES).map(|process| {
+            let (registry, dropped) = (registry.clone(), dropped.clone());
+            scheduler.spawn(async move {
+                let (mut chance, mut entries) = (generator(process), [0, 0]);
+                for _ in 0..operations() {
+                    let owner = short(&mut chance);
+                    let key = ["a", "b", "c"][chance.usize(0..3)];
+                    let value = Counted(dropped.clone());
+                    let refused = registry.register(key, owner.pid(), value).err();
+                    entries[usize::from(refused.is_some())] += 1;
+                    drop(refused);
+                    if chance.bool() {
+                        registry.unregister(key, owner.pid());
+                    }
+                    // Ignored: the owner may be running, or it was cancelled.
+                    let _ = perhaps(&mut chance, owner).await;
+                }
+                entries
+            })
+        });
+        let entries = Tries::of(&join_all(scheduler, processes.collect()));
+        let last = scheduler.spawn(std::future::pending::<()>());
+        let value = Counted(dropped.clone());
+        assert!(registry.register("last", last.pid(), value).is_ok(), "it is alive");
+        entries.assert_heard(join_all(scheduler, vec![watches])[0]);
+        assert_eq!((registry.len(), dropped.load(SeqCst)), (1, operations() * PROCESSES));
+        last.cancel();
     });
 }

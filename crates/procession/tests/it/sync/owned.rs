@@ -128,7 +128,7 @@ fn an_owned_downgrade_keeps_one_permit() {
 fn waits_for_locks_can_be_limited() {
     driven().block_on(async {
         const SECOND: Duration = Duration::from_secs(1);
-        let (mutex, lock) = (Arc::new(Mutex::new(0)), RwLock::new(0));
+        let (mutex, lock) = (Arc::new(Mutex::new(0)), Arc::new(RwLock::new(0)));
         let semaphore = Arc::new(Semaphore::new(1));
         let begin = Instant::now();
         let held = (mutex.lock().await, lock.write().await, semaphore.acquire(1).await);
@@ -136,16 +136,25 @@ fn waits_for_locks_can_be_limited() {
         assert_eq!(mutex.clone().lock_owned_timeout(SECOND).await.err(), Some(Elapsed));
         assert_eq!(lock.read_timeout(SECOND).await.err(), Some(Elapsed));
         assert_eq!(lock.write_timeout(SECOND).await.err(), Some(Elapsed));
+        assert_eq!(lock.clone().read_owned_timeout(SECOND).await.err(), Some(Elapsed));
+        assert_eq!(lock.clone().write_owned_timeout(SECOND).await.err(), Some(Elapsed));
         assert_eq!(semaphore.acquire_timeout(1, SECOND).await.err(), Some(Elapsed));
         let owned = semaphore.clone().acquire_owned_timeout(1, SECOND).await;
         assert_eq!(owned.err(), Some(Elapsed));
-        assert_eq!(Instant::now() - begin, 6 * SECOND);
+        assert_eq!(Instant::now() - begin, 8 * SECOND);
         drop(held);
         assert!(mutex.clone().lock_owned_timeout(SECOND).await.is_ok());
         assert!(
             lock.read_timeout(SECOND).await.is_ok() && lock.write_timeout(SECOND).await.is_ok()
         );
+        let reads = lock.clone().read_owned_timeout(SECOND).await.expect("it is free");
+        assert!(lock.try_read().is_some() && lock.try_write().is_none());
+        drop(reads);
+        let writes = lock.clone().write_owned_timeout(SECOND).await.expect("it is free");
+        assert!(lock.try_read().is_none());
+        drop(writes);
+        assert!(lock.try_write().is_some(), "a wait that has ended holds no permit");
         assert!(semaphore.acquire_timeout(1, SECOND).await.is_ok());
-        assert_eq!(Instant::now() - begin, 6 * SECOND);
+        assert_eq!(Instant::now() - begin, 8 * SECOND);
     });
 }
