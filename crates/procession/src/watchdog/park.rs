@@ -230,18 +230,17 @@ impl<const MUTATION: u8> WatchdogPark<MUTATION> {
         now: impl FnOnce() -> u64,
         set: impl FnOnce(u64),
     ) {
-        let looked = MUTATION == mutation::LOOK_BEFORE_THE_LOCK && is_quiet();
+        let planted = |defect| mutation::is(MUTATION, defect);
+        let looks_early = planted(mutation::LOOK_BEFORE_THE_LOCK);
+        let looked = looks_early && is_quiet();
         let mut state = self.alarm.lock();
-        let sleeps = self.sleeps.load(Relaxed) || MUTATION == mutation::PUT_OFF_WHATEVER_THE_WORD;
+        let sleeps = self.sleeps.load(Relaxed) || planted(mutation::PUT_OFF_WHATEVER_THE_WORD);
         if !sleeps || !state.is_early || state.is_dismissed || state.put_offs == PUT_OFFS {
             return;
         }
-        let is_quiet = match MUTATION {
-            mutation::PUT_OFF_BLINDLY => true,
-            mutation::LOOK_BEFORE_THE_LOCK => looked,
-            _ => is_quiet(),
-        };
-        if !is_quiet {
+        // It takes the lock of the seats. Nobody takes that of the alarm while holding that one.
+        let is_quiet = || if looks_early { looked } else { is_quiet() };
+        if !planted(mutation::PUT_OFF_BLINDLY) && !is_quiet() {
             return;
         }
         if state.put_offs == 0 {
@@ -255,7 +254,7 @@ impl<const MUTATION: u8> WatchdogPark<MUTATION> {
     /// `Dismiss`: the watchdog ends, whatever it does.
     pub(crate) fn dismiss(&self, set: impl FnOnce(u64)) {
         let mut state = self.alarm.lock();
-        state.is_dismissed = MUTATION != mutation::DISMISSAL_UNNOTED;
+        state.is_dismissed = !mutation::is(MUTATION, mutation::DISMISSAL_UNNOTED);
         set(0);
     }
 }
