@@ -275,11 +275,6 @@ impl Whose {
     }
 }
 
-/// Identifies a waker and its clones, as long as one of them lives.
-fn identity(waker: &Waker) -> (usize, usize) {
-    (waker.data().addr(), std::ptr::from_ref(waker.vtable()).addr())
-}
-
 impl Sleep {
     #[track_caller]
     fn new(deadline: u64, since: Since) -> Self {
@@ -363,7 +358,7 @@ impl Sleep {
             sleep.deadline = Instant::now().0.saturating_add(sleep.deadline);
         }
         let deadline = sleep.deadline;
-        let waker = identity(task.waker());
+        let waker = waker::identity(task.waker());
         if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed) {
             let timers = armed.timer.timers(&shared);
             // A pending timer has not fired, whatever the clock shows. So the clock need not be
@@ -377,13 +372,10 @@ impl Sleep {
             if pending && armed.waker == waker {
                 return Poll::Pending;
             }
-            let another = task.waker().clone();
-            // Of the clone: a step that notes its stacks has a waker of its own.
-            let waker = identity(&another);
-            let action = Action::Wake(another.into());
+            let action = Action::Wake(task.waker().clone().into());
             if let Ok(modified) = timers.modify(armed.timer.id, deadline, None, action) {
                 armed.timer.place.note_earliest(&shared, modified.earliest, deadline);
-                armed.waker = waker;
+                armed.waker = waker::identity_of_clones(task.waker());
                 drop(modified.replaced);
                 return Poll::Pending;
             }
@@ -406,7 +398,10 @@ impl Sleep {
             arm(&shared, deadline, None, action)
         });
         match timer {
-            Ok(timer) => sleep.armed = Some(ArmedSleep { timer, waker }),
+            Ok(timer) => {
+                let waker = waker::identity_of_clones(task.waker());
+                sleep.armed = Some(ArmedSleep { timer, waker });
+            }
             Err(_) => sleep.forget(),
         }
         Poll::Pending

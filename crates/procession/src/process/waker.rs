@@ -186,6 +186,22 @@ pub(crate) fn slot_of(waker: &TimerWaker) -> Option<*const Slot> {
     is_slot.then(|| waker.data().cast())
 }
 
+/// Identifies a waker, as long as it or a clone of it lives.
+pub(crate) fn identity(waker: &Waker) -> (usize, usize) {
+    (waker.data().addr(), std::ptr::from_ref(waker.vtable()).addr())
+}
+
+/// Returns the [`identity`] of the clones of a waker. It is another one than that of the waker if
+/// the step notes its stacks, so that each such step makes a clone.
+pub(crate) fn identity_of_clones(waker: &Waker) -> (usize, usize) {
+    let (data, vtable) = identity(waker);
+    #[cfg(feature = "observe")]
+    if std::ptr::eq(waker.vtable(), &NOTING) {
+        return (data, std::ptr::from_ref(&VTABLE).addr());
+    }
+    (data, vtable)
+}
+
 /// Returns `true` if this is the waker of a process itself, not one that wraps it.
 pub(crate) fn is_of_process(waker: &Waker) -> bool {
     std::ptr::eq(waker.vtable(), &VTABLE)

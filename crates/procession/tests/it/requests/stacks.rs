@@ -12,7 +12,9 @@ use procession::machine::{Events, InitError, Process, Status, Yields};
 use procession::mailbox::WhenFull;
 use procession::sync::{Mutex, Notify, Semaphore, channel, oneshot};
 use procession::time::Instant;
-use procession::{Context, Pid, Reply, Scheduler, SpawnOptions, cancelled, coroutine, sleep};
+use procession::{
+    Context, JoinHandle, Pid, Reply, Scheduler, SpawnOptions, cancelled, coroutine, sleep,
+};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -100,7 +102,28 @@ const KNOWN_WAIT: u32 = line!() - 2;
 
 #[test]
 fn every_wait_of_the_runtime_has_a_stack() {
+    ask_each_wait(false);
+}
+
+/// Its first step is one that notes its stacks, and leaves the waker of such a step.
+#[test]
+fn every_wait_that_begins_as_it_is_asked_has_a_stack_again() {
+    ask_each_wait(true);
+}
+
+/// Asks twice for the stack of each wait: after its first step, or before it.
+fn ask_each_wait(at_once: bool) {
     let scheduler = driven();
+    let ask = |name: &str, process: &JoinHandle<()>| {
+        for _ in 0..2 {
+            let taken = stack(&scheduler, process.pid()).unwrap_or_else(|error| {
+                panic!("{name}: {error}");
+            });
+            let known = lines(&taken).iter().filter(|lines| lines.contains(&KNOWN_WAIT)).count();
+            assert!(known > 0, "{name}\n{taken}");
+        }
+        assert!(!process.is_finished(), "{name} still waits");
+    };
     let callee = scheduler.start(|mut cx: Context<Reply<u32>>| async move {
         let mut kept = Vec::new();
         while let Some(reply) = cx.recv().await {
@@ -123,7 +146,11 @@ fn every_wait_of_the_runtime_has_a_stack() {
     let never = scheduler.spawn(pending::<()>());
     let mut waits = Vec::new();
     let mut begin = |name, future: StdPin<Box<dyn Future<Output = ()> + Send>>| {
-        waits.push((name, scheduler.spawn(future)));
+        let process = scheduler.spawn(future);
+        if at_once {
+            ask(name, &process);
+        }
+        waits.push((name, process));
     };
     begin("sleep", Box::pin(known_wait(sleep(LONG))));
     begin("cancelled", Box::pin(known_wait(cancelled())));
@@ -140,17 +167,7 @@ fn every_wait_of_the_runtime_has_a_stack() {
     let receives =
         scheduler.start(|mut cx: Context<u8>| async move { known_wait(cx.recv()).await });
     scheduler.run_until_idle();
-    for (name, process) in &waits {
-        // Twice: at first each has the ordinary waker, then it is asked again.
-        for _ in 0..2 {
-            let taken = stack(&scheduler, process.pid()).unwrap_or_else(|error| {
-                panic!("{name}: {error}");
-            });
-            let known = lines(&taken).iter().filter(|lines| lines.contains(&KNOWN_WAIT)).count();
-            assert!(known > 0, "{name}\n{taken}");
-        }
-        assert!(!process.is_finished(), "{name} still waits");
-    }
+    waits.iter().for_each(|(name, process)| ask(name, process));
     check(&scheduler, receives.pid(), &[KNOWN_WAIT]);
     drop(held);
 }
