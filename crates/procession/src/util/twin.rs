@@ -22,7 +22,9 @@
 //! what the first one has released, so all that the first one has done comes before the free.
 //!
 //! ## Rejected
-//! An `Arc`: `oneshot` took 49 ns instead of 33.
+//! - An `Arc`: `oneshot` took 49 ns instead of 33.
+//! - Two `Shares` (`util/shares.rs`), which have a number of shares in each owner: 40.6 ns instead
+//!   of 36.0.
 //!
 //! ## Invariants
 //! - `[two]` an allocation has two owners, which are made together and never cloned. It is freed by
