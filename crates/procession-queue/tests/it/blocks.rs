@@ -1,7 +1,8 @@
 //! Messages of one sender to many event queues, which share memory.
 
+use std::cell::{Cell, OnceCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use procession_queue::{Batch, Closed, Entry, Event, EventQueue, SharedNodes};
@@ -114,6 +115,51 @@ fn panic_on_drop() {
     catch_unwind(AssertUnwindSafe(|| drop(queue)))
         .expect_err("the queue does not swallow the panic");
     drops.assert_each_once();
+}
+
+/// Miri sees if a block is not freed then, or twice.
+#[test]
+fn messages_taken_by_a_destructor_of_a_thread_local() {
+    const COUNT: usize = 20;
+
+    struct TakesLast {
+        batch: Cell<Option<Batch<usize>>>,
+        tally: Arc<Tally>,
+    }
+
+    impl Drop for TakesLast {
+        fn drop(&mut self) {
+            let batch = self.batch.take().expect("its thread has left it");
+            self.tally.note_each(messages(batch));
+        }
+    }
+
+    thread_local! {
+        static LAST: OnceCell<TakesLast> = const { OnceCell::new() };
+    }
+
+    let queue = EventQueue::new();
+    let mut nodes = SharedNodes::for_messages(COUNT);
+    for number in 0..COUNT {
+        assert!(queue.push_in(&mut nodes, number).is_ok());
+    }
+    let tally = Arc::new(Tally::of(COUNT));
+    let (taken, batch) = (Arc::clone(&tally), queue.take());
+    let thread = thread::spawn(move || {
+        // The thread-local that is used first is the last one to be destroyed: after that of the
+        // queue, which is used first when a message is taken.
+        LAST.with(|last| {
+            let last = last.get_or_init(|| TakesLast { batch: Cell::default(), tally: taken });
+            let mut batch = batch;
+            last.tally.note_each(batch.by_ref().take(COUNT / 2).map(|event| match event {
+                Event::Message(number) => number,
+                _ => panic!("only messages were pushed"),
+            }));
+            last.batch.set(Some(batch));
+        });
+    });
+    thread.join().expect("it does not panic");
+    tally.assert_each_once();
 }
 
 #[test]
