@@ -14,7 +14,7 @@ use std::num::NonZeroU64;
 use std::panic::Location;
 use std::pin::Pin as StdPin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll, Waker};
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use crate::process::unwind::drop_guarded;
