@@ -59,11 +59,14 @@ fn a_supervisor_that_gives_up_ends_the_process_that_is_linked_to_it() {
     let source = "
         function broken() error('at once') end
         function owner()
+          process.receive()
           supervisor.start { intensity = 2, children = { { start = 'broken' } } }
           process.receive()
         end
         function main()
-          process.monitor(process.spawn('owner'))
+          local owner = process.spawn('owner')
+          process.monitor(owner)
+          process.send(owner, 'begin')
           return process.receive().reason
         end";
     match run(source) {
