@@ -1,6 +1,7 @@
 //! One process, the list of all of them, the supervision tree, and failed processes, as JSON.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::json::Json;
 use super::response::RESPONSE_BYTES_MAX;
@@ -134,22 +135,33 @@ pub(super) fn tree(json: &mut Json, shared: &Shared) {
     json.name("truncated").literal(truncated);
 }
 
-/// Writes the reports of failed processes, the latest first.
-pub(super) fn crashes(json: &mut Json, shared: &Shared) {
-    let reports = shared.extensions.crashes.all();
-    let now = shared.world.now();
-    json.name("crashes").array(|json| {
-        for report in reports.iter().rev() {
-            json.object(|json| crash(json, report, now));
-        }
-    });
+/// The reports of failed processes at one moment.
+pub(super) struct Crashes {
+    /// The oldest first.
+    reports: Vec<Arc<CrashReport>>,
+    now: u64,
 }
 
-/// Writes the latest report of a failed process, or `null`.
-pub(super) fn latest_crash(json: &mut Json, shared: &Shared) {
-    match shared.extensions.crashes.all().last() {
-        None => json.literal("null"),
-        Some(report) => json.object(|json| crash(json, report, shared.world.now())),
+impl Crashes {
+    pub(super) fn of(shared: &Shared) -> Self {
+        Self { reports: shared.extensions.crashes.all(), now: shared.world.now() }
+    }
+
+    /// Writes all reports, the latest first.
+    pub(super) fn write_all(&self, json: &mut Json) {
+        json.name("crashes").array(|json| {
+            for report in self.reports.iter().rev() {
+                json.object(|json| crash(json, report, self.now));
+            }
+        });
+    }
+
+    /// Writes the latest report, or `null`.
+    pub(super) fn write_latest(&self, json: &mut Json) {
+        match self.reports.last() {
+            None => json.literal("null"),
+            Some(report) => json.object(|json| crash(json, report, self.now)),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::answers::VERSION;
+use super::details::Crashes;
 use super::json::Json;
 use super::request::{HttpRequest, Method};
 use super::response::{HttpStatus, Response};
@@ -158,10 +159,11 @@ impl Live {
             self.last = Some(view.without_rows());
         });
         json.name("workers").object(|json| activity::workers(json, shared));
-        details::latest_crash(json.name("latest_crash"), shared);
+        let crashes = Crashes::of(shared);
+        crashes.write_latest(json.name("latest_crash"));
         for part in &self.parts {
             match part {
-                Part::Crashes => details::crashes(json, shared),
+                Part::Crashes => crashes.write_all(json),
                 Part::Pools => activity::pools(json, shared),
                 Part::Sections => sections::all(json, shared),
                 Part::Timeline => activity::timeline(json, shared, self.window),

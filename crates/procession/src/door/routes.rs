@@ -90,7 +90,9 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
         }
         (_, [Some("processes"), None, ..]) => list(request, &shared),
         (_, [Some("tree"), None, ..]) => Ok(object(|json| details::tree(json, &shared))),
-        (_, [Some("crashes"), None, ..]) => Ok(object(|json| details::crashes(json, &shared))),
+        (_, [Some("crashes"), None, ..]) => {
+            Ok(object(|json| details::Crashes::of(&shared).write_all(json)))
+        }
         (_, [Some("crash"), Some(number), None, _]) => asks::crash(&shared, number).await,
         (_, [Some("pools"), None, ..]) => Ok(object(|json| activity::pools(json, &shared))),
         (_, [Some("timeline"), None, ..]) => timeline(request, &shared),
