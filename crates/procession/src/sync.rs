@@ -48,6 +48,7 @@ pub(crate) mod bell;
 pub mod broadcast;
 pub(crate) mod cancellation;
 pub mod channel;
+mod end_count;
 pub(crate) mod listener;
 #[expect(unsafe_code, reason = "the guard that holds the permit has the value")]
 mod mutex;

@@ -37,11 +37,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use procession_sync::atomic::AtomicUsize;
-use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
-
 use crate::process::unwind::drop_guarded;
 use crate::sync::bell::{Bell, Ringing};
+use crate::sync::end_count::EndCount;
 use crate::sync::listener::{BellWait, leave, look_or_wait};
 use crate::sync::wait_list::Place;
 use crate::util::shares::Shares;
@@ -52,7 +50,7 @@ use self::core::{BroadcastCore, Cursor, NotBroadcast};
 
 struct BroadcastChannel<T> {
     core: BroadcastCore<T>,
-    senders: AtomicUsize,
+    senders: EndCount,
     /// Rings when no receiver is left.
     left: Bell,
 }
@@ -60,7 +58,7 @@ struct BroadcastChannel<T> {
 impl<T> BroadcastChannel<T> {
     fn new(capacity: usize, receivers: usize) -> Arc<Self> {
         let core = BroadcastCore::new(capacity.max(1), receivers);
-        Arc::new(Self { core, senders: AtomicUsize::new(1), left: Bell::new(()) })
+        Arc::new(Self { core, senders: EndCount::new(1), left: Bell::new(()) })
     }
 
     fn subscribe(self: &Arc<Self>) -> Receiver<T> {
@@ -157,6 +155,11 @@ impl<T> Sender<T> {
         self.len() == 0
     }
 
+    /// Returns a sender that does not keep the channel open.
+    pub fn downgrade(&self) -> WeakSender<T> {
+        WeakSender(Arc::clone(&self.0))
+    }
+
     /// Returns `true` for senders of the same channel.
     pub fn same_channel(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -165,17 +168,14 @@ impl<T> Sender<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        // Relaxed: this sender keeps the count above 0.
-        self.0.senders.fetch_add(1, Relaxed);
+        self.0.senders.add();
         Self(Arc::clone(&self.0))
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        // Ordering: the channel's lock orders the sends of all senders before the close, so no
-        // partner needs this AcqRel. It is the customary ordering of a count.
-        if self.0.senders.fetch_sub(1, AcqRel) == 1 {
+        if self.0.senders.remove() {
             self.0.core.close().wake();
         }
     }
@@ -187,6 +187,41 @@ impl<T> fmt::Debug for Sender<T> {
             .field("len", &self.len())
             .field("receivers", &self.receiver_count())
             .finish()
+    }
+}
+
+/// A sender that does not keep its broadcast channel open, made by [`Sender::downgrade`].
+///
+/// ```
+/// use procession::sync::broadcast::{self, TryRecvError};
+///
+/// let (sender, mut receiver) = broadcast::channel(4);
+/// let weak = sender.downgrade();
+/// weak.upgrade().expect("there is a sender").send(1)?;
+/// drop(sender);
+/// assert!(weak.upgrade().is_none());
+/// assert_eq!(receiver.try_recv(), Ok(1));
+/// assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
+/// # Ok::<(), broadcast::SendError<u32>>(())
+/// ```
+pub struct WeakSender<T>(Arc<BroadcastChannel<T>>);
+
+impl<T> WeakSender<T> {
+    /// Returns a sender, or `None` if all senders are dropped.
+    pub fn upgrade(&self) -> Option<Sender<T>> {
+        self.0.senders.add_if_any().then(|| Sender(Arc::clone(&self.0)))
+    }
+}
+
+impl<T> Clone for WeakSender<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> fmt::Debug for WeakSender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakSender(..)")
     }
 }
 

@@ -35,8 +35,6 @@
 
 use std::sync::Arc;
 
-use procession_sync::atomic::AtomicUsize;
-
 pub(crate) mod core;
 mod error;
 mod receiver;
@@ -51,8 +49,9 @@ pub(crate) use self::receiver::poll_recv;
 pub use self::receiver::{Receiver, Receiving, ReceivingMany};
 #[cfg(feature = "stream")]
 pub(crate) use self::sender::poll_send;
-pub use self::sender::{Permit, Sender, Sending, WeakSender};
+pub use self::sender::{OwnedPermit, Permit, Sender, Sending, WeakSender};
 use self::state::Channel;
+use crate::sync::end_count::EndCount;
 
 /// Creates a channel that holds at most `capacity` messages.
 ///
@@ -68,7 +67,7 @@ use self::state::Channel;
 /// assert_eq!(receiver.try_recv(), Ok("first"));
 /// ```
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
-    let (senders, receivers) = (AtomicUsize::new(1), AtomicUsize::new(1));
+    let (senders, receivers) = (EndCount::new(1), EndCount::new(1));
     let channel = Arc::new(Channel { core: ChannelCore::new(capacity), senders, receivers });
     (Sender::new(Arc::clone(&channel)), Receiver::new(channel))
 }

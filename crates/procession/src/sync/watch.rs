@@ -39,10 +39,9 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use procession_sync::RwLockReadGuard;
-use procession_sync::atomic::AtomicUsize;
-use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::sync::bell::Bell;
+use crate::sync::end_count::EndCount;
 use crate::sync::listener::{BellWait, leave, look_or_wait};
 use crate::sync::wait_list::Place;
 
@@ -54,7 +53,7 @@ use self::core::{Version, WatchCore};
 
 struct WatchChannel<T> {
     core: WatchCore<T>,
-    senders: AtomicUsize,
+    senders: EndCount,
     /// The number of receivers. Rings when it becomes zero.
     receivers: Bell<usize>,
 }
@@ -63,7 +62,7 @@ impl<T> WatchChannel<T> {
     fn new(value: T, receivers: usize) -> Arc<Self> {
         Arc::new(Self {
             core: WatchCore::new(value),
-            senders: AtomicUsize::new(1),
+            senders: EndCount::new(1),
             receivers: Bell::new(receivers),
         })
     }
@@ -210,8 +209,7 @@ impl<T> Sender<T> {
 
     /// Returns the number of senders.
     pub fn sender_count(&self) -> usize {
-        // Relaxed: a number that may be outdated at once.
-        self.watched.senders.load(Relaxed)
+        self.watched.senders.count()
     }
 
     /// Returns `true` for senders of the same watch.
@@ -228,17 +226,14 @@ impl<T: Default> Default for Sender<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        // Relaxed: this sender keeps the count above 0.
-        self.watched.senders.fetch_add(1, Relaxed);
+        self.watched.senders.add();
         Self { watched: Arc::clone(&self.watched) }
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        // Ordering: AcqRel pairs with itself: the last sender sees the changes of all others, and
-        // closes the watch after them.
-        if self.watched.senders.fetch_sub(1, AcqRel) == 1 {
+        if self.watched.senders.remove() {
             self.watched.core.close().wake();
         }
     }

@@ -249,6 +249,7 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ),
     ("Timer", "public: `http::Timer` implements the trait of that name of hyper"),
     ("TryRecvError", "public: that of a broadcast channel also tells of a lag, as in tokio"),
+    ("WeakSender", "public: of a channel and of a broadcast channel, as in tokio"),
 ];
 
 /// Returns the name of the type that the line defines. An indented `type` belongs to a trait.

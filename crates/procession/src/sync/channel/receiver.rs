@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
-
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -44,17 +42,14 @@ pub struct Receiver<T>(Arc<Channel<T>>);
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
-        // Relaxed: this end keeps the count above 0.
-        self.0.receivers.fetch_add(1, Relaxed);
+        self.0.receivers.add();
         Self(Arc::clone(&self.0))
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // Ordering: the channel's lock orders the receives of all receivers before the close, so no
-        // partner needs this AcqRel. It is the customary ordering of a count.
-        if self.0.receivers.fetch_sub(1, AcqRel) == 1 {
+        if self.0.receivers.remove() {
             self.0.close();
             for message in self.0.core.drain() {
                 drop_guarded(message);

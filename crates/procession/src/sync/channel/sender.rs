@@ -1,14 +1,12 @@
 //! The sending end of a channel.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
-
-use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
@@ -43,17 +41,14 @@ pub struct Sender<T>(Arc<Channel<T>>);
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        // Relaxed: this end keeps the count above 0.
-        self.0.senders.fetch_add(1, Relaxed);
+        self.0.senders.add();
         Self(Arc::clone(&self.0))
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        // Ordering: the channel's lock orders the sends of all senders before the close, so no
-        // partner needs this AcqRel. It is the customary ordering of a count.
-        if self.0.senders.fetch_sub(1, AcqRel) == 1 {
+        if self.0.senders.remove() {
             self.0.close();
         }
     }
@@ -150,8 +145,7 @@ impl<T> Sender<T> {
     #[track_caller]
     pub fn reserve(&self) -> impl Future<Output = Result<Permit<'_, T>, SendError<()>>> {
         crate::scheduler::placed::placed(async move {
-            let mut reserving = Reserving { channel: &self.0, place: None };
-            poll_fn(|task| reserving.poll(task)).await?;
+            Reserving::new(&self.0).await?;
             Ok(Permit { channel: &self.0 })
         })
     }
@@ -166,6 +160,51 @@ impl<T> Sender<T> {
             Ok(()) => Ok(Permit { channel: &self.0 }),
             Err(NotSent::Full(())) => Err(TrySendError::Full(())),
             Err(NotSent::Closed(())) => Err(TrySendError::Closed(())),
+        }
+    }
+
+    /// Reserves room like [`reserve`](Self::reserve). The permit has this sender, and returns it
+    /// when its message is sent, so it can be moved into another process.
+    ///
+    /// ```
+    /// use procession::sync::channel;
+    ///
+    /// procession::run(async {
+    ///     let (sender, receiver) = channel::bounded(1);
+    ///     let permit = sender.reserve_owned().await.expect("there is room");
+    ///     let sends = procession::spawn(async move { permit.send(1) });
+    ///     assert_eq!(receiver.recv().await, Some(1));
+    ///     let sender = sends.await.expect("it does not panic");
+    ///     sender.send(2).await.expect("it is open");
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`SendError`] with this sender if the channel is closed.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, it has reserved nothing. This sender is
+    /// dropped with it, so keep a clone if the channel is to stay open.
+    #[track_caller]
+    pub fn reserve_owned(self) -> impl Future<Output = Result<OwnedPermit<T>, SendError<Self>>> {
+        crate::scheduler::placed::placed(async move {
+            match Reserving::new(&self.0).await {
+                Ok(()) => Ok(OwnedPermit { sender: Some(self) }),
+                Err(SendError(())) => Err(SendError(self)),
+            }
+        })
+    }
+
+    /// Reserves room for one message without waiting; see [`reserve_owned`](Self::reserve_owned).
+    ///
+    /// # Errors
+    /// Returns [`TrySendError`] with this sender if there is no room or the channel is closed.
+    pub fn try_reserve_owned(self) -> Result<OwnedPermit<T>, TrySendError<Self>> {
+        crate::scheduler::budget::spend();
+        match self.0.core.try_reserve() {
+            Ok(()) => Ok(OwnedPermit { sender: Some(self) }),
+            Err(NotSent::Full(())) => Err(TrySendError::Full(self)),
+            Err(NotSent::Closed(())) => Err(TrySendError::Closed(self)),
         }
     }
 
@@ -312,8 +351,16 @@ struct Reserving<'a, T> {
     place: Option<Place>,
 }
 
-impl<T> Reserving<'_, T> {
-    fn poll(&mut self, task: &TaskContext<'_>) -> Poll<Result<(), SendError<()>>> {
+impl<'a, T> Reserving<'a, T> {
+    fn new(channel: &'a Channel<T>) -> Self {
+        Self { channel, place: None }
+    }
+}
+
+impl<T> Future for Reserving<'_, T> {
+    type Output = Result<(), SendError<()>>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
@@ -366,17 +413,10 @@ impl<T> Permit<'_, T> {
     /// messages of all permits. If all receivers are dropped, the message is dropped, like every
     /// message in the channel.
     pub fn send(self, message: T) {
-        crate::scheduler::budget::spend();
         let channel = self.channel;
         // The send gives the room back.
         std::mem::forget(self);
-        channel.core.send_reserved(message).wake();
-        // Ordering: pairs with the AcqRel of the drop of the last receiver, which takes the
-        // messages under the lock of the channel afterwards. This message came before that, or this
-        // load follows that critical section and sees zero.
-        if channel.receivers.load(Acquire) == 0 {
-            channel.core.drain().into_iter().for_each(drop_guarded);
-        }
+        channel.send_reserved(message);
     }
 }
 
@@ -389,6 +429,54 @@ impl<T> Drop for Permit<'_, T> {
 impl<T> fmt::Debug for Permit<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Permit(..)")
+    }
+}
+
+/// Room for one message in a channel, and the sender that has reserved it by
+/// [`Sender::reserve_owned`]. Dropping this value gives the room back and drops the sender.
+#[must_use = "a dropped permit gives its room back"]
+pub struct OwnedPermit<T> {
+    /// Taken when the room is used or given back.
+    sender: Option<Sender<T>>,
+}
+
+impl<T> OwnedPermit<T> {
+    /// Sends the message and returns the sender. It never waits.
+    ///
+    /// A channel that was closed meanwhile takes the message, too; see [`Permit::send`].
+    pub fn send(mut self, message: T) -> Sender<T> {
+        // The send gives the room back.
+        let sender = self.sender.take().expect("only the end of the permit takes it");
+        sender.0.send_reserved(message);
+        sender
+    }
+
+    /// Gives the room back and returns the sender.
+    pub fn release(mut self) -> Sender<T> {
+        self.unreserve().expect("only the end of the permit takes it")
+    }
+
+    /// Returns `true` if the room is in the channel of this sender.
+    pub fn same_channel_as_sender(&self, sender: &Sender<T>) -> bool {
+        self.sender.as_ref().is_some_and(|own| own.same_channel(sender))
+    }
+
+    fn unreserve(&mut self) -> Option<Sender<T>> {
+        let sender = self.sender.take()?;
+        sender.0.core.unreserve().wake();
+        Some(sender)
+    }
+}
+
+impl<T> Drop for OwnedPermit<T> {
+    fn drop(&mut self) {
+        drop(self.unreserve());
+    }
+}
+
+impl<T> fmt::Debug for OwnedPermit<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnedPermit(..)")
     }
 }
 
@@ -411,16 +499,7 @@ pub struct WeakSender<T>(Arc<Channel<T>>);
 impl<T> WeakSender<T> {
     /// Returns a sender, or `None` if all senders are dropped.
     pub fn upgrade(&self) -> Option<Sender<T>> {
-        // Relaxed: what a sender does is ordered by the lock of the channel.
-        let mut senders = self.0.senders.load(Relaxed);
-        while senders > 0 {
-            let more = self.0.senders.compare_exchange_weak(senders, senders + 1, Relaxed, Relaxed);
-            match more {
-                Ok(_) => return Some(Sender(Arc::clone(&self.0))),
-                Err(present) => senders = present,
-            }
-        }
-        None
+        self.0.senders.add_if_any().then(|| Sender(Arc::clone(&self.0)))
     }
 }
 

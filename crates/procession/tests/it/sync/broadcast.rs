@@ -165,6 +165,25 @@ fn the_last_sender_wakes_receivers() {
 }
 
 #[test]
+fn a_weak_sender_keeps_no_channel_open() {
+    let (sender, mut receiver) = broadcast::channel(4);
+    let weak = sender.downgrade();
+    let other = weak.clone().upgrade().expect("there is a sender");
+    assert!(other.same_channel(&sender));
+    drop(sender);
+    other.send(1).expect("there is a receiver");
+    let mut waits = probe(async {
+        assert_eq!(receiver.recv().await, Ok(1));
+        receiver.recv().await
+    });
+    assert!(waits.is_pending());
+    drop(other);
+    assert!(waits.is_woken(), "the last sender has gone, although a weak one is left");
+    assert_eq!(waits.output(), Err(RecvError::Closed));
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
 fn without_receivers_the_message_comes_back() {
     let sender = broadcast::Sender::new(0);
     assert_eq!(sender.send("a").map_err(SendError::into_inner), Err("a"));

@@ -99,6 +99,61 @@ fn a_message_to_no_receiver_is_dropped() {
 }
 
 #[test]
+fn an_owned_permit_has_its_sender() {
+    let (sender, receiver) = channel::bounded(1);
+    let other = channel::bounded::<u32>(1).0;
+    let permit = sender.clone().try_reserve_owned().expect("there is room");
+    assert!(permit.same_channel_as_sender(&sender) && !permit.same_channel_as_sender(&other));
+    let Err(TrySendError::Full(sender)) = sender.try_reserve_owned() else {
+        panic!("the room is reserved");
+    };
+    let mut waits = probe(sender.clone().reserve_owned());
+    assert!(waits.is_pending());
+    drop(sender);
+    let released = permit.release();
+    assert!(waits.is_woken());
+    drop(released);
+    let sends = waits.output().expect("it is open");
+    let sender = sends.send(7);
+    assert_eq!(receiver.try_recv(), Ok(7));
+    let permit = sender.try_reserve_owned().expect("there is room");
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty), "the permit keeps it open");
+    drop(permit);
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed), "its sender was the last one");
+}
+
+#[test]
+fn an_owned_permit_outlives_a_close() {
+    let (sender, receiver) = channel::bounded(1);
+    let permit = sender.clone().try_reserve_owned().expect("there is room");
+    let mut waits = probe(sender.clone().reserve_owned());
+    assert!(waits.is_pending());
+    receiver.close();
+    assert!(waits.is_woken());
+    let sender = waits.output().expect_err("it is closed").into_inner();
+    let refused = sender.try_reserve_owned().expect_err("it is closed");
+    assert!(matches!(&refused, TrySendError::Closed(back) if permit.same_channel_as_sender(back)));
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty), "there is a permit");
+    drop(permit.send(1));
+    assert_eq!(receiver.try_recv(), Ok(1));
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
+}
+
+#[test]
+fn a_reservation_that_is_cancelled_drops_its_sender() {
+    let (sender, receiver) = channel::bounded(1);
+    let held = sender.try_reserve().expect("there is room");
+    let mut waits = probe(sender.clone().reserve_owned());
+    assert!(waits.is_pending());
+    drop(waits);
+    drop(held);
+    sender.try_send(1).expect("the room came back");
+    drop(sender);
+    assert_eq!(receiver.try_recv(), Ok(1));
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed), "no sender is left");
+}
+
+#[test]
 fn a_rendezvous_has_no_room_to_reserve() {
     let (sender, receiver) = channel::bounded(0);
     assert!(sender.try_reserve().is_err_and(|error| error == TrySendError::Full(())));
