@@ -11,10 +11,10 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::checker::{Broken, Connection, Defect, History, Incarnation, message};
+use crate::checker::{Connection, Defect, History, Incarnation, Laws, Planted, message};
 
-const PORT: u16 = 4370;
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PORT: u16 = 4370;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// The time after the last fault in which a cluster is whole again.
 const RECOVERY: Duration = Duration::from_secs(300);
 
@@ -75,7 +75,7 @@ impl World {
 }
 
 /// Starts a node, for which the system may lack a descriptor.
-async fn start_node(host: i64) -> Node {
+pub(crate) async fn start_node(host: i64) -> Node {
     loop {
         let builder = Node::builder(name(host)).cookie(Cookie::new("secret").expect("a text"));
         let builder = builder.accept_plain_text().patience(PATIENCE);
@@ -107,7 +107,7 @@ async fn serve(world: Arc<World>, host: i64) {
         let (world, node) = (Arc::clone(&world), node.clone());
         sink.address().map(move |letter: Letter| {
             let is_connected = |other| world.connection(&node, own, other).is_some();
-            world.history.lock().letter(&world.sim, own, &letter, is_connected);
+            world.history.lock().letter(own, &letter, is_connected);
         })
     };
     let member = node.attach(&recipient);
@@ -132,6 +132,9 @@ async fn send(world: Arc<World>, member: Member, own: Incarnation, to: i64, plac
     let sink = Remote::named("sink", &name(to));
     while !world.is_over.load(Relaxed) {
         let Some(connection) = world.connection(&node, own, to) else {
+            if !world.is_quiet() {
+                refused(&world, &member, &sink, (own, to, 0));
+            }
             // Ignored: the loop tries again.
             let (name, place) = (name(to), SocketAddr::new(place, PORT));
             let dial = node.connect_at(&name, place);
@@ -144,8 +147,9 @@ async fn send(world: Arc<World>, member: Member, own: Incarnation, to: i64, plac
             for _ in 0..world.sim.choose(1..4) {
                 let n = world.history.lock().next(connection);
                 match member.send(sink.clone(), message(connection, n)) {
-                    Ok(()) => world.history.lock().accepted(connection),
+                    Ok(()) => world.history.lock().sent(connection, true),
                     Err(refused) => {
+                        world.history.lock().sent(connection, false);
                         let is_full = refused.cause() == SendTermCause::Full;
                         world.sim.always("a connected node takes a message", is_full);
                         break;
@@ -159,6 +163,18 @@ async fn send(world: Arc<World>, member: Member, own: Incarnation, to: i64, plac
         }
         sleep(Duration::from_millis(world.sim.choose(1..400))).await;
     }
+}
+
+/// Sends to a node that is not connected, which is told at once.
+fn refused(world: &World, member: &Member, sink: &Remote, connection: Connection) {
+    let mut history = world.history.lock();
+    let term = message(connection, history.next(connection));
+    let back = member.send(sink.clone(), term.clone());
+    history.sent(connection, back.is_ok());
+    let is_back = back.is_err_and(|back| {
+        back.cause() == SendTermCause::NoConnection && back.into_inner() == term
+    });
+    history.law("a send without a connection comes back", is_back);
 }
 
 /// Does something to a host, or to the network between two.
@@ -202,15 +218,33 @@ async fn within(world: &World, law: &str, condition: impl Fn() -> bool) {
         }
     };
     let holds = timeout(world.recovery, waits).await.is_ok();
-    world.history.lock().law(&world.sim, law, holds);
+    world.history.lock().law(law, holds);
 }
 
-pub(crate) async fn run(sim: Sim, planted: Option<(Defect, Broken)>) {
+/// Compares what was sent, delivered and told, once nothing is on its way.
+fn check_balance(world: &World, hosts: i64) {
+    let connections = world.all_connections(hosts).unwrap_or_default();
+    let history = world.history.lock();
+    history.balance(&connections.iter().copied().collect());
+    for connection in connections {
+        let (from, to, _) = connection;
+        let info = |own, other| {
+            let peers = world.node(own)?.peers();
+            peers.into_iter().find(|peer| peer.name.as_str() == name(other))
+        };
+        if let (Some(sender), Some(receiver)) = (info(from.0, to), info(to, from.0)) {
+            history.counted(connection, sender.sent, sender.refused, receiver.received);
+        }
+    }
+}
+
+pub(crate) async fn run(sim: Sim, planted: Planted) {
     let hosts = sim.choose(3..8) as i64;
     let is_planted = planted.is_some();
+    let hides_end = planted.as_ref().is_some_and(|(defect, _)| *defect == Defect::HideEnd);
     let world = Arc::new(World {
         sim: sim.clone(),
-        history: Mutex::new(History::new(planted)),
+        history: Mutex::new(History::new(Laws::new(&sim, planted))),
         places: Mutex::new(Vec::new()),
         nodes: Mutex::new((0..hosts).map(|_| (0, None)).collect()),
         is_quiet: AtomicBool::new(false),
@@ -235,6 +269,11 @@ pub(crate) async fn run(sim: Sim, planted: Option<(Defect, Broken)>) {
         .await;
     // A planted defect finds something.
     sleep(Duration::from_secs(2)).await;
+    world.history.lock().calm();
+    if let Some(node) = world.node(0).filter(|_| hides_end) {
+        node.disconnect(&name(1));
+    }
+    sleep(Duration::from_secs(1)).await;
     world.is_quiet.store(true, Relaxed);
     within(&world, "all that was accepted comes while the connections last", || {
         let connections = world.all_connections(hosts);
@@ -246,6 +285,7 @@ pub(crate) async fn run(sim: Sim, planted: Option<(Defect, Broken)>) {
         (0..hosts).all(|host| world.node(host).is_some_and(is_confirmed))
     })
     .await;
+    check_balance(&world, hosts);
     world.is_over.store(true, Relaxed);
     for host in 0..hosts {
         if let Some(node) = world.node(host) {
