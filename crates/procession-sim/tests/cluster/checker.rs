@@ -25,6 +25,15 @@ pub(crate) enum Defect {
     TellLate,
     /// A message waits for that to another node.
     HoldUp,
+    DropExit,
+    DoubleExit,
+    /// A process is started twice for one request.
+    StartTwice,
+    /// A message to a PID comes to another process.
+    OtherProcess,
+    WrongReason,
+    /// A connection that lasts is told as the reason of an end.
+    FalseNoConnection,
 }
 
 /// A node, by the number of its host and how often that was started before.

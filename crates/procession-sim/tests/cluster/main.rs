@@ -2,8 +2,10 @@
 //! the network is cut and hosts crash. A checker sees all that is accepted, delivered and told.
 
 mod checker;
+mod ledger;
 mod peers;
 mod program;
+mod relations;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,6 +39,38 @@ fn a_cluster_keeps_its_promises() {
         "a node has ended and is another one",
     ]);
     check.run(|sim| program::run(sim, None));
+}
+
+/// Starts, links, monitors, exits and PIDs in messages, in a cluster that is disturbed.
+#[test]
+fn relations_across_nodes_keep_their_promises() {
+    let check = Check::new().seeds(seeds()).jobs(2).time_limit(Duration::from_secs(3600));
+    let check = check.workers(1..=2).expect_sometimes([
+        "a link ends",
+        "a connection ends a relation",
+        "a process is started",
+        "a start is not known",
+        "the reason of a process is told",
+        "a message comes by a PID of a message",
+    ]);
+    check.run(|sim| relations::run(sim, None));
+}
+
+#[test]
+fn planted_defects_of_relations_are_seen() {
+    for (defect, law) in [
+        (Defect::DropDown, "each monitor tells an end"),
+        (Defect::DoubleDown, "a monitor tells one end"),
+        (Defect::DropExit, "each link tells an end"),
+        (Defect::DoubleExit, "a link tells one end"),
+        (Defect::StartTwice, "a request starts one process at most"),
+        (Defect::OtherProcess, "a PID in a message leads to its process, and once"),
+        (Defect::WrongReason, "an end is told with its reason"),
+        (Defect::FalseNoConnection, "noconnection is told when the connection has ended"),
+    ] {
+        let check = Check::new().seeds(0..2).workers(1..=2).faults(Faults::none());
+        is_seen(check, defect, law, relations::run);
+    }
 }
 
 /// What a peer that does not answer costs, and how soon that is told, for each way in which it may

@@ -1,8 +1,8 @@
-//! A node and a peer that is frozen, slow or silent: how long it takes until that is told, and what it
-//! costs others.
+//! A node and a peer that is frozen, slow or silent: how long it takes until that is told, and what
+//! it costs others.
 //!
-//! The node `n0` watches `n1`, to which it is connected by the host `way`, which passes the bytes on
-//! or does not. The node `n2` is well.
+//! The node `n0` watches `n1`, to which it is connected by the host `way`, which passes the bytes
+//! on or does not. The node `n2` is well.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -261,8 +261,8 @@ async fn pump(world: &World, direction: usize, from: &TcpStream, to: &TcpStream)
     }
 }
 
-/// Passes the handshake on, up to the message that has the abilities of the node. Takes the monitors
-/// of names from these.
+/// Passes the handshake on, up to the message that has the abilities of the node. Takes the
+/// monitors of names from these.
 async fn hide_monitors(from: &TcpStream, to: &TcpStream) -> std::io::Result<()> {
     const DIST_MONITOR_NAME: u8 = 1 << 5;
     loop {
