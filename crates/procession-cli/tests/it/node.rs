@@ -2,12 +2,14 @@
 //! garbage.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::time::Instant;
+use procession::{Scheduler, net};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -232,35 +234,38 @@ fn a_node_that_does_not_read_costs_a_queue_and_no_more() {
 }
 
 /// Passes one connection on to a node, and what comes back a byte at a time. Returns its address,
-/// and what ends it.
-fn slow_way(to: SocketAddr) -> (SocketAddr, impl FnOnce()) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a port");
-    let address = listener.local_addr().expect("it listens");
-    let (sender, streams) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let (near, _) = listener.accept().expect("the node connects");
-        let far = TcpStream::connect(to).expect("the node listens");
-        let copies = [&near, &far].map(|stream| stream.try_clone().expect("there is room"));
-        let ends = [&near, &far].map(|stream| stream.try_clone().expect("there is room"));
-        sender.send(ends).expect("the test waits");
-        let [mut from, mut to] = copies;
-        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
-        let (mut from, mut to, mut byte, mut count) = (far, near, [0], 0_u32);
-        while from.read_exact(&mut byte).is_ok() && to.write_all(&byte).is_ok() {
-            count += 1;
-            // The system of the node that sends gives up one that reads nothing for its patience.
-            if count.is_multiple_of(100) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
+/// and the scheduler that does it until it is dropped.
+fn slow_way(to: SocketAddr) -> (SocketAddr, Scheduler) {
+    let scheduler = Scheduler::builder().worker_threads(1).build().expect("it can be built");
+    let address = scheduler.block_on(async move {
+        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        let listener = listener.expect("there is a port");
+        let address = listener.local_addr().expect("it listens");
+        procession::spawn(async move {
+            let (near, _) = listener.accept().await.expect("the node connects");
+            let far = net::TcpStream::connect(to).await.expect("the node listens");
+            let (near, far) = (Arc::new(near), Arc::new(far));
+            procession::spawn(pass(Arc::clone(&near), Arc::clone(&far), 1 << 16)).detach();
+            pass(far, near, 1).await;
+        })
+        .detach();
+        address
     });
-    let ends = move || {
-        for stream in streams.recv().expect("it was connected") {
-            // Ignored: it may have ended.
-            drop(stream.shutdown(Shutdown::Both));
+    (address, scheduler)
+}
+
+/// Passes the bytes of one direction on, at most so many at a time.
+async fn pass(from: Arc<net::TcpStream>, to: Arc<net::TcpStream>, most: usize) {
+    let (mut bytes, mut count) = (vec![0; most], 0_u32);
+    while let Ok(read @ 1..) = from.read(&mut bytes).await
+        && to.write_all(&bytes[..read]).await.is_ok()
+    {
+        count += 1;
+        // The system of the node that sends gives up one that reads nothing for its patience.
+        if most == 1 && count.is_multiple_of(100) {
+            procession::sleep(Duration::from_millis(1)).await;
         }
-    };
-    (address, ends)
+    }
 }
 
 /// A node that reads a byte at a time, for long: it costs a queue, and the others go on.
@@ -269,7 +274,7 @@ fn a_slow_node_costs_a_queue_and_holds_up_no_other() {
     let mut shop = Node::start("shop@127.0.0.1", &["--allow-net=127.0.0.1"], "floods");
     let mut desk = shop.start_peer("desk@127.0.0.1", "calls");
     shop.expect("up desk@127.0.0.1");
-    let (address, end) = slow_way(shop.address);
+    let (address, way) = slow_way(shop.address);
     let till = Node::start("till@127.0.0.1", &[&format!("--peer=shop@127.0.0.1@{address}")], "");
     shop.expect("up till@127.0.0.1");
     let before = shop.memory();
@@ -297,8 +302,7 @@ fn a_slow_node_costs_a_queue_and_holds_up_no_other() {
     assert!(rounds > 10 && sent > 10_000, "{sent} messages were sent in {rounds} rounds");
     // It was kept until now.
     let ended = Instant::now();
-    drop(floods);
-    end();
+    drop((floods, way));
     let down = shop.line();
     assert!(down.starts_with("down till@127.0.0.1: ") && !down.contains("nothing"), "{down}");
     assert!(Instant::now() - ended < SLACK, "{down}");
