@@ -140,7 +140,6 @@ mod rare {
         advanced: Advanced,
         settled_by_others: SettledByOthers,
         short_steps: ShortSteps,
-        dozes: Dozes,
         raids: Raids,
         joins: Joins,
         busy_pools: BusyPools,
