@@ -34,6 +34,8 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
     // The others are opened when they are first used.
     let libraries = StdLib::COROUTINE | StdLib::STRING;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
+    // All of this stays until the end, or is collected below.
+    lua.gc_stop();
     let lazy = Arc::new(Lazy::default());
     let native = native(&lua, program, bounds, budget, &lazy)?;
     let prelude = lua.load(&*inner.prelude).set_mode(ChunkMode::Binary).into_function()?;
@@ -49,15 +51,18 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
         run.prepare(&lua, &own)?;
     }
     lua.set_memory_limit(inner.memory_bytes)?;
+    lua.gc_restart();
     budget.set_hook(&lua)?;
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
     if let Some(addition) = &inner.addition {
         lua.load(&**addition).set_mode(ChunkMode::Binary).exec()?;
     }
     // Everything used only to define the functions is garbage. Many processes would hold it for a
-    // long time, since they do little.
-    lua.gc_collect()?;
-    Ok(lua)
+    // long time, since they do little. The drop of the first handle collects it. The drop of another
+    // one does not, so nothing is collected in vain when the process ends.
+    let handle = lua.clone();
+    drop(lua);
+    Ok(handle)
 }
 
 type Answer = Result<mlua::Value, String>;

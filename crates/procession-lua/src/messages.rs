@@ -23,9 +23,10 @@ type Sent = Result<bool, String>;
 pub(crate) fn sender(lua: &Lua, program: &Program, budget: &Arc<Budget>) -> mlua::Result<Function> {
     let (program, budget) = (program.clone(), Arc::clone(budget));
     lua.create_function(move |lua, (to, message): (Target, mlua::Value)| {
+        // Copies of names and of other values may be long work.
+        let is_short = is_scalar(&message) && matches!(to, Either::Left(_));
         let sent = send(lua, &program, to, &message);
-        // A copy of one of these is no work that counts.
-        if !is_scalar(&message) {
+        if !is_short {
             budget.note_work(lua)?;
         }
         Ok(match sent {
@@ -48,7 +49,8 @@ fn send(lua: &Lua, program: &Program, to: Target, message: &mlua::Value) -> Resu
     let (to, account) = match &to {
         Either::Left(to) => (to.pid(), to.account()),
         Either::Right(name) => {
-            let to = Arguments(MultiValue::from_iter([name.clone()]), most).target(0)?;
+            let name = MultiValue::from_iter([name.clone()]);
+            let to = Arguments(name, allowance(lua, program)).target(0)?;
             found = Account::of(to);
             (to, found.as_ref())
         }
