@@ -58,8 +58,8 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
         lua.load(&**addition).set_mode(ChunkMode::Binary).exec()?;
     }
     // Everything used only to define the functions is garbage. Many processes would hold it for a
-    // long time, since they do little. The drop of the first handle collects it. The drop of another
-    // one does not, so nothing is collected in vain when the process ends.
+    // long time, since they do little. The drop of the first handle collects it. The drop of
+    // another one does not, so nothing is collected in vain when the process ends.
     let handle = lua.clone();
     drop(lua);
     Ok(handle)

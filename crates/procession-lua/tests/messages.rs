@@ -122,7 +122,13 @@ fn an_upgrade_receives_nothing() {
     for _ in 0..200 {
         main.send(Value::Integer(1).into()).expect("it is alive");
     }
-    let replaced = scheduler.block_on(deployment.replace(load(&format!("{source} -- new"))));
+    let replaced = scheduler.block_on(async {
+        // It joins in its first step.
+        while deployment.versions().is_empty() {
+            procession::yield_now().await;
+        }
+        deployment.replace(load(&format!("{source} -- new"))).await
+    });
     let failed: Vec<String> =
         replaced.expect("it is loaded").failed.into_iter().map(|(_, cause)| cause).collect();
     assert_eq!(failed, ["upgrade cannot wait"]);
