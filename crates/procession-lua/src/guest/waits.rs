@@ -11,23 +11,13 @@ use procession::time::Instant;
 use procession::{Exit, Pid};
 
 use super::Failure;
+use super::inbox::Received;
 use super::operations::start_helper;
 use super::running::Running;
 use crate::account::Account;
 use crate::net::Connection;
 use crate::output::Turn;
 use crate::value::{self, Value};
-
-/// An item for `process.receive`.
-#[derive(Debug)]
-pub(super) enum Received {
-    Message(Value),
-    Call(Pid, u64, Value),
-    /// The call and the request.
-    RemoteCall(Value, Value),
-    /// The end of a process: its PID, the reason, and `true` for a monitor or `false` for a link.
-    Ended(Option<Pid>, String, bool),
-}
 
 /// The condition that a process waits for.
 #[derive(Debug)]
@@ -113,8 +103,8 @@ impl Running {
             Awaited::Ready(given) => Some(std::mem::take(given)),
             Awaited::Receive(until) => {
                 let until = *until;
-                match self.inbox.pop_front() {
-                    Some((received, _charge)) => Some(self.received(received)?),
+                match self.budget.inbox.pop() {
+                    Some(received) => Some(self.received(received)?),
                     None if self.is_ended(Cancel::Ends { limited: until.is_some() }) => {
                         Some(self.nothing("cancelled")?)
                     }
@@ -231,11 +221,10 @@ impl Running {
                 (Value::Table(vec![entry(key, pid), entry("reason", Value::string(reason))]), None)
             }
         };
-        let mut given = self.given(Ok(message))?;
-        if let Some(call) = call {
-            given.push_back(self.give(&call)?);
-        }
-        Ok(given)
+        let message = self.give(&message)?;
+        let call = call.map_or(Ok(mlua::Value::Nil), |call| self.give(&call))?;
+        let has_more = mlua::Value::Boolean(self.budget.inbox.has_more());
+        Ok(MultiValue::from_iter([mlua::Value::Boolean(true), message, call, has_more]))
     }
 
     /// Copies a value into the Lua state. Messages come whatever their receiver does, so they may
