@@ -3,6 +3,7 @@
 #[expect(unsafe_code, reason = "the value is in a cell")]
 pub(crate) mod biased_lock;
 pub(crate) mod bounded_text;
+pub(crate) mod caught;
 pub(crate) mod column;
 #[cfg_attr(
     not(feature = "sim"),

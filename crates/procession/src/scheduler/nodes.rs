@@ -21,14 +21,14 @@ static NODES: Mutex<Nodes> =
 struct Nodes {
     /// The last number that was given.
     last: u32,
-    ways: BTreeMap<u32, Arc<Way>>,
+    ways: BTreeMap<u32, Arc<NodeWay>>,
     /// Signals to nodes that have not joined, or have left since.
     lost: VecDeque<RemoteSignal>,
 }
 
 /// The way to a node. Each has a queue of its own: the relay of one holds up no other, and programs
 /// that share nothing else, such as simulations at a time, carry no signals of each other.
-struct Way {
+struct NodeWay {
     relay: Arc<dyn NodeRelay>,
     /// Signals to the node, in their order.
     queue: Mutex<VecDeque<RemoteSignal>>,
@@ -97,7 +97,7 @@ impl RemoteNode {
             return None;
         };
         nodes.last = number.get();
-        let way = Way { relay, queue: Mutex::new(VecDeque::new()), turn: Mutex::new(()) };
+        let way = NodeWay { relay, queue: Mutex::new(VecDeque::new()), turn: Mutex::new(()) };
         nodes.ways.insert(number.get(), Arc::new(way));
         Some(Self { number })
     }
@@ -198,7 +198,7 @@ pub(crate) fn flush(to: Pid, answered: fn(RemoteSignal)) {
     }
 }
 
-impl Way {
+impl NodeWay {
     /// Hands the queued signals to the relay.
     fn carry(&self) {
         let _turn = self.turn.lock();

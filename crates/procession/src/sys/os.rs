@@ -210,7 +210,7 @@ mod simulated {
     use std::sync::Arc;
 
     use super::Os;
-    use crate::util::{cost, membarrier};
+    use crate::util::{caught, cost, membarrier};
 
     thread_local! {
         static HERE: RefCell<Option<Arc<dyn Os>>> = const { RefCell::new(None) };
@@ -226,7 +226,15 @@ mod simulated {
     pub fn enter(os: Arc<dyn Os>) -> EnteredSystem {
         let before = membarrier::simulate(Some(os.has_membarrier()));
         cost::set(os.meter());
+        caught::set(Some(tell_panic));
         EnteredSystem(HERE.replace(Some(os)), before)
+    }
+
+    /// Tells the simulated system of the calling thread of a panic that was caught.
+    fn tell_panic(message: &str) {
+        if let Some(os) = here() {
+            os.panicked(crate::current_pid(), message);
+        }
     }
 
     /// The calling thread belongs to a simulated system until this is dropped.
@@ -243,6 +251,7 @@ mod simulated {
         fn drop(&mut self) {
             membarrier::simulate(self.1);
             cost::set(self.0.as_ref().and_then(|os| os.meter()));
+            caught::set(self.0.is_some().then_some(tell_panic));
             drop(HERE.replace(self.0.take()));
         }
     }
