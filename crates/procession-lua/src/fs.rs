@@ -189,7 +189,7 @@ pub(crate) async fn kind(permissions: Permissions, path: PathBuf) -> io::Result<
 /// Makes a folder.
 pub(crate) async fn make_directory(permissions: Permissions, path: PathBuf) -> io::Result<Value> {
     in_thread(move || {
-        let (folder, name) = permissions::named(&permissions, &path)?;
+        let (folder, name) = permissions::named(&permissions, Access::Write, &path)?;
         mkdirat(folder, name, Mode::from_raw_mode(0o777))?;
         Ok(Value::Boolean(true))
     })
@@ -199,7 +199,7 @@ pub(crate) async fn make_directory(permissions: Permissions, path: PathBuf) -> i
 /// Removes a file, a link, or an empty folder.
 pub(crate) async fn remove(permissions: Permissions, path: PathBuf) -> io::Result<Value> {
     in_thread(move || {
-        let (folder, name) = permissions::named(&permissions, &path)?;
+        let (folder, name) = permissions::named(&permissions, Access::Write, &path)?;
         match unlinkat(&folder, &name, AtFlags::empty()) {
             Err(Errno::ISDIR) => unlinkat(&folder, &name, AtFlags::REMOVEDIR)?,
             removed => removed?,
@@ -209,15 +209,16 @@ pub(crate) async fn remove(permissions: Permissions, path: PathBuf) -> io::Resul
     .await
 }
 
-/// Gives an object another name, in place of an object that has it.
+/// Gives an object another name, in place of an object that has it. The process must be able to
+/// read the object, since it may be able to read what has the other name.
 pub(crate) async fn rename(
     permissions: Permissions,
     from: PathBuf,
     to: PathBuf,
 ) -> io::Result<Value> {
     in_thread(move || {
-        let (old, name) = permissions::named(&permissions, &from)?;
-        let (new, new_name) = permissions::named(&permissions, &to)?;
+        let (old, name) = permissions::movable(&permissions, &from)?;
+        let (new, new_name) = permissions::named(&permissions, Access::Write, &to)?;
         renameat(old, name, new, new_name)?;
         Ok(Value::Boolean(true))
     })
