@@ -90,6 +90,9 @@ async fn read_pipe(pipe: &Readiness<File>, part: Part) -> io::Result<Value> {
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; PART_MAX]);
     loop {
         let left = part.limit() - bytes.len() as u64;
+        if left == 0 {
+            return part.value(&bytes);
+        }
         let room = usize::try_from(left).unwrap_or(PART_MAX).min(PART_MAX);
         let count = pipe.read_with(|mut file| {
             let mut polled = [PollFd::new(file, PollFlags::IN)];

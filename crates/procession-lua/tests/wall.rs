@@ -178,7 +178,7 @@ fn a_read_of_a_pipe_waits_for_its_writer_and_can_be_ended() {
            process.spawn('reads', process.self())
            assert(process.receive() == 'begins')
            process.send('test', 'write')
-           return process.receive()
+           return process.receive() .. fs.read(path, 0, 0)
          end"
     );
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("the system has threads");
@@ -201,6 +201,22 @@ fn a_read_of_a_pipe_waits_for_its_writer_and_can_be_ended() {
     let main = main.expect("the program has main");
     let result = main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end"));
     assert_eq!(text(result), "one two");
+    std::fs::remove_file(path).expect("it is there");
+}
+
+/// A read of some bytes ends once they have arrived, and does not wait for the end of the pipe.
+#[test]
+fn a_read_of_a_pipe_ends_with_its_last_byte() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let path = std::env::temp_dir().join(format!("procession-part-{}", std::process::id()));
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("the folder is there");
+    // It never closes the pipe. Opened like this, it does not wait for a reader.
+    let mut pipe =
+        std::fs::File::options().read(true).write(true).open(&path).expect("it is there");
+    std::io::Write::write_all(&mut pipe, b"one two").expect("there is room");
+    let source =
+        format!("function main() return fs.read({path:?}, 0, 3) .. fs.read({path:?}, 0, 4) end");
+    assert_eq!(text(run(&load(&source).permissions(Permissions::none().read()))), "one two");
     std::fs::remove_file(path).expect("it is there");
 }
 
