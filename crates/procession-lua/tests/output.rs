@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::{Child, Exit, Scheduler, SpawnOptions};
-use procession_lua::{Message, Output, Program, Value};
+use procession_lua::{Deployment, Message, Output, Program, Value};
 
 /// Longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -329,18 +329,34 @@ const CHILD: &str = "PROCESSION_LUA_OUTPUT_CHILD";
 
 #[test]
 fn a_host_that_exits_after_a_process_loses_nothing_of_it() {
-    if std::env::var_os(CHILD).is_some() {
-        let program = Program::load("test", PRINTERS).expect("the source is valid Lua");
+    if let Some(how) = std::env::var_os(CHILD) {
+        let source = format!(
+            "{PRINTERS}
+             function main(count) noisy('printer', count) process.receive() end
+             function upgrade() end
+             function resume_main() process.receive() end"
+        );
+        let deployment = Deployment::new(
+            Program::load("test", source.clone()).expect("the source is valid Lua"),
+        );
         let scheduler = scheduler();
-        let printer =
-            spawn(&scheduler, &program, "noisy", ["printer".into(), (LINES as i64).into()]);
+        let printer = spawn(&scheduler, &deployment.program(), "main", [(LINES as i64).into()]);
+        if how == "upgraded" {
+            let new = Program::load("test", format!("{source} -- new")).expect("it is valid, too");
+            let replaced = scheduler.block_on(deployment.replace(new)).expect("it starts");
+            assert_eq!(replaced.upgraded, 1);
+        }
+        printer.send(Value::Nil.into()).expect("it waits");
         assert_eq!(join(printer), Ok(Value::Nil));
         std::process::exit(0);
     }
     let this = std::env::current_exe().expect("the path of the test is known");
     let test = "a_host_that_exits_after_a_process_loses_nothing_of_it";
-    let output = Command::new(this).args([test, "--exact", "--nocapture"]).env(CHILD, "1").output();
-    let output = output.expect("the child starts");
-    let text = String::from_utf8(output.stdout).expect("the output is UTF-8");
-    assert!(numbers(&text, "printer").into_iter().eq(1..=LINES), "{text}");
+    for how in ["as it began", "upgraded"] {
+        let mut child = Command::new(&this);
+        child.args([test, "--exact", "--nocapture"]).env(CHILD, how);
+        let output = child.output().expect("the child starts");
+        let text = String::from_utf8(output.stdout).expect("the output is UTF-8");
+        assert!(numbers(&text, "printer").into_iter().eq(1..=LINES), "{how}: {text}");
+    }
 }

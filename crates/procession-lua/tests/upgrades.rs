@@ -170,6 +170,10 @@ fn an_old_program_that_cannot_give_its_state_stays() {
         ("process.receive()", "upgrade cannot wait"),
         ("while true do end", "upgrade computed for too long"),
         ("return { a = { print } }", ".a[1] cannot be copied: it is a function"),
+        (
+            "tostring(setmetatable({}, { __tostring = function() while true do end end }))",
+            "computed for too long where it cannot be suspended",
+        ),
     ];
     run(async || {
         for (upgrade, expected) in cases {
