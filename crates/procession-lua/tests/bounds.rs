@@ -1,5 +1,5 @@
-//! Functions of Lua's libraries that loop in C, where nothing can end them: each call is bounded, or
-//! its process can be terminated.
+//! Functions of Lua's libraries that loop in C, where nothing can end them: each call is bounded,
+//! or its process can be terminated.
 #![cfg(not(procession_loom))]
 
 use std::time::Duration;
@@ -131,4 +131,21 @@ fn a_call_does_no_more_than_its_texts_are_long() {
     }
     let texts = "assert(string.format(('%s'):rep(20), table.unpack({}, 1, 20)) == ('nil'):rep(20))";
     assert!(ended(texts).contains("the call returned"));
+}
+
+/// Few instructions can take long, so that their number is no bound.
+#[test]
+fn slow_code_that_cannot_be_suspended_ends_after_some_time() {
+    let slow = "local one = ('x'):rep(14 << 20)
+        local other = ('x'):rep(14 << 20) .. 'y'
+        tostring(setmetatable({}, { __tostring = function()
+          while true do local _ = one < other end
+        end }))";
+    // Lua follows all jumps of the chain for each of its parts.
+    let chain = "load('return ' .. ('a and '):rep(170000) .. 'a')";
+    for call in [slow, chain] {
+        let reason = ended(call);
+        let wanted = "computed for too long where it cannot be suspended";
+        assert!(reason.contains(wanted), "{call}: {reason}");
+    }
 }
