@@ -97,6 +97,8 @@ fn a_text_is_no_list() {
         let reason = ended(&format!("table.{call}"));
         assert!(reason.contains("table expected, got "), "{call}: {reason}");
     }
+    let wide = "table.unpack(setmetatable({}, {}), math.mininteger, math.maxinteger)";
+    assert!(ended(wide).contains("a range of more than"), "{}", ended(wide));
     // Lua's own function takes anything with an index.
     assert!(ended("assert(select('#', table.unpack('abc')) == 3)").contains("returned"));
 }
@@ -129,6 +131,8 @@ fn a_call_does_no_more_than_its_texts_are_long() {
         let reason = ended_within(call, 100);
         assert!(reason.contains("terminated"), "{call}: {reason}");
     }
+    let once = "assert(('aa'):gsub('a', function() return 'b' end, '1') == 'ba')";
+    assert!(ended(once).contains("the call returned"));
     let texts = "assert(string.format(('%s'):rep(20), table.unpack({}, 1, 20)) == ('nil'):rep(20))";
     assert!(ended(texts).contains("the call returned"));
 }

@@ -62,7 +62,10 @@ function tables.remove(list, at)
 end
 
 local function copied(list, first, last)
-  if last - first > LENGTH_MAX then error("a range of more than " .. LENGTH_MAX .. " entries", 3) end
+  -- The difference may overflow.
+  if last > first and (last - first > LENGTH_MAX or last - first < 0) then
+    error("a range of more than " .. LENGTH_MAX .. " entries", 3)
+  end
   local copy = {}
   for i = first, last do copy[i - first + 1] = list[i] end
   return copy, last - first + 1
