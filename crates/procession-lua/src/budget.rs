@@ -20,6 +20,8 @@ use crate::guest::Inbox;
 /// The number of instructions after which a process ends if it could not be suspended since. They
 /// take some hundred milliseconds.
 const OVERRUN_MAX: u64 = 10_000_000;
+/// The time in nanoseconds after which such a process ends, since an instruction can be slow.
+const OVERRUN_NANOS: u64 = 1_000_000_000;
 /// The longest period of the hook in instructions. Shorter ones cost programs measurable time.
 const PERIOD_MAX: u64 = 1000;
 /// The bytes of a state up to which the hook has that period. In a larger state, one instruction
@@ -86,6 +88,15 @@ impl Budget {
         self.asked.store(false, Relaxed);
     }
 
+    /// Lets the process continue although some code of it had to end. That code has failed, and is
+    /// not resumed.
+    pub(crate) fn restore(self: &Arc<Self>, lua: &Lua) -> mlua::Result<()> {
+        match self.doomed.swap(false, Relaxed) {
+            true => self.set_hook(lua),
+            false => Ok(()),
+        }
+    }
+
     /// Allows what only a process may do, such as a spawn.
     pub(crate) fn set_started(&self) {
         self.started.store(true, Relaxed);
@@ -138,7 +149,9 @@ impl Budget {
     /// Ends the process if it could not be suspended for too long.
     fn end_overrun(&self, lua: &Lua) -> mlua::Result<()> {
         let overrun = self.asked.load(Relaxed)
-            && (self.spent.load(Relaxed) >= OVERRUN_MAX || is_terminated());
+            && (self.spent.load(Relaxed) >= OVERRUN_MAX
+                || is_terminated()
+                || self.now().saturating_sub(self.began.load(Relaxed)) >= OVERRUN_NANOS);
         if overrun && !self.doomed.swap(true, Relaxed) {
             // From here on, each instruction fails. Handlers of errors cannot go on either.
             lua.set_global_hook(HookTriggers::new().every_nth_instruction(1), |_, _| Err(doom()))?;

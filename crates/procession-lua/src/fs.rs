@@ -90,6 +90,9 @@ async fn read_pipe(pipe: &Readiness<File>, part: Part) -> io::Result<Value> {
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; PART_MAX]);
     loop {
         let left = part.limit() - bytes.len() as u64;
+        if left == 0 {
+            return part.value(&bytes);
+        }
         let room = usize::try_from(left).unwrap_or(PART_MAX).min(PART_MAX);
         let count = pipe.read_with(|mut file| {
             let mut polled = [PollFd::new(file, PollFlags::IN)];
@@ -189,7 +192,7 @@ pub(crate) async fn kind(permissions: Permissions, path: PathBuf) -> io::Result<
 /// Makes a folder.
 pub(crate) async fn make_directory(permissions: Permissions, path: PathBuf) -> io::Result<Value> {
     in_thread(move || {
-        let (folder, name) = permissions::named(&permissions, &path)?;
+        let (folder, name) = permissions::named(&permissions, Access::Write, &path)?;
         mkdirat(folder, name, Mode::from_raw_mode(0o777))?;
         Ok(Value::Boolean(true))
     })
@@ -199,7 +202,7 @@ pub(crate) async fn make_directory(permissions: Permissions, path: PathBuf) -> i
 /// Removes a file, a link, or an empty folder.
 pub(crate) async fn remove(permissions: Permissions, path: PathBuf) -> io::Result<Value> {
     in_thread(move || {
-        let (folder, name) = permissions::named(&permissions, &path)?;
+        let (folder, name) = permissions::named(&permissions, Access::Write, &path)?;
         match unlinkat(&folder, &name, AtFlags::empty()) {
             Err(Errno::ISDIR) => unlinkat(&folder, &name, AtFlags::REMOVEDIR)?,
             removed => removed?,
@@ -209,15 +212,16 @@ pub(crate) async fn remove(permissions: Permissions, path: PathBuf) -> io::Resul
     .await
 }
 
-/// Gives an object another name, in place of an object that has it.
+/// Gives an object another name, in place of an object that has it. The process must be able to
+/// read the object, since it may be able to read what has the other name.
 pub(crate) async fn rename(
     permissions: Permissions,
     from: PathBuf,
     to: PathBuf,
 ) -> io::Result<Value> {
     in_thread(move || {
-        let (old, name) = permissions::named(&permissions, &from)?;
-        let (new, new_name) = permissions::named(&permissions, &to)?;
+        let (old, name) = permissions::movable(&permissions, &from)?;
+        let (new, new_name) = permissions::named(&permissions, Access::Write, &to)?;
         renameat(old, name, new, new_name)?;
         Ok(Value::Boolean(true))
     })

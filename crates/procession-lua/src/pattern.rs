@@ -152,8 +152,19 @@ impl Matcher<'_> {
         captured.collect()
     }
 
+    /// Counts one look at the set from `at` to `end`. A set can be as long as a text.
+    fn count_set(&mut self, at: usize, end: usize) -> Step<()> {
+        self.count((end - at) as u64 / 16)
+    }
+
     /// Returns the offset behind the single class at `at`.
-    fn class_end(&self, at: usize) -> Step<usize> {
+    fn class_end(&mut self, at: usize) -> Step<usize> {
+        let end = self.find_class_end(at)?;
+        self.count_set(at, end)?;
+        Ok(end)
+    }
+
+    fn find_class_end(&self, at: usize) -> Step<usize> {
         let mut at = at + 1;
         match self.byte(at - 1) {
             b'%' if at >= self.pattern.len() => Err("malformed pattern (ends with '%')".to_owned()),
@@ -213,8 +224,7 @@ impl Matcher<'_> {
             b'.' => true,
             b'%' => is_in_class(byte, self.byte(at + 1)),
             b'[' => {
-                // A set can be as long as a text.
-                self.count((end - at) as u64 / 16)?;
+                self.count_set(at, end)?;
                 self.is_in_set(byte, at, end - 1)
             }
             other => other == byte,
@@ -359,15 +369,20 @@ impl Matcher<'_> {
     }
 
     /// Matches `%f` and its set. Returns the offset behind the set.
-    fn frontier(&self, start: usize, at: usize) -> Step<Option<usize>> {
+    fn frontier(&mut self, start: usize, at: usize) -> Step<Option<usize>> {
         if self.byte(at) != b'[' {
             return Err("missing '[' after '%f' in pattern".to_owned());
         }
         let end = self.class_end(at)?;
         let before = start.checked_sub(1).map_or(0, |before| self.text[before]);
         let next = self.text.get(start).copied().unwrap_or(0);
-        let is_frontier = !self.is_in_set(before, at, end - 1) && self.is_in_set(next, at, end - 1);
-        Ok(is_frontier.then_some(end))
+        for (byte, is_in) in [(before, false), (next, true)] {
+            self.count_set(at, end)?;
+            if self.is_in_set(byte, at, end - 1) != is_in {
+                return Ok(None);
+            }
+        }
+        Ok(Some(end))
     }
 
     /// Matches the text of an earlier capture once more.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use self::addresses::Target;
 pub(crate) use self::addresses::{connect, resolve};
 use self::files::Place;
-pub(crate) use self::files::{Access, Beneath, Folder, file, named};
+pub(crate) use self::files::{Access, Beneath, Folder, file, movable, named};
 use crate::value::Value;
 
 /// The permissions of the processes of a [`Program`](crate::Program): connections, listeners, files

@@ -4,12 +4,13 @@
 #![cfg(not(procession_loom))]
 
 use std::io::{self, BufRead, BufReader, ErrorKind, PipeReader, Read, Write, pipe};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::{Child, Exit, Scheduler, SpawnOptions};
-use procession_lua::{Message, Output, Program, Value};
+use procession_lua::{Deployment, Message, Output, Program, Value};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -329,18 +330,44 @@ const CHILD: &str = "PROCESSION_LUA_OUTPUT_CHILD";
 
 #[test]
 fn a_host_that_exits_after_a_process_loses_nothing_of_it() {
-    if std::env::var_os(CHILD).is_some() {
-        let program = Program::load("test", PRINTERS).expect("the source is valid Lua");
+    /// Together with the pipe, the buffer of the output holds as many, and the pipe alone does not.
+    const LINES: usize = 100;
+    if let Some(how) = std::env::var_os(CHILD) {
+        let source = format!(
+            "{PRINTERS}
+             function main(count) noisy('printer', count) process.receive() end
+             function upgrade() end
+             function resume_main() process.receive() end"
+        );
+        let load = |source| Program::load("test", source).expect("the source is valid Lua");
+        let deployment = Deployment::new(load(source.clone()));
         let scheduler = scheduler();
-        let printer =
-            spawn(&scheduler, &program, "noisy", ["printer".into(), (LINES as i64).into()]);
+        let printer = spawn(&scheduler, &deployment.program(), "main", [(LINES as i64).into()]);
+        if how == "upgraded" {
+            let new = load(format!("{source} -- new"));
+            let replaced = scheduler.block_on(deployment.replace(new)).expect("it is valid");
+            assert_eq!(replaced.upgraded, 1);
+        }
+        printer.send(Value::Nil.into()).expect("it waits");
         assert_eq!(join(printer), Ok(Value::Nil));
         std::process::exit(0);
     }
     let this = std::env::current_exe().expect("the path of the test is known");
     let test = "a_host_that_exits_after_a_process_loses_nothing_of_it";
-    let output = Command::new(this).args([test, "--exact", "--nocapture"]).env(CHILD, "1").output();
-    let output = output.expect("the child starts");
-    let text = String::from_utf8(output.stdout).expect("the output is UTF-8");
-    assert!(numbers(&text, "printer").into_iter().eq(1..=LINES), "{text}");
+    for how in ["as it began", "upgraded"] {
+        let mut child = Command::new(&this);
+        child.args([test, "--exact", "--nocapture"]).env(CHILD, how);
+        let child = child.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = child.spawn().expect("the child starts");
+        // If it exits, its standard error is closed.
+        let exits = child.stderr.as_ref().expect("it has a pipe");
+        let mut exits = [PollFd::new(exits, PollFlags::empty())];
+        let limit = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+        assert_eq!(poll(&mut exits, Some(&limit)), Ok(0), "{how}: it waits for its reader");
+        let mut text = String::new();
+        let reader = child.stdout.as_mut().expect("it has a pipe");
+        reader.read_to_string(&mut text).expect("the output is UTF-8");
+        assert!(child.wait().expect("it runs").success(), "{how}");
+        assert!(numbers(&text, "printer").into_iter().eq(1..=LINES), "{how}: {text}");
+    }
 }

@@ -291,6 +291,16 @@ fn folders_are_changed_only_below_a_permitted_one() {
     assert_eq!(result(&given), format!("cannot rename {}: {needed}", folder.path("inside/b")));
     let own = result(&format!("fs.remove({})", at("inside")));
     assert_eq!(own, refused("remove", "inside", "write"));
+    // Who may write all and read little does not get to read more by a rename.
+    let writes = Permissions::none().write_below(folder.path(".")).expect("the folder is there");
+    let reads = writes.clone().read_below(folder.path("inside")).expect("the folder is there");
+    let gains = format!("fs.rename({}, {})", at("outside.txt"), at("inside/c"));
+    for permissions in [&writes, &reads] {
+        assert_eq!(self::result(&gains, permissions), refused("rename", "outside.txt", "read"));
+    }
+    let moved = format!("fs.rename({}, {})", at("inside/b"), at("moved"));
+    assert_eq!(self::result(&moved, &reads), "true");
+    fs::rename(folder.path("moved"), folder.path("inside/b")).expect("it was moved");
     assert_eq!(result(&format!("fs.list({})", at("."))), refused("list", ".", "read"));
     // A link is removed, and not the folder that it leads to.
     for name in ["inside/link", "inside/new", "inside/b"] {

@@ -250,6 +250,9 @@ impl Running {
         (self.cancelled, self.cancel_seen) = (other.cancelled, other.cancel_seen);
         self.monitors = other.monitors;
         self.timers = std::mem::take(&mut other.timers);
+        if other.budget.has_printed() {
+            self.budget.note_printed();
+        }
     }
 
     pub(super) fn figures(&self) -> Figures {

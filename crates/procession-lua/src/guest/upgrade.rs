@@ -117,7 +117,12 @@ impl Guest {
         let Some(running) = &mut self.running else { return false };
         running.budget.renew();
         let saved = match thread.resume::<MultiValue>(given) {
-            Err(error) => Err(error.to_string()),
+            // The process goes on without the function, also if that had to end where it could not
+            // be suspended.
+            Err(error) => Err(running
+                .budget
+                .restore(&running.lua)
+                .map_or_else(|restored| restored.to_string(), |()| error.to_string())),
             Ok(mut results) if thread.is_finished() => {
                 let state = results.pop_front().unwrap_or(mlua::Value::Nil);
                 value::take(&state, library::allowance(&running.lua, &self.program))

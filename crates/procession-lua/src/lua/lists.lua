@@ -2,15 +2,21 @@
 local table = ...
 local lua = check(native("open", "table"))
 local insert, remove, concat, move, unpack = lua.insert, lua.remove, lua.concat, lua.move, lua.unpack
-local error, getmetatable, type = error, getmetatable, type
+local error, getmetatable, select, tonumber, type = error, getmetatable, select, tonumber, type
 local tables = check(native("part", {}, "tables"))
 
--- A table without a metatable bounds these loops by its size. For other tables, there are
--- replacements in Lua.
+-- A table without a metatable bounds these loops by its size, unless its length claims more: a few
+-- keys in the right places suffice for that. For other tables, there are replacements in Lua. These
+-- refuse texts, whose metatable the program can change, and Lua's own functions refuse all else.
 local LENGTH_MAX = 1 << 22
-local function is_plain(list) return type(list) ~= "table" or getmetatable(list) == nil end
+local function is_plain(list) return getmetatable(list) == nil end
+local function is_short(list)
+  return getmetatable(list) == nil and (type(list) ~= "table" or #list <= LENGTH_MAX)
+end
+-- Lua takes texts as bounds, too. The difference of integers may overflow.
 local function check_range(from, to)
-  if type(from) == "number" and type(to) == "number" and to - from > LENGTH_MAX then
+  from, to = tonumber(from), tonumber(to)
+  if from and to and to > from and (to - from > LENGTH_MAX or to - from < 0) then
     error("a range of more than " .. LENGTH_MAX .. " entries", 3)
   end
 end
@@ -21,11 +27,11 @@ local function is_long(list, from, to)
   return from and to and to - from > 8192
 end
 function table.insert(list, ...)
-  if is_plain(list) then return insert(list, ...) end
+  if is_short(list) or is_plain(list) and select("#", ...) == 1 then return insert(list, ...) end
   return tables.insert(list, ...)
 end
 function table.remove(list, ...)
-  if is_plain(list) then return remove(list, ...) end
+  if is_short(list) or is_plain(list) and select("#", ...) == 0 then return remove(list, ...) end
   return tables.remove(list, ...)
 end
 function table.concat(list, separator, from, to)

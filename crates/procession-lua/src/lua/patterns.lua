@@ -139,7 +139,8 @@ function patterns.gsub(string, pattern, replacement, most)
   local replace = replacer(replacement)
   local kind, rest = kind_of(pattern)
   local parts, at, last, count = {}, 0, nil, 0
-  most = most or #string + 1
+  if most == nil then most = #string + 1 end
+  most = tointeger(most) or error("bad argument #4 to 'gsub' (integer expected, got " .. type(most) .. ")", 2)
   while count < most do
     local found = search(kind, string, rest, at, last)
     if not found then break end

@@ -4,6 +4,7 @@ local pause = pause
 local lua = check(native("open", "string"))
 local find, match, gmatch, gsub, rep = lua.find, lua.match, lua.gmatch, lua.gsub, lua.rep
 local format, error, next, select, tonumber, type = lua.format, error, next, select, tonumber, type
+local pack = check(native("open", "table")).pack
 local patterns = check(native("part", {}, "patterns"))
 
 -- Functions that handle each byte of a longer text count that as work.
@@ -29,8 +30,20 @@ for name, act in next, { pack = lua.pack, packsize = lua.packsize, unpack = lua.
     return act(text, ...)
   end
 end
+-- Lua measures a text each time that a format refers to it, also if it shows only a part of it. So
+-- the texts are bounded, too, where there are many.
+local TEXTS_MAX = 1 << 26
+local function check_texts(texts)
+  local size = 1024 * texts.n
+  for i = 1, texts.n do
+    local text = texts[i]
+    if type(text) == "string" then size = size + #text end
+  end
+  if size > TEXTS_MAX then error("too many or too long arguments for 'format'", 3) end
+end
 function string.format(text, ...)
   check_format(text, "format")
+  if select("#", ...) > 16 then check_texts(pack(...)) end
   if type(text) == "string" and find(text, "q", 1, true) then
     for i = 1, select("#", ...) do
       local value = select(i, ...)
@@ -97,7 +110,13 @@ function string.gmatch(text, pattern, from)
   if is_light(text, pattern) then return gmatch(text, pattern, from) end
   return patterns.gmatch(text, pattern, from)
 end
+-- Lua reads the replacement for each match, also if that adds nothing to the result.
 function string.gsub(text, pattern, replacement, most)
-  if type(replacement) == "string" and is_light(text, pattern) then return gsub(text, pattern, replacement, most) end
+  if
+    type(replacement) == "string" and type(text) == "string" and (#text + 1) * #replacement <= 10000000
+    and is_light(text, pattern)
+  then
+    return gsub(text, pattern, replacement, most)
+  end
   return patterns.gsub(text, pattern, replacement, most)
 end

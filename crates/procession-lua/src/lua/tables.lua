@@ -8,6 +8,14 @@ local concat, unpack, sort = lua.concat, lua.unpack, lua.sort
 local error, getmetatable, select, type, min = error, getmetatable, select, type, math.min
 local LENGTH_MAX = 1 << 22
 
+-- Texts have a metatable that the program can change, but they are no lists.
+local function check_table(list, number, name)
+  if type(list) ~= "table" then
+    local kind = list == nil and "no value" or type(list)
+    error("bad argument #" .. number .. " to '" .. name .. "' (table expected, got " .. kind .. ")", 3)
+  end
+end
+
 local function length(list)
   local count = #list
   if math.type(count) ~= "integer" then error("object length is not an integer", 3) end
@@ -23,6 +31,7 @@ local function integer(value, number, name)
 end
 
 function tables.insert(list, ...)
+  check_table(list, 1, "insert")
   local count = length(list) + 1
   local given = select("#", ...)
   if given == 1 then
@@ -39,6 +48,7 @@ function tables.insert(list, ...)
 end
 
 function tables.remove(list, at)
+  check_table(list, 1, "remove")
   local count = length(list)
   if at == nil then at = count else at = integer(at, 2, "remove") end
   if at ~= count and (at < 1 or at > count + 1) then
@@ -52,7 +62,10 @@ function tables.remove(list, at)
 end
 
 local function copied(list, first, last)
-  if last - first > LENGTH_MAX then error("a range of more than " .. LENGTH_MAX .. " entries", 3) end
+  -- The difference may overflow.
+  if last > first and (last - first > LENGTH_MAX or last - first < 0) then
+    error("a range of more than " .. LENGTH_MAX .. " entries", 3)
+  end
   local copy = {}
   for i = first, last do copy[i - first + 1] = list[i] end
   return copy, last - first + 1
@@ -72,6 +85,7 @@ local function joined(list, separator, first, last)
 end
 
 function tables.concat(list, separator, first, last)
+  check_table(list, 1, "concat")
   first, last = integer(first or 1, 3, "concat"), integer(last or length(list), 4, "concat")
   if first > last then return "" end
   if getmetatable(list) == nil then return joined(list, separator, first, last) end
@@ -92,6 +106,8 @@ function tables.unpack(list, first, last)
 end
 
 function tables.move(from, first, last, at, to)
+  check_table(from, 1, "move")
+  check_table(to, 5, "move")
   first, last = integer(first, 2, "move"), integer(last, 3, "move")
   at = integer(at, 4, "move")
   if at > last or at <= first or from ~= to then
@@ -147,7 +163,7 @@ local function is_light(list, count)
 end
 
 function tables.sort(list, less)
-  if type(list) ~= "table" then return sort(list, less) end
+  check_table(list, 1, "sort")
   local count = length(list)
   if less == nil and is_light(list, count) then
     sort(list)

@@ -1,13 +1,15 @@
 //! Addresses that a process may connect to.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use procession::net::{Host, TcpStream};
 
 use super::{Grant, Permissions, refused};
 
 const LOCALHOST: &str = "localhost";
+/// Any port but 0.
+const DISCARD: u16 = 9;
 
 /// Addresses that a process may connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,13 +95,13 @@ fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// Returns `true` for addresses of this machine and its link. A foreign name server could let a
-/// name lead to them.
+/// Returns `true` for addresses of this machine and for those of its link alone. A foreign name
+/// server could let a name lead to them.
 fn is_near(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => {
             address.is_loopback()
-                || address.is_unspecified()
+                || address.octets()[0] == 0
                 || address.is_link_local()
                 || address.is_multicast()
                 || address.is_broadcast()
@@ -109,8 +111,37 @@ fn is_near(address: IpAddr) -> bool {
                 || address.is_unspecified()
                 || address.is_unicast_link_local()
                 || address.is_multicast()
+                || embedded(address).is_some_and(|inner| is_near(inner.into()))
         }
     }
+}
+
+/// Returns the IPv4 address to which a translator or a tunnel may pass on what is sent to an
+/// address.
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let inner = |high: u16, low: u16| Some(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
+    match address.segments() {
+        // IPv4-compatible, IPv4-translated, NAT64 (also with a prefix of the local network), 6to4.
+        [0, 0, 0, 0, 0, 0, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0 | 1, _, _, _, high, low]
+        | [0x2002, high, low, ..] => inner(high, low),
+        _ => None,
+    }
+}
+
+/// Returns `true` if this machine has the address.
+fn is_own(address: IpAddr) -> bool {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // From an own address, the system reaches itself by the same address. Nothing is sent.
+    let local = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, DISCARD))?;
+        socket.local_addr()
+    });
+    local.is_ok_and(|local| local.ip() == address)
 }
 
 /// Connects to an address.
@@ -151,7 +182,8 @@ pub(crate) async fn resolve(
     }
     let resolved = host.addresses().await?;
     let is_allowed = |found: &SocketAddr| {
-        let by_name = name.as_deref().is_some_and(|name| name == LOCALHOST || !is_near(found.ip()));
+        let is_far = |address| !is_near(address) && !is_own(address);
+        let by_name = name.as_deref().is_some_and(|name| name == LOCALHOST || is_far(found.ip()));
         by_name || targets.iter().any(|target| target.is_address(*found))
     };
     let allowed: Vec<SocketAddr> = resolved.iter().copied().filter(is_allowed).collect();
@@ -163,7 +195,7 @@ pub(crate) async fn resolve(
 
 #[cfg(test)]
 mod tests {
-    use super::{Target, is_near};
+    use super::{Target, is_near, is_own};
 
     #[test]
     fn a_target_is_a_host_with_or_without_a_port() {
@@ -201,10 +233,27 @@ mod tests {
 
     #[test]
     fn addresses_of_this_machine_and_its_link_are_near() {
-        for text in ["127.1.2.3", "0.0.0.0", "169.254.169.254", "::1", "::", "fe80::1"] {
+        for text in [
+            "127.1.2.3",
+            "0.0.0.0",
+            "0.1.2.3",
+            "169.254.169.254",
+            "::1",
+            "::",
+            "fe80::1",
+            "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "::ffff:0:127.0.0.1",
+            "64:ff9b::169.254.169.254",
+            "64:ff9b:1::127.0.0.1",
+            "2002:7f00:1::",
+        ] {
             assert!(is_near(text.parse().expect("it is an address")), "{text}");
         }
-        assert!(is_near("::ffff:127.0.0.1".parse().expect("it is an address")));
-        assert!(!is_near("192.0.2.1".parse().expect("it is an address")));
+        for text in ["192.0.2.1", "10.0.0.1", "64:ff9b::192.0.2.1", "2001:db8::7f00:1"] {
+            assert!(!is_near(text.parse().expect("it is an address")), "{text}");
+        }
+        assert!(is_own("127.0.0.1".parse().expect("it is an address")));
+        assert!(!is_own("198.51.100.7".parse().expect("it is an address")));
     }
 }

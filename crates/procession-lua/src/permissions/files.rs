@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
 
 use super::{Grant, Permissions, refused};
@@ -177,11 +177,15 @@ fn places(permissions: &Permissions, access: Access) -> Option<&[Place]> {
     }
 }
 
-/// Returns the folder of an object, and its name in that. The process may write the object.
+/// Returns the folder of an object, and its name in that. The process may use the object.
 ///
 /// # Errors
-/// If the process may not write it, or the folder cannot be opened, returns an error.
-pub(crate) fn named(permissions: &Permissions, path: &Path) -> io::Result<(OwnedFd, OsString)> {
+/// If the process may not use it, or the folder cannot be opened, returns an error.
+pub(crate) fn named(
+    permissions: &Permissions,
+    access: Access,
+    path: &Path,
+) -> io::Result<(OwnedFd, OsString)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let parts = |path: &Path| {
         let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "the path has no name");
@@ -189,7 +193,7 @@ pub(crate) fn named(permissions: &Permissions, path: &Path) -> io::Result<(Owned
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         Ok::<_, io::Error>((folder.unwrap_or(Path::new(".")).to_owned(), name))
     };
-    let Some(places) = places(permissions, Access::Write) else {
+    let Some(places) = places(permissions, access) else {
         let (folder, name) = parts(path)?;
         return Ok((openat(CWD, &folder, flags, Mode::empty())?, name));
     };
@@ -205,7 +209,22 @@ pub(crate) fn named(permissions: &Permissions, path: &Path) -> io::Result<(Owned
             Err(error) => return Err(error.into()),
         }
     }
-    Err(refused(format_args!("{}={}", Access::Write.option(), path.display())))
+    Err(refused(format_args!("{}={}", access.option(), path.display())))
+}
+
+/// Returns the folder of an object that the process may read and write, and its name in that.
+///
+/// # Errors
+/// If the process may not do both, or the folder cannot be opened, returns an error.
+pub(crate) fn movable(permissions: &Permissions, path: &Path) -> io::Result<(OwnedFd, OsString)> {
+    let (folder, name) = named(permissions, Access::Write, path)?;
+    let (readable, readable_name) = named(permissions, Access::Read, path)?;
+    // Others may rename folders between the two, and a file that is permitted may be a link.
+    let place = |folder: &OwnedFd| fstat(folder).map(|found| (found.st_dev, found.st_ino));
+    match place(&folder)? == place(&readable)? && name == readable_name {
+        true => Ok((folder, name)),
+        false => Err(refused(format_args!("{}={}", Access::Read.option(), path.display()))),
+    }
 }
 
 /// Opens a file.

@@ -1,0 +1,155 @@
+//! Functions of Lua's libraries that loop in C, where nothing can end them: each call is bounded,
+//! or its process can be terminated.
+#![cfg(not(procession_loom))]
+
+use std::time::Duration;
+
+use procession::{Scheduler, SpawnOptions};
+use procession_lua::{Program, Value};
+
+/// Longer than any call takes, also in a build without optimizations on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Calls in a process. Returns how it ended.
+fn ended(call: &str) -> String {
+    ended_within(call, 15_000)
+}
+
+/// Calls in a process that is terminated after some milliseconds.
+fn ended_within(call: &str, patience: u32) -> String {
+    let source = format!(
+        "function calls(main)
+           process.receive()
+           process.send(main, 'begins')
+           ;{call}
+           error('the call returned')
+         end
+         function main()
+           local pid = process.spawn('calls', process.self())
+           process.monitor(pid)
+           process.send(pid, 'begin')
+           assert(process.receive() == 'begins')
+           local down = process.receive({patience})
+           if not down then
+             process.exit(pid, 'kill')
+             down = process.receive()
+           end
+           return down.reason
+         end"
+    );
+    let program = Program::load("test", source).unwrap_or_else(|error| panic!("{error}: {call}"));
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("the system has threads");
+    // If a call never ends, its scheduler cannot end either.
+    let scheduler = Box::leak(Box::new(scheduler));
+    let main = program.spawn_with(SpawnOptions::new().on(scheduler), "main", []);
+    let main = main.expect("the program has main");
+    match main.join_timeout(TIMEOUT) {
+        Ok(Ok(Value::String(reason))) => String::from_utf8_lossy(&reason).into_owned(),
+        Ok(other) => panic!("{call}: {other:?}"),
+        Err(_) => panic!("{call}: it computes for ever"),
+    }
+}
+
+#[test]
+fn a_range_has_a_bound_in_each_form_of_a_number() {
+    for range in [
+        "'1', '4000000000000000000'",
+        "' 0x1p0 ', ' 4e18 '",
+        "1, 2^53",
+        "1.0, 0x1p62",
+        "-(1 << 61), 1 << 61",
+        "'-4000000000000000000', 1",
+    ] {
+        for call in ["table.move({}, RANGE, 1)", "table.concat(setmetatable({}, {}), '', RANGE)"] {
+            let call = call.replace("RANGE", range);
+            let reason = ended(&call);
+            assert!(reason.contains("a range of more than 4194304 entries"), "{call}: {reason}");
+        }
+        let reason = ended(&format!("table.unpack({{}}, {range})"));
+        assert!(reason.contains("too many results to unpack"), "{range}: {reason}");
+    }
+    for range in ["{}, 1", "'x', 1", "1, 1.5", "1, 0/0", "1, '1e'"] {
+        let reason = ended(&format!("table.move({{}}, {range}, 1)"));
+        assert!(reason.contains("bad argument #"), "{range}: {reason}");
+    }
+    let huge = "table.move({}, math.mininteger, math.maxinteger, 1)";
+    assert!(ended(huge).contains("a range of more than"), "{}", ended(huge));
+}
+
+/// A program can change the metatable of texts, so that Lua's own functions take them for lists.
+#[test]
+fn a_text_is_no_list() {
+    let endless = "local m, rep = getmetatable(''), string.rep
+        m.__len, m.__index, m.__newindex = true, function() end, {} ";
+    for call in [
+        "table.concat('', '', 1, 4000000)",
+        "table.insert(rep('x', 30 << 20), 1, nil)",
+        "table.remove(rep('x', 30 << 20), 1)",
+        "table.move('', 1, 4000000, 1, {})",
+        "table.move({}, 1, 4000000, 1, '')",
+        "table.sort(rep('x', 30 << 20), rawequal)",
+    ] {
+        let reason = ended(&format!("{endless} {call}"));
+        assert!(reason.contains("table expected, got string"), "{call}: {reason}");
+    }
+    for call in ["insert(1, 1)", "remove()", "concat(print)", "move({}, 1, 1, 1, 1)", "sort(true)"]
+    {
+        let reason = ended(&format!("table.{call}"));
+        assert!(reason.contains("table expected, got "), "{call}: {reason}");
+    }
+    let wide = "table.unpack(setmetatable({}, {}), math.mininteger, math.maxinteger)";
+    assert!(ended(wide).contains("a range of more than"), "{}", ended(wide));
+    // Lua's own function takes anything with an index.
+    assert!(ended("assert(select('#', table.unpack('abc')) == 3)").contains("returned"));
+}
+
+/// The length of a table with holes is any of its borders.
+#[test]
+fn a_table_that_claims_to_be_long_is_none() {
+    let long = "local t = {} for i = 0, 62 do t[1 << i] = 1 end t[5], t[9] = 1, 1 ";
+    for call in ["insert(t, 1, nil)", "remove(t, 1)", "sort(t)"] {
+        let reason = ended(&format!("{long} table.{call}"));
+        assert!(reason.contains("a table of more than 4194304 entries"), "{call}: {reason}");
+    }
+    let ends = "table.insert(t, 'x') assert(table.remove(t) == 'x')";
+    assert!(ended(&format!("{long} {ends}")).contains("the call returned"));
+}
+
+#[test]
+fn a_call_does_no_more_than_its_texts_are_long() {
+    let call = "local text, all = ('x'):rep(20 << 20), {}
+        for i = 1, 100000 do all[i] = text end
+        string.format(('%.1s'):rep(100000), table.unpack(all))";
+    let reason = ended(call);
+    assert!(reason.contains("too many or too long arguments for 'format'"), "{reason}");
+    for call in [
+        "('a b'):rep(500000):gsub('(%f[b])b', ('%1'):rep(5 << 20))",
+        "(('x'):rep(2000)):find('%f[' .. ('a'):rep(8 << 20) .. ']')",
+        "(('x'):rep(2000)):find('y?%f[^' .. ('a'):rep(8 << 20) .. ']')",
+        "while true do (''):find('[' .. ('a'):rep(8 << 20) .. ']') end",
+    ] {
+        let reason = ended_within(call, 100);
+        assert!(reason.contains("terminated"), "{call}: {reason}");
+    }
+    let once = "assert(('aa'):gsub('a', function() return 'b' end, '1') == 'ba')";
+    assert!(ended(once).contains("the call returned"));
+    let texts = "assert(string.format(('%s'):rep(20), table.unpack({}, 1, 20)) == ('nil'):rep(20))";
+    assert!(ended(texts).contains("the call returned"));
+}
+
+/// Few instructions can take long, so that their number is no bound.
+#[test]
+fn slow_code_that_cannot_be_suspended_ends_after_some_time() {
+    let slow = "local one = ('x'):rep(14 << 20)
+        local other = ('x'):rep(14 << 20) .. 'y'
+        tostring(setmetatable({}, { __tostring = function()
+          while true do local _ = one < other end
+        end }))";
+    // Lua follows all jumps of the chain for each of its parts.
+    let chain = "load('return ' .. ('a and '):rep(170000) .. 'a')";
+    for call in [slow, chain] {
+        let reason = ended(call);
+        let wanted = "computed for too long where it cannot be suspended";
+        assert!(reason.contains(wanted), "{call}: {reason}");
+    }
+}
