@@ -33,7 +33,7 @@ use crate::story::Story;
 
 use self::flights::Flight;
 use self::places::{Home, Place};
-use self::streams::Stream;
+use self::streams::{Broken, Stream};
 
 pub(crate) use self::hosts::HostProgram;
 
@@ -79,6 +79,8 @@ pub(crate) struct Net {
     hosts: Vec<Place>,
     homes: Vec<Home>,
     sockets: BTreeMap<u64, Socket>,
+    /// The streams that are broken, as long as their programs may ask about them.
+    broken: BTreeMap<u64, Broken>,
     /// The sockets by the real system's cookie of the end of the program.
     by_cookie: BTreeMap<u64, u64>,
     next_socket: u64,
@@ -128,6 +130,7 @@ impl Net {
             hosts: Vec::new(),
             homes: Vec::new(),
             sockets: BTreeMap::new(),
+            broken: BTreeMap::new(),
             by_cookie: BTreeMap::new(),
             next_socket: 0,
             flights: BTreeMap::new(),
@@ -216,7 +219,8 @@ impl Net {
     /// Returns the number of the socket that a descriptor of a program refers to.
     fn find(&self, near: impl AsFd) -> Option<u64> {
         let cookie = rustix::net::sockopt::socket_cookie(near).ok()?;
-        self.by_cookie.get(&cookie).copied().filter(|id| self.sockets.contains_key(id))
+        let is_known = |id: &u64| self.sockets.contains_key(id) || self.broken.contains_key(id);
+        self.by_cookie.get(&cookie).copied().filter(is_known)
     }
 
     fn stream(&mut self, id: u64) -> Option<&mut Stream> {

@@ -174,6 +174,7 @@ impl Net {
 
     /// Ends the sockets of a host, since its program was killed or its machine has lost its power.
     pub(super) fn close_all(&mut self, moment: &mut Moment<'_>, host: usize, tells: bool) {
+        self.broken.retain(|_, broken| broken.host != host);
         // What the program has closed before, the system of the host brings to its end.
         let is_own = |socket: &Socket| socket.host == host && !(tells && socket.is_closed);
         let own = self.sockets.iter().filter(|(_, socket)| is_own(socket));

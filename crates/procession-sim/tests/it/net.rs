@@ -1,6 +1,7 @@
 //! The network between hosts.
 
 mod faults;
+mod handshakes;
 mod hosts;
 mod http;
 mod key_value;
