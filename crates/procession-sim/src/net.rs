@@ -62,8 +62,15 @@ struct Socket {
 enum Kind {
     Listener(Listener),
     Stream(Box<Stream>),
-    /// A socket for datagrams, with its peer.
-    Datagrams(Option<SocketAddr>),
+    Datagrams(Datagrams),
+}
+
+/// A socket for datagrams.
+#[derive(Default)]
+struct Datagrams {
+    peer: Option<SocketAddr>,
+    /// The error that the next call of the program gets.
+    error: Option<Errno>,
 }
 
 struct Listener {

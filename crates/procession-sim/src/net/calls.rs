@@ -9,8 +9,9 @@ use procession::sim::Network;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use super::places::target;
 use super::streams::Phase;
-use super::{Kind, Moment, Net};
+use super::{Datagrams, Kind, Moment, Net};
 use crate::engine::{Engine, Held};
 use crate::faults::Fault;
 
@@ -88,7 +89,14 @@ impl Network for Engine {
     }
 
     fn is_connected(&self, socket: BorrowedFd<'_>) -> io::Result<bool> {
-        let phase = self.ask(socket, |net, _, id| net.phase(id));
+        let phase = self.ask(socket, |net, _, id| {
+            let phase = net.phase(id);
+            if matches!(phase, Some(Phase::Failed(_))) {
+                // The program learns it here, and asks nothing else of such a socket.
+                net.broken.remove(&id);
+            }
+            phase
+        });
         match phase.flatten() {
             Some(Phase::Connecting) => Ok(false),
             Some(Phase::Connected) => Ok(true),
@@ -104,8 +112,8 @@ impl Network for Engine {
 
     fn connect_datagrams(&self, socket: BorrowedFd<'_>, to: SocketAddr) -> Option<io::Result<()>> {
         self.ask(socket, |net, _, id| {
-            if let Some(Kind::Datagrams(peer)) = net.sockets.get_mut(&id).map(|one| &mut one.kind) {
-                *peer = Some(to);
+            if let Some(Kind::Datagrams(own)) = net.sockets.get_mut(&id).map(|one| &mut one.kind) {
+                own.peer = Some(target(to));
             }
             Ok(())
         })
@@ -120,7 +128,7 @@ impl Network for Engine {
 
     fn peer_addr(&self, socket: BorrowedFd<'_>) -> Option<io::Result<SocketAddr>> {
         self.ask(socket, |net, _, id| {
-            let peer = if let Some(&Kind::Datagrams(peer)) =
+            let peer = if let Some(&Kind::Datagrams(Datagrams { peer, .. })) =
                 net.sockets.get(&id).map(|socket| &socket.kind)
             {
                 peer
@@ -136,11 +144,12 @@ impl Network for Engine {
     fn error(&self, socket: BorrowedFd<'_>, reads: bool) -> Option<io::Error> {
         let error = self.ask(socket, |net, _, id| {
             (*net.error(id)?)?;
-            // What has arrived before can still be read.
+            // What has arrived before can still be read, except for datagrams.
             let has_data = |net: &mut Net| {
                 net.has_more(id) || rustix::io::ioctl_fionread(socket).is_ok_and(|count| count > 0)
             };
-            if reads && has_data(net) { None } else { net.error(id)?.take() }
+            let is_stream = net.phase(id).is_some();
+            if reads && is_stream && has_data(net) { None } else { net.error(id)?.take() }
         });
         error.flatten().map(io::Error::from)
     }

@@ -56,6 +56,11 @@ pub(super) enum Cargo {
         to: SocketAddr,
         bytes: Vec<u8>,
     },
+    /// A host has no socket at the address that a datagram was sent to.
+    Unreachable {
+        socket: SocketAddr,
+        peer: SocketAddr,
+    },
 }
 
 impl Cargo {
@@ -65,7 +70,7 @@ impl Cargo {
         match self {
             Self::Request { .. } | Self::Answer { .. } => Some((SECOND, SYN_RETRIES)),
             Self::Segment { .. } => Some((200 * MS, RETRIES)),
-            Self::Reset { .. } | Self::Datagram { .. } => None,
+            Self::Reset { .. } | Self::Datagram { .. } | Self::Unreachable { .. } => None,
         }
     }
 }
@@ -154,8 +159,9 @@ impl Net {
             &mut Cargo::Segment { from } => self.arrive_segment(moment, from),
             &mut Cargo::Reset { to } => self.break_stream(to, Errno::CONNRESET),
             Cargo::Datagram { from, to: address, bytes } => {
-                self.deliver_datagram(to, *from, *address, bytes);
+                self.deliver_datagram(moment, to, *from, *address, bytes);
             }
+            &mut Cargo::Unreachable { socket, peer } => self.refuse_datagrams(to, socket, peer),
         }
     }
 
@@ -175,7 +181,7 @@ impl Net {
                 }
             }
             Cargo::Segment { from } => self.break_stream(from, Errno::TIMEDOUT),
-            Cargo::Reset { .. } | Cargo::Datagram { .. } => {}
+            Cargo::Reset { .. } | Cargo::Datagram { .. } | Cargo::Unreachable { .. } => {}
         }
     }
 }

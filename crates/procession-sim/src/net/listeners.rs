@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 
 use super::flights::Cargo;
-use super::places::overlap;
+use super::places::{serves, target};
 use super::streams::{Phase, Stream};
 use super::{Kind, Listener, Moment, Net, Socket};
 use crate::faults::Fault;
@@ -65,6 +65,7 @@ impl Net {
         to: SocketAddr,
     ) -> io::Result<OwnedFd> {
         let host = self.running(home)?;
+        let to = target(to);
         let ip = self.source_ip(host, to.ip());
         let local = self.claim(host, from.unwrap_or(SocketAddr::new(ip, 0)), false)?;
         let local = match local.ip().is_unspecified() {
@@ -130,11 +131,11 @@ impl Net {
     }
 
     fn listener_at(&self, host: usize, to: SocketAddr) -> Option<u64> {
-        let serves = |socket: &Socket| {
+        let listens = |socket: &Socket| {
             let is_listener = matches!(socket.kind, Kind::Listener(_));
-            is_listener && !socket.is_closed && socket.host == host && overlap(socket.local, to)
+            is_listener && !socket.is_closed && socket.host == host && serves(socket.local, to)
         };
-        self.sockets.iter().find(|(_, socket)| serves(socket)).map(|(&id, _)| id)
+        self.sockets.iter().find(|(_, socket)| listens(socket)).map(|(&id, _)| id)
     }
 
     /// Puts a connection into the backlog of a listener, unless that is full.

@@ -407,15 +407,8 @@ impl Net {
 
     /// Returns how far a stream has come.
     pub(super) fn phase(&mut self, id: u64) -> Option<Phase> {
-        let Some(broken) = self.broken.get(&id) else {
-            return self.stream(id).map(|stream| stream.phase);
-        };
-        let phase = broken.phase;
-        if matches!(phase, Phase::Failed(_)) {
-            // The program learns it here, and asks nothing else of such a socket.
-            self.broken.remove(&id);
-        }
-        Some(phase)
+        let of_broken = self.broken.get(&id).map(|broken| broken.phase);
+        of_broken.or_else(|| self.stream(id).map(|stream| stream.phase))
     }
 
     /// Returns the address of the peer of a stream.
@@ -424,11 +417,15 @@ impl Net {
         of_broken.or_else(|| self.stream(id).map(|stream| stream.peer_addr))
     }
 
-    /// Returns the place of the error that the next call of the program gets.
+    /// Returns the place of the error that the next call of the program on a socket gets.
     pub(super) fn error(&mut self, id: u64) -> Option<&mut Option<Errno>> {
-        match self.broken.contains_key(&id) {
-            true => self.broken.get_mut(&id).map(|broken| &mut broken.error),
-            false => self.stream(id).map(|stream| &mut stream.error),
+        if let Some(broken) = self.broken.get_mut(&id) {
+            return Some(&mut broken.error);
+        }
+        match &mut self.sockets.get_mut(&id)?.kind {
+            Kind::Listener(_) => None,
+            Kind::Stream(stream) => Some(&mut stream.error),
+            Kind::Datagrams(own) => Some(&mut own.error),
         }
     }
 
