@@ -62,7 +62,7 @@ impl Network for Engine {
             (found.or(local).or_else(|| host.parse().ok()), late)
         })?;
         if let Some(late) = late {
-            self.hold(late, Held::Blocks);
+            self.hold(late, Held::Late);
         }
         let unknown = || {
             io::Error::new(io::ErrorKind::NotFound, format!("no simulated host is called {host:?}"))
