@@ -14,11 +14,12 @@ mod calls;
 mod datagrams;
 mod flights;
 mod hosts;
+mod keep_alive;
 mod listeners;
 mod places;
 mod streams;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -88,6 +89,10 @@ pub(crate) struct Net {
     sockets: BTreeMap<u64, Socket>,
     /// The streams that are broken, as long as their programs may ask about them.
     broken: BTreeMap<u64, Broken>,
+    /// The streams whose programs may have changed options since the last point.
+    changed_options: Vec<u64>,
+    /// The streams with keep-alive.
+    keeping_alive: BTreeSet<u64>,
     /// The sockets by the real system's cookie of the end of the program.
     by_cookie: BTreeMap<u64, u64>,
     next_socket: u64,
@@ -138,6 +143,8 @@ impl Net {
             homes: Vec::new(),
             sockets: BTreeMap::new(),
             broken: BTreeMap::new(),
+            changed_options: Vec::new(),
+            keeping_alive: BTreeSet::new(),
             by_cookie: BTreeMap::new(),
             next_socket: 0,
             flights: BTreeMap::new(),
@@ -166,6 +173,7 @@ impl Net {
                 None => {}
             }
         }
+        self.keep_alive(moment.now);
         while let Some(entry) = self.flights.first_entry()
             && entry.key().0 <= moment.now
         {

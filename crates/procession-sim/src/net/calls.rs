@@ -166,6 +166,7 @@ impl Network for Engine {
                 // Nothing depends on them any more.
                 return fresh();
             }
+            net.changed_options.push(id);
             let stream = net.stream(id)?;
             stream.options = stream.options.take().or_else(fresh);
             stream.options.clone()

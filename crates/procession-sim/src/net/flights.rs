@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use rustix::io::Errno;
 
 use super::{Moment, Net};
-use crate::engine::{MS, SECOND, US, duration};
+use crate::engine::{MS, NEVER, SECOND, US, duration};
 use crate::faults::Fault;
 
 /// Nanoseconds that a flight takes at least: within a host, and between hosts.
@@ -56,6 +56,11 @@ pub(super) enum Cargo {
         to: SocketAddr,
         bytes: Vec<u8>,
     },
+    /// A stream with keep-alive probes whether its peer is there, after so many other probes.
+    Probe {
+        of: u64,
+        count: u32,
+    },
     /// A host has no socket at the address that a datagram was sent to.
     Unreachable {
         socket: SocketAddr,
@@ -70,7 +75,10 @@ impl Cargo {
         match self {
             Self::Request { .. } | Self::Answer { .. } => Some((SECOND, SYN_RETRIES)),
             Self::Segment { .. } => Some((200 * MS, RETRIES)),
-            Self::Reset { .. } | Self::Datagram { .. } | Self::Unreachable { .. } => None,
+            Self::Reset { .. }
+            | Self::Probe { .. }
+            | Self::Datagram { .. }
+            | Self::Unreachable { .. } => None,
         }
     }
 }
@@ -129,7 +137,8 @@ impl Net {
     pub(super) fn hasten(&mut self, now: u64, way: Option<(usize, usize)>) {
         for ((due, _), mut flight) in std::mem::take(&mut self.flights) {
             let soon = now + LATENCY[usize::from(flight.from != flight.to)];
-            if due > soon && way.is_none_or(|way| way == (flight.from, flight.to)) {
+            let is_timer = matches!(flight.cargo, Cargo::Probe { .. });
+            if due > soon && !is_timer && way.is_none_or(|way| way == (flight.from, flight.to)) {
                 // It is one more repetition, so that nothing is given up sooner.
                 flight.again = flight.again.saturating_sub(1);
                 self.put(soon, flight);
@@ -161,6 +170,7 @@ impl Net {
             Cargo::Datagram { from, to: address, bytes } => {
                 self.deliver_datagram(moment, to, *from, *address, bytes);
             }
+            &mut Cargo::Probe { of, count } => self.probe(moment, of, count),
             &mut Cargo::Unreachable { socket, peer } => self.refuse_datagrams(to, socket, peer),
         }
     }
@@ -171,7 +181,13 @@ impl Net {
         flight.again += 1;
         if flight.again <= retries + 1 {
             let wait = (first << (flight.again - 1)).min(AGAIN_MAX);
-            return self.put(moment.now + wait, flight);
+            let left = match flight.cargo {
+                Cargo::Segment { from } => self.patience(from, flight.again == 1, moment.now),
+                _ => None,
+            };
+            if left != Some(0) {
+                return self.put(moment.now + wait.min(left.unwrap_or(NEVER)), flight);
+            }
         }
         match flight.cargo {
             Cargo::Request { client, .. } | Cargo::Answer { client, .. } => {
@@ -181,7 +197,10 @@ impl Net {
                 }
             }
             Cargo::Segment { from } => self.break_stream(from, Errno::TIMEDOUT),
-            Cargo::Reset { .. } | Cargo::Datagram { .. } | Cargo::Unreachable { .. } => {}
+            Cargo::Reset { .. }
+            | Cargo::Probe { .. }
+            | Cargo::Datagram { .. }
+            | Cargo::Unreachable { .. } => {}
         }
     }
 }

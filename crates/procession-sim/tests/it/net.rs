@@ -4,6 +4,7 @@ mod faults;
 mod handshakes;
 mod hosts;
 mod http;
+mod keep_alive;
 mod key_value;
 mod streams;
 mod udp;
