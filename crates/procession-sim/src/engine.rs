@@ -124,6 +124,8 @@ pub(crate) enum Held {
     Preempted,
     /// It waits in the kernel.
     Blocks,
+    /// The same, because of a fault. The wait ends with the faults.
+    Late,
     /// It uses its processor.
     Computes,
 }
@@ -478,7 +480,7 @@ impl Engine {
                     thread.computed = before.saturating_add(for_ns);
                     bounds.note_computing(before, thread.computed);
                 }
-                Held::Computes | Held::Blocks => bounds.note_step(for_ns),
+                Held::Computes | Held::Blocks | Held::Late => bounds.note_step(for_ns),
             }
         }
         self.pass(me, Why::Wait);
@@ -559,7 +561,7 @@ impl Engine {
             }
             for thread in &mut state.threads {
                 match &mut thread.status {
-                    Status::Held { until, how: Held::Preempted, .. }
+                    Status::Held { until, how: Held::Preempted | Held::Late, .. }
                     | Status::Parked { until, is_woken: true } => *until = now,
                     _ => {}
                 }

@@ -33,7 +33,7 @@ pub enum Fault {
     Reset,
     /// A request to connect is refused.
     Refused,
-    /// A request to connect gets no answer.
+    /// A request to connect gets no answer until the faults end, and times out after 127 s.
     NoAnswer,
     /// The way between two hosts is cut for 1 ms to 10 s, in one direction or in both.
     Partition,

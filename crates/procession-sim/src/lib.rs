@@ -137,6 +137,11 @@ pub use faults::{Fault, Faults};
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// The examples in the guide are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/SIMULATION.md")]
+struct Guide;
+
 /// Runs a program with 100 seeds. This is [`Check::run`] with the defaults.
 ///
 /// # Panics

@@ -14,11 +14,12 @@ mod calls;
 mod datagrams;
 mod flights;
 mod hosts;
+mod keep_alive;
 mod listeners;
 mod places;
 mod streams;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,7 +34,7 @@ use crate::story::Story;
 
 use self::flights::Flight;
 use self::places::{Home, Place};
-use self::streams::Stream;
+use self::streams::{Broken, Stream};
 
 pub(crate) use self::hosts::HostProgram;
 
@@ -62,8 +63,15 @@ struct Socket {
 enum Kind {
     Listener(Listener),
     Stream(Box<Stream>),
-    /// A socket for datagrams, with its peer.
-    Datagrams(Option<SocketAddr>),
+    Datagrams(Datagrams),
+}
+
+/// A socket for datagrams.
+#[derive(Default)]
+struct Datagrams {
+    peer: Option<SocketAddr>,
+    /// The error that the next call of the program gets.
+    error: Option<Errno>,
 }
 
 struct Listener {
@@ -79,6 +87,12 @@ pub(crate) struct Net {
     hosts: Vec<Place>,
     homes: Vec<Home>,
     sockets: BTreeMap<u64, Socket>,
+    /// The streams that are broken, as long as their programs may ask about them.
+    broken: BTreeMap<u64, Broken>,
+    /// The streams whose programs may have changed options since the last point.
+    changed_options: Vec<u64>,
+    /// The streams with keep-alive.
+    keeping_alive: BTreeSet<u64>,
     /// The sockets by the real system's cookie of the end of the program.
     by_cookie: BTreeMap<u64, u64>,
     next_socket: u64,
@@ -128,6 +142,9 @@ impl Net {
             hosts: Vec::new(),
             homes: Vec::new(),
             sockets: BTreeMap::new(),
+            broken: BTreeMap::new(),
+            changed_options: Vec::new(),
+            keeping_alive: BTreeSet::new(),
             by_cookie: BTreeMap::new(),
             next_socket: 0,
             flights: BTreeMap::new(),
@@ -156,6 +173,7 @@ impl Net {
                 None => {}
             }
         }
+        self.keep_alive(moment.now);
         while let Some(entry) = self.flights.first_entry()
             && entry.key().0 <= moment.now
         {
@@ -216,7 +234,8 @@ impl Net {
     /// Returns the number of the socket that a descriptor of a program refers to.
     fn find(&self, near: impl AsFd) -> Option<u64> {
         let cookie = rustix::net::sockopt::socket_cookie(near).ok()?;
-        self.by_cookie.get(&cookie).copied().filter(|id| self.sockets.contains_key(id))
+        let is_known = |id: &u64| self.sockets.contains_key(id) || self.broken.contains_key(id);
+        self.by_cookie.get(&cookie).copied().filter(is_known)
     }
 
     fn stream(&mut self, id: u64) -> Option<&mut Stream> {

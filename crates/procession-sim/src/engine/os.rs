@@ -170,7 +170,7 @@ impl Os for Engine {
             Status::Held { how: Held::Computes, since, .. } => {
                 Some((thread.used + (now - since), RunState::Runs))
             }
-            Status::Parked { .. } | Status::Held { how: Held::Blocks, .. } => {
+            Status::Parked { .. } | Status::Held { how: Held::Blocks | Held::Late, .. } => {
                 Some((thread.used, RunState::Waits))
             }
             Status::Ended => None,

@@ -141,7 +141,7 @@ impl Virtual {
             Status::Held { until, how, .. } => {
                 let held = match how {
                     Held::Preempted => "is preempted",
-                    Held::Blocks => "blocks",
+                    Held::Blocks | Held::Late => "blocks",
                     Held::Computes => "computes",
                 };
                 format!("{name} {held} for {}", left(until))

@@ -9,8 +9,9 @@ use procession::sim::Network;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use super::places::target;
 use super::streams::Phase;
-use super::{Kind, Moment, Net};
+use super::{Datagrams, Kind, Moment, Net};
 use crate::engine::{Engine, Held};
 use crate::faults::Fault;
 
@@ -61,7 +62,7 @@ impl Network for Engine {
             (found.or(local).or_else(|| host.parse().ok()), late)
         })?;
         if let Some(late) = late {
-            self.hold(late, Held::Blocks);
+            self.hold(late, Held::Late);
         }
         let unknown = || {
             io::Error::new(io::ErrorKind::NotFound, format!("no simulated host is called {host:?}"))
@@ -88,7 +89,14 @@ impl Network for Engine {
     }
 
     fn is_connected(&self, socket: BorrowedFd<'_>) -> io::Result<bool> {
-        let phase = self.ask(socket, |net, _, id| net.stream(id).map(|stream| stream.phase));
+        let phase = self.ask(socket, |net, _, id| {
+            let phase = net.phase(id);
+            if matches!(phase, Some(Phase::Failed(_))) {
+                // The program learns it here, and asks nothing else of such a socket.
+                net.broken.remove(&id);
+            }
+            phase
+        });
         match phase.flatten() {
             Some(Phase::Connecting) => Ok(false),
             Some(Phase::Connected) => Ok(true),
@@ -104,23 +112,30 @@ impl Network for Engine {
 
     fn connect_datagrams(&self, socket: BorrowedFd<'_>, to: SocketAddr) -> Option<io::Result<()>> {
         self.ask(socket, |net, _, id| {
-            if let Some(Kind::Datagrams(peer)) = net.sockets.get_mut(&id).map(|one| &mut one.kind) {
-                *peer = Some(to);
+            if let Some(Kind::Datagrams(own)) = net.sockets.get_mut(&id).map(|one| &mut one.kind) {
+                own.peer = Some(target(to));
             }
             Ok(())
         })
     }
 
     fn local_addr(&self, socket: BorrowedFd<'_>) -> Option<SocketAddr> {
-        self.ask(socket, |net, _, id| net.sockets[&id].local)
+        self.ask(socket, |net, _, id| match net.broken.get(&id) {
+            Some(broken) => broken.local,
+            None => net.sockets[&id].local,
+        })
     }
 
     fn peer_addr(&self, socket: BorrowedFd<'_>) -> Option<io::Result<SocketAddr>> {
         self.ask(socket, |net, _, id| {
-            let peer = match &net.sockets[&id].kind {
-                Kind::Stream(stream) if stream.phase == Phase::Connected => Some(stream.peer_addr),
-                Kind::Datagrams(peer) => *peer,
-                _ => None,
+            let peer = if let Some(&Kind::Datagrams(Datagrams { peer, .. })) =
+                net.sockets.get(&id).map(|socket| &socket.kind)
+            {
+                peer
+            } else if net.phase(id) == Some(Phase::Connected) {
+                net.peer_addr(id)
+            } else {
+                None
             };
             peer.ok_or_else(|| Errno::NOTCONN.into())
         })
@@ -128,25 +143,32 @@ impl Network for Engine {
 
     fn error(&self, socket: BorrowedFd<'_>, reads: bool) -> Option<io::Error> {
         let error = self.ask(socket, |net, _, id| {
-            net.stream(id)?.error?;
-            // What has arrived before can still be read.
+            (*net.error(id)?)?;
+            // What has arrived before can still be read, except for datagrams.
             let has_data = |net: &mut Net| {
                 net.has_more(id) || rustix::io::ioctl_fionread(socket).is_ok_and(|count| count > 0)
             };
-            if reads && has_data(net) { None } else { net.stream(id)?.error.take() }
+            let is_stream = net.phase(id).is_some();
+            if reads && is_stream && has_data(net) { None } else { net.error(id)?.take() }
         });
         error.flatten().map(io::Error::from)
     }
 
     fn options(&self, socket: BorrowedFd<'_>) -> Option<Arc<TcpStream>> {
         let options = self.ask(socket, |net, _, id| {
-            let stream = net.stream(id)?;
-            if stream.options.is_none() {
+            let fresh = || {
                 let flags = SocketFlags::CLOEXEC;
                 let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
                 // If the real system has no descriptor left, the options are refused.
-                stream.options = socket.ok().map(|socket| Arc::new(TcpStream::from(socket)));
+                socket.ok().map(|socket| Arc::new(TcpStream::from(socket)))
+            };
+            if net.broken.contains_key(&id) {
+                // Nothing depends on them any more.
+                return fresh();
             }
+            net.changed_options.push(id);
+            let stream = net.stream(id)?;
+            stream.options = stream.options.take().or_else(fresh);
             stream.options.clone()
         });
         options.flatten()

@@ -10,8 +10,8 @@ use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
 
 use super::flights::Cargo;
 use super::listeners::pair;
-use super::places::overlap;
-use super::{Kind, Moment, Net, Socket};
+use super::places::{serves, target};
+use super::{Datagrams, Kind, Moment, Net, Socket};
 use crate::faults::Fault;
 
 /// The longest datagram, with its address.
@@ -23,7 +23,10 @@ impl Net {
         let local = self.claim(host, at, true)?;
         // These keep the bounds of datagrams, and say when the other end is closed.
         let (near, far) = pair(SocketType::SEQPACKET)?;
-        self.add(&near, Socket::new(home, host, local, far, Kind::Datagrams(None)))?;
+        self.add(
+            &near,
+            Socket::new(home, host, local, far, Kind::Datagrams(Datagrams::default())),
+        )?;
         Ok(near)
     }
 
@@ -34,7 +37,7 @@ impl Net {
             let Some(socket) = self.sockets.get_mut(&id).filter(|socket| socket.is_readable) else {
                 return;
             };
-            let Kind::Datagrams(peer) = socket.kind else { return };
+            let Kind::Datagrams(Datagrams { peer, .. }) = socket.kind else { return };
             let (host, local) = (socket.host, socket.local);
             let count = match recv(&socket.far, &mut buffer[..], RecvFlags::empty()) {
                 Ok((0, _)) => break,
@@ -48,7 +51,7 @@ impl Net {
             };
             let Some((to, bytes)) = DatagramAddress::take(&buffer[..count]) else { continue };
             if let Some(to) = to.decode().or(peer) {
-                self.send_datagram(moment, (host, local), to, bytes);
+                self.send_datagram(moment, (host, local), target(to), bytes);
             }
         }
         if self.sockets.get(&id).is_some_and(|socket| socket.is_closed) {
@@ -87,15 +90,16 @@ impl Net {
     /// A datagram arrives at a host.
     pub(super) fn deliver_datagram(
         &mut self,
+        moment: &mut Moment<'_>,
         host: usize,
         from: SocketAddr,
         to: SocketAddr,
         bytes: &[u8],
     ) {
         let target = self.sockets.values().find(|socket| match socket.kind {
-            Kind::Datagrams(peer) => {
-                let is_for = socket.host == host && !socket.is_closed && overlap(socket.local, to);
-                is_for && peer.is_none_or(|peer| overlap(peer, from))
+            Kind::Datagrams(Datagrams { peer, .. }) => {
+                let is_for = socket.host == host && !socket.is_closed && serves(socket.local, to);
+                is_for && peer.is_none_or(|peer| serves(peer, from))
             }
             _ => false,
         });
@@ -104,6 +108,22 @@ impl Net {
             datagram.extend(bytes);
             // If there is no room, the datagram is lost.
             let _ = send(&socket.far, &datagram, SendFlags::NOSIGNAL);
+        } else if let Some(sender) = self.host_at(host, from.ip()) {
+            self.send(moment, (host, sender), Cargo::Unreachable { socket: from, peer: to });
+        }
+    }
+
+    /// A host says that none of its sockets is at an address. Only a socket with this peer is told.
+    pub(super) fn refuse_datagrams(&mut self, host: usize, socket: SocketAddr, peer: SocketAddr) {
+        for one in self.sockets.values_mut().filter(|one| one.host == host) {
+            if let Kind::Datagrams(Datagrams { peer: Some(own), error }) = &mut one.kind
+                && serves(*own, peer)
+                && serves(one.local, socket)
+            {
+                *error = Some(Errno::CONNREFUSED);
+                // If there is no room, the program has something to read.
+                let _ = send(&one.far, DatagramAddress::NO_DATAGRAM, SendFlags::NOSIGNAL);
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use rustix::io::Errno;
 
 use super::{Moment, Net};
-use crate::engine::{MS, SECOND, US, duration};
+use crate::engine::{MS, NEVER, SECOND, US, duration};
 use crate::faults::Fault;
 
 /// Nanoseconds that a flight takes at least: within a host, and between hosts.
@@ -35,6 +35,8 @@ pub(super) enum Cargo {
     Request {
         client: u64,
         to: SocketAddr,
+        /// It gets no answer while there are faults.
+        is_ignored: bool,
     },
     /// Another stream answers, or there is none.
     Answer {
@@ -54,6 +56,31 @@ pub(super) enum Cargo {
         to: SocketAddr,
         bytes: Vec<u8>,
     },
+    /// A stream with keep-alive probes whether its peer is there, after so many other probes.
+    Probe {
+        of: u64,
+        count: u32,
+    },
+    /// A host has no socket at the address that a datagram was sent to.
+    Unreachable {
+        socket: SocketAddr,
+        peer: SocketAddr,
+    },
+}
+
+impl Cargo {
+    /// Returns after how long TCP sends this again first, and how often it does. `None` is sent
+    /// once.
+    fn retries(&self) -> Option<(u64, u32)> {
+        match self {
+            Self::Request { .. } | Self::Answer { .. } => Some((SECOND, SYN_RETRIES)),
+            Self::Segment { .. } => Some((200 * MS, RETRIES)),
+            Self::Reset { .. }
+            | Self::Probe { .. }
+            | Self::Datagram { .. }
+            | Self::Unreachable { .. } => None,
+        }
+    }
 }
 
 impl Net {
@@ -108,63 +135,72 @@ impl Net {
 
     /// Lets what is on its way arrive soon: everything, or what is on one way.
     pub(super) fn hasten(&mut self, now: u64, way: Option<(usize, usize)>) {
-        for ((due, _), flight) in std::mem::take(&mut self.flights) {
-            let is_hastened = way.is_none_or(|way| way == (flight.from, flight.to));
+        for ((due, _), mut flight) in std::mem::take(&mut self.flights) {
             let soon = now + LATENCY[usize::from(flight.from != flight.to)];
-            self.put(if is_hastened { due.min(soon) } else { due }, flight);
+            let is_timer = matches!(flight.cargo, Cargo::Probe { .. });
+            if due > soon && !is_timer && way.is_none_or(|way| way == (flight.from, flight.to)) {
+                // It is one more repetition, so that nothing is given up sooner.
+                flight.again = flight.again.saturating_sub(1);
+                self.put(soon, flight);
+            } else {
+                self.put(due, flight);
+            }
         }
         self.hasten_segments(now);
     }
 
     /// A flight arrives, unless the way is cut.
-    pub(super) fn arrive(&mut self, moment: &mut Moment<'_>, flight: Flight) {
+    pub(super) fn arrive(&mut self, moment: &mut Moment<'_>, mut flight: Flight) {
         moment.chance.digest(moment.now ^ (flight.to as u64) << 48);
-        let Flight { from, to, again, cargo } = flight;
-        if self.is_cut(from, to, moment.now) {
-            return self.repeat(moment, Flight { from, to, again, cargo });
+        let to = flight.to;
+        // The wait after the last repetition ends with nothing.
+        let is_over = flight.cargo.retries().is_some_and(|(_, retries)| flight.again > retries);
+        if is_over || self.is_cut(flight.from, to, moment.now) {
+            return self.repeat(moment, flight);
         }
-        match cargo {
-            Cargo::Request { client, to: address } => self.request(moment, client, to, address),
-            Cargo::Answer { client, answer } => self.answer(moment, client, answer),
-            Cargo::Segment { from } => self.arrive_segment(moment, from),
-            Cargo::Reset { to } => self.break_stream(to, Errno::CONNRESET),
-            Cargo::Datagram { from, to: address, bytes } => {
-                self.deliver_datagram(to, from, address, &bytes);
+        match &mut flight.cargo {
+            Cargo::Request { client, to: address, is_ignored } => {
+                if !self.request(moment, *client, to, *address, is_ignored) {
+                    self.repeat(moment, flight);
+                }
             }
+            &mut Cargo::Answer { client, answer } => self.answer(moment, client, answer),
+            &mut Cargo::Segment { from } => self.arrive_segment(moment, from),
+            &mut Cargo::Reset { to } => self.break_stream(to, Errno::CONNRESET),
+            Cargo::Datagram { from, to: address, bytes } => {
+                self.deliver_datagram(moment, to, *from, *address, bytes);
+            }
+            &mut Cargo::Probe { of, count } => self.probe(moment, of, count),
+            &mut Cargo::Unreachable { socket, peer } => self.refuse_datagrams(to, socket, peer),
         }
     }
 
     /// Sends something again, later each time, until it is given up.
     fn repeat(&mut self, moment: &mut Moment<'_>, mut flight: Flight) {
+        let Some((first, retries)) = flight.cargo.retries() else { return };
         flight.again += 1;
-        let (first, retries) = match flight.cargo {
-            Cargo::Request { .. } | Cargo::Answer { .. } => (SECOND, SYN_RETRIES),
-            Cargo::Segment { .. } => (200 * MS, RETRIES),
-            // Nobody sends these again.
-            Cargo::Reset { .. } | Cargo::Datagram { .. } => return,
-        };
         if flight.again <= retries + 1 {
             let wait = (first << (flight.again - 1)).min(AGAIN_MAX);
-            return self.put(moment.now + wait, flight);
+            let left = match flight.cargo {
+                Cargo::Segment { from } => self.patience(from, flight.again == 1, moment.now),
+                _ => None,
+            };
+            if left != Some(0) {
+                return self.put(moment.now + wait.min(left.unwrap_or(NEVER)), flight);
+            }
         }
         match flight.cargo {
             Cargo::Request { client, .. } | Cargo::Answer { client, .. } => {
                 self.fail_to_connect(client, Errno::TIMEDOUT);
+                if let Cargo::Answer { answer: Ok(server), .. } = flight.cargo {
+                    self.break_stream(server, Errno::TIMEDOUT);
+                }
             }
             Cargo::Segment { from } => self.break_stream(from, Errno::TIMEDOUT),
-            Cargo::Reset { .. } | Cargo::Datagram { .. } => {}
+            Cargo::Reset { .. }
+            | Cargo::Probe { .. }
+            | Cargo::Datagram { .. }
+            | Cargo::Unreachable { .. } => {}
         }
-    }
-
-    /// Sends a request again only after all repetitions have failed, as if none had arrived.
-    pub(super) fn ignore_request(&mut self, moment: &Moment<'_>, client: u64, to: SocketAddr) {
-        let Some(host) = self.sockets.get(&client).map(|socket| socket.host) else { return };
-        let target = self.host_at(host, to.ip()).unwrap_or(host);
-        let waits: u64 = (0..=SYN_RETRIES).map(|time| SECOND << time).sum();
-        let cargo = Cargo::Answer { client, answer: Err(Errno::TIMEDOUT) };
-        self.put(
-            moment.now + waits,
-            Flight { from: target, to: host, again: SYN_RETRIES + 1, cargo },
-        );
     }
 }

@@ -311,7 +311,7 @@ fn build(sim: &Sim, home: usize, name: &str) -> Option<Scheduler> {
             Ok(scheduler) => return Some(scheduler),
             Err(error) => sim.note(format!("the program of the host {name} waits: {error}")),
         }
-        sim.engine.hold(RETRY, Held::Blocks);
+        sim.engine.hold(RETRY, Held::Late);
         if sim.engine.net(|net, _| net.homes[home].is_stopped) {
             return None;
         }

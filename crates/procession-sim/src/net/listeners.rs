@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 
 use super::flights::Cargo;
-use super::places::overlap;
+use super::places::{serves, target};
 use super::streams::{Phase, Stream};
 use super::{Kind, Listener, Moment, Net, Socket};
 use crate::faults::Fault;
@@ -42,16 +42,18 @@ impl Net {
         id: u64,
         near: BorrowedFd<'_>,
     ) -> io::Result<(OwnedFd, SocketAddr)> {
-        // Each connection has left a byte, which makes the listener readable.
-        let mut byte = [0; 1];
-        let (count, _) = recv(near, &mut byte[..], RecvFlags::empty())?;
-        let socket = self.sockets.get_mut(&id).filter(|_| count > 0);
+        let socket = self.sockets.get_mut(&id);
         let Some(Kind::Listener(listener)) = socket.map(|socket| &mut socket.kind) else {
             return Err(Errno::INVAL.into());
         };
         let (stream, accepted) = listener.backlog.pop_front().ok_or(Errno::AGAIN)?;
-        let peer = self.stream(stream).map(|stream| stream.peer_addr);
-        Ok((accepted, peer.ok_or(Errno::CONNABORTED)?))
+        if listener.backlog.is_empty() {
+            // The listener is readable as long as there are bytes in it.
+            let mut bytes = [0; 512];
+            while recv(near, &mut bytes[..], RecvFlags::empty()).is_ok_and(|(count, _)| count > 0) {
+            }
+        }
+        Ok((accepted, self.peer_addr(stream).ok_or(Errno::CONNABORTED)?))
     }
 
     /// Begins to connect.
@@ -63,6 +65,7 @@ impl Net {
         to: SocketAddr,
     ) -> io::Result<OwnedFd> {
         let host = self.running(home)?;
+        let to = target(to);
         let ip = self.source_ip(host, to.ip());
         let local = self.claim(host, from.unwrap_or(SocketAddr::new(ip, 0)), false)?;
         let local = match local.ip().is_unspecified() {
@@ -77,7 +80,7 @@ impl Net {
             self.add(&near, Socket::new(home, host, local, far, Kind::Stream(Box::new(stream))))?;
         match self.host_at(host, to.ip()) {
             Some(target) => {
-                let cargo = Cargo::Request { client, to };
+                let cargo = Cargo::Request { client, to, is_ignored: false };
                 self.send(moment, (host, target), cargo);
             }
             None => {
@@ -88,20 +91,28 @@ impl Net {
         Ok(near)
     }
 
-    /// A request to connect arrives at a host.
+    /// A request to connect arrives at a host. Returns `false` if it gets no answer, so that the
+    /// client repeats it. Sets `is_ignored` if the repetitions get none either.
+    #[must_use]
     pub(super) fn request(
         &mut self,
         moment: &mut Moment<'_>,
         client: u64,
         host: usize,
         to: SocketAddr,
-    ) {
+        is_ignored: &mut bool,
+    ) -> bool {
         // The client may have given up.
-        let Some(asking) = self.sockets.get(&client) else { return };
+        let Some(asking) = self.sockets.get(&client) else { return true };
         let (from, source) = (asking.host, asking.local);
-        if moment.happens(Fault::NoAnswer) {
+        if *is_ignored {
+            *is_ignored = moment.faults.contains(Fault::NoAnswer);
+        } else if moment.happens(Fault::NoAnswer) {
+            *is_ignored = true;
             moment.tell(|| format!("a request to connect to {to} gets no answer"));
-            return self.ignore_request(moment, client, to);
+        }
+        if *is_ignored {
+            return false;
         }
         let answer = match self.listener_at(host, to) {
             Some(_) if moment.happens(Fault::Refused) => {
@@ -112,18 +123,19 @@ impl Net {
             Some(listener) => match self.admit(moment, listener, client, source, to) {
                 Ok(Some(server)) => Ok(server),
                 // The backlog is full, or the real system has no descriptor left.
-                Ok(None) | Err(_) => return self.ignore_request(moment, client, to),
+                Ok(None) | Err(_) => return false,
             },
         };
         self.send(moment, (host, from), Cargo::Answer { client, answer });
+        true
     }
 
     fn listener_at(&self, host: usize, to: SocketAddr) -> Option<u64> {
-        let serves = |socket: &Socket| {
+        let listens = |socket: &Socket| {
             let is_listener = matches!(socket.kind, Kind::Listener(_));
-            is_listener && !socket.is_closed && socket.host == host && overlap(socket.local, to)
+            is_listener && !socket.is_closed && socket.host == host && serves(socket.local, to)
         };
-        self.sockets.iter().find(|(_, socket)| serves(socket)).map(|(&id, _)| id)
+        self.sockets.iter().find(|(_, socket)| listens(socket)).map(|(&id, _)| id)
     }
 
     /// Puts a connection into the backlog of a listener, unless that is full.
@@ -146,11 +158,12 @@ impl Net {
         let socket = Socket::new(home, host, to, far, Kind::Stream(Box::new(stream)));
         let Some(listening) = self.sockets.get_mut(&id) else { return Ok(None) };
         let Kind::Listener(listener) = &mut listening.kind else { return Ok(None) };
-        if listener.backlog.len() >= listener.backlog_max
-            || send(&listening.far, &[0], SendFlags::NOSIGNAL).is_err()
-        {
+        // Linux admits one more than the program has asked for.
+        if listener.backlog.len() > listener.backlog_max {
             return Ok(None);
         }
+        // Each connection is an event. If there is no room for the byte, the listener is readable.
+        let _ = send(&listening.far, &[0], SendFlags::NOSIGNAL);
         let server = self.add(&near, socket)?;
         if let Some(Kind::Listener(listener)) =
             self.sockets.get_mut(&id).map(|socket| &mut socket.kind)
@@ -171,6 +184,7 @@ impl Net {
             Err(error) => return self.fail_to_connect(client, error),
             Ok(server) => server,
         };
+        let has_reset = self.has_reset(client, server);
         let Some(socket) = self.sockets.get_mut(&client) else {
             // The client has given up meanwhile.
             return self.break_stream(server, Errno::CONNRESET);
@@ -183,7 +197,20 @@ impl Net {
         // Takes the byte that the socket began with. Its program waits for that.
         let _ = recv(&socket.far, &mut [0; 1][..], RecvFlags::empty());
         socket.is_readable = true;
-        self.drain(moment, client);
+        match has_reset {
+            true => self.break_stream(client, Errno::CONNRESET),
+            false => self.drain(moment, client),
+        }
+    }
+
+    /// Returns `true` if the server has reset a connection before the client knows of it. That
+    /// reset had no effect. If the host of the server has lost its power, nobody says anything.
+    fn has_reset(&mut self, client: u64, server: u64) -> bool {
+        if self.stream(server).is_some_and(|server| !server.is_broken()) {
+            return false;
+        }
+        let has_power = self.way(client).is_some_and(|(_, host)| self.hosts[host].has_power);
+        has_power && !self.stream(client).is_some_and(|client| client.has_heard_end())
     }
 
     /// An attempt to connect fails.

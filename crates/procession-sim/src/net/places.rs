@@ -139,7 +139,8 @@ impl Net {
                 Kind::Datagrams(_) => is_datagram,
                 Kind::Stream(_) => false,
             };
-            is_like && socket.host == host && !socket.is_closed && overlap(socket.local, at)
+            let overlaps = serves(socket.local, at) || serves(at, socket.local);
+            is_like && socket.host == host && !socket.is_closed && overlaps
         })
     }
 
@@ -174,6 +175,7 @@ impl Net {
 
     /// Ends the sockets of a host, since its program was killed or its machine has lost its power.
     pub(super) fn close_all(&mut self, moment: &mut Moment<'_>, host: usize, tells: bool) {
+        self.broken.retain(|_, broken| broken.host != host);
         // What the program has closed before, the system of the host brings to its end.
         let is_own = |socket: &Socket| socket.host == host && !(tells && socket.is_closed);
         let own = self.sockets.iter().filter(|(_, socket)| is_own(socket));
@@ -207,10 +209,23 @@ impl Net {
     }
 }
 
-/// Returns `true` if a socket at one of the addresses also serves the other.
-pub(super) fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
-    let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
-    one.port() == other.port() && (a == b || a.is_unspecified() || b.is_unspecified())
+/// Returns `true` if a socket at a local address gets what is sent to another one. `[::]` stands
+/// for the addresses of both families, and `0.0.0.0` for those of IPv4.
+pub(super) fn serves(local: SocketAddr, to: SocketAddr) -> bool {
+    let (own, wanted) = (local.ip().to_canonical(), to.ip().to_canonical());
+    let is_any = own.is_unspecified() && (own.is_ipv6() || wanted.is_ipv4());
+    local.port() == to.port() && (own == wanted || is_any)
+}
+
+/// Returns the address that the system of a host sends to in the place of another one: an
+/// unspecified address is the host itself.
+pub(super) fn target(to: SocketAddr) -> SocketAddr {
+    let ip = match to.ip().to_canonical() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        _ => return to,
+    };
+    SocketAddr::new(ip, to.port())
 }
 
 /// The end of a cut that only the program mends.

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use super::flights::Cargo;
+use super::keep_alive::KeepAlive;
 use super::{Kind, Moment, Net, Socket};
 use crate::engine::US;
 use crate::faults::Fault;
@@ -42,18 +43,36 @@ pub(super) struct Stream {
     peer_has_ended: bool,
     /// The program sends no more.
     has_ended: bool,
-    /// The connection is broken.
+    /// The connection is broken. What has arrived can still be read.
     is_broken: bool,
     /// The peer learns that the connection is broken once all that was sent has arrived.
     resets_at_end: bool,
     /// The program has learned that nothing more arrives.
     has_told_end: bool,
     /// The error that the next call of the program gets.
-    pub(super) error: Option<Errno>,
+    error: Option<Errno>,
     /// How many bytes arrive at a time.
     pub(super) grain: usize,
     /// The socket that holds the options, once the program has asked for one.
     pub(super) options: Option<Arc<TcpStream>>,
+    /// What the options say of peers that are silent.
+    pub(super) keep_alive: Option<KeepAlive>,
+    pub(super) user_timeout: Option<u64>,
+    /// When something came from the peer.
+    pub(super) heard_at: u64,
+    /// A probe is due.
+    pub(super) is_probing: bool,
+    /// When the first segment was sent again.
+    pub(super) repeats_since: u64,
+}
+
+/// What is left of a broken stream. Its far end is closed, but its program may still ask about it.
+pub(super) struct Broken {
+    pub(super) host: usize,
+    pub(super) local: SocketAddr,
+    pub(super) peer_addr: SocketAddr,
+    phase: Phase,
+    error: Option<Errno>,
 }
 
 struct Segment {
@@ -90,7 +109,21 @@ impl Stream {
             error: None,
             grain,
             options: None,
+            keep_alive: None,
+            user_timeout: None,
+            heard_at: moment.now,
+            is_probing: false,
+            repeats_since: 0,
         }
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Returns `true` if all that the peer has sent has arrived, and it sends no more.
+    pub(super) fn has_heard_end(&self) -> bool {
+        self.peer_has_ended
     }
 
     /// Returns `true` if the program has asked that closing the socket resets the connection.
@@ -180,8 +213,9 @@ impl Net {
         let Some(way) = self.way(id) else { return };
         if moment.happens(Fault::Reset) {
             moment.tell(|| "a connection is reset".to_owned());
+            let peer = self.stream(id).and_then(|stream| stream.peer);
             self.break_stream(id, Errno::CONNRESET);
-            if let Some(peer) = self.stream(id).and_then(|stream| stream.peer) {
+            if let Some(peer) = peer {
                 self.send(moment, way, Cargo::Reset { to: peer });
             }
             return;
@@ -216,7 +250,7 @@ impl Net {
     }
 
     /// Returns the hosts of a stream and of its peer.
-    fn way(&self, id: u64) -> Option<(usize, usize)> {
+    pub(super) fn way(&self, id: u64) -> Option<(usize, usize)> {
         let socket = self.sockets.get(&id)?;
         let Kind::Stream(stream) = &socket.kind else { return None };
         Some((socket.host, self.host_at(socket.host, stream.peer_addr.ip())?))
@@ -243,11 +277,13 @@ impl Net {
         let rest = segment.bytes.split_off(grain.min(segment.bytes.len()));
         if let Some(stream) = self.stream(from) {
             stream.sent_bytes -= segment.bytes.len();
+            stream.heard_at = moment.now;
             if !rest.is_empty() {
                 stream.sent.push_front(Segment { due: moment.now + GAP, bytes: rest });
             }
         }
         if let Some(receiver) = self.stream(peer).filter(|receiver| !receiver.is_broken) {
+            receiver.heard_at = moment.now;
             receiver.arrived.extend(&segment.bytes);
             receiver.peer_has_ended |= is_end;
         }
@@ -304,9 +340,8 @@ impl Net {
                 Err(_) => stream.arrived.clear(),
             }
         }
-        let is_over = stream.peer_has_ended || stream.is_broken;
         // Once: each call wakes both ends.
-        if is_over
+        if stream.peer_has_ended
             && stream.arrived.is_empty()
             && !std::mem::replace(&mut stream.has_told_end, true)
         {
@@ -314,6 +349,7 @@ impl Net {
             let _ = shutdown(&socket.far, Shutdown::Write);
         }
         let (has, peer) = (stream.arrived.len(), stream.peer);
+        self.retire(id);
         if has < had
             && let Some(peer) = peer
         {
@@ -355,19 +391,59 @@ impl Net {
         }
     }
 
-    /// Ends both directions of a far end, so that the program wakes. The program can still read
+    /// Breaks both directions of a stream, so that the program wakes. The program can still read
     /// what has arrived, as on Linux. What it has written is lost.
     pub(super) fn hang_up(&mut self, id: u64) {
         self.forget_sent(id);
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         let Kind::Stream(stream) = &mut socket.kind else { return };
         (stream.is_broken, stream.has_ended) = (true, true);
-        stream.has_told_end |= stream.arrived.is_empty();
-        let ends = if stream.arrived.is_empty() { Shutdown::Both } else { Shutdown::Read };
         // It fails if the program has closed its socket.
-        let _ = shutdown(&socket.far, ends);
-        // A writer that waits for room wakes.
+        let _ = shutdown(&socket.far, Shutdown::Read);
+        // A writer that waits for room wakes. If bytes were left, closing the far end would be an
+        // error of the real socket.
         while let Found::Bytes(_) = look(socket, SEGMENT_MAX) {}
+        self.retire(id);
+    }
+
+    /// Closes the far end of a broken stream, once all that has arrived is with the program. A
+    /// program that connects again and again would use up the descriptors of the real system.
+    fn retire(&mut self, id: u64) {
+        let is_over = |stream: &Stream| stream.is_broken && stream.arrived.is_empty();
+        if !self.stream(id).is_some_and(|stream| is_over(stream)) {
+            return;
+        }
+        if let Some(Socket { host, local, is_closed, kind: Kind::Stream(stream), .. }) =
+            self.sockets.remove(&id)
+            && !is_closed
+        {
+            let Stream { peer_addr, phase, error, .. } = *stream;
+            self.broken.insert(id, Broken { host, local, peer_addr, phase, error });
+        }
+    }
+
+    /// Returns how far a stream has come.
+    pub(super) fn phase(&mut self, id: u64) -> Option<Phase> {
+        let of_broken = self.broken.get(&id).map(|broken| broken.phase);
+        of_broken.or_else(|| self.stream(id).map(|stream| stream.phase))
+    }
+
+    /// Returns the address of the peer of a stream.
+    pub(super) fn peer_addr(&mut self, id: u64) -> Option<SocketAddr> {
+        let of_broken = self.broken.get(&id).map(|broken| broken.peer_addr);
+        of_broken.or_else(|| self.stream(id).map(|stream| stream.peer_addr))
+    }
+
+    /// Returns the place of the error that the next call of the program on a socket gets.
+    pub(super) fn error(&mut self, id: u64) -> Option<&mut Option<Errno>> {
+        if let Some(broken) = self.broken.get_mut(&id) {
+            return Some(&mut broken.error);
+        }
+        match &mut self.sockets.get_mut(&id)?.kind {
+            Kind::Listener(_) => None,
+            Kind::Stream(stream) => Some(&mut stream.error),
+            Kind::Datagrams(own) => Some(&mut own.error),
+        }
     }
 
     /// Returns `true` if something has arrived that the program cannot read yet.
@@ -380,9 +456,8 @@ impl Net {
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         let is_closed = socket.is_closed;
         let Some(stream) = socket.stream() else { return };
-        // A broken stream has hung up itself. Its program may still ask for the error.
         let is_over = stream.sent.is_empty() && !stream.resets_at_end;
-        if is_closed && stream.has_ended && !stream.is_broken && is_over {
+        if is_closed && stream.has_ended && is_over {
             self.sockets.remove(&id);
         }
     }

@@ -1,8 +1,10 @@
 //! The network between hosts.
 
 mod faults;
+mod handshakes;
 mod hosts;
 mod http;
+mod keep_alive;
 mod key_value;
 mod streams;
 mod udp;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, sendmsg,
 };
 
 use crate::sys::os::{self, CallFault, DatagramAddress, Network, Os};
@@ -30,7 +30,7 @@ pub(super) fn resolve(name: &str) -> Option<io::Result<Vec<SocketAddr>>> {
 }
 
 pub(super) fn listen(at: SocketAddr, backlog: i32) -> Option<io::Result<OwnedFd>> {
-    ask(|network| Some(network.listen(at, backlog.max(1).cast_unsigned())))
+    ask(|network| Some(network.listen(at, backlog.max(0).cast_unsigned())))
 }
 
 pub(super) fn accept(listener: impl AsFd) -> Option<io::Result<(OwnedFd, SocketAddr)>> {
@@ -113,12 +113,18 @@ pub(super) fn send(
     to: Option<SocketAddr>,
 ) -> Option<io::Result<usize>> {
     ask(|network| network.local_addr(socket.as_fd()))?;
-    if to.is_none()
-        && let Some(Err(error)) = peer_addr(&socket)
-    {
+    let peer = match to.map(Ok).or_else(|| peer_addr(&socket)) {
         // As `send(2)` reports a socket without a peer.
-        let kind = error.kind() == io::ErrorKind::NotConnected;
-        return Some(Err(if kind { Errno::DESTADDRREQ.into() } else { error }));
+        Some(Err(error)) if error.kind() == io::ErrorKind::NotConnected => {
+            return Some(Err(Errno::DESTADDRREQ.into()));
+        }
+        Some(Err(error)) => return Some(Err(error)),
+        Some(Ok(peer)) => Some(peer),
+        None => None,
+    };
+    let is_v6 = peer.is_some_and(|peer| peer.ip().to_canonical().is_ipv6());
+    if parts.iter().map(|part| part.len()).sum::<usize>() > longest_datagram(is_v6) {
+        return Some(Err(Errno::MSGSIZE.into()));
     }
     let address = DatagramAddress::encode(to);
     let mut all = vec![IoSlice::new(address.bytes())];
@@ -126,6 +132,13 @@ pub(super) fn send(
     let sent = sendmsg(socket, &all, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
     let sent = sent.map_err(io::Error::from);
     Some(sent.map(|count| count.saturating_sub(DatagramAddress::LENGTH)))
+}
+
+/// Returns how many bytes fit into a datagram: the length of a packet has 16 bits, and the headers
+/// of UDP and of IPv4 are a part of it.
+fn longest_datagram(is_v6: bool) -> usize {
+    let header = if is_v6 { 0 } else { 20 };
+    usize::from(u16::MAX) - 8 - header
 }
 
 /// Receives a datagram, and the address that it comes from.
@@ -138,7 +151,17 @@ pub(super) fn receive(
     let mut address = [0; DatagramAddress::LENGTH];
     let mut all = vec![IoSliceMut::new(&mut address)];
     all.extend(buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)));
-    let received = recvmsg(socket, &mut all, &mut RecvAncillaryBuffer::default(), flags);
+    let received = loop {
+        let received = recvmsg(&socket, &mut all, &mut RecvAncillaryBuffer::default(), flags);
+        match received {
+            Ok(received) if received.bytes == DatagramAddress::NO_DATAGRAM.len() => {
+                if flags.contains(RecvFlags::PEEK) {
+                    let _ = recv(&socket, &mut [0; 1][..], RecvFlags::empty());
+                }
+            }
+            received => break received,
+        }
+    };
     let from = DatagramAddress::take(&address).and_then(|(address, _)| address.decode());
     Some(received.map_err(io::Error::from).and_then(|received| {
         let from = from.ok_or(io::ErrorKind::InvalidData)?;

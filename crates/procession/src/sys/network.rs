@@ -70,6 +70,9 @@ pub struct DatagramAddress([u8; Self::LENGTH]);
 impl DatagramAddress {
     /// The length in bytes.
     pub const LENGTH: usize = 19;
+    /// What is too short for a datagram with its address. It only wakes a program that waits to
+    /// read, since the network has an [error](Network::error) for it.
+    pub const NO_DATAGRAM: &[u8] = &[0];
 
     /// Encodes an address, or that of the peer.
     pub fn encode(address: Option<SocketAddr>) -> Self {

@@ -147,6 +147,42 @@ fn no_descriptors() {
     });
 }
 
+#[test]
+fn a_slow_lookup_ends_with_the_faults() {
+    let faults = Faults::none().with(Fault::SlowNetwork);
+    Check::new().seeds(0..100).faults(faults).run(|sim| async move {
+        sim.host("echo", || echo(7));
+        sim.settle().await;
+        let client = || async {
+            TcpStream::connect("echo:7").await.expect("it listens");
+            Instant::now()
+        };
+        let clients: Vec<_> = (0..8).map(|_| sim.spawn(client())).collect();
+        procession::sleep(Duration::from_millis(1)).await;
+        let healed = Instant::now();
+        sim.heal();
+        for client in clients {
+            let at = client.await.expect("it ends");
+            sim.sometimes("something was late", at > healed);
+            let late = at.saturating_duration_since(healed);
+            sim.always("nothing is late any more", late < Duration::from_millis(50));
+        }
+    });
+}
+
+/// The program of a host waits for a thread, which it gets once the faults end.
+#[test]
+fn a_host_starts_when_the_faults_end() {
+    let faults = Faults::none().with(Fault::ThreadRefused);
+    Check::new().seeds(0..200).faults(faults).run(|sim| async move {
+        sim.host("echo", || echo(7));
+        procession::sleep(Duration::from_millis(1)).await;
+        sim.heal();
+        sim.settle().await;
+        ask(&sim, "echo:7", 5).await.expect("it listens");
+    });
+}
+
 /// A worker that the program stalls does not run.
 #[test]
 fn a_stalled_worker() {

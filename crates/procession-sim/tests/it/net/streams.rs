@@ -255,3 +255,25 @@ fn the_same_seed_is_the_same_network() {
     };
     assert_eq!(run(), run());
 }
+
+#[test]
+fn an_unspecified_address_stands_for_those_of_its_family() {
+    calm().run(|sim| async move {
+        let kind = |result: std::io::Result<TcpListener>| result.map(drop).map_err(|e| e.kind());
+        let v4 = TcpListener::bind("0.0.0.0:80").await.expect("it is free");
+        let connected = TcpStream::connect("[::1]:80").await.map_err(|error| error.kind());
+        let refused = connected.is_err_and(|kind| kind == ErrorKind::ConnectionRefused);
+        sim.always("it does not listen at addresses of IPv6", refused);
+        let v6 = TcpListener::bind("[::1]:80").await.expect("it is free");
+        let both = kind(TcpListener::bind("[::]:80").await);
+        sim.always("this address is both", both == Err(ErrorKind::AddrInUse));
+        let stream = TcpStream::connect("[::1]:80").await.expect("it listens");
+        let (_, peer) = v6.accept().await.expect("it is there");
+        sim.always("the right one is asked", stream.local_addr().is_ok_and(|own| own == peer));
+        let stream = TcpStream::connect("0.0.0.0:80").await.expect("it listens");
+        let (_, peer) = v4.accept().await.expect("it is there");
+        sim.always("the host itself is asked", stream.local_addr().is_ok_and(|own| own == peer));
+        let peer = stream.peer_addr().expect("it is connected");
+        sim.always("its address is known", peer.to_string() == "127.0.0.1:80");
+    });
+}

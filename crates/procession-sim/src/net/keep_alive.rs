@@ -1,0 +1,133 @@
+//! Keep-alive: a stream looks whether its peer is there although neither says anything.
+//!
+//! A probe that is answered changes nothing that a program sees. So there are probes only while the
+//! peer is silent: a way is cut, its host has no power, or knows nothing of the connection.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::flights::Cargo;
+use super::streams::Phase;
+use super::{Moment, Net};
+
+/// What a program has asked for, in nanoseconds.
+#[derive(Clone, Copy)]
+pub(super) struct KeepAlive {
+    idle: u64,
+    interval: u64,
+    /// Probes without an answer after which the connection is given up.
+    probes: u32,
+}
+
+impl KeepAlive {
+    /// Returns what the options say, if they ask for it.
+    fn of(options: &TcpStream) -> Option<Self> {
+        if !sockopt::socket_keepalive(options).ok()? {
+            return None;
+        }
+        let idle = crate::nanoseconds(sockopt::tcp_keepidle(options).ok()?);
+        let interval = crate::nanoseconds(sockopt::tcp_keepintvl(options).ok()?);
+        Some(Self { idle, interval, probes: sockopt::tcp_keepcnt(options).ok()? })
+    }
+}
+
+/// Returns the user timeout that the options have, in nanoseconds.
+fn user_timeout(options: &TcpStream) -> Option<u64> {
+    let milliseconds = sockopt::tcp_user_timeout(options).ok().filter(|&limit| limit > 0)?;
+    Some(crate::nanoseconds(Duration::from_millis(milliseconds.into())))
+}
+
+impl Net {
+    /// Takes note of the options that programs have changed, and begins to probe silent peers.
+    pub(super) fn keep_alive(&mut self, now: u64) {
+        for id in std::mem::take(&mut self.changed_options) {
+            let Some(stream) = self.stream(id) else { continue };
+            let options = stream.options.as_deref();
+            stream.user_timeout = options.and_then(user_timeout);
+            stream.keep_alive = options.and_then(KeepAlive::of);
+            if stream.keep_alive.is_some() {
+                self.keeping_alive.insert(id);
+            }
+        }
+        for id in self.keeping_alive.clone() {
+            let Some(stream) = self.stream(id) else {
+                self.keeping_alive.remove(&id);
+                continue;
+            };
+            let (is_probing, heard_at) = (stream.is_probing, stream.heard_at);
+            let Some(KeepAlive { idle, .. }) = stream.keep_alive else {
+                self.keeping_alive.remove(&id);
+                continue;
+            };
+            if stream.phase == Phase::Connected && !is_probing && self.is_silent(id, now) {
+                self.probe_at(id, 0, heard_at.saturating_add(idle).max(now));
+            }
+        }
+    }
+
+    fn probe_at(&mut self, of: u64, count: u32, due: u64) {
+        let Some((own, _)) = self.way(of) else { return };
+        if let Some(stream) = self.stream(of) {
+            stream.is_probing = true;
+            self.follow((own, own), Cargo::Probe { of, count }, due);
+        }
+    }
+
+    /// Returns `true` if the peer would not confirm that the connection exists.
+    fn is_silent(&mut self, id: u64, now: u64) -> bool {
+        let Some(stream) = self.stream(id) else { return false };
+        let (peer, has_heard_end) = (stream.peer, stream.has_heard_end());
+        let is_known = has_heard_end
+            || peer.and_then(|peer| self.stream(peer)).is_some_and(|peer| !peer.is_broken());
+        !is_known || self.is_out_of_reach(id, now)
+    }
+
+    /// Returns `true` if no answer of the peer's host would come.
+    fn is_out_of_reach(&self, id: u64, now: u64) -> bool {
+        let way = self.way(id);
+        way.is_some_and(|(own, other)| self.is_cut(own, other, now) || self.is_cut(other, own, now))
+    }
+
+    /// A stream sends the probe that comes after `count` others, and knows whether those had an
+    /// answer.
+    pub(super) fn probe(&mut self, moment: &Moment<'_>, id: u64, count: u32) {
+        let now = moment.now;
+        let is_silent = self.is_silent(id, now);
+        let is_out_of_reach = self.is_out_of_reach(id, now);
+        let has_sent = self.has_sent(id);
+        let Some(stream) = self.stream(id) else { return };
+        let Some(keep_alive) = stream.keep_alive.filter(|_| is_silent) else {
+            (stream.is_probing, stream.heard_at) = (false, now);
+            return;
+        };
+        if !is_out_of_reach {
+            // Its host says that it knows of no such connection.
+            return self.break_stream(id, Errno::CONNRESET);
+        }
+        let is_over = match stream.user_timeout {
+            Some(limit) => count > 0 && now - stream.heard_at >= limit,
+            None => count >= keep_alive.probes,
+        };
+        if has_sent {
+            // What is sent again is a probe, too.
+            self.probe_at(id, count, now.saturating_add(keep_alive.interval));
+        } else if is_over {
+            self.break_stream(id, Errno::TIMEDOUT);
+        } else {
+            self.probe_at(id, count + 1, now.saturating_add(keep_alive.interval));
+        }
+    }
+
+    /// Returns for how long what a stream has sent may still be repeated, if the program has said
+    /// so. `is_first` is the first repetition.
+    pub(super) fn patience(&mut self, from: u64, is_first: bool, now: u64) -> Option<u64> {
+        let stream = self.stream(from)?;
+        if is_first {
+            stream.repeats_since = now;
+        }
+        Some((stream.repeats_since + stream.user_timeout?).saturating_sub(now))
+    }
+}
