@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, LazyLock};
 
-use procession::Pid;
+use procession::{Exit, Pid};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
@@ -59,6 +59,8 @@ pub(crate) struct Account {
     /// The messages that the process holds, and the bytes of its Lua state, after its last step.
     inbox: AtomicUsize,
     memory: AtomicUsize,
+    /// `true` if exits arrive as messages.
+    traps: AtomicBool,
     entry: Mutex<Entry>,
     /// `true` once the account has been entered. It is only a short cut.
     entered: AtomicBool,
@@ -86,6 +88,7 @@ impl Account {
             held: AtomicUsize::new(0),
             inbox: AtomicUsize::new(0),
             memory: AtomicUsize::new(0),
+            traps: AtomicBool::new(false),
             entry: Mutex::new(Entry::Missing),
             entered: AtomicBool::new(false),
         })
@@ -143,9 +146,53 @@ impl Account {
         Charge { account: Arc::clone(self), bytes }
     }
 
+    /// Charges for the end of a process, which comes also if the account is full.
+    pub(crate) fn charge_end(self: &Arc<Self>, exit: &Exit) -> Charge {
+        self.charge_over(end_bytes(exit))
+    }
+
+    /// Returns `true` if there is room for a message. What leads to the end of a process, such as a
+    /// monitor, is refused otherwise.
+    pub(crate) fn has_room(self: &Arc<Self>) -> bool {
+        self.charge(0, false).is_some()
+    }
+
+    /// Notes whether the process traps exits.
+    pub(crate) fn set_traps(&self, traps: bool) {
+        // Relaxed: the process handles a message of either kind, whatever it does now.
+        self.traps.store(traps, Relaxed);
+    }
+
+    pub(crate) fn traps(&self) -> bool {
+        self.traps.load(Relaxed)
+    }
+
+    /// Returns `true` if the exit of a linked process would be a message without room.
+    pub(crate) fn refuses_links(self: &Arc<Self>) -> bool {
+        self.traps() && !self.has_room()
+    }
+
     /// Returns a charge for memory that the host holds for the process, which is nothing yet.
     pub(crate) fn hold(self: &Arc<Self>) -> Held {
         Held { account: Arc::clone(self), bytes: 0 }
+    }
+
+    /// Charges for memory that the host holds for the process.
+    ///
+    /// # Errors
+    /// If a limit would be exceeded, returns the refusal.
+    pub(crate) fn try_hold(self: &Arc<Self>, bytes: usize) -> Result<Held, String> {
+        let mut held = self.hold();
+        held.set(bytes.saturating_add(MESSAGE_BYTES));
+        if held.fits() {
+            return Ok(held);
+        }
+        drop(held);
+        if let Some(subtree) = &self.subtree {
+            subtree.charge(Resource::Memory, bytes)?;
+            subtree.release(Resource::Memory, bytes);
+        }
+        Err(format!("the host may hold {} bytes for the process", self.bytes_max))
     }
 
     /// Notes the messages that the process holds, and the bytes of its Lua state.
@@ -167,6 +214,14 @@ impl Account {
     #[cfg(test)]
     fn waiting(&self) -> (usize, usize) {
         (self.messages.load(Relaxed), self.bytes.load(Relaxed))
+    }
+}
+
+/// Returns the bytes that the end of a process takes.
+pub(crate) fn end_bytes(exit: &Exit) -> usize {
+    match exit {
+        Exit::Failed(reason) | Exit::Panicked(reason) => reason.len(),
+        _ => 0,
     }
 }
 

@@ -431,3 +431,123 @@ fn limits_count_for_a_process_and_all_below_it() {
     );
     assert!(memory.contains("not enough memory") || memory.contains(&below("4194304")), "{memory}");
 }
+
+/// The ends of processes wait like messages, with the texts of their reasons.
+#[test]
+fn ends_of_processes_take_room_until_they_are_received() {
+    let attack = |limit: usize, source: &str| {
+        let program = load(source).memory_limit(4 << 20).mailbox_limit(limit);
+        text(run(&program))
+    };
+    let monitors = attack(
+        1 << 20,
+        "function nothing() end
+         function main()
+           local pid, count = process.spawn('nothing'), 0
+           while process.info(pid) do process.yield() end
+           local ok, cause
+           repeat
+             ok, cause = pcall(process.monitor, pid)
+             count = count + 1
+             if count % 64 == 0 then process.yield() end
+           until not ok or count == 100000
+           assert(process.receive().down == pid)
+           assert(pcall(process.monitor, pid))
+           return cause
+         end",
+    );
+    let own_full = "the mailbox of this process is full";
+    assert!(monitors.ends_with(own_full) || monitors.contains("monitors at a time"), "{monitors}");
+    let cap = attack(
+        1 << 20,
+        "function waits() process.receive() end
+         function main()
+           local pid = process.spawn('waits')
+           for _ = 1, 65536 do process.monitor(pid) end
+           process.exit(pid)
+           while process.info(pid) do process.yield() end
+           -- They have arrived, and were not received.
+           time.sleep(1)
+           local refused = select(2, pcall(process.monitor, pid))
+           for _ = 1, 65536 do assert(process.receive().down == pid) end
+           for _ = 1, 100 do process.monitor(pid) end
+           return refused
+         end",
+    );
+    assert!(cap.contains("monitors at a time"), "{cap}");
+    // Each reason has 64 KiB, so 2 MiB have room for some 30.
+    let exits = attack(
+        1 << 20,
+        "function traps(main)
+           process.trap_exits()
+           process.send(main, 'traps')
+           time.sleep(60000)
+         end
+         function main()
+           local pid = process.spawn('traps', process.self())
+           process.receive()
+           local reason, count, ok, cause = ('x'):rep(65536), 0
+           repeat
+             ok, cause = pcall(process.exit, pid, reason)
+             count = count + 1
+           until not ok or count == 1000
+           assert(count > 25 and count < 35, count)
+           -- There is still room for less.
+           while pcall(process.exit, pid, 'x') do end
+           local linked, again = pcall(process.link, pid)
+           assert(not linked and again == cause and process.info(pid))
+           return cause
+         end",
+    );
+    assert!(exits.ends_with("the mailbox of the process is full"), "{exits}");
+    let received = attack(
+        1 << 20,
+        "function main()
+           process.trap_exits()
+           local own, count = process.self(), 0
+           while pcall(process.exit, own, ('x'):rep(65536)) do count = count + 1 end
+           for _ = 1, count do
+             local message = process.receive()
+             assert(message.exit == own and #message.reason > 65536)
+           end
+           assert(process.exit(own, 'normal') and process.receive().exit == own)
+           return tostring(process.receive(0))
+         end",
+    );
+    assert_eq!(received, "nil");
+    let linked = attack(
+        1 << 20,
+        "function fails() error(('x'):rep(65536), 0) end
+         function main()
+           process.trap_exits()
+           local count, ok, cause = 0
+           repeat
+             ok, cause = pcall(process.spawn_link, 'fails')
+             count = count + 1
+             if ok then while process.info(cause) do process.yield() end end
+           until not ok or count == 1000
+           assert(count < 100, count)
+           local started, again = supervisor.start { children = {} }
+           assert(not started and again == cause)
+           return cause
+         end",
+    );
+    assert!(linked.ends_with(own_full), "{linked}");
+    let dead = attack(
+        100,
+        "function nothing() end
+         function main()
+           local pid, count, ok, cause = process.spawn('nothing'), 0
+           while process.info(pid) do process.yield() end
+           process.trap_exits()
+           repeat
+             ok, cause = pcall(process.link, pid)
+             count = count + 1
+             if count % 10 == 0 then process.yield() end
+           until not ok or count == 1000
+           assert(count < 120, count)
+           return cause
+         end",
+    );
+    assert!(dead.ends_with(own_full), "{dead}");
+}

@@ -71,7 +71,7 @@ pub(super) fn message(node: &WeakNode, to: Pid, letter: Letter) -> Message {
     };
     let Some(account) = Account::of(to) else { return content.into() };
     // The ends of processes and nodes come in addition to messages, as answers do.
-    match account.charge(content.value().size(), is_signal) {
+    match account.charge(content.size(), is_signal) {
         Some(charge) => Message::Charged(content.charged(charge)),
         None => ignored,
     }

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mlua::{Lua, MultiValue, Thread};
-use procession::Event;
 use procession::machine::{Events, Status, WaitingFor, Yields};
 use procession::time::Instant;
+use procession::{Event, Exit};
 
 use super::operations::{Served, completed};
 use super::timers::Timers;
 use super::waits::{Awaited, Received};
 use super::{Charged, Content, Failure, Message};
-use crate::account::{Charge, Figures};
+use crate::account::{Account, Charge, Figures};
 use crate::arguments::Arguments;
 use crate::budget::Budget;
 use crate::deployment::Upgrade;
@@ -32,6 +32,7 @@ pub(super) struct Running {
     /// The limit of the memory of the Lua state.
     pub(super) memory_bytes: usize,
     pub(super) bounds: Bounds,
+    pub(super) account: Arc<Account>,
     pub(super) thread: Thread,
     pub(super) budget: Arc<Budget>,
     /// The messages, with the room that they take in the account of the process.
@@ -43,7 +44,7 @@ pub(super) struct Running {
     pub(super) timer: Option<(u64, Instant)>,
     /// The messages that are sent later.
     pub(super) timers: Timers,
-    /// The number of monitors that have not reported an end yet.
+    /// The number of monitors whose report was not received yet.
     pub(super) monitors: u32,
     pub(super) cancelled: bool,
     /// `true` after a cancel has ended a wait.
@@ -102,6 +103,9 @@ impl Running {
             Event::Message(Message::Charged(Charged { content, charge })) => {
                 self.content(content, Some(charge), yields)?;
             }
+            Event::Message(Message::Exit { from, exit }) => {
+                self.content(Content::Exit { from, exit }, None, yields)?;
+            }
             // An older request that has not been followed is dropped.
             Event::Message(Message::Upgrade(upgrade)) => self.asked = Some(upgrade),
             Event::Message(Message::Done { tag, result }) => self.done(tag, result, yields)?,
@@ -118,14 +122,15 @@ impl Running {
                     self.waits = Awaited::Ready(self.given(Err(down.exit.to_string().into()))?);
                 }
                 _ => {
-                    self.monitors = self.monitors.saturating_sub(1);
-                    let ended = Received::Ended(Some(down.pid), down.exit.to_string(), true);
-                    self.inbox.push_back((ended, None));
+                    let charge = self.account.charge_end(&down.exit);
+                    let ended = Received::Ended(Some(down.pid), down.exit, true);
+                    self.inbox.push_back((ended, Some(charge)));
                 }
             },
             Event::Exit(signal) => {
-                let ended = Received::Ended(signal.from, signal.exit.to_string(), false);
-                self.inbox.push_back((ended, None));
+                let charge = self.account.charge_end(&signal.exit);
+                let ended = Received::Ended(signal.from, signal.exit, false);
+                self.inbox.push_back((ended, Some(charge)));
             }
             _ => {}
         }
@@ -152,6 +157,15 @@ impl Running {
                 return Ok(());
             }
             Content::Done { tag, value } => return self.done(tag, Ok(value), yields),
+            Content::Exit { from, exit } if self.account.traps() => {
+                Received::Ended(Some(from), exit, false)
+            }
+            // It has stopped to trap exits since the exit was sent.
+            Content::Exit { exit: Exit::Normal, .. } => return Ok(()),
+            Content::Exit { exit, .. } => {
+                procession::relations::send_exit(yields.pid(), exit);
+                return Ok(());
+            }
         };
         self.inbox.push_back((received, charge));
         Ok(())

@@ -25,8 +25,8 @@ pub(super) enum Received {
     Call(Pid, u64, Value),
     /// The call and the request.
     RemoteCall(Value, Value),
-    /// The end of a process: its PID, the reason, and `true` for a monitor or `false` for a link.
-    Ended(Option<Pid>, String, bool),
+    /// The end of a process: its PID, its exit, and `true` for a monitor or `false` for a link.
+    Ended(Option<Pid>, Exit, bool),
 }
 
 /// The condition that a process waits for.
@@ -213,7 +213,7 @@ impl Running {
         Ok(MultiValue::from_iter([mlua::Value::Boolean(true), mlua::Value::Nil, why]))
     }
 
-    pub(super) fn received(&self, received: Received) -> mlua::Result<MultiValue> {
+    pub(super) fn received(&mut self, received: Received) -> mlua::Result<MultiValue> {
         let entry = |key: &str, value: Value| (Value::string(key), value);
         let (message, call) = match received {
             Received::Message(message) => (message, None),
@@ -225,9 +225,11 @@ impl Running {
                 (message, Some(Value::Table(call)))
             }
             Received::RemoteCall(call, message) => (message, Some(call)),
-            Received::Ended(pid, reason, is_down) => {
+            Received::Ended(pid, exit, is_down) => {
+                self.monitors = self.monitors.saturating_sub(u32::from(is_down));
                 let key = if is_down { "down" } else { "exit" };
-                let pid = pid.map_or(Value::Boolean(true), Value::Pid);
+                let (pid, reason) =
+                    (pid.map_or(Value::Boolean(true), Value::Pid), exit.to_string());
                 (Value::Table(vec![entry(key, pid), entry("reason", Value::string(reason))]), None)
             }
         };
