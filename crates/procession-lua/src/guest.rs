@@ -190,8 +190,8 @@ impl Guest {
 
     pub(crate) fn bounded(program: Program, bounds: Bounds) -> Self {
         let inner = program.inner();
-        let account =
-            Account::new(inner.mailbox_messages, inner.memory_bytes / 2, bounds.subtree.clone());
+        let bytes = inner.memory_bytes.min(bounds.most(Resource::Memory));
+        let account = Account::new(inner.mailbox_messages, bytes / 2, bounds.subtree.clone());
         Self {
             program,
             bounds,

@@ -526,7 +526,7 @@ fn ends_of_processes_take_room_until_they_are_received() {
              count = count + 1
              if ok then while process.info(cause) do process.yield() end end
            until not ok or count == 1000
-           assert(count < 100, count)
+           assert(count < 1000, count)
            local started, again = supervisor.start { children = {} }
            assert(not started and again == cause)
            return cause
@@ -550,4 +550,70 @@ fn ends_of_processes_take_room_until_they_are_received() {
          end",
     );
     assert!(dead.ends_with(own_full), "{dead}");
+}
+
+/// The mailbox of a process is no larger than its limits, and a message that does not fit in what
+/// others have left of its memory is an error that the program sees.
+#[test]
+fn a_message_does_not_end_a_receiver_with_limits() {
+    let source = "
+        function sink(main)
+          process.send(main, #process.receive())
+          process.receive()
+        end
+        function main()
+          local sink = process.spawn({ 'sink', limits = { memory = 1 << 20 } }, process.self())
+          process.monitor(sink)
+          local sent, cause = process.send(sink, ('x'):rep(3 << 20))
+          assert(sent == false)
+          assert(process.send(sink, ('x'):rep(500 << 10)))
+          assert(process.receive() == 500 << 10)
+          return cause
+        end";
+    assert_eq!(text(run(&load(source))), "the mailbox of the process is full");
+    let source = "
+        function hog(parent)
+          kept = {}
+          for i = 1, 170 do kept[i] = ('x'):rep(10000) .. i end
+          process.send(parent, 'full')
+          process.receive()
+        end
+        function sink(main)
+          process.spawn_link('hog', process.self())
+          process.receive()
+          process.send(main, 'ready')
+          for _ = 1, 2 do
+            local message, cause = process.receive()
+            assert(message == nil)
+            process.send(main, cause)
+          end
+          local answer, cause = process.call(main, 'large')
+          assert(answer == nil)
+          process.send(main, cause)
+          process.receive()
+        end
+        function main()
+          local sink = process.spawn({ 'sink', limits = { memory = 2 << 20 } }, process.self())
+          process.monitor(sink)
+          assert(process.receive() == 'ready')
+          local large = ('x'):rep(900 << 10)
+          assert(process.send(sink, large))
+          local causes = { process.receive() }
+          local none, cause = process.call(sink, large)
+          assert(none == nil)
+          causes[2], causes[3] = cause, process.receive()
+          local request, call = process.receive()
+          assert(request == 'large' and process.reply(call, large))
+          causes[4] = process.receive()
+          for i, cause in ipairs(causes) do causes[i] = tostring(type(cause) == 'table' and cause.reason or cause) end
+          return table.concat(causes, '; ')
+        end";
+    let lost = "not enough memory for the message";
+    let expected = [
+        lost,
+        "the process has no memory for the request",
+        lost,
+        "not enough memory for the result",
+    ];
+    assert_eq!(text(run(&load(source))), expected.join("; "));
 }

@@ -175,10 +175,15 @@ impl Running {
         &mut self,
         tag: u64,
         result: Result<Value, Box<str>>,
-        yields: &Yields<'_>,
+        yields: &mut Yields<'_>,
     ) -> Result<(), Failure> {
         match &self.waits {
             Awaited::Done(wanted, ..) | Awaited::Output(wanted, _) if *wanted == tag => {
+                self.waits = Awaited::Ready(self.given(result)?);
+            }
+            // The process that was called could not take the request.
+            Awaited::Answer { tag: wanted, monitor, .. } if *wanted == tag => {
+                yields.demonitor(*monitor);
                 self.waits = Awaited::Ready(self.given(result)?);
             }
             Awaited::Read { tag: wanted, connection, taken, .. } if *wanted == tag => {

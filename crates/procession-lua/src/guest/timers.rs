@@ -46,7 +46,7 @@ impl Timers {
         let timer = run_after(delay, move || {
             drop((pending, charges));
             // Ignored: the process may have ended, or have no room.
-            drop(library::send(to, content));
+            let _ = library::send(to, content);
         });
         let timer = timer.map_err(|error| error.to_string())?;
         self.last += 1;
