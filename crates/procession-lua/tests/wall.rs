@@ -617,3 +617,61 @@ fn a_message_does_not_end_a_receiver_with_limits() {
     ];
     assert_eq!(text(run(&load(source))), expected.join("; "));
 }
+
+/// Supervisors are processes, and keep the arguments of their children for restarts.
+#[test]
+fn supervisors_and_what_they_keep_count() {
+    let source = "
+        function starts(main)
+          local first, cause = supervisor.start { children = {} }
+          assert(first, cause)
+          local count = 0
+          repeat
+            local started
+            started, cause = supervisor.start {
+              strategy = 'dynamic', children = { { id = 'nested', supervisor = { children = {} } } },
+            }
+            count = count + 1
+          until not started or count == 100
+          assert(count == 2, count)
+          process.unlink(first)
+          process.exit(first)
+          -- The second one has a nested one, so two more would be one too many.
+          local again
+          repeat
+            process.yield()
+            again = supervisor.start { children = {} }
+          until again
+          assert(not supervisor.start { children = {} })
+          process.send(main, cause)
+        end
+        function main()
+          local limits = { processes = 4, memory = 1 << 20 }
+          process.monitor((process.spawn({ 'starts', limits = limits }, process.self())))
+          local found = process.receive()
+          return type(found) == 'table' and found.reason or found
+        end";
+    let refused = text(run(&load(source)));
+    assert_eq!(refused, "`starts` and all processes below it may have 4 processes");
+    let source = "
+        function idle() end
+        function main()
+          local tree, large, count = assert(supervisor.start { children = {} }), ('x'):rep(8 << 20), 0
+          local function start(id)
+            return supervisor.start_child(
+              tree, { id = id, start = 'idle', args = { large }, restart = 'transient' })
+          end
+          local started, cause
+          repeat
+            count = count + 1
+            started, cause = start('child ' .. count)
+          until not started or count == 100
+          assert(count == 4, count)
+          while process.info(supervisor.which(tree)[1].pid or process.self()) == nil do process.yield() end
+          supervisor.terminate_child(tree, 'child 1')
+          assert(supervisor.delete_child(tree, 'child 1'))
+          assert(start('again'))
+          return cause
+        end";
+    assert_eq!(text(run(&load(source))), "the host may hold 33554432 bytes for the process");
+}

@@ -146,7 +146,7 @@ impl Running {
             }
             _ => match operation.strip_prefix(b"supervisor.") {
                 Some(operation) => {
-                    let parent = Parent::new(program, &self.bounds);
+                    let parent = Parent::new(program, &self.bounds, &self.account);
                     let asked = supervisors::ask(operation, arguments, &parent)?;
                     self.in_helper(yields, Cancel::Ignored, String::new(), asked)?
                 }
