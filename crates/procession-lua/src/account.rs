@@ -20,6 +20,8 @@ use crate::limits::{Resource, Subtree};
 
 /// The number of messages that may wait for a process by default.
 pub(crate) const MESSAGES: usize = 1 << 20;
+/// The number of monitors that a process may have at a time, and of those of names on other nodes.
+pub(crate) const MONITORS_MAX: usize = 1 << 16;
 /// The bytes that a message takes beside its value.
 const MESSAGE_BYTES: usize = 64;
 /// The number of tables of accounts, each with a lock.
@@ -59,6 +61,9 @@ pub(crate) struct Account {
     /// The messages that the process holds, and the bytes of its Lua state, after its last step.
     inbox: AtomicUsize,
     memory: AtomicUsize,
+    /// The monitors of names on other nodes that have not reported an end yet.
+    #[cfg(feature = "cluster")]
+    name_monitors: AtomicUsize,
     /// `true` if exits arrive as messages.
     traps: AtomicBool,
     entry: Mutex<Entry>,
@@ -88,6 +93,8 @@ impl Account {
             held: AtomicUsize::new(0),
             inbox: AtomicUsize::new(0),
             memory: AtomicUsize::new(0),
+            #[cfg(feature = "cluster")]
+            name_monitors: AtomicUsize::new(0),
             traps: AtomicBool::new(false),
             entry: Mutex::new(Entry::Missing),
             entered: AtomicBool::new(false),
@@ -155,6 +162,27 @@ impl Account {
     /// monitor, is refused otherwise.
     pub(crate) fn has_room(self: &Arc<Self>) -> bool {
         self.charge(0, false).is_some()
+    }
+
+    /// Counts a monitor of a name on another node.
+    ///
+    /// # Errors
+    /// If the process has too many, returns the refusal.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn begin_name_monitor(&self) -> Result<(), String> {
+        let more = |count: usize| (count < MONITORS_MAX).then_some(count + 1);
+        match self.name_monitors.fetch_update(Relaxed, Relaxed, more) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(format!("a process may have {MONITORS_MAX} monitors at a time")),
+        }
+    }
+
+    /// Ends a monitor of a name on another node, which has reported.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn end_name_monitor(&self) {
+        let less = |count: usize| count.checked_sub(1);
+        // Ignored: the host may have made the monitor.
+        let _ = self.name_monitors.fetch_update(Relaxed, Relaxed, less);
     }
 
     /// Notes whether the process traps exits.

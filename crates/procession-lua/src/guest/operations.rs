@@ -12,7 +12,7 @@ use procession::{Address, Pid, SpawnOptions};
 use super::running::Running;
 use super::waits::{Awaited, Cancel, Helper};
 use super::{Content, Message};
-use crate::account::Account;
+use crate::account::{Account, MONITORS_MAX};
 use crate::arguments::Arguments;
 use crate::input::{self, Wanted};
 use crate::library;
@@ -28,9 +28,6 @@ fn call_tag(caller: Pid, number: u64) -> u64 {
     static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEY.hash_one((caller, number))
 }
-
-/// The number of monitors that a process may have at a time.
-const MONITORS_MAX: u32 = 1 << 16;
 
 /// The result of serving an operation.
 pub(super) enum Served {

@@ -45,7 +45,7 @@ pub(super) struct Running {
     /// The messages that are sent later.
     pub(super) timers: Timers,
     /// The number of monitors whose report was not received yet.
-    pub(super) monitors: u32,
+    pub(super) monitors: usize,
     pub(super) cancelled: bool,
     /// `true` after a cancel has ended a wait.
     pub(super) cancel_seen: bool,

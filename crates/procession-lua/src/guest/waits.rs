@@ -232,7 +232,7 @@ impl Running {
             }
             Received::RemoteCall(call, message) => (message, Some(call)),
             Received::Ended(pid, exit, is_down) => {
-                self.monitors = self.monitors.saturating_sub(u32::from(is_down));
+                self.monitors = self.monitors.saturating_sub(usize::from(is_down));
                 let key = if is_down { "down" } else { "exit" };
                 let (pid, reason) =
                     (pid.map_or(Value::Boolean(true), Value::Pid), exit.to_string());

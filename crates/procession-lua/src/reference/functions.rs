@@ -344,7 +344,7 @@ const NODE: &[Function] = &[
     ),
     function(
         "node.monitor(name: string, node: string): boolean?, string?",
-        "sends this process a message `{ down = name, node = node, reason = text }` when it ends, or its node cannot be reached",
+        "sends this process a message `{ down = name, node = node, reason = text }` when it ends, or its node cannot be reached; a process may have 65 536 such monitors at a time",
     ),
     function(
         "node.subscribe(): boolean",
