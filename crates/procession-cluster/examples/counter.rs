@@ -6,6 +6,8 @@
 //! $ iex --name me@127.0.0.1 --cookie procession
 //! iex> GenServer.call({:counter, :"shop@127.0.0.1"}, :next)
 //! 1
+//! iex> :erpc.call(:"shop@127.0.0.1", :shop, :total, [[3, 4]])
+//! 7
 //! ```
 //!
 //! It ends with its standard input.
@@ -15,7 +17,13 @@ use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 
 use procession::Context;
-use procession_cluster::{Cookie, Letter, Node, Term};
+use procession_cluster::{Cookie, Grants, Letter, Node, Term};
+
+/// Adds prices, for other nodes: what they call returns a value.
+async fn total(arguments: Vec<Term>) -> Result<Term, Term> {
+    let Term::List(prices) = &arguments[0] else { return Err(Term::atom("badarg")) };
+    Ok(Term::from(prices.iter().filter_map(Term::as_integer).sum::<i64>()))
+}
 
 /// Counts the calls.
 async fn counter(mut cx: Context<Letter>) {
@@ -39,9 +47,11 @@ async fn serve() -> Result<(), Box<dyn Error + Send + Sync>> {
     let node = Node::builder("shop@127.0.0.1")
         .cookie(Cookie::new("procession").ok_or("a cookie is not empty")?)
         .listen((Ipv4Addr::LOCALHOST, 0).into())
+        .grant("*@127.0.0.1", Grants::new().spawn("shop", "total"))
         .register()
         .start()
         .await?;
+    node.export_function("shop", "total", 1, total);
     let counter = procession::start(counter);
     let member = node.attach(&counter.address().map(|letter| letter));
     node.register("counter", &member)?;

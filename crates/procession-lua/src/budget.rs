@@ -15,6 +15,8 @@ use procession::time::Instant;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
 
+use crate::guest::Inbox;
+
 /// The number of instructions after which a process ends if it could not be suspended since. They
 /// take some hundred milliseconds.
 const OVERRUN_MAX: u64 = 10_000_000;
@@ -28,8 +30,8 @@ const AIM: u64 = 1_000_000;
 /// The time in nanoseconds after which a step ends.
 const STEP_NANOS: u64 = 2_000_000;
 
-/// The record of a process: how far its step has come, if it must end for exceeding a limit, and if
-/// it has printed.
+/// The record of a process: how far its step has come, if it must end for exceeding a limit, if it
+/// has printed, and what it has not received.
 ///
 /// All accesses are relaxed: the process runs on one thread at a time, and the scheduler hands it
 /// over.
@@ -54,6 +56,7 @@ pub(crate) struct Budget {
     /// `true` once the function of the process has been found, and may run. Before, code of the
     /// program runs on the stack of its spawner.
     started: AtomicBool,
+    pub(crate) inbox: Inbox,
 }
 
 impl Budget {
@@ -70,6 +73,7 @@ impl Budget {
             doomed: AtomicBool::new(false),
             printed: AtomicBool::new(false),
             started: AtomicBool::new(false),
+            inbox: Inbox::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Guests: processes written in Lua.
 
 mod failure;
+mod inbox;
 mod messages;
 mod operations;
 mod outside;
@@ -9,7 +10,6 @@ mod timers;
 mod upgrade;
 mod waits;
 
-use std::collections::VecDeque;
 use std::error::Error;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use procession::machine::{Events, InitError, Process, Status, Yields, is_termina
 use procession::{Exit, Pid};
 
 use self::failure::{cleaned, printable};
+pub(crate) use self::inbox::Inbox;
 use self::running::{Ending, Ran, Running};
 use self::timers::Timers;
 use self::upgrade::Attempt;
@@ -239,7 +240,6 @@ impl Guest {
             account: self.account(),
             thread,
             budget,
-            inbox: VecDeque::new(),
             waits,
             tag: 0,
             timer: None,

@@ -30,6 +30,8 @@ const TRY: &str = "try";
 /// Where an operation is: among those that never wait, or among those of a step.
 const NATIVE: &str = "native";
 const YIELD: &str = "yield";
+/// A part returns the function, since it is called more often than others.
+const PART: &str = "part";
 
 const PASSED_ON: &[Row] = &[
     ("fs", "append", TRY, YIELD, "fs.append"),
@@ -58,11 +60,11 @@ const PASSED_ON: &[Row] = &[
     ("process", "info", CHECK, NATIVE, "info"),
     ("process", "link", CHECK, YIELD, "link"),
     ("process", "monitor", CHECK, YIELD, "monitor"),
-    ("process", "receive", CHECK, YIELD, "receive"),
+    ("process", "receive", CHECK, PART, "receive"),
     ("process", "register", CHECK, NATIVE, "register"),
     ("process", "reply", CHECK, NATIVE, "reply"),
     ("process", "self", CHECK, NATIVE, "self"),
-    ("process", "send", CHECK, NATIVE, "send"),
+    ("process", "send", CHECK, PART, "send"),
     ("process", "send_after", CHECK, YIELD, "send after"),
     ("process", "spawn", CHECK, NATIVE, "spawn"),
     ("process", "spawn_link", CHECK, NATIVE, "spawn linked"),
@@ -340,7 +342,7 @@ impl Lazy {
         let made = match single {
             Single::Table(name) => mlua::Value::Table(self.library(lua, name)?),
             Single::Function(name, part) => self.function(lua, program, name, part)?,
-            Single::PassedOn(row) => mlua::Value::Function(passed_on(lua, row)?),
+            Single::PassedOn(row) => mlua::Value::Function(passed_on(lua, program, row)?),
         };
         table.raw_set(single.name(), &made)?;
         self.change(table, |entry| entry.made |= bit);
@@ -406,7 +408,14 @@ pub(crate) fn socket_methods(lua: &Lua) -> mlua::Result<Table> {
 }
 
 /// Returns a function that passes its arguments on.
-fn passed_on(lua: &Lua, &(_, _, settle, act, operation): &Row) -> mlua::Result<Function> {
+fn passed_on(
+    lua: &Lua,
+    program: &Program,
+    &(_, _, settle, act, operation): &Row,
+) -> mlua::Result<Function> {
+    if act == PART {
+        return code(lua, program, operation)?.call(());
+    }
     let own = own(lua)?;
     let make: Function = own.raw_get("make")?;
     // Not a raw access, so that it loads the part of `try` on first use.
@@ -423,10 +432,14 @@ fn run(lua: &Lua, program: &Program, table: &Table, part: &str) -> mlua::Result<
         }
         return Ok(());
     }
+    code(lua, program, part)?.call(table)
+}
+
+/// Returns the code of a part.
+fn code(lua: &Lua, program: &Program, part: &str) -> mlua::Result<Function> {
     let known = program.inner().parts.iter().find(|(name, _)| *name == part);
     let (_, code) = known.ok_or_else(|| mlua::Error::runtime("the library has no such part"))?;
-    let chunk = lua.load(&**code).set_mode(ChunkMode::Binary).set_environment(own(lua)?);
-    chunk.into_function()?.call(table)
+    lua.load(&**code).set_mode(ChunkMode::Binary).set_environment(own(lua)?).into_function()
 }
 
 /// Returns the table of one of Lua's own libraries, which the program never sees.

@@ -48,6 +48,7 @@ mod json;
 mod lazy;
 mod library;
 mod limits;
+mod messages;
 mod modules;
 mod net;
 mod output;

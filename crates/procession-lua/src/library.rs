@@ -21,6 +21,7 @@ use crate::information;
 use crate::json;
 use crate::lazy::{self, Lazy};
 use crate::limits::Bounds;
+use crate::messages;
 use crate::output::Output;
 use crate::pattern::{self, Capture, Found};
 use crate::program::Program;
@@ -33,6 +34,8 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
     // The others are opened when they are first used.
     let libraries = StdLib::COROUTINE | StdLib::STRING;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
+    // All of this stays until the end, or is collected below.
+    lua.gc_stop();
     let lazy = Arc::new(Lazy::default());
     let native = native(&lua, program, bounds, budget, &lazy)?;
     let prelude = lua.load(&*inner.prelude).set_mode(ChunkMode::Binary).into_function()?;
@@ -48,15 +51,18 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
         run.prepare(&lua, &own)?;
     }
     lua.set_memory_limit(inner.memory_bytes)?;
+    lua.gc_restart();
     budget.set_hook(&lua)?;
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
     if let Some(addition) = &inner.addition {
         lua.load(&**addition).set_mode(ChunkMode::Binary).exec()?;
     }
     // Everything used only to define the functions is garbage. Many processes would hold it for a
-    // long time, since they do little.
-    lua.gc_collect()?;
-    Ok(lua)
+    // long time, since they do little. The drop of the first handle collects it. The drop of
+    // another one does not, so nothing is collected in vain when the process ends.
+    let handle = lua.clone();
+    drop(lua);
+    Ok(handle)
 }
 
 type Answer = Result<mlua::Value, String>;
@@ -112,17 +118,29 @@ fn send_exit(to: Pid, exit: Exit) -> Result<bool, String> {
 /// # Errors
 /// Returns an error if too many messages wait for the process.
 pub(crate) fn send(to: Pid, content: Content) -> Result<bool, &'static str> {
+    send_charged(to, Account::of(to).as_ref(), content)
+}
+
+/// Sends like [`send`] to a process whose account is known.
+///
+/// # Errors
+/// Returns an error if too many messages wait for the process.
+pub(crate) fn send_charged(
+    to: Pid,
+    account: Option<&Arc<Account>>,
+    content: Content,
+) -> Result<bool, &'static str> {
     // A refused message is dropped: as in Erlang, a send to a process that has ended does nothing.
     // Lua gets the result.
-    Ok(procession::mailbox::send(to, charged(to, content)?).is_ok())
+    Ok(procession::mailbox::send(to, charge(account, content)?).is_ok())
 }
 
 /// Returns a message that takes room in the mailbox of its receiver.
 ///
 /// # Errors
 /// Returns an error if too many messages wait for the process.
-fn charged(to: Pid, content: Content) -> Result<Message, &'static str> {
-    let Some(account) = Account::of(to) else { return Ok(content.into()) };
+fn charge(account: Option<&Arc<Account>>, content: Content) -> Result<Message, &'static str> {
+    let Some(account) = account else { return Ok(content.into()) };
     let (bytes, is_answer) = (content.size(), content.is_answer());
     let charge = account.charge(bytes, is_answer).ok_or(FULL)?;
     Ok(Message::Charged(content.charged(charge)))
@@ -165,7 +183,7 @@ fn native(
             b"library" => library(lua, &arguments, &lazy),
             name => serve(lua, name, &arguments, &host).map(|value| match value {
                 // The cause why a message was refused.
-                mlua::Value::String(_) if matches!(name, b"send" | b"reply") => {
+                mlua::Value::String(_) if name == b"reply" => {
                     MultiValue::from_iter([mlua::Value::Boolean(false), value])
                 }
                 value => MultiValue::from_iter([value]),
@@ -272,13 +290,8 @@ fn serve(
     }
     match name {
         b"spend" => spend(lua, arguments, budget),
-        b"send" => {
-            let (to, value) = (arguments.target(0)?, arguments.value(1)?);
-            if to.node() != 0 {
-                return give(lua, program.inner().node.send(to, &value)?);
-            }
-            give_sent(lua, send(to, Content::Plain(value)))
-        }
+        b"sender" => function(messages::sender(lua, program, budget)),
+        b"receiver" => function(messages::receiver(lua, budget)),
         b"reply" => reply(lua, arguments, program),
         b"self" => give(lua, arguments::own_pid()?),
         b"spawn" | b"spawn linked" | b"spawn scoped" => {
@@ -356,6 +369,10 @@ fn serve(
             None => Err("the runtime has no such function".to_owned()),
         },
     }
+}
+
+fn function(made: mlua::Result<Function>) -> Answer {
+    made.map(mlua::Value::Function).map_err(|error| error.to_string())
 }
 
 /// Returns the address of a listener or a UDP socket.
@@ -453,8 +470,7 @@ fn module(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
     let Some(code) = program.inner().modules.codes.get(&name) else {
         return Err(format!("the program has no module '{}'", name.escape_debug()));
     };
-    let module = lua.load(&**code).set_mode(ChunkMode::Binary).into_function();
-    module.map(mlua::Value::Function).map_err(|error| error.to_string())
+    function(lua.load(&**code).set_mode(ChunkMode::Binary).into_function())
 }
 
 /// Appends a line to an output. If the output has no room and the process can be suspended, returns

@@ -50,6 +50,8 @@ const PARTS: &[(&str, &str)] = &[
     ("patterns", include_str!("lua/patterns.lua")),
     ("pcall", include_str!("lua/pcall.lua")),
     ("raw", include_str!("lua/raw.lua")),
+    ("receive", include_str!("lua/receive.lua")),
+    ("send", include_str!("lua/send.lua")),
     ("socket", include_str!("lua/socket.lua")),
     ("string", include_str!("lua/strings.lua")),
     ("supervisor", include_str!("lua/supervisor.lua")),

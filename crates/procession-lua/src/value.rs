@@ -2,11 +2,12 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use mlua::{AnyUserData, Lua, MetaMethod, Table, UserData, UserDataMethods};
 use procession::Pid;
 
+use crate::account::Account;
 use crate::datagrams::Datagrams;
 use crate::net::{Connection, Listener};
 use crate::watch::{VALUE_WORK, Watch};
@@ -181,11 +182,31 @@ impl fmt::Display for CopyError {
 impl Error for CopyError {}
 
 /// A PID in a Lua state.
-pub(crate) struct LuaPid(pub(crate) Pid);
+pub(crate) struct LuaPid {
+    pid: Pid,
+    /// The account of the process, once it was needed. It is the same until the process ends.
+    account: OnceLock<Arc<Account>>,
+}
+
+impl LuaPid {
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    pub(crate) fn account(&self) -> Option<&Arc<Account>> {
+        match self.account.get() {
+            Some(known) => Some(known),
+            None => {
+                let found = Account::of(self.pid)?;
+                Some(self.account.get_or_init(|| found))
+            }
+        }
+    }
+}
 
 impl UserData for LuaPid {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_meta_method(MetaMethod::ToString, |_, pid, ()| Ok(pid.0.to_string()));
+        methods.add_meta_method(MetaMethod::ToString, |_, pid, ()| Ok(pid.pid.to_string()));
     }
 }
 
@@ -300,7 +321,7 @@ fn step(key: &mlua::Value) -> String {
 
 /// Returns the PID that a userdata is.
 pub(crate) fn as_pid(data: &AnyUserData) -> Option<Pid> {
-    data.borrow::<LuaPid>().ok().map(|pid| pid.0)
+    data.borrow::<LuaPid>().ok().map(|pid| pid.pid)
 }
 
 fn from_userdata(data: &AnyUserData) -> Result<Value, &'static str> {
@@ -390,7 +411,7 @@ fn give_pid(lua: &Lua, pid: Pid) -> mlua::Result<mlua::Value> {
     if !known.is_nil() {
         return Ok(known);
     }
-    let made = lua.create_userdata(LuaPid(pid))?;
+    let made = lua.create_userdata(LuaPid { pid, account: OnceLock::new() })?;
     pids.raw_set(text, &made)?;
     Ok(mlua::Value::UserData(made))
 }

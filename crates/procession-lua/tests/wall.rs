@@ -204,6 +204,65 @@ fn a_read_of_a_pipe_waits_for_its_writer_and_can_be_ended() {
     std::fs::remove_file(path).expect("it is there");
 }
 
+/// What a coroutine yields after a read goes to its resumer, and what it waits for to the runtime.
+#[test]
+fn a_coroutine_reads_and_yields_in_turns() {
+    let source = "
+        function reads()
+          local read = coroutine.wrap(function()
+            for i = 1, 3 do
+              local text, cause = fs.read('Cargo.toml', 1, 7)
+              assert(text == 'package', cause)
+              process.yield()
+              coroutine.yield(i, text)
+            end
+            return 'read', fs.read('nothing')
+          end)
+          for i = 1, 3 do
+            local number, text = read()
+            assert(number == i and text == 'package')
+            process.yield()
+          end
+          local last, none, cause = read()
+          assert(last == 'read' and none == nil, cause)
+          return cause
+        end
+        function main()
+          local inside = coroutine.wrap(reads)()
+          return inside == reads() and inside
+        end";
+    let result = text(run(&load(source).permissions(Permissions::none().read())));
+    assert!(result.contains("cannot read nothing"), "{result}");
+}
+
+#[test]
+fn json_of_a_large_table_ends_soon_after_a_kill() {
+    let source = "
+        function encodes(main)
+          local large = {}
+          for i = 1, 1 << 18 do large['key ' .. i] = i end
+          local start = time.now()
+          json.encode(large)
+          process.send(main, time.now() - start)
+          while true do json.encode(large) end
+        end
+        function main()
+          local pid = process.spawn('encodes', process.self())
+          local whole = process.receive()
+          process.monitor(pid)
+          -- It is in the middle of the next one.
+          time.sleep(whole / 4)
+          local start = time.now()
+          process.exit(pid, 'kill')
+          assert(process.receive().down == pid)
+          return (time.now() - start) / whole
+        end";
+    match run(&load(source).memory_limit(1 << 30)) {
+        Ok(Value::Float(share)) => assert!(share < 0.3, "it took {share} of the whole"),
+        other => panic!("the program must return a number, but: {other:?}"),
+    }
+}
+
 /// A part of the library that was not loaded for lack of memory is loaded later.
 #[test]
 fn the_library_is_whole_again_once_there_is_memory() {

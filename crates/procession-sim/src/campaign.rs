@@ -1,5 +1,7 @@
 //! A check: many runs, and the report of a failure.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write;
 use std::future::Future;
@@ -69,7 +71,7 @@ pub struct Check {
     #[cfg(procession_sim)]
     pub(crate) at_atomics: bool,
     configure: Arc<Configure>,
-    inspect: Arc<Inspect>,
+    inspect: Option<Arc<Inspect>>,
 }
 
 impl fmt::Debug for Check {
@@ -128,7 +130,7 @@ impl Check {
             #[cfg(procession_sim)]
             at_atomics: false,
             configure: Arc::new(|builder| builder),
-            inspect: Arc::new(|_, _| {}),
+            inspect: None,
         }
     }
 
@@ -191,7 +193,11 @@ impl Check {
     }
 
     /// Sets the real time after which a step that does not end is a failure. The default is 10 s.
+    ///
+    /// # Panics
+    /// If `limit` is zero.
     pub fn step_limit(mut self, limit: Duration) -> Self {
+        assert!(!limit.is_zero(), "cannot give a step no time");
         self.step_limit = limit;
         self
     }
@@ -236,15 +242,16 @@ impl Check {
     }
 
     /// Runs the first seed once more, in a child process, and fails if that run is another one. The
-    /// report shows the first event that differs. A run is always repeated in this process for one
-    /// in 20 seeds. In another process, what depends on addresses or on statics differs, too.
+    /// report shows the first event that differs. In this process, the runs of the first seed and
+    /// of one in 20 are always repeated. In another process, what depends on addresses or on
+    /// statics differs, too.
     ///
-    /// The child is this program, which runs the test of the same name up to the first check that
-    /// was made here. So this works in tests of the usual harness. On a thread without the name of
-    /// a test, such as with `--test-threads=1`, nothing is done.
+    /// The child is this program, which runs the test of the same name up to the same check. So
+    /// this works in tests of the usual harness. On a thread without the name of a test, such as
+    /// with `--test-threads=1`, nothing is done.
     #[track_caller]
     pub fn again_in_child(mut self) -> Self {
-        self.child = Some(place(Location::caller()));
+        self.child = Some(numbered(place(Location::caller())));
         self
     }
 
@@ -284,7 +291,7 @@ impl Check {
     /// check.run(|sim| async move { sim.spawn(async {}).await.unwrap() });
     /// ```
     pub fn inspect(mut self, look: impl Fn(&Sim, &Snapshot) + Send + Sync + 'static) -> Self {
-        self.inspect = Arc::new(look);
+        self.inspect = Some(Arc::new(look));
         self
     }
 
@@ -338,7 +345,8 @@ impl Check {
     /// ```
     ///
     /// # Panics
-    /// Like [`run`](Self::run).
+    /// Like [`run`](Self::run), and if [`inspect`](Self::inspect) was called: there is no scheduler
+    /// of the check to look at.
     #[expect(clippy::panic, reason = "this is how a test fails")]
     pub fn run_threads(self, program: impl Fn(Sim) + Send + Sync + 'static) -> Outcome {
         match self.try_run_threads(program) {
@@ -351,10 +359,17 @@ impl Check {
     ///
     /// # Errors
     /// The report of a failure.
+    ///
+    /// # Panics
+    /// If [`inspect`](Self::inspect) was called.
     pub fn try_run_threads(
         self,
         program: impl Fn(Sim) + Send + Sync + 'static,
     ) -> Result<Outcome, String> {
+        assert!(
+            self.inspect.is_none(),
+            "Check::inspect looks at the scheduler of a check, and run_threads has none"
+        );
         self.try_program(Program::Alone(Arc::new(program)))
     }
 
@@ -366,7 +381,7 @@ impl Check {
         Rules {
             program,
             configure: Arc::clone(&self.configure),
-            inspect: Arc::clone(&self.inspect),
+            inspect: self.inspect.clone(),
             workers: (*self.workers.start(), *self.workers.end()),
             faults: self.faults,
             panics_fail: self.panics_fail,
@@ -385,7 +400,9 @@ impl Check {
         if child.is_some_and(is_child_of) {
             run_in_child(rules, self.seeds.start, self.strategy);
         }
-        match self.replay.clone().or_else(|| std::env::var(REPLAY).ok()) {
+        // What is not Unicode is no tape either.
+        let wanted = || Some(std::env::var_os(REPLAY)?.to_string_lossy().into_owned());
+        match self.replay.clone().or_else(wanted) {
             Some(text) => replay(rules, &text),
             None => self.explore(rules),
         }
@@ -415,6 +432,20 @@ impl Check {
             }
         }
     }
+}
+
+/// Adds to a place how many checks this thread has made there before. A loop or a function may make
+/// several.
+fn numbered(place: String) -> String {
+    thread_local! {
+        static MADE: RefCell<BTreeMap<String, u64>> = const { RefCell::new(BTreeMap::new()) };
+    }
+    let number = MADE.with_borrow_mut(|made| {
+        let number = made.entry(place.clone()).or_default();
+        *number += 1;
+        *number
+    });
+    format!("{place}, number {number}")
 }
 
 /// Returns the program that starts a future on the scheduler of its check, and waits for it.

@@ -54,6 +54,10 @@ const FAIR_AFTER: u32 = 1000;
 /// would keep it waiting.
 const STARVED_AFTER: u32 = 20_000;
 
+/// Choices of a program without a point between them, after which a choice that nothing decides is
+/// no longer 0. A program may choose again until it gets another number.
+const CHOICES_MAX: u32 = 10_000;
+
 /// Decisions that were made before.
 enum Given {
     /// By their numbers on the tracks.
@@ -82,6 +86,8 @@ pub(crate) struct Chance {
     /// The thread that was chosen last, and for how many points in a row.
     chosen: Option<u32>,
     in_a_row: u32,
+    /// How often the program has chosen since the last point.
+    choices: u32,
     #[cfg(procession_sim)]
     pub(crate) fine: fine::Fine,
 }
@@ -144,6 +150,7 @@ impl Chance {
             hash: 0xcbf2_9ce4_8422_2325,
             chosen: None,
             in_a_row: 0,
+            choices: 0,
             #[cfg(procession_sim)]
             fine: fine::Fine::new(&mut rng),
         }
@@ -169,9 +176,12 @@ impl Chance {
         let at = self.tape[purpose].len();
         let mark = self.marker.as_mut().map(|marker| marker.mark(purpose));
         let value = match &self.given {
-            Some(Given::Numbered(tape)) => tape[purpose].get(at).copied().unwrap_or(0),
+            Some(Given::Numbered(tape)) => {
+                tape[purpose].get(at).copied().unwrap_or_else(|| self.undecided(purpose, count))
+            }
             Some(Given::Marked(known)) => {
-                mark.and_then(|mark| known.get(&mark)).copied().unwrap_or(0)
+                let value = mark.and_then(|mark| known.get(&mark)).copied();
+                value.unwrap_or_else(|| self.undecided(purpose, count))
             }
             None => draw(self),
         };
@@ -180,6 +190,20 @@ impl Chance {
         #[cfg(procession_sim)]
         self.fine.note(purpose, count);
         value
+    }
+
+    /// Decides where nothing else does: 0, unless the program has chosen very often in a row.
+    fn undecided(&self, purpose: Purpose, count: u32) -> u32 {
+        match purpose {
+            Purpose::Program if self.choices > CHOICES_MAX => self.choices % count,
+            _ => 0,
+        }
+    }
+
+    /// A thread gets its turn. The next decisions are about this process or thread.
+    pub(crate) fn begin_turn(&mut self, place: u64) {
+        self.choices = 0;
+        self.come_to(place);
     }
 
     /// The next decisions are about this process or thread.
@@ -214,7 +238,15 @@ impl Chance {
 
     /// Draws a number below `count` for the program.
     pub(crate) fn choose(&mut self, count: u32) -> u32 {
+        self.choices = self.choices.wrapping_add(1);
         self.decide(Purpose::Program, count, |this| this.user.u32(0..count))
+    }
+
+    /// Chooses a number below `count`, which is not 0, for a program of which nothing more is to be
+    /// found out.
+    pub(crate) fn choose_untaped(&mut self, count: u32) -> u32 {
+        self.choices = self.choices.wrapping_add(1);
+        self.undecided(Purpose::Program, count)
     }
 
     /// Draws the budget of a step below `count`, where 0 stands for the usual one. Half of the

@@ -171,6 +171,9 @@ struct State {
     failure: Option<Failure>,
     /// Set once nothing more is to be found out: the rest of the run is tame.
     is_over: bool,
+    /// Set once the check waits no longer for the threads. Each of them stays where it next meets
+    /// the engine.
+    is_abandoned: bool,
     root: Option<Waker>,
     settling: Vec<(Arc<AtomicBool>, Waker)>,
     subjects: Vec<Weak<dyn Subject>>,
@@ -206,6 +209,10 @@ pub(crate) struct Engine {
     state: Mutex<State>,
     /// The last panic of each kind, until a point takes note of it: the hook must not wait.
     panics: Mutex<Vec<(String, String)>>,
+    /// Set once the hook has told of a panic.
+    is_hook_called: AtomicBool,
+    /// The processes that the run lets panic, until they have.
+    panics_asked: Mutex<Vec<Pid>>,
     setup: Setup,
     /// The values that live as long as the program, by the start of the host and by name.
     locals: Mutex<BTreeMap<(usize, &'static str), SharedLocal>>,
@@ -237,6 +244,7 @@ impl Engine {
                 busy: 0,
                 failure: None,
                 is_over: false,
+                is_abandoned: false,
                 root: None,
                 settling: Vec::new(),
                 subjects: Vec::new(),
@@ -255,6 +263,8 @@ impl Engine {
                 preempted_at: START,
             }),
             panics: Mutex::new(Vec::new()),
+            is_hook_called: AtomicBool::new(false),
+            panics_asked: Mutex::default(),
             setup,
             locals: Mutex::default(),
             left: Mutex::new(None),
@@ -284,6 +294,10 @@ impl Engine {
         self.end_turn(&mut self.state(), me, why);
         loop {
             let mut state = self.state();
+            if state.is_abandoned {
+                drop(state);
+                return self.rest(me, why);
+            }
             if self.points.load(Relaxed) > 2 * POINTS_MAX {
                 let left = state.alive();
                 drop(state);
@@ -363,7 +377,7 @@ impl Engine {
         state.threads[next].status = Status::Ready;
         state.story.running = Some(next);
         let place = state.threads[next].place;
-        state.chance.come_to(place);
+        state.chance.begin_turn(place);
         let hash = self.time();
         state.chance.digest(hash ^ (next as u64) << 56);
         if next == me {
@@ -499,7 +513,22 @@ impl Engine {
     /// Draws a number for the program.
     pub(crate) fn choose(&self, count: u32) -> u32 {
         let mut state = self.state();
-        if state.is_over { 0 } else { state.chance.choose(count) }
+        let me = ME.get();
+        if state.is_abandoned && me != 0 {
+            drop(state);
+            self.rest(me as usize - 1, Why::Wait);
+            return 0;
+        }
+        match state.is_over {
+            false => state.chance.choose(count),
+            true => state.chance.choose_untaped(count),
+        }
+    }
+
+    /// The check waits no longer for the threads of this run.
+    pub(crate) fn abandon(&self) {
+        let mut state = self.state();
+        (state.is_over, state.is_abandoned) = (true, true);
     }
 
     pub(crate) fn note(&self, text: impl FnOnce() -> String) {
@@ -524,6 +553,7 @@ impl Engine {
         }
         state.has_faults = on && !state.is_over;
         if !on {
+            state.to_stall.clear();
             if let Some(net) = &mut state.net {
                 net.heal(now);
             }
@@ -549,16 +579,26 @@ impl Engine {
     }
 
     /// Wakes `waker` at the next quiet point, and sets the flag. Once the run is over, does so at
-    /// once.
+    /// once. A second call with the same flag replaces its waker.
     pub(crate) fn settle(&self, flag: Arc<AtomicBool>, waker: Waker) {
         let mut state = self.state();
         if state.is_over {
             drop(state);
             flag.store(true, Relaxed);
             waker.wake();
-        } else {
-            state.settling.push((flag, waker));
+            return;
         }
+        let known = state.settling.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &flag));
+        let before = match known {
+            Some((_, known)) => Some(std::mem::replace(known, waker)),
+            None => {
+                state.settling.push((flag, waker));
+                None
+            }
+        };
+        drop(state);
+        // The drop of a waker may come back here.
+        drop(before);
     }
 
     /// Ends the part of the run in which anything is to be found out.

@@ -11,8 +11,8 @@ use crate::chance::{Chance, Strategy};
 use crate::program::{Rules, Run, run};
 use crate::story::Story;
 
-/// One in so many seeds runs twice, to find what the seed does not decide. The second run replays
-/// the tape of the first and tells its story, as the replay of a report does.
+/// The first seed and one in so many run twice, to find what the seed does not decide. The second
+/// run replays the tape of the first and tells its story, as the replay of a report does.
 const TWICE_EVERY: u64 = 20;
 
 /// A seed that ends the search.
@@ -34,6 +34,7 @@ struct Progress {
 struct Search<'a> {
     rules: &'a Rules,
     strategy: Strategy,
+    first: u64,
     began: Instant,
     limit: Duration,
     progress: Mutex<Progress>,
@@ -58,14 +59,17 @@ pub(crate) fn explore(
         #[cfg(procession_sim)]
         counts: Default::default(),
     };
+    let first = seeds.start;
+    let count = usize::try_from(seeds.end - first).unwrap_or(usize::MAX);
     let progress = Mutex::new(Progress { seeds, outcome, finding: None });
-    let search = Search { rules, strategy, began: now(), limit, progress };
+    let search = Search { rules, strategy, first, began: now(), limit, progress };
     thread::scope(|scope| {
-        for job in 1..jobs {
+        for job in 1..jobs.min(count) {
+            let job = thread::Builder::new().name(format!("job-{job}"));
             // If the system refuses the thread, the others do its work.
-            let _ = thread::Builder::new()
-                .name(format!("job-{job}"))
-                .spawn_scoped(scope, || search.work());
+            if job.spawn_scoped(scope, || search.work()).is_err() {
+                break;
+            }
         }
         search.work();
     });
@@ -84,7 +88,8 @@ impl Search<'_> {
         while let Some(seed) = self.take() {
             let ran = run(self.rules, Chance::drawn(seed, self.strategy), Story::default());
             let replay = || run(self.rules, Chance::replayed(ran.tape.clone()), Story::told());
-            let twice = ran.failure.is_none() && seed % TWICE_EVERY == 0;
+            let is_chosen = seed == self.first || seed % TWICE_EVERY == 0;
+            let twice = ran.failure.is_none() && is_chosen;
             let again = twice.then(replay).filter(|again| again.hash != ran.hash);
             self.note(Finding { seed, ran, again });
         }

@@ -78,7 +78,7 @@
 //! At these moments, and once in a millisecond of virtual time:
 //! - what waits for a worker, and for nothing else, has one in time.
 //!
-//! And at the end of each run, when its scheduler has shut down:
+//! And at the end of each run, when its scheduler and those of its hosts have shut down:
 //! - every process has ended, and no queue or timer holds anything.
 //!
 //! # Time
@@ -225,7 +225,9 @@ impl Sim {
 
     /// Ends the faults, for good: threads that are preempted go on, cuts of the network are mended,
     /// and from now on the system does what is asked of it in time. What the program promises in
-    /// the absence of faults can be asked for after this. Hosts that do not run stay so.
+    /// the absence of faults can be asked for after this. Hosts that do not run stay so. The
+    /// machine stays the same one, too: with `CoarseClock` or `NoMembarrier`, its clock has the
+    /// same step, and it has no membarrier(2).
     pub fn heal(&self) {
         self.engine.set_faults(false);
         self.engine.note(|| "the faults end".to_owned());
@@ -235,15 +237,12 @@ impl Sim {
     /// about to run.
     pub async fn settle(&self) {
         let flag = Arc::new(AtomicBool::new(false));
-        let mut is_registered = false;
         poll_fn(|task| {
             // Relaxed: only one virtual thread runs at a time.
             if flag.load(Relaxed) {
                 return Poll::Ready(());
             }
-            if !std::mem::replace(&mut is_registered, true) {
-                self.engine.settle(Arc::clone(&flag), task.waker().clone());
-            }
+            self.engine.settle(Arc::clone(&flag), task.waker().clone());
             Poll::Pending
         })
         .await;

@@ -93,7 +93,7 @@ pub(crate) type Inspect = dyn Fn(&Sim, &Snapshot) + Send + Sync;
 
 /// What all runs of a check have in common.
 pub(crate) struct Rules {
-    pub(crate) inspect: Arc<Inspect>,
+    pub(crate) inspect: Option<Arc<Inspect>>,
     pub(crate) program: Program,
     pub(crate) configure: Arc<Configure>,
     /// The least and the greatest number of workers.
@@ -150,18 +150,19 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     {
         setup = setup.at_atomics(rules.at_atomics);
     }
+    // A run that tells its story repeats another one.
+    let seen = if story.is_told() { Arc::default() } else { Arc::clone(&rules.seen) };
     let engine = Engine::new(chance, setup, rules.panics_fail, story);
-    let (program, inspect) = (rules.program.clone(), Arc::clone(&rules.inspect));
-    let sim = Sim {
-        engine: Arc::clone(&engine),
-        seen: Arc::clone(&rules.seen),
-        configure: Arc::clone(&rules.configure),
-    };
+    let (program, inspect) = (rules.program.clone(), rules.inspect.clone());
+    let sim = Sim { engine: Arc::clone(&engine), seen, configure: Arc::clone(&rules.configure) };
     let main = move || match program {
-        Program::OnScheduler(program) => drive(&sim, &*program, &*inspect),
+        Program::OnScheduler(program) => drive(&sim, &*program, inspect.as_deref()),
         Program::Alone(program) => drive_alone(&sim, &*program),
     };
     let left = engine.run(Box::new(main), rules.timeout);
+    if left.is_err() {
+        engine.abandon();
+    }
     setup.faults = engine.classes();
     let (failure, chance, story) = engine.outcome();
     let stuck = left.as_ref().err().map(|thread| Failure {
@@ -170,7 +171,8 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
         after: engine.elapsed(),
     });
     Run {
-        failure: stuck.or(failure),
+        // A program that has failed may be stuck because of that.
+        failure: failure.or(stuck),
         tape: chance.tape,
         marks: chance.marker.map(|marker| marker.marks).unwrap_or_default(),
         hash: chance.hash,
@@ -197,14 +199,16 @@ fn drive_alone(sim: &Sim, program: &(dyn Fn(Sim) + Send + Sync)) {
 }
 
 /// The main function of the first virtual thread.
-fn drive(sim: &Sim, program: &ScheduledProgram, inspect: &Inspect) {
+fn drive(sim: &Sim, program: &ScheduledProgram, inspect: Option<&Inspect>) {
     let engine = &sim.engine;
     match catch_unwind(AssertUnwindSafe(|| build(sim, "sim"))) {
         Ok(Ok(scheduler)) => {
             catch(engine, || program(sim.clone(), &scheduler));
             engine.finish();
             let snapshot = end(engine, &scheduler, SHUTDOWN);
-            catch(engine, || inspect(sim, &snapshot));
+            if let Some(inspect) = inspect {
+                catch(engine, || inspect(sim, &snapshot));
+            }
         }
         Ok(Err(error)) => {
             let text = format!("the scheduler cannot be built: {error}");

@@ -3,7 +3,8 @@
 //! A decision is a number below a count. 0 is the tamest: the running thread goes on, there is no
 //! fault, the first of a list is taken. A tape says nothing of what its numbers mean, so the
 //! shrinker can change any of them. A number that is too large for its decision counts as 0, and so
-//! does each decision after the end of its track.
+//! does each decision after the end of its track, except for programs that choose again and again
+//! (`CHOICES_MAX` in `chance.rs`).
 //!
 //! A tape has one *track* for each purpose and for each class of faults. If the shrinker removes a
 //! switch between threads, the points after it are other ones, but the choices of the program stay

@@ -194,6 +194,12 @@ pub mod sim {
         crate::sys::Cpus::bind_to_one()
     }
 
+    /// Calls `act` as if the calling thread were a worker of no scheduler. What it wakes is left to
+    /// other workers, since this one may be about to park.
+    pub fn as_outsider<R>(act: impl FnOnce() -> R) -> R {
+        crate::scheduler::current::as_outsider(act)
+    }
+
     /// Ends a process between two steps. Returns `true` if it exists.
     pub fn terminate(pid: crate::Pid) -> bool {
         crate::scheduler::reach::find(pid)

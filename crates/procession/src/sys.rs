@@ -391,6 +391,13 @@ pub(crate) fn has_fault(fault: os::CallFault) -> bool {
     os::here().is_some_and(|os| os.fault(fault, 2) != 0)
 }
 
+/// Tells a simulated system of a panic that was caught.
+pub(crate) fn tell_panic(message: &str) {
+    if let Some(os) = os::here() {
+        os.panicked(crate::current_pid(), message);
+    }
+}
+
 /// Another thread may run here, in a simulated system. The caller holds no lock.
 pub(crate) fn point() {
     if let Some(os) = os::here() {

@@ -126,7 +126,7 @@ use crate::watchdog::wait_stamps::{VISITS, VISITS_QUIET};
 
 /// Nanoseconds between two looks while a worker runs: a quarter of the default `stall_after`, so
 /// that a stall is noticed at most a quarter late.
-const LOOK_EVERY: u64 = 2_500_000;
+pub(crate) const LOOK_EVERY: u64 = 2_500_000;
 /// Nanoseconds between two looks while no worker runs.
 const LOOK_EVERY_QUIET: u64 = 10_000_000;
 /// Maximum number of quiet looks, 100 ms together, before the watchdog sleeps without a timeout.

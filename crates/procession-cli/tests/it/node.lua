@@ -33,6 +33,12 @@ function main(task)
       if task == "call" then
         local reply, cause = node.call("echo", event.node_up, { 1, "two" })
         print("reply " .. tostring(reply and reply[2] or cause))
+      elseif task == "calls" then
+        while io.read() do
+          print("reply " .. tostring(node.call("echo", event.node_up, 7)))
+        end
+      elseif task == "floods" and event.node_up:find("^till@") then
+        while io.read() do flood(event.node_up) end
       elseif task == "flood" then
         -- Once the other program is stopped, which takes its standard input.
         io.read()

@@ -1,6 +1,5 @@
 //! The state machine of a guest that has started.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mlua::{Lua, MultiValue, Thread};
@@ -8,9 +7,10 @@ use procession::machine::{Events, Status, WaitingFor, Yields};
 use procession::time::Instant;
 use procession::{Event, Exit};
 
+use super::inbox::Received;
 use super::operations::{Served, completed};
 use super::timers::Timers;
-use super::waits::{Awaited, Received};
+use super::waits::Awaited;
 use super::{Charged, Content, Failure, Message};
 use crate::account::{Account, Charge, Figures};
 use crate::arguments::Arguments;
@@ -20,9 +20,6 @@ use crate::library;
 use crate::limits::Bounds;
 use crate::program::Program;
 use crate::value::{self, Value};
-
-/// The number of operations that a step serves without waiting. After that, other processes run.
-const OPERATIONS_MAX: u32 = 128;
 
 /// The state of a guest that has started. Lua's values refer to the Lua state, which is dropped
 /// with the last of them.
@@ -35,8 +32,6 @@ pub(super) struct Running {
     pub(super) account: Arc<Account>,
     pub(super) thread: Thread,
     pub(super) budget: Arc<Budget>,
-    /// The messages, with the room that they take in the account of the process.
-    pub(super) inbox: VecDeque<(Received, Option<Charge>)>,
     pub(super) waits: Awaited,
     /// The last tag that was given to an operation.
     pub(super) tag: u64,
@@ -124,13 +119,13 @@ impl Running {
                 _ => {
                     let charge = self.account.charge_end(&down.exit);
                     let ended = Received::Ended(Some(down.pid), down.exit, true);
-                    self.inbox.push_back((ended, Some(charge)));
+                    self.budget.inbox.push(ended, Some(charge));
                 }
             },
             Event::Exit(signal) => {
                 let charge = self.account.charge_end(&signal.exit);
                 let ended = Received::Ended(signal.from, signal.exit, false);
-                self.inbox.push_back((ended, Some(charge)));
+                self.budget.inbox.push(ended, Some(charge));
             }
             _ => {}
         }
@@ -167,7 +162,7 @@ impl Running {
                 return Ok(());
             }
         };
-        self.inbox.push_back((received, charge));
+        self.budget.inbox.push(received, charge);
         Ok(())
     }
 
@@ -212,7 +207,15 @@ impl Running {
         yields: &mut Yields<'_>,
     ) -> Result<Ran, Failure> {
         self.budget.renew();
-        for _ in 0..OPERATIONS_MAX {
+        // Before the first wait, and before an upgrade, a receive must suspend the program.
+        self.budget.inbox.begin(self.has_waited && self.asked.is_none());
+        let ran = self.run_on(program, yields);
+        self.budget.inbox.end();
+        ran
+    }
+
+    fn run_on(&mut self, program: &Program, yields: &mut Yields<'_>) -> Result<Ran, Failure> {
+        while self.budget.inbox.count() {
             if self.asked.is_some() && matches!(self.waits, Awaited::Receive(_)) {
                 return Ok(Ran::MayUpgrade);
             }
@@ -260,7 +263,7 @@ impl Running {
 
     /// Takes over the process from another state of it: what was received, the timer, the cancel.
     pub(super) fn take_over(&mut self, other: &mut Self) {
-        self.inbox = std::mem::take(&mut other.inbox);
+        self.budget.inbox.take_over(&other.budget.inbox);
         self.asked = other.asked.take();
         (self.tag, self.timer) = (other.tag, other.timer.take());
         (self.cancelled, self.cancel_seen) = (other.cancelled, other.cancel_seen);
@@ -269,7 +272,7 @@ impl Running {
     }
 
     pub(super) fn figures(&self) -> Figures {
-        Figures { inbox: self.inbox.len(), memory: self.lua.used_memory() }
+        Figures { inbox: self.budget.inbox.len(), memory: self.lua.used_memory() }
     }
 
     /// Performs the steps that are left at the end of the process, and ends it.

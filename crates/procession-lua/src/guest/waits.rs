@@ -10,6 +10,7 @@ use procession::relations::MonitorRef;
 use procession::time::Instant;
 use procession::{Exit, Pid};
 
+use super::inbox::Received;
 use super::operations::start_helper;
 use super::running::Running;
 use super::{Failure, Message};
@@ -20,17 +21,6 @@ use crate::value::{self, Value};
 
 /// The bytes that a Lua state may need for a small value, beside the value.
 const SPARE: usize = 4096;
-
-/// An item for `process.receive`.
-#[derive(Debug)]
-pub(super) enum Received {
-    Message(Value),
-    Call(Pid, u64, Value),
-    /// The call and the request.
-    RemoteCall(Value, Value),
-    /// The end of a process: its PID, its exit, and `true` for a monitor or `false` for a link.
-    Ended(Option<Pid>, Exit, bool),
-}
 
 /// The condition that a process waits for.
 #[derive(Debug)]
@@ -116,8 +106,8 @@ impl Running {
             Awaited::Ready(given) => Some(std::mem::take(given)),
             Awaited::Receive(until) => {
                 let until = *until;
-                match self.inbox.pop_front() {
-                    Some((received, _charge)) => Some(self.received(received)?),
+                match self.budget.inbox.pop() {
+                    Some(received) => Some(self.received(received)?),
                     None if self.is_ended(Cancel::Ends { limited: until.is_some() }) => {
                         Some(self.nothing("cancelled")?)
                     }
@@ -247,11 +237,12 @@ impl Running {
             }
             return self.nothing("not enough memory for the message");
         };
-        let mut given = MultiValue::from_iter([mlua::Value::Boolean(true), message]);
-        if let Some(call) = call {
-            given.push_back(self.with_room(self.spare(0), |lua| value::give(lua, &call))?);
-        }
-        Ok(given)
+        let call = match call {
+            Some(call) => self.with_room(self.spare(0), |lua| value::give(lua, &call))?,
+            None => mlua::Value::Nil,
+        };
+        let has_more = mlua::Value::Boolean(self.budget.inbox.has_more());
+        Ok(MultiValue::from_iter([mlua::Value::Boolean(true), message, call, has_more]))
     }
 
     /// Copies a value into the Lua state. Messages come whatever their receiver does, so they may

@@ -122,6 +122,10 @@ pub(crate) struct Fine {
     held: Option<(u32, u32)>,
     /// The number of such points after a preemption.
     hold: u32,
+    /// How many preemptions have followed one another, each while the thread before was held.
+    nested: u32,
+    /// The largest such number.
+    nested_max: u32,
     /// The longest time in nanoseconds that may pass while a preempted thread is the only one.
     patience: u64,
     /// One in so many operations makes stores of other threads visible.
@@ -151,6 +155,8 @@ impl Fine {
             aim_turns: (aim_turns, aim_turns),
             held: None,
             hold: [0, 8, 60, 500][rng.usize(0..4)],
+            nested: 0,
+            nested_max: [0, 0, 1, 2][rng.usize(0..4)],
             patience: [0, MS, 5 * MS][rng.usize(0..3)],
             rarity: rarities[rng.usize(0..rarities.len())],
             rng,
@@ -226,7 +232,8 @@ impl Chance {
     pub(crate) fn preempts(&mut self, before: Before, at: &Location<'_>, operations: u32) -> bool {
         let Some((planned, _)) = self.fine.planned else { return false };
         let Aim::Places(places) = self.fine.aim else { return false };
-        let is_possible = self.given.is_none() && !self.fine.is_holding() && operations < GAP_MAX;
+        let is_free = !self.fine.is_holding() || self.fine.nested < self.fine.nested_max;
+        let is_possible = self.given.is_none() && is_free && operations < GAP_MAX;
         if !is_possible || !places.contain(before, at) || self.fine.rng.u32(0..places.one_in) > 0 {
             return false;
         }
@@ -256,6 +263,7 @@ impl Chance {
     /// Chooses which thread runs instead of the one that is preempted, which is the last of `ready`
     /// and not among the choices.
     pub(crate) fn instead(&mut self, ready: &[u32]) -> u32 {
+        self.fine.nested = if self.fine.is_holding() { self.fine.nested + 1 } else { 0 };
         self.fine.held = ready.last().map(|&preempted| (preempted, self.fine.hold));
         self.decide(Purpose::Schedule, ready.len() as u32 - 1, |this| match &mut this.plan {
             Plan::Priorities(priorities) => priorities.best(ready, true, None, &mut this.fine.rng),

@@ -147,7 +147,8 @@ impl Bounds {
         let steps = (self.most_ready + 2) * self.longest_step + MS;
         let stalls = self.stalls - since.stalls;
         let lost = self.lost - since.lost;
-        turns * steps + 4 * self.longest_delay + stalls * RESCUE + lost + slack
+        let limit = turns * steps + 4 * self.longest_delay + stalls * RESCUE + slack;
+        limit.saturating_add(lost)
     }
 
     /// Looks at the demand of a scheduler. Returns the law that is broken, if any.
@@ -163,7 +164,7 @@ impl Bounds {
         waiters.extend((demand.deadline <= now).then_some(Waiter::Timer(demand.deadline)));
         waiters.extend(demand.events.map(Waiter::Events));
         // The steps that stall now count, too, and the faults that go on.
-        let (stalls, lost) = (self.stalls - self.stalled, self.lost - self.losing);
+        let (stalls, lost) = (self.stalls - self.stalled, self.lost.saturating_sub(self.losing));
         let first = Since { time: now, stalls, lost };
         let before = std::mem::take(&mut self.seen[number]);
         let since = |waiter| before.get(waiter).copied().unwrap_or(first);
@@ -197,7 +198,8 @@ impl State {
         self.note_delays(now);
         let stalls = |thread: &&Virtual| thread.waits || thread.stalls().is_some();
         self.bounds.stalled = self.threads.iter().filter(stalls).count() as u64;
-        self.bounds.losing = self.threads.iter().map(|thread| thread.losing).sum();
+        let losing = self.threads.iter().map(|thread| thread.losing);
+        self.bounds.losing = losing.fold(0, u64::saturating_add);
         let coarse = if self.setup.faults.contains(Fault::CoarseClock) { 2 * GRAIN } else { 0 };
         let slack = coarse + if self.busy > BUSY_MAX { LOOKS } else { 0 };
         demands

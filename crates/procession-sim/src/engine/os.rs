@@ -135,12 +135,14 @@ impl Os for Engine {
         let told = state.panicking.iter().position(|&one| one == process);
         if let Some(at) = told {
             state.panicking.swap_remove(at);
+            self.panics_asked.lock().push(process);
             return true;
         }
         let now = self.time();
         let panics = state.fault(Fault::ProcessPanics, &[0, 1]).is_some();
         if panics {
             state.story.tell(now, || format!("{} panics", procession::sim::name(process)));
+            self.panics_asked.lock().push(process);
         }
         let is_killed = state.fault(Fault::ProcessKilled, &[0, 1]).is_some();
         if is_killed {
@@ -151,6 +153,10 @@ impl Os for Engine {
             procession::sim::terminate(process);
         }
         panics
+    }
+
+    fn panicked(&self, process: Option<Pid>, message: &str) {
+        self.add_caught_panic(process, message);
     }
 
     fn activity(&self, thread: u32) -> Option<(u64, RunState)> {

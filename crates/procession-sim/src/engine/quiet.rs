@@ -2,6 +2,8 @@
 
 use std::task::Waker;
 
+use procession::Pid;
+use procession::sim::as_outsider;
 use procession_sync::host::MutexGuard;
 use procession_sync::host::atomic::Ordering::Relaxed;
 
@@ -52,10 +54,12 @@ impl Engine {
                 return self.fail_quietly(law);
             }
             if !settling.is_empty() {
-                for (flag, waker) in settling {
-                    flag.store(true, Relaxed);
-                    waker.wake();
-                }
+                as_outsider(|| {
+                    for (flag, waker) in settling {
+                        flag.store(true, Relaxed);
+                        waker.wake();
+                    }
+                });
                 return Quiet::GoesOn;
             }
             state = self.state();
@@ -156,7 +160,7 @@ impl Engine {
         let mut state = self.state();
         let waker = state.fail(kind, text, self.elapsed());
         drop(state);
-        waker.into_iter().for_each(Waker::wake);
+        as_outsider(|| waker.into_iter().for_each(Waker::wake));
         Quiet::GoesOn
     }
 
@@ -181,8 +185,21 @@ impl Engine {
         self.fail(Kind::Panic(place), message);
     }
 
-    /// Takes note of a panic on a virtual thread.
+    /// Takes note of a panic on a virtual thread, of which the hook tells.
     pub(crate) fn add_panic(&self, message: String, place: String) {
+        // Relaxed: the turn orders it.
+        self.is_hook_called.store(true, Relaxed);
         self.panics.lock().push((message, place));
+    }
+
+    /// Takes note of a panic that a scheduler has caught. The hook knows its place, but a program
+    /// may have replaced it; and a panic that is resumed calls none.
+    pub(super) fn add_caught_panic(&self, process: Option<Pid>, message: &str) {
+        let mut asked = self.panics_asked.lock();
+        if let Some(at) = asked.iter().position(|&one| Some(one) == process) {
+            asked.swap_remove(at);
+        } else if !self.is_hook_called.load(Relaxed) {
+            self.panics.lock().push((message.to_owned(), String::new()));
+        }
     }
 }

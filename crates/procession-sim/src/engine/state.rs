@@ -23,7 +23,8 @@ impl State {
 
     /// Notes that a fault makes a thread late by so much.
     pub(super) fn note_late(&mut self, thread: usize, late: u64) {
-        self.threads[thread].losing += self.bounds.note_fault(late);
+        let losing = &mut self.threads[thread].losing;
+        *losing = losing.saturating_add(self.bounds.note_fault(late));
     }
 
     /// Ends the waits of threads with events at their sources. Returns `true` if there is one.

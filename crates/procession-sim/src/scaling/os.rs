@@ -67,6 +67,8 @@ impl Os for Engine {
         false
     }
 
+    fn panicked(&self, _: Option<Pid>, _: &str) {}
+
     fn activity(&self, thread: u32) -> Option<(u64, RunState)> {
         let state = self.state();
         let thread = state.threads.get((thread as usize).checked_sub(1)?)?;

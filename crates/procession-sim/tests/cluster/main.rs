@@ -2,15 +2,19 @@
 //! the network is cut and hosts crash. A checker sees all that is accepted, delivered and told.
 
 mod checker;
+mod ledger;
+mod peers;
 mod program;
+mod relations;
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_sim::{Check, Faults};
+use procession_sim::{Check, Faults, Sim};
 
-use self::checker::{Broken, Defect};
+use self::checker::{Broken, Defect, Planted};
+use self::peers::Ailment;
 
 /// Returns the seeds: 200, or as many as `SIM_CLUSTER_SEEDS` says. An unoptimised build is ten
 /// times slower, and runs 5.
@@ -18,6 +22,11 @@ fn seeds() -> Range<u64> {
     let wanted = std::env::var("SIM_CLUSTER_SEEDS").ok();
     let wanted = wanted.map(|text| text.parse().expect("SIM_CLUSTER_SEEDS is a number"));
     0..wanted.unwrap_or(if cfg!(debug_assertions) { 5 } else { 200 })
+}
+
+/// Returns a quarter of the seeds, and at least two.
+fn few() -> Range<u64> {
+    0..(seeds().end / 4).max(2)
 }
 
 #[test]
@@ -32,6 +41,88 @@ fn a_cluster_keeps_its_promises() {
     check.run(|sim| program::run(sim, None));
 }
 
+/// Starts, links, monitors, exits and PIDs in messages, in a cluster that is disturbed.
+#[test]
+fn relations_across_nodes_keep_their_promises() {
+    let check = Check::new().seeds(seeds()).jobs(2).time_limit(Duration::from_secs(3600));
+    let check = check.workers(1..=2).expect_sometimes([
+        "a link ends",
+        "a connection ends a relation",
+        "a process is started",
+        "a start is not known",
+        "the reason of a process is told",
+        "a message comes by a PID of a message",
+    ]);
+    check.run(|sim| relations::run(sim, None));
+}
+
+#[test]
+fn planted_defects_of_relations_are_seen() {
+    for (defect, law) in [
+        (Defect::DropDown, "each monitor tells an end"),
+        (Defect::DoubleDown, "a monitor tells one end"),
+        (Defect::DropExit, "each link tells an end"),
+        (Defect::DoubleExit, "a link tells one end"),
+        (Defect::StartTwice, "a request starts one process at most"),
+        (Defect::OtherProcess, "a PID in a message leads to its process, and once"),
+        (Defect::WrongReason, "an end is told with its reason"),
+        (Defect::FalseNoConnection, "noconnection is told when the connection has ended"),
+    ] {
+        let check = Check::new().seeds(0..2).workers(1..=2).faults(Faults::none());
+        is_seen(check, defect, law, relations::run);
+    }
+}
+
+/// What a peer that does not answer costs, and how soon that is told, for each way in which it may
+/// not.
+#[test]
+fn ill_peers_are_told_in_time() {
+    for ailment in Ailment::ALL {
+        // Only one thread of the peer can run, so that one that stands still is not replaced.
+        check_of_one(few()).run(move |sim| peers::run(sim, ailment, None));
+    }
+    check_of_one(few()).run(|sim| peers::run_mute(sim, None));
+}
+
+fn check_of_one(seeds: Range<u64>) -> Check {
+    let check = Check::new().seeds(seeds).jobs(2).workers(1..=1).faults(Faults::none());
+    check.scheduler(|builder| builder.max_threads(1))
+}
+
+#[test]
+fn planted_defects_of_ill_peers_are_seen() {
+    let bound = "a silent peer is told within its bound";
+    for (ailment, defect, law) in [
+        (Ailment::Frozen, Defect::TellLate, bound),
+        (Ailment::Unasked, Defect::TellLate, bound),
+        (Ailment::Silent, Defect::DropDown, "each monitor tells one end"),
+        (Ailment::Deaf, Defect::DoubleDown, "each monitor tells one end"),
+        (Ailment::Slow, Defect::DropOne, "all that was accepted comes once and in order"),
+        (Ailment::Paused, Defect::HoldUp, "a peer that is ill holds up no other"),
+    ] {
+        is_seen(check_of_one(0..1), defect, law, move |sim, planted| {
+            peers::run(sim, ailment, planted)
+        });
+    }
+    let law = "a mute host is told within its bound";
+    is_seen(check_of_one(0..1), Defect::TellLate, law, peers::run_mute);
+}
+
+/// Checks that a program that has a defect breaks a law.
+fn is_seen<P>(
+    check: Check,
+    defect: Defect,
+    law: &str,
+    program: impl Fn(Sim, Planted) -> P + Send + Sync + 'static,
+) where
+    P: Future<Output = ()> + 'static,
+{
+    let broken = Broken::default();
+    let seen = Arc::clone(&broken);
+    check.run(move |sim| program(sim, Some((defect, Arc::clone(&seen)))));
+    assert!(broken.lock().contains(law), "{defect:?}: {:?}", broken.lock());
+}
+
 /// Each defect breaks one promise, and the checker sees it. It is between a node and the process
 /// that receives, so that the node itself is the one that ships.
 #[test]
@@ -43,11 +134,11 @@ fn planted_defects_are_seen() {
         (Defect::DeliverAfterDown, "nothing of a connection comes after its end"),
         (Defect::DoubleDown, "a monitor tells one end"),
         (Defect::DropDown, "each monitor tells an end"),
+        (Defect::LoseLast, "what was sent was delivered, came back, or is told as lost"),
+        (Defect::HideRefusal, "what was sent was delivered, came back, or is told as lost"),
+        (Defect::HideEnd, "each end of a connection is told"),
     ] {
-        let broken = Broken::default();
-        let seen = Arc::clone(&broken);
         let check = Check::new().seeds(0..seeds).workers(1..=2).faults(Faults::none());
-        check.run(move |sim| program::run(sim, Some((defect, Arc::clone(&seen)))));
-        assert!(broken.lock().contains(law), "{defect:?}: {:?}", broken.lock());
+        is_seen(check, defect, law, program::run);
     }
 }

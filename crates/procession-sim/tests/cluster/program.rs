@@ -5,35 +5,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::{Context, sleep, timeout};
-use procession_cluster::{Cookie, Letter, Member, Node, Remote, SendTermCause};
+use procession_cluster::{Cookie, Grants, Letter, Member, Node, Remote, SendTermCause};
 use procession_sim::Sim;
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::checker::{Broken, Connection, Defect, History, Incarnation, message};
+use crate::checker::{Connection, Defect, History, Incarnation, Laws, Planted, message};
+use crate::ledger::Ledger;
 
-const PORT: u16 = 4370;
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PORT: u16 = 4370;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// The time after the last fault in which a cluster is whole again.
 const RECOVERY: Duration = Duration::from_secs(300);
 
 /// What all hosts of a run share.
-struct World {
-    sim: Sim,
+pub(crate) struct World {
+    pub(crate) sim: Sim,
     history: Mutex<History>,
-    places: Mutex<Vec<IpAddr>>,
+    pub(crate) ledger: Mutex<Ledger>,
+    pub(crate) places: Mutex<Vec<IpAddr>>,
     /// The nodes, by the numbers of their hosts, and how often each was started.
     nodes: Mutex<Vec<(i64, Option<Node>)>>,
     /// Nothing more is sent.
-    is_quiet: AtomicBool,
+    pub(crate) is_quiet: AtomicBool,
     /// The nodes are stopped, and nobody connects any more.
-    is_over: AtomicBool,
+    pub(crate) is_over: AtomicBool,
     /// The time within which what is awaited comes.
     recovery: Duration,
 }
 
-fn name(host: i64) -> String {
+pub(crate) fn name(host: i64) -> String {
     format!("p@n{host}")
 }
 
@@ -42,13 +44,40 @@ fn word(host: i64) -> String {
 }
 
 impl World {
+    fn new(sim: &Sim, hosts: i64, planted: Planted) -> Arc<Self> {
+        let recovery = if planted.is_some() { RECOVERY / 20 } else { RECOVERY };
+        Arc::new(Self {
+            sim: sim.clone(),
+            history: Mutex::new(History::new(Laws::new(sim, planted.clone()))),
+            ledger: Mutex::new(Ledger::new(Laws::new(sim, planted))),
+            places: Mutex::new(Vec::new()),
+            nodes: Mutex::new((0..hosts).map(|_| (0, None)).collect()),
+            is_quiet: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            recovery,
+        })
+    }
+
     // Relaxed: only one thread of a simulation runs at a time.
-    fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.is_quiet.load(Relaxed)
     }
 
-    fn node(&self, host: i64) -> Option<Node> {
+    pub(crate) fn node(&self, host: i64) -> Option<Node> {
         self.nodes.lock()[host as usize].1.clone()
+    }
+
+    /// Starts the node of a host.
+    pub(crate) async fn start_node(&self, host: i64) -> (Node, Incarnation) {
+        let node = start_node(host).await;
+        let mut nodes = self.nodes.lock();
+        let (starts, slot) = &mut nodes[host as usize];
+        *starts += 1;
+        *slot = Some(node.clone());
+        if *starts > 1 {
+            self.sim.sometimes("a node has ended and is another one", true);
+        }
+        (node, (host, *starts))
     }
 
     /// Returns the connection of a node to a host, as the node counts.
@@ -75,10 +104,11 @@ impl World {
 }
 
 /// Starts a node, for which the system may lack a descriptor.
-async fn start_node(host: i64) -> Node {
+pub(crate) async fn start_node(host: i64) -> Node {
     loop {
         let builder = Node::builder(name(host)).cookie(Cookie::new("secret").expect("a text"));
         let builder = builder.accept_plain_text().patience(PATIENCE);
+        let builder = builder.grant("*", Grants::new().exits().spawn_all());
         match builder.listen((Ipv4Addr::UNSPECIFIED, PORT).into()).start().await {
             Ok(node) => return node,
             Err(_) => sleep(Duration::from_millis(10)).await,
@@ -88,18 +118,7 @@ async fn start_node(host: i64) -> Node {
 
 /// The program of a host.
 async fn serve(world: Arc<World>, host: i64) {
-    let node = start_node(host).await;
-    let starts = {
-        let mut nodes = world.nodes.lock();
-        let (starts, slot) = &mut nodes[host as usize];
-        *starts += 1;
-        *slot = Some(node.clone());
-        *starts
-    };
-    if starts > 1 {
-        world.sim.sometimes("a node has ended and is another one", true);
-    }
-    let own = (host, starts);
+    let (node, own) = world.start_node(host).await;
     let sink =
         procession::start(|mut cx: Context<()>| async move { while cx.recv().await.is_some() {} });
     // In the step in which the node was started, so that no message comes before.
@@ -107,7 +126,7 @@ async fn serve(world: Arc<World>, host: i64) {
         let (world, node) = (Arc::clone(&world), node.clone());
         sink.address().map(move |letter: Letter| {
             let is_connected = |other| world.connection(&node, own, other).is_some();
-            world.history.lock().letter(&world.sim, own, &letter, is_connected);
+            world.history.lock().letter(own, &letter, is_connected);
         })
     };
     let member = node.attach(&recipient);
@@ -132,11 +151,10 @@ async fn send(world: Arc<World>, member: Member, own: Incarnation, to: i64, plac
     let sink = Remote::named("sink", &name(to));
     while !world.is_over.load(Relaxed) {
         let Some(connection) = world.connection(&node, own, to) else {
-            // Ignored: the loop tries again.
-            let (name, place) = (name(to), SocketAddr::new(place, PORT));
-            let dial = node.connect_at(&name, place);
-            let _ = timeout(Duration::from_secs(10), dial).await;
-            sleep(Duration::from_millis(world.sim.choose(1..50))).await;
+            if !world.is_quiet() {
+                refused(&world, &member, &sink, (own, to, 0));
+            }
+            dial(&world, &node, to, place).await;
             continue;
         };
         if !world.is_quiet() {
@@ -144,8 +162,9 @@ async fn send(world: Arc<World>, member: Member, own: Incarnation, to: i64, plac
             for _ in 0..world.sim.choose(1..4) {
                 let n = world.history.lock().next(connection);
                 match member.send(sink.clone(), message(connection, n)) {
-                    Ok(()) => world.history.lock().accepted(connection),
+                    Ok(()) => world.history.lock().sent(connection, true),
                     Err(refused) => {
+                        world.history.lock().sent(connection, false);
                         let is_full = refused.cause() == SendTermCause::Full;
                         world.sim.always("a connected node takes a message", is_full);
                         break;
@@ -159,6 +178,26 @@ async fn send(world: Arc<World>, member: Member, own: Incarnation, to: i64, plac
         }
         sleep(Duration::from_millis(world.sim.choose(1..400))).await;
     }
+}
+
+/// Tries to connect to another node.
+pub(crate) async fn dial(world: &World, node: &Node, to: i64, place: IpAddr) {
+    let (name, place) = (name(to), SocketAddr::new(place, PORT));
+    // Ignored: the caller tries again.
+    drop(timeout(Duration::from_secs(10), node.connect_at(&name, place)).await);
+    sleep(Duration::from_millis(world.sim.choose(1..50))).await;
+}
+
+/// Sends to a node that is not connected, which is told at once.
+fn refused(world: &World, member: &Member, sink: &Remote, connection: Connection) {
+    let mut history = world.history.lock();
+    let term = message(connection, history.next(connection));
+    let back = member.send(sink.clone(), term.clone());
+    history.sent(connection, back.is_ok());
+    let is_back = back.is_err_and(|back| {
+        back.cause() == SendTermCause::NoConnection && back.into_inner() == term
+    });
+    history.law("a send without a connection comes back", is_back);
 }
 
 /// Does something to a host, or to the network between two.
@@ -193,32 +232,45 @@ async fn disturb(world: &World, hosts: i64) {
 fn end(world: &World, host: i64) {
     world.nodes.lock()[host as usize].1 = None;
     world.history.lock().crashed(host);
+    world.ledger.lock().crashed(host);
 }
 
-async fn within(world: &World, law: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn within(world: &World, law: &str, condition: impl Fn() -> bool) {
     let waits = async {
         while !condition() {
             sleep(Duration::from_millis(100)).await;
         }
     };
     let holds = timeout(world.recovery, waits).await.is_ok();
-    world.history.lock().law(&world.sim, law, holds);
+    world.history.lock().law(law, holds);
 }
 
-pub(crate) async fn run(sim: Sim, planted: Option<(Defect, Broken)>) {
-    let hosts = sim.choose(3..8) as i64;
-    let is_planted = planted.is_some();
-    let world = Arc::new(World {
-        sim: sim.clone(),
-        history: Mutex::new(History::new(planted)),
-        places: Mutex::new(Vec::new()),
-        nodes: Mutex::new((0..hosts).map(|_| (0, None)).collect()),
-        is_quiet: AtomicBool::new(false),
-        is_over: AtomicBool::new(false),
-        recovery: if is_planted { RECOVERY / 20 } else { RECOVERY },
-    });
+/// Compares what was sent, delivered and told, once nothing is on its way.
+fn check_balance(world: &World, hosts: i64) {
+    let connections = world.all_connections(hosts).unwrap_or_default();
+    let history = world.history.lock();
+    history.balance(&connections.iter().copied().collect());
+    for connection in connections {
+        let (from, to, _) = connection;
+        let info = |own, other| {
+            let peers = world.node(own)?.peers();
+            peers.into_iter().find(|peer| peer.name.as_str() == name(other))
+        };
+        if let (Some(sender), Some(receiver)) = (info(from.0, to), info(to, from.0)) {
+            history.counted(connection, sender.sent, sender.refused, receiver.received);
+        }
+    }
+}
+
+/// Starts a cluster, disturbs it, and waits until it is whole again.
+pub(crate) async fn disturbed<F, P>(sim: &Sim, hosts: i64, planted: Planted, serve: F) -> Arc<World>
+where
+    F: Fn(Arc<World>, i64) -> P + Clone + Send + Sync + 'static,
+    P: Future<Output = ()> + 'static,
+{
+    let world = World::new(sim, hosts, planted);
     let start = |host| {
-        let world = Arc::clone(&world);
+        let (world, serve) = (Arc::clone(&world), serve.clone());
         sim.host(&word(host), move || serve(Arc::clone(&world), host))
     };
     let places: Vec<_> = (0..hosts).map(start).collect();
@@ -235,6 +287,29 @@ pub(crate) async fn run(sim: Sim, planted: Option<(Defect, Broken)>) {
         .await;
     // A planted defect finds something.
     sleep(Duration::from_secs(2)).await;
+    world
+}
+
+/// Stops all nodes.
+pub(crate) fn stop(world: &World, hosts: i64) {
+    world.is_over.store(true, Relaxed);
+    for host in 0..hosts {
+        if let Some(node) = world.node(host) {
+            node.stop();
+        }
+    }
+}
+
+pub(crate) async fn run(sim: Sim, planted: Planted) {
+    let hosts = sim.choose(3..8) as i64;
+    let is_planted = planted.is_some();
+    let hides_end = planted.as_ref().is_some_and(|(defect, _)| *defect == Defect::HideEnd);
+    let world = disturbed(&sim, hosts, planted, serve).await;
+    world.history.lock().calm();
+    if let Some(node) = world.node(0).filter(|_| hides_end) {
+        node.disconnect(&name(1));
+    }
+    sleep(Duration::from_secs(1)).await;
     world.is_quiet.store(true, Relaxed);
     within(&world, "all that was accepted comes while the connections last", || {
         let connections = world.all_connections(hosts);
@@ -246,11 +321,7 @@ pub(crate) async fn run(sim: Sim, planted: Option<(Defect, Broken)>) {
         (0..hosts).all(|host| world.node(host).is_some_and(is_confirmed))
     })
     .await;
-    world.is_over.store(true, Relaxed);
-    for host in 0..hosts {
-        if let Some(node) = world.node(host) {
-            node.stop();
-        }
-    }
+    check_balance(&world, hosts);
+    stop(&world, hosts);
     within(&world, "each monitor tells an end", || !world.history.lock().has_waiting()).await;
 }

@@ -1,7 +1,7 @@
 //! What the simulation finds in programs, and what a report says.
 
 use procession_sync::atomic::Ordering::Relaxed;
-use std::future::pending;
+use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -244,6 +244,134 @@ fn a_run_that_is_the_same_in_another_process_passes() {
         sim.note(format!("the program chooses {}", sim.choose(0..1000)));
     });
     assert!(outcome.is_ok_and(|outcome| outcome.seeds == 3));
+}
+
+/// A second check at one place is another one, in the child process, too.
+#[test]
+fn checks_at_one_place_are_compared_with_themselves() {
+    for name in ["one", "the other"] {
+        let check = Check::new().seeds(0..2).again_in_child();
+        check.run(move |sim| async move { sim.note(name) });
+    }
+}
+
+/// Some shrunk tapes, and a run that has failed, decide nothing more for such a program.
+#[test]
+fn a_program_that_chooses_until_it_gets_another_number_ends() {
+    let found = report(Check::new().faults(Faults::none()), |sim| async move {
+        for _ in 0..50 {
+            let first = sim.choose(0..5);
+            let mut second = first;
+            while second == first {
+                second = sim.choose(0..5);
+            }
+            procession::yield_now().await;
+            sim.always("the first is not 3", first != 3);
+        }
+    });
+    assert!(found.contains(" failed: the first is not 3 ("), "{found}");
+    let replayed = report(Check::new().replay(tape(&found)), |sim| async move {
+        let (mut second, mut times) = (0, 0);
+        while second == 0 {
+            second = sim.choose(0..2);
+            times += 1;
+        }
+        sim.always("it ends", times == 0);
+    });
+    assert!(replayed.contains("the replay failed: it ends ("), "{replayed}");
+}
+
+/// The hook of the program is the outermost one, and tells the simulation of no panic. It is the
+/// whole test program's, so this runs in a program of its own.
+#[test]
+fn a_panic_is_found_whatever_hook_the_program_installs() {
+    const CHILD: &str = "PROCESSION_SIM_HOOKED";
+    if std::env::var_os(CHILD).is_some() {
+        let hooks: [fn(); 2] =
+            [procession::report::install_panic_hook, || std::panic::set_hook(Box::new(|_| {}))];
+        for install in hooks {
+            let check = Check::new().seeds(0..1).faults(Faults::none());
+            let found = check.try_run_threads(move |_| {
+                install();
+                procession::run(async {
+                    procession::spawn(async { panic!("on purpose") }).detach();
+                    procession::sleep(Duration::from_secs(1)).await;
+                });
+            });
+            let found = found.expect_err("a process panics");
+            assert!(found.contains("on purpose"), "{found}");
+        }
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().expect("Linux tells it"))
+        .args(["--exact", "found::a_panic_is_found_whatever_hook_the_program_installs"])
+        .env(CHILD, "1")
+        .output()
+        .expect("it is this program");
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+}
+
+#[test]
+fn a_panic_that_is_resumed_is_found() {
+    let program = |resumes: bool| {
+        move |_: Sim| async move {
+            let child = procession::spawn(async move {
+                if resumes {
+                    std::panic::resume_unwind(Box::new("again"));
+                }
+            });
+            drop(child.await);
+        }
+    };
+    let check = || Check::new().seeds(0..1).faults(Faults::none());
+    let found = report(check(), program(true));
+    assert!(found.contains("again"), "{found}");
+    check().allow_panics().run(program(true));
+    check().run(program(false));
+}
+
+/// A wait that is polled by one process and then by another one wakes the last.
+#[test]
+fn a_wait_for_a_quiet_point_can_be_moved() {
+    Check::new().seeds(0..20).run(|sim| async move {
+        let one = sim.clone();
+        let mut settles = Box::pin(async move { one.settle().await });
+        std::future::poll_fn(|task| {
+            let polled = settles.as_mut().poll(task);
+            std::task::Poll::Ready(polled.is_ready())
+        })
+        .await;
+        sim.spawn(settles).await.expect("it settles");
+    });
+}
+
+#[test]
+#[should_panic(expected = "cannot give a step no time")]
+fn a_step_without_time_is_refused() {
+    drop(Check::new().step_limit(Duration::ZERO));
+}
+
+#[test]
+#[should_panic(expected = "run_threads has none")]
+fn without_a_scheduler_there_is_nothing_to_inspect() {
+    Check::new().inspect(|_, _| {}).run_threads(|_| {});
+}
+
+#[test]
+fn any_number_of_jobs_and_any_stall_is_allowed() {
+    let outcome = Check::new().seeds(0..3).jobs(usize::MAX).run(|_| async {});
+    assert_eq!(outcome.seeds, 3);
+    Check::new().seeds(0..10).run(|sim| async move {
+        for number in 0..4 {
+            sim.stall(&format!("sim-{number}"), Duration::MAX);
+        }
+        let waits = [(); 4].map(|()| sim.spawn(procession::sleep(Duration::from_millis(5))));
+        procession::yield_now().await;
+        sim.heal();
+        for wait in waits {
+            wait.await.expect("it ends");
+        }
+    });
 }
 
 /// Returns the numbers of the line that says how a failure was made short: the decisions before and

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker, ready};
 
@@ -20,7 +21,7 @@ use crate::{Exit, Pid};
 /// The places of the processes that have ended, in the order of their ends. It rings for each.
 type Ends = Bell<VecDeque<usize>>;
 
-/// The waker that a set leaves with each of its processes.
+/// The waker that a set leaves with the process at a place.
 struct EndOf {
     place: usize,
     ends: Arc<Ends>,
@@ -76,21 +77,32 @@ impl Wake for EndOf {
 /// # Ok::<(), procession::Exit>(())
 /// ```
 pub struct JoinSet<T: Send + 'static> {
-    /// The handles, at their places. `None` is a free place.
-    handles: Vec<Option<JoinHandle<T>>>,
+    members: Vec<Member<T>>,
+    /// The places without a process.
     free: Vec<usize>,
     ends: Arc<Ends>,
+    /// The oldest ends, which were taken out of `ends` at once.
+    taken: VecDeque<usize>,
     /// The place of the waiter among those of the bell, while a join waits.
     waiter: Option<Place>,
+}
+
+/// A place in a set.
+struct Member<T: Send + 'static> {
+    handle: Option<JoinHandle<T>>,
+    /// Serves all processes at this place, one after the other: a process wakes it once, before its
+    /// result is taken.
+    end: Waker,
 }
 
 impl<T: Send + 'static> JoinSet<T> {
     /// Creates an empty set.
     pub fn new() -> Self {
         Self {
-            handles: Vec::new(),
+            members: Vec::new(),
             free: Vec::new(),
             ends: Arc::new(Bell::new(VecDeque::new())),
+            taken: VecDeque::new(),
             waiter: None,
         }
     }
@@ -98,7 +110,7 @@ impl<T: Send + 'static> JoinSet<T> {
     /// Returns the number of processes in the set, including those that have ended while their
     /// results were not taken.
     pub fn len(&self) -> usize {
-        self.handles.len() - self.free.len()
+        self.members.len() - self.free.len()
     }
 
     /// Returns `true` if the set has no processes.
@@ -138,16 +150,18 @@ impl<T: Send + 'static> JoinSet<T> {
     /// # Panics
     /// Panics if the result was taken before, by polling the handle.
     pub fn insert(&mut self, mut handle: JoinHandle<T>) -> Pid {
-        let place = self.free.last().copied().unwrap_or(self.handles.len());
-        let end = Arc::new(EndOf { place, ends: Arc::clone(&self.ends) });
-        if handle.leave_waker(&Waker::from(Arc::clone(&end))) {
-            end.note();
-        }
         let pid = handle.pid();
-        if self.free.pop().is_none() {
-            self.handles.push(None);
+        if let Some(&place) = self.free.last() {
+            let member = &mut self.members[place];
+            note_end(&mut handle, &member.end);
+            member.handle = Some(handle);
+            self.free.pop();
+        } else {
+            let place = self.members.len();
+            let end = Waker::from(Arc::new(EndOf { place, ends: Arc::clone(&self.ends) }));
+            note_end(&mut handle, &end);
+            self.members.push(Member { handle: Some(handle), end });
         }
-        self.handles[place] = Some(handle);
         pid
     }
 
@@ -197,12 +211,17 @@ impl<T: Send + 'static> JoinSet<T> {
         if !budget::charge(task) {
             return Poll::Pending;
         }
-        let looked =
-            listener::look_or_enlist(&self.ends, &mut self.waiter, task, VecDeque::pop_front);
-        if looked.is_pending() {
-            current::note_waiting_for(Waiting::PROCESS, WaitTarget::UNKNOWN);
-        }
-        let place = ready!(looked);
+        let Self { ends, taken, waiter, .. } = self;
+        let place = match taken.pop_front() {
+            Some(place) => place,
+            None => {
+                let looked = listener::look_or_enlist(ends, waiter, task, |ends| next(taken, ends));
+                if looked.is_pending() {
+                    current::note_waiting_for(Waiting::PROCESS, WaitTarget::UNKNOWN);
+                }
+                ready!(looked)
+            }
+        };
         Poll::Ready(Some(self.take(place)))
     }
 
@@ -216,12 +235,15 @@ impl<T: Send + 'static> JoinSet<T> {
     /// with its PID.
     pub fn try_join_next_with_pid(&mut self) -> Option<(Pid, Result<T, Exit>)> {
         budget::spend();
-        let place = self.ends.change(|ringing| ringing.about.pop_front())?;
+        let Self { ends, taken, .. } = self;
+        let place =
+            taken.pop_front().or_else(|| ends.change(|ringing| next(taken, &mut ringing.about)))?;
         Some(self.take(place))
     }
 
     fn take(&mut self, place: usize) -> (Pid, Result<T, Exit>) {
-        let mut handle = self.handles[place].take().expect("a place that has ended is not free");
+        let ended = &mut self.members[place].handle;
+        let mut handle = ended.take().expect("a place that has ended is not free");
         self.free.push(place);
         (handle.pid(), handle.take_result())
     }
@@ -250,7 +272,7 @@ impl<T: Send + 'static> JoinSet<T> {
 
     /// Cancels all processes of the set. They stay in the set until their results are taken.
     pub fn abort_all(&mut self) {
-        self.handles.iter().flatten().for_each(JoinHandle::cancel);
+        self.handles().for_each(JoinHandle::cancel);
     }
 
     /// Cancels all processes, waits for their ends, and drops their results.
@@ -268,13 +290,31 @@ impl<T: Send + 'static> JoinSet<T> {
         self.stop_waiting();
         // The ends of the detached processes are noted where nothing reads them.
         self.ends = Arc::new(Bell::new(VecDeque::new()));
+        self.taken.clear();
         self.free.clear();
-        self.handles.clear();
+        self.members.clear();
+    }
+
+    fn handles(&self) -> impl Iterator<Item = &JoinHandle<T>> {
+        self.members.iter().filter_map(|member| member.handle.as_ref())
     }
 
     fn stop_waiting(&mut self) {
         listener::leave(&self.ends, &mut self.waiter);
     }
+}
+
+/// Leaves the waker with the process, or wakes it if the process has ended.
+fn note_end<T: Send + 'static>(handle: &mut JoinHandle<T>, end: &Waker) {
+    if handle.leave_waker(end) {
+        end.wake_by_ref();
+    }
+}
+
+/// Takes all ends at once, in the place of the empty `taken`, and returns the oldest one.
+fn next(taken: &mut VecDeque<usize>, ends: &mut VecDeque<usize>) -> Option<usize> {
+    mem::swap(taken, ends);
+    taken.pop_front()
 }
 
 impl<T: Send + 'static> Drop for JoinSet<T> {
@@ -292,7 +332,7 @@ impl<T: Send + 'static> Default for JoinSet<T> {
 
 impl<T: Send + 'static> fmt::Debug for JoinSet<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.handles.iter().flatten().map(JoinHandle::pid)).finish()
+        f.debug_set().entries(self.handles().map(JoinHandle::pid)).finish()
     }
 }
 

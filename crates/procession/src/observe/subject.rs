@@ -12,6 +12,7 @@ use crate::scheduler::seat::Seat;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sys::os::{Demand, Subject, WaitSource};
+use crate::watchdog::LOOK_EVERY;
 
 /// The number of looks within which the watchdog starts threads again once the system may give
 /// some.
@@ -111,8 +112,10 @@ impl Subject for Shared {
 
     fn broken_law(&self) -> Option<String> {
         let (searching, awake, _) = self.idle.counts();
+        let watchdog = &self.watchdog;
         if self.lifetime.has_ended() {
-            return None;
+            let is_told = !watchdog.alarm.is_after(0);
+            return (!is_told).then(|| "a scheduler has ended, and its watchdog sleeps".into());
         }
         if searching > 0 {
             return Some("a worker counts as searching, and all threads wait".into());
@@ -126,7 +129,10 @@ impl Subject for Shared {
             let places = self.places_of_work();
             return Some(format!("a process is ready {places}, and all workers are parked"));
         }
-        if awake > 0 && self.watchdog.is_running() && self.watchdog.park.is_asleep() {
+        // Between two looks, it does not sleep, whatever workers do.
+        let next_look = self.clock.beacon.get().saturating_add(LOOK_EVERY);
+        let oversleeps = watchdog.park.is_asleep() || watchdog.pauses_beyond(next_look);
+        if awake > 0 && watchdog.is_running() && oversleeps {
             return Some("a worker is awake, and the watchdog sleeps".into());
         }
         if is_parked && !self.have_ready_processes_one_entry() {

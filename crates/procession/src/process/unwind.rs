@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::Exit;
 use crate::process::exit::Exiting;
+use crate::sys;
 
 /// Runs user code. Returns a panic, or a process's wish to end, as an exit.
 pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
@@ -21,6 +22,7 @@ pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
                 _ => Arc::from("a value that is no text"),
             };
         drop_guarded(payload);
+        sys::tell_panic(&message);
         Exit::Panicked(message)
     })
 }

@@ -108,7 +108,7 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
         return link_too_late(own, other);
     }
     if other.node() != 0 {
-        return nodes::flush(answered);
+        return nodes::flush(other, answered);
     }
     if !fresh {
         return;
@@ -159,7 +159,7 @@ pub(crate) fn unlink_from(own: &Slot, other: Pid) {
             let number = LinkId::draw().number();
             queue(pid, other, relations.remote_link(other, |link| link.unlink(number)));
         });
-        return nodes::flush(answered);
+        return nodes::flush(other, answered);
     }
     let Some(taken) = with_any(own, |relations| relations.links.take(other)) else {
         return;
@@ -188,8 +188,9 @@ pub(super) fn queue(from: Pid, to: Pid, news: Option<LinkNews>) {
 /// Sends a signal to a process of another node.
 #[cold]
 pub(super) fn signal(signal: RemoteSignal) {
+    let to = signal.to();
     nodes::queue(signal);
-    nodes::flush(answered);
+    nodes::flush(to, answered);
 }
 
 /// Carries out the answer of another node to a signal, or that of its relay.

@@ -43,7 +43,7 @@ pub fn receive(signal: RemoteSignal) {
                 let answer = relations.remote_link(from, |link| link.take_unlink(id));
                 links::queue(to, from, Some(answer));
             });
-            nodes::flush(answered);
+            nodes::flush(from, answered);
         }
         RemoteSignal::SendExit { from, exit, .. } => deliver(own, from, exit, Cause::Sent),
         RemoteSignal::Kill { .. } => crate::process::wake::terminate(own),

@@ -219,6 +219,13 @@ impl Drop for Entered {
     }
 }
 
+/// Calls `act` as if this thread belonged to no scheduler.
+#[cfg(feature = "sim")]
+pub(crate) fn as_outsider<R>(act: impl FnOnce() -> R) -> R {
+    let _entered = Entered { before: put(None), turn: EntriesTurn::begin() };
+    act()
+}
+
 /// Makes this thread belong to `here`, and returns what it belonged to before.
 fn put(here: Option<Current>) -> Option<Current> {
     let local = here.as_ref().and_then(Current::local).map(|local| NonNull::from(&**local));

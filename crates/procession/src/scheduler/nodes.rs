@@ -1,12 +1,13 @@
 //! The other nodes that processes of this program can reach, by number.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use procession_sync::{Mutex, MutexGuard};
+use procession_sync::Mutex;
 
 use crate::mailbox::parcel::NodeRelay;
 use crate::process::unwind::{drop_guarded, guarded};
@@ -14,12 +15,25 @@ use crate::relations::signal::RemoteSignal;
 use crate::{Exit, Pid};
 
 /// The nodes that have joined.
-static NODES: Mutex<Nodes> = Mutex::new(Nodes { last: 0, relays: BTreeMap::new() });
+static NODES: Mutex<Nodes> =
+    Mutex::new(Nodes { last: 0, ways: BTreeMap::new(), lost: VecDeque::new() });
 
 struct Nodes {
     /// The last number that was given.
     last: u32,
-    relays: BTreeMap<u32, Arc<dyn NodeRelay>>,
+    ways: BTreeMap<u32, Arc<Way>>,
+    /// Signals to nodes that have not joined, or have left since.
+    lost: VecDeque<RemoteSignal>,
+}
+
+/// The way to a node. Each has a queue of its own: the relay of one holds up no other, and programs
+/// that share nothing else, such as simulations at a time, carry no signals of each other.
+struct Way {
+    relay: Arc<dyn NodeRelay>,
+    /// Signals to the node, in their order.
+    queue: Mutex<VecDeque<RemoteSignal>>,
+    /// Held by the thread that hands signals to the relay.
+    turn: Mutex<()>,
 }
 
 /// Another node, as this program sees it: a number, which the PIDs of its processes have, and the
@@ -83,7 +97,8 @@ impl RemoteNode {
             return None;
         };
         nodes.last = number.get();
-        nodes.relays.insert(number.get(), relay);
+        let way = Way { relay, queue: Mutex::new(VecDeque::new()), turn: Mutex::new(()) };
+        nodes.ways.insert(number.get(), Arc::new(way));
         Some(Self { number })
     }
 
@@ -100,9 +115,17 @@ impl RemoteNode {
 
 impl Drop for RemoteNode {
     fn drop(&mut self) {
-        let relay = NODES.lock().relays.remove(&self.number.get());
+        let way = {
+            let mut nodes = NODES.lock();
+            let way = nodes.ways.remove(&self.number.get());
+            if let Some(way) = &way {
+                // Those that have queued them are about to flush them.
+                nodes.lost.append(&mut way.queue.lock());
+            }
+            way
+        };
         // Not under the lock, since it is code of the user.
-        drop_guarded(relay);
+        drop_guarded(way);
     }
 }
 
@@ -112,63 +135,98 @@ impl fmt::Debug for RemoteNode {
     }
 }
 
-/// Signals to other nodes, in their order.
-static QUEUE: Mutex<VecDeque<RemoteSignal>> = Mutex::new(VecDeque::new());
-/// Held by the thread that hands signals to relays.
-static TURN: Mutex<()> = Mutex::new(());
-
 thread_local! {
-    /// Set while this thread has the turn.
-    static HAS_TURN: Cell<bool> = const { Cell::new(false) };
+    /// The nodes to which a thread that has a turn is yet to hand signals. `None` if it has none.
+    /// Without a destructor, so that it is there while the thread ends.
+    static LEFT: RefCell<Option<ManuallyDrop<Vec<u32>>>> = const { RefCell::new(None) };
 }
 
 /// Queues a signal. If it tells of a change of a process's relations, this is called while they are
 /// locked, so that another change by another thread is told behind it. The caller
 /// [flushes](flush) the queue when it has let go.
 pub(crate) fn queue(signal: RemoteSignal) {
-    QUEUE.lock().push_back(signal);
+    let mut nodes = NODES.lock();
+    // Under the lock, so that a node that leaves takes nothing along.
+    match nodes.ways.get(&signal.to().node()) {
+        Some(way) => way.queue.lock().push_back(signal),
+        None => nodes.lost.push_back(signal),
+    }
 }
 
-/// Hands the queued signals to their relays. When it returns, those that this thread has queued
-/// have been handed over, so that a message that it sends comes behind them. Only within a relay, a
-/// signal may be left to the thread that has the turn.
+/// Hands the signals that are queued for the node of a process to its relay. When it returns, those
+/// that this thread has queued have been handed over, so that a message that it sends comes behind
+/// them. Only within a relay, a signal may be left to the turn that this thread has.
 ///
 /// `answered` carries out the answer to a signal of a node that has not joined.
-pub(crate) fn flush(answered: fn(RemoteSignal)) {
-    /// Gives the turn back, also if `answered` panics.
-    struct RelayTurn<'a>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'a, ()>);
-    impl Drop for RelayTurn<'_> {
+pub(crate) fn flush(to: Pid, answered: fn(RemoteSignal)) {
+    /// Ends the turns of the thread, also if `answered` panics.
+    struct Turns;
+    impl Drop for Turns {
         fn drop(&mut self) {
-            HAS_TURN.set(false);
+            LEFT.take().map(ManuallyDrop::into_inner);
         }
     }
 
-    if HAS_TURN.get() {
+    let mut node = to.node();
+    let is_within_relay = LEFT.with_borrow_mut(|left| match left {
+        // One turn at a time, so that two threads never wait for those of each other.
+        Some(left) => {
+            left.push(node);
+            true
+        }
+        None => {
+            *left = Some(ManuallyDrop::new(Vec::new()));
+            false
+        }
+    });
+    if is_within_relay {
         return;
     }
-    let turn = RelayTurn(TURN.lock());
-    HAS_TURN.set(true);
+    let _turns = Turns;
     loop {
-        let Some(signal) = QUEUE.lock().pop_front() else { break };
-        match relay_to(signal.to()) {
-            Some(relay) => {
-                // A panic of it does not concern the sender.
-                drop(guarded(|| relay.signal(signal)));
-                drop_guarded(relay);
-            }
-            None => {
-                if let Some(answer) = signal.answer(Exit::NoConnection) {
-                    answered(answer);
-                }
-            }
+        let way = NODES.lock().ways.get(&node).map(Arc::clone);
+        if let Some(way) = way {
+            way.carry();
+            drop_guarded(way);
+        }
+        answer_lost(node, answered);
+        let left = LEFT.with_borrow_mut(|left| left.as_mut().and_then(|left| left.pop()));
+        match left {
+            Some(next) => node = next,
+            None => break,
         }
     }
-    drop(turn);
+}
+
+impl Way {
+    /// Hands the queued signals to the relay.
+    fn carry(&self) {
+        let _turn = self.turn.lock();
+        loop {
+            let Some(signal) = self.queue.lock().pop_front() else { break };
+            // A panic of it does not concern the sender.
+            drop(guarded(|| self.relay.signal(signal)));
+        }
+    }
+}
+
+/// Answers the signals to a node that has not joined.
+fn answer_lost(node: u32, answered: fn(RemoteSignal)) {
+    let next = || {
+        let mut nodes = NODES.lock();
+        let at = nodes.lost.iter().position(|signal| signal.to().node() == node)?;
+        nodes.lost.remove(at)
+    };
+    while let Some(signal) = next() {
+        if let Some(answer) = signal.answer(Exit::NoConnection) {
+            answered(answer);
+        }
+    }
 }
 
 /// Returns `true` if the node of a process has joined.
 pub(crate) fn is_known(pid: Pid) -> bool {
-    NODES.lock().relays.contains_key(&pid.node())
+    NODES.lock().ways.contains_key(&pid.node())
 }
 
 /// Returns the relay to the node of a process, or `None` if it is of this node or of one that has
@@ -177,5 +235,5 @@ pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn NodeRelay>> {
     if pid.node() == 0 {
         return None;
     }
-    NODES.lock().relays.get(&pid.node()).map(Arc::clone)
+    NODES.lock().ways.get(&pid.node()).map(|way| Arc::clone(&way.relay))
 }

@@ -53,6 +53,12 @@ impl Alarm {
         }
     }
 
+    /// Returns `true` if it rings only after `when`.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_after(&self, when: u64) -> bool {
+        self.at.load(Relaxed) > when
+    }
+
     /// Waits until the time has come, or until the timer says so, whose clock may be ahead.
     pub(crate) fn wait(&self, world: &World) {
         loop {

@@ -95,6 +95,10 @@ pub trait Os: Send + Sync + fmt::Debug {
     /// A worker is about to run a step of a process. Returns `true` if the step panics instead.
     fn panics(&self, process: Pid) -> bool;
 
+    /// User code has panicked, in a step of this process or elsewhere, and the scheduler has caught
+    /// it. `message` is that of the panic.
+    fn panicked(&self, process: Option<Pid>, message: &str);
+
     /// Returns the processor time in nanoseconds that a thread has used, and its activity, or
     /// `None` if there is no such thread.
     fn activity(&self, thread: u32) -> Option<(u64, RunState)>;

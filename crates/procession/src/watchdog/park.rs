@@ -180,6 +180,12 @@ impl<const MUTATION: u8> WatchdogPark<MUTATION> {
         self.sleeps.load(Relaxed) && !state.is_early
     }
 
+    /// Returns `true` if the watchdog sleeps, or is about to.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_sleeping(&self) -> bool {
+        self.sleeps.load(Relaxed)
+    }
+
     /// `End`: returns why the sleep has ended.
     pub(crate) fn end(&self) -> Woken {
         let state = self.alarm.lock();

@@ -177,6 +177,12 @@ impl Watchdog {
         self.counts.late.fetch_add(count.into(), Relaxed);
     }
 
+    /// Returns `true` if the watchdog is to look only after `until`, although no sleep has begun.
+    #[cfg(feature = "sim")]
+    pub(crate) fn pauses_beyond(&self, until: u64) -> bool {
+        !self.park.is_sleeping() && self.alarm.is_after(until)
+    }
+
     /// Wakes the watchdog, since the scheduler has ended.
     pub(crate) fn dismiss(&self) {
         self.park.dismiss(|when| self.alarm.set(when));

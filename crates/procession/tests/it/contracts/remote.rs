@@ -13,10 +13,12 @@ use procession::relay::{
     InProcess, NodeRelay, Parcel, Relay, RelayCause, RelayError, RemoteNode, RemoteSignal, receive,
     receive_link,
 };
+use procession::time::Instant;
 use procession::{Context, Event, Exit, Pid, Scheduler, yield_now};
 use procession_sync::Mutex;
 
 use super::{HOUR, ends};
+use crate::home::{mpsc, thread};
 use crate::scene::{assert_conserved, driven};
 
 #[derive(Clone)]
@@ -449,4 +451,63 @@ async fn relates(mut cx: Context<(u32, Pid)>) -> u32 {
         }
     }
     settled
+}
+
+/// A node that calls a function for each signal to its processes.
+struct Calls<F>(F);
+
+impl<F: Send + Sync + 'static> Relay for Calls<F> {
+    fn relay(&self, parcel: Parcel) -> Result<(), RelayError> {
+        Err(parcel.refused(RelayCause::NoConnection))
+    }
+}
+
+impl<F: Fn() + Send + Sync + 'static> NodeRelay for Calls<F> {
+    fn signal(&self, _: RemoteSignal) {
+        (self.0)();
+    }
+}
+
+/// Goal: the relay of one node holds up no signal to another one.
+#[test]
+fn a_signal_to_one_node_does_not_wait_for_that_to_another() {
+    let (begun, begins) = mpsc::channel();
+    let (told, tells) = mpsc::channel();
+    let (begun, told, tells) = (Mutex::new(begun), Mutex::new(told), Mutex::new(tells));
+    let slow = RemoteNode::join(Calls(move || {
+        begun.lock().send(()).expect("the test waits");
+        // It ends the wait if the other signal does not come.
+        assert!(tells.lock().recv_timeout(HOUR / 360).is_ok(), "the other signal waits");
+    }));
+    let quick = RemoteNode::join(Calls(move || told.lock().send(()).expect("the relay waits")));
+    let [slow, quick] = [slow, quick].map(|node| node.expect("not all numbers are taken"));
+    let (far, other) = (slow.pid(1, 0), quick.pid(1, 0));
+    thread::scope(|scope| {
+        scope.spawn(move || assert!(send_exit(far, Exit::Shutdown)));
+        begins.recv().expect("it begins");
+        let begin = Instant::now();
+        assert!(send_exit(other, Exit::Shutdown));
+        assert!(Instant::now() - begin < HOUR / 360, "it has waited");
+    });
+}
+
+/// A signal that a relay sends is handed over once that of the relay is.
+#[test]
+fn a_signal_of_a_relay_goes_behind() {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let behind = {
+        let order = Arc::clone(&order);
+        RemoteNode::join(Calls(move || order.lock().push("behind"))).expect("it has a number")
+    };
+    let far = behind.pid(1, 0);
+    let first = {
+        let order = Arc::clone(&order);
+        let sends = move || {
+            send_exit(far, Exit::Shutdown);
+            order.lock().push("first");
+        };
+        RemoteNode::join(Calls(sends)).expect("it has a number")
+    };
+    assert!(send_exit(first.pid(1, 0), Exit::Shutdown));
+    assert_eq!(*order.lock(), ["first", "behind"]);
 }

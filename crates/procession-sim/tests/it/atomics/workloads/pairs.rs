@@ -3,7 +3,9 @@
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
+use std::time::Duration;
 
+use procession::Context;
 use procession::sync::channel;
 use procession::time::Instant;
 use procession_sim::Sim;
@@ -52,10 +54,12 @@ pub(super) async fn taken_permits(sim: &Sim) {
         let begin = Instant::now() + 50 * MICROSECOND;
         let until_begin = move || begin.saturating_duration_since(Instant::now());
         let (own, count) = (sim.clone(), sim.choose(1..3) as u32);
+        // Of a timer that is due within 10 ms, the step tells others at once.
+        let latest = 100 * sim.choose(120..160) as u32;
         // The permit of the second worker is taken first.
         let setter = bound(&other, 1).spawn(async move {
             own.compute(until_begin());
-            let lengths = (1..=count).map(|nth| (6_000 - 300 * nth) * MICROSECOND);
+            let lengths = (1..=count).map(|nth| (latest - 300 * nth) * MICROSECOND);
             let mut sleeps: Vec<_> =
                 lengths.map(|length| Box::pin(procession::sleep(length))).collect();
             poll_fn(|task| {
@@ -63,17 +67,51 @@ pub(super) async fn taken_permits(sim: &Sim) {
                     let _ = sleep.as_mut().poll(task);
                     linger();
                 }
-                own.block(9 * MILLISECOND);
+                own.block(20 * MILLISECOND);
                 Poll::Ready(())
             })
             .await;
         });
         let (own, longer) = (sim.clone(), sim.choose(0..3) as u32 * 5 * MICROSECOND);
-        let parks = bound(&other, 0).spawn(async move { own.compute(until_begin() + longer) });
+        // Not bound to the other worker, which would wait for the next process that is, and pause
+        // so often that the first one gets its turn. That one is in its step.
+        sim.compute(20 * MICROSECOND);
+        let parks = other.spawn(async move { own.compute(until_begin() + longer) });
         sim.compute(until_begin());
         other.set_worker_threads(1).expect("one is enough");
         parks.await.expect("it ends");
         setter.await.expect("it ends");
+    }
+    shut_down(sim, &other).await;
+}
+
+/// One worker has a short step and parks, at the moment at which the other one begins a longer
+/// step, or at which the watchdog looks. It sleeps before.
+pub(super) async fn short_steps(sim: &Sim) {
+    sim.heal();
+    let Some(other) = scheduler(2, 2) else { return };
+    let pair = [0, 1].map(|worker| {
+        let own = sim.clone();
+        bound(&other, worker).start(move |mut cx: Context<Duration>| async move {
+            while let Some(length) = cx.recv().await {
+                own.block(length);
+            }
+        })
+    });
+    for _ in 0..32 {
+        // After two looks that find nothing, it sleeps, and goes on to if all steps are short.
+        procession::sleep([1, 10, 20][sim.choose(0..3) as usize] * MILLISECOND).await;
+        // The first look comes 1 ms after a worker became awake.
+        let is_looked_at = sim.choose(0..4) == 0;
+        let first = if is_looked_at { MILLISECOND } else { Duration::ZERO };
+        pair[0].send(first).expect("it lives");
+        sim.compute(first + sim.choose(0..24) as u32 * MICROSECOND / 4);
+        let second = [300, 3000][sim.choose(0..2) as usize] * MICROSECOND;
+        pair[1].send(second).expect("it lives");
+    }
+    for one in pair {
+        one.cancel();
+        one.await.expect("it ends");
     }
     shut_down(sim, &other).await;
 }

@@ -344,13 +344,14 @@ pub(super) async fn set_aside(sim: &Sim) {
     shut_down(sim, &other).await;
 }
 
-/// A call makes its message in a bounded mailbox, whose process ends meanwhile; or it gives the
-/// room up while another process waits for it.
+/// A message is made in the place that it has in a bounded mailbox, whose process ends meanwhile;
+/// or it is not made after all, while another sender waits for its place.
 pub(super) async fn made_messages(sim: &Sim) {
     sim.heal();
+    let Some(other) = scheduler(3, 3) else { return };
     for _ in 0..8 {
         let gives_up = sim.choose(0..2) == 1;
-        let options = SpawnOptions::new().mailbox(1, WhenFull::Wait);
+        let options = bound(&other, 0).mailbox(1, WhenFull::Wait);
         let (own, waits) = (sim.clone(), sim.choose(0..3));
         let receiver = options.start(move |mut cx: Context<Option<Reply<()>>>| async move {
             own.compute(5 * waits as u32 * MICROSECOND);
@@ -358,23 +359,24 @@ pub(super) async fn made_messages(sim: &Sim) {
                 while cx.recv().await.is_some() {}
             }
         });
-        let (address, own) = (receiver.address().clone(), sim.clone());
-        let calls = sim.spawn(async move {
-            let make = |reply| {
-                own.compute(10 * MICROSECOND);
-                if gives_up {
-                    // No panic of a process: nothing prints it, and it is caught.
-                    resume_unwind(Box::new(()));
-                }
-                Some(reply)
-            };
-            let call = address.call(make, 1_000_000 * MILLISECOND);
+        let own = sim.clone();
+        let makes = receiver.map(move |reply| {
+            own.compute(10 * MICROSECOND);
+            if gives_up {
+                // No panic of a process: nothing prints it, and it is caught.
+                resume_unwind(Box::new(()));
+            }
+            Some(reply)
+        });
+        let own = sim.clone();
+        let calls = bound(&other, 1).spawn(async move {
+            let call = makes.call(|reply| reply, 1_000_000 * MILLISECOND);
             let call = procession::timeout(10_000 * MILLISECOND, call);
             let called = caught(call).await;
             own.always("a call to a process that has ended ends", called.is_none_or(|ended| ended));
         });
         let address = receiver.address().clone();
-        let sends = sim.spawn(async move {
+        let sends = bound(&other, 2).spawn(async move {
             if gives_up {
                 let sent = address.send_wait(None);
                 let is_sent = procession::timeout(10_000 * MILLISECOND, sent).await;
@@ -387,6 +389,7 @@ pub(super) async fn made_messages(sim: &Sim) {
         receiver.cancel();
         receiver.await.expect("it ends");
     }
+    shut_down(sim, &other).await;
 }
 
 /// Polls a future in steps whose panics are caught. Returns `true` if it ends in time, and `None`
@@ -411,8 +414,10 @@ pub(super) async fn idle_looks(sim: &Sim) {
         for _ in 0..40 {
             let ended = Arc::new(AtomicU32::new(0));
             let start = || {
-                let ended = Arc::clone(&ended);
+                let (ended, own) = (Arc::clone(&ended), own.clone());
                 let ends = async move {
+                    // All seems idle to a thread that has seen the worker parked, and comes now.
+                    own.compute(5 * MICROSECOND);
                     ended.fetch_add(1, Relaxed);
                 };
                 looked.spawn(ends).detach();

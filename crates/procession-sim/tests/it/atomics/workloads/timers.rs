@@ -261,8 +261,9 @@ pub(super) async fn postponed(sim: &Sim) {
         procession::sleep(5 * MILLISECOND).await;
         for (since, fired) in reset {
             let Some((since, until)) = since else { continue };
-            let early = fired.lock().iter().filter(|at| since <= **at && **at < until).count();
-            // A tick that has begun goes on.
+            // A tick that has begun goes on. A timer that fires once was pending until the reset.
+            let is_early = |at: &Instant| *at < until && (!is_periodic || since <= *at);
+            let early = fired.lock().iter().filter(|at| is_early(at)).count();
             let is_late = early <= usize::from(is_periodic);
             sim.always("a timer that was postponed fires later", is_late);
         }
@@ -270,6 +271,54 @@ pub(super) async fn postponed(sim: &Sim) {
             timer.cancel();
         }
     }
+    shut_down(sim, &other).await;
+}
+
+/// A timer that is far away is reset to earlier by one worker of another scheduler, while a second
+/// one is busy with its neighbours in the same heap. The worker that has it is parked, or about to.
+/// It fires soon.
+pub(super) async fn settled_by_others(sim: &Sim) {
+    sim.heal();
+    let (Some(other), Some(outside)) = (scheduler(2, 2), scheduler(2, 2)) else { return };
+    // The driver of the scheduler is one that does not have the timers.
+    bound(&other, 1).spawn(procession::sleep(1_000_000 * MILLISECOND)).detach();
+    procession::sleep(MILLISECOND).await;
+    for _ in 0..12 {
+        let fired = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&fired);
+        let sets = bound(&other, 0).spawn(async move {
+            let fires = move || {
+                count.fetch_add(1, Relaxed);
+            };
+            let timers = (run_after(2_000_000 * MILLISECOND, fires), run_after(SOON * 1000, || ()));
+            (timers.0.ok(), timers.1.ok())
+        });
+        let (Some(timer), Some(spare)) = sets.await.expect("it ends") else { return };
+        let begin = Instant::now() + 40 * MICROSECOND;
+        let until_begin = move || begin.saturating_duration_since(Instant::now());
+        let is_parked = sim.choose(0..2) == 1;
+        let own = sim.clone();
+        let neighbour = move || {
+            own.compute(until_begin());
+            for round in 0..8 {
+                let _ = spare.reset(far_away() + round * MILLISECOND);
+            }
+        };
+        let neighbour = match is_parked {
+            true => bound(&outside, 0).spawn(async move { neighbour() }),
+            false => bound(&other, 0).spawn(async move { neighbour() }),
+        };
+        let own = sim.clone();
+        let resets = bound(&outside, 1).spawn(async move {
+            own.compute(until_begin());
+            let _ = timer.reset(Instant::now() + 10 * MICROSECOND);
+        });
+        neighbour.await.expect("it ends");
+        resets.await.expect("it ends");
+        procession::sleep(SOON).await;
+        sim.always("a timer that was advanced fires", fired.load(Relaxed) == 1);
+    }
+    shut_down(sim, &outside).await;
     shut_down(sim, &other).await;
 }
 

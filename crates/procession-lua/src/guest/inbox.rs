@@ -1,0 +1,113 @@
+//! The messages that a process has and its program has not received.
+//!
+//! A program receives by an operation of its step, which suspends it. If more messages are there,
+//! it takes the next ones by a native function, which is several times as fast. The step decides
+//! when it may do so, and how often.
+
+use std::collections::VecDeque;
+
+use mlua::Lua;
+use procession::{Exit, Pid};
+use procession_sync::{Mutex, MutexGuard};
+
+use crate::account::Charge;
+use crate::value::{self, Value};
+
+/// The number of operations that a step serves without waiting. After that, other processes run.
+const OPERATIONS_MAX: u32 = 128;
+
+/// An item for `process.receive`.
+#[derive(Debug)]
+pub(super) enum Received {
+    Message(Value),
+    Call(Pid, u64, Value),
+    /// The call and the request.
+    RemoteCall(Value, Value),
+    /// The end of a process: its PID, its exit, and `true` for a monitor or `false` for a link.
+    Ended(Option<Pid>, Exit, bool),
+}
+
+/// The messages of a process. Its native functions share them with its steps.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Each with the room that it takes in the account of the process.
+    items: VecDeque<(Received, Option<Charge>)>,
+    /// The operations that are left in this step.
+    operations: u32,
+    /// `true` while the program may take messages.
+    is_open: bool,
+}
+
+impl Inbox {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+
+    pub(super) fn push(&self, received: Received, charge: Option<Charge>) {
+        self.state().items.push_back((received, charge));
+    }
+
+    pub(super) fn pop(&self) -> Option<Received> {
+        self.state().items.pop_front().map(|(received, _charge)| received)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.state().items.len()
+    }
+
+    /// Takes all messages of another inbox.
+    pub(super) fn take_over(&self, other: &Self) {
+        self.state().items = std::mem::take(&mut other.state().items);
+    }
+
+    /// Begins to count the operations of a step. With `open`, the program may take messages.
+    pub(super) fn begin(&self, open: bool) {
+        let mut state = self.state();
+        (state.operations, state.is_open) = (OPERATIONS_MAX, open);
+    }
+
+    /// Lets the program take no more messages.
+    pub(super) fn end(&self) {
+        self.state().is_open = false;
+    }
+
+    /// Counts an operation. Returns `false` if none is left in this step.
+    pub(super) fn count(&self) -> bool {
+        self.state().count()
+    }
+
+    /// Returns `true` if [`take`](Self::take) has a message.
+    pub(super) fn has_more(&self) -> bool {
+        self.state().has_more()
+    }
+
+    /// Takes a message, if it is a plain one. Returns it with `true` if this has another one.
+    pub(crate) fn take(&self, lua: &Lua) -> Option<(mlua::Value, bool)> {
+        let mut state = self.state();
+        if !state.has_more() {
+            return None;
+        }
+        let Some((Received::Message(value), _)) = state.items.front() else { return None };
+        // If there is no memory, the step tries again.
+        let given = value::give(lua, value).ok()?;
+        state.items.pop_front();
+        state.count();
+        Some((given, state.has_more()))
+    }
+}
+
+impl State {
+    fn count(&mut self) -> bool {
+        let left = self.operations.checked_sub(1);
+        self.operations = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    fn has_more(&self) -> bool {
+        let is_plain = matches!(self.items.front(), Some((Received::Message(_), _)));
+        is_plain && self.is_open && self.operations > 0
+    }
+}
