@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, LazyLock};
 
-use procession::Pid;
+use procession::{Exit, Pid};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
@@ -20,6 +20,8 @@ use crate::limits::{Resource, Subtree};
 
 /// The number of messages that may wait for a process by default.
 pub(crate) const MESSAGES: usize = 1 << 20;
+/// The number of monitors that a process may have at a time, and of those of names on other nodes.
+pub(crate) const MONITORS_MAX: usize = 1 << 16;
 /// The bytes that a message takes beside its value.
 const MESSAGE_BYTES: usize = 64;
 /// The number of tables of accounts, each with a lock.
@@ -59,6 +61,11 @@ pub(crate) struct Account {
     /// The messages that the process holds, and the bytes of its Lua state, after its last step.
     inbox: AtomicUsize,
     memory: AtomicUsize,
+    /// The monitors of names on other nodes that have not reported an end yet.
+    #[cfg(feature = "cluster")]
+    name_monitors: AtomicUsize,
+    /// `true` if exits arrive as messages.
+    traps: AtomicBool,
     entry: Mutex<Entry>,
     /// `true` once the account has been entered. It is only a short cut.
     entered: AtomicBool,
@@ -86,6 +93,9 @@ impl Account {
             held: AtomicUsize::new(0),
             inbox: AtomicUsize::new(0),
             memory: AtomicUsize::new(0),
+            #[cfg(feature = "cluster")]
+            name_monitors: AtomicUsize::new(0),
+            traps: AtomicBool::new(false),
             entry: Mutex::new(Entry::Missing),
             entered: AtomicBool::new(false),
         })
@@ -143,9 +153,74 @@ impl Account {
         Charge { account: Arc::clone(self), bytes }
     }
 
+    /// Charges for the end of a process, which comes also if the account is full.
+    pub(crate) fn charge_end(self: &Arc<Self>, exit: &Exit) -> Charge {
+        self.charge_over(end_bytes(exit))
+    }
+
+    /// Returns `true` if there is room for a message. What leads to the end of a process, such as a
+    /// monitor, is refused otherwise.
+    pub(crate) fn has_room(self: &Arc<Self>) -> bool {
+        self.charge(0, false).is_some()
+    }
+
+    /// Counts a monitor of a name on another node.
+    ///
+    /// # Errors
+    /// If the process has too many, returns the refusal.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn begin_name_monitor(&self) -> Result<(), String> {
+        let more = |count: usize| (count < MONITORS_MAX).then_some(count + 1);
+        match self.name_monitors.fetch_update(Relaxed, Relaxed, more) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(format!("a process may have {MONITORS_MAX} monitors at a time")),
+        }
+    }
+
+    /// Ends a monitor of a name on another node, which has reported.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn end_name_monitor(&self) {
+        let less = |count: usize| count.checked_sub(1);
+        // Ignored: the host may have made the monitor.
+        let _ = self.name_monitors.fetch_update(Relaxed, Relaxed, less);
+    }
+
+    /// Notes whether the process traps exits.
+    pub(crate) fn set_traps(&self, traps: bool) {
+        // Relaxed: the process handles a message of either kind, whatever it does now.
+        self.traps.store(traps, Relaxed);
+    }
+
+    pub(crate) fn traps(&self) -> bool {
+        self.traps.load(Relaxed)
+    }
+
+    /// Returns `true` if the exit of a linked process would be a message without room.
+    pub(crate) fn refuses_links(self: &Arc<Self>) -> bool {
+        self.traps() && !self.has_room()
+    }
+
     /// Returns a charge for memory that the host holds for the process, which is nothing yet.
     pub(crate) fn hold(self: &Arc<Self>) -> Held {
         Held { account: Arc::clone(self), bytes: 0 }
+    }
+
+    /// Charges for memory that the host holds for the process.
+    ///
+    /// # Errors
+    /// If a limit would be exceeded, returns the refusal.
+    pub(crate) fn try_hold(self: &Arc<Self>, bytes: usize) -> Result<Held, String> {
+        let mut held = self.hold();
+        held.set(bytes.saturating_add(MESSAGE_BYTES));
+        if held.fits() {
+            return Ok(held);
+        }
+        drop(held);
+        if let Some(subtree) = &self.subtree {
+            subtree.charge(Resource::Memory, bytes)?;
+            subtree.release(Resource::Memory, bytes);
+        }
+        Err(format!("the host may hold {} bytes for the process", self.bytes_max))
     }
 
     /// Notes the messages that the process holds, and the bytes of its Lua state.
@@ -167,6 +242,14 @@ impl Account {
     #[cfg(test)]
     fn waiting(&self) -> (usize, usize) {
         (self.messages.load(Relaxed), self.bytes.load(Relaxed))
+    }
+}
+
+/// Returns the bytes that the end of a process takes.
+pub(crate) fn end_bytes(exit: &Exit) -> usize {
+    match exit {
+        Exit::Failed(reason) | Exit::Panicked(reason) => reason.len(),
+        _ => 0,
     }
 }
 

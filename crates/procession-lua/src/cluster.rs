@@ -14,7 +14,9 @@ use procession_cluster::{Atom, Member, Node, PeerInfo, Remote, Term};
 pub use self::letters::RemoteCall;
 use self::terms::{items, recipient, to_term, to_value};
 pub(crate) use self::values::{LuaCall, LuaTerm, give_value, kind, typed};
+use crate::account::Account;
 use crate::arguments::{self, Arguments};
+use crate::library::OWN_FULL;
 use crate::permissions::{Permissions, resolve};
 use crate::value::Value;
 use crate::watch::Watch;
@@ -128,7 +130,14 @@ impl OwnNode {
             }
             b"monitor" => {
                 let to = named(arguments, permissions).map_err(|refused| refused.to_string())?;
-                self.member()?.1.monitor(to);
+                let member = self.member()?.1;
+                if let Some(account) = Account::of(arguments::own_pid()?) {
+                    if !account.has_room() {
+                        return Err(OWN_FULL.to_owned());
+                    }
+                    account.begin_name_monitor()?;
+                }
+                member.monitor(to);
                 Value::Boolean(true)
             }
             b"subscribe" => {

@@ -14,8 +14,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use mlua::MultiValue;
-use procession::Pid;
 use procession::machine::{Events, InitError, Process, Status, Yields, is_terminated};
+use procession::{Exit, Pid};
 
 use self::failure::{cleaned, printable};
 pub(crate) use self::inbox::Inbox;
@@ -23,7 +23,7 @@ use self::running::{Ending, Ran, Running};
 use self::timers::Timers;
 use self::upgrade::Attempt;
 use self::waits::Awaited;
-use crate::account::{Account, Charge};
+use crate::account::{self, Account, Charge};
 use crate::budget::Budget;
 use crate::deployment::{Member, Upgrade};
 use crate::library;
@@ -71,6 +71,14 @@ pub enum Message {
     /// A request to continue with another version of the program. A
     /// [`Deployment`](crate::Deployment) sends it.
     Upgrade(Upgrade),
+    /// The exit that another guest sends to this one. It is received if the process traps exits,
+    /// and ends the process otherwise.
+    Exit {
+        /// The sending process.
+        from: Pid,
+        /// The exit.
+        exit: Exit,
+    },
     /// A message of another guest, which counts against the limits of the mailbox.
     Charged(Charged),
 }
@@ -105,16 +113,24 @@ pub(crate) enum Content {
         tag: u64,
         value: Value,
     },
+    /// An exit for a process that traps exits.
+    Exit {
+        from: Pid,
+        exit: Exit,
+    },
 }
 
 impl Content {
-    pub(crate) fn value(&self) -> &Value {
-        let (Self::Plain(value)
-        | Self::Call { value, .. }
-        | Self::Answer { value, .. }
-        | Self::RemoteCall { value, .. }
-        | Self::Done { value, .. }) = self;
-        value
+    /// Returns the bytes that this takes.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Plain(value)
+            | Self::Call { value, .. }
+            | Self::Answer { value, .. }
+            | Self::RemoteCall { value, .. }
+            | Self::Done { value, .. } => value.size(),
+            Self::Exit { exit, .. } => account::end_bytes(exit),
+        }
     }
 
     pub(crate) fn is_answer(&self) -> bool {
@@ -134,6 +150,7 @@ impl From<Content> for Message {
             Content::Answer { tag, value } => Self::Answer { tag, value },
             Content::RemoteCall { call, value } => Self::RemoteCall { call, value },
             Content::Done { tag, value } => Self::Done { tag, result: Ok(value) },
+            Content::Exit { from, exit } => Self::Exit { from, exit },
         }
     }
 }
@@ -174,8 +191,8 @@ impl Guest {
 
     pub(crate) fn bounded(program: Program, bounds: Bounds) -> Self {
         let inner = program.inner();
-        let account =
-            Account::new(inner.mailbox_messages, inner.memory_bytes / 2, bounds.subtree.clone());
+        let bytes = inner.memory_bytes.min(bounds.most(Resource::Memory));
+        let account = Account::new(inner.mailbox_messages, bytes / 2, bounds.subtree.clone());
         Self {
             program,
             bounds,
@@ -220,6 +237,7 @@ impl Guest {
             lua,
             memory_bytes: self.program.inner().memory_bytes,
             bounds: self.bounds.clone(),
+            account: self.account(),
             thread,
             budget,
             waits,

@@ -84,6 +84,34 @@ const SPAWN_WORK: u64 = 1000;
 /// The cause of a message that was refused because too many wait for its receiver.
 const FULL: &str = "the mailbox of the process is full";
 
+/// The cause of a refusal because too many messages wait for the process that acts.
+pub(crate) const OWN_FULL: &str = "the mailbox of this process is full";
+
+/// Checks that the exits of two processes that are to be linked have room. The second may be one
+/// that does not exist yet.
+///
+/// # Errors
+/// Returns an error if one of them traps exits, and too many messages wait for it.
+pub(crate) fn check_link(own: Pid, to: Option<Pid>) -> Result<(), &'static str> {
+    let refuses = |pid| Account::of(pid).is_some_and(|account| account.refuses_links());
+    if refuses(own) {
+        return Err(OWN_FULL);
+    }
+    if to.is_some_and(refuses) { Err(FULL) } else { Ok(()) }
+}
+
+/// Sends an exit to a process. To a guest that traps exits it is a message, which counts as others
+/// do. Returns `false` if the process has ended.
+///
+/// # Errors
+/// Returns an error if too many messages wait for the process.
+fn send_exit(to: Pid, exit: Exit) -> Result<bool, String> {
+    match Account::of(to).filter(|account| account.traps()) {
+        Some(_) => Ok(send(to, Content::Exit { from: arguments::own_pid()?, exit })?),
+        None => Ok(procession::relations::send_exit(to, exit)),
+    }
+}
+
 /// Sends to a process. Returns `false` if it does not accept the message, such as because it has
 /// ended.
 ///
@@ -107,17 +135,13 @@ pub(crate) fn send_charged(
     Ok(procession::mailbox::send(to, charge(account, content)?).is_ok())
 }
 
-/// Returns a message that takes room in the mailbox of its receiver from now on.
+/// Returns a message that takes room in the mailbox of its receiver.
 ///
 /// # Errors
 /// Returns an error if too many messages wait for the process.
-pub(crate) fn charged(to: Pid, content: Content) -> Result<Message, &'static str> {
-    charge(Account::of(to).as_ref(), content)
-}
-
 fn charge(account: Option<&Arc<Account>>, content: Content) -> Result<Message, &'static str> {
     let Some(account) = account else { return Ok(content.into()) };
-    let (bytes, is_answer) = (content.value().size(), content.is_answer());
+    let (bytes, is_answer) = (content.size(), content.is_answer());
     let charge = account.charge(bytes, is_answer).ok_or(FULL)?;
     Ok(Message::Charged(content.charged(charge)))
 }
@@ -293,7 +317,7 @@ fn serve(
                     reason => Exit::failed(reason),
                 },
             };
-            give(lua, procession::relations::send_exit(arguments.target(0)?, exit))
+            give(lua, send_exit(arguments.target(0)?, exit)?)
         }
         b"cancel" => give(lua, procession::relations::cancel(arguments.target(0)?)),
         b"now" => {
@@ -427,7 +451,10 @@ fn spawn(
 ) -> Result<Pid, String> {
     let options = SpawnOptions::new();
     let options = match operation {
-        b"spawn linked" => options.link(),
+        b"spawn linked" => {
+            check_link(arguments::own_pid()?, None)?;
+            options.link()
+        }
         b"spawn scoped" => options.scoped(),
         _ => options,
     };

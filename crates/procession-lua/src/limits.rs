@@ -136,6 +136,11 @@ impl Subtree {
         self.levels().all(fits)
     }
 
+    /// Returns the amount of a resource that a process may have if no other one has any.
+    fn most_of_all(&self, resource: Resource) -> usize {
+        self.levels().map(|level| level.most(resource)).min().unwrap_or(usize::MAX)
+    }
+
     /// Returns the amount of a resource for which there is room.
     fn left(&self, resource: Resource) -> usize {
         let left =
@@ -164,6 +169,11 @@ impl Bounds {
         let around = self.subtree.take();
         self.subtree = Some(Arc::new(Subtree { name: name.into(), maxima, used, around }));
         self
+    }
+
+    /// Returns the amount of a resource that a process may have if no other one has any.
+    pub(crate) fn most(&self, resource: Resource) -> usize {
+        self.subtree.as_ref().map_or(usize::MAX, |subtree| subtree.most_of_all(resource))
     }
 
     /// Charges for one unit of a resource until the result is dropped.

@@ -15,10 +15,11 @@ use procession::{Pid, SpawnOptions};
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::account::{Account, Held};
 use crate::arguments::{Arguments, milliseconds};
 use crate::entry::Entry;
 use crate::guest::Guest;
-use crate::limits::Bounds;
+use crate::limits::{Bounds, Resource};
 use crate::program::Program;
 use crate::value::Value;
 
@@ -27,6 +28,27 @@ use crate::value::Value;
 pub(crate) struct Parent {
     program: Program,
     bounds: Bounds,
+    account: Arc<Account>,
+}
+
+/// The bytes of the description of a child, beside those of its table.
+const CHILD_BYTES: usize = 512;
+/// The bytes of a supervisor, beside those of its table.
+const SUPERVISOR_BYTES: usize = 4096;
+
+/// The arguments of a child, and the charge for its description. The description is kept for
+/// restarts.
+#[derive(Debug)]
+struct Described {
+    arguments: Vec<Value>,
+    /// It ends when this is dropped.
+    _held: Held,
+}
+
+impl Described {
+    fn input(&self) -> procession::command::Value {
+        Box::new(self.arguments.clone())
+    }
 }
 
 /// The number of children that were described, for the ids of those that have none.
@@ -36,8 +58,15 @@ static UNNAMED: AtomicU64 = AtomicU64::new(1);
 type Asked = StdPin<Box<dyn Future<Output = io::Result<Value>> + Send>>;
 
 impl Parent {
-    pub(crate) fn new(program: &Program, bounds: &Bounds) -> Self {
-        Self { program: program.clone(), bounds: bounds.clone() }
+    pub(crate) fn new(program: &Program, bounds: &Bounds, account: &Arc<Account>) -> Self {
+        Self { program: program.clone(), bounds: bounds.clone(), account: Arc::clone(account) }
+    }
+
+    /// Charges for a description. One key is of descriptions that have charges of their own.
+    fn held(&self, entries: &[(Value, Value)], without: &str, more: usize) -> Result<Held, String> {
+        let counted = entries.iter().filter(|(key, _)| *key != Value::string(without));
+        let bytes: usize = counted.map(|(key, value)| key.size() + value.size()).sum();
+        self.account.try_hold(bytes + more)
     }
 
     fn supervisor(&self, table: &Value) -> Result<Supervisor, String> {
@@ -76,7 +105,8 @@ impl Parent {
                 other => return Err(format!("a supervisor has no `{}`", other.escape_debug())),
             }
         }
-        Ok(supervisor)
+        let process = self.bounds.hold(Resource::Processes)?;
+        Ok(supervisor.keep((process, self.held(entries, "children", SUPERVISOR_BYTES)?)))
     }
 
     #[track_caller]
@@ -85,11 +115,12 @@ impl Parent {
             return Err("a child is described by a table".to_owned());
         };
         let id = table.get("id").map(|id| text(id, "id")).transpose()?;
+        let held = self.held(entries, "supervisor", CHILD_BYTES)?;
         let mut child = match (table.get("start"), table.get("supervisor")) {
-            (Some(start), None) => self.guest(start, table.get("args"))?,
+            (Some(start), None) => self.guest(start, table.get("args"), held)?,
             (None, Some(supervisor)) => {
                 let Some(id) = &id else { return Err("a supervisor needs an `id`".to_owned()) };
-                ChildSpec::supervisor(&**id, self.supervisor(supervisor)?).untyped()
+                ChildSpec::supervisor(&**id, self.supervisor(supervisor)?.keep(held)).untyped()
             }
             _ => return Err("a child has either a `start` or a `supervisor`".to_owned()),
         };
@@ -112,16 +143,17 @@ impl Parent {
 
     /// Returns the child that calls a function. It runs the program that is current when it starts.
     #[track_caller]
-    fn guest(&self, start: &Value, given: Option<&Value>) -> Result<ChildSpec, String> {
+    fn guest(&self, start: &Value, given: Option<&Value>, held: Held) -> Result<ChildSpec, String> {
         let entry = Entry::new(start, &self.bounds)?;
         let function = entry.function.clone();
-        let given: Vec<Value> = match given {
+        let arguments: Vec<Value> = match given {
             Some(given) => list(given, "args")?.into_iter().cloned().collect(),
             None => Vec::new(),
         };
         let (program, shown) = (self.program.clone(), crate::guest::label(&function));
         let make = move || Guest::bounded(program.current(), entry.bounds());
-        let input = move || Box::new(given.clone()) as procession::command::Value;
+        let described = Described { arguments, _held: held };
+        let input = move || described.input();
         // Relaxed: it only gives numbers. An id of its own is set later.
         let id = format!("{shown} #{}", UNNAMED.fetch_add(1, Relaxed));
         Ok(ChildSpec::machine(id, make, function, input).label(shown).untyped())

@@ -106,6 +106,30 @@ fn a_process_with_a_name_is_called_and_monitored_from_another_node() {
 }
 
 #[test]
+fn a_process_has_a_bounded_number_of_monitors_of_names() {
+    let till = r#"
+    function main()
+      local count, ok, cause = 0
+      repeat
+        ok, cause = node.monitor("shop", "shop@127.0.0.1")
+        count = count + 1
+        if count % 64 == 0 then process.yield() end
+      until not ok or count == 100000
+      assert(count == 65537 and not ok, count)
+      -- They end with the process.
+      assert(node.send("shop", "shop@127.0.0.1", "fail"))
+      for _ = 1, 65536 do assert(process.receive().down == "shop") end
+      assert(node.monitor("shop", "shop@127.0.0.1"))
+      return cause
+    end"#;
+    let refused = "a process may have 65536 monitors at a time";
+    match run_both(ECHO, till, Permissions::all()) {
+        Ok(Value::String(cause)) => assert!(cause.ends_with(refused.as_bytes()), "{cause:?}"),
+        other => panic!("the program must return a text, but: {other:?}"),
+    }
+}
+
+#[test]
 fn pids_of_other_nodes_are_used_like_those_of_this_one() {
     let shop = r#"
     function worker()

@@ -124,20 +124,34 @@ fn the_process_of_a_child_has_the_permissions_of_its_supervisor_or_fewer() {
 }
 
 #[test]
-fn a_message_for_later_takes_room_in_the_mailbox_from_the_beginning() {
+fn a_message_for_later_takes_memory_of_its_sender_until_its_time_has_come() {
     let source = "
+        function nothing() end
         function main()
-          local own, timers = process.self(), {}
-          for i = 1, 10 do timers[i] = process.send_after(60000, own, i) end
-          local sent, cause = pcall(process.send_after, 60000, own, 11)
-          assert(not sent and cause:find('mailbox of the process is full'), cause)
-          assert(process.send(own, 'x') == false)
-          for i = 1, 9 do assert(process.cancel_timer(timers[i])) end
-          assert(process.send(own, 'x') == true and process.receive() == 'x')
-          for i = 1, 200 do process.send_after(0, own, i) process.receive() end
-          return process.cancel_timer(timers[10])
+          local own, timers, text = process.self(), {}, ('x'):rep(1 << 18)
+          for i = 1, 7 do timers[i] = process.send_after(60000, own, text) end
+          local sent, cause = pcall(process.send_after, 60000, own, text)
+          assert(not sent and cause:find('may hold 2097152 bytes'), cause)
+          -- They take no room in the mailbox yet.
+          for i = 1, 10 do assert(process.send(own, i)) end
+          assert(process.send(own, 11) == false)
+          for i = 1, 10 do assert(process.receive() == i) end
+          for i = 1, 6 do assert(process.cancel_timer(timers[i])) end
+          for i = 1, 200 do process.send_after(0, own, text) process.receive() end
+          -- At its time, a message without room is dropped.
+          for i = 1, 10 do assert(process.send(own, i)) end
+          assert(process.send_after(0, own, 'lost'))
+          time.sleep(5)
+          for i = 1, 10 do assert(process.receive() == i) end
+          assert(select(2, process.receive(5)) == 'timeout')
+          local ended = process.spawn('nothing')
+          while process.info(ended) do process.yield() end
+          local refused = process.send_after(1, ended, text)
+          assert(refused == false and process.cancel_timer(refused) == false)
+          return process.cancel_timer(timers[7])
         end";
-    let program = Program::load("test", source).expect("the source is valid Lua").mailbox_limit(10);
+    let program = Program::load("test", source).expect("the source is valid Lua");
+    let program = program.mailbox_limit(10).memory_limit(4 << 20);
     assert_eq!(run_on(&scheduler(), &program), Ok(true.into()));
 }
 

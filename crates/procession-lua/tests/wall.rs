@@ -506,3 +506,247 @@ fn limits_count_for_a_process_and_all_below_it() {
     );
     assert!(memory.contains("not enough memory") || memory.contains(&below("4194304")), "{memory}");
 }
+
+/// The ends of processes wait like messages, with the texts of their reasons.
+#[test]
+fn ends_of_processes_take_room_until_they_are_received() {
+    let attack = |limit: usize, source: &str| {
+        let program = load(source).memory_limit(4 << 20).mailbox_limit(limit);
+        text(run(&program))
+    };
+    let monitors = attack(
+        1 << 20,
+        "function nothing() end
+         function main()
+           local pid, count = process.spawn('nothing'), 0
+           while process.info(pid) do process.yield() end
+           local ok, cause
+           repeat
+             ok, cause = pcall(process.monitor, pid)
+             count = count + 1
+             if count % 64 == 0 then process.yield() end
+           until not ok or count == 100000
+           assert(process.receive().down == pid)
+           assert(pcall(process.monitor, pid))
+           return cause
+         end",
+    );
+    let own_full = "the mailbox of this process is full";
+    assert!(monitors.ends_with(own_full) || monitors.contains("monitors at a time"), "{monitors}");
+    let cap = attack(
+        1 << 20,
+        "function waits() process.receive() end
+         function main()
+           local pid = process.spawn('waits')
+           for _ = 1, 65536 do process.monitor(pid) end
+           process.exit(pid)
+           while process.info(pid) do process.yield() end
+           -- They have arrived, and were not received.
+           time.sleep(1)
+           local refused = select(2, pcall(process.monitor, pid))
+           for _ = 1, 65536 do assert(process.receive().down == pid) end
+           for _ = 1, 100 do process.monitor(pid) end
+           return refused
+         end",
+    );
+    assert!(cap.contains("monitors at a time"), "{cap}");
+    // Each reason has 64 KiB, so 2 MiB have room for some 30.
+    let exits = attack(
+        1 << 20,
+        "function traps(main)
+           process.trap_exits()
+           process.send(main, 'traps')
+           time.sleep(60000)
+         end
+         function main()
+           local pid = process.spawn('traps', process.self())
+           process.receive()
+           local reason, count, ok, cause = ('x'):rep(65536), 0
+           repeat
+             ok, cause = pcall(process.exit, pid, reason)
+             count = count + 1
+           until not ok or count == 1000
+           assert(count > 25 and count < 35, count)
+           -- There is still room for less.
+           while pcall(process.exit, pid, 'x') do end
+           local linked, again = pcall(process.link, pid)
+           assert(not linked and again == cause and process.info(pid))
+           return cause
+         end",
+    );
+    assert!(exits.ends_with("the mailbox of the process is full"), "{exits}");
+    let received = attack(
+        1 << 20,
+        "function main()
+           process.trap_exits()
+           local own, count = process.self(), 0
+           while pcall(process.exit, own, ('x'):rep(65536)) do count = count + 1 end
+           for _ = 1, count do
+             local message = process.receive()
+             assert(message.exit == own and #message.reason > 65536)
+           end
+           assert(process.exit(own, 'normal') and process.receive().exit == own)
+           return tostring(process.receive(0))
+         end",
+    );
+    assert_eq!(received, "nil");
+    let linked = attack(
+        1 << 20,
+        "function fails() error(('x'):rep(65536), 0) end
+         function main()
+           process.trap_exits()
+           local count, ok, cause = 0
+           repeat
+             ok, cause = pcall(process.spawn_link, 'fails')
+             count = count + 1
+             if ok then while process.info(cause) do process.yield() end end
+           until not ok or count == 1000
+           assert(count < 1000, count)
+           local started, again = supervisor.start { children = {} }
+           assert(not started and again == cause)
+           return cause
+         end",
+    );
+    assert!(linked.ends_with(own_full), "{linked}");
+    let dead = attack(
+        100,
+        "function nothing() end
+         function main()
+           local pid, count, ok, cause = process.spawn('nothing'), 0
+           while process.info(pid) do process.yield() end
+           process.trap_exits()
+           repeat
+             ok, cause = pcall(process.link, pid)
+             count = count + 1
+             if count % 10 == 0 then process.yield() end
+           until not ok or count == 1000
+           assert(count < 120, count)
+           return cause
+         end",
+    );
+    assert!(dead.ends_with(own_full), "{dead}");
+}
+
+/// The mailbox of a process is no larger than its limits, and a message that does not fit in what
+/// others have left of its memory is an error that the program sees.
+#[test]
+fn a_message_does_not_end_a_receiver_with_limits() {
+    let source = "
+        function sink(main)
+          process.send(main, #process.receive())
+          process.receive()
+        end
+        function main()
+          local sink = process.spawn({ 'sink', limits = { memory = 1 << 20 } }, process.self())
+          process.monitor(sink)
+          local sent, cause = process.send(sink, ('x'):rep(3 << 20))
+          assert(sent == false)
+          assert(process.send(sink, ('x'):rep(500 << 10)))
+          assert(process.receive() == 500 << 10)
+          return cause
+        end";
+    assert_eq!(text(run(&load(source))), "the mailbox of the process is full");
+    let source = "
+        function hog(parent)
+          kept = {}
+          for i = 1, 170 do kept[i] = ('x'):rep(10000) .. i end
+          process.send(parent, 'full')
+          process.receive()
+        end
+        function sink(main)
+          process.spawn_link('hog', process.self())
+          process.receive()
+          process.send(main, 'ready')
+          for _ = 1, 2 do
+            local message, cause = process.receive()
+            assert(message == nil)
+            process.send(main, cause)
+          end
+          local answer, cause = process.call(main, 'large')
+          assert(answer == nil)
+          process.send(main, cause)
+          process.receive()
+        end
+        function main()
+          local sink = process.spawn({ 'sink', limits = { memory = 2 << 20 } }, process.self())
+          process.monitor(sink)
+          assert(process.receive() == 'ready')
+          local large = ('x'):rep(900 << 10)
+          assert(process.send(sink, large))
+          local causes = { process.receive() }
+          local none, cause = process.call(sink, large)
+          assert(none == nil)
+          causes[2], causes[3] = cause, process.receive()
+          local request, call = process.receive()
+          assert(request == 'large' and process.reply(call, large))
+          causes[4] = process.receive()
+          for i, cause in ipairs(causes) do causes[i] = tostring(type(cause) == 'table' and cause.reason or cause) end
+          return table.concat(causes, '; ')
+        end";
+    let lost = "not enough memory for the message";
+    let expected = [
+        lost,
+        "the process has no memory for the request",
+        lost,
+        "not enough memory for the result",
+    ];
+    assert_eq!(text(run(&load(source))), expected.join("; "));
+}
+
+/// Supervisors are processes, and keep the arguments of their children for restarts.
+#[test]
+fn supervisors_and_what_they_keep_count() {
+    let source = "
+        function starts(main)
+          local first, cause = supervisor.start { children = {} }
+          assert(first, cause)
+          local count = 0
+          repeat
+            local started
+            started, cause = supervisor.start {
+              strategy = 'dynamic', children = { { id = 'nested', supervisor = { children = {} } } },
+            }
+            count = count + 1
+          until not started or count == 100
+          assert(count == 2, count)
+          process.unlink(first)
+          process.exit(first)
+          -- The second one has a nested one, so two more would be one too many.
+          local again
+          repeat
+            process.yield()
+            again = supervisor.start { children = {} }
+          until again
+          assert(not supervisor.start { children = {} })
+          process.send(main, cause)
+        end
+        function main()
+          local limits = { processes = 4, memory = 1 << 20 }
+          process.monitor((process.spawn({ 'starts', limits = limits }, process.self())))
+          local found = process.receive()
+          return type(found) == 'table' and found.reason or found
+        end";
+    let refused = text(run(&load(source)));
+    assert_eq!(refused, "`starts` and all processes below it may have 4 processes");
+    let source = "
+        function idle() end
+        function main()
+          local tree, large, count = assert(supervisor.start { children = {} }), ('x'):rep(8 << 20), 0
+          local function start(id)
+            return supervisor.start_child(
+              tree, { id = id, start = 'idle', args = { large }, restart = 'transient' })
+          end
+          local started, cause
+          repeat
+            count = count + 1
+            started, cause = start('child ' .. count)
+          until not started or count == 100
+          assert(count == 4, count)
+          while process.info(supervisor.which(tree)[1].pid or process.self()) == nil do process.yield() end
+          supervisor.terminate_child(tree, 'child 1')
+          assert(supervisor.delete_child(tree, 'child 1'))
+          assert(start('again'))
+          return cause
+        end";
+    assert_eq!(text(run(&load(source))), "the host may hold 33554432 bytes for the process");
+}

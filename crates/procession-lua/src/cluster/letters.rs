@@ -46,6 +46,11 @@ pub(super) fn message(node: &WeakNode, to: Pid, letter: Letter) -> Message {
     let value = |term: Term| to_value(&node, term);
     let is_signal =
         matches!(letter, Letter::Down(_) | Letter::NodeUp { .. } | Letter::NodeDown { .. });
+    let account = Account::of(to);
+    // The report of a monitor of a PID is no letter for a guest.
+    if let (Letter::Down(_), Some(account)) = (&letter, &account) {
+        account.end_name_monitor();
+    }
     let content = match letter {
         Letter::Message { term, .. } | Letter::Cast(term) => Content::Plain(value(term)),
         Letter::Call { request, reply } => {
@@ -69,9 +74,9 @@ pub(super) fn message(node: &WeakNode, to: Pid, letter: Letter) -> Message {
         }
         _ => return ignored,
     };
-    let Some(account) = Account::of(to) else { return content.into() };
+    let Some(account) = account else { return content.into() };
     // The ends of processes and nodes come in addition to messages, as answers do.
-    match account.charge(content.value().size(), is_signal) {
+    match account.charge(content.size(), is_signal) {
         Some(charge) => Message::Charged(content.charged(charge)),
         None => ignored,
     }

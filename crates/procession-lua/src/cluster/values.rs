@@ -7,6 +7,7 @@ use procession_cluster::Term;
 
 use super::RemoteCall;
 use super::terms::{in_order, index};
+use crate::account::{Account, Held};
 use crate::value::{self, Value};
 use crate::watch::{VALUE_WORK, Watch};
 
@@ -83,8 +84,12 @@ impl Write for Text {
     }
 }
 
-/// A value of Erlang that Lua has no form for.
-pub(crate) struct LuaTerm(pub(crate) Term);
+/// A value of Erlang that Lua has no form for, with the charge for its memory, which Lua does not
+/// count.
+pub(crate) struct LuaTerm(
+    pub(crate) Term,
+    #[expect(dead_code, reason = "it ends when this is dropped")] Option<Held>,
+);
 
 impl UserData for LuaTerm {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
@@ -140,16 +145,31 @@ fn give_term(lua: &Lua, term: &Term, watch: &mut Watch) -> mlua::Result<mlua::Va
         Term::Atom(atom) => format!("atom {}", atom.as_str()),
         Term::Reference(reference) => format!("reference {} {reference}", reference.creation),
         Term::Pid(pid) => format!("pid {} {pid}", pid.creation),
-        other => return Ok(mlua::Value::UserData(lua.create_userdata(LuaTerm(other.clone()))?)),
+        other => {
+            let held = hold(lua, other.memory_bytes())?;
+            let made = LuaTerm(other.clone(), held);
+            return Ok(mlua::Value::UserData(lua.create_userdata(made)?));
+        }
     };
     let known = value::objects(lua)?;
     let found: mlua::Value = known.raw_get(key.as_str())?;
     if !found.is_nil() {
         return Ok(found);
     }
-    let made = lua.create_userdata(LuaTerm(term.clone()))?;
+    let made = lua.create_userdata(LuaTerm(term.clone(), None))?;
     known.raw_set(key, &made)?;
     Ok(mlua::Value::UserData(made))
+}
+
+/// Charges the current process for a term in its state.
+fn hold(lua: &Lua, bytes: usize) -> mlua::Result<Option<Held>> {
+    let Some(account) = procession::current_pid().and_then(Account::of) else { return Ok(None) };
+    if let Ok(held) = account.try_hold(bytes) {
+        return Ok(Some(held));
+    }
+    // Terms that the program no longer uses count until they are collected.
+    lua.gc_collect()?;
+    account.try_hold(bytes).map(Some).map_err(mlua::Error::MemoryError)
 }
 
 /// Makes a table the tuple or the map that it contains.
@@ -177,8 +197,32 @@ fn metatable(lua: &Lua, kind: Kind) -> mlua::Result<Table> {
 mod tests {
     use procession_cluster::Term;
 
-    use super::format;
+    use super::{format, give_term};
+    use crate::account::Account;
     use crate::watch::{Terminated, Watch};
+
+    #[test]
+    fn a_term_in_a_state_counts_for_its_process() {
+        procession::run(async {
+            let process = procession::spawn(async {
+                let term = Term::Improper(vec![1.into(); 1000], Box::new(2.into()));
+                let account = Account::new(10, term.memory_bytes() * 3 / 2, None);
+                account.enter(procession::current_pid().expect("it is a process"));
+                let lua = mlua::Lua::new();
+                let give = || give_term(&lua, &term, &mut Watch::new());
+                let given = give().expect("there is room");
+                assert!(account.held_bytes() > term.memory_bytes());
+                let refused = give().expect_err("there is none for another one");
+                assert!(matches!(refused, mlua::Error::MemoryError(_)), "{refused}");
+                drop(given);
+                give().expect("it is collected");
+                drop(lua);
+                assert_eq!(account.held_bytes(), 0);
+                account.remove();
+            });
+            process.await.expect("it does not fail");
+        });
+    }
 
     #[test]
     fn a_text_is_bounded_and_ends_soon_once_the_process_is_terminated() {

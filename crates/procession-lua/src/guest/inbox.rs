@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use mlua::Lua;
-use procession::Pid;
+use procession::{Exit, Pid};
 use procession_sync::{Mutex, MutexGuard};
 
 use crate::account::Charge;
@@ -23,8 +23,8 @@ pub(super) enum Received {
     Call(Pid, u64, Value),
     /// The call and the request.
     RemoteCall(Value, Value),
-    /// The end of a process: its PID, the reason, and `true` for a monitor or `false` for a link.
-    Ended(Option<Pid>, String, bool),
+    /// The end of a process: its PID, its exit, and `true` for a monitor or `false` for a link.
+    Ended(Option<Pid>, Exit, bool),
 }
 
 /// The messages of a process. Its native functions share them with its steps.

@@ -7,12 +7,12 @@ use std::sync::LazyLock;
 
 use procession::command::{BlockingWork, Command, CommandResult};
 use procession::machine::Yields;
-use procession::{Pid, SpawnOptions};
+use procession::{Address, Pid, SpawnOptions};
 
 use super::running::Running;
 use super::waits::{Awaited, Cancel, Helper};
 use super::{Content, Message};
-use crate::account::Account;
+use crate::account::{Account, MONITORS_MAX};
 use crate::arguments::Arguments;
 use crate::input::{self, Wanted};
 use crate::library;
@@ -28,9 +28,6 @@ fn call_tag(caller: Pid, number: u64) -> u64 {
     static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEY.hash_one((caller, number))
 }
-
-/// The number of monitors that a process may have at a time.
-const MONITORS_MAX: u32 = 1 << 16;
 
 /// The result of serving an operation.
 pub(super) enum Served {
@@ -80,7 +77,9 @@ impl Running {
                 Served::Waits(Awaited::Answer { tag, monitor, until })
             }
             b"link" => {
-                yields.link(arguments.target(0)?);
+                let to = arguments.target(0)?;
+                library::check_link(yields.pid(), Some(to))?;
+                yields.link(to);
                 Served::Done(Value::Boolean(true))
             }
             b"unlink" => {
@@ -91,13 +90,19 @@ impl Running {
                 if self.monitors == MONITORS_MAX {
                     return Err(format!("a process may have {MONITORS_MAX} monitors at a time"));
                 }
-                yields.monitor(arguments.target(0)?);
+                let to = arguments.target(0)?;
+                if !self.account.has_room() {
+                    return Err(library::OWN_FULL.to_owned());
+                }
+                yields.monitor(to);
                 self.monitors += 1;
                 Served::Done(Value::Boolean(true))
             }
-            b"trap" => Served::Done(Value::Boolean(
-                yields.trap_exits(arguments.value(0)? != Value::Boolean(false)),
-            )),
+            b"trap" => {
+                let traps = arguments.value(0)? != Value::Boolean(false);
+                self.account.set_traps(traps);
+                Served::Done(Value::Boolean(yields.trap_exits(traps)))
+            }
             b"print" => self.print(&program.inner().out, arguments, yields)?,
             b"log" => self.print(&program.inner().err, arguments, yields)?,
             b"command" => {
@@ -115,11 +120,18 @@ impl Running {
                 if to.node() != 0 {
                     return Err("a process of another node cannot be sent to later".to_owned());
                 }
-                let message = library::charged(to, content)?;
-                let timer = self.bounds.hold(Resource::Timers)?;
-                Served::Done(self.timers.send_after(delay, to, message, timer)?.into())
+                if Address::<Message>::of(to).is_err() {
+                    return Ok(Served::Done(false.into()));
+                }
+                let held = self.account.try_hold(content.size())?;
+                let charges = (self.bounds.hold(Resource::Timers)?, held);
+                Served::Done(self.timers.send_after(delay, to, content, charges)?.into())
             }
-            b"cancel timer" => Served::Done(self.timers.cancel(arguments.integer(0)?).into()),
+            b"cancel timer" => Served::Done(match arguments.0.front() {
+                // The result of a `send_after` that was refused.
+                Some(mlua::Value::Boolean(false)) => false.into(),
+                _ => self.timers.cancel(arguments.integer(0)?).into(),
+            }),
             b"input" => {
                 if !program.inner().input {
                     return Err("the host gives the program no standard input".to_owned());
@@ -131,7 +143,7 @@ impl Running {
             }
             _ => match operation.strip_prefix(b"supervisor.") {
                 Some(operation) => {
-                    let parent = Parent::new(program, &self.bounds);
+                    let parent = Parent::new(program, &self.bounds, &self.account);
                     let asked = supervisors::ask(operation, arguments, &parent)?;
                     self.in_helper(yields, Cancel::Ignored, String::new(), asked)?
                 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use mlua::{Lua, MultiValue, Thread};
-use procession::Event;
 use procession::machine::{Events, Status, WaitingFor, Yields};
 use procession::time::Instant;
+use procession::{Event, Exit};
 
 use super::inbox::Received;
 use super::operations::{Served, completed};
 use super::timers::Timers;
 use super::waits::Awaited;
 use super::{Charged, Content, Failure, Message};
-use crate::account::{Charge, Figures};
+use crate::account::{Account, Charge, Figures};
 use crate::arguments::Arguments;
 use crate::budget::Budget;
 use crate::deployment::Upgrade;
@@ -29,6 +29,7 @@ pub(super) struct Running {
     /// The limit of the memory of the Lua state.
     pub(super) memory_bytes: usize,
     pub(super) bounds: Bounds,
+    pub(super) account: Arc<Account>,
     pub(super) thread: Thread,
     pub(super) budget: Arc<Budget>,
     pub(super) waits: Awaited,
@@ -38,8 +39,8 @@ pub(super) struct Running {
     pub(super) timer: Option<(u64, Instant)>,
     /// The messages that are sent later.
     pub(super) timers: Timers,
-    /// The number of monitors that have not reported an end yet.
-    pub(super) monitors: u32,
+    /// The number of monitors whose report was not received yet.
+    pub(super) monitors: usize,
     pub(super) cancelled: bool,
     /// `true` after a cancel has ended a wait.
     pub(super) cancel_seen: bool,
@@ -97,6 +98,9 @@ impl Running {
             Event::Message(Message::Charged(Charged { content, charge })) => {
                 self.content(content, Some(charge), yields)?;
             }
+            Event::Message(Message::Exit { from, exit }) => {
+                self.content(Content::Exit { from, exit }, None, yields)?;
+            }
             // An older request that has not been followed is dropped.
             Event::Message(Message::Upgrade(upgrade)) => self.asked = Some(upgrade),
             Event::Message(Message::Done { tag, result }) => self.done(tag, result, yields)?,
@@ -113,14 +117,15 @@ impl Running {
                     self.waits = Awaited::Ready(self.given(Err(down.exit.to_string().into()))?);
                 }
                 _ => {
-                    self.monitors = self.monitors.saturating_sub(1);
-                    let ended = Received::Ended(Some(down.pid), down.exit.to_string(), true);
-                    self.budget.inbox.push(ended, None);
+                    let charge = self.account.charge_end(&down.exit);
+                    let ended = Received::Ended(Some(down.pid), down.exit, true);
+                    self.budget.inbox.push(ended, Some(charge));
                 }
             },
             Event::Exit(signal) => {
-                let ended = Received::Ended(signal.from, signal.exit.to_string(), false);
-                self.budget.inbox.push(ended, None);
+                let charge = self.account.charge_end(&signal.exit);
+                let ended = Received::Ended(signal.from, signal.exit, false);
+                self.budget.inbox.push(ended, Some(charge));
             }
             _ => {}
         }
@@ -147,6 +152,15 @@ impl Running {
                 return Ok(());
             }
             Content::Done { tag, value } => return self.done(tag, Ok(value), yields),
+            Content::Exit { from, exit } if self.account.traps() => {
+                Received::Ended(Some(from), exit, false)
+            }
+            // It has stopped to trap exits since the exit was sent.
+            Content::Exit { exit: Exit::Normal, .. } => return Ok(()),
+            Content::Exit { exit, .. } => {
+                procession::relations::send_exit(yields.pid(), exit);
+                return Ok(());
+            }
         };
         self.budget.inbox.push(received, charge);
         Ok(())
@@ -156,10 +170,15 @@ impl Running {
         &mut self,
         tag: u64,
         result: Result<Value, Box<str>>,
-        yields: &Yields<'_>,
+        yields: &mut Yields<'_>,
     ) -> Result<(), Failure> {
         match &self.waits {
             Awaited::Done(wanted, ..) | Awaited::Output(wanted, _) if *wanted == tag => {
+                self.waits = Awaited::Ready(self.given(result)?);
+            }
+            // The process that was called could not take the request.
+            Awaited::Answer { tag: wanted, monitor, .. } if *wanted == tag => {
+                yields.demonitor(*monitor);
                 self.waits = Awaited::Ready(self.given(result)?);
             }
             Awaited::Read { tag: wanted, connection, taken, .. } if *wanted == tag => {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use procession::Pid;
 use procession::time::{Timer, run_after};
 
-use super::Message;
+use super::Content;
+use crate::account::Held;
+use crate::library;
 use crate::limits::Hold;
 
 /// The number of messages of a process that wait for their time.
@@ -26,14 +28,14 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Sends a message after a delay. Ends the charge with the timer. Returns the number of the
-    /// timer.
+    /// Sends a message after a delay. The charges for the timer and for its message end when it
+    /// fires. From then on the message counts for its receiver. Returns the number of the timer.
     pub(super) fn send_after(
         &mut self,
         delay: Duration,
         to: Pid,
-        message: Message,
-        charge: Hold,
+        content: Content,
+        charges: (Hold, Held),
     ) -> Result<i64, String> {
         self.sweep();
         if self.set.len() >= TIMERS_MAX {
@@ -42,9 +44,9 @@ impl Timers {
         let pending = Arc::new(());
         let fired = Arc::downgrade(&pending);
         let timer = run_after(delay, move || {
-            drop((pending, charge));
-            // Ignored: the process may have ended.
-            drop(procession::mailbox::send(to, message));
+            drop((pending, charges));
+            // Ignored: the process may have ended, or have no room.
+            let _ = library::send(to, content);
         });
         let timer = timer.map_err(|error| error.to_string())?;
         self.last += 1;

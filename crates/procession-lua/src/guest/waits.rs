@@ -3,21 +3,24 @@
 use std::io;
 use std::sync::Arc;
 
-use mlua::MultiValue;
+use mlua::{Lua, MultiValue};
 use procession::command::CommandId;
 use procession::machine::Yields;
 use procession::relations::MonitorRef;
 use procession::time::Instant;
 use procession::{Exit, Pid};
 
-use super::Failure;
 use super::inbox::Received;
 use super::operations::start_helper;
 use super::running::Running;
+use super::{Failure, Message};
 use crate::account::Account;
 use crate::net::Connection;
 use crate::output::Turn;
 use crate::value::{self, Value};
+
+/// The bytes that a Lua state may need for a small value, beside the value.
+const SPARE: usize = 4096;
 
 /// The condition that a process waits for.
 #[derive(Debug)]
@@ -199,12 +202,15 @@ impl Running {
     }
 
     pub(super) fn nothing(&self, why: &str) -> mlua::Result<MultiValue> {
-        let why = mlua::Value::String(self.lua.create_string(why)?);
-        Ok(MultiValue::from_iter([mlua::Value::Boolean(true), mlua::Value::Nil, why]))
+        Ok(MultiValue::from_iter([mlua::Value::Boolean(true), mlua::Value::Nil, self.text(why)?]))
     }
 
-    pub(super) fn received(&self, received: Received) -> mlua::Result<MultiValue> {
+    pub(super) fn received(&mut self, received: Received) -> mlua::Result<MultiValue> {
         let entry = |key: &str, value: Value| (Value::string(key), value);
+        let caller = match received {
+            Received::Call(from, tag, _) => Some((from, tag)),
+            _ => None,
+        };
         let (message, call) = match received {
             Received::Message(message) => (message, None),
             Received::Call(from, tag, message) => {
@@ -215,38 +221,73 @@ impl Running {
                 (message, Some(Value::Table(call)))
             }
             Received::RemoteCall(call, message) => (message, Some(call)),
-            Received::Ended(pid, reason, is_down) => {
+            Received::Ended(pid, exit, is_down) => {
+                self.monitors = self.monitors.saturating_sub(usize::from(is_down));
                 let key = if is_down { "down" } else { "exit" };
-                let pid = pid.map_or(Value::Boolean(true), Value::Pid);
+                let (pid, reason) =
+                    (pid.map_or(Value::Boolean(true), Value::Pid), exit.to_string());
                 (Value::Table(vec![entry(key, pid), entry("reason", Value::string(reason))]), None)
             }
         };
-        let message = self.give(&message)?;
-        let call = call.map_or(Ok(mlua::Value::Nil), |call| self.give(&call))?;
+        let Some(message) = self.give(&message)? else {
+            if let Some((from, tag)) = caller {
+                let result = Err("the process has no memory for the request".into());
+                // Ignored: if the caller has ended, no process needs the result.
+                drop(procession::mailbox::send(from, Message::Done { tag, result }));
+            }
+            return self.nothing("not enough memory for the message");
+        };
+        let call = match call {
+            Some(call) => self.with_room(self.spare(0), |lua| value::give(lua, &call))?,
+            None => mlua::Value::Nil,
+        };
         let has_more = mlua::Value::Boolean(self.budget.inbox.has_more());
         Ok(MultiValue::from_iter([mlua::Value::Boolean(true), message, call, has_more]))
     }
 
     /// Copies a value into the Lua state. Messages come whatever their receiver does, so they may
     /// exceed the limit of its memory, up to twice the limit. What the process allocates itself
-    /// then fails until it needs less.
-    fn give(&self, value: &Value) -> mlua::Result<mlua::Value> {
-        let given = value::give(&self.lua, value);
-        if !matches!(given, Err(mlua::Error::MemoryError(_))) {
-            return given;
+    /// then fails until it needs less. Returns `None` if that is not enough.
+    fn give(&self, value: &Value) -> mlua::Result<Option<mlua::Value>> {
+        let most = self.memory_bytes.saturating_mul(2);
+        match self.with_room(most, |lua| value::give(lua, value)) {
+            Err(mlua::Error::MemoryError(_)) => Ok(None),
+            given => given.map(Some),
         }
-        self.lua.set_memory_limit(self.memory_bytes.saturating_mul(2))?;
-        let given = value::give(&self.lua, value);
+    }
+
+    /// Makes a value in the Lua state, which may then have `most` bytes if its limit is less.
+    fn with_room<T>(&self, most: usize, make: impl Fn(&Lua) -> mlua::Result<T>) -> mlua::Result<T> {
+        let made = make(&self.lua);
+        if !matches!(made, Err(mlua::Error::MemoryError(_))) {
+            return made;
+        }
+        self.lua.set_memory_limit(most)?;
+        let made = make(&self.lua);
         self.lua.set_memory_limit(self.memory_bytes)?;
-        given
+        made
+    }
+
+    /// Returns the bytes of the Lua state with a small value of `bytes`.
+    fn spare(&self, bytes: usize) -> usize {
+        self.lua.used_memory().saturating_add(bytes).saturating_add(SPARE)
+    }
+
+    /// Copies a text of the runtime into the Lua state, whatever its limit is.
+    fn text(&self, text: &str) -> mlua::Result<mlua::Value> {
+        let make = |lua: &Lua| lua.create_string(text).map(mlua::Value::String);
+        self.with_room(self.spare(text.len()), make)
     }
 
     /// Returns the values that an operation of the runtime passes to Lua.
     pub(super) fn given(&self, result: Result<Value, Box<str>>) -> mlua::Result<MultiValue> {
-        let (ok, value) = match result {
-            Ok(value) => (true, value),
-            Err(cause) => (false, Value::string(&*cause)),
+        let (ok, value) = match result.map(|value| self.give(&value)) {
+            Ok(given) => match given? {
+                Some(value) => (true, value),
+                None => (false, self.text("not enough memory for the result")?),
+            },
+            Err(cause) => (false, self.text(&cause)?),
         };
-        Ok(MultiValue::from_iter([mlua::Value::Boolean(ok), self.give(&value)?]))
+        Ok(MultiValue::from_iter([mlua::Value::Boolean(ok), value]))
     }
 }

@@ -75,12 +75,12 @@ const PROCESS: &[Function] = &[
         "returns the PID of the process with this name, or `nil`",
     ),
     function(
-        "process.send_after(ms: number, to: target, message: any): integer",
-        "sends a message later; returns the number of the timer",
+        "process.send_after(ms: number, to: target, message: any): integer|false",
+        "sends a message later; returns the number of the timer, or `false` if the process has ended or takes no messages",
     ),
     function(
-        "process.cancel_timer(timer: integer): boolean",
-        "cancels a timer; returns `false` if it has fired",
+        "process.cancel_timer(timer: integer|false): boolean",
+        "cancels a timer; returns `false` if it has fired or never was",
     ),
     function(
         "process.info(of?: target): table?",
@@ -344,7 +344,7 @@ const NODE: &[Function] = &[
     ),
     function(
         "node.monitor(name: string, node: string): boolean?, string?",
-        "sends this process a message `{ down = name, node = node, reason = text }` when it ends, or its node cannot be reached",
+        "sends this process a message `{ down = name, node = node, reason = text }` when it ends, or its node cannot be reached; a process may have 65 536 such monitors at a time",
     ),
     function(
         "node.subscribe(): boolean",

@@ -1,5 +1,6 @@
 //! The descriptions of supervisors and children, and the requests to a running supervisor.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::Location;
@@ -46,6 +47,8 @@ pub struct Supervisor {
     pub(super) auto_shutdown: AutoShutdown,
     pub(super) back_off: Option<BackOff>,
     pub(super) children: Vec<ChildSpec>,
+    /// What is dropped with the last copy of the description.
+    kept: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Supervisor {
@@ -58,6 +61,7 @@ impl Supervisor {
             auto_shutdown: AutoShutdown::Never,
             back_off: None,
             children: Vec::new(),
+            kept: Vec::new(),
         }
     }
 
@@ -99,6 +103,14 @@ impl Supervisor {
     /// Default: no wait.
     pub fn back_off(mut self, first: Duration, most: Duration) -> Self {
         self.back_off = Some(BackOff { first, most });
+        self
+    }
+
+    /// Keeps a value until this description and its copies are dropped. A supervisor has its
+    /// description until it has ended, and longer if it is the child of another one, which may
+    /// restart it. So the value may be a permit that counts supervisors.
+    pub fn keep(mut self, value: impl Any + Send + Sync) -> Self {
+        self.kept.push(Arc::new(value));
         self
     }
 
