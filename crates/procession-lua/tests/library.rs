@@ -57,11 +57,17 @@ fn a_supervisor_ends_with_the_process_that_started_it() {
 #[test]
 fn a_supervisor_that_gives_up_ends_the_process_that_is_linked_to_it() {
     let source = "
-        function broken() error('at once') end
+        function broken(owner)
+          process.send(owner, process.self())
+          process.receive()
+          error('as told')
+        end
         function owner()
           process.receive()
-          supervisor.start { intensity = 2, children = { { start = 'broken' } } }
-          process.receive()
+          local children = { { start = 'broken', args = { process.self() } } }
+          supervisor.start { intensity = 2, children = children }
+          -- It is linked now, and has not given up yet.
+          while true do process.send(process.receive(), 'fail') end
         end
         function main()
           local owner = process.spawn('owner')
