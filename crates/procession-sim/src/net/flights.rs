@@ -182,7 +182,7 @@ impl Net {
         if flight.again <= retries + 1 {
             let wait = (first << (flight.again - 1)).min(AGAIN_MAX);
             let left = match flight.cargo {
-                Cargo::Segment { from } => self.patience(from, flight.again == 1, moment.now),
+                Cargo::Segment { from } => self.time_left(from, flight.again == 1, moment.now),
                 _ => None,
             };
             if left != Some(0) {

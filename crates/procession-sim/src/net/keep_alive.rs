@@ -13,9 +13,33 @@ use super::flights::Cargo;
 use super::streams::Phase;
 use super::{Moment, Net};
 
-/// What a program has asked for, in nanoseconds.
+/// For how long a stream waits for a peer that is silent. Times are in nanoseconds.
+pub(super) struct Patience {
+    keep_alive: Option<KeepAlive>,
+    user_timeout: Option<u64>,
+    /// When something came from the peer.
+    pub(super) heard_at: u64,
+    /// A probe is due.
+    is_probing: bool,
+    /// When the first segment was sent again.
+    repeats_since: u64,
+}
+
+impl Patience {
+    pub(super) fn new(now: u64) -> Self {
+        Self {
+            keep_alive: None,
+            user_timeout: None,
+            heard_at: now,
+            is_probing: false,
+            repeats_since: now,
+        }
+    }
+}
+
+/// What a program has asked for.
 #[derive(Clone, Copy)]
-pub(super) struct KeepAlive {
+struct KeepAlive {
     idle: u64,
     interval: u64,
     /// Probes without an answer after which the connection is given up.
@@ -46,9 +70,9 @@ impl Net {
         for id in std::mem::take(&mut self.changed_options) {
             let Some(stream) = self.stream(id) else { continue };
             let options = stream.options.as_deref();
-            stream.user_timeout = options.and_then(user_timeout);
-            stream.keep_alive = options.and_then(KeepAlive::of);
-            if stream.keep_alive.is_some() {
+            stream.patience.user_timeout = options.and_then(user_timeout);
+            stream.patience.keep_alive = options.and_then(KeepAlive::of);
+            if stream.patience.keep_alive.is_some() {
                 self.keeping_alive.insert(id);
             }
         }
@@ -57,8 +81,8 @@ impl Net {
                 self.keeping_alive.remove(&id);
                 continue;
             };
-            let (is_probing, heard_at) = (stream.is_probing, stream.heard_at);
-            let Some(KeepAlive { idle, .. }) = stream.keep_alive else {
+            let Patience { keep_alive, heard_at, is_probing, .. } = stream.patience;
+            let Some(KeepAlive { idle, .. }) = keep_alive else {
                 self.keeping_alive.remove(&id);
                 continue;
             };
@@ -71,7 +95,7 @@ impl Net {
     fn probe_at(&mut self, of: u64, count: u32, due: u64) {
         let Some((own, _)) = self.way(of) else { return };
         if let Some(stream) = self.stream(of) {
-            stream.is_probing = true;
+            stream.patience.is_probing = true;
             self.follow((own, own), Cargo::Probe { of, count }, due);
         }
     }
@@ -99,18 +123,19 @@ impl Net {
         let is_out_of_reach = self.is_out_of_reach(id, now);
         let has_sent = self.has_sent(id);
         let Some(stream) = self.stream(id) else { return };
-        let Some(keep_alive) = stream.keep_alive.filter(|_| is_silent) else {
-            (stream.is_probing, stream.heard_at) = (false, now);
+        let patience = &mut stream.patience;
+        let Some(keep_alive) = patience.keep_alive.filter(|_| is_silent) else {
+            (patience.is_probing, patience.heard_at) = (false, now);
             return;
+        };
+        let is_over = match patience.user_timeout {
+            Some(limit) => count > 0 && now - patience.heard_at >= limit,
+            None => count >= keep_alive.probes,
         };
         if !is_out_of_reach {
             // Its host says that it knows of no such connection.
             return self.break_stream(id, Errno::CONNRESET);
         }
-        let is_over = match stream.user_timeout {
-            Some(limit) => count > 0 && now - stream.heard_at >= limit,
-            None => count >= keep_alive.probes,
-        };
         if has_sent {
             // What is sent again is a probe, too.
             self.probe_at(id, count, now.saturating_add(keep_alive.interval));
@@ -123,11 +148,11 @@ impl Net {
 
     /// Returns for how long what a stream has sent may still be repeated, if the program has said
     /// so. `is_first` is the first repetition.
-    pub(super) fn patience(&mut self, from: u64, is_first: bool, now: u64) -> Option<u64> {
-        let stream = self.stream(from)?;
+    pub(super) fn time_left(&mut self, from: u64, is_first: bool, now: u64) -> Option<u64> {
+        let patience = &mut self.stream(from)?.patience;
         if is_first {
-            stream.repeats_since = now;
+            patience.repeats_since = now;
         }
-        Some((stream.repeats_since + stream.user_timeout?).saturating_sub(now))
+        Some((patience.repeats_since + patience.user_timeout?).saturating_sub(now))
     }
 }

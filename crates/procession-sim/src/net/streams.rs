@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use super::flights::Cargo;
-use super::keep_alive::KeepAlive;
+use super::keep_alive::Patience;
 use super::{Kind, Moment, Net, Socket};
 use crate::engine::US;
 use crate::faults::Fault;
@@ -55,15 +55,7 @@ pub(super) struct Stream {
     pub(super) grain: usize,
     /// The socket that holds the options, once the program has asked for one.
     pub(super) options: Option<Arc<TcpStream>>,
-    /// What the options say of peers that are silent.
-    pub(super) keep_alive: Option<KeepAlive>,
-    pub(super) user_timeout: Option<u64>,
-    /// When something came from the peer.
-    pub(super) heard_at: u64,
-    /// A probe is due.
-    pub(super) is_probing: bool,
-    /// When the first segment was sent again.
-    pub(super) repeats_since: u64,
+    pub(super) patience: Patience,
 }
 
 /// What is left of a broken stream. Its far end is closed, but its program may still ask about it.
@@ -109,11 +101,7 @@ impl Stream {
             error: None,
             grain,
             options: None,
-            keep_alive: None,
-            user_timeout: None,
-            heard_at: moment.now,
-            is_probing: false,
-            repeats_since: 0,
+            patience: Patience::new(moment.now),
         }
     }
 
@@ -277,13 +265,13 @@ impl Net {
         let rest = segment.bytes.split_off(grain.min(segment.bytes.len()));
         if let Some(stream) = self.stream(from) {
             stream.sent_bytes -= segment.bytes.len();
-            stream.heard_at = moment.now;
+            stream.patience.heard_at = moment.now;
             if !rest.is_empty() {
                 stream.sent.push_front(Segment { due: moment.now + GAP, bytes: rest });
             }
         }
         if let Some(receiver) = self.stream(peer).filter(|receiver| !receiver.is_broken) {
-            receiver.heard_at = moment.now;
+            receiver.patience.heard_at = moment.now;
             receiver.arrived.extend(&segment.bytes);
             receiver.peer_has_ended |= is_end;
         }
