@@ -41,16 +41,20 @@ local function check_texts(texts)
   end
   if size > TEXTS_MAX then error("too many or too long arguments for 'format'", 3) end
 end
+local function check_quoted(...)
+  for i = 1, select("#", ...) do
+    local value = select(i, ...)
+    if type(value) == "string" and #value > SLOW_MAX then
+      error("bad argument #" .. i + 1 .. " to 'format' (a text of more than " .. SLOW_MAX .. " bytes for '%q')", 3)
+    end
+  end
+end
 function string.format(text, ...)
   check_format(text, "format")
-  if select("#", ...) > 16 then check_texts(pack(...)) end
-  if type(text) == "string" and find(text, "q", 1, true) then
-    for i = 1, select("#", ...) do
-      local value = select(i, ...)
-      if type(value) == "string" and #value > SLOW_MAX then
-        error("bad argument #" .. i + 1 .. " to 'format' (a text of more than " .. SLOW_MAX .. " bytes for '%q')", 2)
-      end
-    end
+  if type(text) == "string" then
+    -- Only a longer format refers to more arguments.
+    if #text > 32 and select("#", ...) > 16 then check_texts(pack(...)) end
+    if find(text, "q", 1, true) then check_quoted(...) end
   end
   return format(text, ...)
 end
