@@ -145,20 +145,23 @@ fn messages_taken_by_a_destructor_of_a_thread_local() {
     }
     let tally = Arc::new(Tally::of(COUNT));
     let (taken, batch) = (Arc::clone(&tally), queue.take());
-    let thread = thread::spawn(move || {
-        // The thread-local that is used first is the last one to be destroyed: after that of the
-        // queue, which is used first when a message is taken.
-        LAST.with(|last| {
-            let last = last.get_or_init(|| TakesLast { batch: Cell::default(), tally: taken });
-            let mut batch = batch;
-            last.tally.note_each(batch.by_ref().take(COUNT / 2).map(|event| match event {
-                Event::Message(number) => number,
-                _ => panic!("only messages were pushed"),
-            }));
-            last.batch.set(Some(batch));
+    thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            // The thread-local that is used first is the last one to be destroyed: after that of
+            // the queue, which is used first when a message is taken.
+            LAST.with(|last| {
+                let last = last.get_or_init(|| TakesLast { batch: Cell::default(), tally: taken });
+                let mut batch = batch;
+                last.tally.note_each(batch.by_ref().take(COUNT / 2).map(|event| match event {
+                    Event::Message(number) => number,
+                    _ => panic!("only messages were pushed"),
+                }));
+                last.batch.set(Some(batch));
+            });
         });
+        // The end of the scope would not wait for the destructors.
+        thread.join().expect("it does not panic");
     });
-    thread.join().expect("it does not panic");
     tally.assert_each_once();
 }
 
