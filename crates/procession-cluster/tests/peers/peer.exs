@@ -37,7 +37,7 @@ end
 # By the process that `rpc` asks, and by a function that is not exported.
 6 = :gen_server.call({:rex, peer}, {:call, :shop, :sum, [1, 2, 3], self()})
 
-{:error, {:erpc, _}} =
+{:error, {:exception, :not_allowed, _}} =
   try do
     :erpc.call(peer, :shop, :sum, [1, 2])
   catch

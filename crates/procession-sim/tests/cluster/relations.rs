@@ -20,6 +20,9 @@ use crate::program::{World, dial, disturbed, name, stop, within};
 
 /// Longer than a silent connection lasts.
 const ANSWER: Duration = Duration::from_secs(60);
+/// Longer than all leaps of the clock: a start that has no answer waits until its connection ends,
+/// and a user that waits for more has no last echo.
+const START: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The users that have had their last echoes.
 type Done = Arc<Mutex<HashSet<(Incarnation, i64)>>>;
@@ -241,10 +244,10 @@ impl User {
         let connection = self.connection(None);
         let (node, name, arguments) = (self.node().clone(), name(self.to), vec![Term::from(id)]);
         let started = if links {
-            let started = node.spawn_link(&name, "work", "wait", arguments, ANSWER).await;
+            let started = node.spawn_link(&name, "work", "wait", arguments, START).await;
             started.map(|far| (far, None))
         } else {
-            let started = node.spawn_monitor(&name, "work", "wait", arguments, ANSWER).await;
+            let started = node.spawn_monitor(&name, "work", "wait", arguments, START).await;
             started.map(|(far, monitor)| (far, Some(monitor)))
         };
         let mut ledger = self.world.ledger.lock();
