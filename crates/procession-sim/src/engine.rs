@@ -16,6 +16,7 @@ mod network;
 #[cfg(procession_sim)]
 mod operations;
 mod os;
+mod panics;
 mod quiet;
 mod setup;
 mod state;
@@ -39,6 +40,7 @@ use procession_sync::thread::JoinHandle;
 use self::bounds::Bounds;
 #[cfg(procession_sim)]
 pub use self::operations::OperationCounts;
+use self::panics::Panics;
 use self::quiet::Quiet;
 pub(crate) use self::setup::Setup;
 pub(crate) use self::threads::Enlisted;
@@ -209,12 +211,7 @@ pub(crate) struct Engine {
     reads: AtomicU64,
     points: AtomicU64,
     state: Mutex<State>,
-    /// The last panic of each kind, until a point takes note of it: the hook must not wait.
-    panics: Mutex<Vec<(String, String)>>,
-    /// Set once the hook has told of a panic.
-    is_hook_called: AtomicBool,
-    /// The processes that the run lets panic, until they have.
-    panics_asked: Mutex<Vec<Pid>>,
+    panics: Panics,
     setup: Setup,
     /// The values that live as long as the program, by the start of the host and by name.
     locals: Mutex<BTreeMap<(usize, &'static str), SharedLocal>>,
@@ -264,9 +261,7 @@ impl Engine {
                 #[cfg(procession_sim)]
                 preempted_at: START,
             }),
-            panics: Mutex::new(Vec::new()),
-            is_hook_called: AtomicBool::new(false),
-            panics_asked: Mutex::default(),
+            panics: Panics::default(),
             setup,
             locals: Mutex::default(),
             left: Mutex::new(None),

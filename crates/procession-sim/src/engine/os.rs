@@ -135,14 +135,14 @@ impl Os for Engine {
         let told = state.panicking.iter().position(|&one| one == process);
         if let Some(at) = told {
             state.panicking.swap_remove(at);
-            self.panics_asked.lock().push(process);
+            self.panics.ask(process);
             return true;
         }
         let now = self.time();
         let panics = state.fault(Fault::ProcessPanics, &[0, 1]).is_some();
         if panics {
             state.story.tell(now, || format!("{} panics", procession::sim::name(process)));
-            self.panics_asked.lock().push(process);
+            self.panics.ask(process);
         }
         let is_killed = state.fault(Fault::ProcessKilled, &[0, 1]).is_some();
         if is_killed {

@@ -2,7 +2,6 @@
 
 use std::task::Waker;
 
-use procession::Pid;
 use procession::sim::as_outsider;
 use procession_sync::host::MutexGuard;
 use procession_sync::host::atomic::Ordering::Relaxed;
@@ -167,39 +166,5 @@ impl Engine {
     /// Notes a failure that the program itself has found.
     pub(crate) fn fail_by_program(&self, kind: Kind, text: String) {
         self.fail(kind, text);
-    }
-
-    pub(super) fn note_panics(&self) {
-        let panics = std::mem::take(&mut *self.panics.lock());
-        for (message, place) in panics {
-            if self.state().panics_fail {
-                self.fail(Kind::Panic(place), message);
-            }
-        }
-    }
-
-    /// Notes that the program itself has panicked. The hook knows the place.
-    pub(crate) fn fail_by_panic(&self, message: String) {
-        let noted = self.panics.lock().pop();
-        let place = noted.map(|(_, place)| place).unwrap_or_default();
-        self.fail(Kind::Panic(place), message);
-    }
-
-    /// Takes note of a panic on a virtual thread, of which the hook tells.
-    pub(crate) fn add_panic(&self, message: String, place: String) {
-        // Relaxed: the turn orders it.
-        self.is_hook_called.store(true, Relaxed);
-        self.panics.lock().push((message, place));
-    }
-
-    /// Takes note of a panic that a scheduler has caught. The hook knows its place, but a program
-    /// may have replaced it; and a panic that is resumed calls none.
-    pub(super) fn add_caught_panic(&self, process: Option<Pid>, message: &str) {
-        let mut asked = self.panics_asked.lock();
-        if let Some(at) = asked.iter().position(|&one| Some(one) == process) {
-            asked.swap_remove(at);
-        } else if !self.is_hook_called.load(Relaxed) {
-            self.panics.lock().push((message.to_owned(), String::new()));
-        }
     }
 }
