@@ -48,6 +48,21 @@ fn a_set_is_used_again_and_its_places_are_reused() {
     });
 }
 
+/// A join takes all ends at once. Those that it has not returned concern nothing that comes later.
+#[test]
+fn ends_of_detached_processes_are_forgotten() {
+    driven().block_on(async {
+        let mut set = JoinSet::new();
+        set.extend([1, 2, 3].map(|n| async move { n }));
+        sleep(seconds(1)).await;
+        assert!(set.join_next().await.is_some_and(|result| result.is_ok()));
+        set.detach_all();
+        assert_eq!(set.try_join_next(), None);
+        set.extend([4, 5].map(|n| async move { n }));
+        assert_eq!(set.join_all().await.map(|outputs| outputs.iter().sum()), Ok(9));
+    });
+}
+
 #[test]
 fn a_drop_cancels_and_a_detached_process_goes_on() {
     let scheduler = driven();
