@@ -412,7 +412,7 @@ fn many_stacks_are_one_mapping_where_guards_are_in_page_tables() {
     if stacks.stats().guards != Guards::PageTable {
         return;
     }
-    // Those who hold it map memory thousands of times.
+    // Other tests that hold it map memory thousands of times.
     let _budget = GUARD_BUDGET.lock();
     let mappings =
         || std::fs::read_to_string("/proc/self/maps").expect("Linux has this file").lines().count();

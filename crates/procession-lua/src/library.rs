@@ -58,8 +58,9 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
         lua.load(&**addition).set_mode(ChunkMode::Binary).exec()?;
     }
     // Everything used only to define the functions is garbage. Many processes would hold it for a
-    // long time, since they do little. The drop of the first handle collects it. The drop of
-    // another one does not, so nothing is collected in vain when the process ends.
+    // long time, since they do little. mlua collects the garbage of a state when the first of its
+    // handles is dropped, and not for the others. So that is done now, and not when the process
+    // ends, where all memory is freed anyway.
     let handle = lua.clone();
     drop(lua);
     Ok(handle)

@@ -46,7 +46,7 @@ fn ended_within(call: &str, patience: u32) -> String {
     match main.join_timeout(TIMEOUT) {
         Ok(Ok(Value::String(reason))) => String::from_utf8_lossy(&reason).into_owned(),
         Ok(other) => panic!("{call}: {other:?}"),
-        Err(_) => panic!("{call}: it computes for ever"),
+        Err(_) => panic!("{call}: it does not end"),
     }
 }
 
