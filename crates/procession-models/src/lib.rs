@@ -81,6 +81,7 @@ mod sync {
     pub(crate) mod channel {
         pub(crate) mod core;
     }
+    pub(crate) mod end_count;
     #[path = "notify"]
     pub(crate) mod notify {
         pub(crate) mod core;
