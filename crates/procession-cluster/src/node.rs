@@ -109,6 +109,10 @@ pub(crate) struct Export {
 /// Clones are the same node. It ends with the processes of its scheduler, or by
 /// [`stop`](Self::stop).
 ///
+/// What a node is given, such as functions and recipients, it keeps until its last clone is
+/// dropped. If one of these needs the node itself, let it keep a [`WeakNode`]. Otherwise, the two
+/// keep each other for as long as the program runs.
+///
 /// See the [crate](crate) for an example.
 #[derive(Clone)]
 pub struct Node(Arc<Inner>);

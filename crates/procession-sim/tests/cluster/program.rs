@@ -123,8 +123,10 @@ async fn serve(world: Arc<World>, host: i64) {
         procession::start(|mut cx: Context<()>| async move { while cx.recv().await.is_some() {} });
     // In the step in which the node was started, so that no message comes before.
     let recipient = {
-        let (world, node) = (Arc::clone(&world), node.clone());
+        // The node keeps it.
+        let (world, node) = (Arc::clone(&world), node.downgrade());
         sink.address().map(move |letter: Letter| {
+            let Some(node) = node.upgrade() else { return };
             let is_connected = |other| world.connection(&node, own, other).is_some();
             world.history.lock().letter(own, &letter, is_connected);
         })
@@ -294,7 +296,9 @@ where
 pub(crate) fn stop(world: &World, hosts: i64) {
     world.is_over.store(true, Relaxed);
     for host in 0..hosts {
-        if let Some(node) = world.node(host) {
+        // What the nodes keep has the world.
+        let node = world.nodes.lock()[host as usize].1.take();
+        if let Some(node) = node {
             node.stop();
         }
     }
