@@ -71,6 +71,11 @@ impl Kind {
             },
         }
     }
+
+    /// Returns the same kind with this effect of a cancel.
+    pub(crate) fn with_on_cancel(&'static self, on_cancel: OnCancel) -> &'static Self {
+        if self.on_cancel == on_cancel { self } else { (self.other)() }
+    }
 }
 
 /// `Kind::close` of a process that receives `M`.

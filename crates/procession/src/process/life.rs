@@ -1,7 +1,6 @@
 //! The start and the end of a process in its slot. The invariants are those of `process/slot.rs`.
 
 use std::any::Any;
-use std::marker::PhantomData;
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::task::Waker;
@@ -13,17 +12,15 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::process::body::Body;
 use crate::process::pin::{recycle, unpin};
 use crate::process::refcount::Unpinned;
-use crate::process::slot::{Extra, HAS_BOUNDED, HEADED, OWN, Parent, Pin, Ready, Slot};
+use crate::process::slot::{Extra, HAS_BOUNDED, HEADED, Kind, OWN, Parent, Pin, Ready, Slot};
 use crate::process::state::Seen;
-use crate::process::typed::{TypedKind, TypedPin};
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::waker;
 use crate::util::cost::{self, Access, Operation, SharedLine};
-use crate::variance::Typed;
 
 /// The contents of a slot at the start of a process.
-pub(crate) struct Birth<M> {
-    pub(crate) kind: TypedKind<M>,
+pub(crate) struct Birth {
+    pub(crate) kind: &'static Kind,
     pub(crate) location: &'static Location<'static>,
     /// A process of the same scheduler.
     pub(crate) parent: Option<Parent>,
@@ -31,11 +28,7 @@ pub(crate) struct Birth<M> {
 }
 
 /// Puts a process into a free slot. `others` is the number of pins that it needs besides its own.
-pub(crate) fn occupy<M: Send + 'static>(
-    slot: NonNull<Slot>,
-    birth: Birth<M>,
-    others: u32,
-) -> Newborn<M> {
+pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth, others: u32) -> Newborn {
     // SAFETY: [type-stable]
     let fields = unsafe { slot.as_ref() };
     cost::work(Operation::Spawn);
@@ -62,33 +55,32 @@ pub(crate) fn occupy<M: Send + 'static>(
     // SAFETY: [free]
     fields.parent.with_mut(|parent| unsafe { *parent = birth.parent });
     // SAFETY: [free]
-    fields.kind.with_mut(|kind| unsafe { *kind = birth.kind.erased() });
+    fields.kind.with_mut(|kind| unsafe { *kind = birth.kind });
     // SAFETY: [free]
     fields.location.with_mut(|location| unsafe { *location = birth.location });
     // Relaxed: published with the pin.
     fields.extra.store(birth.extra.map_or(ptr::null_mut(), Box::into_raw), Relaxed);
     let pins = OWN + others;
     fields.pins.occupy(pins);
-    Newborn { slot, pins, message: PhantomData }
+    Newborn { slot, pins }
 }
 
 /// A new process that is not queued yet, with all of its pins. Counting them together costs one
 /// store.
-pub(crate) struct Newborn<M> {
+pub(crate) struct Newborn {
     slot: NonNull<Slot>,
     pins: u32,
-    message: Typed<M>,
 }
 
-impl<M: Send + 'static> Newborn<M> {
+impl Newborn {
     /// Takes one of its pins, besides its own.
     #[inline]
-    pub(crate) fn pin(&mut self) -> TypedPin<M> {
+    pub(super) fn pin(&mut self) -> Pin {
         if self.pins == OWN {
-            return TypedPin::of_newborn(Pin::again(self));
+            return Pin::again(self);
         }
         self.pins -= 1;
-        TypedPin::of_newborn(Pin(self.slot))
+        Pin(self.slot)
     }
 
     /// Completes a process that has no body and will have no handle.
@@ -100,7 +92,8 @@ impl<M: Send + 'static> Newborn<M> {
 
     /// Stores the body, and drops the pins that were not taken. Returns the share of the handle and
     /// the one queue entry.
-    #[inline]
+    // Inlined like `Unqueued::finish`.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn install(self, body: Box<dyn Body>) -> (HandleShare, Ready) {
         let newborn = mem::ManuallyDrop::new(self);
         if newborn.pins > OWN {
@@ -112,7 +105,7 @@ impl<M: Send + 'static> Newborn<M> {
     }
 }
 
-impl<M> std::ops::Deref for Newborn<M> {
+impl std::ops::Deref for Newborn {
     type Target = Slot;
 
     #[inline]
@@ -122,7 +115,7 @@ impl<M> std::ops::Deref for Newborn<M> {
     }
 }
 
-impl<M> Drop for Newborn<M> {
+impl Drop for Newborn {
     fn drop(&mut self) {
         drop_life_pin(self.slot, self.pins);
     }

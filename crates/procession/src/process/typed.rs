@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
+use crate::process::life::Newborn;
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Kind, Mailbox, Pin, Slot};
 use crate::variance::Typed;
@@ -81,14 +82,39 @@ impl<M: Send + 'static> TypedKind<M> {
         Self { kind, message: PhantomData }
     }
 
-    /// Returns the same kind with this effect of a cancel.
-    pub(crate) fn on_cancel(self, on_cancel: OnCancel) -> Self {
-        if self.kind.on_cancel == on_cancel { self } else { Self::new((self.kind.other)()) }
+    /// Returns a new process of this kind, with its type.
+    #[inline]
+    pub(crate) fn newborn<'a>(&self, newborn: &'a mut Newborn) -> TypedNewborn<'a, M> {
+        debug_assert!((newborn.kind().message)() == (self.kind.message)(), "[typed]");
+        TypedNewborn { newborn, message: PhantomData }
     }
 
     /// Returns the kind without its type.
     pub(crate) fn erased(&self) -> &'static Kind {
         self.kind
+    }
+}
+
+/// A new process that receives messages of type `M`.
+pub(crate) struct TypedNewborn<'a, M> {
+    newborn: &'a mut Newborn,
+    message: Typed<M>,
+}
+
+impl<M: Send + 'static> TypedNewborn<'_, M> {
+    /// Takes one of its pins, besides its own.
+    #[inline]
+    pub(crate) fn pin(&mut self) -> TypedPin<M> {
+        TypedPin { pin: self.newborn.pin(), message: PhantomData }
+    }
+}
+
+impl<M> Deref for TypedNewborn<'_, M> {
+    type Target = Newborn;
+
+    #[inline]
+    fn deref(&self) -> &Newborn {
+        self.newborn
     }
 }
 
@@ -111,11 +137,6 @@ impl<M: Send + 'static> TypedPin<M> {
     /// Returns the pin without its type.
     pub(crate) fn into_pin(self) -> Pin {
         self.pin
-    }
-
-    /// Returns the typed pin of a new process with a kind of `M`.
-    pub(super) fn of_newborn(pin: Pin) -> Self {
-        Self { pin, message: PhantomData }
     }
 
     /// Returns the mailbox, with its type.

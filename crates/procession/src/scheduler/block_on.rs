@@ -64,19 +64,18 @@ pub(crate) fn try_block_on<F: Future>(
     let Some(coroutine) = suspendable() else {
         return try_block_thread_on(shared, future);
     };
-    if is_here(shared) {
-        return Ok(coroutine.wait(pin!(future)));
-    }
-    if shared.callers.drive {
+    let elsewhere = !is_here(shared);
+    if elsewhere && shared.callers.drive {
         // If the coroutine were suspended, possibly no thread would ever drive the scheduler.
         return try_block_thread_on(shared, future);
     }
-    // Processes that the future spawns belong to `shared`.
     let mut future = pin!(future);
     Ok(coroutine.wait(pin!(poll_fn(|task| {
-        let _entered = Entered::enter(Current::outside(Arc::clone(shared)));
+        // Processes that the future spawns belong to `shared`.
+        let _entered = elsewhere.then(|| Entered::enter(Current::outside(Arc::clone(shared))));
         #[cfg(feature = "tokio")]
-        let _context = crate::bridge::runtime::enter(shared.extensions.bridge.as_deref());
+        let _context =
+            elsewhere.then(|| crate::bridge::runtime::enter(shared.extensions.bridge.as_deref()));
         future.as_mut().poll(task)
     }))))
 }
@@ -90,7 +89,17 @@ fn try_block_thread_on<F: Future>(
     let Some(_wait) = section.wait_for(&root.0) else {
         return Err(BlockOnError(Exclusive::new(future)));
     };
-    Ok(block_in_section(shared, future, &root.0))
+    let _lent = LentThread;
+    let mut future = pin!(future);
+    let mut output = None;
+    block_in_section(shared, &root.0, &mut |task| match future.as_mut().poll(task) {
+        Poll::Ready(value) => {
+            output = Some(value);
+            true
+        }
+        Poll::Pending => false,
+    });
+    Ok(output.expect("the future is complete"))
 }
 
 /// Does the same as `try_block_on`, but panics instead of returning an error.
@@ -111,14 +120,15 @@ pub(crate) fn block_thread_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::
     }
 }
 
-fn block_in_section<F: Future>(
+/// Calls `poll` whenever `root` is woken, until it returns `true`.
+///
+/// A program has an instance of the callers of this for each future that a thread waits for, so
+/// this knows nothing of the future's type.
+fn block_in_section(
     shared: &Arc<Shared>,
-    future: F,
     root: &Arc<BlockOnFuture>,
-) -> F::Output {
-    let _lent = LentThread;
-    let mut future = pin!(future);
-    let mut output = None;
+    poll: &mut dyn FnMut(&mut TaskContext<'_>) -> bool,
+) {
     let waker = Waker::from(Arc::clone(root));
     // The future belongs to what runs here, perhaps a coroutine. The processes and timers that this
     // thread runs meanwhile do not.
@@ -127,13 +137,7 @@ fn block_in_section<F: Future>(
     let mut poll = || {
         let _resuming = Resuming::with(running);
         let _turn = EntriesTurn::begin();
-        match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
-            Poll::Ready(value) => {
-                output = Some(value);
-                true
-            }
-            Poll::Pending => false,
-        }
+        poll(&mut TaskContext::from_waker(&waker))
     };
     let mut caller = SeatCaller { shared, number: None };
     loop {
@@ -165,7 +169,6 @@ fn block_in_section<F: Future>(
             shared.world.park(&root.parker, shared.clock.outside.next());
         }
     }
-    output.expect("the loop ends when the future is complete")
 }
 
 /// Ends the processes of a scheduler that callers drive and to which no caller may come any more.

@@ -21,7 +21,7 @@ use crate::process::life::{Birth, HandleShare, Newborn};
 use crate::process::on_cancel::OnCancel;
 use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
 use crate::process::slot::{Extra, Kind, Pin, Ready, Slot};
-use crate::process::typed::{COROUTINE, TypedKind};
+use crate::process::typed::{COROUTINE, TypedKind, TypedNewborn};
 use crate::relations::links;
 use crate::relations::names;
 use crate::relations::signal::MonitorRef;
@@ -376,69 +376,109 @@ impl SpawnOptions {
 
     /// Puts a process into a slot, and queues it. `pins` is the number of pins that its address and
     /// its context take. `body` can hand out that many at no cost.
+    ///
+    /// A program has an instance of this for each place that starts a process. So all that does not
+    /// depend on the types is in [`begin`](Self::begin) and [`Unqueued`].
     pub(super) fn launch<M: Send + 'static, T>(
         self,
-        mut kind: TypedKind<M>,
+        kind: TypedKind<M>,
         location: &'static Location<'static>,
         pins: u32,
         content: T,
-        body: impl FnOnce(T, &mut Newborn<M>) -> Result<Box<dyn Body>, (T, InitError)>,
+        body: impl FnOnce(T, &mut TypedNewborn<'_, M>) -> Result<Box<dyn Body>, (T, InitError)>,
     ) -> Result<(HandleShare, Option<MonitorRef>), SpawnError<T>> {
-        let shared = match &self.scheduler {
-            Some(scheduler) => Hold::Shared(Arc::clone(scheduler)),
-            None => crate::scheduler::owner::here(),
-        };
-        let refuse = |refused, kind| Err(SpawnError::new(refused, kind));
+        let shared = self.hold();
         // Stopped before the process is counted. Otherwise the test clock could move on while a
         // thread waits for the process to end.
         let _stopped = shared.stop_clock();
-        let parent = current::parent_in(&shared);
-        let reservation = Reservation::take(&shared, parent.is_some());
+        let mut unqueued = match self.begin(&shared, kind.erased(), location, pins) {
+            Ok(unqueued) => unqueued,
+            Err(kind) => return Err(SpawnError::new(content, kind)),
+        };
+        match body(content, &mut kind.newborn(&mut unqueued.newborn)) {
+            Ok(body) => Ok(unqueued.finish(body)),
+            Err((refused, error)) => Err(SpawnError::new(refused, unqueued.refuse(error))),
+        }
+    }
+
+    #[inline]
+    fn hold(&self) -> Hold {
+        match &self.scheduler {
+            Some(scheduler) => Hold::Shared(Arc::clone(scheduler)),
+            None => crate::scheduler::owner::here(),
+        }
+    }
+
+    /// Puts a process without a body into a slot.
+    // Inlined in optimised builds, as `Unqueued::finish` is: as calls they take 70 instructions of
+    // 890 for a spawn. Other builds take less time without.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn begin<'a>(
+        self,
+        shared: &'a Hold,
+        mut kind: &'static Kind,
+        location: &'static Location<'static>,
+        pins: u32,
+    ) -> Result<Unqueued<'a>, SpawnErrorKind> {
+        let parent = current::parent_in(shared);
+        let reservation = Reservation::take(shared, parent.is_some());
         if reservation.slot == Err(Unavailable::Closing) {
-            return refuse(content, SpawnErrorKind::Closing);
+            return Err(SpawnErrorKind::Closing);
         }
-        if kind.erased().name == COROUTINE && shared.coroutines.stacks.is_none() {
-            return refuse(content, SpawnErrorKind::NoCoroutines);
+        if kind.name == COROUTINE && shared.coroutines.stacks.is_none() {
+            return Err(SpawnErrorKind::NoCoroutines);
         }
-        let mut rest = match self.rest.map(|rest| (*rest).prepare(kind.erased(), &shared)) {
-            Some(Err(kind)) => return refuse(content, kind),
-            Some(Ok(rest)) => {
-                if let Some(on_cancel) = rest.on_cancel {
-                    kind = kind.on_cancel(on_cancel);
-                }
-                Some(rest)
-            }
+        let mut rest = match self.rest {
+            Some(rest) => Some(rest.prepare(kind, shared)?),
             None => None,
         };
+        if let Some(on_cancel) = rest.as_ref().and_then(|rest| rest.on_cancel) {
+            kind = kind.with_on_cancel(on_cancel);
+        }
         let mut extra = rest.as_mut().and_then(|rest| rest.extra.take());
         if shared.processes.has_request_ids {
             extra = Some(inherit_request(extra));
         }
         let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
-        let mut newborn = match reservation.occupy(Birth { kind, location, parent, extra }, pins) {
-            Ok(newborn) => newborn,
-            Err(unavailable) => return refuse(content, unavailable.into()),
-        };
+        let newborn = reservation.occupy(Birth { kind, location, parent, extra }, pins)?;
         if let Some(name) = rest.as_mut().and_then(|rest| rest.name.take())
-            && let Err(error) = names::register_in(&shared, name, newborn.pid())
+            && let Err(error) = names::register_in(shared, name, newborn.pid())
         {
-            end_refused(&shared, &newborn, || Exit::Refused);
-            return refuse(content, SpawnErrorKind::Name(error));
+            end_refused(shared, &newborn, &Exit::Refused);
+            return Err(SpawnErrorKind::Name(error));
         }
-        let body = match body(content, &mut newborn) {
-            Ok(body) => body,
-            Err((refused, error)) => {
-                end_refused(&shared, &newborn, || error.exit());
-                return refuse(refused, SpawnErrorKind::Init(error));
-            }
-        };
+        Ok(Unqueued { newborn, inside: parent.is_some(), rest, shared })
+    }
+}
+
+/// A process that is in its slot, and has no body yet.
+struct Unqueued<'a> {
+    newborn: Newborn,
+    /// A process of the same scheduler starts it.
+    inside: bool,
+    rest: Option<Box<Prepared>>,
+    shared: &'a Hold,
+}
+
+impl Unqueued<'_> {
+    /// Queues the process.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn finish(self, body: Box<dyn Body>) -> (HandleShare, Option<MonitorRef>) {
+        let Self { newborn, inside, rest, shared } = self;
         newborn.set_body_bytes(size_of_val(&*body));
         #[cfg(feature = "tracing")]
         let body = crate::observe::trace::traced(&newborn, body);
         let (share, ready) = newborn.install(body);
         let monitor = rest.and_then(|rest| rest.relate(share.slot()));
-        queue(&shared, ready, parent.is_some());
-        Ok((share, monitor))
+        queue(shared, ready, inside);
+        (share, monitor)
+    }
+
+    /// Ends the process, which could not be initialised.
+    #[cold]
+    fn refuse(self, error: InitError) -> SpawnErrorKind {
+        end_refused(self.shared, &self.newborn, &error.exit());
+        SpawnErrorKind::Init(error)
     }
 }
 
@@ -457,15 +497,11 @@ fn inherit_request(extra: Option<Box<Extra>>) -> Box<Extra> {
 /// Ends a process that does not run after all. Others may have found it by its name or PID, sent to
 /// it and monitored it. For them it ends like any other process.
 #[cold]
-fn end_refused<M: Send + 'static>(
-    shared: &Shared,
-    newborn: &Newborn<M>,
-    exit: impl FnOnce() -> Exit,
-) {
+fn end_refused(shared: &Shared, newborn: &Newborn, exit: &Exit) {
     current::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());
     links::release_names(newborn);
     if newborn.complete_refused().is_related() {
-        links::settle(newborn, &exit());
+        links::settle(newborn, exit);
     }
     shared.count_refused();
 }
@@ -506,8 +542,8 @@ pub(crate) struct Reservation<'a> {
 impl<'a> Reservation<'a> {
     /// Counts a process, and takes a slot for it. `inside` is set if a process of the same
     /// scheduler starts it.
-    // Inlined whatever its size: as a call it takes 27 instructions more of some 800 for a spawn.
-    #[inline(always)]
+    // Inlined like `begin`: as a call it takes 27 instructions more of some 800 for a spawn.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn take(shared: &'a Hold, inside: bool) -> Self {
         let local = shared.local();
         local.map_or_else(crate::scheduler::budget::spend, |local| local.step.spend());
@@ -535,11 +571,7 @@ impl<'a> Reservation<'a> {
     }
 
     #[inline]
-    fn occupy<M: Send + 'static>(
-        self,
-        birth: Birth<M>,
-        pins: u32,
-    ) -> Result<Newborn<M>, Unavailable> {
+    fn occupy(self, birth: Birth, pins: u32) -> Result<Newborn, Unavailable> {
         let newborn = crate::process::life::occupy(self.slot?, birth, pins);
         mem::forget(self);
         Ok(newborn)
@@ -552,8 +584,8 @@ impl<'a> Reservation<'a> {
         F::Output: Send + 'static,
     {
         let shared = self.shared;
-        let (kind, location, parent) =
-            (TypedKind::<Nothing>::with_context(), Location::caller(), current::parent_in(shared));
+        let kind = TypedKind::<Nothing>::with_context().erased();
+        let (location, parent) = (Location::caller(), current::parent_in(shared));
         let Ok(newborn) = self.occupy(Birth { kind, location, parent, extra: None }, 0) else {
             return;
         };
@@ -588,7 +620,7 @@ struct Prepared {
 
 impl Rest {
     #[cold]
-    fn prepare(self, kind: &Kind, shared: &Shared) -> Result<Prepared, SpawnErrorKind> {
+    fn prepare(self, kind: &Kind, shared: &Shared) -> Result<Box<Prepared>, SpawnErrorKind> {
         let Self {
             label,
             affinity,
@@ -619,7 +651,17 @@ impl Rest {
         };
         let extra = (label.is_some() || affinity.is_some() || bounded.is_some())
             .then(|| Box::new(Extra { label, affinity, bounded, ..Extra::default() }));
-        Ok(Prepared { extra, own, link, monitor, scoped, supervised, name, on_cancel, location })
+        Ok(Box::new(Prepared {
+            extra,
+            own,
+            link,
+            monitor,
+            scoped,
+            supervised,
+            name,
+            on_cancel,
+            location,
+        }))
     }
 }
 
