@@ -16,7 +16,8 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
 
-use crate::limits::{Resource, Subtree};
+use crate::limits::Resource;
+use crate::owner::{self, Owner};
 
 /// The number of messages that may wait for a process by default.
 pub(crate) const MESSAGES: usize = 1 << 20;
@@ -52,8 +53,8 @@ pub(crate) fn count() -> usize {
 pub(crate) struct Account {
     messages_max: usize,
     bytes_max: usize,
-    /// The limits that also count its messages.
-    subtree: Option<Arc<Subtree>>,
+    /// Its limits also count the messages.
+    owner: Owner,
     messages: AtomicUsize,
     bytes: AtomicUsize,
     /// The bytes that the host holds for the process beside its messages.
@@ -79,15 +80,11 @@ enum Entry {
 }
 
 impl Account {
-    pub(crate) fn new(
-        messages_max: usize,
-        bytes_max: usize,
-        subtree: Option<Arc<Subtree>>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(messages_max: usize, bytes_max: usize, owner: Owner) -> Arc<Self> {
         Arc::new(Self {
             messages_max,
             bytes_max,
-            subtree,
+            owner,
             messages: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
@@ -118,9 +115,14 @@ impl Account {
     pub(crate) fn remove(&self) {
         let mut entry = self.entry.lock();
         let Entry::There(pid) = std::mem::replace(&mut *entry, Entry::Ended) else { return };
+        owner::enter(pid, self.owner.clone());
         let removed = shard(pid).lock().remove(&pid);
         drop(entry);
         drop(removed);
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
     }
 
     pub(crate) fn of(pid: Pid) -> Option<Arc<Self>> {
@@ -138,7 +140,11 @@ impl Account {
         // Relaxed, here and below: these are counts, which publish nothing.
         let fits = self.messages.load(Relaxed) <= self.messages_max.saturating_mul(share)
             && self.bytes.load(Relaxed) <= self.bytes_max.saturating_mul(share)
-            && self.subtree.as_ref().is_none_or(|subtree| subtree.fits(Resource::Mailbox, share));
+            && self
+                .owner
+                .subtree
+                .as_ref()
+                .is_none_or(|subtree| subtree.fits(Resource::Mailbox, share));
         fits.then_some(charge)
     }
 
@@ -147,7 +153,7 @@ impl Account {
         let bytes = bytes.saturating_add(MESSAGE_BYTES);
         self.messages.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
-        if let Some(subtree) = &self.subtree {
+        if let Some(subtree) = &self.owner.subtree {
             subtree.add(Resource::Mailbox, bytes);
         }
         Charge { account: Arc::clone(self), bytes }
@@ -216,7 +222,7 @@ impl Account {
             return Ok(held);
         }
         drop(held);
-        if let Some(subtree) = &self.subtree {
+        if let Some(subtree) = &self.owner.subtree {
             subtree.charge(Resource::Memory, bytes)?;
             subtree.release(Resource::Memory, bytes);
         }
@@ -287,7 +293,7 @@ impl Drop for Charge {
     fn drop(&mut self) {
         self.account.messages.fetch_sub(1, Relaxed);
         self.account.bytes.fetch_sub(self.bytes, Relaxed);
-        if let Some(subtree) = &self.account.subtree {
+        if let Some(subtree) = &self.account.owner.subtree {
             subtree.release(Resource::Mailbox, self.bytes);
         }
     }
@@ -307,7 +313,7 @@ impl Held {
         let before = std::mem::replace(&mut self.bytes, bytes);
         self.account.held.fetch_add(bytes, Relaxed);
         self.account.held.fetch_sub(before, Relaxed);
-        if let Some(subtree) = &self.account.subtree {
+        if let Some(subtree) = &self.account.owner.subtree {
             subtree.add(Resource::Memory, bytes);
             subtree.release(Resource::Memory, before);
         }
@@ -316,7 +322,7 @@ impl Held {
     /// Returns `true` if no limit is exceeded. The host holds at most as many bytes as messages may
     /// have.
     pub(crate) fn fits(&self) -> bool {
-        let subtree = self.account.subtree.as_ref();
+        let subtree = self.account.owner.subtree.as_ref();
         self.account.held.load(Relaxed) <= self.account.bytes_max
             && subtree.is_none_or(|subtree| subtree.fits(Resource::Memory, 1))
     }
@@ -331,10 +337,11 @@ impl Drop for Held {
 #[cfg(test)]
 mod tests {
     use super::{Account, MESSAGE_BYTES};
+    use crate::owner::Owner;
 
     #[test]
     fn all_that_the_host_holds_for_a_process_counts_together() {
-        let account = Account::new(2, 1000, None);
+        let account = Account::new(2, 1000, Owner::alone());
         let (mut one, mut other) = (account.hold(), account.hold());
         one.set(600);
         other.set(400);
@@ -349,7 +356,7 @@ mod tests {
 
     #[test]
     fn an_account_is_full_by_messages_or_bytes_and_empty_after_all_charges() {
-        let account = Account::new(2, 1000, None);
+        let account = Account::new(2, 1000, Owner::alone());
         let one = account.charge(100, false).expect("there is room");
         assert!(account.charge(1000, false).is_none(), "too many bytes");
         assert_eq!(account.waiting(), (1, 100 + MESSAGE_BYTES), "a refusal takes no room");

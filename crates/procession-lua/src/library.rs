@@ -1,8 +1,9 @@
 //! The Lua state of a guest, and the functions that never wait.
 
 use std::ffi::OsStr;
+use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mlua::chunk::ChunkMode;
@@ -23,6 +24,7 @@ use crate::lazy::{self, Lazy};
 use crate::limits::Bounds;
 use crate::messages;
 use crate::output::Output;
+use crate::owner;
 use crate::pattern::{self, Capture, Found};
 use crate::program::Program;
 use crate::value::{self, Socket, Value};
@@ -102,11 +104,14 @@ pub(crate) fn check_link(own: Pid, to: Option<Pid>) -> Result<(), &'static str> 
 }
 
 /// Sends an exit to a process. To a guest that traps exits it is a message, which counts as others
-/// do. Returns `false` if the process has ended.
+/// do, unless it is a kill. Returns `false` if the process has ended.
 ///
 /// # Errors
 /// Returns an error if too many messages wait for the process.
 fn send_exit(to: Pid, exit: Exit) -> Result<bool, String> {
+    if exit.is_killed() {
+        return Ok(procession::relations::kill(to));
+    }
     match Account::of(to).filter(|account| account.traps()) {
         Some(_) => Ok(send(to, Content::Exit { from: arguments::own_pid()?, exit })?),
         None => Ok(procession::relations::send_exit(to, exit)),
@@ -302,13 +307,17 @@ fn serve(
             give(lua, pid)
         }
         b"register" => {
-            procession::relations::register(arguments.short(0)?, arguments::own_pid()?)
+            let name = arguments.short(0)?;
+            program.check_name(&name)?;
+            procession::relations::register(name, arguments::own_pid()?)
                 .map_err(|error: RegisterError| error.to_string())?;
             give(lua, true)
         }
         b"whereis" => procession::relations::whereis(&arguments.text(0)?)
             .map_or(nothing, |pid| give(lua, pid)),
         b"exit" => {
+            let to = arguments.target(0)?;
+            owner::check(program, bounds, to, "end")?;
             let exit = match arguments.0.get(1) {
                 None | Some(mlua::Value::Nil) => Exit::Shutdown,
                 Some(_) => match &*arguments.short(1)? {
@@ -318,9 +327,13 @@ fn serve(
                     reason => Exit::failed(reason),
                 },
             };
-            give(lua, send_exit(arguments.target(0)?, exit)?)
+            give(lua, send_exit(to, exit)?)
         }
-        b"cancel" => give(lua, procession::relations::cancel(arguments.target(0)?)),
+        b"cancel" => {
+            let to = arguments.target(0)?;
+            owner::check(program, bounds, to, "cancel")?;
+            give(lua, procession::relations::cancel(to))
+        }
         b"now" => {
             give(lua, Instant::now().saturating_duration_since(*start).as_secs_f64() * 1000.0)
         }
@@ -335,8 +348,12 @@ fn serve(
         }
         b"wall clock" => give(lua, host.wall_clock()),
         b"info" => give(lua, information::of(arguments.pid_or_own(0)?)),
-        b"join" => give(lua, groups::join(&arguments.short(0)?, arguments.pid_or_own(1)?)?),
-        b"leave" => give(lua, groups::leave(&arguments.short(0)?, arguments.pid_or_own(1)?)?),
+        b"join" | b"leave" => {
+            let (group, pid) = (arguments.short(0)?, arguments.pid_or_own(1)?);
+            owner::check(program, bounds, pid, "change the groups of")?;
+            let act = if name == b"join" { groups::join } else { groups::leave };
+            give(lua, act(&group, pid)?)
+        }
         b"members" => give(lua, groups::members(&arguments.short(0)?)?),
         b"encode" => give(lua, &*json::encode(&arguments.value(0)?, arguments.1, Watch::new())?),
         b"decode" => {
@@ -396,8 +413,19 @@ fn reply(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
     else {
         return Err("argument 1 must be a call that was received".to_owned());
     };
-    let content = Content::Answer { tag: tag.cast_unsigned(), value: arguments.value(1)? };
-    give_sent(lua, send(*from, content))
+    let (from, tag) = (*from, tag.cast_unsigned());
+    // Guests choose tags that nobody can guess, and others do not.
+    if Account::of(from).is_none() && call.get("proof") != Some(&call_proof(from, tag)) {
+        return give(lua, false);
+    }
+    let content = Content::Answer { tag, value: arguments.value(1)? };
+    give_sent(lua, send(from, content))
+}
+
+/// Returns the part of a call that shows that it was received.
+pub(crate) fn call_proof(from: Pid, tag: u64) -> Value {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    Value::Integer(KEY.hash_one((from, tag)).cast_signed())
 }
 
 /// Counts work in C. Returns `true` if the process should be suspended now.
