@@ -237,7 +237,6 @@ impl Guest {
         let waits = Awaited::Ready(given.map_err(refused)?);
         Ok(Running {
             lua,
-            memory_bytes: self.program.inner().memory_bytes,
             bounds: self.bounds.clone(),
             account: self.account(),
             thread,
@@ -353,8 +352,7 @@ impl Guest {
             && self.bounds.subtree.is_some()
         {
             let most = memory.most().clamp(1, self.program.inner().memory_bytes);
-            running.memory_bytes = most;
-            running.lua.set_memory_limit(most)?;
+            running.budget.limit_memory(&running.lua, most)?;
         }
         Ok(())
     }

@@ -30,6 +30,10 @@ use crate::program::Program;
 use crate::value::{self, Socket, Value};
 use crate::watch::Watch;
 
+/// The bytes by which a state that is being opened may exceed the limits of the processes around.
+/// If it does, the process is refused with the cause.
+const START_BYTES: usize = 256 * 1024;
+
 /// Opens a new state, and runs the program in it, so that its functions are defined.
 pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> mlua::Result<Lua> {
     let inner = program.inner();
@@ -52,7 +56,8 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
     if let Some(run) = &inner.repeatable {
         run.prepare(&lua, &own)?;
     }
-    lua.set_memory_limit(inner.memory_bytes)?;
+    let memory_bytes = bounds.memory().most().saturating_add(START_BYTES);
+    budget.limit_memory(&lua, memory_bytes.min(inner.memory_bytes))?;
     lua.gc_restart();
     budget.set_hook(&lua)?;
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
@@ -69,13 +74,6 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
 }
 
 type Answer = Result<mlua::Value, String>;
-
-/// Returns the number of bytes that the host may hold for a process: the rest of its memory limit,
-/// and at least a quarter of it, since much of the state may be garbage.
-pub(crate) fn allowance(lua: &Lua, program: &Program) -> usize {
-    let limit = program.inner().memory_bytes;
-    limit.saturating_sub(lua.used_memory()).max(limit / 4)
-}
 
 fn give(lua: &Lua, value: impl Into<Value>) -> Answer {
     value::give(lua, &value.into()).map_err(|error| error.to_string())
@@ -182,7 +180,7 @@ fn native(
         let Some(mlua::Value::String(name)) = arguments.pop_front() else {
             return Err(mlua::Error::runtime("native: the first argument must be a name"));
         };
-        let arguments = Arguments(arguments, allowance(lua, &host.program));
+        let arguments = Arguments(arguments, host.budget.allowance(lua));
         let served = match &*name.as_bytes() {
             b"lazy" => access(lua, &arguments, &host, &lazy),
             b"part" => add_table(lua, &arguments, &lazy),

@@ -255,7 +255,7 @@ impl Running {
     /// exceed the limit of its memory, up to twice the limit. What the process allocates itself
     /// then fails until it needs less. Returns `None` if that is not enough.
     fn give(&self, value: &Value) -> mlua::Result<Option<mlua::Value>> {
-        let most = self.memory_bytes.saturating_mul(2);
+        let most = self.budget.memory_bytes().saturating_mul(2);
         match self.with_room(most, |lua| value::give(lua, value)) {
             Err(mlua::Error::MemoryError(_)) => Ok(None),
             given => given.map(Some),
@@ -270,7 +270,7 @@ impl Running {
         }
         self.lua.set_memory_limit(most)?;
         let made = make(&self.lua);
-        self.lua.set_memory_limit(self.memory_bytes)?;
+        self.lua.set_memory_limit(self.budget.memory_bytes())?;
         made
     }
 
