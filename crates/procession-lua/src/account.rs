@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, LazyLock};
 
-use procession::{Exit, Pid};
+use procession::{Exit, Pid, look};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
@@ -25,6 +25,12 @@ pub(crate) const MESSAGES: usize = 1 << 20;
 pub(crate) const MONITORS_MAX: usize = 1 << 16;
 /// The bytes that a message takes beside its value.
 const MESSAGE_BYTES: usize = 64;
+/// The bytes of messages that may wait for a process of the host, if all are as large as the next
+/// one. Whatever their sizes are, the sum is less than that many bytes, times the sum of `1 / n`
+/// for `n` up to [`MESSAGES`], which is 15.
+const TO_HOST_BYTES: usize = 32 << 20;
+/// The bytes that a process sends to processes of the host between two looks at a mailbox.
+const TO_HOST_LOOK: usize = 64 << 10;
 /// The number of tables of accounts, each with a lock.
 const SHARDS: usize = 64;
 
@@ -65,12 +71,19 @@ pub(crate) struct Account {
     /// The monitors of names on other nodes that have not reported an end yet.
     #[cfg(feature = "cluster")]
     name_monitors: AtomicUsize,
+    /// The bytes that the process has sent to processes of the host since the mailbox of one was
+    /// last looked at.
+    to_host: AtomicUsize,
     /// `true` if exits arrive as messages.
     traps: AtomicBool,
     entry: Mutex<Entry>,
     /// `true` once the account has been entered. It is only a short cut.
     entered: AtomicBool,
 }
+
+/// The error of a message for which a mailbox has no room.
+#[derive(Debug)]
+pub(crate) struct Full;
 
 #[derive(Debug)]
 enum Entry {
@@ -92,6 +105,7 @@ impl Account {
             memory: AtomicUsize::new(0),
             #[cfg(feature = "cluster")]
             name_monitors: AtomicUsize::new(0),
+            to_host: AtomicUsize::new(0),
             traps: AtomicBool::new(false),
             entry: Mutex::new(Entry::Missing),
             entered: AtomicBool::new(false),
@@ -189,6 +203,22 @@ impl Account {
         let less = |count: usize| count.checked_sub(1);
         // Ignored: the host may have made the monitor.
         let _ = self.name_monitors.fetch_update(Relaxed, Relaxed, less);
+    }
+
+    /// Counts a message of this process to one of the host, whose mailbox counts no bytes. Returns
+    /// the refusal if too much waits there.
+    pub(crate) fn check_host(own: Option<&Self>, to: Pid, bytes: usize) -> Result<(), Full> {
+        // Relaxed, here and below: the counts only decide when to look.
+        let sent = own.map(|own| own.to_host.fetch_add(bytes + MESSAGE_BYTES, Relaxed));
+        if sent.is_some_and(|sent| sent.saturating_add(bytes) < TO_HOST_LOOK) {
+            return Ok(());
+        }
+        let waiting = look::detail(to).map_or(0, |detail| detail.row.mailbox as usize);
+        let fits = waiting < MESSAGES && waiting.saturating_mul(bytes) <= TO_HOST_BYTES;
+        if let (Some(own), true) = (own, fits) {
+            own.to_host.store(0, Relaxed);
+        }
+        if fits { Ok(()) } else { Err(Full) }
     }
 
     /// Notes whether the process traps exits.

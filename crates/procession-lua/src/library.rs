@@ -136,16 +136,24 @@ pub(crate) fn send_charged(
 ) -> Result<bool, &'static str> {
     // A refused message is dropped: as in Erlang, a send to a process that has ended does nothing.
     // Lua gets the result.
-    Ok(procession::mailbox::send(to, charge(account, content)?).is_ok())
+    Ok(procession::mailbox::send(to, charge(to, account, content)?).is_ok())
 }
 
 /// Returns a message that takes room in the mailbox of its receiver.
 ///
 /// # Errors
 /// Returns an error if too many messages wait for the process.
-fn charge(account: Option<&Arc<Account>>, content: Content) -> Result<Message, &'static str> {
-    let Some(account) = account else { return Ok(content.into()) };
+fn charge(
+    to: Pid,
+    account: Option<&Arc<Account>>,
+    content: Content,
+) -> Result<Message, &'static str> {
     let (bytes, is_answer) = (content.size(), content.is_answer());
+    let Some(account) = account else {
+        let own = procession::current_pid().and_then(Account::of);
+        Account::check_host(own.as_deref(), to, bytes).map_err(|_| FULL)?;
+        return Ok(content.into());
+    };
     let charge = account.charge(bytes, is_answer).ok_or(FULL)?;
     Ok(Message::Charged(content.charged(charge)))
 }

@@ -6,9 +6,9 @@
 //! [limits](crate::limits), it may do so only to processes that the same limits count. For all
 //! others it needs a permission. Other nodes decide for themselves.
 //!
-//! The owner of a guest is in its [`Account`]. A guest loses its account a little before its process
-//! ends. Until then, its owner is in a table, with those of supervisors. An entry is removed some
-//! time after the end of the process.
+//! The owner of a guest is in its [`Account`]. A guest loses its account a little before its
+//! process ends. Until then, its owner is in a table, with those of supervisors. An entry is
+//! removed some time after the end of the process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};

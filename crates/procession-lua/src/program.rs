@@ -222,6 +222,9 @@ impl Program {
     /// The values of these messages may together have half as many bytes as
     /// [`memory_limit`](Self::memory_limit). If a message of another guest does not fit, it is
     /// refused, and its sender learns that. Messages from Rust are not counted.
+    ///
+    /// For a process of the host, guests may let 1 048 576 messages wait, and as many of a size as
+    /// have 32 MiB together. [`SpawnOptions::mailbox`] bounds it further.
     #[must_use]
     pub fn mailbox_limit(mut self, messages: usize) -> Self {
         Arc::make_mut(&mut self.0).mailbox_messages = messages;
