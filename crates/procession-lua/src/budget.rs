@@ -183,6 +183,9 @@ impl Budget {
     fn look(self: &Arc<Self>, lua: &Lua) -> mlua::Result<VmState> {
         self.spent.fetch_add(self.period.load(Relaxed), Relaxed);
         self.end_overrun(lua)?;
+        if !self.has_started() && !lua.gc_is_running() {
+            lua.gc_restart();
+        }
         self.adapt(lua)?;
         if self.is_due() {
             self.asked.store(true, Relaxed);

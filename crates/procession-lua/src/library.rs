@@ -58,12 +58,13 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
     }
     let memory_bytes = bounds.memory().most().saturating_add(START_BYTES);
     budget.limit_memory(&lua, memory_bytes.min(inner.memory_bytes))?;
-    lua.gc_restart();
+    // The hook starts the collector if the program computes for long here.
     budget.set_hook(&lua)?;
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
     if let Some(addition) = &inner.addition {
         lua.load(&**addition).set_mode(ChunkMode::Binary).exec()?;
     }
+    lua.gc_restart();
     // Everything used only to define the functions is garbage. Many processes would hold it for a
     // long time, since they do little. mlua collects the garbage of a state when the first of its
     // handles is dropped, and not for the others. So that is done now, and not when the process
