@@ -15,6 +15,7 @@ pub(crate) enum Kind {
     Read,
     Write,
     Env,
+    Exits,
     All,
 }
 
@@ -37,6 +38,7 @@ impl Allowed {
                 (Kind::Write, Some(path)) => given.write_below(path)?,
                 (Kind::Env, None) => given.env(),
                 (Kind::Env, Some(name)) => given.env_var(name),
+                (Kind::Exits, _) => given.exits(),
                 (Kind::All, _) => Permissions::all(),
             })
         })

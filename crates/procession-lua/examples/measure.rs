@@ -14,6 +14,10 @@ use procession::time::Instant;
 use procession::{Context, Scheduler, SpawnOptions};
 use procession_lua::{Deployment, Message, Permissions, Program, Value};
 
+/// The allocator of the command `procession`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const PROCESSES: usize = 10_000;
 const MESSAGES: i64 = 200_000;
 const ROUNDS: usize = 5;

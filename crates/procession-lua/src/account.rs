@@ -11,12 +11,13 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, LazyLock};
 
-use procession::{Exit, Pid};
+use procession::{Exit, Pid, look};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
 
-use crate::limits::{Resource, Subtree};
+use crate::limits::Resource;
+use crate::owner::{self, Owner};
 
 /// The number of messages that may wait for a process by default.
 pub(crate) const MESSAGES: usize = 1 << 20;
@@ -24,6 +25,12 @@ pub(crate) const MESSAGES: usize = 1 << 20;
 pub(crate) const MONITORS_MAX: usize = 1 << 16;
 /// The bytes that a message takes beside its value.
 const MESSAGE_BYTES: usize = 64;
+/// The bytes of messages that may wait for a process of the host, if all are as large as the next
+/// one. Whatever their sizes are, the sum is less than that many bytes, times the sum of `1 / n`
+/// for `n` up to [`MESSAGES`], which is 15.
+const TO_HOST_BYTES: usize = 32 << 20;
+/// The bytes that a process sends to processes of the host between two looks at a mailbox.
+const TO_HOST_LOOK: usize = 64 << 10;
 /// The number of tables of accounts, each with a lock.
 const SHARDS: usize = 64;
 
@@ -52,8 +59,8 @@ pub(crate) fn count() -> usize {
 pub(crate) struct Account {
     messages_max: usize,
     bytes_max: usize,
-    /// The limits that also count its messages.
-    subtree: Option<Arc<Subtree>>,
+    /// Its limits also count the messages.
+    owner: Owner,
     messages: AtomicUsize,
     bytes: AtomicUsize,
     /// The bytes that the host holds for the process beside its messages.
@@ -64,12 +71,19 @@ pub(crate) struct Account {
     /// The monitors of names on other nodes that have not reported an end yet.
     #[cfg(feature = "cluster")]
     name_monitors: AtomicUsize,
+    /// The bytes that the process has sent to processes of the host since the mailbox of one was
+    /// last looked at.
+    to_host: AtomicUsize,
     /// `true` if exits arrive as messages.
     traps: AtomicBool,
     entry: Mutex<Entry>,
     /// `true` once the account has been entered. It is only a short cut.
     entered: AtomicBool,
 }
+
+/// The error of a message for which a mailbox has no room.
+#[derive(Debug)]
+pub(crate) struct Full;
 
 #[derive(Debug)]
 enum Entry {
@@ -79,15 +93,11 @@ enum Entry {
 }
 
 impl Account {
-    pub(crate) fn new(
-        messages_max: usize,
-        bytes_max: usize,
-        subtree: Option<Arc<Subtree>>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(messages_max: usize, bytes_max: usize, owner: Owner) -> Arc<Self> {
         Arc::new(Self {
             messages_max,
             bytes_max,
-            subtree,
+            owner,
             messages: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
@@ -95,6 +105,7 @@ impl Account {
             memory: AtomicUsize::new(0),
             #[cfg(feature = "cluster")]
             name_monitors: AtomicUsize::new(0),
+            to_host: AtomicUsize::new(0),
             traps: AtomicBool::new(false),
             entry: Mutex::new(Entry::Missing),
             entered: AtomicBool::new(false),
@@ -118,9 +129,14 @@ impl Account {
     pub(crate) fn remove(&self) {
         let mut entry = self.entry.lock();
         let Entry::There(pid) = std::mem::replace(&mut *entry, Entry::Ended) else { return };
+        owner::enter(pid, self.owner.clone());
         let removed = shard(pid).lock().remove(&pid);
         drop(entry);
         drop(removed);
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
     }
 
     pub(crate) fn of(pid: Pid) -> Option<Arc<Self>> {
@@ -138,7 +154,11 @@ impl Account {
         // Relaxed, here and below: these are counts, which publish nothing.
         let fits = self.messages.load(Relaxed) <= self.messages_max.saturating_mul(share)
             && self.bytes.load(Relaxed) <= self.bytes_max.saturating_mul(share)
-            && self.subtree.as_ref().is_none_or(|subtree| subtree.fits(Resource::Mailbox, share));
+            && self
+                .owner
+                .subtree
+                .as_ref()
+                .is_none_or(|subtree| subtree.fits(Resource::Mailbox, share));
         fits.then_some(charge)
     }
 
@@ -147,7 +167,7 @@ impl Account {
         let bytes = bytes.saturating_add(MESSAGE_BYTES);
         self.messages.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
-        if let Some(subtree) = &self.subtree {
+        if let Some(subtree) = &self.owner.subtree {
             subtree.add(Resource::Mailbox, bytes);
         }
         Charge { account: Arc::clone(self), bytes }
@@ -185,6 +205,22 @@ impl Account {
         let _ = self.name_monitors.fetch_update(Relaxed, Relaxed, less);
     }
 
+    /// Counts a message of this process to one of the host, whose mailbox counts no bytes. Returns
+    /// the refusal if too much waits there.
+    pub(crate) fn check_host(own: Option<&Self>, to: Pid, bytes: usize) -> Result<(), Full> {
+        // Relaxed, here and below: the counts only decide when to look.
+        let sent = own.map(|own| own.to_host.fetch_add(bytes + MESSAGE_BYTES, Relaxed));
+        if sent.is_some_and(|sent| sent.saturating_add(bytes) < TO_HOST_LOOK) {
+            return Ok(());
+        }
+        let waiting = look::detail(to).map_or(0, |detail| detail.row.mailbox as usize);
+        let fits = waiting < MESSAGES && waiting.saturating_mul(bytes) <= TO_HOST_BYTES;
+        if let (Some(own), true) = (own, fits) {
+            own.to_host.store(0, Relaxed);
+        }
+        if fits { Ok(()) } else { Err(Full) }
+    }
+
     /// Notes whether the process traps exits.
     pub(crate) fn set_traps(&self, traps: bool) {
         // Relaxed: the process handles a message of either kind, whatever it does now.
@@ -216,7 +252,7 @@ impl Account {
             return Ok(held);
         }
         drop(held);
-        if let Some(subtree) = &self.subtree {
+        if let Some(subtree) = &self.owner.subtree {
             subtree.charge(Resource::Memory, bytes)?;
             subtree.release(Resource::Memory, bytes);
         }
@@ -287,7 +323,7 @@ impl Drop for Charge {
     fn drop(&mut self) {
         self.account.messages.fetch_sub(1, Relaxed);
         self.account.bytes.fetch_sub(self.bytes, Relaxed);
-        if let Some(subtree) = &self.account.subtree {
+        if let Some(subtree) = &self.account.owner.subtree {
             subtree.release(Resource::Mailbox, self.bytes);
         }
     }
@@ -307,7 +343,7 @@ impl Held {
         let before = std::mem::replace(&mut self.bytes, bytes);
         self.account.held.fetch_add(bytes, Relaxed);
         self.account.held.fetch_sub(before, Relaxed);
-        if let Some(subtree) = &self.account.subtree {
+        if let Some(subtree) = &self.account.owner.subtree {
             subtree.add(Resource::Memory, bytes);
             subtree.release(Resource::Memory, before);
         }
@@ -316,7 +352,7 @@ impl Held {
     /// Returns `true` if no limit is exceeded. The host holds at most as many bytes as messages may
     /// have.
     pub(crate) fn fits(&self) -> bool {
-        let subtree = self.account.subtree.as_ref();
+        let subtree = self.account.owner.subtree.as_ref();
         self.account.held.load(Relaxed) <= self.account.bytes_max
             && subtree.is_none_or(|subtree| subtree.fits(Resource::Memory, 1))
     }
@@ -331,10 +367,11 @@ impl Drop for Held {
 #[cfg(test)]
 mod tests {
     use super::{Account, MESSAGE_BYTES};
+    use crate::owner::Owner;
 
     #[test]
     fn all_that_the_host_holds_for_a_process_counts_together() {
-        let account = Account::new(2, 1000, None);
+        let account = Account::new(2, 1000, Owner::alone());
         let (mut one, mut other) = (account.hold(), account.hold());
         one.set(600);
         other.set(400);
@@ -349,7 +386,7 @@ mod tests {
 
     #[test]
     fn an_account_is_full_by_messages_or_bytes_and_empty_after_all_charges() {
-        let account = Account::new(2, 1000, None);
+        let account = Account::new(2, 1000, Owner::alone());
         let one = account.charge(100, false).expect("there is room");
         assert!(account.charge(1000, false).is_none(), "too many bytes");
         assert_eq!(account.waiting(), (1, 100 + MESSAGE_BYTES), "a refusal takes no room");

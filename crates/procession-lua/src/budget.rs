@@ -13,7 +13,7 @@ use mlua::{HookTriggers, Lua, VmState};
 use procession::machine::is_terminated;
 use procession::time::Instant;
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::atomic::{AtomicBool, AtomicU64};
+use procession_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use crate::guest::Inbox;
 
@@ -55,6 +55,8 @@ pub(crate) struct Budget {
     asked: AtomicBool,
     doomed: AtomicBool,
     printed: AtomicBool,
+    /// The limit of the memory of the Lua state, in bytes.
+    memory_bytes: AtomicUsize,
     /// `true` once the function of the process has been found, and may run. Before, code of the
     /// program runs on the stack of its spawner.
     started: AtomicBool,
@@ -74,6 +76,7 @@ impl Budget {
             asked: AtomicBool::new(false),
             doomed: AtomicBool::new(false),
             printed: AtomicBool::new(false),
+            memory_bytes: AtomicUsize::new(usize::MAX),
             started: AtomicBool::new(false),
             inbox: Inbox::default(),
         }
@@ -119,6 +122,24 @@ impl Budget {
         self.printed.store(true, Relaxed);
     }
 
+    /// Limits the memory of the state.
+    pub(crate) fn limit_memory(&self, lua: &Lua, bytes: usize) -> mlua::Result<()> {
+        self.memory_bytes.store(bytes, Relaxed);
+        lua.set_memory_limit(bytes).map(drop)
+    }
+
+    /// Returns the limit of the memory of the state in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory_bytes.load(Relaxed)
+    }
+
+    /// Returns the number of bytes that the host may hold for the process: the rest of its memory
+    /// limit, and at least a quarter of it, since much of the state may be garbage.
+    pub(crate) fn allowance(&self, lua: &Lua) -> usize {
+        let limit = self.memory_bytes();
+        limit.saturating_sub(lua.used_memory()).max(limit / 4)
+    }
+
     pub(crate) fn is_doomed(&self) -> bool {
         self.doomed.load(Relaxed)
     }
@@ -162,6 +183,9 @@ impl Budget {
     fn look(self: &Arc<Self>, lua: &Lua) -> mlua::Result<VmState> {
         self.spent.fetch_add(self.period.load(Relaxed), Relaxed);
         self.end_overrun(lua)?;
+        if !self.has_started() && !lua.gc_is_running() {
+            lua.gc_restart();
+        }
         self.adapt(lua)?;
         if self.is_due() {
             self.asked.store(true, Relaxed);

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use procession::Pid;
 use procession::sync::channel::{self, Receiver, Sender};
-use procession::{Exit, Pid};
 use procession_sync::Mutex;
 
 use crate::guest::Message;
@@ -231,7 +231,8 @@ impl Deployment {
     /// Creates a deployment with `program` as its current version.
     pub fn new(program: Program) -> Self {
         Self(Arc::new_cyclic(|link| {
-            let current = program.deployed(Link(link.clone()));
+            let id = program.inner().id;
+            let current = program.deployed(Link(link.clone()), id);
             Shared(Mutex::new(State { current, previous: None, members: BTreeMap::new() }))
         }))
     }
@@ -279,7 +280,8 @@ impl Deployment {
     /// been asked keep their version.
     pub async fn replace_with(&self, new: Program, pace: Rolling) -> Result<Replaced, Error> {
         selftest(&new).await?;
-        let new = new.deployed(Link(Arc::downgrade(&self.0)));
+        let id = self.program().inner().id;
+        let new = new.deployed(Link(Arc::downgrade(&self.0)), id);
         let version = new.version();
         let behind: Vec<Pid> = {
             let mut state = self.0.0.lock();
@@ -341,7 +343,7 @@ struct EndsWithTest(Pid);
 impl Drop for EndsWithTest {
     fn drop(&mut self) {
         // Ignored: in most cases the process has ended.
-        procession::relations::send_exit(self.0, Exit::Killed);
+        procession::relations::kill(self.0);
     }
 }
 

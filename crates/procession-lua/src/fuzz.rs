@@ -1,4 +1,5 @@
-//! Random programs: whatever they do, their host lives, and all of their processes can be ended.
+//! Random programs: whatever they do, their host and its processes live, and all of their own
+//! processes can be ended.
 //!
 //! A program is made of statements that loop, nest functions in one another, and call the functions
 //! of Lua and of the library with values that are unusual. Each seed gives one program.
@@ -8,10 +9,12 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
+use procession::supervisor::{ChildSpec, Supervisor};
 use procession::time::Instant;
-use procession::{Scheduler, SpawnOptions};
+use procession::{Context, Pid, Scheduler, SpawnOptions};
 
 use crate::account;
+use crate::guest::Message;
 use crate::output::Output;
 use crate::permissions::Permissions;
 use crate::program::Program;
@@ -55,6 +58,11 @@ const VALUES: &[&str] = &[
     "'[1,{\"a\":null}]'",
     "('[1,'):rep(1000)",
     "process.self()",
+    "'host'",
+    "'tree'",
+    "process.whereis('host')",
+    "process.whereis('tree')",
+    "process.whereis('child')",
     "print",
     "coroutine.create(f)",
     "coroutine.running()",
@@ -66,6 +74,7 @@ const VALUES: &[&str] = &[
     "function() error({}) end",
     "f",
     "{ from = process.self(), tag = 1 }",
+    "{ from = process.whereis('host'), tag = 1 }",
     "3",
     "100",
 ];
@@ -144,7 +153,19 @@ fn body(dice: &mut Dice, functions: &[String], depth: usize, source: &mut String
     }
 }
 
-/// Everything but writes of files.
+/// Starts a process and a supervisor of the host, and returns them with the child of that.
+fn host(scheduler: &Scheduler) -> [Pid; 3] {
+    let waits = |mut cx: Context<Message>| async move { while cx.recv().await.is_some() {} };
+    let host = scheduler.start(waits).detach().pid();
+    let tree = Supervisor::one_for_one().child(ChildSpec::new("child", waits).name("child"));
+    let tree = scheduler.block_on(tree.start()).expect("the child starts").pid();
+    for (name, pid) in [("host", host), ("tree", tree)] {
+        scheduler.register(name, pid).expect("the name is free");
+    }
+    [host, tree, scheduler.whereis("child").expect("the child has it")]
+}
+
+/// Everything but writes of files, and ends of processes of others.
 fn permissions() -> Permissions {
     Permissions::none().connect().listen().read().env()
 }
@@ -164,10 +185,14 @@ fn run(source: &str, seed: u64) {
         .on_exit(|_| {})
         .build()
         .expect("the system has threads");
+    let host = host(&scheduler);
     if let Ok(main) = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []) {
         // Most programs do not end by themselves.
         drop(main.join_timeout(RUNS_FOR));
     }
+    let has_ended: Vec<&Pid> =
+        host.iter().filter(|pid| scheduler.detail(**pid).is_none()).collect();
+    assert!(has_ended.is_empty(), "seed {seed}: {has_ended:?} of the host ended:\n{source}");
     let unfinished = scheduler.block_on(async {
         // Those that a cancel does not end are terminated.
         drop(scheduler.shutdown(Duration::from_millis(5)).await);

@@ -28,6 +28,7 @@ use crate::budget::Budget;
 use crate::deployment::{Member, Upgrade};
 use crate::library;
 use crate::limits::{Bounds, Hold, Resource};
+use crate::owner::Owner;
 use crate::program::Program;
 use crate::value::{self, Value};
 
@@ -192,7 +193,8 @@ impl Guest {
     pub(crate) fn bounded(program: Program, bounds: Bounds) -> Self {
         let inner = program.inner();
         let bytes = inner.memory_bytes.min(bounds.most(Resource::Memory));
-        let account = Account::new(inner.mailbox_messages, bytes / 2, bounds.subtree.clone());
+        let account =
+            Account::new(inner.mailbox_messages, bytes / 2, Owner::new(&program, &bounds));
         Self {
             program,
             bounds,
@@ -235,7 +237,6 @@ impl Guest {
         let waits = Awaited::Ready(given.map_err(refused)?);
         Ok(Running {
             lua,
-            memory_bytes: self.program.inner().memory_bytes,
             bounds: self.bounds.clone(),
             account: self.account(),
             thread,
@@ -351,8 +352,7 @@ impl Guest {
             && self.bounds.subtree.is_some()
         {
             let most = memory.most().clamp(1, self.program.inner().memory_bytes);
-            running.memory_bytes = most;
-            running.lua.set_memory_limit(most)?;
+            running.budget.limit_memory(&running.lua, most)?;
         }
         Ok(())
     }

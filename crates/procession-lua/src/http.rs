@@ -438,6 +438,7 @@ mod tests {
     use crate::account::Account;
     use crate::limits::{Bounds, Resource};
     use crate::net::Connection;
+    use crate::owner::Owner;
     use crate::permissions::Permissions;
     use crate::value::Value;
 
@@ -461,7 +462,8 @@ mod tests {
     fn a_peer_that_always_sends_gets_no_more_time() {
         procession::run(async {
             let (connection, _peer) = connected(b"line\r\n").await;
-            let memory = Memory { account: Account::new(10, 1 << 20, None), most: 1 << 20 };
+            let memory =
+                Memory { account: Account::new(10, 1 << 20, Owner::alone()), most: 1 << 20 };
             let mut reader = Reader::new(connection, Some(Instant::now()), memory);
             assert!(matches!(reader.line(100).await, Err(Fault::Timeout)));
         });
@@ -480,7 +482,7 @@ mod tests {
                 (1 << 20, 20_000, Some(413)),
             ] {
                 let (connection, _peer) = connected(&request).await;
-                let account = Account::new(10, bytes_max, None);
+                let account = Account::new(10, bytes_max, Owner::alone());
                 let memory = Memory { account: Arc::clone(&account), most };
                 let work = next_request(Arc::clone(&connection), Duration::from_secs(60), memory);
                 let found = work.await.expect("it is a request");

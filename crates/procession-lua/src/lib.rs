@@ -52,6 +52,7 @@ mod messages;
 mod modules;
 mod net;
 mod output;
+mod owner;
 mod pattern;
 mod permissions;
 mod program;

@@ -1,8 +1,9 @@
 //! The Lua state of a guest, and the functions that never wait.
 
 use std::ffi::OsStr;
+use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mlua::chunk::ChunkMode;
@@ -23,10 +24,15 @@ use crate::lazy::{self, Lazy};
 use crate::limits::Bounds;
 use crate::messages;
 use crate::output::Output;
+use crate::owner;
 use crate::pattern::{self, Capture, Found};
 use crate::program::Program;
 use crate::value::{self, Socket, Value};
 use crate::watch::Watch;
+
+/// The bytes by which a state that is being opened may exceed the limits of the processes around.
+/// If it does, the process is refused with the cause.
+const START_BYTES: usize = 256 * 1024;
 
 /// Opens a new state, and runs the program in it, so that its functions are defined.
 pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> mlua::Result<Lua> {
@@ -50,13 +56,15 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
     if let Some(run) = &inner.repeatable {
         run.prepare(&lua, &own)?;
     }
-    lua.set_memory_limit(inner.memory_bytes)?;
-    lua.gc_restart();
+    let memory_bytes = bounds.memory().most().saturating_add(START_BYTES);
+    budget.limit_memory(&lua, memory_bytes.min(inner.memory_bytes))?;
+    // The hook starts the collector if the program computes for long here.
     budget.set_hook(&lua)?;
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
     if let Some(addition) = &inner.addition {
         lua.load(&**addition).set_mode(ChunkMode::Binary).exec()?;
     }
+    lua.gc_restart();
     // Everything used only to define the functions is garbage. Many processes would hold it for a
     // long time, since they do little. mlua collects the garbage of a state when the first of its
     // handles is dropped, and not for the others. So that is done now, and not when the process
@@ -67,13 +75,6 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
 }
 
 type Answer = Result<mlua::Value, String>;
-
-/// Returns the number of bytes that the host may hold for a process: the rest of its memory limit,
-/// and at least a quarter of it, since much of the state may be garbage.
-pub(crate) fn allowance(lua: &Lua, program: &Program) -> usize {
-    let limit = program.inner().memory_bytes;
-    limit.saturating_sub(lua.used_memory()).max(limit / 4)
-}
 
 fn give(lua: &Lua, value: impl Into<Value>) -> Answer {
     value::give(lua, &value.into()).map_err(|error| error.to_string())
@@ -102,11 +103,14 @@ pub(crate) fn check_link(own: Pid, to: Option<Pid>) -> Result<(), &'static str> 
 }
 
 /// Sends an exit to a process. To a guest that traps exits it is a message, which counts as others
-/// do. Returns `false` if the process has ended.
+/// do, unless it is a kill. Returns `false` if the process has ended.
 ///
 /// # Errors
 /// Returns an error if too many messages wait for the process.
 fn send_exit(to: Pid, exit: Exit) -> Result<bool, String> {
+    if exit.is_killed() {
+        return Ok(procession::relations::kill(to));
+    }
     match Account::of(to).filter(|account| account.traps()) {
         Some(_) => Ok(send(to, Content::Exit { from: arguments::own_pid()?, exit })?),
         None => Ok(procession::relations::send_exit(to, exit)),
@@ -133,16 +137,24 @@ pub(crate) fn send_charged(
 ) -> Result<bool, &'static str> {
     // A refused message is dropped: as in Erlang, a send to a process that has ended does nothing.
     // Lua gets the result.
-    Ok(procession::mailbox::send(to, charge(account, content)?).is_ok())
+    Ok(procession::mailbox::send(to, charge(to, account, content)?).is_ok())
 }
 
 /// Returns a message that takes room in the mailbox of its receiver.
 ///
 /// # Errors
 /// Returns an error if too many messages wait for the process.
-fn charge(account: Option<&Arc<Account>>, content: Content) -> Result<Message, &'static str> {
-    let Some(account) = account else { return Ok(content.into()) };
+fn charge(
+    to: Pid,
+    account: Option<&Arc<Account>>,
+    content: Content,
+) -> Result<Message, &'static str> {
     let (bytes, is_answer) = (content.size(), content.is_answer());
+    let Some(account) = account else {
+        let own = procession::current_pid().and_then(Account::of);
+        Account::check_host(own.as_deref(), to, bytes).map_err(|_| FULL)?;
+        return Ok(content.into());
+    };
     let charge = account.charge(bytes, is_answer).ok_or(FULL)?;
     Ok(Message::Charged(content.charged(charge)))
 }
@@ -177,7 +189,7 @@ fn native(
         let Some(mlua::Value::String(name)) = arguments.pop_front() else {
             return Err(mlua::Error::runtime("native: the first argument must be a name"));
         };
-        let arguments = Arguments(arguments, allowance(lua, &host.program));
+        let arguments = Arguments(arguments, host.budget.allowance(lua));
         let served = match &*name.as_bytes() {
             b"lazy" => access(lua, &arguments, &host, &lazy),
             b"part" => add_table(lua, &arguments, &lazy),
@@ -302,13 +314,17 @@ fn serve(
             give(lua, pid)
         }
         b"register" => {
-            procession::relations::register(arguments.short(0)?, arguments::own_pid()?)
+            let name = arguments.short(0)?;
+            program.check_name(&name)?;
+            procession::relations::register(name, arguments::own_pid()?)
                 .map_err(|error: RegisterError| error.to_string())?;
             give(lua, true)
         }
         b"whereis" => procession::relations::whereis(&arguments.text(0)?)
             .map_or(nothing, |pid| give(lua, pid)),
         b"exit" => {
+            let to = arguments.target(0)?;
+            owner::check(program, bounds, to, "end")?;
             let exit = match arguments.0.get(1) {
                 None | Some(mlua::Value::Nil) => Exit::Shutdown,
                 Some(_) => match &*arguments.short(1)? {
@@ -318,9 +334,13 @@ fn serve(
                     reason => Exit::failed(reason),
                 },
             };
-            give(lua, send_exit(arguments.target(0)?, exit)?)
+            give(lua, send_exit(to, exit)?)
         }
-        b"cancel" => give(lua, procession::relations::cancel(arguments.target(0)?)),
+        b"cancel" => {
+            let to = arguments.target(0)?;
+            owner::check(program, bounds, to, "cancel")?;
+            give(lua, procession::relations::cancel(to))
+        }
         b"now" => {
             give(lua, Instant::now().saturating_duration_since(*start).as_secs_f64() * 1000.0)
         }
@@ -335,8 +355,12 @@ fn serve(
         }
         b"wall clock" => give(lua, host.wall_clock()),
         b"info" => give(lua, information::of(arguments.pid_or_own(0)?)),
-        b"join" => give(lua, groups::join(&arguments.short(0)?, arguments.pid_or_own(1)?)?),
-        b"leave" => give(lua, groups::leave(&arguments.short(0)?, arguments.pid_or_own(1)?)?),
+        b"join" | b"leave" => {
+            let (group, pid) = (arguments.short(0)?, arguments.pid_or_own(1)?);
+            owner::check(program, bounds, pid, "change the groups of")?;
+            let act = if name == b"join" { groups::join } else { groups::leave };
+            give(lua, act(&group, pid)?)
+        }
         b"members" => give(lua, groups::members(&arguments.short(0)?)?),
         b"encode" => give(lua, &*json::encode(&arguments.value(0)?, arguments.1, Watch::new())?),
         b"decode" => {
@@ -396,8 +420,19 @@ fn reply(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
     else {
         return Err("argument 1 must be a call that was received".to_owned());
     };
-    let content = Content::Answer { tag: tag.cast_unsigned(), value: arguments.value(1)? };
-    give_sent(lua, send(*from, content))
+    let (from, tag) = (*from, tag.cast_unsigned());
+    // Guests choose tags that nobody can guess, and others do not.
+    if Account::of(from).is_none() && call.get("proof") != Some(&call_proof(from, tag)) {
+        return give(lua, false);
+    }
+    let content = Content::Answer { tag, value: arguments.value(1)? };
+    give_sent(lua, send(from, content))
+}
+
+/// Returns the part of a call that shows that it was received.
+pub(crate) fn call_proof(from: Pid, tag: u64) -> Value {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    Value::Integer(KEY.hash_one((from, tag)).cast_signed())
 }
 
 /// Counts work in C. Returns `true` if the process should be suspended now.

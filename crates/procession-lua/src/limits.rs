@@ -75,8 +75,13 @@ pub(crate) struct Subtree {
 
 impl Subtree {
     /// Returns this subtree and those around it.
-    fn levels(&self) -> impl Iterator<Item = &Self> {
+    pub(crate) fn levels(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |level| level.around.as_deref())
+    }
+
+    /// Returns the function of the process with the limits.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     fn used(&self, resource: Resource) -> &AtomicUsize {

@@ -9,7 +9,7 @@ use crate::account::Account;
 use crate::arguments::Arguments;
 use crate::budget::Budget;
 use crate::guest::Content;
-use crate::library::{self, allowance};
+use crate::library;
 use crate::program::Program;
 use crate::value::{self, LuaPid, Value};
 
@@ -25,7 +25,7 @@ pub(crate) fn sender(lua: &Lua, program: &Program, budget: &Arc<Budget>) -> mlua
     lua.create_function(move |lua, (to, message): (Target, mlua::Value)| {
         // Copies of names and of other values may be long work.
         let is_short = is_scalar(&message) && matches!(to, Either::Left(_));
-        let sent = send(lua, &program, to, &message);
+        let sent = send(lua, &program, &budget, to, &message);
         if !is_short {
             budget.note_work(lua)?;
         }
@@ -42,15 +42,21 @@ fn is_scalar(value: &mlua::Value) -> bool {
     matches!(value, Nil | Boolean(_) | Integer(_) | Number(_))
 }
 
-fn send(lua: &Lua, program: &Program, to: Target, message: &mlua::Value) -> Result<Sent, String> {
-    let most = if is_scalar(message) { usize::MAX } else { allowance(lua, program) };
+fn send(
+    lua: &Lua,
+    program: &Program,
+    budget: &Budget,
+    to: Target,
+    message: &mlua::Value,
+) -> Result<Sent, String> {
+    let most = if is_scalar(message) { usize::MAX } else { budget.allowance(lua) };
     let copied = || value::take(message, most).map_err(|error| format!("argument 2: {error}"));
     let found;
     let (to, account) = match &to {
         Either::Left(to) => (to.pid(), to.account()),
         Either::Right(name) => {
             let name = MultiValue::from_iter([name.clone()]);
-            let to = Arguments(name, allowance(lua, program)).target(0)?;
+            let to = Arguments(name, budget.allowance(lua)).target(0)?;
             found = Account::of(to);
             (to, found.as_ref())
         }

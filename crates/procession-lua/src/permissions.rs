@@ -17,8 +17,9 @@ use self::files::Place;
 pub(crate) use self::files::{Access, Beneath, Folder, file, movable, named};
 use crate::value::Value;
 
-/// The permissions of the processes of a [`Program`](crate::Program): connections, listeners, files
-/// and variables of the environment. By default a process has none.
+/// The permissions of the processes of a [`Program`](crate::Program): connections, listeners,
+/// files, variables of the environment, and ends of processes of others. By default a process has
+/// none.
 ///
 /// A function of the library that is not permitted fails with an error that names the option of
 /// `procession run` that permits it. A process that another one spawns has the same permissions as
@@ -50,6 +51,7 @@ struct Inner {
     read: Grant<Place>,
     write: Grant<Place>,
     env: Grant<Box<OsStr>>,
+    exits: bool,
 }
 
 /// The objects of a kind that a process may use.
@@ -90,7 +92,7 @@ impl Permissions {
 
     /// Returns the permissions to use everything.
     pub fn all() -> Self {
-        Self::none().connect().listen().read().write().env()
+        Self::none().connect().listen().read().write().env().exits()
     }
 
     fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {
@@ -180,6 +182,17 @@ impl Permissions {
         self.with(|inner| inner.env.add(Some(name.as_ref().into())))
     }
 
+    /// Permits to end processes of the host and of other programs: by exits, cancels and links, and
+    /// through their supervisors.
+    ///
+    /// Without this, a process may end the guests of its own program, and the supervisors that they
+    /// have started. If it has limits, it may end only those that the same limits count. Other
+    /// nodes of a cluster decide for themselves.
+    #[must_use]
+    pub fn exits(self) -> Self {
+        self.with(|inner| inner.exits = true)
+    }
+
     /// Returns the permissions of a child: these, without those that a table of Lua sets to
     /// `false`, and with only the objects of others that it names.
     pub(crate) fn narrowed(&self, allowed: &Value) -> Result<Self, String> {
@@ -205,6 +218,7 @@ impl Permissions {
                 b"read" => inner.read = Grant::Nothing,
                 b"write" => inner.write = Grant::Nothing,
                 b"env" => inner.env = Grant::Nothing,
+                b"exits" => inner.exits = false,
                 b"all" => inner = Inner::default(),
                 other => {
                     let other = String::from_utf8_lossy(other);
@@ -257,6 +271,10 @@ impl Permissions {
     /// If the process may not listen, returns the refusal.
     pub(crate) fn check_listen(&self) -> io::Result<()> {
         if self.0.listen { Ok(()) } else { Err(refused("--allow-listen")) }
+    }
+
+    pub(crate) fn has_exits(&self) -> bool {
+        self.0.exits
     }
 
     /// # Errors

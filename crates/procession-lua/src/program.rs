@@ -18,6 +18,7 @@ use crate::library;
 use crate::limits::Bounds;
 use crate::modules::Modules;
 use crate::output::Output;
+use crate::owner::ProgramId;
 use crate::permissions::Permissions;
 use crate::repeatable::RepeatableRun;
 use crate::tls::Tls;
@@ -67,6 +68,8 @@ pub struct Program(Arc<Inner>);
 #[derive(Clone, Debug)]
 pub(crate) struct Inner {
     pub(crate) name: String,
+    /// The same for all versions of a deployment.
+    pub(crate) id: ProgramId,
     pub(crate) version: Version,
     /// Compiled, since each process loads it. The compiler also runs where it cannot be
     /// interrupted.
@@ -80,6 +83,8 @@ pub(crate) struct Inner {
     pub(crate) instructions: u32,
     pub(crate) commands: Vec<(String, CommandId)>,
     pub(crate) permissions: Permissions,
+    /// The names that processes may not register.
+    pub(crate) reserved: Vec<String>,
     pub(crate) reports: bool,
     /// `true` if processes may read standard input.
     pub(crate) input: bool,
@@ -112,6 +117,7 @@ impl Program {
         let (out, err) = Output::standard();
         Ok(Self(Arc::new(Inner {
             name,
+            id: ProgramId::draw(),
             version: Version::of(&source),
             code,
             prelude,
@@ -122,6 +128,7 @@ impl Program {
             instructions: INSTRUCTIONS,
             commands: Vec::new(),
             permissions: Permissions::none(),
+            reserved: Vec::new(),
             reports: false,
             input: false,
             out,
@@ -215,6 +222,9 @@ impl Program {
     /// The values of these messages may together have half as many bytes as
     /// [`memory_limit`](Self::memory_limit). If a message of another guest does not fit, it is
     /// refused, and its sender learns that. Messages from Rust are not counted.
+    ///
+    /// For a process of the host, guests may let 1 048 576 messages wait, and as many of a size as
+    /// have 32 MiB together. [`SpawnOptions::mailbox`] bounds it further.
     #[must_use]
     pub fn mailbox_limit(mut self, messages: usize) -> Self {
         Arc::make_mut(&mut self.0).mailbox_messages = messages;
@@ -233,6 +243,14 @@ impl Program {
     #[must_use]
     pub fn permissions(mut self, permissions: Permissions) -> Self {
         Arc::make_mut(&mut self.0).permissions = permissions;
+        self
+    }
+
+    /// Keeps a name for the host: no process of the program may register it. Otherwise a process
+    /// could take it before the host does, or while a supervisor of the host restarts its owner.
+    #[must_use]
+    pub fn reserve_name(mut self, name: impl Into<String>) -> Self {
+        Arc::make_mut(&mut self.0).reserved.push(name.into());
         self
     }
 
@@ -450,9 +468,10 @@ impl Program {
         })
     }
 
-    /// Makes the processes of this program part of a deployment.
-    pub(crate) fn deployed(mut self, link: Link) -> Self {
-        Arc::make_mut(&mut self.0).deployment = Some(link);
+    /// Makes the processes of this program part of a deployment, whose programs have this `id`.
+    pub(crate) fn deployed(mut self, link: Link, id: ProgramId) -> Self {
+        let inner = Arc::make_mut(&mut self.0);
+        (inner.deployment, inner.id) = (Some(link), id);
         self
     }
 
@@ -466,6 +485,15 @@ impl Program {
     pub(crate) fn repeatable(mut self, run: RepeatableRun) -> Self {
         Arc::make_mut(&mut self.0).repeatable = Some(Arc::new(run));
         self
+    }
+
+    /// # Errors
+    /// If the host keeps the name for itself, returns the refusal.
+    pub(crate) fn check_name(&self, name: &str) -> Result<(), String> {
+        match self.0.reserved.iter().any(|reserved| reserved == name) {
+            true => Err(format!("the name `{}` belongs to the host", name.escape_debug())),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn inner(&self) -> &Inner {

@@ -20,6 +20,7 @@ use crate::arguments::{Arguments, milliseconds};
 use crate::entry::Entry;
 use crate::guest::Guest;
 use crate::limits::{Bounds, Resource};
+use crate::owner::{self, Owner};
 use crate::program::Program;
 use crate::value::Value;
 
@@ -120,7 +121,12 @@ impl Parent {
             (Some(start), None) => self.guest(start, table.get("args"), held)?,
             (None, Some(supervisor)) => {
                 let Some(id) = &id else { return Err("a supervisor needs an `id`".to_owned()) };
-                ChildSpec::supervisor(&**id, self.supervisor(supervisor)?.keep(held)).untyped()
+                let nested = self.supervisor(supervisor)?.keep(held);
+                let child = ChildSpec::supervisor(&**id, nested).untyped();
+                match supervisor.get("name") {
+                    Some(name) => child.name(self.own_name(name)?),
+                    None => child,
+                }
             }
             _ => return Err("a child has either a `start` or a `supervisor`".to_owned()),
         };
@@ -132,13 +138,20 @@ impl Parent {
                 "id" | "start" | "args" | "supervisor" => child,
                 "restart" => child.restart(restart(value)?),
                 "shutdown" => child.stop(stop(value)?),
-                "name" => child.name(text(value, "name")?),
+                "name" => child.name(self.own_name(value)?),
                 "significant" if *value == Value::Boolean(true) => child.significant(),
                 "significant" if *value == Value::Boolean(false) => child,
                 other => return Err(format!("a child has no `{}`", other.escape_debug())),
             };
         }
         Ok(child)
+    }
+
+    /// Reads the registered name of a child or a supervisor.
+    fn own_name(&self, value: &Value) -> Result<Arc<str>, String> {
+        let name = text(value, "name")?;
+        self.program.check_name(&name)?;
+        Ok(name)
     }
 
     /// Returns the child that calls a function. It runs the program that is current when it starts.
@@ -246,6 +259,9 @@ pub(crate) fn ask(
         return start(&arguments.value(0)?, parent);
     }
     let pid = arguments.target(0)?;
+    if !matches!(operation, b"which" | b"count") {
+        owner::check(&parent.program, &parent.bounds, pid, "change the children of")?;
+    }
     let supervisor = SupervisorRef::of(pid).ok_or_else(|| format!("{pid} is no supervisor"))?;
     let failed = |error: ChildError| io::Error::other(error.to_string());
     Ok(match operation {
@@ -295,7 +311,7 @@ fn start(described: &Value, parent: &Parent) -> Result<Asked, String> {
     let supervisor = parent.supervisor(described)?;
     let mut options = SpawnOptions::new().scoped().label("supervisor");
     if let Some(name) = described.get("name") {
-        options = options.name(text(name, "name")?);
+        options = options.name(parent.own_name(name)?);
     }
     let mut starting = Box::pin(supervisor.start_with(options));
     // The first poll makes the process of the supervisor, as a child of the running process.
@@ -303,12 +319,14 @@ fn start(described: &Value, parent: &Parent) -> Result<Asked, String> {
         Poll::Ready(result) => Some(result),
         Poll::Pending => None,
     };
+    let owner = Owner::new(&parent.program, &parent.bounds);
     Ok(Box::pin(async move {
         let result = match result.take() {
             Some(result) => result,
             None => starting.await,
         };
         let running = result.map_err(|error| io::Error::other(error.to_string()))?;
+        owner::enter(running.pid(), owner);
         Ok(running.pid().into())
     }))
 }

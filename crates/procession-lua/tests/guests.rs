@@ -27,7 +27,8 @@ fn run_on(scheduler: &Scheduler, program: &Program) -> Result<Value, Exit> {
 
 fn run(source: &str) -> Result<Value, Exit> {
     let program = Program::load("test", source).expect("the source is valid Lua");
-    run_on(&scheduler(), &program.permissions(Permissions::all()))
+    let outside = Permissions::none().connect().listen().read().write().env();
+    run_on(&scheduler(), &program.permissions(outside))
 }
 
 fn failure(source: &str) -> String {

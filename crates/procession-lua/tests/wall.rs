@@ -750,3 +750,90 @@ fn supervisors_and_what_they_keep_count() {
         end";
     assert_eq!(text(run(&load(source))), "the host may hold 33554432 bytes for the process");
 }
+
+/// A limit of a process bounds what is copied out of it, as the one of its program does.
+#[test]
+fn a_limit_of_memory_bounds_copies_json_and_files() {
+    let file = std::env::temp_dir().join(format!("procession-large-{}", std::process::id()));
+    std::fs::write(&file, vec![b'x'; 4 << 20]).expect("it can be written");
+    let source = format!(
+        "function limited(main)
+           local text, many = ('x'):rep(1 << 16), {{}}
+           for i = 1, 64 do many[i] = text end
+           local causes = {{
+             select(2, pcall(process.send, main, many)),
+             select(2, pcall(json.encode, many)),
+             select(2, fs.read({file:?})),
+             select(2, pcall(process.spawn, 'limited', many)),
+           }}
+           process.send(main, table.concat(causes, '; '))
+           -- A result is a copy, too.
+           return many
+         end
+         function main()
+           process.trap_exits()
+           process.spawn_link({{ 'limited', limits = {{ memory = 2 << 20 }} }}, process.self())
+           return process.receive() .. '; ' .. process.receive().reason
+         end"
+    );
+    let refused = text(run(&load(&source).permissions(Permissions::none().read())));
+    std::fs::remove_file(file).expect("it is there");
+    assert_eq!(refused.matches("too large for the memory").count(), 4, "{refused}");
+    assert_eq!(refused.matches("cannot read").count(), 1, "{refused}");
+}
+
+/// A program that uses much memory when it is loaded is bounded by the limit of its process, too.
+#[test]
+fn a_limit_of_memory_bounds_the_program_while_it_is_loaded() {
+    let source = "
+        many = {}
+        for i = 1, 1 << 18 do many[i] = i end
+        function idle() process.receive() end
+        function main()
+          many = nil
+          local limits = { memory = 1 << 20 }
+          return select(2, pcall(process.spawn, { 'idle', limits = limits }))
+        end";
+    let refused = text(run(&load(source)));
+    assert!(refused.contains("not enough memory"), "{refused}");
+}
+
+/// A process of the host has no account, and may receive more slowly than others send.
+#[test]
+fn a_process_of_the_host_is_not_flooded() {
+    let source = "
+        function main(sizes)
+          local counts = {}
+          for _, size in ipairs { 1 << 20, 1 << 12 } do
+            local text, count, cause = ('x'):rep(size), 0
+            while cause == nil do
+              local sent
+              sent, cause = process.send('host', text)
+              count = count + (sent and 1 or 0)
+              assert(sent or cause, 'it receives')
+            end
+            counts[#counts + 1] = count .. ' ' .. cause
+          end
+          -- One message for later at a time, each sent at once.
+          for _ = 1, 100 do
+            process.send_after(0, 'host', ('x'):rep(1 << 20))
+            time.sleep(1)
+          end
+          return table.concat(counts, '; ')
+        end";
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("the system has threads");
+    let host = scheduler.start(|cx: procession::Context<procession_lua::Message>| async move {
+        std::future::pending::<()>().await;
+        drop(cx);
+    });
+    scheduler.register("host", host.pid()).expect("the name is free");
+    let main = load(source).spawn_with(SpawnOptions::new().on(&scheduler), "main", []);
+    let main = main.expect("the program has main");
+    let counts = main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end"));
+    let waiting = scheduler.detail(host.pid()).expect("it lives").row.mailbox;
+    let full = "the mailbox of the process is full";
+    let (large, small) = (32, waiting - 32);
+    assert_eq!(text(counts), format!("{large} {full}; {small} {full}"));
+    // The larger ones take 32 MiB, and count as the smaller ones here.
+    assert!((7000..8300).contains(&waiting), "{waiting}");
+}

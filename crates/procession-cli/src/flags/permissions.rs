@@ -45,5 +45,8 @@ pub(super) const FLAGS: &[Flag] = &[
         "let it read all variables of the environment, or this one",
         |parsed, value| parsed.allowed.add(Kind::Env, value.map(OsStr::to_owned)),
     ),
+    plain("allow-exits", "let it end processes of the host and of other programs", |parsed| {
+        parsed.allowed.add(Kind::Exits, None);
+    }),
     plain("allow-all", "let it do all of this", |parsed| parsed.allowed.add(Kind::All, None)),
 ];

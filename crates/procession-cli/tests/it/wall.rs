@@ -134,10 +134,115 @@ fn a_process_that_exceeds_a_limit_fails_alone() {
 
 /// Runs a program with at most 2 GiB of address space.
 fn run_limited(name: &str, source: &str) -> (String, String, Option<i32>) {
+    run_limited_with(name, source, "--allow-read=/dev/zero")
+}
+
+fn run_limited_with(name: &str, source: &str, option: &str) -> (String, String, Option<i32>) {
     let mut command = Command::new("sh");
     let run = procession("run");
     command.args(["-c", "ulimit -v 2097152; exec \"$0\" \"$@\""]).arg(run.get_program());
-    output_of(command.args(run.get_args()).arg("--allow-read=/dev/zero").arg(written(name, source)))
+    output_of(command.args(run.get_args()).arg(option).arg(written(name, source)))
+}
+
+/// What a process does to others, and to the host through them.
+#[test]
+fn the_other_processes_and_the_host_go_on() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wall_pipe");
+    if !path.exists() {
+        assert!(Command::new("mkfifo").arg(&path).status().expect("the system has it").success());
+    }
+    let pipe = format!(
+        "function reads(main) process.send(main, 'begins') fs.read({path:?}) end
+         function main()
+           local pid = process.spawn('reads', process.self())
+           process.receive()
+           process.monitor(pid)
+           process.exit(pid, 'kill')
+           assert(process.receive().down == pid)
+           print('held')
+         end"
+    );
+    for source in [
+        // Each process would start the next one while its program is loaded.
+        "local ok = pcall(process.spawn, 'main') function main() print(not ok and 'held') end",
+        // The receiver has used up its memory.
+        "function holder(main)
+           local held = {}
+           pcall(function() for i = 1, 1 << 20 do held[i] = ('x'):rep(1 << 16) .. i end end)
+           process.send(main, 'full')
+           local message, why = process.receive()
+           held = nil
+           process.send(main, message and #message or why)
+         end
+         function main()
+           local pid = process.spawn({ 'holder', limits = { memory = 4 << 20 } }, process.self())
+           assert(process.receive() == 'full' and process.send(pid, ('y'):rep(1 << 20)))
+           assert(process.receive() == 1 << 20)
+           print('held')
+         end",
+        // Many processes flood one that does not receive.
+        "function flood(to, main)
+           local text = ('x'):rep(1 << 16)
+           repeat local sent = process.send(to, text) until not sent
+           process.send(main, 'told')
+         end
+         function waits() time.sleep(1e9) end
+         function main()
+           local to = process.spawn('waits')
+           for _ = 1, 20 do process.spawn('flood', to, process.self()) end
+           for _ = 1, 20 do assert(process.receive() == 'told') end
+           assert(process.info(to).state)
+           print('held')
+         end",
+        // Messages for later, monitors, timers and the ends of processes take memory of the host.
+        "function brief() end
+         function main()
+           local text = ('x'):rep(1 << 20)
+           local ok = true
+           while ok do ok = pcall(process.send_after, 1e9, process.self(), text) end
+           local pid, count = process.spawn('brief'), 0
+           while pcall(process.monitor, pid) do count = count + 1 end
+           assert(count > 100 and count <= 65536, count)
+           print('held')
+         end",
+        // Answers and reports of others.
+        "function bank(main)
+           local _, call = process.receive()
+           process.send(main, 'asked')
+           process.receive()
+           process.reply(call, 'true answer')
+         end
+         function client(main, bank) process.send(main, process.call(bank, 'how much')) end
+         function main()
+           local bank = process.spawn('bank', process.self())
+           local client = process.spawn('client', process.self(), bank)
+           assert(process.receive() == 'asked')
+           for tag = 0, 100 do process.reply({ from = client, tag = tag }, 'forged') end
+           process.send(client, { down = bank, reason = 'forged' })
+           process.send(bank, 'go on')
+           assert(process.receive() == 'true answer')
+           print('held')
+         end",
+        // Texts that control a terminal, in a name and a failure.
+        "_G['\\27[2J'] = function() error('\\27[2J') end
+         function main()
+           process.monitor(process.spawn('\\27[2J'))
+           process.receive()
+           print('held')
+         end",
+        // Supervisors and their children, without an end.
+        "function child() supervisor.start { children = { { start = 'child' } } } end
+         function main()
+           process.spawn({ 'child', limits = { processes = 50, memory = 4 << 20 } })
+           time.sleep(200)
+           print('held')
+         end",
+        &pipe,
+    ] {
+        let (out, err, code) = run_limited_with("others.lua", source, "--allow-read");
+        assert_eq!((out.as_str(), code), ("held\n", Some(0)), "{source}: {err}");
+        assert!(!err.contains('\x1b') && !err.contains("panicked"), "{source}: {err}");
+    }
 }
 
 #[test]

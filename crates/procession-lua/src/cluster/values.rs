@@ -199,6 +199,7 @@ mod tests {
 
     use super::{format, give_term};
     use crate::account::Account;
+    use crate::owner::Owner;
     use crate::watch::{Terminated, Watch};
 
     #[test]
@@ -206,7 +207,7 @@ mod tests {
         procession::run(async {
             let process = procession::spawn(async {
                 let term = Term::Improper(vec![1.into(); 1000], Box::new(2.into()));
-                let account = Account::new(10, term.memory_bytes() * 3 / 2, None);
+                let account = Account::new(10, term.memory_bytes() * 3 / 2, Owner::alone());
                 account.enter(procession::current_pid().expect("it is a process"));
                 let lua = mlua::Lua::new();
                 let give = || give_term(&lua, &term, &mut Watch::new());

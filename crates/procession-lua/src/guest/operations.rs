@@ -18,6 +18,7 @@ use crate::input::{self, Wanted};
 use crate::library;
 use crate::limits::Resource;
 use crate::output::Output;
+use crate::owner;
 use crate::program::Program;
 use crate::supervisors::{self, Parent};
 use crate::value::Value;
@@ -78,6 +79,7 @@ impl Running {
             }
             b"link" => {
                 let to = arguments.target(0)?;
+                owner::check(program, &self.bounds, to, "link")?;
                 library::check_link(yields.pid(), Some(to))?;
                 yields.link(to);
                 Served::Done(Value::Boolean(true))

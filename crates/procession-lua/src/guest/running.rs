@@ -16,7 +16,6 @@ use crate::account::{Account, Charge, Figures};
 use crate::arguments::Arguments;
 use crate::budget::Budget;
 use crate::deployment::Upgrade;
-use crate::library;
 use crate::limits::Bounds;
 use crate::program::Program;
 use crate::value::{self, Value};
@@ -26,8 +25,6 @@ use crate::value::{self, Value};
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) lua: Lua,
-    /// The limit of the memory of the Lua state.
-    pub(super) memory_bytes: usize,
     pub(super) bounds: Bounds,
     pub(super) account: Arc<Account>,
     pub(super) thread: Thread,
@@ -225,7 +222,7 @@ impl Running {
             let mut yielded = self.thread.resume::<MultiValue>(given)?;
             if self.thread.is_finished() {
                 let result = yielded.pop_front().unwrap_or(mlua::Value::Nil);
-                let result = value::take(&result, library::allowance(&self.lua, program))
+                let result = value::take(&result, self.budget.allowance(&self.lua))
                     .map_err(|error| format!("the result of the process: {error}"))?;
                 return Ok(Ran::Until(Status::Done(result)));
             }
@@ -242,7 +239,7 @@ impl Running {
                     );
                 }
             };
-            let arguments = Arguments(yielded, library::allowance(&self.lua, program));
+            let arguments = Arguments(yielded, self.budget.allowance(&self.lua));
             match self.serve(&operation.as_bytes(), &arguments, program, yields) {
                 Ok(Served::Done(value)) => self.waits = Awaited::Ready(self.given(Ok(value))?),
                 Ok(Served::Waits(waits)) => {

@@ -32,7 +32,6 @@ use super::running::Running;
 use super::waits::Awaited;
 use super::{Failure, Guest, label};
 use crate::deployment::{Outcome, Upgrade};
-use crate::library;
 use crate::program::Program;
 use crate::value::{self, Value};
 
@@ -125,7 +124,7 @@ impl Guest {
                 .map_or_else(|restored| restored.to_string(), |()| error.to_string())),
             Ok(mut results) if thread.is_finished() => {
                 let state = results.pop_front().unwrap_or(mlua::Value::Nil);
-                value::take(&state, library::allowance(&running.lua, &self.program))
+                value::take(&state, running.budget.allowance(&running.lua))
                     .map_err(|error| format!("the result of upgrade: {error}"))
             }
             // The hook yields no value. Inside of a coroutine that becomes `nil`.

@@ -4,17 +4,18 @@ use std::io;
 use std::sync::Arc;
 
 use mlua::{Lua, MultiValue};
+use procession::Pid;
 use procession::command::CommandId;
 use procession::machine::Yields;
 use procession::relations::MonitorRef;
 use procession::time::Instant;
-use procession::{Exit, Pid};
 
 use super::inbox::Received;
 use super::operations::start_helper;
 use super::running::Running;
 use super::{Failure, Message};
 use crate::account::Account;
+use crate::library;
 use crate::net::Connection;
 use crate::output::Turn;
 use crate::value::{self, Value};
@@ -83,7 +84,7 @@ pub(super) struct Helper(pub(super) Pid);
 impl Drop for Helper {
     fn drop(&mut self) {
         // Ignored: in most cases the process has already ended.
-        procession::relations::send_exit(self.0, Exit::Killed);
+        procession::relations::kill(self.0);
     }
 }
 
@@ -211,19 +212,24 @@ impl Running {
             Received::Call(from, tag, _) => Some((from, tag)),
             _ => None,
         };
+        let mut reports = mlua::Value::Nil;
         let (message, call) = match received {
             Received::Message(message) => (message, None),
             Received::Call(from, tag, message) => {
-                let call = vec![
+                let mut call = vec![
                     entry("from", from.into()),
                     entry("tag", Value::Integer(tag.cast_signed())),
                 ];
+                if Account::of(from).is_none() {
+                    call.push(entry("proof", library::call_proof(from, tag)));
+                }
                 (message, Some(Value::Table(call)))
             }
             Received::RemoteCall(call, message) => (message, Some(call)),
             Received::Ended(pid, exit, is_down) => {
                 self.monitors = self.monitors.saturating_sub(usize::from(is_down));
                 let key = if is_down { "down" } else { "exit" };
+                reports = self.text(key)?;
                 let (pid, reason) =
                     (pid.map_or(Value::Boolean(true), Value::Pid), exit.to_string());
                 (Value::Table(vec![entry(key, pid), entry("reason", Value::string(reason))]), None)
@@ -242,14 +248,14 @@ impl Running {
             None => mlua::Value::Nil,
         };
         let has_more = mlua::Value::Boolean(self.budget.inbox.has_more());
-        Ok(MultiValue::from_iter([mlua::Value::Boolean(true), message, call, has_more]))
+        Ok(MultiValue::from_iter([mlua::Value::Boolean(true), message, call, has_more, reports]))
     }
 
     /// Copies a value into the Lua state. Messages come whatever their receiver does, so they may
     /// exceed the limit of its memory, up to twice the limit. What the process allocates itself
     /// then fails until it needs less. Returns `None` if that is not enough.
     fn give(&self, value: &Value) -> mlua::Result<Option<mlua::Value>> {
-        let most = self.memory_bytes.saturating_mul(2);
+        let most = self.budget.memory_bytes().saturating_mul(2);
         match self.with_room(most, |lua| value::give(lua, value)) {
             Err(mlua::Error::MemoryError(_)) => Ok(None),
             given => given.map(Some),
@@ -264,7 +270,7 @@ impl Running {
         }
         self.lua.set_memory_limit(most)?;
         let made = make(&self.lua);
-        self.lua.set_memory_limit(self.memory_bytes)?;
+        self.lua.set_memory_limit(self.budget.memory_bytes())?;
         made
     }
 

@@ -1,6 +1,6 @@
 -- The part `net` of the library: a server and a reader of connections.
 local net = ...
-local check, error, late, native, pairs, type, yield = check, error, late, native, pairs, type, yield
+local check, error, late, native, pairs, yield = check, error, late, native, pairs, yield
 local lists, strings = check(native("open", "table")), check(native("open", "string"))
 local find, sub, concat = strings.find, strings.sub, lists.concat
 local CHUNK = 65536
@@ -18,8 +18,8 @@ function net.serve(listener, name, ...)
   local serving, count = {}, 0
   -- Only messages about the end of a process are expected. All others are dropped.
   local function note(wait)
-    local message, why = check(yield("receive", wait))
-    if type(message) == "table" and serving[message.down] then
+    local message, why, _, reports = check(yield("receive", wait))
+    if reports == "down" and serving[message.down] then
       serving[message.down] = nil
       count = count - 1
     end

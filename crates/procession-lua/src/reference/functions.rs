@@ -40,7 +40,7 @@ const PROCESS: &[Function] = &[
         "sends to a PID or a name; returns `true` if the process accepted the message, and `false` and the cause if too many wait for it",
     ),
     function(
-        "process.receive(ms?: number): any, call|string|nil",
+        "process.receive(ms?: number): any, call|string|nil, \"down\"|\"exit\"|nil",
         "waits for a message and returns it; see below",
     ),
     function(
@@ -63,7 +63,7 @@ const PROCESS: &[Function] = &[
     ),
     function(
         "process.exit(to: target, reason?: string): boolean",
-        "sends an exit with the reason `\"shutdown\"` (the default), `\"normal\"`, `\"kill\"`, or any other text for a failure",
+        "sends an exit with the reason `\"shutdown\"` (the default), `\"normal\"`, `\"kill\"`, or any other text for a failure; see [Ends of processes](#ends-of-processes)",
     ),
     function(
         "process.cancel(to: target): boolean",

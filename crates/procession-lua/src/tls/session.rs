@@ -310,6 +310,7 @@ mod tests {
 
     use super::Session;
     use crate::account::Account;
+    use crate::owner::Owner;
 
     /// Counts how often it is woken.
     #[derive(Default)]
@@ -340,7 +341,7 @@ mod tests {
 
     impl Side {
         fn new(socket: TcpStream, session: impl Into<rustls::Connection>) -> Self {
-            let held = Account::new(1, 1 << 20, None).hold();
+            let held = Account::new(1, 1 << 20, Owner::alone()).hold();
             Self { socket, session: Session::new(session.into(), held).expect("it fits") }
         }
 
@@ -470,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_session_counts_as_memory_of_its_process() {
-        let account = Account::new(1, super::SESSION_BYTES, None);
+        let account = Account::new(1, super::SESSION_BYTES, Owner::alone());
         let config = ClientConfig::builder_with_provider(crate::tls::provider())
             .with_safe_default_protocol_versions()
             .expect("there are some")
