@@ -266,9 +266,6 @@ impl Section {
         if is_free || local.shared.rest().has_thread {
             return Some(WaitNote(Some(registered)));
         }
-        if Arc::ptr_eq(&local.shared, root.shared()) {
-            return None;
-        }
         wait_cycle::ask_in_program(registered, root).map(|registered| WaitNote(Some(registered)))
     }
 }

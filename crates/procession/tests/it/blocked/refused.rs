@@ -85,3 +85,27 @@ fn a_wait_for_a_scheduler_with_a_thread_that_will_return_is_not_refused() {
     assert_eq!(asks.join().expect("it does not panic").map(|seven| seven.expect("it ends")), Ok(7));
     assert!(waits.join().expect("it does not panic"));
 }
+
+#[test]
+fn a_wait_for_the_own_scheduler_is_not_refused_while_another_thread_will_return() {
+    let scheduler = narrow(2);
+    let (release, held) = mpsc::channel::<()>();
+    let (tells, told) = mpsc::channel();
+    let slow = scheduler.spawn(async move {
+        blocking(|| {
+            tells.send(()).expect("the test listens");
+            held.recv().unwrap_or_default();
+        });
+    });
+    soon(&told);
+    let asks = scheduler.spawn({
+        let scheduler = scheduler.clone();
+        async move { scheduler.try_block_on(scheduler.spawn(async { 7 })).map_err(drop) }
+    });
+    while scheduler.snapshot().blocking_sections < 2 {
+        thread::yield_now();
+    }
+    drop(release);
+    assert_eq!(asks.join().expect("it does not panic").map(|seven| seven.expect("it ends")), Ok(7));
+    slow.join().expect("it does not panic");
+}
