@@ -48,7 +48,6 @@ use self::threads::{Carried, Leftover};
 pub(crate) use self::wait::{notify, publish, wait_until};
 use crate::chance::Chance;
 use crate::faults::{Fault, Faults};
-use crate::marks::digest;
 use crate::net::Net;
 use crate::story::{Failure, Story};
 use crate::turn::{Turn, Why};
@@ -134,6 +133,8 @@ pub(crate) enum Held {
 
 struct Virtual {
     name: String,
+    /// What stands for the thread in the marks of decisions.
+    mark: u64,
     /// The process or the thread that its decisions are about, if they are marked.
     place: u64,
     /// The start of a host that the thread belongs to.
@@ -439,7 +440,7 @@ impl Engine {
             let name = state.threads[at].name.clone();
             state.story.tell(now, || format!("{name} wakes without a reason"));
         }
-        state.come_to(at, |thread| digest(&thread.name));
+        state.come_to(at, |thread| thread.mark);
         let thread = &mut state.threads[at];
         thread.computed = 0;
         if !std::mem::take(&mut thread.has_token) && !early {

@@ -13,7 +13,6 @@ use super::{
     BUDGET_MAX, DELAYS, Engine, GRAIN, Held, ME, READ, READ_LONG, READS_MAX, Status, Why, duration,
 };
 use crate::faults::Fault;
-use crate::marks::digest;
 use crate::story::Kind;
 
 impl Os for Engine {
@@ -113,7 +112,7 @@ impl Os for Engine {
                 state.story.place =
                     subject.process_of(worker).map(|process| format!(" after a step of {process}"));
             }
-            state.come_to(me as usize - 1, |_| digest(subject.process_of(worker)));
+            state.come_to(me as usize - 1, |_| subject.mark_of(worker));
         }
         self.check_bounds();
         self.stall(me);

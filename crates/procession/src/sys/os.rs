@@ -194,6 +194,10 @@ pub trait Subject: Send + Sync {
     /// Describes the process that the worker runs, or ran last if it is alive.
     fn process_of(&self, worker: u32) -> Option<String>;
 
+    /// Returns a number that stands for the process that the worker runs, or ran last, and is the
+    /// same in each run.
+    fn mark_of(&self, worker: u32) -> u64;
+
     /// Describes the processes that wait, with what each waits for.
     fn waiting(&self) -> Vec<String>;
 }
