@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use procession::Pid;
 use procession::sim::{
-    CallFault, Network, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource,
+    CallFault, MessageNumber, Network, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource,
 };
 use procession_sync::host::atomic::Ordering::Relaxed;
 
@@ -219,6 +219,18 @@ impl Os for Engine {
 
     fn tell(&self, monitor: u64) -> bool {
         self.state().told.insert(monitor)
+    }
+
+    fn number_message(&self) -> MessageNumber {
+        let mut state = self.state();
+        state.messages += 1;
+        MessageNumber { thread: ME.get(), number: state.messages }
+    }
+
+    fn takes(&self, process: Pid, sender: Option<Pid>, number: MessageNumber) -> bool {
+        let thread = if sender.is_some() { 0 } else { number.thread };
+        let before = self.state().taken.insert((process, sender, thread), number.number);
+        before.is_none_or(|before| before < number.number)
     }
 
     fn has_told(&self, monitor: u64) -> bool {
