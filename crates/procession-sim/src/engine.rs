@@ -48,7 +48,6 @@ use self::threads::{Carried, Leftover};
 pub(crate) use self::wait::{notify, publish, wait_until};
 use crate::chance::Chance;
 use crate::faults::{Fault, Faults};
-use crate::marks::digest;
 use crate::net::Net;
 use crate::story::{Failure, Story};
 use crate::turn::{Turn, Why};
@@ -134,6 +133,8 @@ pub(crate) enum Held {
 
 struct Virtual {
     name: String,
+    /// What stands for the thread in the marks of decisions.
+    mark: u64,
     /// The process or the thread that its decisions are about, if they are marked.
     place: u64,
     /// The start of a host that the thread belongs to.
@@ -197,6 +198,11 @@ struct State {
     point_at: u64,
     /// The monitors that have told of an end.
     told: BTreeSet<u64>,
+    /// The number of the message that was sent last, of those with numbers.
+    messages: u64,
+    /// The number of the message that a process has taken last, by its sender: a process, or a
+    /// thread.
+    taken: BTreeMap<(Pid, Option<Pid>, u32), u64>,
     /// The threads of the program that wait for other threads of it.
     waiting: Vec<u32>,
     /// When a thread was preempted last before an operation.
@@ -257,6 +263,8 @@ impl Engine {
                 bounds: Bounds::default(),
                 point_at: START,
                 told: BTreeSet::new(),
+                messages: 0,
+                taken: BTreeMap::new(),
                 waiting: Vec::new(),
                 #[cfg(procession_sim)]
                 preempted_at: START,
@@ -439,7 +447,7 @@ impl Engine {
             let name = state.threads[at].name.clone();
             state.story.tell(now, || format!("{name} wakes without a reason"));
         }
-        state.come_to(at, |thread| digest(&thread.name));
+        state.come_to(at, |thread| thread.mark);
         let thread = &mut state.threads[at];
         thread.computed = 0;
         if !std::mem::take(&mut thread.has_token) && !early {
@@ -645,4 +653,36 @@ impl Engine {
 /// Returns a duration in its largest unit.
 pub(crate) fn duration(nanoseconds: u64) -> String {
     format!("{:?}", std::time::Duration::from_nanos(nanoseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use procession::Pid;
+    use procession::sim::{MessageNumber, Os};
+
+    use super::{Engine, Setup};
+    use crate::chance::{Chance, Strategy};
+    use crate::faults::Faults;
+    use crate::story::Story;
+
+    /// Messages count by receiver and sender: a process, or a thread that runs none.
+    #[test]
+    fn a_message_that_was_overtaken_by_one_of_its_sender_breaks_the_order() {
+        let mut chance = Chance::drawn(0, Strategy::Random);
+        let setup = Setup::draw(&mut chance, (1, 1), Faults::none(), false);
+        let engine = Engine::new(chance, setup, true, Story::default());
+        let [one, other]: [Pid; 2] = ["p1.1.1", "p1.2.1"].map(|pid| pid.parse().expect("a PID"));
+        let numbers = [(); 3].map(|()| engine.number_message());
+        assert!(numbers.is_sorted_by_key(|message| message.number));
+        let [first, second, third] = numbers;
+        assert!(engine.takes(one, Some(other), second));
+        assert!(engine.takes(other, Some(other), first), "another receiver");
+        assert!(engine.takes(one, Some(one), first), "another sender");
+        assert!(engine.takes(one, Some(other), third));
+        assert!(!engine.takes(one, Some(other), first));
+        assert!(engine.takes(one, None, second));
+        let elsewhere = MessageNumber { thread: first.thread + 1, ..first };
+        assert!(engine.takes(one, None, elsewhere), "another thread");
+        assert!(!engine.takes(one, None, first));
+    }
 }

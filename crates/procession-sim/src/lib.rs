@@ -78,6 +78,11 @@
 //! At these moments, and once in a millisecond of virtual time:
 //! - what waits for a worker, and for nothing else, has one in time.
 //!
+//! At any moment:
+//! - a process takes the messages of a sender in the order in which they were sent, which is looked
+//!   at in half of the runs;
+//! - the timer of a sleep has not fired before its deadline, and a monitor tells of one end.
+//!
 //! And at the end of each run, when its scheduler and those of its hosts have shut down:
 //! - every process has ended, and no queue or timer holds anything.
 //!

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use crate::marks::{Marked, Marks, digest, marked};
+use crate::marks::{Marked, Marks, marked, mixed};
 use crate::tape::{Purpose, Tape};
 
 /// The limits of the search, of which the first one reached ends it. Of a planted defect, only the
@@ -203,9 +203,18 @@ impl Search<'_> {
 impl Trial {
     fn digest(&self) -> u64 {
         match self {
-            Self::Numbered(tape) => digest(tape),
+            Self::Numbered(tape) => {
+                let values = Tape::purposes().flat_map(|purpose| {
+                    let track = &tape[purpose];
+                    track.iter().copied().chain([track.len() as u32])
+                });
+                values.fold(0, |digest, value| mixed(digest, u64::from(value)))
+            }
             // A sum, since a map has no order.
-            Self::Marked(decisions) => decisions.iter().map(digest).fold(1, u64::wrapping_add),
+            Self::Marked(decisions) => {
+                let values = decisions.iter().map(|(&mark, &value)| mixed(mark, u64::from(value)));
+                values.fold(1, u64::wrapping_add)
+            }
         }
     }
 }
@@ -217,9 +226,8 @@ fn zeros(track: &[u32], at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::{Marks, Purpose, RUNS_MAX, Tape, Trial, shrink};
+    use crate::marks::MixedMap;
 
     /// Returns a tape of 2000 decisions, a third of which belong to the program, and the places of
     /// up to five of them that are not 0.
@@ -327,8 +335,7 @@ mod tests {
             (made.contains(&300) && made.contains(&900)).then_some((tape, marks))
         };
         let mut generator = fastrand::Rng::with_seed(1);
-        let mut first: HashMap<u64, u32> =
-            (0..2000).map(|mark| (mark, generator.u32(0..2))).collect();
+        let mut first: MixedMap<u32> = (0..2000).map(|mark| (mark, generator.u32(0..2))).collect();
         first.extend([(300, 1), (900, 1)]);
         let (tape, _) = run(Trial::Marked(first)).expect("it fails");
         assert!(tape.weight() > 500);

@@ -70,7 +70,8 @@ impl Purpose {
         name.to_owned()
     }
 
-    fn track(self) -> usize {
+    /// Returns the number of its track.
+    pub(crate) fn track(self) -> usize {
         match self {
             Self::Setup => 0,
             Self::Calls => 1,

@@ -180,8 +180,8 @@ pub use api::*;
 #[doc(hidden)]
 pub mod sim {
     pub use crate::sys::os::{
-        CallFault, DatagramAddress, Demand, EnteredSystem, Network, Os, RunState, SharedLocal,
-        Subject, ThreadBody, WaitSource, enter,
+        CallFault, DatagramAddress, Demand, EnteredSystem, MessageNumber, Network, Os, RunState,
+        SharedLocal, Subject, ThreadBody, WaitSource, enter,
     };
     pub use crate::util::cost::{Access, Meter, Operation, SharedLine};
 

@@ -159,6 +159,13 @@ impl World {
         }
     }
 
+    /// Returns the simulated system, if it looks at the order of the messages to processes of this
+    /// scheduler. They have headers then, so that is drawn.
+    #[cfg(feature = "sim")]
+    pub(crate) fn numbering(&self) -> Option<&Arc<dyn Os>> {
+        self.simulated().filter(|_| self.seed % 2 == 1)
+    }
+
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }

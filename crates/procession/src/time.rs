@@ -329,6 +329,17 @@ impl Sleep {
     }
 }
 
+/// The timer of a sleep has fired before its deadline. A simulated system is told, unless the
+/// scheduler has given its timers up because it ends.
+#[cfg(feature = "sim")]
+fn note_early(shared: &Shared) {
+    if let Some(os) = shared.world.simulated()
+        && !shared.lifetime.has_ended()
+    {
+        os.broken("a timer has fired before its deadline");
+    }
+}
+
 /// Returns the timer of a sleep and its scheduler.
 #[inline]
 fn timer_of<'a>(
@@ -367,6 +378,10 @@ impl Sleep {
             if !pending && deadline <= shared.world.now() {
                 sleep.disarm();
                 return Poll::Ready(());
+            }
+            #[cfg(feature = "sim")]
+            if !pending {
+                note_early(&shared);
             }
             current::note_waiting_at(Waiting::TIMER, sleep.place);
             if pending && armed.waker == waker {

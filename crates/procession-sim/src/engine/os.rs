@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use procession::Pid;
 use procession::sim::{
-    CallFault, Network, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource,
+    CallFault, MessageNumber, Network, Os, RunState, SharedLocal, Subject, ThreadBody, WaitSource,
 };
 use procession_sync::host::atomic::Ordering::Relaxed;
 
@@ -13,7 +13,6 @@ use super::{
     BUDGET_MAX, DELAYS, Engine, GRAIN, Held, ME, READ, READ_LONG, READS_MAX, Status, Why, duration,
 };
 use crate::faults::Fault;
-use crate::marks::digest;
 use crate::story::Kind;
 
 impl Os for Engine {
@@ -113,7 +112,7 @@ impl Os for Engine {
                 state.story.place =
                     subject.process_of(worker).map(|process| format!(" after a step of {process}"));
             }
-            state.come_to(me as usize - 1, |_| digest(subject.process_of(worker)));
+            state.come_to(me as usize - 1, |_| subject.mark_of(worker));
         }
         self.check_bounds();
         self.stall(me);
@@ -220,6 +219,18 @@ impl Os for Engine {
 
     fn tell(&self, monitor: u64) -> bool {
         self.state().told.insert(monitor)
+    }
+
+    fn number_message(&self) -> MessageNumber {
+        let mut state = self.state();
+        state.messages += 1;
+        MessageNumber { thread: ME.get(), number: state.messages }
+    }
+
+    fn takes(&self, process: Pid, sender: Option<Pid>, number: MessageNumber) -> bool {
+        let thread = if sender.is_some() { 0 } else { number.thread };
+        let before = self.state().taken.insert((process, sender, thread), number.number);
+        before.is_none_or(|before| before < number.number)
     }
 
     fn has_told(&self, monitor: u64) -> bool {

@@ -9,7 +9,7 @@ use procession_sync::host::atomic::Ordering::Relaxed;
 use procession_sync::thread::{self, Thread};
 
 use super::{CARRIED, Engine, ME, Status, Virtual, Why};
-use crate::marks::digest;
+use crate::marks::mark_of_name;
 use crate::turn::Turn;
 
 /// What is left of a run when its engine stops.
@@ -51,10 +51,12 @@ impl Engine {
     fn enlist_on(&self, home: usize, name: String) -> Enlisted {
         let turn = Arc::new(Turn::default());
         let engine = self.me.upgrade().expect("the caller holds it");
+        let mark = mark_of_name(&name);
         let mut state = self.state();
         let number = state.threads.len() as u32 + 1;
         state.threads.push(Virtual {
-            place: digest(&name),
+            place: mark,
+            mark,
             name,
             home,
             status: Status::Ready,

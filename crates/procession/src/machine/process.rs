@@ -569,7 +569,7 @@ impl<P: Process> MachineBody<P> {
         let event = match event {
             Queued::Message(message) => Event::Message(message),
             Queued::Headed(entry) => {
-                let (header, message) = request::open(entry);
+                let (header, message) = request::take(slot, entry);
                 if let Some(header) = header {
                     self.events.note_header(header);
                 }

@@ -61,7 +61,7 @@ fn push_headed<M>(
     queue: &EventQueue<M, System>,
     message: M,
 ) -> Result<(), Refused<M>> {
-    finish_push(slot, queue.push_headed(request::header(), message))
+    finish_push(slot, queue.push_headed(request::header(slot), message))
 }
 
 /// Completes a push into a bounded mailbox: wakes the receiver, drops a message or ends the

@@ -100,4 +100,7 @@ pub(crate) struct Header {
     pub(crate) request: Option<RequestId>,
     /// The process that sent the message, if it was sent in a step of a process.
     pub(crate) sender: Option<Pid>,
+    /// Set if a simulated system looks at the order of messages.
+    #[cfg(feature = "sim")]
+    pub(crate) number: Option<crate::sys::os::MessageNumber>,
 }

@@ -92,22 +92,40 @@ fn replace(process: Option<&Pin>, request: Option<RequestId>) -> Option<RequestI
 /// headers.
 #[inline]
 pub(crate) fn header_for(slot: &Slot) -> Option<System> {
-    slot.has_headers().then(header)
+    slot.has_headers().then(|| header(slot))
 }
 
-/// Returns the header of a message that is sent now.
+/// Returns the header of a message that is sent to the process in `slot` now.
 #[cold]
-pub(crate) fn header() -> System {
+#[cfg_attr(not(feature = "sim"), expect(unused_variables, reason = "nobody looks at the order"))]
+pub(crate) fn header(slot: &Slot) -> System {
     let sender = current::current();
     System::Header(Header {
         request: sender.as_ref().map_or_else(|| OUTSIDE.get(), |slot| slot.request()),
         sender: sender.map(|slot| slot.pid()),
+        #[cfg(feature = "sim")]
+        number: slot.shared().world.numbering().map(|os| os.number_message()),
     })
+}
+
+/// Returns the message and its header, which the process in `slot` takes out of its mailbox.
+#[cold]
+#[cfg_attr(not(feature = "sim"), expect(unused_variables, reason = "nobody looks at the order"))]
+pub(crate) fn take<M>(slot: &Slot, entry: Entry<(System, M)>) -> (Option<Header>, M) {
+    let (header, message) = open(entry);
+    #[cfg(feature = "sim")]
+    if let Some((os, Header { sender, number: Some(number), .. })) =
+        slot.shared().world.simulated().zip(header)
+        && !os.takes(slot.pid(), sender, number)
+    {
+        os.broken("a process takes two messages of one sender in the wrong order");
+    }
+    (header, message)
 }
 
 /// Returns the message and its header.
 #[cold]
-pub(crate) fn open<M>(entry: Entry<(System, M)>) -> (Option<Header>, M) {
+fn open<M>(entry: Entry<(System, M)>) -> (Option<Header>, M) {
     match entry.into_inner() {
         (System::Header(header), message) => (Some(header), message),
         // Only headers are pushed with messages.
@@ -128,7 +146,7 @@ pub(crate) fn message_of<M>(queued: Queued<M>) -> Result<M, Entry<System>> {
 /// Receives the header of a message: the process works for its request from now on.
 #[cold]
 pub(crate) fn accept(slot: &Slot, header: Header) {
-    if !current::is_current(slot) {
+    if !current::is_current(slot) || !slot.handles_requests() {
         return;
     }
     let trace = slot.handling(|handling| {
@@ -164,7 +182,7 @@ pub(crate) fn arm<M>(slot: &Slot, mailbox: Mailbox<'_, M>) -> bool {
 
 #[cold]
 fn arm_rare<M>(slot: &Slot, mailbox: Mailbox<'_, M>) -> bool {
-    if slot.has_headers() && current::is_current(slot) {
+    if slot.handles_requests() && current::is_current(slot) {
         slot.handling(|handling| handling.request = None);
         #[cfg(feature = "tracing")]
         crate::observe::trace::end_request(slot);

@@ -210,6 +210,15 @@ impl Subject for Shared {
         self.table().pin_any(index).map(|slot| described(&slot))
     }
 
+    fn mark_of(&self, worker: u32) -> u64 {
+        let seat = self.all_seats().nth(worker as usize);
+        let number = seat.map_or(0, |seat| seat.running.load(Relaxed));
+        let slot = number.checked_sub(1).and_then(|index| self.table().slot(index));
+        // Its scheduler is left out, as in names.
+        let generation = slot.map_or(0, |slot| slot.pid().generation());
+        u64::from(number) << 32 | u64::from(generation)
+    }
+
     fn waiting(&self) -> Vec<String> {
         let waiting = snapshot::waiting(self);
         waiting

@@ -401,6 +401,18 @@ impl Slot {
         self.bound.load(Relaxed) & HEADED != 0
     }
 
+    /// Returns `true` if the process handles the requests that headers name. In a simulated system,
+    /// messages can have headers for another reason.
+    pub(crate) fn handles_requests(&self) -> bool {
+        #[cfg(feature = "sim")]
+        if self.shared().world.numbering().is_some() && !self.shared().processes.has_request_ids {
+            return self.extra().is_some_and(|extra| {
+                extra.handling.lock().as_ref().is_some_and(|handling| handling.trace.is_some())
+            });
+        }
+        self.has_headers()
+    }
+
     /// Sets whether messages to the running process are sent with headers from now on.
     fn set_headed(&self, headed: bool) {
         let others = self.bound.load(Relaxed) & !HEADED;
@@ -410,7 +422,10 @@ impl Slot {
 
     /// Traces the messages of the running process from now on, or ends the trace.
     pub(crate) fn set_trace(&self, trace: Option<Arc<MessageLog>>) {
-        self.set_headed(trace.is_some() || self.shared().processes.has_request_ids);
+        let headed = trace.is_some() || self.shared().processes.has_request_ids;
+        #[cfg(feature = "sim")]
+        let headed = headed || self.shared().world.numbering().is_some();
+        self.set_headed(headed);
         let before = self.handling(|handling| mem::replace(&mut handling.trace, trace));
         drop(before);
     }

@@ -439,6 +439,10 @@ impl SpawnOptions {
         if shared.processes.has_request_ids {
             extra = Some(inherit_request(extra));
         }
+        #[cfg(feature = "sim")]
+        if shared.world.numbering().is_some() {
+            extra.get_or_insert_default().headed = true;
+        }
         let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
         let newborn = reservation.occupy(Birth { kind, location, parent, extra }, pins)?;
         if let Some(name) = rest.as_mut().and_then(|rest| rest.name.take())

@@ -145,10 +145,31 @@ pub trait Os: Send + Sync + fmt::Debug {
         true
     }
 
+    /// Returns the number of a message that the calling thread is about to send. It is larger than
+    /// all before.
+    fn number_message(&self) -> MessageNumber {
+        MessageNumber::default()
+    }
+
+    /// A process takes a message out of its mailbox. Without a sender, it was sent by a thread that
+    /// ran no process. Returns `false` if the process has taken a later message of the same sender.
+    fn takes(&self, _process: Pid, _sender: Option<Pid>, _number: MessageNumber) -> bool {
+        true
+    }
+
     /// Returns `true` if the monitor with this number has told its process of an end.
     fn has_told(&self, _monitor: u64) -> bool {
         true
     }
+}
+
+/// Names a message of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageNumber {
+    /// The thread that has sent it.
+    pub thread: u32,
+    /// Its place among all messages.
+    pub number: u64,
 }
 
 /// Something that a thread waits for in the kernel.
@@ -193,6 +214,10 @@ pub trait Subject: Send + Sync {
 
     /// Describes the process that the worker runs, or ran last if it is alive.
     fn process_of(&self, worker: u32) -> Option<String>;
+
+    /// Returns a number that stands for the process that the worker runs, or ran last, and is the
+    /// same in each run.
+    fn mark_of(&self, worker: u32) -> u64;
 
     /// Describes the processes that wait, with what each waits for.
     fn waiting(&self) -> Vec<String>;

@@ -176,7 +176,7 @@ impl<M: Send + 'static> Context<M> {
     /// Receives a message with a header. Separate from the messages without, which come more often.
     #[cold]
     fn receive_headed(&mut self, entry: Entry<(System, M)>, keep: impl Fn(&mut Self, Header)) -> M {
-        let (header, message) = request::open(entry);
+        let (header, message) = request::take(&self.slot, entry);
         self.slot.count_received(1);
         if let Some(header) = header {
             keep(self, header);

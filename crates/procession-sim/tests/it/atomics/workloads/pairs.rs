@@ -115,3 +115,36 @@ pub(super) async fn short_steps(sim: &Sim) {
     }
     shut_down(sim, &other).await;
 }
+
+/// While the watchdog sleeps, one worker wakes for a moment and parks, and the other begins a step
+/// before the first one has put the alarm off. Each round ends before the watchdog looks.
+pub(super) async fn short_wakes(sim: &Sim) {
+    sim.heal();
+    let Some(other) = scheduler(2, 2) else { return };
+    let pair = [0, 1].map(|worker| {
+        let own = sim.clone();
+        bound(&other, worker).start(move |mut cx: Context<Duration>| async move {
+            while let Some(length) = cx.recv().await {
+                own.block(length);
+            }
+        })
+    });
+    for _ in 0..4 {
+        // After two looks that find nothing, it sleeps.
+        procession::sleep(20 * MILLISECOND).await;
+        for _ in 0..8 {
+            let first = sim.choose(0..2) as usize;
+            pair[first].send(Duration::ZERO).expect("it lives");
+            // Longer than the first worker takes to park. If that one is preempted meanwhile, this
+            // time passes at once.
+            sim.compute(20 * sim.choose(3..8) as u32 * MICROSECOND);
+            pair[1 - first].send(250 * MICROSECOND).expect("it lives");
+            procession::sleep(300 * MICROSECOND).await;
+        }
+    }
+    for one in pair {
+        one.cancel();
+        one.await.expect("it ends");
+    }
+    shut_down(sim, &other).await;
+}

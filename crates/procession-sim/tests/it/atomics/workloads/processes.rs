@@ -82,17 +82,21 @@ pub(super) async fn ends_of_suspended(sim: &Sim) {
 pub(super) async fn inspections(sim: &Sim) {
     sim.heal();
     let Some(other) = scheduler(3, 3) else { return };
-    let is_held = Arc::new(AtomicBool::new(false));
-    let (held, own) = (Arc::clone(&is_held), sim.clone());
+    let (is_held, is_shown) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (held, begun, own) = (Arc::clone(&is_held), Arc::clone(&is_shown), sim.clone());
     let target = other.start(move |mut cx: Context<()>| async move {
         let _shown = cx.inspect_with(|shown| {
             shown.field("it", "answers");
         });
+        begun.store(true, Relaxed);
         while cx.recv().await.is_some() {
             own.always("a suspended process stands still", !held.load(Relaxed));
         }
     });
-    procession::sleep(MILLISECOND).await;
+    // Until then, it shows nothing. Its worker may be preempted.
+    while !is_shown.load(Relaxed) {
+        procession::sleep(MILLISECOND).await;
+    }
     let pid = target.pid();
     let inspect = |scheduler: &Scheduler, own: &Sim| {
         let (scheduler, own) = (scheduler.clone(), own.clone());

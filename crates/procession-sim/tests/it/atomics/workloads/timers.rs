@@ -371,3 +371,59 @@ pub(super) async fn advanced(sim: &Sim) {
     }
     shut_down(sim, &other).await;
 }
+
+/// A worker is busy with its timers. Two workers of another scheduler reset one of them at the same
+/// moment, and the second one then cancels it. Each timer that the owner sets afterwards has a slot
+/// of its own.
+pub(super) async fn reset_by_two(sim: &Sim) {
+    sim.heal();
+    let (Some(other), Some(outside)) = (scheduler(2, 2), scheduler(2, 2)) else { return };
+    let (mut set, fired) = (0, Arc::new(AtomicU32::new(0)));
+    for _ in 0..16 {
+        let begin = Instant::now() + 50 * MICROSECOND;
+        let until_begin = move || begin.saturating_duration_since(Instant::now());
+        let timer: Arc<Mutex<Option<Timer>>> = Arc::default();
+        let (own, sets, count) = (sim.clone(), Arc::clone(&timer), Arc::clone(&fired));
+        let owner = bound(&other, 0).spawn(async move {
+            let old = run_after(SOON * 1000, || ()).ok();
+            *sets.lock() = old;
+            own.compute(until_begin());
+            busy_with_timers(16);
+            let next = [(); 3].map(|()| {
+                let count = Arc::clone(&count);
+                let fires = move || {
+                    count.fetch_add(1, Relaxed);
+                };
+                u32::from(run_after(5 * MICROSECOND, fires).is_ok())
+            });
+            next.iter().sum::<u32>()
+        });
+        // Later than the owner, and both at once. If the owner is preempted, this time passes, and
+        // if one of them is, the other one can run.
+        let meddlers = [10, 1].map(|resets| {
+            let (own, timer) = (sim.clone(), Arc::clone(&timer));
+            bound(&outside, u32::from(resets == 1)).spawn(async move {
+                own.compute(until_begin() + 2 * MICROSECOND);
+                let Some(timer) = timer.lock().clone() else { return };
+                for _ in 0..resets {
+                    let _ = timer.reset(far_away());
+                }
+                if resets == 1 {
+                    timer.cancel();
+                }
+            })
+        });
+        set += owner.await.expect("it ends");
+        for meddler in meddlers {
+            meddler.await.expect("it ends");
+        }
+        let timer = timer.lock().take();
+        if let Some(timer) = timer {
+            timer.cancel();
+        }
+    }
+    procession::sleep(SOON).await;
+    sim.always("each timer fires", fired.load(Relaxed) == set);
+    shut_down(sim, &outside).await;
+    shut_down(sim, &other).await;
+}
