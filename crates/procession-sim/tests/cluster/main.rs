@@ -11,10 +11,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_sim::{Check, Faults, Sim};
+use procession_sim::{Check, Fault, Faults, Sim};
 
 use self::checker::{Broken, Defect, Planted};
 use self::peers::Ailment;
+use self::program::Traffic;
 
 /// Returns the seeds: 200, or as many as `SIM_CLUSTER_SEEDS` says. An unoptimised build is ten
 /// times slower, and runs 5.
@@ -38,7 +39,22 @@ fn a_cluster_keeps_its_promises() {
         "messages of an ended connection were confirmed",
         "a node has ended and is another one",
     ]);
-    check.run(|sim| program::run(sim, None));
+    check.run(|sim| program::run(sim, Traffic::Small, None));
+}
+
+/// The same with large messages, in plain text and by TLS. The network passes on whole segments: if
+/// it were a byte at a time, each would be a step of the run.
+#[test]
+fn large_messages_come_whole_and_in_order() {
+    for traffic in [Traffic::Large, Traffic::Secure] {
+        let check = Check::new().seeds(few()).jobs(2).time_limit(Duration::from_secs(3600));
+        let check = check.faults(Faults::all().without(Fault::SmallReads));
+        let check = check.workers(1..=2).expect_sometimes([
+            "a message comes in parts",
+            "a message is lost with its connection",
+        ]);
+        check.run(move |sim| program::run(sim, traffic, None));
+    }
 }
 
 /// Starts, links, monitors, exits and PIDs in messages, in a cluster that is disturbed.
@@ -139,6 +155,6 @@ fn planted_defects_are_seen() {
         (Defect::HideEnd, "each end of a connection is told"),
     ] {
         let check = Check::new().seeds(0..seeds).workers(1..=2).faults(Faults::none());
-        is_seen(check, defect, law, program::run);
+        is_seen(check, defect, law, |sim, planted| program::run(sim, Traffic::Small, planted));
     }
 }
