@@ -36,9 +36,10 @@ impl Node {
         let Some(link) = self.link_of(to) else {
             return Err(SendTermError::new(term, Unqueued::Closed));
         };
-        let control = Control::Send { from: Some(self.pid_of(number)), to: to.target() };
+        let to = to.target();
+        let permitted = link.check_permitted(&to);
+        let control = Control::Send { from: Some(self.pid_of(number)), to };
         let control = without_sender(control, &link);
-        let permitted = link.check_permitted(&to.target());
         match permitted.and_then(|()| link.outbound.send(number, &control, &term)) {
             Ok(()) => Ok(()),
             Err(why) => Err(SendTermError::new(term, why)),
