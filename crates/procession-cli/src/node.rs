@@ -3,6 +3,8 @@
 
 mod status;
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -53,6 +55,26 @@ impl FromStr for Peer {
     }
 }
 
+/// A grant to send: the nodes, and the name of the process if it is not to all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sends {
+    nodes: String,
+    name: Option<String>,
+}
+
+impl FromStr for Sends {
+    type Err = Infallible;
+
+    /// Parses `nodes` or `nodes=name`. No name of a node has the sign.
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let (nodes, name) = match text.split_once('=') {
+            Some((nodes, name)) => (nodes, Some(name.to_owned())),
+            None => (text, None),
+        };
+        Ok(Self { nodes: nodes.to_owned(), name })
+    }
+}
+
 /// The options of a node.
 #[derive(Debug, Default)]
 pub(crate) struct NodeArgs {
@@ -61,6 +83,10 @@ pub(crate) struct NodeArgs {
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) no_epmd: bool,
     pub(crate) peers: Vec<Peer>,
+    pub(crate) sends: Vec<Sends>,
+    pub(crate) monitors: Vec<String>,
+    /// Implied by a grant to send or to monitor.
+    pub(crate) grants_only: bool,
     pub(crate) looks: Vec<String>,
     pub(crate) exits: Vec<String>,
     pub(crate) tls_cert: Option<PathBuf>,
@@ -138,6 +164,25 @@ impl NodeArgs {
         }
     }
 
+    /// Returns what is granted to the same nodes together.
+    fn grants(&self) -> BTreeMap<&str, Grants> {
+        let mut all = BTreeMap::<&str, Grants>::new();
+        let mut add = |nodes, more: &dyn Fn(Grants) -> Grants| {
+            let grants = all.entry(nodes).or_default();
+            *grants = more(std::mem::take(grants));
+        };
+        for Sends { nodes, name } in &self.sends {
+            add(nodes, &|grants| match name {
+                Some(name) => grants.send(name),
+                None => grants.send_all(),
+            });
+        }
+        self.monitors.iter().for_each(|nodes| add(nodes, &Grants::monitor));
+        self.looks.iter().for_each(|nodes| add(nodes, &Grants::look));
+        self.exits.iter().for_each(|nodes| add(nodes, &Grants::exits));
+        all
+    }
+
     /// Starts the node in the running scheduler, and reports where it listens.
     pub(crate) async fn start(&self, err: &Output) -> Result<Node, NodeError> {
         let name = self.name.as_deref().unwrap_or_default();
@@ -146,12 +191,10 @@ impl NodeArgs {
         if !self.no_epmd {
             builder = builder.register();
         }
-        let both = self.looks.iter().filter(|nodes| self.exits.contains(nodes));
-        let looks = self.looks.iter().map(|nodes| (nodes, Grants::new().look()));
-        let exits = self.exits.iter().map(|nodes| (nodes, Grants::new().exits()));
-        let both = both.map(|nodes| (nodes, Grants::new().look().exits()));
-        // The last grant to the same nodes counts.
-        for (nodes, grants) in looks.chain(exits).chain(both) {
+        if self.grants_only || !self.sends.is_empty() || !self.monitors.is_empty() {
+            builder = builder.grants_only();
+        }
+        for (nodes, grants) in self.grants() {
             builder = builder.grant(nodes, grants);
         }
         let node = builder.start().await.map_err(NodeError::Start)?;
@@ -241,7 +284,28 @@ async fn until_down(cx: &mut Context<Letter>, own: &Node, peer: &Peer) -> Option
 
 #[cfg(test)]
 mod tests {
-    use super::Peer;
+    use procession_cluster::Grants;
+
+    use super::{NodeArgs, Peer};
+
+    #[test]
+    fn grants_to_the_same_nodes_add_up() {
+        let parse = |text: &str| text.parse().expect("each text is one");
+        let args = NodeArgs {
+            sends: ["a@b", "*@b=shop", "*@b=till"].map(parse).into(),
+            monitors: vec!["*@b".into(), "*".into()],
+            looks: vec!["a@b".into()],
+            exits: vec!["*@b".into()],
+            ..NodeArgs::default()
+        };
+        let of_host = Grants::new().send("shop").send("till").monitor().exits();
+        let expected = [
+            ("*", Grants::new().monitor()),
+            ("*@b", of_host),
+            ("a@b", Grants::new().send_all().look()),
+        ];
+        assert_eq!(args.grants().into_iter().collect::<Vec<_>>(), expected);
+    }
 
     #[test]
     fn a_peer_is_a_node_with_or_without_an_address() {

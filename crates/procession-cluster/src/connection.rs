@@ -28,7 +28,7 @@ use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, post, sort};
 use crate::link::{Caller, Link, Order, StartRefusal, count};
-use crate::node::{Applied, Attempt, Inlet, Node, STATUS_NAME};
+use crate::node::{Applied, Attempt, GRANTS_NAME, Inlet, Node, Reach, STATUS_NAME};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
@@ -48,7 +48,7 @@ const BUSY_TURNS: u32 = 2;
 /// The name of a process that no node has. See [`pulse`].
 const PULSE: &str = "$procession_pulse";
 /// The lane of the questions and answers, so that they do not wait behind messages.
-const PULSE_LANE: u64 = u64::MAX;
+pub(crate) const PULSE_LANE: u64 = u64::MAX;
 
 /// A process of this node that the other node monitors.
 #[derive(Debug)]
@@ -254,6 +254,8 @@ impl Connection {
             monitor,
             reason,
         });
+        // Behind the answer, since only a node of this crate asks so.
+        self.node.tell_grants(&self.link);
     }
 
     /// Takes the answer of the other node. Returns `false` if it is none.
@@ -348,6 +350,10 @@ impl Connection {
                 let reason = reason.or(message).unwrap_or(Term::atom("normal"));
                 self.exit_sent(&from, &to, &reason);
             }
+            (Control::Down { from, reason, .. }, message) if is_grants(&from) => {
+                let told = reason.or(message).and_then(|told| Reach::from_term(&told));
+                self.link.permitted.told(told);
+            }
             (Control::Down { monitor, reason, .. }, message) => {
                 let reason = reason.or(message).unwrap_or(Term::atom("normal"));
                 if !self.answered(&monitor, &reason) {
@@ -386,7 +392,9 @@ impl Connection {
         if let Some(call) = self.node.answered_call(&term) {
             return self.replied(&call, term);
         }
-        self.find_receiver(to);
+        if !self.find_receiver(to) {
+            return count(&self.link.counts.denied, 1);
+        }
         let Some(Receiver { own, inlet, .. }) = &self.latest else {
             return count(&self.link.counts.undelivered, 1);
         };
@@ -399,13 +407,18 @@ impl Connection {
         }
     }
 
-    /// Makes the receiver of a message the latest one, or none if there is no such process.
-    fn find_receiver(&mut self, to: &Target) {
+    /// Makes the receiver of a message the latest one, or none if there is no such process. Returns
+    /// `false` if the other node may not send to it.
+    fn find_receiver(&mut self, to: &Target) -> bool {
         let losses = self.node.losses();
         let is_same =
             |latest: &Receiver| latest.is_kept && latest.losses == losses && latest.target == *to;
         if self.latest.as_ref().is_some_and(is_same) {
-            return;
+            return true;
+        }
+        // First, so that a node without the grant does not learn which processes there are.
+        if !self.node.permits_send(&self.link.peer.name, to) {
+            return false;
         }
         let found = match to {
             Target::Pid(pid) => self.node.number_of(pid).map(|number| (number, true)),
@@ -419,6 +432,7 @@ impl Connection {
         if let (Target::Name(name), Some(_)) = (to, &self.latest) {
             self.names[2] = name.clone();
         }
+        true
     }
 
     /// Forgets the latest receiver if it may have ended, so that nothing of it is kept here.
@@ -469,6 +483,16 @@ impl Connection {
 /// Returns `true` for the process that no node has, by which nodes ask each other for a sign.
 fn is_pulse(target: &Target) -> bool {
     matches!(target, Target::Name(name) if name.as_str() == PULSE)
+}
+
+/// Returns `true` for the name from which a node tells what it permits.
+fn is_grants(from: &Target) -> bool {
+    matches!(from, Target::Name(name) if name.as_str() == GRANTS_NAME)
+}
+
+/// Returns `true` for what is no process: the node answers, and permits it in a way of its own.
+pub(crate) fn is_answered_by_node(target: &Target) -> bool {
+    is_kernel(target) || is_status(target)
 }
 
 /// Returns `true` for the process that each BEAM node has, and that others ping.

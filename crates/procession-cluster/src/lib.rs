@@ -72,7 +72,8 @@
 //! Between machines, nodes speak TLS 1.3 and show each other [certificates](Tls), or
 //! [accept plain text](NodeBuilder::accept_plain_text).
 //!
-//! Other nodes can send to attached processes and monitor them. What else they may do is
+//! Other nodes can send to attached processes and monitor them, or only to those that are granted
+//! to them, if the node [permits no more](NodeBuilder::grants_only). What else they may do is
 //! [granted](Grants), to each node or host of its own: to link to processes and send them exit
 //! signals, to start or to call what is [exported](Node::export), and to ask for the status. Before
 //! a node has proved that it knows the cookie, it can make this one hold 2 KiB for 5 seconds, in at

@@ -22,8 +22,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::guarded::Guarded;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, RemoteDown, post};
-use crate::node::Held;
-use crate::outbound::Outbound;
+use crate::node::{Held, Permitted};
+use crate::outbound::{Outbound, Unqueued};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
@@ -281,6 +281,7 @@ pub(crate) struct Link {
     pub(crate) orders: Address<Order>,
     tables: Mutex<Tables>,
     pub(crate) counts: Counts,
+    pub(crate) permitted: Permitted,
     answers: Mutex<Answers>,
 }
 
@@ -294,6 +295,8 @@ pub(crate) struct Counts {
     /// Messages that were dropped because there was no room for them.
     pub(crate) too_large: AtomicU64,
     pub(crate) denied: AtomicU64,
+    /// Messages that the other node does not permit.
+    pub(crate) not_allowed: AtomicU64,
     pub(crate) bytes_sent: AtomicU64,
     pub(crate) bytes_received: AtomicU64,
 }
@@ -328,6 +331,7 @@ impl Link {
             orders,
             tables: Mutex::new(Tables::default()),
             counts: Counts::default(),
+            permitted: Permitted::default(),
             answers: Mutex::new(Answers::default()),
         }
     }
@@ -358,6 +362,22 @@ impl Link {
     /// Returns `true` if the other node would confirm messages.
     pub(crate) fn awaits_confirmation(&self) -> bool {
         self.unconfirmed().is_some_and(|count| count > 0)
+    }
+
+    /// Looks whether the other node permits messages to a process, as far as is known. Counts one
+    /// that it does not.
+    pub(crate) fn check_permitted(&self, to: &Target) -> Result<(), Unqueued> {
+        if self.permitted.permits(to) {
+            return Ok(());
+        }
+        count(&self.counts.not_allowed, 1);
+        Err(Unqueued::NotAllowed)
+    }
+
+    /// Returns the PID of the other node itself.
+    pub(crate) fn peer_pid(&self) -> NodePid {
+        let Introduction { name, creation, .. } = &self.peer;
+        NodePid { node: name.clone(), id: 0, serial: 0, creation: *creation }
     }
 
     /// Returns the process that is meant by a PID of the other node. A PID of an earlier

@@ -39,6 +39,7 @@ pub use self::find::{Find, Found};
 pub use self::functions::ApplyError;
 pub(crate) use self::functions::{Applied, Returned};
 use self::grants::AllGrants;
+pub(crate) use self::grants::{GRANTS_NAME, Permitted, Reach};
 pub use self::grants::{GrantError, Grants};
 pub use self::member::Member;
 #[cfg(feature = "serde")]
@@ -129,9 +130,11 @@ struct Inner {
     epmd: SocketAddr,
     listens_at: Option<SocketAddr>,
     locals: Mutex<Locals>,
-    /// How often a PID or a name of this node has lost its process.
+    /// How often a PID or a name of this node has lost its process, or the grants have changed.
     losses: AtomicU64,
     grants: Mutex<AllGrants>,
+    /// Set if sends and monitors need grants, too.
+    grants_only: bool,
     exports: Mutex<HashMap<(Atom, Atom, i64), Export>>,
     /// Finds processes by names that are not registered.
     find_name: Mutex<Option<Guarded<Arc<FindName>>>>,
@@ -430,15 +433,16 @@ impl Node {
         locals.by_number.get(&number).map(|local| (local.pid, local.inlet.clone()))
     }
 
-    /// Notes under the lock that a PID or a name loses its process.
+    /// Notes, under the lock of the table that changes, that a PID or a name loses its process, or
+    /// a node its grants.
     fn note_loss(&self) {
         // Ordering: Release pairs with the Acquire of `losses`: a thread that sees it finds the
         // table changed, since it takes the lock.
         self.0.losses.fetch_add(1, Release);
     }
 
-    /// Returns how often a PID or a name has lost its process. While this stays the same, what was
-    /// found by one is right.
+    /// Returns how often a PID or a name has lost its process, or the grants have changed. While
+    /// this stays the same, what was found by a PID or a name, and permitted, is right.
     pub(crate) fn losses(&self) -> u64 {
         // Ordering: Acquire pairs with the Release of `note_loss`.
         self.0.losses.load(Acquire)

@@ -47,6 +47,8 @@ pub(crate) enum Unqueued {
     TooLong,
     Closed,
     Wrong(EncodeError),
+    /// The other node does not permit it.
+    NotAllowed,
 }
 
 /// The kinds of what is queued.

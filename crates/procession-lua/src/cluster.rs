@@ -288,6 +288,7 @@ fn peer(info: &PeerInfo) -> Value {
         ("sent", count(info.sent)),
         ("received", count(info.received)),
         ("refused", count(info.refused)),
+        ("not_allowed", count(info.not_allowed)),
         ("denied", count(info.denied)),
     ];
     entries.extend(info.round_trip.map(|time| ("round_trip", milliseconds(time))));

@@ -86,6 +86,29 @@ pub(super) const FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
+    value(
+        "grant-send",
+        "NODES[=NAME]",
+        "let only NODES, and others with such a grant, send: to all processes, or to NAME",
+        NODE,
+        |parsed, sends| {
+            parsed.node.sends.push(key("--grant-send", sends)?);
+            Ok(())
+        },
+    ),
+    value(
+        "grant-monitor",
+        "NODES",
+        "let only NODES, and those that may send, monitor processes",
+        NODE,
+        |parsed, nodes| {
+            parsed.node.monitors.push(key("--grant-monitor", nodes)?);
+            Ok(())
+        },
+    ),
+    plain("grants-only", "let no node send or monitor without a grant", NODE, |parsed| {
+        parsed.node.grants_only = true;
+    }),
     value("tls-cert", "FILE", "speak TLS with the certificates in FILE", BOTH, |parsed, file| {
         parsed.node.tls_cert = Some(PathBuf::from(file));
         Ok(())

@@ -53,6 +53,7 @@ fn as_json(status: &NodeStatus) -> Value {
             "age_us": micros(peer.age), "queued_bytes": peer.queued_bytes,
             "oldest_wait_us": peer.oldest_wait.map(micros), "sent": peer.sent,
             "received": peer.received, "refused": peer.refused,
+            "not_allowed": peer.not_allowed,
             "undelivered": peer.undelivered, "too_large": peer.too_large, "denied": peer.denied,
             "bytes_sent": peer.bytes_sent, "bytes_received": peer.bytes_received,
             "round_trip_us": peer.round_trip.map(micros), "unconfirmed": peer.unconfirmed,

@@ -175,6 +175,22 @@ fn nodes_call_each_other_and_tell_their_status() {
 }
 
 #[test]
+fn a_node_permits_what_its_options_grant() {
+    let mut shop = Node::start("shop@127.0.0.1", &["--grant-send=till@127.0.0.1=echo"], "");
+    let mut till = shop.start_peer("till@127.0.0.1", "call");
+    till.expect("up shop@127.0.0.1");
+    till.expect("reply two");
+    let mut desk = shop.start_peer("desk@127.0.0.1", "call");
+    desk.expect("up shop@127.0.0.1");
+    let refused = desk.line();
+    // Whether it has been told by then or not.
+    let is_refusal = refused.contains("not_allowed") || refused.contains("does not permit");
+    assert!(is_refusal, "{refused}");
+    shop.expect("up till@127.0.0.1");
+    shop.expect("up desk@127.0.0.1");
+}
+
+#[test]
 fn a_node_that_is_stopped_for_5_seconds_is_given_up_and_comes_back() {
     let mut shop = Node::start("shop@127.0.0.1", &[], "");
     let mut till = shop.start_peer("till@127.0.0.1", "");

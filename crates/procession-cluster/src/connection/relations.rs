@@ -6,7 +6,7 @@ use procession::relations::MonitorRef;
 use procession::relay::{RemoteSignal, draw_monitor, receive, receive_link, receive_monitor};
 use procession::{Context, Exit, Pid};
 
-use crate::connection::{Connection, Watched, is_kernel, is_pulse, is_status, lane_of};
+use crate::connection::{Connection, Watched, is_answered_by_node, is_pulse, lane_of};
 use crate::link::{Asker, Order, StartRefusal, Teller, Watch, count};
 use crate::node::{Applied, ENDED, Spawned};
 use crate::reason;
@@ -57,7 +57,7 @@ impl Connection {
         target: Target,
         monitor: Reference,
     ) {
-        if is_kernel(&target) || is_status(&target) {
+        if is_answered_by_node(&target) {
             // It ends with this connection.
             return;
         }
@@ -68,9 +68,13 @@ impl Connection {
         if !self.is_of_peer(&watcher) || !self.has_made(&monitor) {
             return count(&self.link.counts.denied, 1);
         }
-        let found = match self.watched.len() < RELATIONS_MAX {
-            true => self.find(&target).ok_or("noproc"),
-            false => Err("system_limit"),
+        let found = if !self.node.permits_monitor(&self.link.peer.name, &target) {
+            count(&self.link.counts.denied, 1);
+            Err("not_allowed")
+        } else if self.watched.len() < RELATIONS_MAX {
+            self.find(&target).ok_or("noproc")
+        } else {
+            Err("system_limit")
         };
         match found {
             Ok((_, pid, _)) => {

@@ -286,6 +286,74 @@ fn a_start_makes_only_the_relations_that_were_asked_for() {
     assert_eq!(starter.join(), Ok(true));
 }
 
+/// Goal: a node that permits only what is granted checks each message where it arrives, whatever
+/// the other node knows. It drops and counts those without a grant, also to the latest receiver.
+#[test]
+fn messages_need_a_grant_where_they_arrive() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let builder = Node::builder("a@127.0.0.1").cookie(cookie()).grants_only();
+    let builder = builder.grant("b@127.0.0.1", Grants::new().send("open"));
+    let node = scheduler.block_on(builder.listen((Ipv4Addr::LOCALHOST, 0).into()).start());
+    let node = node.expect("it starts");
+    let (sender, came) = std::sync::mpsc::channel();
+    let receiver = scheduler.start(move |mut cx: Context<Letter>| async move {
+        while let Some(Letter::Message { term, .. }) = cx.recv().await {
+            sender.send(term).expect("the test waits");
+        }
+    });
+    let member = node.attach(&receiver.address().map(|letter| letter));
+    node.register("open", &member).expect("the name is free");
+    node.register("closed", &member).expect("the name is free");
+    let mut stream = connect(&node, flags::OWN);
+    let mut send = |to: &str, number: i64| {
+        let control = [Term::from(6), pid().into(), Term::atom(""), Term::atom(to)];
+        write(&mut stream, &[&Term::tuple(control), &Term::from(number)]);
+    };
+    let wait_for = |denied: u64| {
+        while node.peers().first().is_none_or(|peer| peer.denied < denied) {
+            std::thread::yield_now();
+        }
+    };
+    send("closed", 1);
+    send("nobody", 2);
+    send("open", 3);
+    send("open", 4);
+    assert_eq!([(); 2].map(|()| came.recv()), [Ok(Term::from(3)), Ok(Term::from(4))]);
+    wait_for(2);
+    node.grant("b@127.0.0.1", Grants::new().send("closed")).expect("it names a node");
+    send("open", 5);
+    send("closed", 6);
+    assert_eq!(came.recv(), Ok(Term::from(6)));
+    wait_for(3);
+    let info = &node.peers()[0];
+    assert_eq!((info.denied, info.received, info.undelivered), (3, 6, 0));
+    receiver.cancel();
+}
+
+/// Goal: a node learns what it may send behind the answer to its first question, and by a signal
+/// that an older one ignores: it is told of a monitor that it does not have.
+#[test]
+fn grants_are_told_behind_the_first_answer() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let builder = Node::builder("a@127.0.0.1").cookie(cookie()).grants_only();
+    let node = scheduler.block_on(builder.listen((Ipv4Addr::LOCALHOST, 0).into()).start());
+    let node = node.expect("it starts");
+    let mut stream = connect(&node, flags::OWN);
+    let question = Reference::new(Atom::known("b@127.0.0.1"), 7, &[5]).expect("it has a word");
+    let question = Term::from(question);
+    let control = [Term::from(19), pid().into(), Term::atom(super::PULSE), question.clone()];
+    for _ in 0..2 {
+        write(&mut stream, &[&Term::tuple(control.clone())]);
+    }
+    let [answer, told, again] = [(); 3].map(|()| read_operation(&mut stream, 28));
+    assert!(answer[1].is_atom(super::PULSE) && answer[3] == question, "{answer:?}");
+    assert!(told[1].is_atom(super::GRANTS_NAME) && told[3] != question, "{told:?}");
+    assert!(again[1].is_atom(super::PULSE), "it is told once: {again:?}");
+    node.grant("*", Grants::new().send("open")).expect("it names nodes");
+    let told = read_operation(&mut stream, 28);
+    assert!(told[1].is_atom(super::GRANTS_NAME), "{told:?}");
+}
+
 /// Goal: an exported function is called for nodes that have the grant, and for no others.
 #[test]
 fn starts_need_a_grant() {

@@ -50,6 +50,7 @@ pub struct NodeBuilder {
     connect_timeout: Duration,
     patience: Duration,
     grants: Vec<(String, Grants)>,
+    grants_only: bool,
     finds: Vec<Find>,
     accepts_plain_text: bool,
 }
@@ -120,6 +121,7 @@ impl NodeBuilder {
             connect_timeout: Duration::from_secs(5),
             patience: Duration::from_secs(4),
             grants: Vec::new(),
+            grants_only: false,
             finds: Vec::new(),
             accepts_plain_text: false,
         }
@@ -186,6 +188,31 @@ impl NodeBuilder {
     /// other nodes can send and monitor, and nothing else.
     pub fn grant(mut self, nodes: &str, grants: Grants) -> Self {
         self.grants.push((nodes.to_owned(), grants));
+        self
+    }
+
+    /// Permits only what is granted: other nodes need [grants](Grants::send) to send to the
+    /// processes of this one and to monitor them, too. What they may do without any is to ask
+    /// whether this node is there, and to answer the calls of its processes.
+    ///
+    /// A message without a grant is dropped and counted ([`PeerInfo::denied`]). Nodes of this crate
+    /// are told what they may send when they are connected, and at each change. Their processes get
+    /// the message back: [`SendTermCause::NotAllowed`], or
+    /// [`RelayCause::NotAllowed`](procession::relay::RelayCause::NotAllowed).
+    ///
+    /// ```
+    /// use procession_cluster::{Grants, Node};
+    ///
+    /// let builder = Node::builder("shop@db.example")
+    ///     .grants_only()
+    ///     .grant("*@front.example", Grants::new().send("orders"))
+    ///     .grant("watch@desk.example", Grants::new().monitor().look());
+    /// ```
+    ///
+    /// [`PeerInfo::denied`]: crate::PeerInfo::denied
+    /// [`SendTermCause::NotAllowed`]: crate::SendTermCause::NotAllowed
+    pub fn grants_only(mut self) -> Self {
+        self.grants_only = true;
         self
     }
 
@@ -267,6 +294,7 @@ impl NodeBuilder {
             beat: Beat::default(),
             losses: AtomicU64::new(0),
             grants: Mutex::new(grants),
+            grants_only: self.grants_only,
             accepts_plain_text: self.accepts_plain_text,
             epmd: self.epmd,
             listens_at: listener.as_ref().map(|(_, address)| *address),

@@ -30,6 +30,9 @@ pub enum SendTermCause {
     TooLong,
     /// The term cannot be written.
     NotPortable(EncodeError),
+    /// The other node does not [permit](crate::Grants::send) this one to send to the process. Only
+    /// nodes of this crate tell.
+    NotAllowed,
 }
 
 impl SendTermError {
@@ -71,6 +74,7 @@ impl fmt::Display for SendTermCause {
             Self::Full => f.write_str("the queue of the connection is full"),
             Self::TooLong => f.write_str("the message has more than 16 MiB"),
             Self::NotPortable(error) => write!(f, "the message cannot be sent: {error}"),
+            Self::NotAllowed => f.write_str("the node does not permit to send to the process"),
         }
     }
 }
@@ -84,6 +88,7 @@ impl From<Unqueued> for SendTermCause {
             Unqueued::TooLong => Self::TooLong,
             Unqueued::Closed => Self::NoConnection,
             Unqueued::Wrong(error) => Self::NotPortable(error),
+            Unqueued::NotAllowed => Self::NotAllowed,
         }
     }
 }
@@ -95,6 +100,7 @@ impl From<SendTermCause> for RelayCause {
             SendTermCause::Full => Self::Full,
             SendTermCause::TooLong => Self::TooLong,
             SendTermCause::NotPortable(_) => Self::NotPortable,
+            SendTermCause::NotAllowed => Self::NotAllowed,
         }
     }
 }

@@ -1,16 +1,38 @@
-//! What other nodes may do besides sending and monitoring.
+//! What other nodes may do.
+//!
+//! A node that [permits only what is granted](crate::NodeBuilder::grants_only) tells other nodes of
+//! this crate to which of its processes they may send, so that a message that it would refuse comes
+//! back to its sender at once. It does so when such a node asks for the first sign of life, which
+//! is when the connection begins, and at each change. The statement has the form of the end of a
+//! monitored process, with a reference of no monitor, so nodes that do not know it ignore it.
+//! Whatever was told, each message is checked where it arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
+use procession_sync::Mutex;
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::connection::{PULSE_LANE, is_answered_by_node};
+use crate::link::Link;
 use crate::node::Node;
 use crate::node::connect::split;
-use crate::term::Atom;
-use crate::wire::control::SpawnRequest;
+use crate::node::status::{get, get_list, map};
+use crate::term::{Atom, Term};
+use crate::wire::control::{Control, SpawnRequest, Target};
 
-/// What other nodes may do to a node. By default, that is nothing of the below: they can send to
-/// its processes and monitor them.
+/// The name from which a node tells what it permits. No process has it.
+pub(crate) const GRANTS_NAME: &str = "$procession_grants";
+
+/// The names that are kept of what another node permits. If there are more, it is not known.
+const NAMES_MAX: usize = 4096;
+
+/// What other nodes may do to a node. By default, they may send and monitor, and nothing else. If
+/// the node [permits only what is granted](crate::NodeBuilder::grants_only), they need grants for
+/// these, too.
 ///
 /// [`NodeBuilder::grant`](crate::NodeBuilder::grant) and [`Node::grant`] give grants to nodes. They
 /// are checked at each operation, so that a change has an effect on nodes that are connected. To
@@ -26,10 +48,20 @@ use crate::wire::control::SpawnRequest;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
+    reach: Reach,
+    monitors: bool,
     exits: bool,
     looks: bool,
     spawns_all: bool,
     spawns: BTreeSet<(String, String)>,
+}
+
+/// The processes to which a node may send.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reach {
+    all: bool,
+    by_pid: bool,
+    names: BTreeSet<String>,
 }
 
 /// The error of a grant to something that names no nodes. It contains the text.
@@ -48,6 +80,37 @@ impl Grants {
     /// Permits nothing.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Permits to send to the process with this name, by the name, and to monitor it so, as each
+    /// call does.
+    ///
+    /// It matters only if the node [permits only what is granted](crate::NodeBuilder::grants_only),
+    /// and so do the other grants to send and to monitor. Replies to what a process of this node
+    /// has called need no grant.
+    pub fn send(mut self, name: &str) -> Self {
+        self.reach.names.insert(name.to_owned());
+        self
+    }
+
+    /// Permits to send to each process that other nodes know, by its PID, and to monitor it. A
+    /// process that was started by a grant is reached so, and the address in a message.
+    pub fn send_by_pid(mut self) -> Self {
+        self.reach.by_pid = true;
+        self
+    }
+
+    /// Permits to send to all processes that other nodes know, by their names and PIDs, and to
+    /// monitor them.
+    pub fn send_all(mut self) -> Self {
+        self.reach.all = true;
+        self
+    }
+
+    /// Permits to monitor processes, whether the node may send to them or not.
+    pub fn monitor(mut self) -> Self {
+        self.monitors = true;
+        self
     }
 
     /// Permits links to processes of this node, and exit signals to them. Both can end a process.
@@ -80,12 +143,79 @@ impl Grants {
 
     /// Permits everything.
     pub fn all() -> Self {
-        Self::new().exits().look().spawn_all()
+        Self::new().send_all().monitor().exits().look().spawn_all()
     }
 
     fn permits_spawn(&self, module: &str, function: &str) -> bool {
         let is_named = |(m, f): &(String, String)| m == module && f == function;
         self.spawns_all || self.spawns.iter().any(is_named)
+    }
+}
+
+impl Reach {
+    fn permits(&self, target: &Target) -> bool {
+        self.all
+            || match target {
+                Target::Pid(_) => self.by_pid,
+                Target::Name(name) => self.names.contains(name.as_str()),
+            }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.all |= other.all;
+        self.by_pid |= other.by_pid;
+        self.names.extend(other.names.iter().cloned());
+    }
+
+    fn to_term(&self) -> Term {
+        let names = self.names.iter().filter_map(|name| Atom::new(name.as_str()));
+        let to = if self.all { Term::atom("all") } else { Term::list(names.map(Term::from)) };
+        map([("send", to), ("send_by_pid", Term::atom(&self.by_pid.to_string()))])
+    }
+
+    /// Reads what another node has told. `None` is that it is not known.
+    pub(crate) fn from_term(term: &Term) -> Option<Self> {
+        let name = |term: &Term| match term {
+            Term::Atom(name) => Some(name.as_str().to_owned()),
+            _ => None,
+        };
+        let by_pid = get(term, "send_by_pid")?.is_atom("true");
+        if get(term, "send")?.is_atom("all") {
+            return Some(Self { all: true, by_pid, names: BTreeSet::new() });
+        }
+        let names = get_list(term, "send", name)?;
+        let names = (names.len() <= NAMES_MAX).then(|| names.into_iter().collect())?;
+        Some(Self { all: false, by_pid, names })
+    }
+}
+
+/// What the other node of a connection permits to send, as far as is known, and whether it learns
+/// what this one permits.
+#[derive(Debug, Default)]
+pub(crate) struct Permitted {
+    /// Set if `reach` is not `None`.
+    is_limited: AtomicBool,
+    reach: Mutex<Option<Reach>>,
+    /// The other node is of this crate, and is told of changes. It changes under the lock of the
+    /// grants.
+    listens: AtomicBool,
+}
+
+impl Permitted {
+    /// Notes what the other node has told.
+    pub(crate) fn told(&self, reach: Option<Reach>) {
+        let mut known = self.reach.lock();
+        // Relaxed: the other node checks each message, so that one may be late to learn it.
+        self.is_limited.store(reach.is_some(), Relaxed);
+        *known = reach;
+    }
+
+    /// Returns `false` if the other node is known to refuse messages to this process.
+    pub(crate) fn permits(&self, target: &Target) -> bool {
+        // Relaxed: as in `told`.
+        !self.is_limited.load(Relaxed)
+            || is_answered_by_node(target)
+            || self.reach.lock().as_ref().is_none_or(|reach| reach.permits(target))
     }
 }
 
@@ -105,11 +235,29 @@ impl AllGrants {
         Ok(())
     }
 
-    fn permits(&self, node: &Atom, permits: impl Fn(&Grants) -> bool) -> bool {
+    /// Returns the grants to a node, to its host and to all.
+    fn of(&self, node: &Atom) -> impl Iterator<Item = &Grants> {
         let name = node.as_str();
         let host = name.split_once('@').map(|(_, host)| format!("*@{host}"));
-        let of_all = [Some(name), host.as_deref(), Some("*")];
-        of_all.into_iter().flatten().filter_map(|nodes| self.0.get(nodes)).any(permits)
+        let of_host = host.and_then(|host| self.0.get(&host));
+        [self.0.get(name), of_host, self.0.get("*")].into_iter().flatten()
+    }
+
+    fn permits(&self, node: &Atom, permits: impl Fn(&Grants) -> bool) -> bool {
+        self.of(node).any(permits)
+    }
+
+    /// Tells the other node of a connection to which processes it may send.
+    fn tell(&self, node: &Node, link: &Link) {
+        let mut reach = Reach::default();
+        self.of(&link.peer.name).for_each(|grants| reach.add(&grants.reach));
+        let to = link.peer_pid();
+        link.tell(PULSE_LANE, reach.to_term(), |reason| Control::Down {
+            from: Target::Name(Atom::known(GRANTS_NAME)),
+            to,
+            monitor: node.question(),
+            reason,
+        });
     }
 }
 
@@ -125,13 +273,50 @@ impl Node {
     /// # Errors
     /// [`GrantError`]: `nodes` names no nodes.
     pub fn grant(&self, nodes: &str, grants: Grants) -> Result<(), GrantError> {
-        self.0.grants.lock().set(nodes, grants)
+        self.change_grants(|all| all.set(nodes, grants))
     }
 
     /// Takes back what was granted to these `nodes`, which are named as for [`grant`](Self::grant).
-    /// Returns `false` if they had no grants. Links that were made before stay.
+    /// Returns `false` if they had no grants. Links and monitors that were made before stay.
     pub fn revoke(&self, nodes: &str) -> bool {
-        self.0.grants.lock().0.remove(nodes).is_some()
+        self.change_grants(|all| all.0.remove(nodes).is_some())
+    }
+
+    /// Changes the grants, and tells the nodes to which that may matter.
+    fn change_grants<R>(&self, change: impl FnOnce(&mut AllGrants) -> R) -> R {
+        let mut grants = self.0.grants.lock();
+        let changed = change(&mut grants);
+        if self.0.grants_only {
+            // What was found before may not be permitted any more.
+            self.note_loss();
+            // Under the lock, so that each node is told the changes in order.
+            let links: Vec<Arc<Link>> = self.0.peers.lock().links().cloned().collect();
+            // Relaxed: it changes under the lock.
+            for link in links.iter().filter(|link| link.permitted.listens.load(Relaxed)) {
+                grants.tell(self, link);
+            }
+        }
+        changed
+    }
+
+    /// Tells a node of this crate to which processes it may send, if it has not been told.
+    pub(crate) fn tell_grants(&self, link: &Link) {
+        if self.0.grants_only {
+            let grants = self.0.grants.lock();
+            // Relaxed: it changes under the lock.
+            if !link.permitted.listens.swap(true, Relaxed) {
+                grants.tell(self, link);
+            }
+        }
+    }
+
+    pub(crate) fn permits_send(&self, node: &Atom, to: &Target) -> bool {
+        !self.0.grants_only || self.0.grants.lock().permits(node, |grants| grants.reach.permits(to))
+    }
+
+    pub(crate) fn permits_monitor(&self, node: &Atom, process: &Target) -> bool {
+        let permits = |grants: &Grants| grants.monitors || grants.reach.permits(process);
+        !self.0.grants_only || self.0.grants.lock().permits(node, permits)
     }
 
     pub(crate) fn permits_exits(&self, node: &Atom) -> bool {
@@ -150,8 +335,9 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use super::{AllGrants, Grants};
-    use crate::term::Atom;
+    use super::{AllGrants, Grants, NAMES_MAX, Permitted, Reach};
+    use crate::term::{Atom, NodePid, Term};
+    use crate::wire::control::Target;
 
     #[test]
     fn grants_of_a_node_its_host_and_all_add_up() {
@@ -179,5 +365,51 @@ mod tests {
             let refused = AllGrants::default().set(wrong, Grants::all()).expect_err(wrong);
             assert!(refused.to_string().contains(wrong));
         }
+    }
+
+    fn name(text: &str) -> Target {
+        Target::Name(Atom::new(text).expect("it is short"))
+    }
+
+    fn pid() -> Target {
+        Target::Pid(NodePid { node: Atom::known("a@front"), id: 9, serial: 0, creation: 7 })
+    }
+
+    #[test]
+    fn sends_are_granted_by_name_by_pid_or_all() {
+        for (grants, by_name, by_other_name, by_pid) in [
+            (Grants::new().monitor(), false, false, false),
+            (Grants::new().send("orders"), true, false, false),
+            (Grants::new().send_by_pid(), false, false, true),
+            (Grants::new().send_all(), true, true, true),
+        ] {
+            let (told, expected) = (Permitted::default(), [by_name, by_other_name, by_pid]);
+            let permitted = |permits: &dyn Fn(&Target) -> bool| {
+                [permits(&name("orders")), permits(&name("other")), permits(&pid())]
+            };
+            assert_eq!(permitted(&|to| told.permits(to)), [true; 3], "it is not known");
+            assert_eq!(permitted(&|to| grants.reach.permits(to)), expected);
+            // The other node reads the same.
+            let read = Reach::from_term(&grants.reach.to_term());
+            assert_eq!(read.as_ref(), Some(&grants.reach));
+            told.told(read);
+            assert_eq!(permitted(&|to| told.permits(to)), expected);
+            assert!(told.permits(&name("net_kernel")), "it is answered by the node");
+            told.told(None);
+            assert_eq!(permitted(&|to| told.permits(to)), [true; 3], "it is not known any more");
+        }
+    }
+
+    #[test]
+    fn what_is_no_statement_on_sends_is_not_known() {
+        let with = |count: usize| {
+            let names = (0..count).map(|n| n.to_string());
+            Grants { reach: Reach { names: names.collect(), ..Reach::default() }, ..Grants::new() }
+        };
+        let read = |grants: &Grants| Reach::from_term(&grants.reach.to_term());
+        assert!(read(&with(NAMES_MAX)).is_some());
+        assert!(read(&with(NAMES_MAX + 1)).is_none());
+        assert!(Reach::from_term(&Term::atom("too_large")).is_none());
+        assert!(Reach::from_term(&Term::Map(Vec::new())).is_none());
     }
 }

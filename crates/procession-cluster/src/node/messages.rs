@@ -36,9 +36,11 @@ impl Node {
         let Some(link) = self.link_of(to) else {
             return Err(SendTermError::new(term, Unqueued::Closed));
         };
-        let control = Control::Send { from: Some(self.pid_of(number)), to: to.target() };
+        let to = to.target();
+        let permitted = link.check_permitted(&to);
+        let control = Control::Send { from: Some(self.pid_of(number)), to };
         let control = without_sender(control, &link);
-        match link.outbound.send(number, &control, &term) {
+        match permitted.and_then(|()| link.outbound.send(number, &control, &term)) {
             Ok(()) => Ok(()),
             Err(why) => Err(SendTermError::new(term, why)),
         }
@@ -74,7 +76,8 @@ impl Node {
         let call = self.reference(CALL_KIND);
         let (from, target) = (self.pid_of(number), to.target());
         // A monitor is never refused, so that of a call without room would take room from others.
-        if let Err(why) = link.outbound.check_room(number) {
+        let permitted = link.check_permitted(&target);
+        if let Err(why) = permitted.and_then(|()| link.outbound.check_room(number)) {
             return Err(CallTermError::Send(SendTermError::new(request, why)));
         }
         let (sender, receiver) = oneshot::channel();

@@ -49,6 +49,11 @@ impl PeerInfo {
             .counter("received", "Messages that were received.", self.received)
             .counter("refused", "Messages that found the queue full, and came back.", self.refused)
             .counter(
+                "not_allowed",
+                "Messages that the other node does not permit, and that came back.",
+                self.not_allowed,
+            )
+            .counter(
                 "undelivered",
                 "Received messages without a receiver that accepts them.",
                 self.undelivered,

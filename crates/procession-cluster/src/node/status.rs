@@ -40,12 +40,16 @@ pub struct PeerInfo {
     /// The messages that this node did not send because the queue of the connection was full. Each
     /// came back to its sender.
     pub refused: u64,
+    /// The messages that this node did not send because the other one does not
+    /// [permit](crate::Grants::send) it. Each came back to its sender.
+    pub not_allowed: u64,
     /// The received messages for processes that do not exist or did not accept them.
     pub undelivered: u64,
     /// The received messages that were dropped because their parts, or those of all that were on
     /// their way at a time, exceeded 64 MiB.
     pub too_large: u64,
-    /// The operations that were refused because they are not allowed.
+    /// The operations of the other node that were refused because they are not allowed, messages
+    /// included.
     pub denied: u64,
     /// The calls of this node that wait for a reply. The callers of some may have given up, since
     /// those are looked for only now and then.
@@ -206,7 +210,8 @@ impl Link {
         out.field("node", &info.name).field("connected for", time(Some(info.age)));
         out.field("queued bytes", info.queued_bytes).field("oldest wait", time(info.oldest_wait));
         out.field("sent", info.sent).field("received", info.received);
-        out.field("refused", info.refused).field("denied", info.denied);
+        out.field("refused", info.refused).field("not allowed", info.not_allowed);
+        out.field("denied", info.denied);
         out.field("undelivered", info.undelivered).field("too large", info.too_large);
         out.field("bytes sent", info.bytes_sent).field("bytes received", info.bytes_received);
         out.field("round trip", time(info.round_trip)).field("unconfirmed", unconfirmed);
@@ -224,6 +229,7 @@ impl Link {
             oldest_wait: self.outbound.oldest_wait(),
             sent: self.outbound.accepted(),
             refused: self.outbound.refused(),
+            not_allowed: read(&self.counts.not_allowed),
             received: read(&self.counts.received),
             undelivered: read(&self.counts.undelivered),
             too_large: read(&self.counts.too_large),
@@ -238,11 +244,11 @@ impl Link {
 }
 
 /// A map with atoms as keys.
-fn map(pairs: impl IntoIterator<Item = (&'static str, Term)>) -> Term {
+pub(super) fn map(pairs: impl IntoIterator<Item = (&'static str, Term)>) -> Term {
     Term::Map(pairs.into_iter().map(|(key, value)| (Term::atom(key), value)).collect())
 }
 
-fn get<'a>(map: &'a Term, key: &str) -> Option<&'a Term> {
+pub(super) fn get<'a>(map: &'a Term, key: &str) -> Option<&'a Term> {
     let Term::Map(pairs) = map else { return None };
     pairs.iter().find(|(word, _)| word.is_atom(key)).map(|(_, value)| value)
 }
@@ -258,7 +264,11 @@ fn get_number<T: TryFrom<i64>>(map: &Term, key: &str) -> Option<T> {
     T::try_from(get(map, key)?.as_integer()?).ok()
 }
 
-fn get_list<T>(map: &Term, key: &str, item: impl FnMut(&Term) -> Option<T>) -> Option<Vec<T>> {
+pub(super) fn get_list<T>(
+    map: &Term,
+    key: &str,
+    item: impl FnMut(&Term) -> Option<T>,
+) -> Option<Vec<T>> {
     let Term::List(items) = get(map, key)? else { return None };
     items.iter().map(item).collect()
 }
@@ -320,6 +330,7 @@ impl PeerInfo {
             ("oldest_wait_us", optional(self.oldest_wait.map(|time| time.as_micros()))),
             ("sent", number(self.sent)),
             ("refused", number(self.refused)),
+            ("not_allowed", number(self.not_allowed)),
             ("received", number(self.received)),
             ("undelivered", number(self.undelivered)),
             ("too_large", number(self.too_large)),
@@ -343,6 +354,7 @@ impl PeerInfo {
             oldest_wait: micros("oldest_wait_us"),
             sent: get_number(term, "sent")?,
             refused: get_number(term, "refused")?,
+            not_allowed: get_number(term, "not_allowed").unwrap_or_default(),
             received: get_number(term, "received")?,
             undelivered: get_number(term, "undelivered")?,
             too_large: get_number(term, "too_large")?,

@@ -39,7 +39,7 @@ impl Node {
     ///
     /// A message comes back with [`SendError`](procession::SendError), whose
     /// [`relay_cause`](procession::SendError::relay_cause) tells why: no connection, a full queue,
-    /// too long, or without a term.
+    /// too long, without a term, or not permitted by the other node.
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -276,11 +276,12 @@ impl<M> TypedWay<M> {
 
     fn send(&self, from: Option<Pid>, message: &M) -> Result<(), Unsent> {
         let link = self.node.link_of(&self.to).ok_or(RelayCause::NoConnection)?;
+        let target = self.to.target();
+        link.check_permitted(&target)?;
         let own = self.own(from);
         let (term, replies) = scope::within(&self.node, &own, || (self.write)(message));
         let term = term.map_err(|_| RelayCause::NotPortable)?;
         let control = self.control(&own, &link);
-        let target = self.to.target();
         let calls = Calls::enter(&link, &own, &target, replies)?;
         let term = match (&*calls.references, self.is_plain) {
             ([call], true) => as_call(term, &own, call),

@@ -419,6 +419,47 @@ fn nodes_with_short_names_find_each_other() {
     drop(running);
 }
 
+/// A node of the BEAM reaches what is granted to it. Its other messages are dropped and counted,
+/// and its other monitors are told so.
+#[test]
+fn a_node_of_the_beam_needs_grants_to_send() {
+    if std::env::var_os("PROCESSION_ERL").is_none() {
+        return;
+    }
+    start_epmd();
+    const OWN: &str = "grants@127.0.0.1";
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let cookie = Cookie::new("secret").expect("it has a text");
+    let builder = Node::builder(OWN).cookie(cookie).listen((Ipv4Addr::LOCALHOST, 0).into());
+    let granted = Grants::new().send("echo").look();
+    let builder = builder.register().grants_only().grant("*@127.0.0.1", granted);
+    let node = scheduler.block_on(builder.start()).expect("it starts");
+    let serves = node.clone();
+    let server = scheduler.start(move |cx| echo(cx, serves));
+    let member = node.attach(&server.address().map(|letter| letter));
+    node.register("echo", &member).expect("the name is free");
+    node.register("closed", &member).expect("the name is free");
+    let ask = format!(
+        "pong = net_adm:ping('{OWN}'),
+         hello = gen_server:call({{echo, '{OWN}'}}, hello),
+         {{closed, '{OWN}'}} ! {{to, self(), came}},
+         Monitor = monitor(process, {{closed, '{OWN}'}}),
+         receive {{'DOWN', Monitor, _, _, Why}} -> not_allowed = Why end,
+         {{not_allowed, _}} = element(2, (catch gen_server:call({{closed, '{OWN}'}}, hello))),
+         {{echo, '{OWN}'}} ! {{to, self(), last}},
+         receive First -> last = First end,
+         {{ok, #{{peers := [#{{denied := Denied}}]}}}} = gen_server:call({{'$procession', '{OWN}'}}, status),
+         io:format(\"~p\", [Denied]), halt()."
+    );
+    let mut erl = Command::new("erl");
+    erl.args(["-noinput", "-hidden", "-name", "asks@127.0.0.1", "-setcookie", "secret"]);
+    let output = erl.args(["-eval", &ask]).stdin(Stdio::null()).output().expect("it is installed");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    // The message, the monitor, and the two of the call.
+    assert_eq!(text(&output.stdout), "4");
+}
+
 /// This node calls a server of a BEAM node, monitors it, and sees its node die.
 #[test]
 fn a_node_of_the_beam_is_called_and_its_death_is_told() {

@@ -1,6 +1,7 @@
 //! Two nodes in one program, over loopback.
 
 mod functions;
+mod grants;
 mod pids;
 mod relations;
 #[cfg(all(feature = "postcard", feature = "message-pack"))]

@@ -332,7 +332,7 @@ const NODE: &[Function] = &[
     ),
     function(
         "node.peers(): table[]",
-        "returns a table for each connected node: `name`, `age`, `queued_bytes`, `sent`, `received`, `refused`, `denied`, and `round_trip` and `unconfirmed` if they are known; times are in milliseconds",
+        "returns a table for each connected node: `name`, `age`, `queued_bytes`, `sent`, `received`, `refused`, `not_allowed`, `denied`, and `round_trip` and `unconfirmed` if they are known; times are in milliseconds",
     ),
     function(
         "node.send(name: string, node: string, message: any): boolean, string?",

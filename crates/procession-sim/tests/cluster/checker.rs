@@ -7,6 +7,9 @@ use procession_cluster::{Letter, Reference, Term};
 use procession_sim::Sim;
 use procession_sync::Mutex;
 
+/// The longest part of a message.
+pub(crate) const FRAGMENT_LEN: usize = 64 << 10;
+
 /// A defect that is planted between a node and the process that receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defect {
@@ -118,15 +121,21 @@ pub(crate) struct History {
     is_calm: bool,
 }
 
-/// Makes the term of a message.
-pub(crate) fn message((from, to, number): Connection, n: i64) -> Term {
-    Term::tuple([from.0, from.1, to, number, n].map(Term::from))
+/// Makes the term of a message, with so many bytes behind its numbers.
+pub(crate) fn message((from, to, number): Connection, n: i64, length: usize) -> Term {
+    let numbers = [from.0, from.1, to, number, n].map(Term::from);
+    let bytes = Term::Binary(vec![n as u8; length].into());
+    Term::tuple(numbers.into_iter().chain([bytes]))
 }
 
-fn parse(term: &Term) -> Option<(Connection, i64)> {
-    let items: Vec<_> = term.as_tuple()?.iter().filter_map(Term::as_integer).collect();
-    let [host, start, to, number, n] = *items else { return None };
-    Some((((host, start), to, number), n))
+/// Returns the numbers of a message, and the length of its bytes.
+fn parse(term: &Term) -> Option<(Connection, i64, usize)> {
+    let (bytes, numbers) = term.as_tuple()?.split_last()?;
+    let numbers: Vec<_> = numbers.iter().filter_map(Term::as_integer).collect();
+    let [host, start, to, number, n] = *numbers else { return None };
+    let bytes = bytes.as_bytes()?;
+    let is_whole = bytes.iter().all(|&byte| byte == n as u8);
+    is_whole.then_some((((host, start), to, number), n, bytes.len()))
 }
 
 impl History {
@@ -228,7 +237,10 @@ impl History {
     ) {
         match letter {
             Letter::Message { term, .. } => {
-                let Some((connection, n)) = parse(term) else { panic!("{term} came") };
+                let Some((connection, n, length)) = parse(term) else { panic!("{term} came") };
+                if length >= FRAGMENT_LEN {
+                    self.laws.sometimes("a message comes in parts", true);
+                }
                 self.message(own, connection, n);
             }
             Letter::Down(down) => {

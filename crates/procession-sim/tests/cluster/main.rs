@@ -11,10 +11,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_sim::{Check, Faults, Sim};
+use procession_sim::{Check, Fault, Faults, Sim};
 
 use self::checker::{Broken, Defect, Planted};
 use self::peers::Ailment;
+use self::program::Traffic;
 
 /// Returns the seeds: 200, or as many as `SIM_CLUSTER_SEEDS` says. An unoptimised build is ten
 /// times slower, and runs 5.
@@ -38,7 +39,36 @@ fn a_cluster_keeps_its_promises() {
         "messages of an ended connection were confirmed",
         "a node has ended and is another one",
     ]);
-    check.run(|sim| program::run(sim, None));
+    check.run(|sim| program::run(sim, Traffic::Small, None));
+}
+
+/// Returns a check of a cluster with large messages. The network passes on whole segments: if it
+/// were a byte at a time, each would be a step of the run.
+fn check_of_large(seeds: Range<u64>) -> Check {
+    let check = Check::new().seeds(seeds).jobs(2).time_limit(Duration::from_secs(3600));
+    check.workers(1..=2).faults(Faults::all().without(Fault::SmallReads))
+}
+
+/// In plain text and by TLS.
+#[test]
+fn large_messages_come_whole_and_in_order() {
+    for traffic in [Traffic::Large, Traffic::Secure] {
+        let check = check_of_large(0..(seeds().end / 8).max(2)).expect_sometimes([
+            "a message comes in parts",
+            "a message is lost with its connection",
+        ]);
+        check.run(move |sim| program::run(sim, traffic, None));
+    }
+}
+
+/// Goal: a failure can be looked at again. The random bytes of TLS are others each time, and their
+/// lengths are the same.
+#[test]
+fn a_seed_is_the_same_run_each_time() {
+    for traffic in [Traffic::Small, Traffic::Large, Traffic::Secure] {
+        let run = || check_of_large(0..2).run(move |sim| program::run(sim, traffic, None)).hash;
+        assert_eq!(run(), run(), "{traffic:?}");
+    }
 }
 
 /// Starts, links, monitors, exits and PIDs in messages, in a cluster that is disturbed.
@@ -144,6 +174,6 @@ fn planted_defects_are_seen() {
         (Defect::HideEnd, "each end of a connection is told"),
     ]) {
         let check = Check::new().seeds(0..seeds).workers(1..=2).faults(Faults::none());
-        is_seen(check, defect, law, program::run);
+        is_seen(check, defect, law, |sim, planted| program::run(sim, Traffic::Small, planted));
     }
 }

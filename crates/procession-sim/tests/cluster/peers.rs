@@ -17,7 +17,7 @@ use procession_sim::Sim;
 use procession_sync::Mutex;
 
 use crate::checker::{Defect, Laws, Planted};
-use crate::program::{PATIENCE, PORT, start_node};
+use crate::program::{PATIENCE, PORT, Traffic, start_node};
 
 /// The time after which a silent peer is given up, and that within which one is kept.
 const LIMIT: Duration = Duration::from_millis(1250);
@@ -140,7 +140,7 @@ impl World {
 
 /// The programs of the nodes.
 async fn serve(world: Arc<World>, host: usize) {
-    let node = start_node(host as i64).await;
+    let node = start_node(host as i64, Traffic::Small).await;
     world.nodes.lock()[host] = Some(node.clone());
     let sink =
         procession::start(|mut cx: Context<()>| async move { while cx.recv().await.is_some() {} });
@@ -467,7 +467,7 @@ pub(crate) async fn run_mute(sim: Sim, planted: Planted) {
         move || {
             let (laws, took) = (Arc::clone(&laws), Arc::clone(&took));
             async move {
-                let node = start_node(0).await;
+                let node = start_node(0, Traffic::Small).await;
                 let begin = Instant::now();
                 let connected = node.connect_at("p@n1", SocketAddr::new(place, PORT)).await;
                 laws.lock().law("a mute host is no node", connected.is_err());

@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::{Context, sleep, timeout};
-use procession_cluster::{Cookie, Grants, Letter, Member, Node, Remote, SendTermCause};
+use procession_cluster::{Cookie, Grants, Letter, Member, Node, Remote, SendTermCause, Tls};
 use procession_sim::Sim;
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::checker::{Connection, Defect, History, Incarnation, Laws, Planted, message};
+use crate::checker::{
+    Connection, Defect, FRAGMENT_LEN, History, Incarnation, Laws, Planted, message,
+};
 use crate::ledger::Ledger;
 
 pub(crate) const PORT: u16 = 4370;
@@ -19,9 +23,44 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// The time after the last fault in which a cluster is whole again.
 const RECOVERY: Duration = Duration::from_secs(300);
 
+/// What the nodes of a run send to each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Traffic {
+    /// Small messages in plain text.
+    Small,
+    /// One in eight comes in up to five parts, between which the connection may end.
+    Large,
+    /// The same by TLS.
+    Secure,
+}
+
+impl Traffic {
+    /// Returns the bytes that a message has besides its numbers.
+    fn choose(self, sim: &Sim) -> usize {
+        match self {
+            Self::Large | Self::Secure if sim.choose(0..8) == 0 => {
+                sim.choose(1..5) as usize * FRAGMENT_LEN
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Returns the certificate of all hosts. It is of a kind whose signatures have one length, and read
+/// anew for each node, which then has no sessions of earlier runs: a seed has the same lengths each
+/// time.
+fn tls() -> Tls {
+    let certificate = |pem: &[u8]| CertificateDer::from_pem_slice(pem).expect("it is one");
+    let own = certificate(include_bytes!("tls/node.crt"));
+    let authority = certificate(include_bytes!("tls/authority.crt"));
+    let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/node.key")).expect("it is one");
+    Tls::new(vec![own], key, vec![authority]).expect("they fit")
+}
+
 /// What all hosts of a run share.
 pub(crate) struct World {
     pub(crate) sim: Sim,
+    traffic: Traffic,
     history: Mutex<History>,
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) places: Mutex<Vec<IpAddr>>,
@@ -44,10 +83,11 @@ fn word(host: i64) -> String {
 }
 
 impl World {
-    fn new(sim: &Sim, hosts: i64, planted: Planted) -> Arc<Self> {
+    fn new(sim: &Sim, hosts: i64, traffic: Traffic, planted: Planted) -> Arc<Self> {
         let recovery = if planted.is_some() { RECOVERY / 20 } else { RECOVERY };
         Arc::new(Self {
             sim: sim.clone(),
+            traffic,
             history: Mutex::new(History::new(Laws::new(sim, planted.clone()))),
             ledger: Mutex::new(Ledger::new(Laws::new(sim, planted))),
             places: Mutex::new(Vec::new()),
@@ -69,7 +109,7 @@ impl World {
 
     /// Starts the node of a host.
     pub(crate) async fn start_node(&self, host: i64) -> (Node, Incarnation) {
-        let node = start_node(host).await;
+        let node = start_node(host, self.traffic).await;
         let mut nodes = self.nodes.lock();
         let (starts, slot) = &mut nodes[host as usize];
         *starts += 1;
@@ -104,10 +144,14 @@ impl World {
 }
 
 /// Starts a node, for which the system may lack a descriptor.
-pub(crate) async fn start_node(host: i64) -> Node {
+pub(crate) async fn start_node(host: i64, traffic: Traffic) -> Node {
     loop {
         let builder = Node::builder(name(host)).cookie(Cookie::new("secret").expect("a text"));
-        let builder = builder.accept_plain_text().patience(PATIENCE);
+        let builder = match traffic {
+            Traffic::Secure => builder.tls(tls()),
+            Traffic::Small | Traffic::Large => builder.accept_plain_text(),
+        };
+        let builder = builder.patience(PATIENCE);
         let builder = builder.grant("*", Grants::new().exits().spawn_all());
         match builder.listen((Ipv4Addr::UNSPECIFIED, PORT).into()).start().await {
             Ok(node) => return node,
@@ -163,7 +207,8 @@ async fn send(world: Arc<World>, member: Member, own: Incarnation, to: i64, plac
             // In one step, so that the connection is the one that was looked up.
             for _ in 0..world.sim.choose(1..4) {
                 let n = world.history.lock().next(connection);
-                match member.send(sink.clone(), message(connection, n)) {
+                let length = world.traffic.choose(&world.sim);
+                match member.send(sink.clone(), message(connection, n, length)) {
                     Ok(()) => world.history.lock().sent(connection, true),
                     Err(refused) => {
                         world.history.lock().sent(connection, false);
@@ -193,7 +238,7 @@ pub(crate) async fn dial(world: &World, node: &Node, to: i64, place: IpAddr) {
 /// Sends to a node that is not connected, which is told at once.
 fn refused(world: &World, member: &Member, sink: &Remote, connection: Connection) {
     let mut history = world.history.lock();
-    let term = message(connection, history.next(connection));
+    let term = message(connection, history.next(connection), 0);
     let back = member.send(sink.clone(), term.clone());
     history.sent(connection, back.is_ok());
     let is_back = back.is_err_and(|back| {
@@ -265,12 +310,17 @@ fn check_balance(world: &World, hosts: i64) {
 }
 
 /// Starts a cluster, disturbs it, and waits until it is whole again.
-pub(crate) async fn disturbed<F, P>(sim: &Sim, hosts: i64, planted: Planted, serve: F) -> Arc<World>
+pub(crate) async fn disturbed<F, P>(
+    sim: &Sim,
+    hosts: i64,
+    (traffic, planted): (Traffic, Planted),
+    serve: F,
+) -> Arc<World>
 where
     F: Fn(Arc<World>, i64) -> P + Clone + Send + Sync + 'static,
     P: Future<Output = ()> + 'static,
 {
-    let world = World::new(sim, hosts, planted);
+    let world = World::new(sim, hosts, traffic, planted);
     let start = |host| {
         let (world, serve) = (Arc::clone(&world), serve.clone());
         sim.host(&word(host), move || serve(Arc::clone(&world), host))
@@ -304,11 +354,11 @@ pub(crate) fn stop(world: &World, hosts: i64) {
     }
 }
 
-pub(crate) async fn run(sim: Sim, planted: Planted) {
+pub(crate) async fn run(sim: Sim, traffic: Traffic, planted: Planted) {
     let hosts = sim.choose(3..8) as i64;
     let is_planted = planted.is_some();
     let hides_end = planted.as_ref().is_some_and(|(defect, _)| *defect == Defect::HideEnd);
-    let world = disturbed(&sim, hosts, planted, serve).await;
+    let world = disturbed(&sim, hosts, (traffic, planted), serve).await;
     world.history.lock().calm();
     if let Some(node) = world.node(0).filter(|_| hides_end) {
         node.disconnect(&name(1));

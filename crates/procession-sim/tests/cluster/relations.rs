@@ -16,7 +16,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::checker::{Incarnation, Planted};
 use crate::ledger::{Ended, Relation};
-use crate::program::{World, dial, disturbed, name, stop, within};
+use crate::program::{Traffic, World, dial, disturbed, name, stop, within};
 
 /// Longer than a silent connection lasts.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -300,7 +300,7 @@ pub(crate) async fn run(sim: Sim, planted: Planted) {
         let done = Arc::clone(&done);
         move |world, host| serve(world, host, Arc::clone(&done))
     };
-    let world = disturbed(&sim, hosts, planted, serves).await;
+    let world = disturbed(&sim, hosts, (Traffic::Small, planted), serves).await;
     world.ledger.lock().calm();
     world.is_quiet.store(true, Relaxed);
     within(&world, "each user has its last echo", || {
