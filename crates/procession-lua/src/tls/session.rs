@@ -217,10 +217,11 @@ impl Session {
             drop(flush(session, socket));
         });
         // A server sends tickets that nobody asked for. If they were left unread, the kernel would
-        // reset the connection when it is closed, and drop what was written last.
+        // reset the connection when it is closed, and drop what was written last. Read from the
+        // descriptor itself: `try_read` finds nothing before the scheduler has seen the event.
         let mut unread = [0; 4096];
         for _ in 0..TIMES_MAX {
-            if socket.try_read(&mut unread).unwrap_or(0) == 0 {
+            if rustix::io::read(socket, &mut unread).unwrap_or(0) == 0 {
                 break;
             }
         }
