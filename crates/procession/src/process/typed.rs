@@ -1,9 +1,9 @@
 //! Kinds and pins with the message type of their process.
 //!
 //! A slot has no type parameter, since a table holds processes of all message types. `[typed]`: a
-//! [`TypedPin`] is made from a newborn process of a [`TypedKind`], or after a check of the kind in
-//! the slot. A process keeps its kind as long as its slot is pinned, so the mailbox of the slot is
-//! one of `M`.
+//! [`TypedPin`] is made from a newborn process that was begun with the [`TypedKind`] that types it
+//! ([`TypedKind::newborn`]), or after a check of the kind in the slot. A process keeps its kind as
+//! long as its slot is pinned, so the mailbox of the slot is one of `M`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -82,7 +82,8 @@ impl<M: Send + 'static> TypedKind<M> {
         Self { kind, message: PhantomData }
     }
 
-    /// Returns a new process of this kind, with its type.
+    /// Returns a new process of this kind, with its type. `[typed]` rests on the caller, who has
+    /// begun the process with this kind, perhaps with another effect of a cancel.
     #[inline]
     pub(crate) fn newborn<'a>(&self, newborn: &'a mut Newborn) -> TypedNewborn<'a, M> {
         debug_assert!((newborn.kind().message)() == (self.kind.message)(), "[typed]");

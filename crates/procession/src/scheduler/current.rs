@@ -30,6 +30,7 @@ use crate::scheduler::entries;
 use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::root::BlockOnFuture;
+use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
@@ -263,8 +264,16 @@ impl Section {
         let Some(local) = &self.0 else { return Some(WaitNote(None)) };
         let registered = RegisteredRoot::new(local.shared.seat(local.seat), root);
         let is_free = !local.step.is_any() || thread::panicking();
-        if is_free || local.shared.rest().has_thread {
+        let shared = &local.shared;
+        let rest = shared.rest();
+        if is_free || rest.has_thread {
             return Some(WaitNote(Some(registered)));
+        }
+        if Arc::ptr_eq(shared, root.shared()) {
+            // Relaxed: of two threads that have both set their flags and then looked at the seats,
+            // the lock of the seats shows the later one the flag of the other.
+            let returns = |seat: SeatId| !shared.seat(seat).in_section.load(Relaxed);
+            return rest.out.into_iter().any(returns).then(|| WaitNote(Some(registered)));
         }
         wait_cycle::ask_in_program(registered, root).map(|registered| WaitNote(Some(registered)))
     }

@@ -22,7 +22,10 @@
 //! 2. `Register` its root at its seat.
 //! 3. Look whether its scheduler has a thread left that runs, is parked, or can be started (and
 //!    start it). If so, wait.
-//! 4. Otherwise `Ask`.
+//! 4. If it would wait for its own scheduler: wait if a thread has no permit and is in no section,
+//!    and refuse otherwise. Such a thread was woken and is late, runs a step from which the
+//!    watchdog has taken the permit, or is about to leave its section.
+//! 5. Otherwise `Ask`.
 //!
 //! `Ask`, under the lock of the program: `Follow` from the scheduler that is waited for. Does it
 //! have a thread left, or a thread that has given its permit back for anything other than a root,
@@ -54,8 +57,9 @@
 //! ## Rejected
 //! - To treat every wait for a scheduler without threads as a cycle: a thread of it may return from
 //!   a section, or from a wait for another scheduler.
-//! - To refuse a wait for the own scheduler without asking: a thread of it may be in a section that
-//!   it will leave, or in a step from which the watchdog has taken the permit.
+//! - To `Ask` before a wait for the own scheduler, too, so that a thread in a section counts as one
+//!   that will return. What the section waits for may need this scheduler, and then both would wait
+//!   for ever.
 //! - To count vacant seats as threads: on a system that refuses threads, the wait never ended.
 //!
 //! ## Checked by

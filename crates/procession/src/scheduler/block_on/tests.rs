@@ -1,5 +1,7 @@
+use std::sync::mpsc;
 use std::thread;
 
+use crate::scheduler::seat_id::SeatId;
 use crate::sync::channel;
 use crate::{Context, Reply, Scheduler};
 
@@ -41,4 +43,31 @@ fn a_caller_without_a_seat_is_kept_once() {
         stop.try_send(()).expect("there is room");
     });
     drop(echo);
+}
+
+/// Goal: a process may wait for its own scheduler while another thread is in a step without a
+/// permit. Method: the test takes the permit of a step that waits for the test.
+#[test]
+fn a_step_without_a_permit_will_return() {
+    let builder = Scheduler::builder().worker_threads(2).max_threads(2);
+    let scheduler = builder.build().expect("the system has threads");
+    let (begins, begun) = mpsc::channel();
+    let (release, held) = mpsc::channel::<()>();
+    let slow = scheduler.spawn(async move {
+        begins.send(()).expect("the test waits for it");
+        held.recv().unwrap_or_default();
+    });
+    begun.recv().expect("it begins");
+    let idle = &scheduler.shared().idle;
+    assert!([SeatId(0), SeatId(1)].map(|seat| idle.revoke(seat)).contains(&true));
+    let asks = scheduler.spawn({
+        let scheduler = scheduler.clone();
+        async move { scheduler.try_block_on(scheduler.spawn(async { 7 })).map_err(drop) }
+    });
+    while scheduler.snapshot().blocking_sections == 0 {
+        thread::yield_now();
+    }
+    drop(release);
+    assert_eq!(asks.join().expect("it does not panic").map(|seven| seven.expect("it ends")), Ok(7));
+    slow.join().expect("it does not panic");
 }
