@@ -285,7 +285,7 @@ impl Connection {
     }
 
     /// Returns `true` for a reference of the other node. Only these are kept.
-    fn has_made(&self, reference: &Reference) -> bool {
+    pub(super) fn has_made(&self, reference: &Reference) -> bool {
         let peer = &self.link.peer;
         reference.creation == peer.creation && reference.node == peer.name
     }
