@@ -437,6 +437,34 @@ fn a_statement_has_a_reference_of_the_node_that_tells() {
     assert_eq!(watcher.join(), Ok(Exit::Shutdown));
 }
 
+/// Goal: a node without the grant to send exits does not learn which processes there are, and each
+/// try counts. One with the grant is told which there are not.
+#[test]
+fn links_and_exits_without_a_grant_tell_nothing() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let process =
+        scheduler.start(async |mut cx: Context<Letter>| while cx.recv().await.is_some() {});
+    let own = node.attach(&process.address().map(|letter| letter)).pid();
+    let nobody = NodePid { id: own.id + 1000, ..own.clone() };
+    let mut stream = connect(&node, flags::OWN);
+    let mut link = |to: &NodePid| {
+        let exit = [Term::from(8), pid().into(), to.clone().into(), Term::atom("boom")];
+        write(&mut stream, &[&Term::tuple(exit)]);
+        let link = [Term::from(1), pid().into(), to.clone().into()];
+        write(&mut stream, &[&Term::tuple(link)]);
+        read_reason(&mut stream, 24)
+    };
+    assert!(link(&own).is_atom("not_allowed"));
+    assert!(link(&nobody).is_atom("not_allowed"));
+    assert_eq!(node.peers()[0].denied, 4);
+    node.grant("b@127.0.0.1", Grants::new().exits()).expect("it names a node");
+    assert!(link(&nobody).is_atom("noproc"));
+    assert_eq!(node.peers()[0].denied, 4);
+    process.cancel();
+    process.join().expect("it was not ended");
+}
+
 /// Goal: an exported function is called for nodes that have the grant, and for no others.
 #[test]
 fn starts_need_a_grant() {
