@@ -88,6 +88,10 @@ struct Connection {
     names: [Atom; 3],
     latest: Option<Receiver>,
     pulse: Pulse,
+    /// The other node is of this crate, and is told what this one permits.
+    listens: bool,
+    /// What it was told.
+    told: Option<Reach>,
     why: String,
 }
 
@@ -154,6 +158,8 @@ pub(crate) async fn run(
         names: [link.peer.name.clone(), node.name().clone(), node.name().clone()],
         latest: None,
         pulse,
+        listens: false,
+        told: None,
         why: "its process was terminated".to_owned(),
     };
     let Err(why) = this.serve(&mut cx, &mut carrier, come).await;
@@ -179,6 +185,9 @@ impl Connection {
         // The handshake may have brought frames.
         self.read_frames(cx, &mut inbox)?;
         loop {
+            if link.permitted.is_due() {
+                self.tell_grants();
+            }
             let wrote = write(&link, carrier, &mut outbox)?;
             let read = self.read(cx, carrier, &mut inbox)?;
             if link.outbound.is_overrun() {
@@ -254,8 +263,31 @@ impl Connection {
             monitor,
             reason,
         });
-        // Behind the answer, since only a node of this crate asks so.
-        self.node.tell_grants(&self.link);
+        // Only a node of this crate asks so.
+        if !std::mem::replace(&mut self.listens, true) {
+            self.link.permitted.make_due();
+        }
+    }
+
+    /// Tells a node of this crate to which processes it may send, unless it knows. If a signal of
+    /// this node waits, such as the statement before, that is for a later turn: the queue holds one
+    /// at a time, however often the grants change.
+    fn tell_grants(&mut self) {
+        if !self.listens || self.link.outbound.has_waiting(PULSE_LANE) {
+            return;
+        }
+        self.link.permitted.take_due();
+        let reach = self.node.reach_of(&self.link.peer.name);
+        if let Some(permitted) = reach.as_ref().filter(|_| reach != self.told) {
+            let (to, monitor) = (self.link.peer_pid(), self.node.question());
+            self.link.tell(PULSE_LANE, permitted.to_term(), |reason| Control::Down {
+                from: Target::Name(Atom::known(GRANTS_NAME)),
+                to,
+                monitor,
+                reason,
+            });
+            self.told = reach;
+        }
     }
 
     /// Takes the answer of the other node. Returns `false` if it is none.
@@ -350,7 +382,10 @@ impl Connection {
                 let reason = reason.or(message).unwrap_or(Term::atom("normal"));
                 self.exit_sent(&from, &to, &reason);
             }
-            (Control::Down { from, reason, .. }, message) if is_grants(&from) => {
+            // A process of this node may monitor that name: it has made such a reference itself.
+            (Control::Down { from, monitor, reason, .. }, message)
+                if is_grants(&from) && self.has_made(&monitor) =>
+            {
                 let told = reason.or(message).and_then(|told| Reach::from_term(&told));
                 self.link.permitted.told(told);
             }

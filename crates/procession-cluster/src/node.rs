@@ -266,10 +266,13 @@ impl Node {
     /// names.
     ///
     /// # Errors
-    /// [`RegisterError`]: another process has the name, it is too long, or the process has ended or
-    /// is a member of another node.
+    /// [`RegisterError`]: another process has the name, it is too long or one of the names by which
+    /// nodes talk to each other, or the process has ended or is a member of another node.
     pub fn register(&self, name: &str, member: &Member) -> Result<(), RegisterError> {
         let atom = Atom::new(name).ok_or_else(|| RegisterError::TooLong(name.to_owned()))?;
+        if name.starts_with(STATUS_NAME) {
+            return Err(RegisterError::Reserved(name.to_owned()));
+        }
         let number = member.number();
         let mut locals = self.0.locals.lock();
         // Under the lock, so that the end of the process takes the name with it.

@@ -387,6 +387,11 @@ impl Outbound {
         self.room.notify_waiters();
     }
 
+    /// Returns `true` if something of a sender waits.
+    pub(crate) fn has_waiting(&self, lane: Lane) -> bool {
+        self.queue.lock().lanes.contains_key(&lane)
+    }
+
     pub(crate) fn is_overrun(&self) -> bool {
         self.queue.lock().is_overrun
     }

@@ -79,8 +79,9 @@
 //! - what waits for a worker, and for nothing else, has one in time.
 //!
 //! At any moment:
-//! - a process takes the messages of a sender in the order in which they were sent, which is looked
-//!   at in half of the runs;
+//! - a process takes the accepted messages of a sender in the order in which they were sent. This
+//!   is looked at if the seed of its scheduler is odd: in half of the runs, unless the program sets
+//!   [`Builder::seed`](procession::Builder::seed);
 //! - the timer of a sleep has not fired before its deadline, and a monitor tells of one end.
 //!
 //! And at the end of each run, when its scheduler and those of its hosts have shut down:

@@ -92,33 +92,34 @@ impl Connection {
     }
 
     pub(super) fn link(&mut self, from: NodePid, to: &NodePid) {
-        let known = self.node.number_of(to).and_then(|own| {
-            Some((own, self.node.local(own)?.0)).filter(|_| self.is_of_peer(&from))
-        });
-        let refusal = match known {
-            None => "noproc",
-            Some(_) if !self.node.permits_exits(&self.link.peer.name) => {
-                count(&self.link.counts.denied, 1);
-                "not_allowed"
+        if let Err(why) = self.try_link(&from, to) {
+            self.link.tell(0, Term::atom(why), |reason| Control::Exit {
+                from: to.clone(),
+                to: from,
+                reason,
+            });
+        }
+    }
+
+    /// Makes a link of the other node, unless it is refused.
+    fn try_link(&self, from: &NodePid, to: &NodePid) -> Result<(), &'static str> {
+        // First, so that a node without the grant does not learn which processes there are.
+        if !self.node.permits_exits(&self.link.peer.name) {
+            count(&self.link.counts.denied, 1);
+            return Err("not_allowed");
+        }
+        let own = self.node.number_of(to).filter(|_| self.is_of_peer(from)).ok_or("noproc")?;
+        let (pid, _) = self.node.local(own).ok_or("noproc")?;
+        match self.enter_link(own, from) {
+            Some(true) => {
+                // If the process has ended, the relay of the other node is told.
+                receive(RemoteSignal::Link { from: self.node.pid(from), to: pid });
+                Ok(())
             }
-            Some((own, pid)) => {
-                let entered = self.enter_link(own, &from);
-                if entered == Some(true) {
-                    // If the process has ended, the relay of the other node is told.
-                    receive(RemoteSignal::Link { from: self.node.pid(&from), to: pid });
-                }
-                match entered {
-                    Some(false) => "system_limit",
-                    // The connection has ended, or they are linked now.
-                    _ => return,
-                }
-            }
-        };
-        self.link.tell(0, Term::atom(refusal), |reason| Control::Exit {
-            from: to.clone(),
-            to: from,
-            reason,
-        });
+            Some(false) => Err("system_limit"),
+            // The connection has ended.
+            None => Ok(()),
+        }
     }
 
     /// Enters a link of the other node in the tables. Returns `false` if there is no room, and
@@ -177,10 +178,10 @@ impl Connection {
 
     /// Handles an exit signal that a process of the other node has sent.
     pub(super) fn exit_sent(&mut self, from: &NodePid, to: &NodePid, reason: &Term) {
-        let Some((_, to, _)) = self.find(&Target::Pid(to.clone())) else { return };
         if !self.node.permits_exits(&self.link.peer.name) {
             return count(&self.link.counts.denied, 1);
         }
+        let Some((_, to, _)) = self.find(&Target::Pid(to.clone())) else { return };
         let from = self.is_of_peer(from).then(|| self.node.pid(from));
         receive(if reason.is_atom("kill") {
             RemoteSignal::Kill { from, to }
@@ -285,7 +286,7 @@ impl Connection {
     }
 
     /// Returns `true` for a reference of the other node. Only these are kept.
-    fn has_made(&self, reference: &Reference) -> bool {
+    pub(super) fn has_made(&self, reference: &Reference) -> bool {
         let peer = &self.link.peer;
         reference.creation == peer.creation && reference.node == peer.name
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use procession::{Context, Exit, Scheduler};
 
 use crate::handshake::{Handshake, Introduction, Progress, flags};
+use crate::node::Reach;
 use crate::term::{Atom, NodePid, Reader, Reference, Writer};
 use crate::{ApplyError, Cookie, Grants, Letter, Node, Remote, SendTermCause, Term};
 
@@ -117,6 +118,18 @@ fn read_operation(stream: &mut TcpStream, number: i64) -> Vec<Term> {
         let Term::Tuple(items) = operation else { panic!("{operation} came") };
         if items[0] == Term::from(number) {
             return items;
+        }
+    }
+}
+
+/// Reads operations until one has this number, and returns the reason behind it.
+fn read_reason(stream: &mut TcpStream, number: i64) -> Term {
+    loop {
+        let frame = read_frame(stream);
+        let mut reader = Reader::new(&frame[3..], &[], 1 << 16);
+        let operation = reader.term().expect("it is an operation");
+        if operation.as_tuple().is_some_and(|items| items[0] == Term::from(number)) {
+            return reader.term().expect("it has a reason");
         }
     }
 }
@@ -342,16 +355,114 @@ fn grants_are_told_behind_the_first_answer() {
     let question = Reference::new(Atom::known("b@127.0.0.1"), 7, &[5]).expect("it has a word");
     let question = Term::from(question);
     let control = [Term::from(19), pid().into(), Term::atom(super::PULSE), question.clone()];
-    for _ in 0..2 {
-        write(&mut stream, &[&Term::tuple(control.clone())]);
-    }
-    let [answer, told, again] = [(); 3].map(|()| read_operation(&mut stream, 28));
+    let ask = |stream: &mut TcpStream| write(stream, &[&Term::tuple(control.clone())]);
+    ask(&mut stream);
+    let [answer, told] = [(); 2].map(|()| read_operation(&mut stream, 28));
     assert!(answer[1].is_atom(super::PULSE) && answer[3] == question, "{answer:?}");
     assert!(told[1].is_atom(super::GRANTS_NAME) && told[3] != question, "{told:?}");
-    assert!(again[1].is_atom(super::PULSE), "it is told once: {again:?}");
+    // What concerns others, and no sends, is not told.
+    node.grant("c@127.0.0.1", Grants::new().send("open")).expect("it names a node");
+    node.grant("*", Grants::new().exits()).expect("it names nodes");
+    for _ in 0..2 {
+        ask(&mut stream);
+        let again = read_operation(&mut stream, 28);
+        assert!(again[1].is_atom(super::PULSE), "it is told once: {again:?}");
+    }
     node.grant("*", Grants::new().send("open")).expect("it names nodes");
     let told = read_operation(&mut stream, 28);
     assert!(told[1].is_atom(super::GRANTS_NAME), "{told:?}");
+}
+
+/// Goal: a node whose grants change often tells each connection one statement at a time, so that
+/// one on which nobody reads meanwhile does not end.
+#[test]
+fn many_changes_of_grants_keep_a_connection() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let builder = Node::builder("a@127.0.0.1").cookie(cookie()).grants_only();
+    let builder = builder.patience(Duration::from_secs(60));
+    let node = scheduler.block_on(builder.listen((Ipv4Addr::LOCALHOST, 0).into()).start());
+    let node = node.expect("it starts");
+    let mut stream = connect(&node, flags::OWN);
+    let question = Reference::new(Atom::known("b@127.0.0.1"), 7, &[5]).expect("it has a word");
+    let question = [Term::from(19), pid().into(), Term::atom(super::PULSE), question.into()];
+    write(&mut stream, &[&Term::tuple(question)]);
+    read_operation(&mut stream, 28);
+    // The statements on all of them take some 50 MB.
+    let names = (0..250).map(|n| format!("{n:0200}"));
+    let grants = names.fold(Grants::new(), |grants, name| grants.send(&name));
+    for n in 0..1000 {
+        let grants = grants.clone().send(&n.to_string());
+        node.grant("b@127.0.0.1", grants).expect("it names a node");
+        // A tick, so that the process of the connection has a turn.
+        let received = node.peers()[0].bytes_received;
+        stream.write_all(&[0; 4]).expect("it reads");
+        while node.peers().first().is_some_and(|peer| peer.bytes_received == received) {
+            std::thread::yield_now();
+        }
+        assert!(node.peers()[0].queued_bytes < 1 << 17, "one statement waits at most");
+    }
+    node.grant("b@127.0.0.1", Grants::new().send("last")).expect("it names a node");
+    let last = node.reach_of(&Atom::known("b@127.0.0.1"));
+    while Reach::from_term(&read_reason(&mut stream, 28)) != last {}
+}
+
+/// Goal: the end of a process that has the name of the statements is told to those that monitor it.
+#[test]
+fn a_statement_has_a_reference_of_the_node_that_tells() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    let name = Remote::named(super::GRANTS_NAME, "b@127.0.0.1");
+    let watcher = scheduler.start(move |mut cx: Context<Letter>| async move {
+        let own = node.attach(&cx.address().map(|letter| letter));
+        while node.peers().is_empty() {
+            procession::yield_now().await;
+        }
+        own.monitor(name);
+        match cx.recv().await {
+            Some(Letter::Down(down)) => down.exit,
+            other => panic!("{other:?} came"),
+        }
+    });
+    let monitor = loop {
+        let items = read_operation(&mut stream, 19);
+        if items[2].is_atom(super::GRANTS_NAME) {
+            break items;
+        }
+    };
+    let [_, watching, name, reference] = &monitor[..] else { panic!("{monitor:?} came") };
+    let down = [Term::from(21), name.clone(), watching.clone(), reference.clone()];
+    let down = down.into_iter().chain([Term::atom("shutdown")]);
+    write(&mut stream, &[&Term::tuple(down)]);
+    assert_eq!(watcher.join(), Ok(Exit::Shutdown));
+}
+
+/// Goal: a node without the grant to send exits does not learn which processes there are, and each
+/// try counts. One with the grant is told which there are not.
+#[test]
+fn links_and_exits_without_a_grant_tell_nothing() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let process =
+        scheduler.start(async |mut cx: Context<Letter>| while cx.recv().await.is_some() {});
+    let own = node.attach(&process.address().map(|letter| letter)).pid();
+    let nobody = NodePid { id: own.id + 1000, ..own.clone() };
+    let mut stream = connect(&node, flags::OWN);
+    let mut link = |to: &NodePid| {
+        let exit = [Term::from(8), pid().into(), to.clone().into(), Term::atom("boom")];
+        write(&mut stream, &[&Term::tuple(exit)]);
+        let link = [Term::from(1), pid().into(), to.clone().into()];
+        write(&mut stream, &[&Term::tuple(link)]);
+        read_reason(&mut stream, 24)
+    };
+    assert!(link(&own).is_atom("not_allowed"));
+    assert!(link(&nobody).is_atom("not_allowed"));
+    assert_eq!(node.peers()[0].denied, 4);
+    node.grant("b@127.0.0.1", Grants::new().exits()).expect("it names a node");
+    assert!(link(&nobody).is_atom("noproc"));
+    assert_eq!(node.peers()[0].denied, 4);
+    process.cancel();
+    process.join().expect("it was not ended");
 }
 
 /// Goal: an exported function is called for nodes that have the grant, and for no others.

@@ -196,9 +196,11 @@ impl NodeBuilder {
     /// whether this node is there, and to answer the calls of its processes.
     ///
     /// A message without a grant is dropped and counted ([`PeerInfo::denied`]). Nodes of this crate
-    /// are told what they may send when they are connected, and at each change. Their processes get
-    /// the message back: [`SendTermCause::NotAllowed`], or
-    /// [`RelayCause::NotAllowed`](procession::relay::RelayCause::NotAllowed).
+    /// are told what they may send when they are connected, and after each change, unless it is
+    /// more than 4096 names. Their processes get the message back: [`SendTermCause::NotAllowed`],
+    /// or [`RelayCause::NotAllowed`](procession::relay::RelayCause::NotAllowed). For about a round
+    /// trip after a change, they may still be answered by the grants before it. The parts of a
+    /// large message are held until it is whole, and only then its grant is looked at.
     ///
     /// ```
     /// use procession_cluster::{Grants, Node};

@@ -149,6 +149,8 @@ pub enum RegisterError {
     Taken(String),
     /// The name has more than 255 characters.
     TooLong(String),
+    /// The name begins with `$procession`, as those do by which nodes talk to each other.
+    Reserved(String),
     /// The process has ended, or is a member of another node.
     NotAttached(String),
 }
@@ -158,6 +160,7 @@ impl fmt::Display for RegisterError {
         match self {
             Self::Taken(name) => write!(f, "another process has the name {name:?}"),
             Self::TooLong(name) => write!(f, "the name {name:?} has more than 255 characters"),
+            Self::Reserved(name) => write!(f, "the name {name:?} is one of the node's own"),
             Self::NotAttached(name) => {
                 write!(f, "the process that should have the name {name:?} is not attached")
             }

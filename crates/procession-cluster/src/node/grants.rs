@@ -3,9 +3,15 @@
 //! A node that [permits only what is granted](crate::NodeBuilder::grants_only) tells other nodes of
 //! this crate to which of its processes they may send, so that a message that it would refuse comes
 //! back to its sender at once. It does so when such a node asks for the first sign of life, which
-//! is when the connection begins, and at each change. The statement has the form of the end of a
-//! monitored process, with a reference of no monitor, so nodes that do not know it ignore it.
-//! Whatever was told, each message is checked where it arrives.
+//! is when the connection begins, and after changes: a change marks each connection, and the
+//! process of a connection sends one statement of what is permitted by then. At most one waits in
+//! its queue, and one that says the same as the one before is left out. A statement has at most
+//! [`NAMES_MAX`] names. If there are more, or a long one finds no room, the other node is told that
+//! it does not know.
+//!
+//! The statement has the form of the end of a monitored process, with a reference of the node that
+//! tells, so nodes that do not know it ignore it. Whatever was told, each message is checked where
+//! it arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -14,20 +20,20 @@ use std::sync::Arc;
 
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicBool;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::connection::{PULSE_LANE, is_answered_by_node};
+use crate::connection::is_answered_by_node;
 use crate::link::Link;
 use crate::node::Node;
 use crate::node::connect::split;
 use crate::node::status::{get, get_list, map};
 use crate::term::{Atom, Term};
-use crate::wire::control::{Control, SpawnRequest, Target};
+use crate::wire::control::{SpawnRequest, Target};
 
 /// The name from which a node tells what it permits. No process has it.
 pub(crate) const GRANTS_NAME: &str = "$procession_grants";
 
-/// The names that are kept of what another node permits. If there are more, it is not known.
+/// The names in a statement. If there are more, the other node does not know what is permitted.
 const NAMES_MAX: usize = 4096;
 
 /// What other nodes may do to a node. By default, they may send and monitor, and nothing else. If
@@ -167,7 +173,11 @@ impl Reach {
         self.names.extend(other.names.iter().cloned());
     }
 
-    fn to_term(&self) -> Term {
+    /// Returns the statement that tells it to another node.
+    pub(crate) fn to_term(&self) -> Term {
+        if !self.all && self.names.len() > NAMES_MAX {
+            return Term::atom("too_large");
+        }
         let names = self.names.iter().filter_map(|name| Atom::new(name.as_str()));
         let to = if self.all { Term::atom("all") } else { Term::list(names.map(Term::from)) };
         map([("send", to), ("send_by_pid", Term::atom(&self.by_pid.to_string()))])
@@ -183,9 +193,8 @@ impl Reach {
         if get(term, "send")?.is_atom("all") {
             return Some(Self { all: true, by_pid, names: BTreeSet::new() });
         }
-        let names = get_list(term, "send", name)?;
-        let names = (names.len() <= NAMES_MAX).then(|| names.into_iter().collect())?;
-        Some(Self { all: false, by_pid, names })
+        let names = get_list(term, "send", NAMES_MAX, name)?;
+        Some(Self { all: false, by_pid, names: names.into_iter().collect() })
     }
 }
 
@@ -193,12 +202,12 @@ impl Reach {
 /// what this one permits.
 #[derive(Debug, Default)]
 pub(crate) struct Permitted {
-    /// Set if `reach` is not `None`.
+    /// Set if `reach` is known and is not everything.
     is_limited: AtomicBool,
     reach: Mutex<Option<Reach>>,
-    /// The other node is of this crate, and is told of changes. It changes under the lock of the
-    /// grants.
-    listens: AtomicBool,
+    /// Set if what this node permits may have changed since the other one was told. The process of
+    /// the connection tells it.
+    is_due: AtomicBool,
 }
 
 impl Permitted {
@@ -206,7 +215,7 @@ impl Permitted {
     pub(crate) fn told(&self, reach: Option<Reach>) {
         let mut known = self.reach.lock();
         // Relaxed: the other node checks each message, so that one may be late to learn it.
-        self.is_limited.store(reach.is_some(), Relaxed);
+        self.is_limited.store(reach.as_ref().is_some_and(|reach| !reach.all), Relaxed);
         *known = reach;
     }
 
@@ -217,47 +226,61 @@ impl Permitted {
             || is_answered_by_node(target)
             || self.reach.lock().as_ref().is_none_or(|reach| reach.permits(target))
     }
+
+    /// Notes that the other node is to be told what this one permits.
+    pub(crate) fn make_due(&self) {
+        // Release: pairs with the one in `take_due`, which sees the change before it.
+        self.is_due.store(true, Release);
+    }
+
+    /// Returns `true` if the other node is to be told.
+    pub(crate) fn is_due(&self) -> bool {
+        // Relaxed: if it is late, the notice behind `make_due` wakes the reader for another look.
+        self.is_due.load(Relaxed)
+    }
+
+    /// Notes that the other node is told now.
+    pub(crate) fn take_due(&self) {
+        // Acquire: pairs with `make_due`, so that what is told has the change.
+        self.is_due.swap(false, Acquire);
+    }
 }
 
-/// The grants of a node, by the names of those that have them.
+/// The grants of a node, by those that have them: a node by its name, those of a host by `@host`,
+/// and all by the empty text.
 #[derive(Debug, Default)]
 pub(super) struct AllGrants(BTreeMap<String, Grants>);
 
 impl AllGrants {
     pub(super) fn set(&mut self, nodes: &str, grants: Grants) -> Result<(), GrantError> {
-        let is_right = nodes == "*"
-            || nodes.strip_prefix('*').is_some_and(|rest| split(&format!("all{rest}")).is_some())
-            || split(nodes).is_some();
-        if !is_right {
-            return Err(GrantError(nodes.to_owned()));
-        }
-        self.0.insert(nodes.to_owned(), grants);
+        let key = Self::key(nodes).ok_or_else(|| GrantError(nodes.to_owned()))?;
+        self.0.insert(key.to_owned(), grants);
         Ok(())
+    }
+
+    /// Returns `false` if these nodes had no grants.
+    fn remove(&mut self, nodes: &str) -> bool {
+        Self::key(nodes).is_some_and(|key| self.0.remove(key).is_some())
+    }
+
+    /// Returns the key of what names nodes.
+    fn key(nodes: &str) -> Option<&str> {
+        let names_nodes = |text: &str| split(text).is_some();
+        match nodes.strip_prefix('*') {
+            Some(host) => (host.is_empty() || names_nodes(&format!("all{host}"))).then_some(host),
+            None => names_nodes(nodes).then_some(nodes),
+        }
     }
 
     /// Returns the grants to a node, to its host and to all.
     fn of(&self, node: &Atom) -> impl Iterator<Item = &Grants> {
         let name = node.as_str();
-        let host = name.split_once('@').map(|(_, host)| format!("*@{host}"));
-        let of_host = host.and_then(|host| self.0.get(&host));
-        [self.0.get(name), of_host, self.0.get("*")].into_iter().flatten()
+        let of_host = name.find('@').and_then(|at| self.0.get(&name[at..]));
+        [self.0.get(name), of_host, self.0.get("")].into_iter().flatten()
     }
 
     fn permits(&self, node: &Atom, permits: impl Fn(&Grants) -> bool) -> bool {
         self.of(node).any(permits)
-    }
-
-    /// Tells the other node of a connection to which processes it may send.
-    fn tell(&self, node: &Node, link: &Link) {
-        let mut reach = Reach::default();
-        self.of(&link.peer.name).for_each(|grants| reach.add(&grants.reach));
-        let to = link.peer_pid();
-        link.tell(PULSE_LANE, reach.to_term(), |reason| Control::Down {
-            from: Target::Name(Atom::known(GRANTS_NAME)),
-            to,
-            monitor: node.question(),
-            reason,
-        });
     }
 }
 
@@ -273,41 +296,42 @@ impl Node {
     /// # Errors
     /// [`GrantError`]: `nodes` names no nodes.
     pub fn grant(&self, nodes: &str, grants: Grants) -> Result<(), GrantError> {
-        self.change_grants(|all| all.set(nodes, grants))
+        self.0.grants.lock().set(nodes, grants)?;
+        self.grants_changed();
+        Ok(())
     }
 
     /// Takes back what was granted to these `nodes`, which are named as for [`grant`](Self::grant).
     /// Returns `false` if they had no grants. Links and monitors that were made before stay.
     pub fn revoke(&self, nodes: &str) -> bool {
-        self.change_grants(|all| all.0.remove(nodes).is_some())
+        let had_grants = self.0.grants.lock().remove(nodes);
+        if had_grants {
+            self.grants_changed();
+        }
+        had_grants
     }
 
-    /// Changes the grants, and tells the nodes to which that may matter.
-    fn change_grants<R>(&self, change: impl FnOnce(&mut AllGrants) -> R) -> R {
-        let mut grants = self.0.grants.lock();
-        let changed = change(&mut grants);
+    /// Lets the connections tell it to the nodes to which a change may matter.
+    fn grants_changed(&self) {
         if self.0.grants_only {
             // What was found before may not be permitted any more.
             self.note_loss();
-            // Under the lock, so that each node is told the changes in order.
             let links: Vec<Arc<Link>> = self.0.peers.lock().links().cloned().collect();
-            // Relaxed: it changes under the lock.
-            for link in links.iter().filter(|link| link.permitted.listens.load(Relaxed)) {
-                grants.tell(self, link);
+            for link in links {
+                link.permitted.make_due();
+                link.outbound.filled.notify_one();
             }
         }
-        changed
     }
 
-    /// Tells a node of this crate to which processes it may send, if it has not been told.
-    pub(crate) fn tell_grants(&self, link: &Link) {
-        if self.0.grants_only {
-            let grants = self.0.grants.lock();
-            // Relaxed: it changes under the lock.
-            if !link.permitted.listens.swap(true, Relaxed) {
-                grants.tell(self, link);
-            }
-        }
+    /// Returns what a node of this crate is told: the processes to which it may send. `None` is
+    /// that it may send to all whatever is granted.
+    pub(crate) fn reach_of(&self, node: &Atom) -> Option<Reach> {
+        self.0.grants_only.then(|| {
+            let mut reach = Reach::default();
+            self.0.grants.lock().of(node).for_each(|grants| reach.add(&grants.reach));
+            reach
+        })
     }
 
     pub(crate) fn permits_send(&self, node: &Atom, to: &Target) -> bool {
@@ -336,6 +360,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::{AllGrants, Grants, NAMES_MAX, Permitted, Reach};
+    use crate::node::status::{get_list, map};
     use crate::term::{Atom, NodePid, Term};
     use crate::wire::control::Target;
 
@@ -408,7 +433,13 @@ mod tests {
         };
         let read = |grants: &Grants| Reach::from_term(&grants.reach.to_term());
         assert!(read(&with(NAMES_MAX)).is_some());
-        assert!(read(&with(NAMES_MAX + 1)).is_none());
+        let long = Reach { names: with(NAMES_MAX + 1).reach.names, ..Reach::default() };
+        assert!(long.to_term().is_atom("too_large"), "it is not told");
+        let names = Term::list((0..=NAMES_MAX).map(|_| Term::atom("orders")));
+        let told = map([("send", names), ("send_by_pid", Term::atom("false"))]);
+        assert!(Reach::from_term(&told).is_none());
+        let read = get_list::<()>(&told, "send", NAMES_MAX, |_| panic!("a name is read"));
+        assert!(read.is_none());
         assert!(Reach::from_term(&Term::atom("too_large")).is_none());
         assert!(Reach::from_term(&Term::Map(Vec::new())).is_none());
     }

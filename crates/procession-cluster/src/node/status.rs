@@ -17,6 +17,9 @@ use crate::term::{Atom, Term};
 /// The name by which a node is asked for its status.
 pub(crate) const STATUS_NAME: &str = "$procession";
 
+/// The reasons that are read of another node. A node tells fewer.
+const ENDS_MAX: usize = 1024;
+
 /// A connected node, as [`Node::peers`] tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -264,12 +267,18 @@ fn get_number<T: TryFrom<i64>>(map: &Term, key: &str) -> Option<T> {
     T::try_from(get(map, key)?.as_integer()?).ok()
 }
 
+/// Reads a list of at most so many items. A longer one is not read at all: what a few bytes of the
+/// other node refer to may be long once it is copied.
 pub(super) fn get_list<T>(
     map: &Term,
     key: &str,
+    most: usize,
     item: impl FnMut(&Term) -> Option<T>,
 ) -> Option<Vec<T>> {
     let Term::List(items) = get(map, key)? else { return None };
+    if items.len() > most {
+        return None;
+    }
     items.iter().map(item).collect()
 }
 
@@ -312,9 +321,10 @@ impl NodeStatus {
             name: get_atom(term, "name")?,
             creation: get_number(term, "creation")?,
             attached: get_number(term, "attached")?,
-            names: get_list(term, "names", as_atom)?,
-            peers: get_list(term, "peers", PeerInfo::from_term)?,
-            ends: get_list(term, "ends", end_from_term)?,
+            // These take no more memory than their terms.
+            names: get_list(term, "names", usize::MAX, as_atom)?,
+            peers: get_list(term, "peers", usize::MAX, PeerInfo::from_term)?,
+            ends: get_list(term, "ends", ENDS_MAX, end_from_term)?,
         })
     }
 }

@@ -216,6 +216,11 @@ fn an_ended_process_gets_no_name() {
         let member = b.attach(&process.address().map(|letter| letter));
         let refused = a.register("name", &member);
         assert_eq!(refused, Err(RegisterError::NotAttached("name".to_owned())));
+        // By these, nodes talk to each other.
+        for name in ["$procession", "$procession_grants"] {
+            let reserved = Err(RegisterError::Reserved(name.to_owned()));
+            assert_eq!(b.register(name, &member), reserved);
+        }
         b.register("name", &member).expect("it is a member");
         process.cancel();
     });
