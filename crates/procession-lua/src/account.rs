@@ -29,8 +29,6 @@ const MESSAGE_BYTES: usize = 64;
 /// one. Whatever their sizes are, the sum is less than that many bytes, times the sum of `1 / n`
 /// for `n` up to [`MESSAGES`], which is 15.
 const TO_HOST_BYTES: usize = 32 << 20;
-/// The bytes that a process sends to processes of the host between two looks at a mailbox.
-const TO_HOST_LOOK: usize = 64 << 10;
 /// The number of tables of accounts, each with a lock.
 const SHARDS: usize = 64;
 
@@ -71,9 +69,6 @@ pub(crate) struct Account {
     /// The monitors of names on other nodes that have not reported an end yet.
     #[cfg(feature = "cluster")]
     name_monitors: AtomicUsize,
-    /// The bytes that the process has sent to processes of the host since the mailbox of one was
-    /// last looked at.
-    to_host: AtomicUsize,
     /// `true` if exits arrive as messages.
     traps: AtomicBool,
     entry: Mutex<Entry>,
@@ -105,7 +100,6 @@ impl Account {
             memory: AtomicUsize::new(0),
             #[cfg(feature = "cluster")]
             name_monitors: AtomicUsize::new(0),
-            to_host: AtomicUsize::new(0),
             traps: AtomicBool::new(false),
             entry: Mutex::new(Entry::Missing),
             entered: AtomicBool::new(false),
@@ -205,19 +199,17 @@ impl Account {
         let _ = self.name_monitors.fetch_update(Relaxed, Relaxed, less);
     }
 
-    /// Counts a message of this process to one of the host, whose mailbox counts no bytes. Returns
-    /// the refusal if too much waits there.
-    pub(crate) fn check_host(own: Option<&Self>, to: Pid, bytes: usize) -> Result<(), Full> {
-        // Relaxed, here and below: the counts only decide when to look.
-        let sent = own.map(|own| own.to_host.fetch_add(bytes + MESSAGE_BYTES, Relaxed));
-        if sent.is_some_and(|sent| sent.saturating_add(bytes) < TO_HOST_LOOK) {
-            return Ok(());
-        }
-        let waiting = look::detail(to).map_or(0, |detail| detail.row.mailbox as usize);
-        let fits = waiting < MESSAGES && waiting.saturating_mul(bytes) <= TO_HOST_BYTES;
-        if let (Some(own), true) = (own, fits) {
-            own.to_host.store(0, Relaxed);
-        }
+    /// Checks that a process of the host, which has no account, has room for a message with a value
+    /// of `bytes`. As in [`charge`](Self::charge), answers have as much room again.
+    ///
+    /// It looks at the mailbox for each message. What is remembered from one message to the next
+    /// would be wrong for another receiver, another size, or another sender.
+    pub(crate) fn check_host(to: Pid, bytes: usize, is_answer: bool) -> Result<(), Full> {
+        let share = if is_answer { 2 } else { 1 };
+        // One that has ended refuses the message itself.
+        let waiting = look::mailbox_length(to).map_or(0, |waiting| waiting as usize);
+        let fits =
+            waiting < share * MESSAGES && waiting.saturating_mul(bytes) <= share * TO_HOST_BYTES;
         if fits { Ok(()) } else { Err(Full) }
     }
 

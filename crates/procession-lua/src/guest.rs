@@ -211,10 +211,11 @@ impl Guest {
         Arc::clone(&self.account)
     }
 
-    fn start(&self, method: &str, arguments: &[Value]) -> Result<Running, InitError> {
+    /// Opens a state of at most `most` bytes, in which the function with this name is about to run.
+    fn start(&self, method: &str, arguments: &[Value], most: usize) -> Result<Running, InitError> {
         let refused = |error: mlua::Error| InitError::Refused(cleaned(&error.to_string()).into());
         let budget = Arc::new(Budget::new(self.program.inner().instructions));
-        let lua = library::open(&self.program, &self.bounds, &budget).map_err(refused)?;
+        let lua = library::open(&self.program, &self.bounds, most, &budget).map_err(refused)?;
         let mut found = mlua::Value::Table(lua.globals());
         // A name with a dot refers to a function in a global table.
         for part in method.splitn(2, '.') {
@@ -271,8 +272,8 @@ impl Process for Guest {
         self.method = method.into();
         let refused = |cause: String| InitError::Refused(cause.into());
         let process = self.bounds.hold(Resource::Processes).map_err(refused)?;
-        let running = self.start(method, &arguments)?;
         let mut memory = self.bounds.memory();
+        let running = self.start(method, &arguments, memory.most())?;
         memory.set(running.lua.used_memory());
         memory.check().map_err(refused)?;
         (self.running, self.charges) = (Some(running), Some((process, memory)));

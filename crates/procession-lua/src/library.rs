@@ -34,8 +34,14 @@ use crate::watch::Watch;
 /// If it does, the process is refused with the cause.
 const START_BYTES: usize = 256 * 1024;
 
-/// Opens a new state, and runs the program in it, so that its functions are defined.
-pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> mlua::Result<Lua> {
+/// Opens a new state, and runs the program in it, so that its functions are defined. The limits of
+/// the processes around leave `most` bytes for it.
+pub(crate) fn open(
+    program: &Program,
+    bounds: &Bounds,
+    most: usize,
+    budget: &Arc<Budget>,
+) -> mlua::Result<Lua> {
     let inner = program.inner();
     // The others are opened when they are first used.
     let libraries = StdLib::COROUTINE | StdLib::STRING;
@@ -56,7 +62,7 @@ pub(crate) fn open(program: &Program, bounds: &Bounds, budget: &Arc<Budget>) -> 
     if let Some(run) = &inner.repeatable {
         run.prepare(&lua, &own)?;
     }
-    let memory_bytes = bounds.memory().most().saturating_add(START_BYTES);
+    let memory_bytes = most.saturating_add(START_BYTES);
     budget.limit_memory(&lua, memory_bytes.min(inner.memory_bytes))?;
     // The hook starts the collector if the program computes for long here.
     budget.set_hook(&lua)?;
@@ -151,8 +157,7 @@ fn charge(
 ) -> Result<Message, &'static str> {
     let (bytes, is_answer) = (content.size(), content.is_answer());
     let Some(account) = account else {
-        let own = procession::current_pid().and_then(Account::of);
-        Account::check_host(own.as_deref(), to, bytes).map_err(|_| FULL)?;
+        Account::check_host(to, bytes, is_answer).map_err(|_| FULL)?;
         return Ok(content.into());
     };
     let charge = account.charge(bytes, is_answer).ok_or(FULL)?;

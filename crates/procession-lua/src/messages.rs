@@ -26,7 +26,8 @@ pub(crate) fn sender(lua: &Lua, program: &Program, budget: &Arc<Budget>) -> mlua
         // Copies of names and of other values may be long work.
         let is_short = is_scalar(&message) && matches!(to, Either::Left(_));
         let sent = send(lua, &program, &budget, to, &message);
-        if !is_short {
+        // A program could try again at once, for as long as the receiver has no room.
+        if !is_short || matches!(sent, Ok(Err(_))) {
             budget.note_work(lua)?;
         }
         Ok(match sent {

@@ -7,19 +7,19 @@
 //! others it needs a permission. Other nodes decide for themselves.
 //!
 //! The owner of a guest is in its [`Account`]. A guest loses its account a little before its
-//! process ends. Until then, its owner is in a table, with those of supervisors. An entry is
-//! removed some time after the end of the process.
+//! process ends. Until then, its owner is in a table, with those of supervisors that have started.
+//! An entry is removed some time after the end of the process. A supervisor that starts has the
+//! owner of the guest that starts it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use procession::{Address, Pid, look, supervisor::SupervisorRef};
+use procession::{Pid, look, supervisor::SupervisorRef};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::account::Account;
-use crate::guest::Message;
 use crate::limits::{Bounds, Subtree};
 use crate::program::Program;
 
@@ -65,21 +65,7 @@ impl Owner {
     /// Returns `true` if a process of this owner may end another one without a permission. That is
     /// also so if the other one has ended.
     fn may_end(&self, to: Pid) -> bool {
-        if let Some(owner) = of(to) {
-            return self.includes(&owner);
-        }
-        let Some(mut detail) = look::detail(to) else { return true };
-        // Supervisors start guests that have no account yet, and other supervisors.
-        while let Some(supervisor) = detail.supervisor {
-            if let Some(owner) = of(supervisor) {
-                return self.includes(&owner);
-            }
-            match look::detail(supervisor) {
-                Some(above) => detail = above,
-                None => return false,
-            }
-        }
-        false
+        found(to).is_some_and(|owner| self.includes(&owner)) || has_ended(to)
     }
 }
 
@@ -88,6 +74,29 @@ fn of(pid: Pid) -> Option<Owner> {
     // The account first: when a guest loses it, its owner is in the table.
     let account = Account::of(pid).map(|account| account.owner().clone());
     account.or_else(|| others().lock().owners.get(&pid).cloned())
+}
+
+/// Returns the owner of a process of a guest, also while that starts.
+fn found(mut pid: Pid) -> Option<Owner> {
+    loop {
+        if let Some(owner) = of(pid) {
+            return Some(owner);
+        }
+        let detail = look::detail(pid)?;
+        match detail.supervisor {
+            // Supervisors start guests that have no account yet, and other supervisors.
+            Some(supervisor) => pid = supervisor,
+            // A guest enters a supervisor only once all its children have started. They run before.
+            None if SupervisorRef::of(pid).is_some() => return of(detail.row.parent?),
+            None => return None,
+        }
+    }
+}
+
+/// Returns `true` if a process has ended. Nothing depends on its owner then, which is forgotten at
+/// some time.
+fn has_ended(pid: Pid) -> bool {
+    look::mailbox_length(pid).is_none()
 }
 
 /// Checks that a guest may end a process. `act` is what it wants to do with that.
@@ -135,9 +144,7 @@ pub(crate) fn enter(pid: Pid, owner: Owner) {
         }
     };
     // Without the lock: to find a process may let go of its scheduler, which drops guests.
-    let has_ended =
-        |pid: &Pid| Address::<Message>::of(*pid).is_err() && SupervisorRef::of(*pid).is_none();
-    let ended: Vec<Pid> = due.into_iter().filter(has_ended).collect();
+    let ended: Vec<Pid> = due.into_iter().filter(|pid| has_ended(*pid)).collect();
     let mut others = others().lock();
     for pid in ended {
         others.owners.remove(&pid);

@@ -224,7 +224,9 @@ impl Program {
     /// refused, and its sender learns that. Messages from Rust are not counted.
     ///
     /// For a process of the host, guests may let 1 048 576 messages wait, and as many of a size as
-    /// have 32 MiB together. [`SpawnOptions::mailbox`] bounds it further.
+    /// have 32 MiB together, or twice that with answers to its calls. [`SpawnOptions::mailbox`]
+    /// bounds it further. With [`WhenFull::Kill`](procession::mailbox::WhenFull::Kill), guests can
+    /// end the process: any of them may fill its mailbox.
     #[must_use]
     pub fn mailbox_limit(mut self, messages: usize) -> Self {
         Arc::make_mut(&mut self.0).mailbox_messages = messages;
@@ -248,6 +250,9 @@ impl Program {
 
     /// Keeps a name for the host: no process of the program may register it. Otherwise a process
     /// could take it before the host does, or while a supervisor of the host restarts its owner.
+    ///
+    /// A program that replaces this one in a [`Deployment`](crate::Deployment) must keep the name
+    /// itself.
     #[must_use]
     pub fn reserve_name(mut self, name: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.0).reserved.push(name.into());
@@ -458,7 +463,7 @@ impl Program {
     /// Returns an [`Error`] if the program fails before one of its functions is called.
     pub fn has_function(&self, name: &str) -> Result<bool, Error> {
         let budget = Arc::new(Budget::new(self.0.instructions));
-        let opened = library::open(self, &self.0.permissions.clone().into(), &budget);
+        let opened = library::open(self, &self.0.permissions.clone().into(), usize::MAX, &budget);
         let found = opened.and_then(|lua| lua.globals().raw_get::<mlua::Value>(name));
         let is_function = found.map(|value| value.is_function());
         is_function.map_err(|error| Error::Start {

@@ -177,7 +177,7 @@ pub(crate) fn outcome(
 fn names(program: &Program) -> mlua::Result<Vec<String>> {
     let inner = program.inner();
     let budget = std::sync::Arc::new(Budget::new(inner.instructions));
-    let lua = library::open(program, &inner.permissions.clone().into(), &budget)?;
+    let lua = library::open(program, &inner.permissions.clone().into(), usize::MAX, &budget)?;
     let mut names = Vec::new();
     for pair in lua.globals().pairs::<mlua::Value, mlua::Value>() {
         if let (mlua::Value::String(name), mlua::Value::Function(_)) = pair?

@@ -203,6 +203,67 @@ fn a_process_that_ends_anyway_is_still_one_of_the_program() {
     assert_eq!(text(run(&scheduler(), &program, &[])), "ended");
 }
 
+/// The owner of a process is forgotten some time after its end, which changes nothing.
+#[test]
+fn a_process_of_another_program_that_has_ended_is_as_one_that_never_was() {
+    let scheduler = scheduler();
+    let other = load("function short() end");
+    let options = SpawnOptions::new().on(&scheduler);
+    let child = other.spawn_with(options, "short", []).expect("the program has it");
+    let ended = child.pid();
+    child.join_timeout(TIMEOUT).expect("it ends in time").expect("it does not fail");
+    let tries = || {
+        for call in ["process.exit(to) == false", "process.cancel(to) == false"] {
+            let program = tries(&format!("assert({call})"));
+            assert_eq!(text(run(&scheduler, &program, &[ended.into()])), "true", "{call}");
+        }
+    };
+    tries();
+    // So many that the owners of those that have ended are removed.
+    let many = "function short() end
+                function main() for _ = 1, 300 do process.spawn('short') end return 'done' end";
+    assert_eq!(text(run(&scheduler, &load(many), &[])), "done");
+    tries();
+}
+
+/// The children of a supervisor run before the last of them has started.
+#[test]
+fn a_child_uses_its_supervisor_while_that_starts() {
+    // With one worker, a child runs before the next one starts.
+    let scheduler = Scheduler::builder().worker_threads(1).build().expect("the system has threads");
+    let program = load(
+        "function waits() while true do process.receive() end end
+         function manager(main, name)
+           for number, tree in ipairs { 'tree', name } do
+             local ok, cause = pcall(function()
+               process.link(tree)
+               assert(supervisor.start_child(tree, { id = name .. number, start = 'waits' }))
+             end)
+             process.send(main, ok or cause)
+           end
+           waits()
+         end
+         function main()
+           local own, many = process.self(), {}
+           for i = 1, 20 do many[i] = { id = 'child ' .. i, start = 'waits' } end
+           local function managed(name)
+             return {
+               { id = 'manager', start = 'manager', args = { own, name } }, table.unpack(many),
+             }
+           end
+           local children = managed('tree')
+           table.insert(children, 1, {
+             id = 'inner', supervisor = { name = 'inner', children = managed('inner') },
+           })
+           assert(supervisor.start { name = 'tree', children = children })
+           local results = {}
+           for i = 1, 4 do results[i] = tostring(process.receive()) end
+           return table.concat(results, '; ')
+         end",
+    );
+    assert_eq!(text(run(&scheduler, &program, &[])), "true; true; true; true");
+}
+
 #[test]
 fn a_process_with_limits_ends_only_what_the_limits_count() {
     let program = load(

@@ -147,6 +147,43 @@ fn a_new_program_that_fails_leaves_the_process_as_it_was() {
     });
 }
 
+/// The new state replaces the old one, whose memory the limit counts until then.
+#[test]
+fn a_process_that_uses_most_of_its_limit_is_upgraded() {
+    run(async || {
+        let source = "
+          function holder()
+            many = {}
+            for i = 1, 63 do many[i] = ('x'):rep(60000 + i) end
+            while true do
+              local _, call = process.receive()
+              process.reply(call, 'ready')
+            end
+          end
+          function upgrade() return table.move(many, 1, 15, 1, {}) end
+          function resume_holder(kept)
+            while true do
+              local _, call = process.receive()
+              process.reply(call, #kept)
+            end
+          end
+          function start()
+            local holder = process.spawn({ 'holder', limits = { memory = 4 << 20 } })
+            -- The memory counts after each step.
+            for _ = 1, 2 do process.call(holder, 'ready?', 10000) end
+            assert(process.info(holder).memory > 0.9 * (4 << 20), process.info(holder).memory)
+            return holder
+          end
+          function ask(holder) return process.call(holder, 'how many?', 10000) end";
+        let deployment = Deployment::new(load(source));
+        let holder = deployment.program().spawn("start", [])?.await?;
+        let replaced = deployment.replace(load(&format!("{source} -- new"))).await?;
+        assert_eq!((replaced.upgraded, replaced.failed), (1, vec![]));
+        assert_eq!(deployment.program().spawn("ask", [holder])?.await?, Value::Integer(15));
+        Ok(())
+    });
+}
+
 #[test]
 fn a_failure_after_the_first_wait_is_that_of_the_process() {
     run(async || {

@@ -837,3 +837,83 @@ fn a_process_of_the_host_is_not_flooded() {
     // The larger ones take 32 MiB, and count as the smaller ones here.
     assert!((7000..8300).contains(&waiting), "{waiting}");
 }
+
+/// What a sender may do is decided for each message, whatever it or others have sent before.
+#[test]
+fn a_process_of_the_host_is_not_flooded_by_turns() {
+    let source = "
+        function one(main, to, text) process.send(main, (process.send(to, text))) end
+        -- Sends a text to a process in each round, and then a smaller one to another one, until the
+        -- first is refused.
+        function rounds(main, to, other)
+          local text, small, count = ('x'):rep(60000), ('x'):rep(6000), 0
+          while count < 600 and process.send(to, text) do
+            count = count + 1
+            process.send(other, small)
+          end
+          process.send(main, count)
+        end
+        function main()
+          local dead = process.spawn('one', process.self(), process.self(), 1)
+          process.monitor(dead)
+          for _ = 1, 3 do process.receive() end
+          local counts = {}
+          for i, given in ipairs { { 'host 1', 'host 2' }, { 'host 3', dead }, { 'host 4', 'host 4' } } do
+            process.spawn('rounds', process.self(), given[1], given[2])
+            counts[i] = process.receive()
+          end
+          local text, last = ('x'):rep(60000), 0
+          repeat
+            process.spawn('one', process.self(), 'host 5', text)
+            local sent = process.receive()
+            last = last + (sent and 1 or 0)
+          until not sent or last == 600
+          return table.concat(counts, ' ') .. ' ' .. last
+        end";
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("the system has threads");
+    let hosts = [1, 2, 3, 4, 5].map(|number| {
+        let host = scheduler.start(|cx: procession::Context<procession_lua::Message>| async move {
+            std::future::pending::<()>().await;
+            drop(cx);
+        });
+        scheduler.register(format!("host {number}"), host.pid()).expect("the name is free");
+        host
+    });
+    let main = load(source).spawn_with(SpawnOptions::new().on(&scheduler), "main", []);
+    let main = main.expect("the program has main");
+    let counts = main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end"));
+    // 559 times 60 000 bytes are 32 MiB. The small messages count as the large ones.
+    assert_eq!(text(counts), "559 559 280 559");
+    drop(hosts);
+}
+
+/// The host waits for answers to its calls, so they have as much room again, as those of guests.
+#[test]
+fn an_answer_to_a_process_of_the_host_has_room_of_its_own() {
+    use procession_lua::Message;
+    let program = load(
+        "function main(host)
+           local text = ('x'):rep(1 << 20)
+           local _, call = process.receive()
+           local count = 0
+           while process.send(host, text) do count = count + 1 end
+           local forged, proof = process.reply({ from = call.from, tag = 7 }, text), call.proof
+           return count .. ' ' .. tostring(forged) .. ' ' .. tostring(process.reply(call, text))
+         end",
+    );
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("the system has threads");
+    let host = scheduler.start(move |mut cx: procession::Context<Message>| async move {
+        let main = program.spawn("main", [cx.pid().into()]).expect("the program has main");
+        let call = Message::Call { from: cx.pid(), tag: 7, value: Value::Nil };
+        main.address().send(call).expect("it receives");
+        let counts = main.await;
+        let mut last = None;
+        for _ in 0..33 {
+            last = cx.recv().await;
+        }
+        assert!(matches!(last, Some(Message::Answer { tag: 7, .. })), "the last is the answer");
+        counts
+    });
+    let counts = host.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("it must end"));
+    assert_eq!(text(counts.expect("it does not panic")), "32 false true");
+}

@@ -158,7 +158,9 @@ impl Guest {
             None => format!("resume_{}", self.method),
         };
         let before = std::mem::replace(&mut self.program, upgrade.program().clone());
-        let started = self.start(&name, std::slice::from_ref(state));
+        // The new state replaces the old one, which is still charged.
+        let most = self.charges.as_ref().map_or(usize::MAX, |(_, memory)| memory.most());
+        let started = self.start(&name, std::slice::from_ref(state), most);
         let started = started.map_err(|error| {
             use std::error::Error as _;
             error.source().map_or_else(|| format!("the new program: {error}"), ToString::to_string)

@@ -71,8 +71,9 @@ fn pattern(dice: &mut Dice) -> String {
 fn matches_are_those_of_lua() {
     let program = Program::load("test", "").expect("the source is valid Lua");
     let budget = Arc::new(Budget::new(10_000));
-    let guest = library::open(&program, &program.inner().permissions.clone().into(), &budget)
-        .expect("the program runs");
+    let guest =
+        library::open(&program, &program.inner().permissions.clone().into(), usize::MAX, &budget)
+            .expect("the program runs");
     let raw = Lua::new();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     let mut failed = 0;

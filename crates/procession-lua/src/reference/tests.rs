@@ -23,7 +23,7 @@ fn found() -> BTreeSet<String> {
     let program = Program::load("names", source).expect("the source is valid Lua");
     let inner = program.inner();
     let budget = Arc::new(Budget::new(inner.instructions));
-    let lua = library::open(&program, &inner.permissions.clone().into(), &budget)
+    let lua = library::open(&program, &inner.permissions.clone().into(), usize::MAX, &budget)
         .expect("the program runs");
     let names: Vec<String> = lua.globals().get("names").expect("the program made it");
     names.into_iter().collect()

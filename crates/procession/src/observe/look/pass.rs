@@ -151,6 +151,14 @@ pub(crate) fn row(shared: &Shared, slot: &Slot) -> Option<ProcessRow> {
     Some(ProcessRow::new(slot, &figure, sampled, None))
 }
 
+/// Returns the number of messages in a mailbox of either kind.
+pub(crate) fn mailbox_length(slot: &Slot) -> u32 {
+    match slot.bounded() {
+        None => slot.mailbox_length(),
+        Some((length, ..)) => length,
+    }
+}
+
 /// Returns a baseline with what the watchdog has counted.
 fn baseline(shared: &Shared) -> Baseline {
     let (samples, began) = shared.watchdog.samples.all();
@@ -222,10 +230,7 @@ impl<'a> LookScan<'a> {
         }
         let state = state(slot, seen, &self.in_steps);
         let waits = matches!(state, ProcessState::Blocked | ProcessState::Idle);
-        let mailbox = match slot.bounded() {
-            None => slot.mailbox_length(),
-            Some((length, ..)) => length,
-        };
+        let mailbox = mailbox_length(slot);
         Some(ProcessFigures {
             state,
             waiting: waits.then(|| slot.waiting().shown()),
