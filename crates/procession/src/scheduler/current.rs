@@ -270,10 +270,11 @@ impl Section {
             return Some(WaitNote(Some(registered)));
         }
         if Arc::ptr_eq(shared, root.shared()) {
-            // Relaxed: of two threads that have both set their flags and then looked at the seats,
-            // the lock of the seats shows the later one the flag of the other.
-            let returns = |seat: SeatId| !shared.seat(seat).in_section.load(Relaxed);
-            return rest.out.into_iter().any(returns).then(|| WaitNote(Some(registered)));
+            // Relaxed: the lock of the seats, under which `rest` looks, shows the flag of each
+            // thread that has looked before (`scheduler/wait_cycle.rs`).
+            let is_in_section = |seat: SeatId| shared.seat(seat).in_section.load(Relaxed);
+            let waits = wait_cycle::one_returns(rest.out, is_in_section);
+            return waits.then(|| WaitNote(Some(registered)));
         }
         wait_cycle::ask_in_program(registered, root).map(|registered| WaitNote(Some(registered)))
     }

@@ -30,7 +30,7 @@ pub(crate) struct Seat {
     /// The slot index of the process that runs its step, plus 1; 0 after the step. For the
     /// watchdog, as are the next two fields, and for snapshots.
     pub(crate) running: AtomicU32,
-    /// Set while the thread is in a blocking section.
+    /// Set while the thread is in a blocking section. Also for the refused wait.
     pub(crate) in_section: AtomicBool,
     /// The system's number for the thread, or 0 if the seat is vacant.
     pub(crate) thread: AtomicU32,

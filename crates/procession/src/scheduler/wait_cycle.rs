@@ -46,11 +46,17 @@
 //! withdrawn before the next one follows. A thread with a woken root goes on, and might serve the
 //! one that asks; so no wait is refused because of it.
 //!
+//! Of the threads of one scheduler that wait for it, one finds all others in sections: each sets
+//! the flag of its section and then looks at the seats under their lock. The lock shows the flags
+//! of all that have looked before.
+//!
 //! ## Allowed
 //! - A root may be woken by something from outside at any moment. A wait is refused nevertheless if
 //!   all threads stand still.
 //! - After [`LOOKS`] looks at a root with a long poll, its thread counts as one that runs. If it
 //!   then waits after all, the cycle is not found.
+//! - Two threads of one scheduler that begin to wait for it at the same moment may both be
+//!   refused.
 //! - Nothing is refused in a future that an outside thread polls (`block_on`, not in a process), or
 //!   while the thread panics.
 //!
@@ -58,13 +64,13 @@
 //! - To treat every wait for a scheduler without threads as a cycle: a thread of it may return from
 //!   a section, or from a wait for another scheduler.
 //! - To `Ask` before a wait for the own scheduler, too, so that a thread in a section counts as one
-//!   that will return. What the section waits for may need this scheduler, and then both would wait
-//!   for ever.
+//!   that will return. What the section waits for may need this scheduler, and then neither ends.
 //! - To count vacant seats as threads: on a system that refuses threads, the wait never ended.
 //!
 //! ## Checked by
 //! `it::blocked`; `models::the_last_threads_of_two_schedulers`, `models::canary_asking_unseen`,
-//! `models::canary_withdraw_late`.
+//! `models::canary_withdraw_late`; `models::the_last_threads_of_one_scheduler`,
+//! `models::canary_look_without_the_lock`.
 
 use procession_sync::{Arc, Mutex, thread};
 
@@ -101,6 +107,16 @@ pub(crate) trait RootWaits: Sized {
     /// Returns the roots that the threads of a scheduler wait for, or `None` if one of them does
     /// not wait, or another thread could run there.
     fn all_in(scheduler: &Self::Scheduler) -> Option<Vec<Arc<Self>>>;
+}
+
+/// Step 4: returns `true` if one of the threads without a permit will come back to its scheduler.
+/// The caller has set the flag of its own section, and has found the seats of these threads under
+/// the lock of the seats after that.
+pub(crate) fn one_returns<S>(
+    out: impl IntoIterator<Item = S>,
+    is_in_section: impl Fn(S) -> bool,
+) -> bool {
+    !out.into_iter().all(is_in_section)
 }
 
 /// The result of `Follow`.
@@ -251,10 +267,10 @@ mod real {
 #[cfg(all(test, procession_loom))]
 mod models {
     use procession_sync::atomic::AtomicBool;
-    use procession_sync::atomic::Ordering::{Acquire, Release};
+    use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
     use procession_sync::{Arc, Mutex, explore, thread};
 
-    use super::{RootWaits, ask, mutation};
+    use super::{RootWaits, ask, mutation, one_returns};
 
     /// A scheduler of one thread: whether the thread has given its permit back, and the root that
     /// it waits for.
@@ -359,5 +375,54 @@ mod models {
     #[should_panic(expected = "one was refused that could have waited")]
     fn canary_withdraw_late() {
         wait_for_each_other::<{ mutation::WITHDRAW_LATE }>();
+    }
+
+    /// A scheduler of two threads: those that have no permit, and those that are in sections.
+    struct Pair {
+        out: Mutex<[bool; 2]>,
+        in_section: [AtomicBool; 2],
+    }
+
+    /// Lets a thread wait for its own scheduler. Returns `true` if the wait is refused. The defect
+    /// is that a thread whose permit was taken looks without the lock.
+    fn is_refused_by_own<const LOCKS: bool>(pair: &Pair, own: usize, was_out: bool) -> bool {
+        pair.in_section[own].store(true, Relaxed);
+        if LOCKS || !was_out {
+            pair.out.lock()[own] = true;
+            if *pair.out.lock() != [true; 2] {
+                // The other thread runs.
+                return false;
+            }
+        }
+        !one_returns([0, 1], |seat: usize| pair.in_section[seat].load(Relaxed))
+    }
+
+    /// The two threads of a scheduler are about to wait for it, with permits or without.
+    fn wait_for_the_own<const LOCKS: bool>() {
+        for were_out in [[false; 2], [false, true], [true; 2]] {
+            explore(move || {
+                let pair = Arc::new(Pair {
+                    out: Mutex::new(were_out),
+                    in_section: [AtomicBool::new(false), AtomicBool::new(false)],
+                });
+                let other = Arc::clone(&pair);
+                let thread =
+                    thread::spawn(move || is_refused_by_own::<LOCKS>(&other, 1, were_out[1]));
+                let refused = is_refused_by_own::<LOCKS>(&pair, 0, were_out[0]);
+                let refused = [refused, thread.join().expect("it does not panic")];
+                assert_ne!(refused, [false; 2], "no thread is left to run what they wait for");
+            });
+        }
+    }
+
+    #[test]
+    fn the_last_threads_of_one_scheduler() {
+        wait_for_the_own::<true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "no thread is left to run what they wait for")]
+    fn canary_look_without_the_lock() {
+        wait_for_the_own::<false>();
     }
 }
