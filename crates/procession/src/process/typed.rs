@@ -82,8 +82,8 @@ impl<M: Send + 'static> TypedKind<M> {
         Self { kind, message: PhantomData }
     }
 
-    /// Returns a new process of this kind, with its type. `[typed]` rests on the caller, who has
-    /// begun the process with this kind, perhaps with another effect of a cancel.
+    /// Returns a new process of this kind, with its type. The caller has begun the process with
+    /// this kind (`[typed]`), perhaps with another effect of a cancel.
     #[inline]
     pub(crate) fn newborn<'a>(&self, newborn: &'a mut Newborn) -> TypedNewborn<'a, M> {
         debug_assert!((newborn.kind().message)() == (self.kind.message)(), "[typed]");
