@@ -382,7 +382,8 @@ impl Connection {
                 let reason = reason.or(message).unwrap_or(Term::atom("normal"));
                 self.exit_sent(&from, &to, &reason);
             }
-            // A process of this node may monitor that name: it has made such a reference itself.
+            // Not the end of a monitor that this node has made of a process with that name: a
+            // statement has a reference of the other node.
             (Control::Down { from, monitor, reason, .. }, message)
                 if is_grants(&from) && self.has_made(&monitor) =>
             {

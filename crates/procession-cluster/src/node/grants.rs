@@ -229,7 +229,7 @@ impl Permitted {
 
     /// Notes that the other node is to be told what this one permits.
     pub(crate) fn make_due(&self) {
-        // Release: pairs with the one in `take_due`, which sees the change before it.
+        // Release: pairs with the Acquire in `take_due`, which then sees the change before it.
         self.is_due.store(true, Release);
     }
 
@@ -241,7 +241,7 @@ impl Permitted {
 
     /// Notes that the other node is told now.
     pub(crate) fn take_due(&self) {
-        // Acquire: pairs with `make_due`, so that what is told has the change.
+        // Acquire: pairs with the Release in `make_due`, so that what is told has the change.
         self.is_due.swap(false, Acquire);
     }
 }
