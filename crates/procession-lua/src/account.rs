@@ -26,8 +26,8 @@ pub(crate) const MONITORS_MAX: usize = 1 << 16;
 /// The bytes that a message takes beside its value.
 const MESSAGE_BYTES: usize = 64;
 /// The bytes of messages that may wait for a process of the host, if all are as large as the next
-/// one. Whatever their sizes are, the sum is less than that many bytes, times the sum of `1 / n`
-/// for `n` up to [`MESSAGES`], which is 15.
+/// one. Answers may have twice as many. If the sizes differ, the `n`th message has at most an `n`th
+/// of these bytes, so all together have less than 15 times as many.
 const TO_HOST_BYTES: usize = 32 << 20;
 /// The number of tables of accounts, each with a lock.
 const SHARDS: usize = 64;
