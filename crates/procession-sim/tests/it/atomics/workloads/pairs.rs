@@ -5,9 +5,9 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::Context;
 use procession::sync::channel;
 use procession::time::Instant;
+use procession::{Child, Context, Scheduler};
 use procession_sim::Sim;
 
 use super::{MICROSECOND, MILLISECOND, bound, linger, scheduler, shut_down};
@@ -85,19 +85,24 @@ pub(super) async fn taken_permits(sim: &Sim) {
     shut_down(sim, &other).await;
 }
 
+/// Starts a process on each of two workers, which blocks for as long as each message says.
+fn that_block(sim: &Sim, scheduler: &Scheduler) -> [Child<Duration, ()>; 2] {
+    [0, 1].map(|worker| {
+        let own = sim.clone();
+        bound(scheduler, worker).start(move |mut cx: Context<Duration>| async move {
+            while let Some(length) = cx.recv().await {
+                own.block(length);
+            }
+        })
+    })
+}
+
 /// One worker has a short step and parks, at the moment at which the other one begins a longer
 /// step, or at which the watchdog looks. It sleeps before.
 pub(super) async fn short_steps(sim: &Sim) {
     sim.heal();
     let Some(other) = scheduler(2, 2) else { return };
-    let pair = [0, 1].map(|worker| {
-        let own = sim.clone();
-        bound(&other, worker).start(move |mut cx: Context<Duration>| async move {
-            while let Some(length) = cx.recv().await {
-                own.block(length);
-            }
-        })
-    });
+    let pair = that_block(sim, &other);
     for _ in 0..32 {
         // After two looks that find nothing, it sleeps, and goes on to if all steps are short.
         procession::sleep([1, 10, 20][sim.choose(0..3) as usize] * MILLISECOND).await;
@@ -121,14 +126,7 @@ pub(super) async fn short_steps(sim: &Sim) {
 pub(super) async fn short_wakes(sim: &Sim) {
     sim.heal();
     let Some(other) = scheduler(2, 2) else { return };
-    let pair = [0, 1].map(|worker| {
-        let own = sim.clone();
-        bound(&other, worker).start(move |mut cx: Context<Duration>| async move {
-            while let Some(length) = cx.recv().await {
-                own.block(length);
-            }
-        })
-    });
+    let pair = that_block(sim, &other);
     for _ in 0..4 {
         // After two looks that find nothing, it sleeps.
         procession::sleep(20 * MILLISECOND).await;
