@@ -4,7 +4,6 @@
 mod status;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -63,11 +62,12 @@ pub(crate) struct Sends {
 }
 
 impl FromStr for Sends {
-    type Err = Infallible;
+    type Err = ();
 
-    /// Parses `nodes` or `nodes=name`. No name of a node has the sign.
-    fn from_str(text: &str) -> Result<Self, Infallible> {
+    /// Parses `nodes` or `nodes=name`. No name of a node has the sign, and no name is empty.
+    fn from_str(text: &str) -> Result<Self, ()> {
         let (nodes, name) = match text.split_once('=') {
+            Some((_, "")) => return Err(()),
             Some((nodes, name)) => (nodes, Some(name.to_owned())),
             None => (text, None),
         };
@@ -286,7 +286,7 @@ async fn until_down(cx: &mut Context<Letter>, own: &Node, peer: &Peer) -> Option
 mod tests {
     use procession_cluster::Grants;
 
-    use super::{NodeArgs, Peer};
+    use super::{NodeArgs, Peer, Sends};
 
     #[test]
     fn grants_to_the_same_nodes_add_up() {
@@ -305,6 +305,7 @@ mod tests {
             ("a@b", Grants::new().send_all().look()),
         ];
         assert_eq!(args.grants().into_iter().collect::<Vec<_>>(), expected);
+        assert_eq!("*@b=".parse::<Sends>(), Err(()), "a process without a name");
     }
 
     #[test]
