@@ -143,8 +143,6 @@ pub(crate) async fn run(
     let shown = Arc::clone(&link);
     let _inspecting = cx.inspect_with(move |out| shown.show(out));
     let pulse = Pulse::new(node.patience(), link.takes_monitors(), Instant::now());
-    // Ignored: without it, only a node that talks and never reads is found later.
-    drop(carrier.stream.set_user_timeout(Some(pulse.limit())));
     // Ignored: without it, what the system has taken and not sent is in front of small messages.
     drop(SockRef::from(&carrier.stream).set_tcp_notsent_lowat(UNSENT_MAX));
     let frames = Frames::new(HELD_MAX);
@@ -194,7 +192,8 @@ impl Connection {
                 return Err("too many signals wait for it".to_owned());
             }
             let now = Instant::now();
-            self.pulse.turn(read, wrote, now);
+            let has_more = !outbox.is_empty() || carrier.has_more();
+            self.pulse.turn(read, wrote, has_more, now);
             let confirms = link.awaits_confirmation();
             match self.pulse.next(confirms, now) {
                 Next::Wait => {}
@@ -209,9 +208,8 @@ impl Connection {
                     self.pulse.ticked(now);
                     continue;
                 }
-                Next::GiveUp => {
-                    let silence = self.pulse.limit().as_secs_f32();
-                    return Err(format!("nothing was heard of it for {silence} s"));
+                Next::GiveUp(why) => {
+                    return Err(format!("{why} for {} s", self.pulse.limit().as_secs_f32()));
                 }
             }
             if read || wrote {
@@ -230,7 +228,6 @@ impl Connection {
             }
             self.forget_lost();
             time.as_mut().reset(self.pulse.until(confirms, self.node.beat(), now));
-            let has_more = !outbox.is_empty() || carrier.has_more();
             let (event, has_waited) =
                 wait(cx, &carrier.stream, &link, has_more, time.as_mut()).await?;
             if has_waited {

@@ -21,6 +21,10 @@
 //! - A node that takes no monitors, such as a program in C with Erlang's library, cannot be asked.
 //!   It answers ticks while it waits for messages. It is given up after 60 s of silence, or later
 //!   if the patience is longer.
+//! - A node is given up, too, if the system has taken no byte for it for as long as one may be
+//!   silent, although bytes wait. The time limit of the system (`TCP_USER_TIMEOUT`) is no help: it
+//!   ends connections to nodes that read, if slowly, since it counts until the window has room for
+//!   all of the next segment.
 //! - A node that was late itself, because it was stopped or had no processor, cannot tell whether
 //!   the other one was silent. It begins a new patience.
 
@@ -59,8 +63,8 @@ pub(super) enum Next {
     Tick,
     /// It asks whether the other node is there.
     Ask,
-    /// It ends, since the other node is silent.
-    GiveUp,
+    /// It ends, since the other node is silent or takes nothing. Says so.
+    GiveUp(&'static str),
 }
 
 #[derive(Debug)]
@@ -72,6 +76,8 @@ pub(super) struct Pulse {
     pause: Duration,
     heard: Instant,
     said: Instant,
+    /// The latest turn in which bytes were taken, or none waited.
+    taken: Instant,
     asked: Option<Instant>,
     /// When the connection asks together with others.
     beat: Option<Instant>,
@@ -93,6 +99,7 @@ impl Pulse {
             pause: patience / 4,
             heard: now,
             said: now,
+            taken: now,
             asked: None,
             beat: None,
             has_crossed: false,
@@ -119,8 +126,9 @@ impl Pulse {
         self.patience + self.patience / 4
     }
 
-    /// Notes a turn of the connection's loop, in which it read or wrote something or not.
-    pub(super) fn turn(&mut self, read: bool, wrote: bool, now: Instant) {
+    /// Notes a turn of the connection's loop, in which it read or wrote something or not. `waits`
+    /// says that bytes wait until the system takes them.
+    pub(super) fn turn(&mut self, read: bool, wrote: bool, waits: bool, now: Instant) {
         // It turns at least three times in the patience.
         let is_late = now.saturating_duration_since(self.turned) > self.patience / 2;
         self.turned = now;
@@ -130,13 +138,19 @@ impl Pulse {
         if wrote {
             self.said = now;
         }
+        if wrote || !waits || is_late {
+            self.taken = now;
+        }
     }
 
     /// Returns what to do next. `confirms` says that there are messages that the other node would
     /// confirm.
     pub(super) fn next(&self, confirms: bool, now: Instant) -> Next {
         if now >= self.heard + self.limit() {
-            return Next::GiveUp;
+            return Next::GiveUp("nothing was heard of it");
+        }
+        if now >= self.taken + self.limit() {
+            return Next::GiveUp("it took nothing");
         }
         let ask = self.ask_at(confirms, now);
         let is_early = now + self.early() >= ask && self.beat.is_some_and(|beat| now >= beat);
@@ -151,7 +165,7 @@ impl Pulse {
         let ask = self.ask_at(confirms, now);
         let end = self.heard + self.limit();
         self.beat = (ask < end).then(|| beat.meet(self.early(), ask));
-        self.beat.unwrap_or(end).min(self.said + self.pause)
+        self.beat.unwrap_or(end).min(self.taken + self.limit()).min(self.said + self.pause)
     }
 
     /// Returns the time by which a question may come early.
@@ -220,7 +234,7 @@ mod tests {
     fn silent(pulse: &mut Pulse, mut now: Instant) -> (Next, Instant) {
         let beat = Beat::default();
         loop {
-            pulse.turn(false, false, now);
+            pulse.turn(false, false, false, now);
             match pulse.next(false, now) {
                 Next::Wait => now = pulse.until(false, &beat, now),
                 Next::Tick => pulse.ticked(now),
@@ -234,7 +248,10 @@ mod tests {
         let start = Instant::now();
         let mut pulse = Pulse::new(PATIENCE, false, start);
         let (next, at) = silent(&mut pulse, start);
-        assert_eq!((next, at - start), (Next::GiveUp, Duration::from_secs(60)));
+        assert_eq!(
+            (next, at - start),
+            (Next::GiveUp("nothing was heard of it"), Duration::from_secs(60))
+        );
         let mut patient = Pulse::new(Duration::from_secs(60), false, start);
         assert_eq!(silent(&mut patient, start).1 - start, Duration::from_secs(75));
     }
@@ -249,12 +266,12 @@ mod tests {
         assert_eq!(pulse.answered(&question(2), true, answered), None);
         let round_trip = pulse.answered(&question(1), false, answered);
         assert_eq!(round_trip, Some(Duration::from_millis(3)));
-        pulse.turn(true, false, answered);
+        pulse.turn(true, false, false, answered);
         let (next, at) = silent(&mut pulse, answered);
         assert_eq!((next, at), (Next::Ask, answered + PATIENCE / 4));
         pulse.asked(question(3), at);
         let (next, end) = silent(&mut pulse, at);
-        assert_eq!((next, end), (Next::GiveUp, at + PATIENCE));
+        assert_eq!((next, end), (Next::GiveUp("nothing was heard of it"), at + PATIENCE));
         assert_eq!(end, answered + pulse.limit());
     }
 
@@ -278,13 +295,13 @@ mod tests {
                 let heard = now.saturating_duration_since(pulses[other].heard);
                 assert!(heard <= PATIENCE / 4 + late, "{heard:?}");
                 pulses[other].was_asked(other == 0);
-                pulses[other].turn(true, true, now);
+                pulses[other].turn(true, true, false, now);
                 wake_ups[other] += 1;
             }
             for &node in &questions {
                 let asked = pulses[node].question.clone().expect("it has asked");
                 assert_eq!(pulses[node].answered(&asked, true, now), Some(Duration::ZERO));
-                pulses[node].turn(true, true, now);
+                pulses[node].turn(true, true, false, now);
                 wake_ups[node] += 1;
             }
             let until = [0, 1].map(|node| {
@@ -315,7 +332,7 @@ mod tests {
                 let mut pulse = Pulse::new(PATIENCE, true, begins);
                 pulse.asked(question(number), begins);
                 assert!(pulse.answered(&question(number), false, begins).is_some());
-                pulse.turn(true, true, begins);
+                pulse.turn(true, true, false, begins);
                 pulse
             })
             .collect();
@@ -328,7 +345,7 @@ mod tests {
                 if pulse.next(false, now) == Next::Ask {
                     pulse.asked(question(1000), now);
                     assert!(pulse.answered(&question(1000), false, now).is_some());
-                    pulse.turn(true, true, now);
+                    pulse.turn(true, true, false, now);
                 }
                 assert_eq!(pulse.next(false, now), Next::Wait);
                 until = until.min(pulse.until(false, &beat, now));
@@ -345,10 +362,28 @@ mod tests {
         pulse.asked(question(1), start);
         // It was stopped for ten times the patience.
         let late = start + 10 * PATIENCE;
-        pulse.turn(false, false, late);
+        pulse.turn(false, false, false, late);
         assert_eq!(pulse.next(false, late), Next::Tick);
         let (next, end) = silent(&mut pulse, late);
-        assert_eq!((next, end), (Next::GiveUp, late + pulse.limit()));
+        assert_eq!((next, end), (Next::GiveUp("nothing was heard of it"), late + pulse.limit()));
+    }
+
+    #[test]
+    fn a_node_that_takes_nothing_is_given_up_although_it_talks() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(PATIENCE, true, start);
+        pulse.asked(question(1), start);
+        let second = Duration::from_secs(1);
+        // It takes a little in each second, then nothing.
+        for passed in 1..=8 {
+            pulse.turn(true, passed <= 3, true, start + passed * second);
+            let next = pulse.next(false, start + passed * second);
+            let is_over = passed == 8;
+            assert_eq!(next == Next::GiveUp("it took nothing"), is_over, "{passed}: {next:?}");
+        }
+        // It may be silent in this direction for ever if nothing waits for it.
+        pulse.turn(true, false, false, start + 9 * second);
+        assert_eq!(pulse.next(false, start + 9 * second), Next::Tick);
     }
 
     #[test]
@@ -358,7 +393,7 @@ mod tests {
         pulse.asked(question(1), start);
         pulse.answered(&question(1), false, start);
         let now = start + PATIENCE / 4;
-        pulse.turn(true, true, now);
+        pulse.turn(true, true, false, now);
         assert_eq!(pulse.next(true, now), Next::Ask);
         assert_eq!(pulse.next(false, now), Next::Wait);
         assert_eq!(pulse.until(false, &Beat::default(), now), now + PATIENCE / 4);

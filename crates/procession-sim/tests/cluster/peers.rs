@@ -33,6 +33,9 @@ const SLACK: Duration = Duration::from_millis(100);
 const MONITORS: usize = 3;
 /// A message of this length is no large one.
 const LENGTH: usize = 60_000;
+/// The bytes that a slow peer reads in a tenth of a second. Of much less, a system takes nothing
+/// for it within the patience.
+const SLOW_LEN: usize = 64 << 10;
 /// The bytes that may wait for a peer.
 const ROOM: usize = 4 << 20;
 
@@ -47,7 +50,7 @@ pub(crate) enum Ailment {
     Silent,
     /// It reads nothing.
     Deaf,
-    /// It reads a byte at a time.
+    /// It reads a little at a time.
     Slow,
     /// It takes no monitors, so it cannot be asked, and it sends nothing.
     Unasked,
@@ -72,7 +75,7 @@ impl Ailment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Open,
-    /// A byte at a time.
+    /// A little at a time.
     Slow,
     Shut,
 }
@@ -239,7 +242,7 @@ async fn pump(world: &World, direction: usize, from: &TcpStream, to: &TcpStream)
         let way = world.ways.lock()[direction];
         let most = match way {
             Way::Open => bytes.len(),
-            Way::Slow => 1,
+            Way::Slow => SLOW_LEN,
             Way::Shut => {
                 world.changed.notified().await;
                 continue;

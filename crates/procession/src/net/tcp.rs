@@ -303,6 +303,10 @@ impl TcpStream {
     /// sent since the peer does not read. When it elapses, the connection ends with
     /// [`TimedOut`](io::ErrorKind::TimedOut) (`TCP_USER_TIMEOUT`).
     ///
+    /// A peer that reads slowly may be cut off, too, if more is written than it reads: Linux 6.18
+    /// counts until its window has room for all of the next segment. With a limit of 5 s and
+    /// segments of 1448 bytes, it ended a connection to a peer that read 100 kB each second.
+    ///
     /// # Errors
     /// Returns the system's error.
     pub fn user_timeout(&self) -> io::Result<Option<Duration>> {
