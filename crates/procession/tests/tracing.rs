@@ -654,11 +654,10 @@ fn a_stall_is_an_event_outside_of_all_spans() {
     assert_eq!(stalls.join(), Ok(true), "the stall was told while it lasted");
     let (fields, span) = told(recorder).expect("as was seen");
     assert_eq!(span, None);
-    assert_eq!(
-        (fields["pid"].as_str(), fields["kind"].as_str(), fields["worker"].as_str()),
-        (pid.as_str(), "blocked", "0")
-    );
+    assert_eq!((fields["pid"].as_str(), fields["kind"].as_str()), (pid.as_str(), "blocked"));
     assert!(fields["spawned_at"].starts_with(file!()), "{fields:?}");
     assert!(fields["duration_ms"].parse::<u64>().expect("it is a number") >= 10);
-    assert!(fields["message"].starts_with("worker 0 is blocked since"), "{fields:?}");
+    // Not always the first worker, which may have been late.
+    let begin = format!("worker {} is blocked since", fields["worker"]);
+    assert!(fields["message"].starts_with(&begin), "{fields:?}");
 }

@@ -10,7 +10,7 @@ end
 
 -- Sends small messages to a node until its queue is full, and prints how it went.
 local function flood(at)
-  local message, count = string.rep("x", 100), 0
+  local message, count = string.rep("x", 1000), 0
   while true do
     local sent, cause = node.send("echo", at, message)
     if not sent then

@@ -32,7 +32,8 @@ struct Server(Child, String);
 
 impl Server {
     fn start(name: &str) -> Self {
-        Self::begin(program(&format!("{name} 127.0.0.1:0")))
+        // What has begun may take its time at the end, too.
+        Self::begin(program(&format!("--deadline 600 {name} 127.0.0.1:0")))
     }
 
     /// Starts the program with that many descriptors.

@@ -502,7 +502,7 @@ fn a_node_of_the_beam_is_called_and_its_death_is_told() {
                     assert_eq!((down.monitor, down.exit), (monitor, Exit::NoConnection));
                     // By the end of its connection, and not by its silence.
                     let passed = Instant::now() - killed;
-                    assert!(passed < SLACK, "it was told after {passed:?}");
+                    assert!(passed < Duration::from_secs(4), "it was told after {passed:?}");
                 }
                 other => panic!("{other:?} came"),
             }

@@ -400,19 +400,21 @@ fn a_standard_error_that_nobody_reads_holds_up_neither_workers_nor_the_shutdown(
     #[expect(clippy::disallowed_methods, reason = "it never ends, so no scope can hold it")]
     drop(crate::home::thread::spawn(|| std::io::stderr().write_all(&[b'x'; 1 << 20])));
     let scheduler = threaded(1);
-    let start = now();
-    for _ in 0..1000 {
+    let patience = Duration::from_millis(100);
+    let have_waited = (0..1000).filter(|_| {
+        let start = now();
         let _: Result<(), _> =
             scheduler.block_on(async { spawn(async { panic_quietly("broken") }).await });
-    }
-    let ran = now() - start;
+        now() - start >= patience
+    });
+    let have_waited = have_waited.count();
     let start = now();
     scheduler.block_on(async { drop(scheduler.shutdown(Duration::from_secs(10)).await) });
     let ended = now() - start;
-    // The first caller waits for 100 ms, and no other does. An assertion could not print.
-    let expected = Duration::from_millis(100)..Duration::from_secs(5);
-    if !expected.contains(&ran) || ended > Duration::from_secs(1) {
-        say(&format!("1000 failures took {ran:?}, and the shutdown {ended:?}"));
+    // The first caller waits for 100 ms, and no other does, unless the machine is busy. An assertion
+    // could not print.
+    if !(1..100).contains(&have_waited) || ended > Duration::from_secs(5) {
+        say(&format!("{have_waited} failures waited, and the shutdown took {ended:?}"));
         std::process::exit(1);
     }
     say("all in time");

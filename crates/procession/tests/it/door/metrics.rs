@@ -233,6 +233,8 @@ fn pools_and_restarts_are_counted_by_name() {
         for _ in 0..2 {
             processes.submit(async {}).await.expect("it is open").await.expect("it returns");
         }
+        // A job is counted after its result is there.
+        processes.idle().await.expect("its jobs have ended");
         let failing = ChildSpec::new("failing", |_: Context<()>| async {
             exit(Exit::failed("always"));
         });

@@ -49,7 +49,6 @@ const EXCEPTED: &[Tests] = &[
             "idle::forty_schedulers_are_silent_after_work_of_every_kind",
             "idle::what_waits_wakes_nobody_for_ten_seconds",
             "pool::threads::size::the_system_refusing_threads_gives_jobs_back",
-            "promises::an_idle_scheduler_makes_no_wake_ups",
             "sockets::attempts::an_address_that_does_not_answer_is_passed_over",
             "sockets::few::a_listener_outlives_the_want_of_descriptors",
             "sockets::gone::a_write_to_a_peer_that_has_gone_raises_no_signal",
