@@ -12,6 +12,10 @@ use super::{CARRIED, Engine, ME, Status, Virtual, Why};
 use crate::marks::mark_of_name;
 use crate::turn::Turn;
 
+/// The looks in a row without a new point after which a step has no end. If the whole machine
+/// stands still, there is one look in that time.
+const LOOKS: u32 = 20;
+
 /// What is left of a run when its engine stops.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leftover {
@@ -85,20 +89,21 @@ impl Engine {
         self.launch_on(0, "main".into(), main).map_err(|error| format!("main: {error}"))?;
         let turn = Arc::clone(&self.state().threads[0].turn);
         turn.give();
-        let mut seen = u64::MAX;
+        let (mut seen, mut looks) = (u64::MAX, 0);
         let mut left = self.left.lock();
         loop {
             if let Some(left) = *left {
                 return Ok(left);
             }
-            let (again, is_late) = self.stopped.wait_timeout(left, timeout);
+            let (again, is_late) = self.stopped.wait_timeout(left, timeout / LOOKS);
             left = again;
             // Relaxed: a number that grows while anything happens.
             let points = self.points.load(Relaxed);
-            if is_late && points == seen && left.is_none() {
+            looks = if is_late && points == seen { looks + 1 } else { 0 };
+            seen = points;
+            if looks == LOOKS && left.is_none() {
                 return Err(self.running());
             }
-            seen = if is_late { points } else { u64::MAX };
         }
     }
 

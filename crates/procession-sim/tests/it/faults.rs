@@ -381,7 +381,7 @@ fn a_refused_stack_ends_its_coroutine() {
 #[test]
 fn a_child_that_does_not_start_counts_as_a_restart() {
     let events = ["a restart fails and another one works", "the supervisor gives up"];
-    let check = Check::new().seeds(0..1000).expect_sometimes(events);
+    let check = Check::new().seeds(0..300).expect_sometimes(events);
     check.faults(Faults::none().with(Fault::ChildRefused)).run(move |sim| async move {
         let tolerated = sim.choose(1..4) as u32;
         let started = Arc::new(AtomicU32::new(0));
