@@ -26,7 +26,7 @@ impl Entry {
                             bounds.permissions = bounds.permissions.narrowed(allowed)?;
                         }
                         (Value::String(key), table) if **key == *b"limits" => {
-                            limits = Some(Maxima::new(table)?);
+                            limits = bounds.check_limits(Maxima::new(table)?)?;
                         }
                         _ => return Err(wrong_entry()),
                     }

@@ -37,6 +37,9 @@ const RESOURCES: [(Resource, &str, &str); 6] = [
     (Resource::Steps, "steps", "steps"),
 ];
 
+/// The number of levels of limits that count a process. What the process uses is charged to each.
+const LEVELS_MAX: usize = 32;
+
 /// The most of each resource, in the order of [`RESOURCES`]. `None` is no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Maxima([Option<usize>; RESOURCES.len()]);
@@ -61,6 +64,11 @@ impl Maxima {
         }
         Ok(Self(maxima))
     }
+
+    /// Returns `true` if there is no limit.
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
 }
 
 /// A process with limits, and all processes below it.
@@ -71,6 +79,16 @@ pub(crate) struct Subtree {
     maxima: Maxima,
     used: [AtomicUsize; RESOURCES.len()],
     around: Option<Arc<Self>>,
+}
+
+impl Drop for Subtree {
+    fn drop(&mut self) {
+        // A loop, since each level would drop the one around it on the same stack.
+        let mut around = self.around.take();
+        while let Some(mut level) = around.and_then(Arc::into_inner) {
+            around = level.around.take();
+        }
+    }
 }
 
 impl Subtree {
@@ -168,6 +186,23 @@ impl From<Permissions> for Bounds {
 }
 
 impl Bounds {
+    /// Checks that a process within these bounds may limit another one. A table without a limit
+    /// limits nothing, and is `None`.
+    ///
+    /// # Errors
+    /// If too many limits already count the process, returns the refusal.
+    pub(crate) fn check_limits(&self, maxima: Maxima) -> Result<Option<Maxima>, String> {
+        if maxima.is_empty() {
+            return Ok(None);
+        }
+        match self.subtree.as_ref().map_or(0, |subtree| subtree.levels().count()) < LEVELS_MAX {
+            true => Ok(Some(maxima)),
+            false => Err(format!(
+                "`limits` may be inside of one another {LEVELS_MAX} times: so many already count this process"
+            )),
+        }
+    }
+
     /// Returns the bounds of a process that begins a subtree.
     pub(crate) fn limited(mut self, name: &str, maxima: Maxima) -> Self {
         let used = std::array::from_fn(|_| AtomicUsize::new(0));
@@ -252,7 +287,7 @@ impl Drop for Hold {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, Maxima, Resource};
+    use super::{Bounds, LEVELS_MAX, Maxima, Resource};
     use crate::permissions::Permissions;
     use crate::value::Value;
 
@@ -276,6 +311,30 @@ mod tests {
             assert!(outer.hold(Resource::Sockets).is_err());
             drop(all);
         }
+    }
+
+    #[test]
+    fn many_levels_take_no_stack_when_they_are_dropped() {
+        let mut bounds = Bounds::from(Permissions::none());
+        for _ in 0..1_000_000 {
+            bounds = bounds.limited("f", maxima("timers", 1));
+        }
+        // Recursive, it would overflow the 2 MiB of a thread of a test.
+        drop(bounds);
+    }
+
+    #[test]
+    fn limits_are_nested_up_to_a_bound_and_those_without_a_limit_are_none() {
+        let mut bounds = Bounds::from(Permissions::none());
+        let empty = Maxima::new(&Value::Table(Vec::new())).expect("it is a table");
+        for _ in 0..LEVELS_MAX {
+            assert!(bounds.check_limits(empty).expect("there is nothing to refuse").is_none());
+            let limits = bounds.check_limits(maxima("timers", 1)).expect("there is room");
+            bounds = bounds.limited("f", limits.expect("it has a limit"));
+        }
+        assert!(bounds.check_limits(empty).is_ok());
+        let refusal = bounds.check_limits(maxima("timers", 1)).expect_err("there are too many");
+        assert!(refusal.contains("32 times"), "{refusal}");
     }
 
     #[test]
