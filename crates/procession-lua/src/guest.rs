@@ -246,6 +246,7 @@ impl Guest {
             tag: 0,
             timer: None,
             timers: Timers::default(),
+            answered: None,
             monitors: 0,
             cancelled: false,
             cancel_seen: false,
