@@ -221,10 +221,18 @@ impl Bounds {
     /// # Errors
     /// If there is no room for it, returns the refusal.
     pub(crate) fn hold(&self, resource: Resource) -> Result<Hold, String> {
+        self.hold_amount(resource, 1)
+    }
+
+    /// Charges for an amount of a resource until the result is dropped.
+    ///
+    /// # Errors
+    /// If there is no room for it, returns the refusal.
+    pub(crate) fn hold_amount(&self, resource: Resource, amount: usize) -> Result<Hold, String> {
         if let Some(subtree) = &self.subtree {
-            subtree.charge(resource, 1)?;
+            subtree.charge(resource, amount)?;
         }
-        Ok(Hold { subtree: self.subtree.clone(), resource, amount: 1 })
+        Ok(Hold { subtree: self.subtree.clone(), resource, amount })
     }
 
     /// Returns the charge for the memory of a process, which is nothing yet.
