@@ -469,7 +469,7 @@ impl Program {
         is_function.map_err(|error| Error::Start {
             program: self.0.name.clone(),
             function: name.to_owned(),
-            cause: error.to_string(),
+            cause: guest::cleaned(&error.to_string()),
         })
     }
 
@@ -507,7 +507,7 @@ impl Program {
 }
 
 pub(crate) fn load_error(program: &str, error: &mlua::Error) -> Error {
-    Error::Load { program: program.to_owned(), cause: error.to_string() }
+    Error::Load { program: program.to_owned(), cause: guest::cleaned(&error.to_string()) }
 }
 
 pub(crate) fn compile(name: &str, source: &[u8], strip: bool) -> mlua::Result<Vec<u8>> {
@@ -571,9 +571,14 @@ impl From<Exit> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read { program, cause } => write!(f, "cannot read {program}: {cause}"),
-            Self::Load { program, cause } => write!(f, "cannot load {program}: {cause}"),
+            Self::Read { program, cause } => {
+                write!(f, "cannot read {}: {cause}", guest::label(program))
+            }
+            Self::Load { program, cause } => {
+                write!(f, "cannot load {}: {cause}", guest::label(program))
+            }
             Self::Start { program, function, cause } => {
+                let (program, function) = (guest::label(program), guest::label(function));
                 write!(f, "cannot start {function} of {program}: {cause}")
             }
             Self::Ended(exit) => exit.fmt(f),
