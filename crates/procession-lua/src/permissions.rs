@@ -94,6 +94,10 @@ impl<T> Grant<T> {
         }
     }
 
+    fn is_everything(&self) -> bool {
+        matches!(self, Self::Everything)
+    }
+
     /// Returns the bytes of the objects, if each has a `size`.
     fn size(&self, size: impl Fn(&T) -> usize) -> usize {
         match self {
@@ -158,7 +162,11 @@ impl Permissions {
         self.with(|inner| inner.listen = true)
     }
 
-    /// Permits reads of all files.
+    /// Permits reads of all files, except for those of `/proc`, which has the memory and the
+    /// variables of the host: these need [all](Self::all) permissions, and so do links of `/proc`
+    /// to what the host has opened, such as `/dev/stdin`.
+    ///
+    /// The system must have `openat2`, as Linux has since 5.6.
     #[must_use]
     pub fn read(self) -> Self {
         self.with(|inner| inner.read.add(None))
@@ -167,7 +175,8 @@ impl Permissions {
     /// Permits reads of the file at `path`, or of all files below the folder at `path`.
     ///
     /// The folder is opened now, and files are opened below that descriptor by `openat2(2)`. A link
-    /// that leads out of the folder is refused, and so is one that begins at the root.
+    /// that leads out of the folder is refused, and so is one that begins at the root. A folder
+    /// does not include files of `/proc`. One of these may be named itself.
     ///
     /// # Blocking
     /// Blocks the calling thread while it opens the folder.
@@ -180,7 +189,7 @@ impl Permissions {
         Ok(self.with(|inner| inner.read.add(Some(place))))
     }
 
-    /// Permits writes of all files.
+    /// Permits writes of all files, except for those of `/proc`, like [`read`](Self::read).
     #[must_use]
     pub fn write(self) -> Self {
         self.with(|inner| inner.write.add(None))
@@ -314,6 +323,16 @@ impl Permissions {
     /// If the process may not listen, returns the refusal.
     pub(crate) fn check_listen(&self) -> io::Result<()> {
         if self.0.listen { Ok(()) } else { Err(refused("--allow-listen")) }
+    }
+
+    fn is_all(&self) -> bool {
+        let Inner { connect, listen, read, write, env, exits, held: _ } = &*self.0;
+        connect.is_everything()
+            && read.is_everything()
+            && write.is_everything()
+            && env.is_everything()
+            && *listen
+            && *exits
     }
 
     pub(crate) fn has_exits(&self) -> bool {

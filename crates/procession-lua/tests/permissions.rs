@@ -495,3 +495,72 @@ fn opened_for_children(permit: &dyn Fn(&Folder) -> Permissions) -> (usize, Strin
     let count = host.join_timeout(TIMEOUT).expect("it ends").expect("it does not fail");
     (count - before, String::from_utf8_lossy(&text).into_owned())
 }
+
+/// The kernel shows the host in `/proc`: its variables, its memory, and what it has opened.
+#[test]
+fn files_of_proc_need_all_permissions() {
+    let folder = Folder::new("proc");
+    symlink("/proc/self/environ", folder.path("link")).expect("the folder is there");
+    symlink("loop", folder.path("loop")).expect("the folder is there");
+    let link = format!("fs.read({:?})", folder.path("link"));
+    let needed = "which has the memory and variables of the host: it needs --allow-all";
+    let environ = "fs.read('/proc/self/environ', 0, 1)";
+    let reads = Permissions::none().read();
+    for call in [
+        environ,
+        "fs.read('/proc/self/mem', 0, 1)",
+        "fs.lines('/proc/self/maps')()",
+        "fs.size('/proc/self/exe')",
+        "fs.list('/proc/self/fd')",
+        "fs.read('/proc/self/cwd/Cargo.toml')",
+        "fs.read('/proc/self/root/etc/passwd')",
+        "fs.read('/dev/fd/1')",
+        &link,
+    ] {
+        let refused = result(call, &reads);
+        assert!(refused.starts_with("cannot ") && refused.ends_with(needed), "{call}: {refused}");
+    }
+    let circle = result(&format!("fs.read({:?})", folder.path("loop")), &reads);
+    assert!(circle.contains("symbolic links"), "{circle}");
+    let writes = Permissions::none().read().write().env().connect().listen();
+    for call in [
+        "fs.write('/proc/self/mem', 'x')",
+        "fs.append('/proc/self/comm', 'x')",
+        "fs.write('/proc/self/cwd/new.txt', 'x')",
+        "fs.make_directory('/proc/self/cwd/new')",
+        "fs.remove('/proc/self/cwd/new.txt')",
+    ] {
+        let refused = result(call, &writes);
+        assert!(refused.ends_with(needed), "{call}: {refused}");
+    }
+    let below = |path: &str| Permissions::none().read_below(path).expect("it is there");
+    for path in ["/", "/proc", "/proc/self"] {
+        let call = format!("fs.read('/proc/{}/environ', 0, 1)", std::process::id());
+        let refused = result(&call, &below(path));
+        assert!(refused.ends_with(needed), "{path}: {refused}");
+    }
+    // One that is named is meant.
+    assert_eq!(result("#fs.read('/proc/self/environ', 0, 1)", &below("/proc/self/environ")), "1");
+    assert_eq!(result(&format!("#{environ}"), &Permissions::all()), "1");
+    // A child cannot name what its parent may not use.
+    let child = |allow: &str, permissions: &Permissions| {
+        let source = format!(
+            "function child(main) process.send(main, select(2, {environ}) or 'read') end
+             function main()
+               local ok, cause = pcall(process.spawn, {{ 'child', allow = {{ {allow} }} }}, process.self())
+               return ok and process.receive() or cause
+             end"
+        );
+        run(&source, permissions.clone())
+    };
+    for permissions in [&writes, &below("/"), &below("/proc")] {
+        let named = format!("read = '/proc/{}/environ'", std::process::id());
+        let refused = child(&named, permissions);
+        assert!(refused.contains("cannot allow ") && refused.ends_with(needed), "{refused}");
+    }
+    assert_eq!(child("read = '/proc/self/environ'", &Permissions::all()), "read");
+    for allow in ["env = false", "read = '/proc'", "exits = false"] {
+        let refused = child(allow, &Permissions::all());
+        assert!(refused.ends_with(needed), "{allow}: {refused}");
+    }
+}

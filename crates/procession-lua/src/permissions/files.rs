@@ -9,7 +9,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::fs::{
+    CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstat, fstatfs, openat, openat2,
+};
 use rustix::io::Errno;
 
 use super::{Grant, Permissions, refused};
@@ -182,9 +184,13 @@ impl<'a> Narrowing<'a> {
     pub(super) fn place(&mut self, path: &Path) -> io::Result<Place> {
         let parent = self.parent;
         let Some(places) = places(&parent.permissions, self.access) else {
-            return Place::open(path, |folder| {
+            let place = Place::open(path, |folder| {
                 self.folder(None, folder, |charge| Folder::open_charged(folder, Some(charge)))
-            });
+            })?;
+            if place.file.is_some() && !parent.permissions.is_all() {
+                check_outside_proc(&place.folder.0.0)?;
+            }
+            return Ok(place);
         };
         let full = absolute(path)?;
         for (index, place) in places.iter().enumerate() {
@@ -209,6 +215,9 @@ impl<'a> Narrowing<'a> {
                     Ok(Folder::new(opened, Some(charge)))
                 })?,
             };
+            if file.is_some() && place.file.is_none() {
+                check_outside_proc(&folder.0.0)?;
+            }
             return Ok(Place { paths: [full.clone(), full], folder, file });
         }
         Err(refused(format_args!("{}={}", self.access.option(), path.display())))
@@ -261,7 +270,7 @@ pub(crate) fn named(
     };
     let Some(places) = places(permissions, access) else {
         let (folder, name) = parts(path)?;
-        return Ok((openat(CWD, &folder, FOLDER, Mode::empty())?, name));
+        return Ok((open(permissions, &folder, FOLDER, Mode::empty())?, name));
     };
     let full = absolute(path)?;
     for place in places {
@@ -293,6 +302,50 @@ pub(crate) fn movable(permissions: &Permissions, path: &Path) -> io::Result<(Own
     }
 }
 
+/// Opens any path, if a process may use all files.
+///
+/// In `/proc`, the memory and the variables of the host are files, and there are links to what the
+/// host has opened. They need all permissions.
+fn open(permissions: &Permissions, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+    if permissions.is_all() {
+        return Ok(openat(CWD, path, flags, mode)?);
+    }
+    let opened = match openat2(CWD, path, flags, mode, ResolveFlags::NO_MAGICLINKS) {
+        Err(Errno::NOSYS) => {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the system has no openat2: it needs --allow-all",
+            ));
+        }
+        Err(Errno::LOOP) => {
+            // Other links may lead in a circle.
+            let path_only = OFlags::PATH | OFlags::CLOEXEC;
+            return match openat(CWD, path, path_only, Mode::empty()) {
+                Err(Errno::LOOP) => Err(Errno::LOOP.into()),
+                _ => Err(belongs_to_proc()),
+            };
+        }
+        opened => opened?,
+    };
+    check_outside_proc(&opened)?;
+    Ok(opened)
+}
+
+/// # Errors
+/// If the object is in `/proc`, returns the refusal.
+fn check_outside_proc(opened: &OwnedFd) -> io::Result<()> {
+    match fstatfs(opened)?.f_type == PROC_SUPER_MAGIC {
+        true => Err(belongs_to_proc()),
+        false => Ok(()),
+    }
+}
+
+fn belongs_to_proc() -> io::Error {
+    let cause =
+        "it leads to /proc, which has the memory and variables of the host: it needs --allow-all";
+    io::Error::new(io::ErrorKind::PermissionDenied, cause)
+}
+
 /// Opens a file.
 ///
 /// # Errors
@@ -309,13 +362,19 @@ pub(crate) fn file(
     let creates = flags.contains(OFlags::CREATE);
     let mode = if creates { Mode::from_raw_mode(0o666) } else { Mode::empty() };
     let Some(places) = places(permissions, access) else {
-        return Ok(openat(CWD, path, flags, mode)?.into());
+        return Ok(open(permissions, path, flags, mode)?.into());
     };
     let full = absolute(path)?;
     for place in places {
         let Some(rest) = place.rest(&full) else { continue };
         match place.folder.beneath(rest, flags, mode) {
-            Ok(opened) => return Ok(opened.into()),
+            Ok(opened) => {
+                // A file of `/proc` that was named alone is meant.
+                if place.file.is_none() {
+                    check_outside_proc(&opened)?;
+                }
+                return Ok(opened.into());
+            }
             // It leads out of the folder.
             Err(Errno::XDEV) => {}
             Err(error) => return Err(error.into()),
