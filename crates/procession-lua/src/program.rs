@@ -15,7 +15,7 @@ use crate::cluster::OwnNode;
 use crate::deployment::Link;
 use crate::guest::{self, Guest, Message};
 use crate::library;
-use crate::limits::Bounds;
+use crate::limits::{Bounds, Subtree};
 use crate::modules::Modules;
 use crate::output::Output;
 use crate::owner::ProgramId;
@@ -70,6 +70,8 @@ pub(crate) struct Inner {
     pub(crate) name: String,
     /// The same for all versions of a deployment.
     pub(crate) id: ProgramId,
+    /// Counts the messages for later of all processes. The same for all versions of a deployment.
+    pub(crate) later: Arc<Subtree>,
     pub(crate) version: Version,
     /// Compiled, since each process loads it. The compiler also runs where it cannot be
     /// interrupted.
@@ -118,6 +120,7 @@ impl Program {
         Ok(Self(Arc::new(Inner {
             name,
             id: ProgramId::draw(),
+            later: Subtree::of_program(),
             version: Version::of(&source),
             code,
             prelude,
@@ -473,11 +476,18 @@ impl Program {
         })
     }
 
-    /// Makes the processes of this program part of a deployment, whose programs have this `id`.
-    pub(crate) fn deployed(mut self, link: Link, id: ProgramId) -> Self {
-        let inner = Arc::make_mut(&mut self.0);
-        (inner.deployment, inner.id) = (Some(link), id);
+    /// Makes the processes of this program part of a deployment that begins with it.
+    pub(crate) fn deployed(mut self, link: Link) -> Self {
+        Arc::make_mut(&mut self.0).deployment = Some(link);
         self
+    }
+
+    /// Makes this program a version of a deployment, which has the version `before`.
+    pub(crate) fn deployed_after(self, link: Link, before: &Self) -> Self {
+        let mut program = self.deployed(link);
+        let inner = Arc::make_mut(&mut program.0);
+        (inner.id, inner.later) = (before.0.id, Arc::clone(&before.0.later));
+        program
     }
 
     /// Returns the program that new processes of this program run.
