@@ -61,10 +61,15 @@ impl Arguments {
 
     /// Returns a text that the host keeps, such as a name.
     pub(crate) fn short(&self, index: usize) -> Result<String, String> {
+        self.bounded(index, KEPT_MAX)
+    }
+
+    /// Returns a text of at most `most` bytes.
+    pub(crate) fn bounded(&self, index: usize, most: usize) -> Result<String, String> {
         let text = self.text(index)?;
-        match text.len() <= KEPT_MAX {
+        match text.len() <= most {
             true => Ok(text),
-            false => Err(format!("argument {} has more than {KEPT_MAX} bytes", index + 1)),
+            false => Err(format!("argument {} has more than {most} bytes", index + 1)),
         }
     }
 

@@ -8,6 +8,7 @@ use std::fmt;
 
 use self::lexer::Kind;
 use self::parser::{Act, Arguments, Use, Uses};
+use crate::guest::label;
 use crate::program::{Error, Program, without_shebang};
 use crate::reference::{ENTRY, HOST_TABLES, LUA, Signature, signatures};
 
@@ -22,13 +23,14 @@ pub struct Finding {
     pub line: u32,
     /// The column in bytes, from 1.
     pub column: u32,
-    /// The message.
+    /// The message, without characters that control a terminal.
     pub message: String,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.program, self.line, self.column, self.message)
+        let program = label(&self.program);
+        write!(f, "{program}:{}:{}: {}", self.line, self.column, self.message)
     }
 }
 
@@ -61,7 +63,7 @@ pub fn check(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Vec<
     let found = parser::parse(&lexer::tokens(&text));
     let rules = Rules::new(&found);
     let finding = |used: &Use<'_>| {
-        let message = rules.judge(used)?;
+        let message = label(&rules.judge(used)?);
         Some(Finding { program: program.clone(), line: used.line, column: used.column, message })
     };
     let mut findings: Vec<Finding> = found.uses.iter().filter_map(finding).collect();

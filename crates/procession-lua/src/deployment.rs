@@ -231,8 +231,7 @@ impl Deployment {
     /// Creates a deployment with `program` as its current version.
     pub fn new(program: Program) -> Self {
         Self(Arc::new_cyclic(|link| {
-            let id = program.inner().id;
-            let current = program.deployed(Link(link.clone()), id);
+            let current = program.deployed(Link(link.clone()));
             Shared(Mutex::new(State { current, previous: None, members: BTreeMap::new() }))
         }))
     }
@@ -280,8 +279,7 @@ impl Deployment {
     /// been asked keep their version.
     pub async fn replace_with(&self, new: Program, pace: Rolling) -> Result<Replaced, Error> {
         selftest(&new).await?;
-        let id = self.program().inner().id;
-        let new = new.deployed(Link(Arc::downgrade(&self.0)), id);
+        let new = new.deployed_after(Link(Arc::downgrade(&self.0)), &self.program());
         let version = new.version();
         let behind: Vec<Pid> = {
             let mut state = self.0.0.lock();

@@ -1,6 +1,7 @@
 //! The function that a new process calls, and what the process may use.
 
 use crate::limits::{Bounds, Maxima};
+use crate::permissions::Permissions;
 use crate::value::Value;
 
 /// The first argument of `process.spawn`: the name of a function, or a table of the name, `allow`
@@ -13,9 +14,9 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Reads the entry of a child of a process with `bounds`.
-    pub(crate) fn new(value: &Value, bounds: &Bounds) -> Result<Self, String> {
-        let (mut bounds, mut limits) = (bounds.clone(), None);
+    /// Reads the entry of a child of a process with the bounds `parent`.
+    pub(crate) fn new(value: &Value, parent: &Bounds) -> Result<Self, String> {
+        let (mut bounds, mut limits) = (parent.clone(), None);
         let name = match value {
             Value::Table(entries) => {
                 let mut name = None;
@@ -23,10 +24,10 @@ impl Entry {
                     match (key, value) {
                         (Value::Integer(1), Value::String(_)) => name = Some(value),
                         (Value::String(key), allowed) if **key == *b"allow" => {
-                            bounds.permissions = bounds.permissions.narrowed(allowed)?;
+                            bounds.permissions = Permissions::narrowed(parent, allowed)?;
                         }
                         (Value::String(key), table) if **key == *b"limits" => {
-                            limits = Some(Maxima::new(table)?);
+                            limits = bounds.check_limits(Maxima::new(table)?)?;
                         }
                         _ => return Err(wrong_entry()),
                     }

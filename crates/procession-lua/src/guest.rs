@@ -17,7 +17,8 @@ use mlua::MultiValue;
 use procession::machine::{Events, InitError, Process, Status, Yields, is_terminated};
 use procession::{Exit, Pid};
 
-use self::failure::{cleaned, printable};
+pub(crate) use self::failure::cleaned;
+use self::failure::printable;
 pub(crate) use self::inbox::Inbox;
 use self::running::{Ending, Ran, Running};
 use self::timers::Timers;
@@ -246,6 +247,7 @@ impl Guest {
             tag: 0,
             timer: None,
             timers: Timers::default(),
+            answered: None,
             monitors: 0,
             cancelled: false,
             cancel_seen: false,

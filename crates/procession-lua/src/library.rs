@@ -361,12 +361,12 @@ fn serve(
         b"wall clock" => give(lua, host.wall_clock()),
         b"info" => give(lua, information::of(arguments.pid_or_own(0)?)),
         b"join" | b"leave" => {
-            let (group, pid) = (arguments.short(0)?, arguments.pid_or_own(1)?);
+            let (group, pid) = (arguments.bounded(0, groups::NAME_MAX)?, arguments.pid_or_own(1)?);
             owner::check(program, bounds, pid, "change the groups of")?;
             let act = if name == b"join" { groups::join } else { groups::leave };
             give(lua, act(&group, pid)?)
         }
-        b"members" => give(lua, groups::members(&arguments.short(0)?)?),
+        b"members" => give(lua, groups::members(&arguments.bounded(0, groups::NAME_MAX)?)?),
         b"encode" => give(lua, &*json::encode(&arguments.value(0)?, arguments.1, Watch::new())?),
         b"decode" => {
             let text = arguments.borrowed(0)?.as_bytes();

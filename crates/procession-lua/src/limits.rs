@@ -25,17 +25,32 @@ pub(crate) enum Resource {
     Timers,
     /// The steps, which are never given back.
     Steps,
+    /// The bytes of timers and their messages. A table of limits does not name it.
+    Later,
 }
 
-/// The resources, with their keys in a table of limits and the text of a refusal.
-const RESOURCES: [(Resource, &str, &str); 6] = [
-    (Resource::Memory, "memory", "bytes of memory"),
-    (Resource::Mailbox, "mailbox", "bytes of messages that wait"),
-    (Resource::Processes, "processes", "processes"),
-    (Resource::Sockets, "sockets", "sockets"),
-    (Resource::Timers, "timers", "timers"),
-    (Resource::Steps, "steps", "steps"),
+/// The resources, with the text of a refusal.
+const RESOURCES: [(Resource, &str); 7] = [
+    (Resource::Memory, "bytes of memory"),
+    (Resource::Mailbox, "bytes of messages that wait"),
+    (Resource::Processes, "processes"),
+    (Resource::Sockets, "sockets"),
+    (Resource::Timers, "timers"),
+    (Resource::Steps, "steps"),
+    (Resource::Later, "bytes of messages for later"),
 ];
+
+/// The keys in a table of limits, in the order of [`RESOURCES`].
+const KEYS: [&str; 6] = ["memory", "mailbox", "processes", "sockets", "timers", "steps"];
+
+/// The bytes of messages for later that the processes of a program may have together. Those of
+/// processes that have ended count, since their timers still fire.
+const LATER_OF_PROGRAM: usize = 256 << 20;
+/// The same, for the processes that a table of limits counts.
+const LATER_OF_LIMITS: usize = 64 << 20;
+
+/// The number of levels of limits that count a process. What the process uses is charged to each.
+const LEVELS_MAX: usize = 32;
 
 /// The most of each resource, in the order of [`RESOURCES`]. `None` is no limit.
 #[derive(Clone, Copy, Debug)]
@@ -48,11 +63,13 @@ impl Maxima {
             return Err("`limits` must be a table".to_owned());
         };
         let mut maxima = [None; RESOURCES.len()];
+        if !entries.is_empty() {
+            maxima[Resource::Later as usize] = Some(LATER_OF_LIMITS);
+        }
         for (key, value) in entries {
-            let known = RESOURCES.iter().position(|(_, name, _)| *key == Value::string(name));
+            let known = KEYS.iter().position(|name| *key == Value::string(name));
             let Some(index) = known else {
-                let names = RESOURCES.map(|(_, name, _)| name).join(", ");
-                return Err(format!("the keys of `limits` must be among {names}"));
+                return Err(format!("the keys of `limits` must be among {}", KEYS.join(", ")));
             };
             let Value::Integer(most) = value else {
                 return Err("the values of `limits` must be integers".to_owned());
@@ -61,16 +78,32 @@ impl Maxima {
         }
         Ok(Self(maxima))
     }
+
+    /// Returns `true` if there is no limit.
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
 }
 
-/// A process with limits, and all processes below it.
+/// A process with limits, and all processes below it. Or all processes of a program, which count
+/// messages for later together.
 #[derive(Debug)]
 pub(crate) struct Subtree {
-    /// The function of the process.
-    name: Box<str>,
+    /// The function of the process. `None` for a program.
+    name: Option<Box<str>>,
     maxima: Maxima,
     used: [AtomicUsize; RESOURCES.len()],
     around: Option<Arc<Self>>,
+}
+
+impl Drop for Subtree {
+    fn drop(&mut self) {
+        // A loop, since each level would drop the one around it on the same stack.
+        let mut around = self.around.take();
+        while let Some(mut level) = around.and_then(Arc::into_inner) {
+            around = level.around.take();
+        }
+    }
 }
 
 impl Subtree {
@@ -79,9 +112,34 @@ impl Subtree {
         std::iter::successors(Some(self), |level| level.around.as_deref())
     }
 
+    /// Returns the processes of a program.
+    pub(crate) fn of_program() -> Arc<Self> {
+        let mut maxima = [None; RESOURCES.len()];
+        maxima[Resource::Later as usize] = Some(LATER_OF_PROGRAM);
+        Self::new(None, Maxima(maxima), None)
+    }
+
+    fn new(name: Option<Box<str>>, maxima: Maxima, around: Option<Arc<Self>>) -> Arc<Self> {
+        let used = std::array::from_fn(|_| AtomicUsize::new(0));
+        Arc::new(Self { name, maxima, used, around })
+    }
+
     /// Returns the function of the process with the limits.
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        self.name.as_deref().unwrap_or("the program")
+    }
+
+    /// Charges for an amount of a resource until the result is dropped.
+    ///
+    /// # Errors
+    /// If there is no room for it, returns the refusal.
+    pub(crate) fn hold(
+        self: &Arc<Self>,
+        resource: Resource,
+        amount: usize,
+    ) -> Result<Hold, String> {
+        self.charge(resource, amount)?;
+        Ok(Hold { subtree: Some(Arc::clone(self)), resource, amount })
     }
 
     fn used(&self, resource: Resource) -> &AtomicUsize {
@@ -93,12 +151,12 @@ impl Subtree {
     }
 
     fn refusal(&self, resource: Resource) -> String {
-        let (_, _, text) = RESOURCES[resource as usize];
-        format!(
-            "`{}` and all processes below it may have {} {text}",
-            self.name,
-            self.most(resource)
-        )
+        let (_, text) = RESOURCES[resource as usize];
+        let most = self.most(resource);
+        match &self.name {
+            Some(name) => format!("`{name}` and all processes below it may have {most} {text}"),
+            None => format!("all processes of the program together may have {most} {text}"),
+        }
     }
 
     /// Charges for an amount of a resource.
@@ -168,11 +226,27 @@ impl From<Permissions> for Bounds {
 }
 
 impl Bounds {
+    /// Checks that a process within these bounds may limit another one. A table without a limit
+    /// limits nothing, and is `None`.
+    ///
+    /// # Errors
+    /// If too many limits already count the process, returns the refusal.
+    pub(crate) fn check_limits(&self, maxima: Maxima) -> Result<Option<Maxima>, String> {
+        if maxima.is_empty() {
+            return Ok(None);
+        }
+        match self.subtree.as_ref().map_or(0, |subtree| subtree.levels().count()) < LEVELS_MAX {
+            true => Ok(Some(maxima)),
+            false => Err(format!(
+                "`limits` may be inside of one another {LEVELS_MAX} times: so many already count this process"
+            )),
+        }
+    }
+
     /// Returns the bounds of a process that begins a subtree.
     pub(crate) fn limited(mut self, name: &str, maxima: Maxima) -> Self {
-        let used = std::array::from_fn(|_| AtomicUsize::new(0));
         let around = self.subtree.take();
-        self.subtree = Some(Arc::new(Subtree { name: name.into(), maxima, used, around }));
+        self.subtree = Some(Subtree::new(Some(name.into()), maxima, around));
         self
     }
 
@@ -186,10 +260,18 @@ impl Bounds {
     /// # Errors
     /// If there is no room for it, returns the refusal.
     pub(crate) fn hold(&self, resource: Resource) -> Result<Hold, String> {
-        if let Some(subtree) = &self.subtree {
-            subtree.charge(resource, 1)?;
+        self.hold_amount(resource, 1)
+    }
+
+    /// Charges for an amount of a resource until the result is dropped.
+    ///
+    /// # Errors
+    /// If there is no room for it, returns the refusal.
+    pub(crate) fn hold_amount(&self, resource: Resource, amount: usize) -> Result<Hold, String> {
+        match &self.subtree {
+            Some(subtree) => subtree.hold(resource, amount),
+            None => Ok(Hold { subtree: None, resource, amount }),
         }
-        Ok(Hold { subtree: self.subtree.clone(), resource, amount: 1 })
     }
 
     /// Returns the charge for the memory of a process, which is nothing yet.
@@ -252,7 +334,7 @@ impl Drop for Hold {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, Maxima, Resource};
+    use super::{Bounds, LEVELS_MAX, Maxima, Resource};
     use crate::permissions::Permissions;
     use crate::value::Value;
 
@@ -276,6 +358,30 @@ mod tests {
             assert!(outer.hold(Resource::Sockets).is_err());
             drop(all);
         }
+    }
+
+    #[test]
+    fn many_levels_take_no_stack_when_they_are_dropped() {
+        let mut bounds = Bounds::from(Permissions::none());
+        for _ in 0..1_000_000 {
+            bounds = bounds.limited("f", maxima("timers", 1));
+        }
+        // Recursive, it would overflow the 2 MiB of a thread of a test.
+        drop(bounds);
+    }
+
+    #[test]
+    fn limits_are_nested_up_to_a_bound_and_those_without_a_limit_are_none() {
+        let mut bounds = Bounds::from(Permissions::none());
+        let empty = Maxima::new(&Value::Table(Vec::new())).expect("it is a table");
+        for _ in 0..LEVELS_MAX {
+            assert!(bounds.check_limits(empty).expect("there is nothing to refuse").is_none());
+            let limits = bounds.check_limits(maxima("timers", 1)).expect("there is room");
+            bounds = bounds.limited("f", limits.expect("it has a limit"));
+        }
+        assert!(bounds.check_limits(empty).is_ok());
+        let refusal = bounds.check_limits(maxima("timers", 1)).expect_err("there are too many");
+        assert!(refusal.contains("32 times"), "{refusal}");
     }
 
     #[test]

@@ -135,19 +135,23 @@ fn others() -> &'static Mutex<Others> {
 
 /// Enters the owner of a supervisor, or of a guest that is about to lose its account.
 pub(crate) fn enter(pid: Pid, owner: Owner) {
-    let due: Vec<Pid> = {
+    let (before, due) = {
         let mut others = others().lock();
-        others.owners.insert(pid, owner);
-        match others.owners.len() > others.many.max(MANY_MIN) {
-            true => others.owners.keys().copied().collect(),
-            false => return,
-        }
+        let before = others.owners.insert(pid, owner);
+        let is_due = others.owners.len() > others.many.max(MANY_MIN);
+        let due = is_due.then(|| others.owners.keys().copied().collect::<Vec<_>>());
+        (before, due)
     };
+    // Without the lock, here and below: an owner may be the last one of its limits.
+    drop(before);
+    let Some(due) = due else { return };
     // Without the lock: to find a process may let go of its scheduler, which drops guests.
     let ended: Vec<Pid> = due.into_iter().filter(|pid| has_ended(*pid)).collect();
-    let mut others = others().lock();
-    for pid in ended {
-        others.owners.remove(&pid);
-    }
-    others.many = 2 * others.owners.len();
+    let removed: Vec<Owner> = {
+        let mut others = others().lock();
+        let removed = ended.iter().filter_map(|pid| others.owners.remove(pid)).collect();
+        others.many = 2 * others.owners.len();
+        removed
+    };
+    drop(removed);
 }

@@ -13,9 +13,18 @@ use std::sync::Arc;
 
 use self::addresses::Target;
 pub(crate) use self::addresses::{connect, resolve};
-use self::files::Place;
 pub(crate) use self::files::{Access, Beneath, Folder, file, movable, named};
+use self::files::{Narrowing, Place};
+use crate::limits::{Bounds, Hold, Resource};
 use crate::value::Value;
+
+/// The number of addresses or variables in a list of `allow`. Each is compared with those that the
+/// spawning process has: a million comparisons of short texts take some milliseconds.
+const OBJECTS_MAX: usize = 1024;
+/// The number of paths in a list of `allow`. Each may keep a folder open.
+const PATHS_MAX: usize = 64;
+/// The bytes of all objects in a list of `allow`.
+const BYTES_MAX: usize = 64 * 1024;
 
 /// The permissions of the processes of a [`Program`](crate::Program): connections, listeners,
 /// files, variables of the environment, and ends of processes of others. By default a process has
@@ -52,6 +61,18 @@ struct Inner {
     write: Grant<Place>,
     env: Grant<Box<OsStr>>,
     exits: bool,
+    /// The charge for the lists, if `allow` has made them.
+    held: Option<Arc<Hold>>,
+}
+
+impl Inner {
+    /// Returns the bytes of the lists.
+    fn size(&self) -> usize {
+        self.connect.size(Target::size)
+            + self.env.size(|name| size_of::<Box<OsStr>>() + name.len())
+            + self.read.size(Place::size)
+            + self.write.size(Place::size)
+    }
 }
 
 /// The objects of a kind that a process may use.
@@ -70,6 +91,18 @@ impl<T> Grant<T> {
             Self::Nothing => false,
             Self::Only(objects) => objects.iter().any(includes),
             Self::Everything => true,
+        }
+    }
+
+    fn is_everything(&self) -> bool {
+        matches!(self, Self::Everything)
+    }
+
+    /// Returns the bytes of the objects, if each has a `size`.
+    fn size(&self, size: impl Fn(&T) -> usize) -> usize {
+        match self {
+            Self::Nothing | Self::Everything => 0,
+            Self::Only(objects) => objects.iter().map(size).sum(),
         }
     }
 
@@ -129,7 +162,11 @@ impl Permissions {
         self.with(|inner| inner.listen = true)
     }
 
-    /// Permits reads of all files.
+    /// Permits reads of all files, except for those of `/proc`, which has the memory and the
+    /// variables of the host: these need [all](Self::all) permissions, and so do links of `/proc`
+    /// to what the host has opened, such as `/dev/stdin`.
+    ///
+    /// The system must have `openat2`, as Linux has since 5.6.
     #[must_use]
     pub fn read(self) -> Self {
         self.with(|inner| inner.read.add(None))
@@ -138,7 +175,8 @@ impl Permissions {
     /// Permits reads of the file at `path`, or of all files below the folder at `path`.
     ///
     /// The folder is opened now, and files are opened below that descriptor by `openat2(2)`. A link
-    /// that leads out of the folder is refused, and so is one that begins at the root.
+    /// that leads out of the folder is refused, and so is one that begins at the root. A folder
+    /// does not include files of `/proc`. One of these may be named itself.
     ///
     /// # Blocking
     /// Blocks the calling thread while it opens the folder.
@@ -151,7 +189,7 @@ impl Permissions {
         Ok(self.with(|inner| inner.read.add(Some(place))))
     }
 
-    /// Permits writes of all files.
+    /// Permits writes of all files, except for those of `/proc`, like [`read`](Self::read).
     #[must_use]
     pub fn write(self) -> Self {
         self.with(|inner| inner.write.add(None))
@@ -193,13 +231,15 @@ impl Permissions {
         self.with(|inner| inner.exits = true)
     }
 
-    /// Returns the permissions of a child: these, without those that a table of Lua sets to
-    /// `false`, and with only the objects of others that it names.
-    pub(crate) fn narrowed(&self, allowed: &Value) -> Result<Self, String> {
+    /// Returns the permissions of a child of a process with the bounds `parent`: those of the
+    /// process, without those that a table of Lua sets to `false`, and with only the objects of
+    /// others that it names. What they take is charged to the limits of the process.
+    pub(crate) fn narrowed(parent: &Bounds, allowed: &Value) -> Result<Self, String> {
         let Value::Table(entries) = allowed else {
             return Err("`allow` must be a table".to_owned());
         };
-        let mut inner = (*self.0).clone();
+        let own = &parent.permissions;
+        let mut inner = Inner { held: None, ..(*own.0).clone() };
         for (key, value) in entries {
             let Value::String(key) = key else {
                 return Err("the keys of `allow` must be strings".to_owned());
@@ -208,7 +248,7 @@ impl Permissions {
                 Value::Boolean(true) => continue,
                 Value::Boolean(false) => {}
                 _ => {
-                    self.narrow(&mut inner, key, &objects(value)?)?;
+                    own.narrow(&mut inner, key, &objects(key, value)?, parent)?;
                     continue;
                 }
             }
@@ -226,11 +266,22 @@ impl Permissions {
                 }
             }
         }
+        match inner.size() {
+            0 => {}
+            size => inner.held = Some(Arc::new(parent.hold_amount(Resource::Memory, size)?)),
+        }
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Leaves only these objects of a permission in `inner`.
-    fn narrow(&self, inner: &mut Inner, key: &[u8], objects: &[&[u8]]) -> Result<(), String> {
+    /// Leaves only these objects of a permission in `inner`, for a child of a process with the
+    /// bounds `parent`.
+    fn narrow(
+        &self,
+        inner: &mut Inner,
+        key: &[u8],
+        objects: &[&[u8]],
+        parent: &Bounds,
+    ) -> Result<(), String> {
         let text = |object: &[u8]| String::from_utf8_lossy(object).into_owned();
         let only = |option: &str, object: &[u8]| {
             format!("cannot allow {}: it needs {option}={0}", text(object))
@@ -255,9 +306,10 @@ impl Permissions {
             }
             b"read" | b"write" => {
                 let access = if key == b"read" { Access::Read } else { Access::Write };
+                let mut narrowing = Narrowing::new(parent, access);
                 let places = objects.iter().map(|path| {
-                    files::narrowed(self, access, Path::new(OsStr::from_bytes(path)))
-                        .map_err(|error| format!("cannot allow {}: {error}", text(path)))
+                    let place = narrowing.place(Path::new(OsStr::from_bytes(path)));
+                    place.map_err(|error| format!("cannot allow {}: {error}", text(path)))
                 });
                 let places = Grant::Only(places.collect::<Result<_, _>>()?);
                 *(if key == b"read" { &mut inner.read } else { &mut inner.write }) = places;
@@ -271,6 +323,16 @@ impl Permissions {
     /// If the process may not listen, returns the refusal.
     pub(crate) fn check_listen(&self) -> io::Result<()> {
         if self.0.listen { Ok(()) } else { Err(refused("--allow-listen")) }
+    }
+
+    fn is_all(&self) -> bool {
+        let Inner { connect, listen, read, write, env, exits, held: _ } = &*self.0;
+        connect.is_everything()
+            && read.is_everything()
+            && write.is_everything()
+            && env.is_everything()
+            && *listen
+            && *exits
     }
 
     pub(crate) fn has_exits(&self) -> bool {
@@ -297,17 +359,28 @@ impl Permissions {
     }
 }
 
-/// Returns the objects that a permission names: a string, or a list of strings.
-fn objects(value: &Value) -> Result<Vec<&[u8]>, String> {
+/// Returns the objects that `allow` names for a permission: a string, or a list of strings.
+fn objects<'a>(key: &[u8], value: &'a Value) -> Result<Vec<&'a [u8]>, String> {
     fn text(value: &Value) -> Result<&[u8], String> {
         match value {
             Value::String(bytes) => Ok(bytes),
             _ => Err("the values of `allow` must be booleans, strings or lists of strings".into()),
         }
     }
-    match value {
-        Value::Table(entries) => entries.iter().map(|(_, value)| text(value)).collect(),
-        value => Ok(vec![text(value)?]),
+    let Value::Table(entries) = value else { return Ok(vec![text(value)?]) };
+    let most = if matches!(key, b"read" | b"write") { PATHS_MAX } else { OBJECTS_MAX };
+    let objects = match entries.len() <= most {
+        true => entries.iter().map(|(_, value)| text(value)).collect::<Result<Vec<_>, _>>()?,
+        false => {
+            let key = String::from_utf8_lossy(key);
+            return Err(format!("a list of `allow` may have {most} objects for {key:?}"));
+        }
+    };
+    match objects.iter().map(|object| object.len()).sum::<usize>() <= BYTES_MAX {
+        true => Ok(objects),
+        false => {
+            Err(format!("the objects in a list of `allow` may have {BYTES_MAX} bytes together"))
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::cluster::OwnNode;
 use crate::deployment::Link;
 use crate::guest::{self, Guest, Message};
 use crate::library;
-use crate::limits::Bounds;
+use crate::limits::{Bounds, Subtree};
 use crate::modules::Modules;
 use crate::output::Output;
 use crate::owner::ProgramId;
@@ -70,6 +70,8 @@ pub(crate) struct Inner {
     pub(crate) name: String,
     /// The same for all versions of a deployment.
     pub(crate) id: ProgramId,
+    /// Counts the messages for later of all processes. The same for all versions of a deployment.
+    pub(crate) later: Arc<Subtree>,
     pub(crate) version: Version,
     /// Compiled, since each process loads it. The compiler also runs where it cannot be
     /// interrupted.
@@ -118,6 +120,7 @@ impl Program {
         Ok(Self(Arc::new(Inner {
             name,
             id: ProgramId::draw(),
+            later: Subtree::of_program(),
             version: Version::of(&source),
             code,
             prelude,
@@ -469,15 +472,22 @@ impl Program {
         is_function.map_err(|error| Error::Start {
             program: self.0.name.clone(),
             function: name.to_owned(),
-            cause: error.to_string(),
+            cause: guest::cleaned(&error.to_string()),
         })
     }
 
-    /// Makes the processes of this program part of a deployment, whose programs have this `id`.
-    pub(crate) fn deployed(mut self, link: Link, id: ProgramId) -> Self {
-        let inner = Arc::make_mut(&mut self.0);
-        (inner.deployment, inner.id) = (Some(link), id);
+    /// Makes the processes of this program part of a deployment that begins with it.
+    pub(crate) fn deployed(mut self, link: Link) -> Self {
+        Arc::make_mut(&mut self.0).deployment = Some(link);
         self
+    }
+
+    /// Makes this program a version of a deployment, which has the version `before`.
+    pub(crate) fn deployed_after(self, link: Link, before: &Self) -> Self {
+        let mut program = self.deployed(link);
+        let inner = Arc::make_mut(&mut program.0);
+        (inner.id, inner.later) = (before.0.id, Arc::clone(&before.0.later));
+        program
     }
 
     /// Returns the program that new processes of this program run.
@@ -507,7 +517,7 @@ impl Program {
 }
 
 pub(crate) fn load_error(program: &str, error: &mlua::Error) -> Error {
-    Error::Load { program: program.to_owned(), cause: error.to_string() }
+    Error::Load { program: program.to_owned(), cause: guest::cleaned(&error.to_string()) }
 }
 
 pub(crate) fn compile(name: &str, source: &[u8], strip: bool) -> mlua::Result<Vec<u8>> {
@@ -571,9 +581,14 @@ impl From<Exit> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read { program, cause } => write!(f, "cannot read {program}: {cause}"),
-            Self::Load { program, cause } => write!(f, "cannot load {program}: {cause}"),
+            Self::Read { program, cause } => {
+                write!(f, "cannot read {}: {cause}", guest::label(program))
+            }
+            Self::Load { program, cause } => {
+                write!(f, "cannot load {}: {cause}", guest::label(program))
+            }
             Self::Start { program, function, cause } => {
+                let (program, function) = (guest::label(program), guest::label(function));
                 write!(f, "cannot start {function} of {program}: {cause}")
             }
             Self::Ended(exit) => exit.fmt(f),

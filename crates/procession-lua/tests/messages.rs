@@ -63,6 +63,27 @@ fn items_of_all_kinds_are_received_in_their_order() {
     assert_eq!(run(&program), Ok(Value::Nil));
 }
 
+/// The answer and the end may come together. The end is that of the call then, and no message.
+#[test]
+fn a_process_that_answers_and_ends_leaves_no_message() {
+    let program = load(
+        "
+        function answers()
+          local _, call = process.receive()
+          process.reply(call, 'answer')
+        end
+        function main()
+          for _ = 1, 1000 do
+            assert(process.call(process.spawn('answers'), 1) == 'answer')
+            assert(process.receive(0) == nil)
+          end
+          process.yield()
+          assert(process.receive(1) == nil)
+        end",
+    );
+    assert_eq!(run(&program), Ok(Value::Nil));
+}
+
 #[test]
 fn nothing_is_received_where_a_process_cannot_wait() {
     let program = load(

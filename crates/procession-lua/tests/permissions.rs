@@ -4,11 +4,13 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use procession::{Scheduler, SpawnOptions};
-use procession_lua::{Deployment, Permissions, Program, Value};
+use procession_lua::{Deployment, Message, Permissions, Program, Value};
 
 /// Longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -374,4 +376,191 @@ fn a_child_has_only_the_objects_that_its_parent_names_and_has() {
     assert!(found(env, "os.getenv('PATH')").contains("it needs --allow-env=PATH"));
     assert!(found("{ env = 'USER' }", "1").contains("it needs --allow-env=USER"));
     assert!(found("{ listen = 'x' }", "1").contains("is true or false"));
+}
+
+#[test]
+fn a_list_of_objects_for_a_child_is_bounded() {
+    let given = |permission: &str, list: &str| {
+        let source = format!(
+            "function child(main) process.send(main, 'started') end
+             function main()
+               local list = {{}}
+               {list}
+               local ok, cause = pcall(process.spawn, {{ 'child', allow = {{ {permission} = list }} }}, process.self())
+               return ok and process.receive() or cause
+             end"
+        );
+        run(&source, Permissions::none().connect().env().read().write())
+    };
+    for (permission, list, refused) in [
+        ("net", "for i = 1, 1024 do list[i] = 'host' .. i end", "started"),
+        ("net", "for i = 1, 1025 do list[i] = 'host' .. i end", "1024 objects for \"net\""),
+        ("env", "for i = 1, 1025 do list[i] = 'V' .. i end", "1024 objects for \"env\""),
+        ("env", "for i = 1, 2 do list[i] = ('x'):rep(1 << 15) end", "started"),
+        ("env", "for i = 1, 3 do list[i] = ('x'):rep(1 << 15) end", "65536 bytes together"),
+        ("read", "for i = 1, 64 do list[i] = 'file' .. i end", "started"),
+        ("read", "for i = 1, 65 do list[i] = 'file' .. i end", "64 objects for \"read\""),
+        ("write", "for i = 1, 65 do list[i] = 'file' .. i end", "64 objects for \"write\""),
+    ] {
+        let found = given(permission, list);
+        assert!(found.contains(refused), "{permission}, {list}: {found}");
+    }
+}
+
+/// Returns the number of descriptors that the program has open below a folder.
+fn open_below(folder: &Path) -> usize {
+    let descriptors = fs::read_dir("/proc/self/fd").expect("the system has it");
+    let paths = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    paths.filter(|path| path.starts_with(folder)).count()
+}
+
+/// The permissions of a child keep folders open: each once, and counted by the limits.
+#[test]
+fn folders_that_a_child_keeps_open_are_shared_and_count_as_sockets() {
+    let below = |folder: &Folder, names: &[&str]| {
+        names.iter().fold(Permissions::none(), |given, name| {
+            given.read_below(folder.path(name)).expect("it is there")
+        })
+    };
+    let cause = "`limited` and all processes below it may have 3 sockets";
+    for (opened, end, permit) in [
+        (2, cause, &(|_: &Folder| Permissions::none().read()) as &dyn Fn(&Folder) -> Permissions),
+        (2, cause, &|folder| below(folder, &["."])),
+        // The child shares the folders of its parent.
+        (0, "; ready", &|folder| below(folder, &["a", "b", "c"])),
+    ] {
+        let (more, text) = opened_for_children(permit);
+        assert_eq!(more, opened, "{text}");
+        assert!(text.ends_with(end), "{text}");
+    }
+}
+
+/// Returns the number of folders that the children of a process have opened, and the end of the
+/// program.
+fn opened_for_children(permit: &dyn Fn(&Folder) -> Permissions) -> (usize, String) {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let folder = Folder::new(&format!("open-{}", RUNS.fetch_add(1, Relaxed)));
+    for name in ["a", "b", "c"] {
+        fs::create_dir(folder.path(name)).expect("the folder is there");
+    }
+    let list = |names: &[&str]| {
+        let paths = names.iter().map(|name| format!("{:?}", folder.path(name)));
+        paths.collect::<Vec<_>>().join(", ")
+    };
+    let (two, four) = (list(&["a/1", "a/2", "b/1", "b"]), list(&["a", "b", "c", "c/1"]));
+    let source = format!(
+        "local function allowed(paths) return {{ 'child', allow = {{ read = paths }} }} end
+         function child(main) process.send(main, 'ready') process.receive() end
+         function limited(main)
+           local own = process.self()
+           local kept = process.spawn(allowed {{ {two} }}, own)
+           assert(process.receive() == 'ready')
+           local ok, cause = pcall(process.spawn, allowed {{ {four} }}, own)
+           if ok then cause = process.receive() end
+           process.send(main, cause)
+           process.receive()
+           process.exit(kept, 'kill')
+           -- The child lets go of its folders.
+           local again
+           repeat
+             process.yield()
+             ok, again = pcall(process.spawn, allowed {{ {four} }}, own)
+           until ok
+           process.send(main, 'let go')
+         end
+         function main()
+           local pid = process.spawn({{ 'limited', limits = {{ sockets = 3 }} }}, process.self())
+           local cause = process.receive()
+           process.call('test', 'count')
+           process.send(pid, 'go on')
+           return process.receive(20000) .. '; ' .. cause
+         end"
+    );
+    let permissions = permit(&folder);
+    let before = open_below(&folder.0);
+    let program = Program::load("test", &*source).expect("it is Lua").permissions(permissions);
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("the system has threads");
+    let path = folder.0.clone();
+    let host = scheduler.start(move |mut cx: procession::Context<Message>| async move {
+        let Some(Message::Call { from, tag, .. }) = cx.recv().await else { return 0 };
+        let count = open_below(&path);
+        let answer = Message::Answer { tag, value: Value::Nil };
+        procession::mailbox::send(from, answer).expect("it waits");
+        count
+    });
+    scheduler.register("test", host.pid()).expect("the name is free");
+    let main = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []);
+    let ended = main.expect("it has main").join_timeout(TIMEOUT);
+    let Ok(Ok(Value::String(text))) = ended else { panic!("it must end: {ended:?}") };
+    let count = host.join_timeout(TIMEOUT).expect("it ends").expect("it does not fail");
+    (count - before, String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The kernel shows the host in `/proc`: its variables, its memory, and what it has opened.
+#[test]
+fn files_of_proc_need_all_permissions() {
+    let folder = Folder::new("proc");
+    symlink("/proc/self/environ", folder.path("link")).expect("the folder is there");
+    symlink("loop", folder.path("loop")).expect("the folder is there");
+    let link = format!("fs.read({:?})", folder.path("link"));
+    let needed = "which has the memory and variables of the host: it needs --allow-all";
+    let environ = "fs.read('/proc/self/environ', 0, 1)";
+    let reads = Permissions::none().read();
+    for call in [
+        environ,
+        "fs.read('/proc/self/mem', 0, 1)",
+        "fs.lines('/proc/self/maps')()",
+        "fs.size('/proc/self/exe')",
+        "fs.list('/proc/self/fd')",
+        "fs.read('/proc/self/cwd/Cargo.toml')",
+        "fs.read('/proc/self/root/etc/passwd')",
+        "fs.read('/dev/fd/1')",
+        &link,
+    ] {
+        let refused = result(call, &reads);
+        assert!(refused.starts_with("cannot ") && refused.ends_with(needed), "{call}: {refused}");
+    }
+    let circle = result(&format!("fs.read({:?})", folder.path("loop")), &reads);
+    assert!(circle.contains("symbolic links"), "{circle}");
+    let writes = Permissions::none().read().write().env().connect().listen();
+    for call in [
+        "fs.write('/proc/self/mem', 'x')",
+        "fs.append('/proc/self/comm', 'x')",
+        "fs.write('/proc/self/cwd/new.txt', 'x')",
+        "fs.make_directory('/proc/self/cwd/new')",
+        "fs.remove('/proc/self/cwd/new.txt')",
+    ] {
+        let refused = result(call, &writes);
+        assert!(refused.ends_with(needed), "{call}: {refused}");
+    }
+    let below = |path: &str| Permissions::none().read_below(path).expect("it is there");
+    for path in ["/", "/proc", "/proc/self"] {
+        let call = format!("fs.read('/proc/{}/environ', 0, 1)", std::process::id());
+        let refused = result(&call, &below(path));
+        assert!(refused.ends_with(needed), "{path}: {refused}");
+    }
+    // One that is named is meant.
+    assert_eq!(result("#fs.read('/proc/self/environ', 0, 1)", &below("/proc/self/environ")), "1");
+    assert_eq!(result(&format!("#{environ}"), &Permissions::all()), "1");
+    // A child cannot name what its parent may not use.
+    let child = |allow: &str, permissions: &Permissions| {
+        let source = format!(
+            "function child(main) process.send(main, select(2, {environ}) or 'read') end
+             function main()
+               local ok, cause = pcall(process.spawn, {{ 'child', allow = {{ {allow} }} }}, process.self())
+               return ok and process.receive() or cause
+             end"
+        );
+        run(&source, permissions.clone())
+    };
+    for permissions in [&writes, &below("/"), &below("/proc")] {
+        let named = format!("read = '/proc/{}/environ'", std::process::id());
+        let refused = child(&named, permissions);
+        assert!(refused.contains("cannot allow ") && refused.ends_with(needed), "{refused}");
+    }
+    assert_eq!(child("read = '/proc/self/environ'", &Permissions::all()), "read");
+    for allow in ["env = false", "read = '/proc'", "exits = false"] {
+        let refused = child(allow, &Permissions::all());
+        assert!(refused.ends_with(needed), "{allow}: {refused}");
+    }
 }

@@ -121,6 +121,7 @@ fn what_the_host_holds_for_a_process_counts_against_its_memory() {
         ),
         ("process.register(text)", "has more than 65536 bytes"),
         ("process.exit(process.self(), text)", "has more than 65536 bytes"),
+        ("group.join(('x'):rep(255)) group.join(('x'):rep(256))", "has more than 255 bytes"),
         ("for _ = 1, 1 << 20 do process.monitor(process.self()) end", "65536 monitors at a time"),
     ] {
         let source = format!(

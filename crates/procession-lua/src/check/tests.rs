@@ -45,6 +45,29 @@ fn mistakes_are_found_with_their_places() {
     }
 }
 
+/// The source may be hostile.
+#[test]
+fn findings_and_errors_cannot_control_a_terminal() {
+    for (source, expected) in [
+        (
+            "process.spawn('\x1b[2J')",
+            "1:1: the program has no function `\\u{1b}[2J` for `process.spawn`",
+        ),
+        (
+            "process.spawn([[a\nb\u{9b}]])",
+            "1:1: the program has no function `a b\\u{9b}` for `process.spawn`",
+        ),
+        ("process['\x1b[2J']()", "1:1: `process` has no function `\\u{1b}[2J`"),
+        ("return _G['\x1b[2J'].x", "1:8: the global `\\u{1b}[2J` is not defined"),
+    ] {
+        assert_eq!(found(source), [expected], "{source}");
+    }
+    let named = check("\x1b[2J", "return y").expect("it is Lua");
+    assert_eq!(named[0].to_string(), "\\u{1b}[2J:1:8: the global `y` is not defined");
+    let wrong = check("\x1b[2J", "return 1 '\x1b[2J'").expect_err("it is not Lua").to_string();
+    assert!(!wrong.contains('\x1b') && wrong.contains("near ''\\u{1b}[2J''"), "{wrong}");
+}
+
 #[test]
 fn correct_programs_have_no_findings() {
     for source in [

@@ -6,7 +6,7 @@ const TRACEBACK: &str = "stack traceback:";
 
 /// Returns the text of an error without the frames of the library and of functions in C, and
 /// without characters that control a terminal.
-pub(super) fn cleaned(text: &str) -> String {
+pub(crate) fn cleaned(text: &str) -> String {
     let (message, traceback) = match text.rfind(TRACEBACK) {
         Some(at) => (text[..at].trim_end_matches('\n'), &text[at + TRACEBACK.len()..]),
         None => (text, ""),

@@ -10,13 +10,13 @@ use procession::machine::Yields;
 use procession::{Address, Pid, SpawnOptions};
 
 use super::running::Running;
+use super::timers::Charges;
 use super::waits::{Awaited, Cancel, Helper};
 use super::{Content, Message};
 use crate::account::{Account, MONITORS_MAX};
 use crate::arguments::Arguments;
 use crate::input::{self, Wanted};
 use crate::library;
-use crate::limits::Resource;
 use crate::output::Output;
 use crate::owner;
 use crate::program::Program;
@@ -125,8 +125,7 @@ impl Running {
                 if Address::<Message>::of(to).is_err() {
                     return Ok(Served::Done(false.into()));
                 }
-                let held = self.account.try_hold(content.size())?;
-                let charges = (self.bounds.hold(Resource::Timers)?, held);
+                let charges = Charges::new(program, &self.bounds, &self.account, content.size())?;
                 Served::Done(self.timers.send_after(delay, to, content, charges)?.into())
             }
             b"cancel timer" => Served::Done(match arguments.0.front() {

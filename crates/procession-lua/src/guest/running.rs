@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mlua::{Lua, MultiValue, Thread};
 use procession::machine::{Events, Status, WaitingFor, Yields};
+use procession::relations::MonitorRef;
 use procession::time::Instant;
 use procession::{Event, Exit};
 
@@ -36,6 +37,8 @@ pub(super) struct Running {
     pub(super) timer: Option<(u64, Instant)>,
     /// The messages that are sent later.
     pub(super) timers: Timers,
+    /// The monitor of a call that was answered. The end that it reports is still to come.
+    pub(super) answered: Option<MonitorRef>,
     /// The number of monitors whose report was not received yet.
     pub(super) monitors: usize,
     pub(super) cancelled: bool,
@@ -113,6 +116,8 @@ impl Running {
                 Awaited::Answer { monitor, .. } if monitor == down.monitor => {
                     self.waits = Awaited::Ready(self.given(Err(down.exit.to_string().into()))?);
                 }
+                // Its call was answered by an event before this one.
+                _ if self.answered == Some(down.monitor) => self.answered = None,
                 _ => {
                     let charge = self.account.charge_end(&down.exit);
                     let ended = Received::Ended(Some(down.pid), down.exit, true);
@@ -143,7 +148,7 @@ impl Running {
                 if let Awaited::Answer { tag: wanted, monitor, .. } = self.waits
                     && wanted == tag
                 {
-                    yields.demonitor(monitor);
+                    self.end_monitor(monitor, yields);
                     self.waits = Awaited::Ready(self.given(Ok(value))?);
                 }
                 return Ok(());
@@ -163,6 +168,14 @@ impl Running {
         Ok(())
     }
 
+    /// Ends the monitor of a call that was answered. The end of the process that was called may be
+    /// among the events that this one handles now.
+    fn end_monitor(&mut self, monitor: MonitorRef, yields: &mut Yields<'_>) {
+        if !yields.demonitor(monitor) {
+            self.answered = Some(monitor);
+        }
+    }
+
     pub(super) fn done(
         &mut self,
         tag: u64,
@@ -174,8 +187,8 @@ impl Running {
                 self.waits = Awaited::Ready(self.given(result)?);
             }
             // The process that was called could not take the request.
-            Awaited::Answer { tag: wanted, monitor, .. } if *wanted == tag => {
-                yields.demonitor(*monitor);
+            &Awaited::Answer { tag: wanted, monitor, .. } if wanted == tag => {
+                self.end_monitor(monitor, yields);
                 self.waits = Awaited::Ready(self.given(result)?);
             }
             Awaited::Read { tag: wanted, connection, taken, .. } if *wanted == tag => {

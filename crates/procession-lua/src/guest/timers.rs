@@ -8,14 +8,51 @@ use procession::Pid;
 use procession::time::{Timer, run_after};
 
 use super::Content;
-use crate::account::Held;
+use crate::account::{Account, Held};
 use crate::library;
-use crate::limits::Hold;
+use crate::limits::{Bounds, Hold, Resource};
+use crate::program::Program;
 
 /// The number of messages of a process that wait for their time.
 const TIMERS_MAX: usize = 1 << 16;
 /// The smallest number of timers among which those that have fired are looked for.
 const SWEEP_MIN: usize = 16;
+
+/// The bytes that a timer takes beside the value of its message.
+const TIMER_BYTES: usize = 512;
+
+/// The charges for a timer and its message.
+///
+/// The timers of processes that have ended still fire, so a program and its limits count all that
+/// are set, whoever has set them.
+#[derive(Debug)]
+pub(super) struct Charges {
+    _timer: Hold,
+    _limited: Hold,
+    _program: Hold,
+    _held: Held,
+}
+
+impl Charges {
+    /// Charges for a timer with a message of `bytes`.
+    ///
+    /// # Errors
+    /// If a limit would be exceeded, returns the refusal.
+    pub(super) fn new(
+        program: &Program,
+        bounds: &Bounds,
+        account: &Arc<Account>,
+        bytes: usize,
+    ) -> Result<Self, String> {
+        let all = bytes.saturating_add(TIMER_BYTES);
+        Ok(Self {
+            _held: account.try_hold(bytes)?,
+            _timer: bounds.hold(Resource::Timers)?,
+            _limited: bounds.hold_amount(Resource::Later, all)?,
+            _program: program.inner().later.hold(Resource::Later, all)?,
+        })
+    }
+}
 
 /// The timers of a process, by number. They fire even if the process has ended.
 #[derive(Debug, Default)]
@@ -35,7 +72,7 @@ impl Timers {
         delay: Duration,
         to: Pid,
         content: Content,
-        charges: (Hold, Held),
+        charges: Charges,
     ) -> Result<i64, String> {
         self.sweep();
         if self.set.len() >= TIMERS_MAX {
