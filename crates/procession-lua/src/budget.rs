@@ -173,11 +173,23 @@ impl Budget {
             && (self.spent.load(Relaxed) >= OVERRUN_MAX
                 || is_terminated()
                 || self.now().saturating_sub(self.began.load(Relaxed)) >= OVERRUN_NANOS);
-        if overrun && !self.doomed.swap(true, Relaxed) {
-            // From here on, each instruction fails. Handlers of errors cannot go on either.
-            lua.set_global_hook(HookTriggers::new().every_nth_instruction(1), |_, _| Err(doom()))?;
+        if overrun {
+            self.doomed.store(true, Relaxed);
         }
-        if self.is_doomed() { Err(doom()) } else { Ok(()) }
+        if self.end_thread(lua)? { Err(doom()) } else { Ok(()) }
+    }
+
+    /// If the process must end, lets each further instruction of the current Lua thread fail, also
+    /// those of handlers of errors. Returns `true` if the process must end.
+    ///
+    /// Each thread has a hook of its own. The code that has resumed a thread therefore calls this
+    /// before it goes on.
+    pub(crate) fn end_thread(&self, lua: &Lua) -> mlua::Result<bool> {
+        let is_doomed = self.is_doomed();
+        if is_doomed {
+            fail_each(lua)?;
+        }
+        Ok(is_doomed)
     }
 
     fn look(self: &Arc<Self>, lua: &Lua) -> mlua::Result<VmState> {
@@ -236,6 +248,16 @@ impl Budget {
 /// Returns the longest period of the hook in a state of `bytes`.
 fn longest_period(bytes: usize) -> u64 {
     PERIOD_MAX * SMALL_STATE as u64 / bytes.max(SMALL_STATE) as u64
+}
+
+/// Lets each instruction of the current Lua thread fail, and those of another one from the next
+/// call of its hook on.
+fn fail_each(lua: &Lua) -> mlua::Result<()> {
+    let triggers = HookTriggers::new().every_nth_instruction(1);
+    lua.set_global_hook(triggers, |lua, _| {
+        fail_each(lua)?;
+        Err(doom())
+    })
 }
 
 fn doom() -> mlua::Error {

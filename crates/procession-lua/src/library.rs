@@ -387,7 +387,7 @@ fn serve(
         }
         b"address" => give(lua, address(arguments)?),
         b"commands" => commands(lua, program),
-        b"doomed" => give(lua, budget.is_doomed()),
+        b"doomed" => give(lua, budget.end_thread(lua).map_err(|error| error.to_string())?),
         b"open" => lazy::open(lua, &arguments.text(0)?)
             .map(mlua::Value::Table)
             .map_err(|error| error.to_string()),
