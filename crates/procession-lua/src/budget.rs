@@ -45,6 +45,8 @@ pub(crate) struct Budget {
     period: AtomicU64,
     /// The instructions of this step.
     spent: AtomicU64,
+    /// The instructions that were not charged as steps yet.
+    unpaid: AtomicU64,
     /// Where times begin.
     origin: Instant,
     /// The times when this step began, and when the hook was last called.
@@ -70,6 +72,7 @@ impl Budget {
             instructions,
             period: AtomicU64::new(instructions.min(PERIOD_MAX)),
             spent: AtomicU64::new(0),
+            unpaid: AtomicU64::new(0),
             origin: Instant::now(),
             began: AtomicU64::new(0),
             looked: AtomicU64::new(0),
@@ -89,6 +92,22 @@ impl Budget {
         self.looked.store(now, Relaxed);
         self.spent.store(0, Relaxed);
         self.asked.store(false, Relaxed);
+    }
+
+    fn count(&self, instructions: u64) {
+        self.spent.fetch_add(instructions, Relaxed);
+        self.unpaid.fetch_add(instructions, Relaxed);
+    }
+
+    /// Returns the steps that the instructions since the last call are worth. One step may have the
+    /// work of many if it could not be suspended.
+    pub(crate) fn take_steps(&self) -> u64 {
+        self.unpaid.swap(0, Relaxed) / self.instructions
+    }
+
+    /// Takes over what another state of the process has not been charged for yet.
+    pub(crate) fn take_over(&self, other: &Self) {
+        self.unpaid.fetch_add(other.unpaid.swap(0, Relaxed), Relaxed);
     }
 
     /// Lets the process continue although some code of it had to end. That code has failed, and is
@@ -156,7 +175,7 @@ impl Budget {
     /// # Errors
     /// If the process cannot be suspended and must end, returns an error.
     pub(crate) fn spend(&self, lua: &Lua, work: u64, can_yield: bool) -> mlua::Result<bool> {
-        self.spent.fetch_add(work, Relaxed);
+        self.count(work);
         if !self.is_due() {
             return Ok(false);
         }
@@ -193,7 +212,7 @@ impl Budget {
     }
 
     fn look(self: &Arc<Self>, lua: &Lua) -> mlua::Result<VmState> {
-        self.spent.fetch_add(self.period.load(Relaxed), Relaxed);
+        self.count(self.period.load(Relaxed));
         self.end_overrun(lua)?;
         if !self.has_started() && !lua.gc_is_running() {
             lua.gc_restart();
