@@ -137,6 +137,23 @@ fn a_call_does_no_more_than_its_texts_are_long() {
     assert!(ended(texts).contains("the call returned"));
 }
 
+/// Such a call is one instruction, which would not count as work.
+#[test]
+fn an_iterator_without_matches_does_not_search_again() {
+    let call = "local act = ('x'):rep(9000000):gmatch('y')
+        assert(act() == nil)
+        local begin = time.now()
+        for _ = 1, 200 do assert(act() == nil) end
+        assert(time.now() - begin < 2000)
+        local found = {}
+        for a, b in (('ab'):rep(600) .. 'c'):gmatch('(a)()b') do found[#found + 1] = b end
+        assert(#found == 600 and found[600] == 1200)
+        for whole in (('x'):rep(2000) .. 'y'):gmatch('x+') do found = whole end
+        assert(found == ('x'):rep(2000))";
+    let reason = ended(call);
+    assert!(reason.contains("the call returned"), "{reason}");
+}
+
 /// Few instructions can take long, so that their number is no bound.
 #[test]
 fn slow_code_that_cannot_be_suspended_ends_after_some_time() {
