@@ -45,6 +45,8 @@ pub(crate) struct Budget {
     period: AtomicU64,
     /// The instructions of this step.
     spent: AtomicU64,
+    /// The instructions that were not charged as steps yet.
+    unpaid: AtomicU64,
     /// Where times begin.
     origin: Instant,
     /// The times when this step began, and when the hook was last called.
@@ -70,6 +72,7 @@ impl Budget {
             instructions,
             period: AtomicU64::new(instructions.min(PERIOD_MAX)),
             spent: AtomicU64::new(0),
+            unpaid: AtomicU64::new(0),
             origin: Instant::now(),
             began: AtomicU64::new(0),
             looked: AtomicU64::new(0),
@@ -89,6 +92,22 @@ impl Budget {
         self.looked.store(now, Relaxed);
         self.spent.store(0, Relaxed);
         self.asked.store(false, Relaxed);
+    }
+
+    fn count(&self, instructions: u64) {
+        self.spent.fetch_add(instructions, Relaxed);
+        self.unpaid.fetch_add(instructions, Relaxed);
+    }
+
+    /// Returns the steps that the instructions since the last call are worth. One step may have the
+    /// work of many if it could not be suspended.
+    pub(crate) fn take_steps(&self) -> u64 {
+        self.unpaid.swap(0, Relaxed) / self.instructions
+    }
+
+    /// Takes over what another state of the process has not been charged for yet.
+    pub(crate) fn take_over(&self, other: &Self) {
+        self.unpaid.fetch_add(other.unpaid.swap(0, Relaxed), Relaxed);
     }
 
     /// Lets the process continue although some code of it had to end. That code has failed, and is
@@ -156,7 +175,7 @@ impl Budget {
     /// # Errors
     /// If the process cannot be suspended and must end, returns an error.
     pub(crate) fn spend(&self, lua: &Lua, work: u64, can_yield: bool) -> mlua::Result<bool> {
-        self.spent.fetch_add(work, Relaxed);
+        self.count(work);
         if !self.is_due() {
             return Ok(false);
         }
@@ -173,15 +192,27 @@ impl Budget {
             && (self.spent.load(Relaxed) >= OVERRUN_MAX
                 || is_terminated()
                 || self.now().saturating_sub(self.began.load(Relaxed)) >= OVERRUN_NANOS);
-        if overrun && !self.doomed.swap(true, Relaxed) {
-            // From here on, each instruction fails. Handlers of errors cannot go on either.
-            lua.set_global_hook(HookTriggers::new().every_nth_instruction(1), |_, _| Err(doom()))?;
+        if overrun {
+            self.doomed.store(true, Relaxed);
         }
-        if self.is_doomed() { Err(doom()) } else { Ok(()) }
+        if self.end_thread(lua)? { Err(doom()) } else { Ok(()) }
+    }
+
+    /// If the process must end, lets each further instruction of the current Lua thread fail, also
+    /// those of handlers of errors. Returns `true` if the process must end.
+    ///
+    /// Each thread has a hook of its own. The code that has resumed a thread therefore calls this
+    /// before it goes on.
+    pub(crate) fn end_thread(&self, lua: &Lua) -> mlua::Result<bool> {
+        let is_doomed = self.is_doomed();
+        if is_doomed {
+            fail_each(lua)?;
+        }
+        Ok(is_doomed)
     }
 
     fn look(self: &Arc<Self>, lua: &Lua) -> mlua::Result<VmState> {
-        self.spent.fetch_add(self.period.load(Relaxed), Relaxed);
+        self.count(self.period.load(Relaxed));
         self.end_overrun(lua)?;
         if !self.has_started() && !lua.gc_is_running() {
             lua.gc_restart();
@@ -236,6 +267,16 @@ impl Budget {
 /// Returns the longest period of the hook in a state of `bytes`.
 fn longest_period(bytes: usize) -> u64 {
     PERIOD_MAX * SMALL_STATE as u64 / bytes.max(SMALL_STATE) as u64
+}
+
+/// Lets each instruction of the current Lua thread fail, and those of another one from the next
+/// call of its hook on.
+fn fail_each(lua: &Lua) -> mlua::Result<()> {
+    let triggers = HookTriggers::new().every_nth_instruction(1);
+    lua.set_global_hook(triggers, |lua, _| {
+        fail_each(lua)?;
+        Err(doom())
+    })
 }
 
 fn doom() -> mlua::Error {

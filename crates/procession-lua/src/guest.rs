@@ -214,8 +214,21 @@ impl Guest {
 
     /// Opens a state of at most `most` bytes, in which the function with this name is about to run.
     fn start(&self, method: &str, arguments: &[Value], most: usize) -> Result<Running, InitError> {
-        let refused = |error: mlua::Error| InitError::Refused(cleaned(&error.to_string()).into());
         let budget = Arc::new(Budget::new(self.program.inner().instructions));
+        let started = self.start_with(Arc::clone(&budget), method, arguments, most);
+        // The program has computed in the step of another process, also if it has failed.
+        self.bounds.add_steps(budget.take_steps());
+        started
+    }
+
+    fn start_with(
+        &self,
+        budget: Arc<Budget>,
+        method: &str,
+        arguments: &[Value],
+        most: usize,
+    ) -> Result<Running, InitError> {
+        let refused = |error: mlua::Error| InitError::Refused(cleaned(&error.to_string()).into());
         let lua = library::open(&self.program, &self.bounds, most, &budget).map_err(refused)?;
         let mut found = mlua::Value::Table(lua.globals());
         // A name with a dot refers to a function in a global table.
@@ -305,6 +318,8 @@ impl Process for Guest {
             if let Some(running) = &self.running {
                 let figures = running.figures();
                 self.account.note(figures);
+                // The step itself was charged before.
+                self.bounds.add_steps(running.budget.take_steps().saturating_sub(1));
                 if let Some((_, memory)) = &mut self.charges {
                     memory.set(figures.memory);
                 }

@@ -89,6 +89,9 @@ fn give(lua: &Lua, value: impl Into<Value>) -> Answer {
 /// The work of a spawn, in instructions.
 const SPAWN_WORK: u64 = 1000;
 
+/// The steps of a search for a pattern that count as one instruction.
+const PATTERN_STEPS: u64 = 10;
+
 /// The cause of a message that was refused because too many wait for its receiver.
 const FULL: &str = "the mailbox of the process is full";
 
@@ -372,7 +375,7 @@ fn serve(
             let text = arguments.borrowed(0)?.as_bytes();
             give(lua, json::decode(&text, arguments.1, Watch::new())?)
         }
-        b"search" => search(lua, arguments),
+        b"search" => search(lua, arguments, budget),
         b"print" => print(&program.inner().out, arguments, budget),
         b"log" => print(&program.inner().err, arguments, budget),
         b"close" => {
@@ -387,7 +390,7 @@ fn serve(
         }
         b"address" => give(lua, address(arguments)?),
         b"commands" => commands(lua, program),
-        b"doomed" => give(lua, budget.is_doomed()),
+        b"doomed" => give(lua, budget.end_thread(lua).map_err(|error| error.to_string())?),
         b"open" => lazy::open(lua, &arguments.text(0)?)
             .map(mlua::Value::Table)
             .map_err(|error| error.to_string()),
@@ -450,17 +453,20 @@ fn spend(lua: &Lua, arguments: &Arguments, budget: &Budget) -> Answer {
 
 /// Searches for a match of a pattern. Returns a table with the first and the last byte, and the
 /// captures. Returns an offset if the search should go on there after a pause.
-fn search(lua: &Lua, arguments: &Arguments) -> Answer {
+fn search(lua: &Lua, arguments: &Arguments, budget: &Budget) -> Answer {
     let (text, wanted) = (arguments.borrowed(1)?, arguments.borrowed(2)?);
     let (text, wanted) = (text.as_bytes(), wanted.as_bytes());
     let from = usize::try_from(arguments.integer(3)?).unwrap_or(0).min(text.len());
     let last = usize::try_from(arguments.integer(4)?).ok();
+    let mut steps = 0;
     let found = match &*arguments.borrowed(0)?.as_bytes() {
-        b"plain" => pattern::search_plain(&text, &wanted, from),
-        kind => pattern::search(&text, &wanted, from, last, kind == b"anchored")?,
+        b"plain" => Ok(pattern::search_plain(&text, &wanted, from, &mut steps)),
+        kind => pattern::search(&text, &wanted, from, last, kind == b"anchored", &mut steps),
     };
+    // The process pauses afterwards, also if the search has failed.
+    budget.spend(lua, steps / PATTERN_STEPS, true).map_err(|error| error.to_string())?;
     let offset = |at: usize| i64::try_from(at).unwrap_or(i64::MAX);
-    let (start, end, captures) = match found {
+    let (start, end, captures) = match found? {
         Found::Nothing => return Ok(mlua::Value::Nil),
         Found::Paused(at) => return Ok(mlua::Value::Integer(offset(at))),
         Found::Match(start, end, captures) => (start, end, captures),

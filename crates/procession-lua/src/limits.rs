@@ -289,6 +289,13 @@ impl Bounds {
             None => Ok(()),
         }
     }
+
+    /// Charges for steps that were performed, also if none is left.
+    pub(crate) fn add_steps(&self, steps: u64) {
+        if let Some(subtree) = &self.subtree {
+            subtree.add(Resource::Steps, usize::try_from(steps).unwrap_or(usize::MAX));
+        }
+    }
 }
 
 /// A charge, which ends when this is dropped.

@@ -13,6 +13,9 @@ const DEPTH_MAX: u32 = 200;
 /// The steps that one attempt at one position may take, beside those that are linear in the text.
 /// They take some ten milliseconds.
 const STEPS_MAX: u64 = 10_000_000;
+/// The most steps that are linear in the text. For a longer text, one attempt takes no more either,
+/// since nothing can suspend it.
+const LINEAR_MAX: u64 = 20_000_000;
 /// The steps after which a search pauses between two positions.
 const PAUSE: u64 = 200_000;
 /// The steps between two looks at whether the process is terminated.
@@ -60,7 +63,8 @@ struct Matcher<'a> {
 
 type Step<T> = Result<T, String>;
 
-/// Searches for a match of `pattern` in `text` that begins at the offset `from` or behind it.
+/// Searches for a match of `pattern` in `text` that begins at the offset `from` or behind it. Adds
+/// the steps that this takes to `steps`.
 ///
 /// A match that ends at the offset `last` is no match, unless it begins there and is not empty, as
 /// in `string.gmatch`.
@@ -73,57 +77,69 @@ pub(crate) fn search(
     from: usize,
     last: Option<usize>,
     is_anchored: bool,
+    steps: &mut u64,
 ) -> Result<Found, String> {
     let mut matcher =
         Matcher { text, pattern, depth: 0, captures: Vec::new(), steps: 0, end: 0, look: LOOK };
-    let linear = 8 * text.len() as u64;
-    for start in from..=text.len() {
-        if start > from && matcher.steps >= PAUSE {
-            return Ok(Found::Paused(start));
-        }
-        matcher.captures.clear();
-        matcher.end = matcher.steps + STEPS_MAX + linear;
-        if let Some(end) = matcher.matches(start, 0)?
-            && last != Some(end)
-        {
-            return Ok(Found::Match(start, end, matcher.captures()));
-        }
-        if is_anchored {
-            break;
-        }
-    }
-    Ok(Found::Nothing)
+    let found = matcher.search(from, last, is_anchored);
+    *steps += matcher.steps;
+    found
 }
 
 /// Searches for a text like [`search`] for a pattern.
-pub(crate) fn search_plain(text: &[u8], wanted: &[u8], from: usize) -> Found {
+pub(crate) fn search_plain(text: &[u8], wanted: &[u8], from: usize, steps: &mut u64) -> Found {
     let Some(&first) = wanted.first() else { return Found::Match(from, from, Vec::new()) };
-    let mut steps = 0;
+    let end = *steps + PAUSE;
     let mut start = from;
     while text.len() - start >= wanted.len() {
-        if steps >= PAUSE {
+        if *steps >= end {
             return Found::Paused(start);
         }
         let candidates = &text[start..=text.len() - wanted.len()];
         let skipped = candidates.iter().take(PAUSE as usize).position(|&byte| byte == first);
         let Some(skipped) = skipped else {
             start += candidates.len().min(PAUSE as usize);
-            steps = PAUSE;
+            *steps = end;
             continue;
         };
         start += skipped;
         let same = text[start..].iter().zip(wanted).take_while(|(one, other)| one == other);
         let same = same.count();
+        *steps += (skipped + same) as u64;
         if same == wanted.len() {
             return Found::Match(start, start + same, Vec::new());
         }
-        steps += (skipped + same) as u64;
         start += 1;
     }
     Found::Nothing
 }
 
 impl Matcher<'_> {
+    fn search(
+        &mut self,
+        from: usize,
+        last: Option<usize>,
+        is_anchored: bool,
+    ) -> Result<Found, String> {
+        let linear = (8 * self.text.len() as u64).min(LINEAR_MAX);
+        for start in from..=self.text.len() {
+            if start > from && self.steps >= PAUSE {
+                return Ok(Found::Paused(start));
+            }
+            self.captures.clear();
+            self.end = self.steps + STEPS_MAX + linear;
+            if let Some(end) = self.matches(start, 0)?
+                && last != Some(end)
+            {
+                return Ok(Found::Match(start, end, self.captures()));
+            }
+            if is_anchored {
+                break;
+            }
+        }
+        Ok(Found::Nothing)
+    }
+
     fn count(&mut self, steps: u64) -> Step<()> {
         self.steps += steps;
         if self.steps > self.end {

@@ -137,6 +137,23 @@ fn a_call_does_no_more_than_its_texts_are_long() {
     assert!(ended(texts).contains("the call returned"));
 }
 
+/// Such a call is one instruction, which would not count as work.
+#[test]
+fn an_iterator_without_matches_does_not_search_again() {
+    let call = "local act = ('x'):rep(9000000):gmatch('y')
+        assert(act() == nil)
+        local begin = time.now()
+        for _ = 1, 200 do assert(act() == nil) end
+        assert(time.now() - begin < 2000)
+        local found = {}
+        for a, b in (('ab'):rep(600) .. 'c'):gmatch('(a)()b') do found[#found + 1] = b end
+        assert(#found == 600 and found[600] == 1200)
+        for whole in (('x'):rep(2000) .. 'y'):gmatch('x+') do found = whole end
+        assert(found == ('x'):rep(2000))";
+    let reason = ended(call);
+    assert!(reason.contains("the call returned"), "{reason}");
+}
+
 /// Few instructions can take long, so that their number is no bound.
 #[test]
 fn slow_code_that_cannot_be_suspended_ends_after_some_time() {
@@ -152,4 +169,113 @@ fn slow_code_that_cannot_be_suspended_ends_after_some_time() {
         let wanted = "computed for too long where it cannot be suspended";
         assert!(reason.contains(wanted), "{call}: {reason}");
     }
+}
+
+/// Ends the coroutine `co` where it cannot be suspended.
+const OVERRUN: &str = "local function spin() while true do end end
+    local function overrun() tostring(setmetatable({}, { __tostring = spin })) end ";
+
+/// The error that ends a process cannot be caught by handlers that run because of it, in whatever
+/// coroutine.
+#[test]
+fn handlers_cannot_go_on_in_a_process_that_must_end() {
+    for call in [
+        // The variables of a coroutine that has ended so, closed by another one.
+        "local co = coroutine.create(function()
+           local x <close> = setmetatable({}, { __close = spin })
+           overrun()
+         end)
+         pcall(function()
+           local function again() coroutine.close(co) end
+           local y <close> = setmetatable({}, { __close = again })
+           local z <close> = setmetatable({}, { __close = again })
+           coroutine.resume(co)
+         end)",
+        // A tree of handlers around it.
+        "local co = coroutine.create(overrun)
+         local function burn(d)
+           local h = { __close = function() if d > 0 then burn(d - 1) end end }
+           local a <close> = setmetatable({}, h)
+           local b <close> = setmetatable({}, h)
+           spin()
+         end
+         pcall(function()
+           local x <close> = setmetatable({}, { __close = function() burn(60) end })
+           coroutine.resume(co)
+         end)",
+        // A tree of new coroutines.
+        "local function grow(d)
+           for i = 1, 40 do
+             if d % 2 == 0 then coroutine.resume(coroutine.create(grow), d + 1)
+             else pcall(coroutine.wrap(grow), d + 1) end
+           end
+         end
+         local co = coroutine.create(overrun)
+         pcall(function()
+           local x <close> = setmetatable({}, { __close = function() grow(0) end })
+           coroutine.resume(co)
+         end)",
+        // A tree of coroutines that wait to be closed.
+        "local function waiting(d)
+           return coroutine.wrap(function()
+             local below = {}
+             for i = 1, d > 0 and 4 or 0 do below[i] = waiting(d - 1) end
+             local x <close> = setmetatable({}, { __close = function()
+               for i = 1, #below do coroutine.close(below[i]) end
+               spin()
+             end })
+             coroutine.yield(coroutine.running())
+           end)()
+         end
+         local all, co = waiting(5), coroutine.create(overrun)
+         pcall(function()
+           local x <close> = setmetatable({}, { __close = function() coroutine.close(all) end })
+           coroutine.resume(co)
+         end)",
+    ] {
+        let reason = ended(&format!("{OVERRUN}{call}"));
+        let wanted = "computed for too long where it cannot be suspended";
+        assert!(reason.contains(wanted), "{call}: {reason}");
+    }
+}
+
+#[test]
+fn a_coroutine_ends_with_its_error_and_its_variables() {
+    let call = "local closed = {}
+        local function note(name)
+          return setmetatable({}, { __close = function(_, cause) closed[#closed + 1] = name .. tostring(cause) end })
+        end
+        local co
+        co = coroutine.create(function(a, ...)
+          local x <close> = note('x')
+          assert(coroutine.isyieldable() and coroutine.running() == co)
+          assert(select('#', ...) == 2 and coroutine.yield(a) == 'in')
+          error(nil)
+        end)
+        local function results(...) return select('#', ...), ... end
+        local count, ok, a = results(coroutine.resume(co, 7, nil, nil))
+        assert(count == 2 and ok and a == 7 and coroutine.status(co) == 'suspended')
+        count, ok, a = results(coroutine.resume(co, 'in'))
+        assert(count == 2 and not ok and a == nil and coroutine.status(co) == 'dead')
+        assert(#closed == 1 and closed[1] == 'xnil')
+        local ended, cause = coroutine.resume(co)
+        assert(not ended and cause == 'cannot resume dead coroutine')
+        local value = {}
+        co = coroutine.create(function() local y <close> = note('y') error(value) end)
+        ok, a = coroutine.resume(co)
+        assert(not ok and a == value)
+        ok, a = coroutine.close(co)
+        assert(not ok and a == value and coroutine.close(co) == true)
+        ok, a = pcall(coroutine.wrap(function() local z <close> = note('z') error('text', 0) end))
+        assert(not ok and a == 'text' and closed[3] == 'ztext')
+        co = coroutine.create(function() local w <close> = note('w') coroutine.yield() end)
+        coroutine.resume(co)
+        assert(coroutine.close(co) == true and closed[4] == 'wnil')
+        assert(results(coroutine.resume(coroutine.create(function() return nil, nil end))) == 3)
+        for _, f in ipairs { 'create', 'wrap' } do
+          ok, a = pcall(coroutine[f], 1)
+          assert(not ok and a:find('bad argument #1 to .' .. f .. '. %(function expected'), a)
+        end";
+    let reason = ended(call);
+    assert!(reason.contains("the call returned"), "{reason}");
 }

@@ -452,6 +452,53 @@ fn a_server_of_a_closed_listener_is_an_error() {
     assert!(String::from_utf8_lossy(&cause).contains("closed or forgot"));
 }
 
+/// While a server waits for a connection, it receives nothing.
+#[test]
+fn a_server_with_a_full_mailbox_serves() {
+    let source = "
+        function answer(connection) connection:write(connection:read() .. '!') connection:close() end
+        function respond() return { body = 'there' } end
+        function serve(listener) net.serve(listener, 'answer') end
+        function serve_http(listener) http.serve(listener, 'respond') end
+        local function flood(pid, most)
+          local count = 0
+          while count < most and process.send(pid, count) do count = count + 1 end
+          return count
+        end
+        function floods(pid) while true do flood(pid, 1e9) process.yield() end end
+        function main()
+          for _, name in ipairs { 'serve', 'serve_http' } do
+            local listener = assert(net.listen('127.0.0.1:0'))
+            local pid = process.spawn(name, listener)
+            process.monitor(pid)
+            local function use()
+              if name == 'serve_http' then
+                return assert(http.get('http://' .. listener:address())).body
+              end
+              local connection = assert(net.connect(listener:address()))
+              assert(connection:write('here'))
+              local text = assert(connection:read())
+              connection:close()
+              return text
+            end
+            local wanted = name == 'serve' and 'here!' or 'there'
+            assert(flood(pid, 1e9) >= 1000)
+            for _ = 1, 3 do assert(use() == wanted) end
+            -- It may also come all the time.
+            local one = process.spawn('floods', pid)
+            for _ = 1, 20 do assert(use() == wanted) end
+            process.exit(one, 'kill')
+            process.cancel(pid)
+            local down = process.receive()
+            assert(down.down == pid and down.reason == 'the process ended normally', down.reason)
+          end
+          return 'serves'
+        end";
+    let program = Program::load("test", source).expect("the source is valid Lua");
+    let program = program.mailbox_limit(1000).permissions(Permissions::all());
+    assert_eq!(run_on(&scheduler(), &program), Ok(Value::string("serves")));
+}
+
 /// The globals of the library are made when they are first used. A program does not see that.
 #[test]
 fn the_table_of_the_globals_is_like_any_other_table() {

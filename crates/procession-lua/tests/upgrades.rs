@@ -229,6 +229,35 @@ fn an_old_program_that_cannot_give_its_state_stays() {
     });
 }
 
+/// The process goes on, and may close what had to end.
+#[test]
+fn an_upgrade_that_had_to_end_leaves_nothing_that_runs_without_end() {
+    let upgrade = "
+        local function spin() while true do end end
+        local function overrun() tostring(setmetatable({}, { __tostring = spin })) end
+        local function body()
+          local x <close> = setmetatable({}, { __close = spin })
+          overrun()
+        end
+        co, wrapped = coroutine.create(body), coroutine.create(function() coroutine.wrap(body)() end)
+        coroutine.resume(#list % 2 == 0 and co or wrapped)";
+    let close = "coroutine.close(co) coroutine.close(wrapped) list = { 1 }";
+    run(async || {
+        let source = KEEPER.replace("return list", upgrade).replace("error('told to')", close);
+        let deployment = Deployment::new(load(&source.replace("VERSION", "1")));
+        let pid = spawn(&deployment, "keeper")?;
+        settle(&deployment, 1).await;
+        for count in 0..2 {
+            (0..count).for_each(|_| send(pid, 7));
+            let replaced = deployment.replace(keeper(2)).await?;
+            assert!(replaced.failed[0].1.contains("cannot be suspended"), "{replaced:?}");
+            send(pid, "fail");
+            assert_eq!(ask(&deployment, pid).await?, (1, vec![1]));
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn processes_without_an_upgrade_keep_their_version_and_new_ones_get_the_new() {
     run(async || {

@@ -509,6 +509,61 @@ fn limits_count_for_a_process_and_all_below_it() {
 }
 
 /// The ends of processes wait like messages, with the texts of their reasons.
+/// Where a process cannot be suspended, one of its steps has the work of many.
+#[test]
+fn a_limit_of_steps_bounds_what_its_processes_compute() {
+    let source = "
+        local function compute(n) for _ = 1, n do end end
+        compute(process.whereis('spawns') and LOAD_WORK or 0)
+        function idle() process.receive() end
+        function unsuspended(main)
+          local t = setmetatable({}, { __tostring = function() compute(3000000) return '' end })
+          while true do tostring(t) process.send(main, 'computed') process.yield() end
+        end
+        function searches(main)
+          local text = ('a'):rep(1 << 16)
+          while true do
+            pcall(string.find, text, '.-.-b')
+            process.send(main, 'computed')
+          end
+        end
+        function spawns(main)
+          process.register('spawns')
+          while true do
+            pcall(process.spawn, 'idle')
+            process.send(main, 'computed')
+          end
+        end
+        function main(name)
+          process.monitor((process.spawn({ name, limits = { steps = STEPS } }, process.self())))
+          local count = 0
+          while true do
+            local message = process.receive()
+            if message ~= 'computed' then return count .. ': ' .. message.reason end
+            count = count + 1
+          end
+        end";
+    for (name, steps, load_work, least, most) in [
+        ("unsuspended", 1000, 0, 3, 5),
+        ("searches", 150, 0, 1, 3),
+        ("spawns", 1000, 3_000_000, 1, 5),
+        ("spawns", 1000, 30_000_000, 0, 3),
+    ] {
+        let source = source.replace("LOAD_WORK", &load_work.to_string());
+        let source = source.replace("STEPS", &steps.to_string());
+        let program = load(&source);
+        let scheduler = Scheduler::builder().worker_threads(2).build().expect("there are threads");
+        let options = SpawnOptions::new().on(&scheduler);
+        let main = program.spawn_with(options, "main", [Value::string(name)]);
+        let main = main.expect("the program has main");
+        let ended = text(main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("it must end")));
+        let (count, reason) = ended.split_once(": ").expect("it has a count");
+        assert!(reason.contains(&format!("may have {steps} steps")), "{name}: {reason}");
+        let count: u32 = count.parse().expect("it is a number");
+        assert!((least..=most).contains(&count), "{name}: {count}");
+    }
+}
+
 #[test]
 fn ends_of_processes_take_room_until_they_are_received() {
     let attack = |limit: usize, source: &str| {

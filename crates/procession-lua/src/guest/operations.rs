@@ -89,17 +89,18 @@ impl Running {
                 Served::Done(Value::Boolean(true))
             }
             b"monitor" => {
-                if self.monitors == MONITORS_MAX {
+                if self.monitors >= MONITORS_MAX {
                     return Err(format!("a process may have {MONITORS_MAX} monitors at a time"));
                 }
                 let to = arguments.target(0)?;
                 if !self.account.has_room() {
                     return Err(library::OWN_FULL.to_owned());
                 }
-                yields.monitor(to);
-                self.monitors += 1;
-                Served::Done(Value::Boolean(true))
+                Served::Done(self.monitor(to, yields))
             }
+            // Only the library does so, for a process that it has just spawned. What bounds these
+            // processes also bounds their ends. Otherwise who fills the mailbox would end a server.
+            b"monitor child" => Served::Done(self.monitor(arguments.target(0)?, yields)),
             b"trap" => {
                 let traps = arguments.value(0)? != Value::Boolean(false);
                 self.account.set_traps(traps);
@@ -151,6 +152,12 @@ impl Running {
                 None => return self.serve_outside(operation, arguments, program, yields),
             },
         })
+    }
+
+    fn monitor(&mut self, to: Pid, yields: &mut Yields<'_>) -> Value {
+        yields.monitor(to);
+        self.monitors += 1;
+        Value::Boolean(true)
     }
 
     /// Appends a line to an output. If it has no room, the process waits.

@@ -274,6 +274,7 @@ impl Running {
     /// Takes over the process from another state of it: what was received, the timer, the cancel.
     pub(super) fn take_over(&mut self, other: &mut Self) {
         self.budget.inbox.take_over(&other.budget.inbox);
+        self.budget.take_over(&other.budget);
         self.asked = other.asked.take();
         (self.tag, self.timer) = (other.tag, other.timer.take());
         (self.cancelled, self.cancel_seen) = (other.cancelled, other.cancel_seen);

@@ -4,8 +4,27 @@ local coroutine = ...
 local lua = check(native("open", "coroutine"))
 local resume, close, create, status = lua.resume, lua.close, lua.create, lua.status
 local yield, can_yield, native, pause, settle, is_doomed = yield, can_yield, native, pause, settle, is_doomed
-local error = error
-for _, name in ipairs { "create", "isyieldable", "running", "status" } do coroutine[name] = lua[name] end
+local error, pcall, type = error, raw.pcall, type
+for _, name in ipairs { "isyieldable", "running", "status" } do coroutine[name] = lua[name] end
+
+local function rethrow(ok, ...)
+  if not ok then error((...), 0) end
+  return ...
+end
+-- An error in a hook leaves the coroutine that it ends without hooks. Nothing could end what then
+-- closes the variables of the coroutine. So `pcall` catches the error: it allows hooks again, and
+-- closes the variables.
+local function new(f, name)
+  if type(f) ~= "function" then
+    local kind = f == nil and "no value" or type(f)
+    error("bad argument #1 to '" .. name .. "' (function expected, got " .. kind .. ")", 3)
+  end
+  return create(function(...) return rethrow(pcall(f, ...)) end)
+end
+function coroutine.create(f)
+  local co = new(f, "create")
+  return co
+end
 
 local GIVEN = {}
 local function pass(co, ok, tag, ...)
@@ -43,12 +62,8 @@ end
 function coroutine.yield(...)
   return yield(GIVEN, ...)
 end
-local function rethrow(ok, cause, ...)
-  if not ok then error(cause, 0) end
-  return cause, ...
-end
 function coroutine.wrap(f)
-  local co = create(f)
+  local co = new(f, "wrap")
   return function(...)
     count()
     return rethrow(pass(co, resume(co, ...)))

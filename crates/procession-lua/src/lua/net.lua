@@ -16,7 +16,8 @@ end
 -- way, they are cancelled, too.
 function net.serve(listener, name, ...)
   local serving, count = {}, 0
-  -- Only messages about the end of a process are expected. All others are dropped.
+  -- Only messages about the end of a process are expected. All others are dropped. They may come
+  -- faster than this drops them.
   local function note(wait)
     local message, why, _, reports = check(yield("receive", wait))
     if reports == "down" and serving[message.down] then
@@ -33,7 +34,7 @@ function net.serve(listener, name, ...)
         -- With this, the descriptor is freed when the process of the connection ends. Otherwise it
         -- would stay open until Lua collects the garbage of this process.
         connection:forget()
-        check(yield("monitor", pid))
+        check(yield("monitor child", pid))
         serving[pid] = true
         count = count + 1
       else
@@ -49,7 +50,9 @@ function net.serve(listener, name, ...)
       log("warn", "cannot accept:", cause)
       check(yield("sleep", 10))
     end
-    repeat until not note(0)
+    for _ = 1, 1000 do
+      if not note(0) then break end
+    end
   end
   listener:close()
   for pid in pairs(serving) do check(native("cancel", pid)) end

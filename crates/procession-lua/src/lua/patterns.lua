@@ -28,10 +28,9 @@ end
 local function search(kind, string, pattern, from, last)
   while true do
     local ok, found = native("search", kind, string, pattern, from, last or -1)
-    if not ok then error(found, 3) end
     pause(200)
+    if not ok then error(found, 3) end
     if type(found) ~= "number" then return found end
-    pause(20000)
     from = found
   end
 end

@@ -110,9 +110,17 @@ function string.match(text, pattern, from)
   if is_light(text, pattern) then return match(text, pattern, from) end
   return patterns.match(text, pattern, from)
 end
+-- After the last match, Lua's own iterator searches the rest of the text again at each call.
+local function nothing() end
 function string.gmatch(text, pattern, from)
-  if is_light(text, pattern) then return gmatch(text, pattern, from) end
-  return patterns.gmatch(text, pattern, from)
+  if not is_light(text, pattern) then return patterns.gmatch(text, pattern, from) end
+  local act = gmatch(text, pattern, from)
+  if #text <= 1024 then return act end
+  local function note(first, ...)
+    if first == nil then act = nothing end
+    return first, ...
+  end
+  return function() return note(act()) end
 end
 -- Lua reads the replacement for each match, also if that adds nothing to the result.
 function string.gsub(text, pattern, replacement, most)

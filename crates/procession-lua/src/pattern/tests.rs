@@ -105,9 +105,19 @@ fn matches_are_those_of_lua() {
 #[test]
 fn a_match_with_too_many_ways_is_refused() {
     let (text, pattern) = ("a".repeat(40), "a?".repeat(40) + &"a".repeat(40) + "b");
-    let error = search(text.as_bytes(), pattern.as_bytes(), 0, None, false);
+    let search = |text: &str, pattern: &str| {
+        let mut steps = 0;
+        (search(text.as_bytes(), pattern.as_bytes(), 0, None, false, &mut steps), steps)
+    };
+    let (error, _) = search(&text, &pattern);
     assert_eq!(error, Err("pattern too complex for this text".to_owned()));
     // Work that is shared by many positions is done in parts.
     let text = "a".repeat(2000);
-    assert!(matches!(search(text.as_bytes(), b"a*b", 0, None, false), Ok(Found::Paused(_))));
+    let (found, steps) = search(&text, "a*b");
+    assert!(matches!(found, Ok(Found::Paused(_))) && steps < 210_000, "{found:?} {steps}");
+    // One attempt has a bound for a text of any length.
+    let text = "a".repeat(20 << 20);
+    let (error, steps) = search(&text, ".-.-b");
+    assert!(error.is_err() && steps <= 30_000_001, "{error:?} {steps}");
+    assert_eq!(search(&text, "^?.-$").0, Ok(Found::Match(0, text.len(), vec![])));
 }
