@@ -26,7 +26,7 @@ use self::io::{Inbox, Outbox, ends, wait, write};
 use self::pulse::{Next, Pulse};
 use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
-use crate::letter::{Letter, post, sort};
+use crate::letter::{Letter, TermReply, post, sort};
 use crate::link::{Caller, Link, Order, StartRefusal, count};
 use crate::node::{Applied, Attempt, GRANTS_NAME, Inlet, Node, Reach, STATUS_NAME};
 use crate::reason;
@@ -476,30 +476,41 @@ impl Connection {
 
     /// Answers `net_adm:ping`, which asks the process that BEAM nodes have for it.
     fn ask_kernel(&mut self, term: Term) {
-        let own = self.node.pid_of(0);
-        if let Letter::Call { request, reply } = sort(&self.node, &own, None, term)
-            && let Some([head, _]) = request.as_tuple()
-            && head.is_atom("is_auth")
-        {
+        let Some((request, reply)) = self.asked(term) else { return };
+        match request.as_tuple() {
             // Ignored: if the queue is full, the caller sees a time-out.
-            drop(reply.send(Term::atom("yes")));
-        } else {
-            count(&self.link.counts.undelivered, 1);
+            Some([head, _]) if head.is_atom("is_auth") => drop(reply.send(Term::atom("yes"))),
+            _ => count(&self.link.counts.undelivered, 1),
         }
     }
 
     /// Answers a call for the status of this node.
     fn ask_status(&mut self, term: Term) {
-        let own = self.node.pid_of(0);
-        let Letter::Call { request, reply } = sort(&self.node, &own, None, term) else {
-            return count(&self.link.counts.undelivered, 1);
-        };
+        let Some((request, reply)) = self.asked(term) else { return };
         let is_permitted = self.node.permits_looks(&self.link.peer.name);
         if !is_permitted {
             count(&self.link.counts.denied, 1);
         }
         // Ignored: if the queue is full, the caller sees a time-out.
         drop(reply.send(self.node.answer_status(&request, is_permitted)));
+    }
+
+    /// Returns a call of the node itself. Its reply must go to a process of the other node, by a
+    /// reference of that node. Otherwise the other node would choose a message that this one sends
+    /// to a third one, with the grants of this one.
+    fn asked(&self, term: Term) -> Option<(Term, TermReply)> {
+        let own = self.node.pid_of(0);
+        let Letter::Call { request, reply } = sort(&self.node, &own, None, term) else {
+            count(&self.link.counts.undelivered, 1);
+            return None;
+        };
+        let is_of_peer = self.link.is_of_peer(&reply.caller().into())
+            && reply.reference().is_some_and(|reference| self.has_made(reference));
+        if !is_of_peer {
+            count(&self.link.counts.denied, 1);
+            return None;
+        }
+        Some((request, reply))
     }
 
     /// Completes a call of this node. A reply that comes too late finds no caller.

@@ -112,6 +112,25 @@ impl TermReply {
     pub fn caller(&self) -> &NodePid {
         &self.to
     }
+
+    /// Returns the reference in the tag of the call, if it has one as it should.
+    pub(crate) fn reference(&self) -> Option<&Reference> {
+        match &self.tag {
+            Term::Reference(reference) => Some(reference),
+            tag => alias_of(tag),
+        }
+    }
+}
+
+/// Returns the alias at which a caller that may give up asks for the reply. It takes it back then.
+pub(crate) fn alias_of(tag: &Term) -> Option<&Reference> {
+    match tag {
+        Term::Improper(items, tail) => match (&**items, &**tail) {
+            ([word], Term::Reference(alias)) if word.is_atom("alias") => Some(alias),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 impl fmt::Debug for TermReply {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use procession::{Context, Exit, Scheduler};
 
+use super::{PULSE, STATUS_NAME};
 use crate::handshake::{Handshake, Introduction, Progress, flags};
 use crate::node::Reach;
 use crate::term::{Atom, NodePid, Reader, Reference, Writer};
@@ -23,9 +24,14 @@ async fn listens(patience: u64) -> Node {
 
 /// Connects as the node `b@127.0.0.1`, by hand.
 fn connect(node: &Node, flags: u64) -> TcpStream {
+    connect_as("b@127.0.0.1", node, flags)
+}
+
+/// Connects as another node, by hand.
+fn connect_as(name: &str, node: &Node, flags: u64) -> TcpStream {
     let mut stream =
         TcpStream::connect(node.local_addr().expect("it listens")).expect("it listens");
-    let name = Atom::new("b@127.0.0.1").expect("it is short");
+    let name = Atom::new(name).expect("it is short");
     let own = Introduction { name, creation: 7, flags };
     let mut out = Vec::new();
     let mut handshake = Handshake::initiator(own, cookie(), 5, node.name().clone(), 2, &mut out);
@@ -141,7 +147,7 @@ fn answer_question(stream: &mut TcpStream, reason: &Term) {
         let mut reader = Reader::new(&frame[3..], &[], 1 << 16);
         let request = reader.term().expect("it is an operation");
         let items = request.as_tuple().expect("it is a tuple");
-        if items[0] != Term::from(19) || !items[2].is_atom(super::PULSE) {
+        if items[0] != Term::from(19) || !items[2].is_atom(PULSE) {
             continue;
         }
         let answer = Term::tuple([
@@ -354,11 +360,11 @@ fn grants_are_told_behind_the_first_answer() {
     let mut stream = connect(&node, flags::OWN);
     let question = Reference::new(Atom::known("b@127.0.0.1"), 7, &[5]).expect("it has a word");
     let question = Term::from(question);
-    let control = [Term::from(19), pid().into(), Term::atom(super::PULSE), question.clone()];
+    let control = [Term::from(19), pid().into(), Term::atom(PULSE), question.clone()];
     let ask = |stream: &mut TcpStream| write(stream, &[&Term::tuple(control.clone())]);
     ask(&mut stream);
     let [answer, told] = [(); 2].map(|()| read_operation(&mut stream, 28));
-    assert!(answer[1].is_atom(super::PULSE) && answer[3] == question, "{answer:?}");
+    assert!(answer[1].is_atom(PULSE) && answer[3] == question, "{answer:?}");
     assert!(told[1].is_atom(super::GRANTS_NAME) && told[3] != question, "{told:?}");
     // What concerns others, and no sends, is not told.
     node.grant("c@127.0.0.1", Grants::new().send("open")).expect("it names a node");
@@ -366,7 +372,7 @@ fn grants_are_told_behind_the_first_answer() {
     for _ in 0..2 {
         ask(&mut stream);
         let again = read_operation(&mut stream, 28);
-        assert!(again[1].is_atom(super::PULSE), "it is told once: {again:?}");
+        assert!(again[1].is_atom(PULSE), "it is told once: {again:?}");
     }
     node.grant("*", Grants::new().send("open")).expect("it names nodes");
     let told = read_operation(&mut stream, 28);
@@ -384,7 +390,7 @@ fn many_changes_of_grants_keep_a_connection() {
     let node = node.expect("it starts");
     let mut stream = connect(&node, flags::OWN);
     let question = Reference::new(Atom::known("b@127.0.0.1"), 7, &[5]).expect("it has a word");
-    let question = [Term::from(19), pid().into(), Term::atom(super::PULSE), question.into()];
+    let question = [Term::from(19), pid().into(), Term::atom(PULSE), question.into()];
     write(&mut stream, &[&Term::tuple(question)]);
     read_operation(&mut stream, 28);
     // The statements on all of them take some 50 MB.
@@ -509,7 +515,7 @@ fn a_node_without_headers_is_understood() {
             let mut reader = Reader::new(&frame[2..], &[], 1 << 16);
             let request = reader.term().expect("it is a request");
             let Term::Tuple(items) = request else { panic!("{request} came") };
-            if !items[2].is_atom(super::PULSE) {
+            if !items[2].is_atom(PULSE) {
                 break items;
             }
         };
@@ -572,6 +578,109 @@ fn a_node_that_never_reads_makes_sends_fail() {
     drop(stream);
 }
 
+/// Asks the node whether it is there, and reads the answer: all that was written before is done.
+fn until_done(stream: &mut TcpStream) {
+    let question = Reference::new(Atom::known("b@127.0.0.1"), 7, &[999]).expect("it has a word");
+    let question = Term::from(question);
+    let ask = [Term::from(19), pid().into(), Term::atom(PULSE), question.clone()];
+    write(stream, &[&Term::tuple(ask)]);
+    while read_operation(stream, 28)[3] != question {}
+}
+
+/// A call of what answers at each node.
+fn write_call(stream: &mut TcpStream, name: &str, (to, tag): (NodePid, Term), request: Term) {
+    let control = [Term::from(6), pid().into(), Term::atom(""), Term::atom(name)];
+    let call = [Term::atom("$gen_call"), Term::tuple([to.into(), tag]), request];
+    write(stream, &[&Term::tuple(control), &Term::tuple(call)]);
+}
+
+/// Goal: what a node answers without a grant goes to the node that asks, and to no other. Otherwise
+/// a node would send to third ones with the grants of this one.
+#[test]
+fn a_node_is_answered_itself() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut b = connect(&node, flags::OWN);
+    let mut c = connect_as("c@127.0.0.1", &node, flags::OWN);
+    while node.peers().len() < 2 {
+        std::thread::yield_now();
+    }
+    let far = NodePid { node: Atom::known("c@127.0.0.1"), ..pid() };
+    let reference = |node: &'static str| {
+        Term::from(Reference::new(Atom::known(node), 7, &[8]).expect("it has a word"))
+    };
+    let (own, other) = (reference("b@127.0.0.1"), reference("c@127.0.0.1"));
+    let alias = |tag: &Term| Term::Improper(vec![Term::atom("alias")], Box::new(tag.clone()));
+    let foreign = [
+        (far.clone(), Term::atom("$gen_cast")),
+        (far.clone(), own.clone()),
+        (far.clone(), alias(&own)),
+        (pid(), Term::atom("$gen_cast")),
+        (pid(), other.clone()),
+        (pid(), alias(&other)),
+    ];
+    let is_auth = || Term::tuple([Term::atom("is_auth"), Term::atom("b@127.0.0.1")]);
+    for (name, request) in [("net_kernel", is_auth()), (STATUS_NAME, Term::atom("status"))] {
+        for call in &foreign {
+            write_call(&mut b, name, call.clone(), request.clone());
+        }
+    }
+    for tag in [own.clone(), alias(&own)] {
+        write_call(&mut b, "net_kernel", (pid(), tag), is_auth());
+    }
+    let [_, _, to] = &read_operation(&mut b, 22)[..] else { panic!("it has other items") };
+    assert_eq!(*to, Term::from(pid()));
+    let [_, _, to] = &read_operation(&mut b, 33)[..] else { panic!("it has other items") };
+    assert_eq!(*to, own);
+    until_done(&mut b);
+    let [of_b, of_c] = &node.peers()[..] else { panic!("two are connected") };
+    assert_eq!((of_b.denied, of_b.undelivered), (12, 0));
+    assert_eq!(of_c.sent, 0);
+    // It is in the lane of the replies.
+    node.send(far, Term::atom("marker")).expect("there is room");
+    loop {
+        let frame = read_frame(&mut c);
+        let mut reader = Reader::new(&frame[3..], &[], 1 << 16);
+        let operation = reader.term().expect("it is an operation");
+        match operation.as_tuple() {
+            Some([number, _, name, _]) if *number == Term::from(19) && name.is_atom(PULSE) => {}
+            _ => break assert!(reader.term().is_ok_and(|term| term.is_atom("marker"))),
+        }
+    }
+}
+
+/// Goal: a node cannot answer the calls of a second one by what a third one answers to anybody.
+#[test]
+fn calls_of_a_third_node_are_not_answered_for_it() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let third = Node::builder("c@127.0.0.1").cookie(cookie());
+    let third = scheduler.block_on(third.start()).expect("it starts");
+    let address = node.local_addr().expect("it listens");
+    scheduler.block_on(third.connect_at("a@127.0.0.1", address)).expect("it connects");
+    let (sender, called) = std::sync::mpsc::channel();
+    let server = scheduler.start(move |mut cx: Context<Letter>| async move {
+        let Some(Letter::Call { reply, .. }) = cx.recv().await else { panic!("another one came") };
+        sender.send(reply).expect("the test waits");
+        cx.recv().await;
+    });
+    let server = node.attach(&server.address().map(|letter| letter)).pid();
+    let call = scheduler.spawn({
+        let third = third.clone();
+        async move { third.call(server, Term::from(7), Duration::from_secs(60)).await }
+    });
+    let reply = called.recv().expect("it is called");
+    let mut b = connect(&node, flags::OWN);
+    // The reference of the call is the tag, which anybody could guess.
+    let request = Term::tuple([Term::atom("is_auth"), Term::atom("b@127.0.0.1")]);
+    let guess = (reply.caller().clone(), reply.tag.clone());
+    write_call(&mut b, "net_kernel", guess, request);
+    until_done(&mut b);
+    reply.send(Term::atom("right")).expect("there is room");
+    let reply = call.join().expect("it ends");
+    assert_eq!(reply.expect("it is answered"), Term::atom("right"));
+}
+
 /// A node that monitors on behalf of a third one, or with a reference of one: both have names that
 /// would be kept here.
 #[test]
@@ -597,7 +706,7 @@ fn only_processes_of_the_other_node_monitor() {
         let monitor = [Term::from(19), watcher.into(), member.pid().into(), reference];
         write(&mut stream, &[&Term::tuple(monitor)]);
     }
-    let ask = [Term::from(19), pid().into(), Term::atom(super::PULSE), own.clone()];
+    let ask = [Term::from(19), pid().into(), Term::atom(PULSE), own.clone()];
     write(&mut stream, &[&Term::tuple(ask)]);
     // All that was written before is done.
     read_operation(&mut stream, 28);

@@ -6,6 +6,7 @@ use procession::Exit;
 use procession::sync::oneshot;
 
 use crate::handshake::flags;
+use crate::letter::alias_of;
 use crate::link::{Caller, Link, Remote, Waits};
 use crate::node::{CALL_KIND, CallTermError, Node, SendTermError};
 use crate::outbound::Unqueued;
@@ -200,16 +201,8 @@ impl Drop for Pending<'_> {
 
 /// Returns the operation of a reply.
 fn reply_control(from: &NodePid, to: &NodePid, tag: &Term) -> Control {
-    // A caller that may give up asks for the reply at an alias, which it takes back then.
-    let alias = match tag {
-        Term::Improper(items, tail) => match (&**items, &**tail) {
-            ([word], Term::Reference(alias)) if word.is_atom("alias") => Some(alias),
-            _ => None,
-        },
-        _ => None,
-    };
-    match alias {
-        Some(alias) => Control::AliasSend { from: from.clone(), alias: (**alias).clone() },
+    match alias_of(tag) {
+        Some(alias) => Control::AliasSend { from: from.clone(), alias: alias.clone() },
         None => Control::Send { from: Some(from.clone()), to: Target::Pid(to.clone()) },
     }
 }
