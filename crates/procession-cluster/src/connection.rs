@@ -433,7 +433,7 @@ impl Connection {
         };
         let is_taken = match inlet {
             Inlet::Letters(recipient) => post(recipient, sort(&self.node, own, from, term)),
-            Inlet::Typed(typed) => typed.take(&self.node, own, term),
+            Inlet::Typed(typed) => typed.take(&self.node, own, &self.link.peer.name, term),
         };
         if !is_taken {
             count(&self.link.counts.undelivered, 1);

@@ -201,9 +201,9 @@ impl fmt::Debug for Inlet {
 
 /// A process that takes messages of a type of its own.
 pub(crate) trait TypedInlet: Send + Sync {
-    /// Gives a message to the process, which other nodes know as `own`. Returns `false` if it is of
-    /// another form, or the process does not accept it.
-    fn take(&self, node: &Node, own: &NodePid, term: Term) -> bool;
+    /// Gives a message of the node `sender` to the process, which other nodes know as `own`. Returns
+    /// `false` if it is of another form, or the process does not accept it.
+    fn take(&self, node: &Node, own: &NodePid, sender: &Atom, term: Term) -> bool;
 }
 
 impl Node {

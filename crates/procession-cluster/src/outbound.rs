@@ -177,7 +177,7 @@ impl Outbound {
     }
 
     /// Queues a message that cannot be refused for a lack of room, as a signal is not: a reply,
-    /// which answers a message of the other node.
+    /// which answers a message of the other node and of no third one.
     #[cfg(feature = "serde")]
     pub(crate) fn send_always(
         &self,

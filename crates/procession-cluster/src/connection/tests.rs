@@ -681,6 +681,51 @@ fn calls_of_a_third_node_are_not_answered_for_it() {
     assert_eq!(reply.expect("it is answered"), Term::atom("right"));
 }
 
+/// Goal: a node cannot end the connection between two others by calls whose replies go there. What
+/// finds no room is refused.
+#[cfg(feature = "serde")]
+#[test]
+fn replies_to_a_third_node_do_not_overrun_it() {
+    #[derive(serde::Deserialize)]
+    struct Ask(
+        #[expect(dead_code, reason = "the request of the call")] Term,
+        #[serde(with = "crate::serialize::reply")] procession::Reply<Term>,
+    );
+
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let server = scheduler.start(async |mut cx: Context<Ask>| {
+        while let Some(Ask(_, reply)) = cx.recv().await {
+            reply.send(Term::Binary(vec![7; 1 << 19].into()));
+        }
+    });
+    let member = node.attach_as(server.address());
+    node.register("server", &member).expect("the name is free");
+    let mut b = connect(&node, flags::OWN);
+    // It reads nothing.
+    let c = connect_as("c@127.0.0.1", &node, flags::OWN);
+    while node.peers().len() < 2 {
+        std::thread::yield_now();
+    }
+    let far = NodePid { node: Atom::known("c@127.0.0.1"), ..pid() };
+    let reference = Reference::new(Atom::known("c@127.0.0.1"), 7, &[8]).expect("it has a word");
+    let from = (far, Term::from(reference));
+    for _ in 0..200 {
+        write_call(&mut b, "server", from.clone(), Term::atom("ask"));
+    }
+    let of_c = || node.peers().into_iter().find(|peer| peer.name.as_str() == "c@127.0.0.1");
+    loop {
+        let of_c = of_c().expect("it is connected");
+        if of_c.sent + of_c.refused == 200 {
+            assert!(of_c.refused > 0 && of_c.queued_bytes <= 32 << 20, "{of_c:?}");
+            break;
+        }
+        std::thread::yield_now();
+    }
+    drop(c);
+    server.cancel();
+}
+
 /// A node that monitors on behalf of a third one, or with a reference of one: both have names that
 /// would be kept here.
 #[test]

@@ -134,14 +134,16 @@ impl Node {
     }
 
     /// Replies to a message with a right to reply in it. `None` is that this was dropped: only a
-    /// node of this crate understands it. Returns `false` if the reply cannot be sent.
+    /// node of this crate understands it. A reply to the node that has sent the message is never
+    /// refused for a lack of room (`is_always`). Returns `false` if the reply cannot be sent.
     #[cfg(feature = "serde")]
-    pub(crate) fn reply_always(
+    pub(crate) fn reply_typed(
         &self,
         from: &NodePid,
         to: &NodePid,
         tag: &Term,
         reply: Option<Term>,
+        is_always: bool,
     ) -> bool {
         let Some(link) = self.link_of(&to.into()) else { return false };
         if reply.is_none() && !link.is_of_own_kind() {
@@ -150,7 +152,10 @@ impl Node {
         let control = without_sender(reply_control(from, to, tag), &link);
         let message = |reply| Term::tuple([tag.clone(), reply]);
         let no_reply = || message(Term::atom(NO_REPLY));
-        let send = |message: &Term| link.outbound.send_always(from.number(), &control, message);
+        let send = |message: &Term| match is_always {
+            true => link.outbound.send_always(from.number(), &control, message),
+            false => link.outbound.send(from.number(), &control, message),
+        };
         match reply {
             // One that is too long becomes none, so that the caller does not wait for it.
             Some(reply) => match send(&message(reply)) {

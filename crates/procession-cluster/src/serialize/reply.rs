@@ -43,7 +43,7 @@ impl<T: DeserializeOwned + Send> AwaitedReply for Awaited<T> {
         // The type's own code may panic, here in the process of the connection.
         let _ = catch_unwind(AssertUnwindSafe(move || match result {
             Ok(term) if term.is_atom(NO_REPLY) => drop(right),
-            Ok(term) => match scope::within(&node, &own, || from_term(term)).0 {
+            Ok(term) => match scope::within(&node, &own, None, || from_term(term)).0 {
                 Ok(value) => right.send(value),
                 // The caller learns that there is no reply.
                 Err(_) => drop(right),
@@ -92,18 +92,21 @@ where
 {
     let term = Term::deserialize(deserializer)?;
     let outside = || de::Error::custom("a reply is read only in a message to a typed process");
-    let (node, own) =
-        scope::with(|scope| (scope.node.clone(), scope.own.clone())).ok_or_else(outside)?;
+    let parts = scope::with(|scope| (scope.node.clone(), scope.own.clone(), scope.sender.clone()));
+    let (node, own, sender) = parts.ok_or_else(outside)?;
     let Some([Term::Pid(to), tag]) = term.as_tuple() else {
         let came = crate::reason::bounded(&term);
         return Err(de::Error::custom(format_args!("{came} came, and not the sender of a call")));
     };
     let (to, tag) = (to.clone(), tag.clone());
+    // One to a third node is refused if there is no room. Otherwise the sender could overrun the
+    // connection to that node.
+    let is_always = sender.is_some_and(|sender| sender == to.node);
     Ok(Reply::from_fn(move |value: Option<T>| {
         let (term, replies) =
-            scope::within(&node, &own, || value.and_then(|value| to_term(&value).ok()));
+            scope::within(&node, &own, None, || value.and_then(|value| to_term(&value).ok()));
         // A reply has no room for another one.
         drop(replies);
-        node.reply_always(&own, &to, &tag, term);
+        node.reply_typed(&own, &to, &tag, term, is_always);
     }))
 }

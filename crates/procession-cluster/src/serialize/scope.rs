@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use crate::link::AwaitedReply;
 use crate::node::Node;
-use crate::term::{NodePid, Reference};
+use crate::term::{Atom, NodePid, Reference};
 
 /// The replies in a message, and the references by which they come.
 pub(super) type Replies = Vec<(Reference, Box<dyn AwaitedReply>)>;
@@ -14,6 +14,8 @@ pub(super) struct Scope {
     pub(super) node: Node,
     /// The process of this node that sends or receives the message.
     pub(super) own: NodePid,
+    /// The node that has sent the message, if it is one that is read for a process.
+    pub(super) sender: Option<Atom>,
     pub(super) replies: Replies,
 }
 
@@ -21,8 +23,14 @@ thread_local! {
     static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
-/// Converts a message of a process of this node. Returns the replies that were written, too.
-pub(super) fn within<R>(node: &Node, own: &NodePid, convert: impl FnOnce() -> R) -> (R, Replies) {
+/// Converts a message of a process of this node, or one for it that the node `sender` has sent.
+/// Returns the replies that were written, too.
+pub(super) fn within<R>(
+    node: &Node,
+    own: &NodePid,
+    sender: Option<&Atom>,
+    convert: impl FnOnce() -> R,
+) -> (R, Replies) {
     /// Puts the conversion back that this one has interrupted, also if it panics.
     struct Restore(Option<Scope>);
     impl Drop for Restore {
@@ -32,7 +40,8 @@ pub(super) fn within<R>(node: &Node, own: &NodePid, convert: impl FnOnce() -> R)
         }
     }
 
-    let scope = Scope { node: node.clone(), own: own.clone(), replies: Vec::new() };
+    let (sender, replies) = (sender.cloned(), Vec::new());
+    let scope = Scope { node: node.clone(), own: own.clone(), sender, replies };
     let restore = Restore(replace(Some(scope)));
     let converted = convert();
     let replies = with(|scope| std::mem::take(&mut scope.replies)).unwrap_or_default();

@@ -16,7 +16,7 @@ use crate::letter::last;
 use crate::link::{Caller, Link, Remote, Waits};
 use crate::node::{Held, Inlet, Member, Node, SendTermCause, TypedInlet, without_sender};
 use crate::outbound::Unqueued;
-use crate::term::{NodePid, Reference, Term};
+use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
 
 /// What a program may count on that has not known billions of nodes.
@@ -178,10 +178,11 @@ struct Typed<M> {
 }
 
 impl<M: Send + 'static> TypedInlet for Typed<M> {
-    fn take(&self, node: &Node, own: &NodePid, term: Term) -> bool {
+    fn take(&self, node: &Node, own: &NodePid, sender: &Atom, term: Term) -> bool {
         // Code of the type may panic, here in the process of the connection.
         catch_unwind(AssertUnwindSafe(|| {
-            let (message, _) = scope::within(node, own, || (self.read)(without_call(term)));
+            let read = || (self.read)(without_call(term));
+            let (message, _) = scope::within(node, own, Some(sender), read);
             message.is_some_and(|message| self.address.send(message).is_ok())
         }))
         .unwrap_or(false)
@@ -279,7 +280,7 @@ impl<M> TypedWay<M> {
         let target = self.to.target();
         link.check_permitted(&target)?;
         let own = self.own(from);
-        let (term, replies) = scope::within(&self.node, &own, || (self.write)(message));
+        let (term, replies) = scope::within(&self.node, &own, None, || (self.write)(message));
         let term = term.map_err(|_| RelayCause::NotPortable)?;
         let control = self.control(&own, &link);
         let calls = Calls::enter(&link, &own, &target, replies)?;
