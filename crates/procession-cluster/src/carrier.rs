@@ -11,10 +11,12 @@ use procession::net::TcpStream;
 pub(crate) struct Carrier {
     pub(crate) stream: TcpStream,
     tls: Option<Box<rustls::Connection>>,
+    /// The bytes that the socket has taken.
+    taken: u64,
 }
 
-/// A socket as rustls reads and writes it.
-struct Socket<'a>(&'a TcpStream);
+/// A socket as rustls reads and writes it, with the count of what it has taken.
+struct Socket<'a>(&'a TcpStream, &'a mut u64);
 
 impl Read for Socket<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
@@ -24,7 +26,9 @@ impl Read for Socket<'_> {
 
 impl Write for Socket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
+        let count = self.0.try_write(bytes)?;
+        *self.1 += count as u64;
+        Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -34,7 +38,12 @@ impl Write for Socket<'_> {
 
 impl Carrier {
     pub(crate) fn new(stream: TcpStream, tls: Option<rustls::Connection>) -> Self {
-        Self { stream, tls: tls.map(Box::new) }
+        Self { stream, tls: tls.map(Box::new), taken: 0 }
+    }
+
+    /// Returns the number of bytes that the socket has taken. The session may hold more.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
     }
 
     pub(crate) fn session(&self) -> Option<&rustls::Connection> {
@@ -63,7 +72,7 @@ impl Carrier {
     /// Hands what has come to the session, without waiting. Zero bytes are the end.
     fn try_advance(&mut self) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return Ok(0) };
-        let count = tls.read_tls(&mut Socket(&self.stream))?;
+        let count = tls.read_tls(&mut Socket(&self.stream, &mut self.taken))?;
         let taken = tls.process_new_packets();
         // The answers of the session, such as an alert. What the socket does not take waits.
         self.flush_some()?;
@@ -73,10 +82,11 @@ impl Carrier {
 
     /// Writes without waiting. The session takes bytes before the socket does.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(tls) = &mut self.tls else { return self.stream.try_write(bytes) };
-        flush(tls, &self.stream)?;
+        let mut socket = Socket(&self.stream, &mut self.taken);
+        let Some(tls) = &mut self.tls else { return socket.write(bytes) };
+        flush(tls, &mut socket)?;
         let count = tls.writer().write(bytes)?;
-        match flush(tls, &self.stream) {
+        match flush(tls, &mut socket) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
             _ if count == 0 && !bytes.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
             _ => Ok(count),
@@ -86,7 +96,7 @@ impl Carrier {
     /// Writes what the session has, without waiting.
     fn try_flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
-            Some(tls) => flush(tls, &self.stream),
+            Some(tls) => flush(tls, &mut Socket(&self.stream, &mut self.taken)),
             None => Ok(()),
         }
     }
@@ -157,9 +167,83 @@ impl Carrier {
     }
 }
 
-fn flush(tls: &mut rustls::Connection, stream: &TcpStream) -> io::Result<()> {
+fn flush(tls: &mut rustls::Connection, socket: &mut Socket<'_>) -> io::Result<()> {
     while tls.wants_write() {
-        tls.write_tls(&mut Socket(stream))?;
+        tls.write_tls(socket)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::path::Path;
+
+    use procession::net::{SocketOptions, TcpListener};
+
+    use super::Carrier;
+    use crate::Tls;
+
+    fn tls() -> Tls {
+        use rustls::pki_types::pem::PemObject;
+        use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls");
+        let certificate =
+            |name| CertificateDer::from_pem_file(folder.join(name)).expect("it is a certificate");
+        let key = PrivateKeyDer::from_pem_file(folder.join("node.key")).expect("it is a key");
+        Tls::new(vec![certificate("node.crt")], key, vec![certificate("authority.crt")])
+            .expect("they fit")
+    }
+
+    /// Goal: what the socket takes counts, and not what the session takes: a node for which the
+    /// socket takes something is not given up.
+    #[test]
+    fn what_the_socket_takes_is_counted() {
+        for is_secure in [false, true] {
+            procession::run(async move {
+                let small =
+                    SocketOptions::new().send_buffer_size(1 << 14).recv_buffer_size(1 << 14);
+                let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await;
+                let listener = listener.expect("there is a port");
+                let near = small.connect(listener.local_addr().expect("it is bound")).await;
+                let near = near.expect("it listens");
+                let (far, _) = listener.accept().await.expect("it has connected");
+                let session = |side: fn(&Tls) -> _| is_secure.then(|| side(&tls()));
+                let client = session(|tls| tls.connect("127.0.0.1").expect("it is a host"));
+                let server = session(|tls| tls.accept().expect("it has a certificate"));
+                let (mut near, mut far) = (Carrier::new(near, client), Carrier::new(far, server));
+                let other = procession::spawn(async move {
+                    far.secure().await.expect("it is secure");
+                    far
+                });
+                near.secure().await.expect("it is secure");
+                let mut far = other.await.expect("it ends");
+                let start = near.taken();
+                assert_eq!(start > 0, is_secure);
+                let full = loop {
+                    if let Err(error) = near.try_write(&[7; 1 << 14]) {
+                        break error;
+                    }
+                };
+                assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+                assert_eq!(near.has_more(), is_secure);
+                let full = near.taken();
+                assert!(full > start);
+                let reads = procession::spawn(async move {
+                    let mut bytes = vec![0; 1 << 14];
+                    while matches!(far.read(&mut bytes).await, Ok(1..)) {}
+                });
+                // A session accepts nothing new by this, and writes what it has.
+                let more = if is_secure { &[][..] } else { &[7] };
+                while near.taken() == full {
+                    near.stream.writable().await.expect("it is open");
+                    let _ = near.try_write(more);
+                }
+                drop(near);
+                reads.await.expect("it ends");
+            });
+        }
+    }
 }

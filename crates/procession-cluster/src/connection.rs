@@ -179,7 +179,7 @@ impl Connection {
         // One timer for all waits. If each had its own, the parked worker that waits for the
         // earliest deadline would be woken for it.
         let mut time = pin!(sleep_until(Instant::now()));
-        let mut busy_turns = 0;
+        let (mut busy_turns, mut taken) = (0, carrier.taken());
         // The handshake may have brought frames.
         self.read_frames(cx, &mut inbox)?;
         loop {
@@ -193,7 +193,8 @@ impl Connection {
             }
             let now = Instant::now();
             let has_more = !outbox.is_empty() || carrier.has_more();
-            self.pulse.turn(read, wrote, has_more, now);
+            let took = std::mem::replace(&mut taken, carrier.taken()) != taken;
+            self.pulse.turn(read, took, has_more, now);
             let confirms = link.awaits_confirmation();
             match self.pulse.next(confirms, now) {
                 Next::Wait => {}

@@ -21,6 +21,8 @@
 //! - A node that takes no monitors, such as a program in C with Erlang's library, cannot be asked.
 //!   It answers ticks while it waits for messages. It is given up after 60 s of silence, or later
 //!   if the patience is longer.
+//! - If bytes have waited for a node and the system takes some of them, that is a sign of life as
+//!   well: a question waits behind what was sent before it, so a slow node may answer late.
 //! - A node is given up, too, if the system has taken no byte for it for as long as one may be
 //!   silent, although bytes wait. The time limit of the system (`TCP_USER_TIMEOUT`) is no help: it
 //!   ends connections to nodes that read, if slowly, since it counts until the window has room for
@@ -78,6 +80,10 @@ pub(super) struct Pulse {
     said: Instant,
     /// The latest turn in which bytes were taken, or none waited.
     taken: Instant,
+    /// The latest turn in which bytes were taken that had waited.
+    moved: Instant,
+    /// Bytes wait until the system takes them.
+    waits: bool,
     asked: Option<Instant>,
     /// When the connection asks together with others.
     beat: Option<Instant>,
@@ -100,6 +106,8 @@ impl Pulse {
             heard: now,
             said: now,
             taken: now,
+            moved: now,
+            waits: false,
             asked: None,
             beat: None,
             has_crossed: false,
@@ -126,27 +134,36 @@ impl Pulse {
         self.patience + self.patience / 4
     }
 
-    /// Notes a turn of the connection's loop, in which it read or wrote something or not. `waits`
-    /// says that bytes wait until the system takes them.
-    pub(super) fn turn(&mut self, read: bool, wrote: bool, waits: bool, now: Instant) {
+    /// Notes a turn of the connection's loop, in which it read something or not, and in which the
+    /// system took something or not. `waits` says that bytes wait until the system takes them.
+    pub(super) fn turn(&mut self, read: bool, took: bool, waits: bool, now: Instant) {
         // It turns at least three times in the patience.
         let is_late = now.saturating_duration_since(self.turned) > self.patience / 2;
         self.turned = now;
         if read || is_late {
             self.heard = now;
         }
-        if wrote {
+        if took {
             self.said = now;
         }
-        if wrote || !waits || is_late {
+        if took || !waits || is_late {
             self.taken = now;
         }
+        if took && self.waits {
+            self.moved = now;
+        }
+        self.waits = waits;
+    }
+
+    /// Returns when the other node is given up unless there is a sign of it.
+    fn end(&self) -> Instant {
+        self.heard.max(self.moved) + self.limit()
     }
 
     /// Returns what to do next. `confirms` says that there are messages that the other node would
     /// confirm.
     pub(super) fn next(&self, confirms: bool, now: Instant) -> Next {
-        if now >= self.heard + self.limit() {
+        if now >= self.end() {
             return Next::GiveUp("nothing was heard of it");
         }
         if now >= self.taken + self.limit() {
@@ -163,7 +180,7 @@ impl Pulse {
     /// Returns until when there is nothing to do, if there is nothing now.
     pub(super) fn until(&mut self, confirms: bool, beat: &Beat, now: Instant) -> Instant {
         let ask = self.ask_at(confirms, now);
-        let end = self.heard + self.limit();
+        let end = self.end();
         self.beat = (ask < end).then(|| beat.meet(self.early(), ask));
         self.beat.unwrap_or(end).min(self.taken + self.limit()).min(self.said + self.pause)
     }
@@ -384,6 +401,29 @@ mod tests {
         // It may be silent in this direction for ever if nothing waits for it.
         pulse.turn(true, false, false, start + 9 * second);
         assert_eq!(pulse.next(false, start + 9 * second), Next::Tick);
+    }
+
+    #[test]
+    fn a_node_that_reads_is_kept_while_the_question_waits() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(PATIENCE, true, start);
+        pulse.asked(question(1), start);
+        let second = Duration::from_secs(1);
+        for passed in 1..=20 {
+            pulse.turn(false, true, true, start + passed * second);
+            assert_eq!(pulse.next(true, start + passed * second), Next::Wait, "{passed}");
+        }
+        // All was taken, and is on its way. What did not wait is no sign.
+        for passed in 21..=26 {
+            pulse.turn(false, true, false, start + passed * second);
+            let next = pulse.next(true, start + passed * second);
+            let is_over = passed == 26;
+            assert_eq!(
+                next == Next::GiveUp("nothing was heard of it"),
+                is_over,
+                "{passed}: {next:?}"
+            );
+        }
     }
 
     #[test]
