@@ -1,7 +1,7 @@
 //! Other nodes that misbehave once they are connected.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use procession::{Context, Exit, Scheduler};
@@ -132,7 +132,7 @@ fn read_operation(stream: &mut TcpStream, number: i64) -> Vec<Term> {
 fn read_reason(stream: &mut TcpStream, number: i64) -> Term {
     loop {
         let frame = read_frame(stream);
-        let mut reader = Reader::new(&frame[3..], &[], 1 << 16);
+        let mut reader = Reader::new(&frame[3..], &[], 1 << 17);
         let operation = reader.term().expect("it is an operation");
         if operation.as_tuple().is_some_and(|items| items[0] == Term::from(number)) {
             return reader.term().expect("it has a reason");
@@ -144,7 +144,7 @@ fn read_reason(stream: &mut TcpStream, number: i64) -> Term {
 fn answer_question(stream: &mut TcpStream, reason: &Term) {
     loop {
         let frame = read_frame(stream);
-        let mut reader = Reader::new(&frame[3..], &[], 1 << 16);
+        let mut reader = Reader::new(&frame[3..], &[], 1 << 17);
         let request = reader.term().expect("it is an operation");
         let items = request.as_tuple().expect("it is a tuple");
         if items[0] != Term::from(19) || !items[2].is_atom(PULSE) {
@@ -529,6 +529,34 @@ fn a_node_without_headers_is_understood() {
         stream.write_all(&[&length[..], &down].concat()).expect("it reads");
     });
     assert_eq!(told, Exit::Shutdown);
+}
+
+/// Goal: a machine that connects and says nothing does not keep others out.
+#[test]
+fn silent_sockets_of_one_address_keep_no_other_out() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let address = node.local_addr().expect("it listens");
+    let silent = |_| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.expect("there is a descriptor");
+        let own = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0));
+        socket.bind(&own.into()).expect("it is of this machine");
+        socket.connect(&address.into()).expect("it listens");
+        TcpStream::from(socket)
+    };
+    let mut all: Vec<_> = (0..40).map(silent).collect();
+    // They are accepted in turn. One that finds no room is closed.
+    let closed = all.last_mut().map(|last| last.read(&mut [0]));
+    assert!(closed.is_some_and(|read| !matches!(read, Ok(1..))));
+    let mut stream = connect(&node, flags::OWN);
+    until_done(&mut stream);
+    // The oldest one has made room, and it alone.
+    let mut byte = [0];
+    assert!(!matches!(all[0].read(&mut byte), Ok(1..)));
+    all[1].set_nonblocking(true).expect("it is a socket");
+    let is_open = all[1].read(&mut byte);
+    assert!(is_open.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
 }
 
 /// Erlang's library for C takes no monitors. To it, they are errors.

@@ -1,22 +1,24 @@
 //! Starting a node.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
-use std::pin::pin;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use procession::Event;
 use procession::net::{TcpListener, TcpStream};
-use procession::sync::{Notify, Semaphore};
+use procession::sync::{Notify, oneshot};
 use procession::{Context, SpawnOptions, spawn};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::connection::pulse::Beat;
 use crate::cookie::Cookie;
@@ -178,6 +180,10 @@ impl NodeBuilder {
     /// patience of its own: nodes of the BEAM answer as well, whatever their `net_ticktime`, which
     /// must not be shorter than this patience. A node that was itself stopped, or had no processor,
     /// gives all others a new patience.
+    ///
+    /// A node is given up as well if bytes wait for it and the system takes none of them for one
+    /// and a quarter of the patience. A slow node is kept. It must read some 100 KiB in that time,
+    /// whatever the patience is, since systems make room in steps of that size.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -334,7 +340,7 @@ async fn keep(
     listener: Option<TcpListener>,
     registration: Option<TcpStream>,
 ) {
-    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let handshakes = Arc::new(Handshakes::default());
     let shown = node.clone();
     let _inspecting = cx.inspect_with(move |out| shown.show(out));
     let shown = node.clone();
@@ -360,14 +366,19 @@ async fn keep(
             Ok(None) => break,
             Ok(Some(Event::Down(down))) => node.detach(down.pid),
             Ok(Some(_)) => {}
-            Err(Ok((stream, _))) => {
-                // Without a permit, the connection is closed.
-                if let Some(permit) = Arc::clone(&handshakes).try_acquire_owned(1) {
+            Err(Ok((stream, from))) => {
+                // Otherwise the connection is closed.
+                if let Some(mut admitted) = Handshakes::admit(&handshakes, from.ip()) {
                     let node = node.clone();
                     drop(spawn(async move {
-                        // Ignored: the other node learns the reason by the protocol, or none.
-                        drop(node.accept(stream).await);
-                        drop(permit);
+                        let mut accept = pin!(node.accept(stream));
+                        poll_fn(|task| {
+                            // Ignored: the other node learns the reason by the protocol, or none.
+                            let is_over = accept.as_mut().poll(task).is_ready()
+                                || Pin::new(&mut admitted.displaced).poll(task).is_ready();
+                            if is_over { Poll::Ready(()) } else { Poll::Pending }
+                        })
+                        .await;
                     }));
                 }
             }
@@ -375,4 +386,65 @@ async fn keep(
         }
     }
     drop(registration);
+}
+
+/// The handshakes with nodes that have connected, from the oldest one on.
+#[derive(Debug, Default)]
+struct Handshakes {
+    last: AtomicU64,
+    going_on: Mutex<Vec<Handshake>>,
+}
+
+#[derive(Debug)]
+struct Handshake {
+    number: u64,
+    from: IpAddr,
+    /// Its drop ends the handshake.
+    _displaces: oneshot::Sender<Infallible>,
+}
+
+/// A handshake that goes on until the receiver is ready. Its drop makes room for another one.
+#[derive(Debug)]
+struct Admitted {
+    all: Arc<Handshakes>,
+    number: u64,
+    displaced: oneshot::Receiver<Infallible>,
+}
+
+impl Handshakes {
+    /// Admits a handshake from an address. If there are too many, the oldest one of the address
+    /// that has most of them makes room, so that one machine which connects and says nothing does
+    /// not keep others out. `None` if no address has more than this one would.
+    fn admit(this: &Arc<Self>, from: IpAddr) -> Option<Admitted> {
+        let mut going_on = this.going_on.lock();
+        let count = |from| going_on.iter().filter(|other| other.from == from).count();
+        let displaced = if going_on.len() < HANDSHAKES_MAX {
+            None
+        } else {
+            let most = going_on.iter().map(|other| count(other.from)).max()?;
+            if most <= count(from) + 1 {
+                return None;
+            }
+            going_on.iter().position(|other| count(other.from) == most)
+        };
+        let displaced = displaced.map(|at| going_on.remove(at));
+        // Relaxed: the numbers only have to differ.
+        let number = this.last.fetch_add(1, Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        going_on.push(Handshake { number, from, _displaces: sender });
+        drop(going_on);
+        // Outside of the lock, since it wakes the process of that one.
+        drop(displaced);
+        Some(Admitted { all: Arc::clone(this), number, displaced: receiver })
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut going_on = self.all.going_on.lock();
+        let at = going_on.iter().position(|other| other.number == self.number);
+        let ended = at.map(|at| going_on.remove(at));
+        drop(going_on);
+        drop(ended);
+    }
 }
