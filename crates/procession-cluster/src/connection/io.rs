@@ -17,6 +17,8 @@ use crate::wire::frame::FRAGMENT_LEN;
 
 /// The bytes that are read or written at a time.
 const CHUNK: usize = 64 << 10;
+/// The bytes of room that are kept while no large frame comes.
+const KEPT: usize = 4 * CHUNK;
 /// The longest frame. Larger messages come in fragments, except from nodes that cannot make them.
 const FRAME_MAX: usize = MESSAGE_MAX + (1 << 16);
 
@@ -37,19 +39,34 @@ impl Inbox {
         Self { bytes: come, from: 0, to }
     }
 
-    /// Returns room for one read.
+    /// Returns room for one read: for a chunk, or for the rest of a large frame. More would be many
+    /// operations in a row, without a turn for others.
     pub(super) fn room(&mut self) -> &mut [u8] {
+        let is_large = self.bytes.len() > KEPT;
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
-        } else if self.from > 0 && self.bytes.len() - self.to < CHUNK {
+        } else if self.from > 0 && (is_large || self.bytes.len() - self.to < CHUNK) {
             self.bytes.copy_within(self.from..self.to, 0);
             (self.from, self.to) = (0, self.to - self.from);
+        }
+        if is_large && self.to <= CHUNK {
+            // The large frame was read.
+            self.bytes.truncate(KEPT);
+            self.bytes.shrink_to_fit();
         }
         if self.bytes.len() - self.to < CHUNK {
             // Doubles, so that a large frame is not copied for each of its parts.
             self.bytes.resize((2 * self.to).max(self.to + CHUNK), 0);
         }
-        &mut self.bytes[self.to..]
+        let end = self.bytes.len().min(self.to + self.lacking().max(CHUNK));
+        &mut self.bytes[self.to..end]
+    }
+
+    /// Returns the number of bytes that the next frame lacks, as far as its length has come.
+    fn lacking(&self) -> usize {
+        let come = &self.bytes[self.from..self.to];
+        let length = come.first_chunk().map_or(0, |digits| u32::from_be_bytes(*digits) as usize);
+        (4 + length).saturating_sub(come.len())
     }
 
     /// Returns the place of the next frame without its length, if it is complete.
@@ -152,4 +169,57 @@ pub(super) async fn ready_event(cx: &mut Context<Order>) -> Result<Option<Event<
         })
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHUNK, Inbox, KEPT};
+
+    /// Puts bytes into the inbox, and returns the lengths of the rooms for them.
+    fn put(inbox: &mut Inbox, mut bytes: &[u8]) -> Vec<usize> {
+        let mut rooms = Vec::new();
+        while !bytes.is_empty() {
+            let room = inbox.room();
+            let count = room.len().min(bytes.len());
+            room[..count].copy_from_slice(&bytes[..count]);
+            rooms.push(room.len());
+            bytes = &bytes[count..];
+            inbox.to += count;
+        }
+        rooms
+    }
+
+    fn frame(length: usize) -> Vec<u8> {
+        [&(length as u32).to_be_bytes()[..], &vec![7; length]].concat()
+    }
+
+    #[test]
+    fn the_room_of_a_large_frame_is_given_back() {
+        let length = 8 << 20;
+        for before in [0, 1, CHUNK - 4, CHUNK] {
+            let mut inbox = Inbox::new(frame(before));
+            let before = inbox.next().expect("it is right").expect("it is whole");
+            assert!(inbox.bytes[before].iter().all(|&byte| byte == 7));
+            let rooms = put(&mut inbox, &frame(length));
+            assert!(rooms.len() < 100, "it is read in {} parts", rooms.len());
+            let large = inbox.next().expect("it is right").expect("it is whole");
+            assert!(inbox.bytes[large] == frame(length)[4..]);
+            // Then small ones come, of which one is never whole.
+            let mut small = frame(10).repeat(20 * CHUNK / 14);
+            small.truncate(small.len() - 1);
+            let mut left = &small[..];
+            while !left.is_empty() {
+                let room = inbox.room();
+                assert!(room.len() <= CHUNK);
+                let count = room.len().min(left.len()).min(CHUNK - 1);
+                room[..count].copy_from_slice(&left[..count]);
+                left = &left[count..];
+                inbox.to += count;
+                assert!(inbox.bytes.capacity() <= KEPT, "{}", inbox.bytes.capacity());
+                while let Some(frame) = inbox.next().expect("it is right") {
+                    assert_eq!(inbox.bytes[frame], [7; 10]);
+                }
+            }
+        }
+    }
 }
