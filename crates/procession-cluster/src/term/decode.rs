@@ -64,6 +64,9 @@ pub(crate) struct Reader<'a> {
     budget: usize,
 }
 
+/// About how many bytes an atom takes besides its text: two counts, and what the allocator adds.
+pub(super) const ATOM_HEAD: usize = 32;
+
 type Decoded<T> = Result<T, DecodeError>;
 
 impl<'a> Reader<'a> {
@@ -158,17 +161,17 @@ impl<'a> Reader<'a> {
 
     fn text(&mut self, count: usize) -> Decoded<Atom> {
         let bytes = self.bytes(count)?;
-        self.charge(bytes.len())?;
         if let Some(known) = self.known.iter().find(|atom| atom.as_str().as_bytes() == bytes) {
             return Ok(known.clone());
         }
+        self.charge(ATOM_HEAD + bytes.len())?;
         let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Atom)?;
         Atom::new(text).ok_or(DecodeError::Atom)
     }
 
     fn latin(&mut self, count: usize) -> Decoded<Atom> {
         let bytes = self.bytes(count)?;
-        self.charge(2 * bytes.len())?;
+        self.charge(ATOM_HEAD + 2 * bytes.len())?;
         let text: String = bytes.iter().map(|&byte| char::from(byte)).collect();
         Atom::new(text).ok_or(DecodeError::Atom)
     }
@@ -246,7 +249,11 @@ impl<'a> Reader<'a> {
         let magnitude = self.bytes(digits)?;
         self.charge(digits)?;
         let value = BigInteger::new(is_negative, magnitude.to_vec());
-        Ok(value.as_i64().map_or_else(|| Term::Big(Box::new(value)), Term::Integer))
+        if let Some(value) = value.as_i64() {
+            return Ok(Term::Integer(value));
+        }
+        self.charge(size_of::<BigInteger>())?;
+        Ok(Term::Big(Box::new(value)))
     }
 
     fn items(&mut self, count: usize) -> Decoded<Vec<Term>> {
@@ -268,7 +275,10 @@ impl<'a> Reader<'a> {
                 items.extend(more);
                 Term::List(items)
             }
-            tail => Term::Improper(items, Box::new(tail)),
+            tail => {
+                self.charge(size_of::<Term>())?;
+                Term::Improper(items, Box::new(tail))
+            }
         })
     }
 
@@ -372,6 +382,7 @@ impl<'a> Reader<'a> {
             tag::EXPORT => {
                 let (module, name) = (self.atom()?, self.atom()?);
                 let arity = u8::try_from(self.integer()?).map_err(|_| DecodeError::Value)?;
+                self.charge(size_of::<(Atom, Atom, u8)>())?;
                 Term::Export(Box::new((module, name, arity)))
             }
             tag::NEW_FUN => {

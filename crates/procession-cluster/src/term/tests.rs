@@ -178,3 +178,27 @@ fn terms_print_as_erlang_prints_them() {
         "{ok,'Not plain',[1,2.0],#{<<\"key\">> => <<0,255>>},[1|2],<<255,5:3>>}"
     );
 }
+
+/// Goal: what a term takes outside of its place in a list counts, too.
+#[test]
+fn boxes_and_atoms_count_as_memory() {
+    let known = [Atom::known("lists")];
+    // A function by references to atoms, an integer of nine bytes, and an atom.
+    let items: [(&[u8], usize); 3] = [
+        (&[113, 82, 0, 82, 0, 97, 1], size_of::<(Atom, Atom, u8)>()),
+        (&[110, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9], size_of::<BigInteger>() + 9),
+        (&[119, 1, b'a'], 32),
+    ];
+    for (item, outside) in items {
+        let read = |count: usize| {
+            let head = [&[108][..], &(count as u32).to_be_bytes()].concat();
+            let bytes = [head, item.repeat(count), vec![106]].concat();
+            Reader::new(&bytes, &known, MEMORY).term()
+        };
+        let most = MEMORY / (size_of::<Term>() + outside);
+        assert_eq!(read(most + 1), Err(DecodeError::TooLarge));
+        let term = read(most * 9 / 10).expect("it has room");
+        let bytes = term.memory_bytes();
+        assert!((MEMORY * 8 / 10..=2 * MEMORY).contains(&bytes), "{bytes}");
+    }
+}
