@@ -51,6 +51,8 @@ use self::peers::{Event, PeerEvent, Peers};
 pub use self::ping::PingError;
 pub(crate) use self::remotes::Held;
 use self::remotes::Remotes;
+#[cfg(test)]
+pub(crate) use self::start::STARTS_MAX;
 pub use self::start::StartTermError;
 pub(crate) use self::status::STATUS_NAME;
 pub use self::status::{NodeStatus, PeerInfo, StatusError};
@@ -201,8 +203,8 @@ impl fmt::Debug for Inlet {
 
 /// A process that takes messages of a type of its own.
 pub(crate) trait TypedInlet: Send + Sync {
-    /// Gives a message of the node `sender` to the process, which other nodes know as `own`. Returns
-    /// `false` if it is of another form, or the process does not accept it.
+    /// Gives a message of the node `sender` to the process, which other nodes know as `own`.
+    /// Returns `false` if it is of another form, or the process does not accept it.
     fn take(&self, node: &Node, own: &NodePid, sender: &Atom, term: Term) -> bool;
 }
 

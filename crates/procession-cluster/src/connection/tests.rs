@@ -8,9 +8,11 @@ use procession::{Context, Exit, Scheduler};
 
 use super::{PULSE, STATUS_NAME};
 use crate::handshake::{Handshake, Introduction, Progress, flags};
-use crate::node::Reach;
+use crate::node::{Reach, STARTS_MAX};
 use crate::term::{Atom, NodePid, Reader, Reference, Writer};
-use crate::{ApplyError, Cookie, Grants, Letter, Node, Remote, SendTermCause, Term};
+use crate::{
+    ApplyError, Cookie, Grants, Letter, Node, Remote, SendTermCause, StartTermError, Term,
+};
 
 fn cookie() -> Cookie {
     Cookie::new("secret").expect("it has a text")
@@ -496,6 +498,55 @@ fn starts_need_a_grant() {
     assert!(node.revoke("b@127.0.0.1"));
     assert!(ask("worker", 5).is_atom("not_allowed"));
     assert_eq!(node.peers()[0].denied, 5);
+}
+
+/// Goal: requests that a node does not answer take a bounded number of entries.
+#[test]
+fn starts_without_an_answer_are_bounded() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    until_done(&mut stream);
+    // It reads, and answers nothing.
+    let reads = procession::spawn_blocking(move || {
+        let mut bytes = vec![0; 1 << 16];
+        while matches!(stream.read(&mut bytes), Ok(1..)) {}
+    });
+    let full = scheduler.spawn(async move {
+        let link = node.link_of(&pid().into()).expect("it is connected");
+        let waiting = || link.tables(|tables| tables.starts.len()).expect("it is connected");
+        let start = async |monitors: bool| {
+            let (peer, limit) = ("b@127.0.0.1", Duration::ZERO);
+            let started = match monitors {
+                true => node.spawn_monitor(peer, "m", "f", Vec::new(), limit).await.err(),
+                false => node.spawn(peer, "m", "f", Vec::new(), limit).await.err(),
+            };
+            started.expect("there is no answer")
+        };
+        for _ in 0..10 {
+            assert_eq!(start(false).await, StartTermError::TimedOut);
+        }
+        assert_eq!(waiting(), 0);
+        while waiting() < STARTS_MAX {
+            match start(true).await {
+                StartTermError::TimedOut => {}
+                // The queue is full. It is read meanwhile.
+                StartTermError::Send(SendTermCause::Full) => procession::yield_now().await,
+                other => panic!("{other}"),
+            }
+        }
+        while link.outbound.bytes() > 0 {
+            procession::yield_now().await;
+        }
+        let full = [start(false).await, start(true).await];
+        assert_eq!(waiting(), STARTS_MAX);
+        node.stop();
+        full
+    });
+    let expected = [(); 2].map(|()| StartTermError::Send(SendTermCause::Full));
+    assert_eq!(full.join(), Ok(expected));
+    // It ends with the connection.
+    scheduler.block_on(reads).expect("it does not panic");
 }
 
 /// An older kind of node: no headers, and no reasons behind the operations.

@@ -14,6 +14,10 @@ use crate::node::{Node, START_KIND};
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, SpawnRequest};
 
+/// The requests to one node that may wait for an answer. One with a link or a monitor that has
+/// timed out waits until the connection ends, since the process may come yet.
+pub(crate) const STARTS_MAX: usize = 1 << 16;
+
 /// The error of starting a process on another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -172,7 +176,8 @@ impl Node {
         let own = owner.map_or(0, |(number, _)| number);
         let (caller, receiver) = oneshot::channel();
         let asker = Asker::Start { owner, asked, caller };
-        // Not forgotten if this future is dropped, since its relations stay.
+        // Not forgotten if this future is dropped and there are relations, since these stay.
+        let _forgets = (!links && !monitors).then_some(Forgets { link: &link, id: &id });
         self.ask_to_start(&link, &id, own, (module, function, arguments), asked, asker)
             .map_err(StartTermError::Send)?;
         match procession::timeout(timeout, receiver).await {
@@ -209,12 +214,32 @@ impl Node {
             monitors: asked.monitors,
         };
         // Before the other node can answer it.
-        link.tables(|tables| tables.starts.insert(id.clone(), asker))
-            .ok_or(SendTermCause::NoConnection)?;
+        let entered = link.tables(|tables| {
+            if tables.starts.len() >= STARTS_MAX {
+                return Err(asker);
+            }
+            tables.starts.insert(id.clone(), asker);
+            Ok(())
+        });
+        // Outside of the lock, an asker without room is dropped.
+        entered.ok_or(SendTermCause::NoConnection)?.map_err(|_| SendTermCause::Full)?;
         let (control, arguments) = (Control::Spawn(Box::new(request)), Term::List(arguments));
         link.outbound.request(own, &control, &arguments).map_err(|why| {
             link.tables(|tables| tables.starts.remove(id));
             why.into()
         })
+    }
+}
+
+/// A request without relations. Its drop forgets it: its answer has no effect then.
+struct Forgets<'a> {
+    link: &'a Link,
+    id: &'a Reference,
+}
+
+impl Drop for Forgets<'_> {
+    fn drop(&mut self) {
+        let forgotten = self.link.tables(|tables| tables.starts.remove(self.id));
+        drop(forgotten);
     }
 }
