@@ -278,8 +278,8 @@ fn a_message_wakes_few_of_many_workers() {
             reply.send(()).expect("the test listens");
         }
     });
-    // If other programs keep a worker waiting, another is woken in its place. So the least disturbed
-    // of several rounds counts.
+    // If other programs keep a worker waiting, another is woken in its place. So the least
+    // disturbed of several rounds counts.
     let fewest = (0..5).map(|_| {
         let before = parks(&scheduler);
         for _ in 0..MESSAGES {

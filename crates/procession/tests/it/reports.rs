@@ -411,8 +411,8 @@ fn a_standard_error_that_nobody_reads_holds_up_neither_workers_nor_the_shutdown(
     let start = now();
     scheduler.block_on(async { drop(scheduler.shutdown(Duration::from_secs(10)).await) });
     let ended = now() - start;
-    // The first caller waits for 100 ms, and no other does, unless the machine is busy. An assertion
-    // could not print.
+    // The first caller waits for 100 ms, and no other does, unless the machine is busy. An
+    // assertion could not print.
     if !(1..100).contains(&have_waited) || ended > Duration::from_secs(5) {
         say(&format!("{have_waited} failures waited, and the shutdown took {ended:?}"));
         std::process::exit(1);
