@@ -133,9 +133,9 @@ fn why_atom(why: &str) -> procession_cluster::Atom {
     procession_cluster::Atom::new(why).expect("it is short")
 }
 
-/// Returns a free port.
+/// Returns a free port of an address that no other test has, so that it stays free.
 fn free_port() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    let listener = TcpListener::bind((Ipv4Addr::new(127, 1, 2, 3), 0)).expect("a port is free");
     listener.local_addr().expect("it is bound")
 }
 
@@ -201,9 +201,10 @@ fn a_node_connects_to_what_is_found_and_again_when_that_is_lost() {
 #[test]
 fn the_addresses_of_a_host_are_found() {
     run(async {
-        let port = free_port();
-        let b = Node::builder("b@127.0.0.1").cookie(cookie()).listen(port);
-        let _b = b.start().await.expect("it starts");
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let b = Node::builder("b@127.0.0.1").cookie(cookie()).listen(any);
+        let b = b.start().await.expect("it starts");
+        let port = b.local_addr().expect("it listens");
         let by_service = Find::dns("b", "localhost", port.port());
         let one = Node::builder("one@127.0.0.1").cookie(cookie()).find(by_service);
         let one = one.start().await.expect("it starts");
