@@ -5,12 +5,12 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use procession::{Scheduler, SpawnOptions};
 use procession_lua::{Deployment, Message, Permissions, Program, Value};
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::Relaxed;
 
 /// Longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
