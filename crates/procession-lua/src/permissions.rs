@@ -19,7 +19,7 @@ use crate::limits::{Bounds, Hold, Resource};
 use crate::value::Value;
 
 /// The number of addresses or variables in a list of `allow`. Each is compared with those that the
-/// spawning process has: a million comparisons of short texts take some milliseconds.
+/// spawning process has, so there are at most a million comparisons for a list.
 const OBJECTS_MAX: usize = 1024;
 /// The number of paths in a list of `allow`. Each may keep a folder open.
 const PATHS_MAX: usize = 64;

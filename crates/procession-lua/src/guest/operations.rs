@@ -99,7 +99,8 @@ impl Running {
                 Served::Done(self.monitor(to, yields))
             }
             // Only the library does so, for a process that it has just spawned. What bounds these
-            // processes also bounds their ends. Otherwise who fills the mailbox would end a server.
+            // processes also bounds their ends. If this needed room in the mailbox, any process
+            // could end a server: it would fill its mailbox.
             b"monitor child" => Served::Done(self.monitor(arguments.target(0)?, yields)),
             b"trap" => {
                 let traps = arguments.value(0)? != Value::Boolean(false);
