@@ -398,7 +398,7 @@ mod tests {
             let is_over = passed == 8;
             assert_eq!(next == Next::GiveUp("it took nothing"), is_over, "{passed}: {next:?}");
         }
-        // It may be silent in this direction for ever if nothing waits for it.
+        // It need not take anything if nothing waits for it.
         pulse.turn(true, false, false, start + 9 * second);
         assert_eq!(pulse.next(false, start + 9 * second), Next::Tick);
     }
