@@ -22,10 +22,11 @@ mod streams;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
 
 use crate::chance::Chance;
 use crate::engine::NEVER;
@@ -50,7 +51,7 @@ struct Socket {
     home: usize,
     host: usize,
     local: SocketAddr,
-    far: OwnedFd,
+    far: FarEnd,
     /// `false` once the real system has said that the far end has nothing to read, until it says
     /// otherwise.
     is_readable: bool,
@@ -58,6 +59,23 @@ struct Socket {
     /// The program has closed its end.
     is_closed: bool,
     kind: Kind,
+}
+
+/// The far end of a socket. Dropping it ends the socket of the program, even if a child that any
+/// thread of this program has just started has copies of the descriptors.
+struct FarEnd(OwnedFd);
+
+impl Drop for FarEnd {
+    fn drop(&mut self) {
+        // It fails if the program has closed its socket.
+        let _ = shutdown(&self.0, Shutdown::Both);
+    }
+}
+
+impl AsFd for FarEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 enum Kind {
@@ -202,7 +220,8 @@ impl Net {
                     let ends = Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR;
                     socket.is_readable |= flags.intersects(ends);
                     socket.is_writable |= flags.intersects(Flags::OUT | Flags::ERR);
-                    socket.is_closed |= flags.contains(Flags::HUP);
+                    // A socket whose drop was not announced, such as one of std, is noticed here.
+                    socket.is_closed |= flags.contains(Flags::HUP) && !socket.has_hung_up();
                     changed.push(id);
                 }
             }

@@ -173,4 +173,8 @@ impl Network for Engine {
         });
         options.flatten()
     }
+
+    fn close(&self, socket: BorrowedFd<'_>) {
+        self.ask(socket, |net, _, id| net.close(id, socket));
+    }
 }

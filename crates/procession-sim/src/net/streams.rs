@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use super::flights::Cargo;
 use super::keep_alive::Patience;
-use super::{Kind, Moment, Net, Socket};
+use super::{FarEnd, Kind, Moment, Net, Socket};
 use crate::engine::US;
 use crate::faults::Fault;
 
@@ -47,6 +48,8 @@ pub(super) struct Stream {
     is_broken: bool,
     /// The peer learns that the connection is broken once all that was sent has arrived.
     resets_at_end: bool,
+    /// The program has closed its socket before it has read all.
+    is_unread: bool,
     /// The program has learned that nothing more arrives.
     has_told_end: bool,
     /// The error that the next call of the program gets.
@@ -58,13 +61,15 @@ pub(super) struct Stream {
     pub(super) patience: Patience,
 }
 
-/// What is left of a broken stream. Its far end is closed, but its program may still ask about it.
+/// What is left of a broken stream, until its program closes it.
 pub(super) struct Broken {
     pub(super) host: usize,
     pub(super) local: SocketAddr,
     pub(super) peer_addr: SocketAddr,
     phase: Phase,
     error: Option<Errno>,
+    /// To close it would wake the program: at once, or when the last of its copies is closed.
+    _far: FarEnd,
 }
 
 struct Segment {
@@ -97,6 +102,7 @@ impl Stream {
             has_ended: false,
             is_broken: false,
             resets_at_end: false,
+            is_unread: false,
             has_told_end: false,
             error: None,
             grain,
@@ -129,11 +135,20 @@ impl Socket {
         home: usize,
         host: usize,
         local: SocketAddr,
-        far: std::os::fd::OwnedFd,
+        far: OwnedFd,
         kind: Kind,
     ) -> Self {
+        let far = FarEnd(far);
         let (is_readable, is_writable, is_closed) = (false, true, false);
         Self { home, host, local, far, is_readable, is_writable, is_closed, kind }
+    }
+
+    /// Returns `true` if the network has ended what the program reads.
+    pub(super) fn has_hung_up(&self) -> bool {
+        match &self.kind {
+            Kind::Stream(stream) => stream.has_told_end || stream.is_broken,
+            Kind::Listener(_) | Kind::Datagrams(_) => false,
+        }
     }
 
     fn stream(&mut self) -> Option<&mut Stream> {
@@ -153,6 +168,22 @@ enum Found {
 }
 
 impl Net {
+    /// A program is about to close a socket.
+    ///
+    /// The real system would tell of that only once nobody has a copy of the descriptor. A child
+    /// that any thread of this program starts has copies of all, until it executes its own program.
+    pub(super) fn close(&mut self, id: u64, near: BorrowedFd<'_>) {
+        self.broken.remove(&id);
+        if let Some(socket) = self.sockets.get_mut(&id) {
+            socket.is_closed = true;
+            if let Kind::Stream(stream) = &mut socket.kind {
+                stream.is_unread = rustix::io::ioctl_fionread(near).is_ok_and(|count| count > 0);
+            }
+        }
+        // It fails if the far end is closed already.
+        let _ = shutdown(near, Shutdown::Both);
+    }
+
     /// Takes what the program of a stream has written, as far as the window allows.
     pub(super) fn drain(&mut self, moment: &mut Moment<'_>, id: u64) {
         while let Some(room) = self.room(id) {
@@ -166,7 +197,8 @@ impl Net {
                 Found::End => {
                     let Some(stream) = self.stream(id) else { return };
                     stream.has_ended = true;
-                    if stream.resets_when_closed() && self.sockets[&id].is_closed {
+                    let resets = stream.is_unread || stream.resets_when_closed();
+                    if resets && self.sockets[&id].is_closed {
                         self.abort(moment, id);
                     } else {
                         self.send_segment(moment, id, Vec::new());
@@ -388,25 +420,24 @@ impl Net {
         (stream.is_broken, stream.has_ended) = (true, true);
         // It fails if the program has closed its socket.
         let _ = shutdown(&socket.far, Shutdown::Read);
-        // A writer that waits for room wakes. If bytes were left, closing the far end would be an
-        // error of the real socket.
+        // A writer that waits for room wakes.
         while let Found::Bytes(_) = look(socket, SEGMENT_MAX) {}
         self.retire(id);
     }
 
-    /// Closes the far end of a broken stream, once all that has arrived is with the program. A
-    /// program that connects again and again would use up the descriptors of the real system.
+    /// Ends a broken stream, once all that has arrived is with the program.
     fn retire(&mut self, id: u64) {
         let is_over = |stream: &Stream| stream.is_broken && stream.arrived.is_empty();
         if !self.stream(id).is_some_and(|stream| is_over(stream)) {
             return;
         }
-        if let Some(Socket { host, local, is_closed, kind: Kind::Stream(stream), .. }) =
+        if let Some(Socket { host, local, far, is_closed, kind: Kind::Stream(stream), .. }) =
             self.sockets.remove(&id)
             && !is_closed
         {
+            let _ = shutdown(&far, Shutdown::Both);
             let Stream { peer_addr, phase, error, .. } = *stream;
-            self.broken.insert(id, Broken { host, local, peer_addr, phase, error });
+            self.broken.insert(id, Broken { host, local, peer_addr, phase, error, _far: far });
         }
     }
 

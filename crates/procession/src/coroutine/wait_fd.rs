@@ -196,10 +196,10 @@ fn wait_and_hold(
     let shared = frame.slot().shared().arc();
     let own = held.take().and_then(|mut held| held.own.take());
     let waited = match register(&shared, fd, own, interest) {
-        Ok(registered) => {
+        Ok(mut registered) => {
             let ready = FdReady { registered: &registered, interest, waiter: Some(WaiterId::ANY) };
             let waited = within(frame, deadline, ready);
-            *held = Some(HeldFile { own: Some(registered.into_io()), shared });
+            *held = Some(HeldFile { own: registered.deregister(), shared });
             waited
         }
         Err((unwatched, own)) => {

@@ -135,10 +135,11 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for Registered<T> {
 }
 
 impl<T: AsFd> Registered<T> {
-    /// Registers a descriptor, which must be in non-blocking mode already.
-    pub(crate) fn new(shared: Arc<Shared>, io: T) -> io::Result<Self> {
+    /// Registers a descriptor, which must be in non-blocking mode already. An error returns the
+    /// descriptor.
+    pub(crate) fn new(shared: Arc<Shared>, io: T) -> Result<Self, (io::Error, T)> {
         let source = shared.poller.sources.add();
-        Self::with(shared, source, io, EventMask::BOTH).map_err(|(error, _)| error)
+        Self::with(shared, source, io, EventMask::BOTH)
     }
 
     /// Registers a descriptor for one wait in one direction. The direction is taken not to be
@@ -178,7 +179,13 @@ impl<T: AsFd> Registered<T> {
 
     #[inline]
     pub(crate) fn io(&self) -> &T {
-        self.io.as_ref().expect("there until the drop")
+        self.io_if_any().expect("there until the drop")
+    }
+
+    /// Returns the descriptor, unless the registration has ended.
+    #[inline]
+    pub(crate) fn io_if_any(&self) -> Option<&T> {
+        self.io.as_ref()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -226,12 +233,8 @@ impl<T: AsFd> Registered<T> {
         drop(waker);
     }
 
-    /// Ends the registration, and returns the descriptor.
-    pub(crate) fn into_io(mut self) -> T {
-        self.deregister().expect("there until the drop")
-    }
-
-    fn deregister(&mut self) -> Option<T> {
+    /// Ends the registration, and returns the descriptor. The first call does.
+    pub(crate) fn deregister(&mut self) -> Option<T> {
         let io = self.io.take()?;
         if let Some(kernel) = self.shared.poller.kernel() {
             kernel.deregister(io.as_fd());

@@ -115,6 +115,14 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for Io<T> {
     }
 }
 
+impl<T: AsFd> Drop for Io<T> {
+    fn drop(&mut self) {
+        if let Some(io) = self.registered.io_if_any() {
+            simulated::close(io);
+        }
+    }
+}
+
 /// The registered waker of an operation. Dropping this removes the waker.
 struct LeftWaker<'a, T: AsFd> {
     io: &'a Io<T>,
@@ -137,7 +145,10 @@ impl<T: AsFd> Io<T> {
 
     /// Registers a descriptor, which must be in non-blocking mode, with `shared`.
     pub(crate) fn on(shared: &Arc<Shared>, io: T) -> io::Result<Self> {
-        let registered = Registered::new(Arc::clone(shared), io)?;
+        let registered = Registered::new(Arc::clone(shared), io).map_err(|(error, io)| {
+            simulated::close(&io);
+            error
+        })?;
         Ok(Self { registered, read: Limit::none(), write: Limit::none() })
     }
 
@@ -150,8 +161,8 @@ impl<T: AsFd> Io<T> {
         self.registered.shared()
     }
 
-    pub(crate) fn into_inner(self) -> T {
-        self.registered.into_io()
+    pub(crate) fn into_inner(mut self) -> T {
+        self.registered.deregister().expect("there until the drop")
     }
 
     fn direction(&self, side: Side) -> &Direction {

@@ -77,6 +77,15 @@ pub(super) fn error_of_wait(socket: impl AsFd, reads: bool) -> Option<io::Error>
     os.network()?.error(socket.as_fd(), reads)
 }
 
+/// Tells the network that a socket is about to be closed.
+#[inline]
+pub(super) fn close(socket: impl AsFd) {
+    ask(|network| {
+        network.close(socket.as_fd());
+        Some(())
+    });
+}
+
 /// Returns the part of `bytes` that one write takes.
 #[inline]
 pub(super) fn shorten(bytes: &[u8]) -> &[u8] {

@@ -61,6 +61,9 @@ pub trait Network {
 
     /// Returns a socket that holds the options of a connection.
     fn options(&self, socket: BorrowedFd<'_>) -> Option<Arc<TcpStream>>;
+
+    /// A program is about to close a socket. This closes all duplicates of the descriptor, too.
+    fn close(&self, socket: BorrowedFd<'_>);
 }
 
 /// The address at the beginning of a datagram.

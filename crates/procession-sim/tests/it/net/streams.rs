@@ -2,9 +2,10 @@
 
 use std::io::ErrorKind;
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use procession::net::{TcpListener, TcpStream};
+use procession::net::{TcpListener, TcpStream, UdpSocket};
 use procession::time::Instant;
 use procession_sim::{Check, Faults};
 
@@ -98,6 +99,53 @@ fn a_peer_that_closes_with_unread_data_resets_the_connection() {
         sim.always("the client sees it", read.is_err_and(|error| is_reset(&error)));
         let written = stream.write_all(b"more").await;
         sim.always("and cannot write", written.is_err_and(|error| is_reset(&error)));
+    });
+}
+
+/// A child that another thread starts has copies of all descriptors, until it executes its own
+/// program. So what happens may not depend on them.
+#[test]
+fn a_socket_is_closed_although_its_descriptor_has_copies() {
+    calm().run(|sim| async move {
+        let own = sim.clone();
+        sim.host("db", move || {
+            let sim = own.clone();
+            async move {
+                let listener = listen(1).await;
+                let mut copies = vec![listener.as_fd().try_clone_to_owned()];
+                for case in 0..3 {
+                    let (stream, _) = listener.accept().await.expect("it listens");
+                    copies.push(stream.as_fd().try_clone_to_owned());
+                    if case == 1 {
+                        stream.set_linger(Some(Duration::ZERO)).expect("it is an option");
+                    }
+                    // In the last case, it leaves one byte.
+                    let count = 1 + usize::from(case < 2);
+                    stream.read_exact(&mut [0; 2][..count]).await.expect("the client writes");
+                }
+                drop(listener);
+                let again = TcpListener::bind("0.0.0.0:1").await;
+                sim.always("the port is free", again.is_ok());
+                let socket = UdpSocket::bind("0.0.0.0:1").await.expect("it is free");
+                copies.push(socket.as_fd().try_clone_to_owned());
+                drop(socket);
+                let again = UdpSocket::bind("0.0.0.0:1").await;
+                sim.always("that for datagrams, too", again.is_ok());
+                sim.always("all were copied", copies.iter().all(Result::is_ok));
+            }
+        });
+        sim.settle().await;
+        for case in 0..3 {
+            let stream = TcpStream::connect("db:1").await.expect("it listens");
+            stream.write_all(&[1, 2]).await.expect("the server reads");
+            let read = stream.read(&mut [0]).await;
+            if case == 0 {
+                sim.always("the client sees the end", matches!(read, Ok(0)));
+            } else {
+                sim.always("it sees a reset", read.is_err_and(|error| is_reset(&error)));
+            }
+        }
+        sim.settle().await;
     });
 }
 

@@ -8,7 +8,6 @@
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream as RealTcp};
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as RealUnix;
 use std::path::Path;
 use std::time::Duration;
@@ -83,7 +82,7 @@ impl TcpStream {
         let scheduler = Scheduler::builder().worker_threads(1).callers_drive().build();
         let scheduler = scheduler.map_err(io::Error::other)?;
         let stream = scheduler.block_on(procession::net::TcpStream::connect(address))?;
-        let stream = RealTcp::from(stream.as_fd().try_clone_to_owned()?);
+        let stream = RealTcp::try_from(stream)?;
         stream.set_nonblocking(true)?;
         Ok(Self::new(stream))
     }
