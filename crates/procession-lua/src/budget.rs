@@ -15,7 +15,9 @@ use procession::time::Instant;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
+use crate::frame;
 use crate::guest::Inbox;
+use crate::lazy;
 
 /// The number of instructions after which a process ends if it could not be suspended since. They
 /// take some hundred milliseconds.
@@ -260,7 +262,9 @@ impl Budget {
         let period = u32::try_from(self.period.load(Relaxed)).unwrap_or(u32::MAX);
         let budget = Arc::clone(self);
         let triggers = HookTriggers::new().every_nth_instruction(period);
-        lua.set_global_hook(triggers, move |lua, _| budget.look(lua))
+        lua.set_global_hook(triggers, move |lua, _| {
+            budget.look(lua).or_else(|cause| raise(lua, cause))
+        })
     }
 }
 
@@ -275,8 +279,19 @@ fn fail_each(lua: &Lua) -> mlua::Result<()> {
     let triggers = HookTriggers::new().every_nth_instruction(1);
     lua.set_global_hook(triggers, |lua, _| {
         fail_each(lua)?;
-        Err(doom())
+        raise(lua, doom())
     })
+}
+
+/// Returns an error from a hook. The function that was running does not close its variables, since
+/// Lua would call their handlers inside of the hook.
+fn raise(lua: &Lua, cause: mlua::Error) -> mlua::Result<VmState> {
+    // The process may have used up its memory.
+    let limit = lua.set_memory_limit(usize::MAX)?;
+    let cleared = lazy::own(lua).and_then(|own| frame::clear(lua, &own));
+    lua.set_memory_limit(limit)?;
+    cleared?;
+    Err(cause)
 }
 
 fn doom() -> mlua::Error {

@@ -239,6 +239,50 @@ fn handlers_cannot_go_on_in_a_process_that_must_end() {
     }
 }
 
+/// The variables of the function that must end, in each place of its frame.
+#[test]
+fn a_function_that_must_end_does_not_run_its_own_handlers() {
+    let endless = "local function spin() while true do end end
+        local endless = setmetatable({}, { __close = spin })
+        getmetatable('').__close = spin ";
+    for body in [
+        "local x <close> = endless while true do end",
+        "local a, b, c <close> = 1, nil, endless while true do end",
+        "local x <close> = 'text' local y <close> = 'text' while true do end",
+        "for _ in spin, nil, nil, endless do end",
+        "for _ in function() end, nil, nil, endless do end local x <close> = endless spin()",
+        // It has used up its memory.
+        "local x <close> = endless
+         local all = {}
+         for size = 24, 4, -1 do
+           while pcall(function() all[#all + 1] = ('x'):rep(1 << size) .. #all end) do end
+         end
+         while true do end",
+        // Many of them, in many frames.
+        "local function deep(n)
+           local a <close>, b, c = endless
+           local d <close> = endless
+           if n > 0 then return (deep(n - 1)) end
+           while true do end
+         end
+         deep(50000)",
+    ] {
+        let call =
+            format!("tostring(setmetatable({{}}, {{ __tostring = function(...) {body} end }}))");
+        for inside in [
+            call.clone(),
+            format!("coroutine.wrap(function() {call} end)()"),
+            format!("pcall(function() {call} end)"),
+        ] {
+            let reason = ended(&format!("{endless} {inside}"));
+            let wanted = "computed for too long where it cannot be suspended";
+            assert!(reason.contains(wanted), "{inside}: {reason}");
+            let reason = ended_within(&format!("{endless} {inside}"), 100);
+            assert!(reason.contains("terminated") || reason.contains(wanted), "{inside}: {reason}");
+        }
+    }
+}
+
 #[test]
 fn a_coroutine_ends_with_its_error_and_its_variables() {
     let call = "local closed = {}
