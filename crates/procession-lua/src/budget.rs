@@ -115,10 +115,11 @@ impl Budget {
     /// Lets the process continue although some code of it had to end. That code has failed, and is
     /// not resumed.
     pub(crate) fn restore(self: &Arc<Self>, lua: &Lua) -> mlua::Result<()> {
-        match self.doomed.swap(false, Relaxed) {
-            true => self.set_hook(lua),
-            false => Ok(()),
+        if !self.doomed.swap(false, Relaxed) {
+            return Ok(());
         }
+        lua.set_memory_limit(self.memory_bytes())?;
+        self.set_hook(lua)
     }
 
     /// Allows what only a process may do, such as a spawn.
@@ -194,8 +195,10 @@ impl Budget {
             && (self.spent.load(Relaxed) >= OVERRUN_MAX
                 || is_terminated()
                 || self.now().saturating_sub(self.began.load(Relaxed)) >= OVERRUN_NANOS);
-        if overrun {
-            self.doomed.store(true, Relaxed);
+        if overrun && !self.doomed.swap(true, Relaxed) {
+            // Each error takes memory. If there were none left, each would first collect all
+            // garbage.
+            lua.set_memory_limit(usize::MAX)?;
         }
         if self.end_thread(lua)? { Err(doom()) } else { Ok(()) }
     }
@@ -286,11 +289,7 @@ fn fail_each(lua: &Lua) -> mlua::Result<()> {
 /// Returns an error from a hook. The function that was running does not close its variables, since
 /// Lua would call their handlers inside of the hook.
 fn raise(lua: &Lua, cause: mlua::Error) -> mlua::Result<VmState> {
-    // The process may have used up its memory.
-    let limit = lua.set_memory_limit(usize::MAX)?;
-    let cleared = lazy::own(lua).and_then(|own| frame::clear(lua, &own));
-    lua.set_memory_limit(limit)?;
-    cleared?;
+    frame::clear(lua, &lazy::own(lua)?)?;
     Err(cause)
 }
 
