@@ -122,6 +122,16 @@ fn a_call_does_no_more_than_its_texts_are_long() {
         string.format(('%.1s'):rep(100000), table.unpack(all))";
     let reason = ended(call);
     assert!(reason.contains("too many or too long arguments for 'format'"), "{reason}");
+    let call = "local named, all = setmetatable({}, { __name = ('x'):rep(8 << 20) }), {}
+        for i = 1, 100000 do all[i] = named end
+        string.format(('%.0s'):rep(100000), table.unpack(all))";
+    let reason = ended(call);
+    assert!(reason.contains("too many or too long arguments for 'format'"), "{reason}");
+    let call = "local number, all = ('0'):rep(8 << 20), {}
+        for i = 1, 100000 do all[i] = number end
+        string.pack(('b'):rep(100000), table.unpack(all))";
+    let reason = ended(call);
+    assert!(reason.contains("too many or too long arguments for 'pack'"), "{reason}");
     for call in [
         "('a b'):rep(500000):gsub('(%f[b])b', ('%1'):rep(5 << 20))",
         "(('x'):rep(2000)):find('%f[' .. ('a'):rep(8 << 20) .. ']')",
@@ -133,7 +143,13 @@ fn a_call_does_no_more_than_its_texts_are_long() {
     }
     let once = "assert(('aa'):gsub('a', function() return 'b' end, '1') == 'ba')";
     assert!(ended(once).contains("the call returned"));
-    let texts = "assert(string.format(('%s'):rep(20), table.unpack({}, 1, 20)) == ('nil'):rep(20))";
+    let texts = "assert(string.format(('%s'):rep(20), table.unpack({}, 1, 20)) == ('nil'):rep(20))
+        local named = setmetatable({}, { __name = 'point', __metatable = 'hidden' })
+        local shown = string.format(('%s '):rep(20), named, table.unpack({}, 1, 19))
+        assert(shown:find('^point: 0x%x+ nil '), shown)
+        local bytes = { 65, '66', 67 }
+        for i = 4, 20 do bytes[i] = i end
+        assert(string.pack(('b'):rep(20), table.unpack(bytes)):sub(1, 3) == 'ABC')";
     assert!(ended(texts).contains("the call returned"));
 }
 
