@@ -15,7 +15,9 @@ use procession::time::Instant;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
+use crate::frame;
 use crate::guest::Inbox;
+use crate::lazy;
 
 /// The number of instructions after which a process ends if it could not be suspended since. They
 /// take some hundred milliseconds.
@@ -113,10 +115,11 @@ impl Budget {
     /// Lets the process continue although some code of it had to end. That code has failed, and is
     /// not resumed.
     pub(crate) fn restore(self: &Arc<Self>, lua: &Lua) -> mlua::Result<()> {
-        match self.doomed.swap(false, Relaxed) {
-            true => self.set_hook(lua),
-            false => Ok(()),
+        if !self.doomed.swap(false, Relaxed) {
+            return Ok(());
         }
+        lua.set_memory_limit(self.memory_bytes())?;
+        self.set_hook(lua)
     }
 
     /// Allows what only a process may do, such as a spawn.
@@ -192,8 +195,10 @@ impl Budget {
             && (self.spent.load(Relaxed) >= OVERRUN_MAX
                 || is_terminated()
                 || self.now().saturating_sub(self.began.load(Relaxed)) >= OVERRUN_NANOS);
-        if overrun {
-            self.doomed.store(true, Relaxed);
+        if overrun && !self.doomed.swap(true, Relaxed) {
+            // Each error takes memory. If there were none left, each would first collect all
+            // garbage.
+            lua.set_memory_limit(usize::MAX)?;
         }
         if self.end_thread(lua)? { Err(doom()) } else { Ok(()) }
     }
@@ -260,7 +265,9 @@ impl Budget {
         let period = u32::try_from(self.period.load(Relaxed)).unwrap_or(u32::MAX);
         let budget = Arc::clone(self);
         let triggers = HookTriggers::new().every_nth_instruction(period);
-        lua.set_global_hook(triggers, move |lua, _| budget.look(lua))
+        lua.set_global_hook(triggers, move |lua, _| {
+            budget.look(lua).or_else(|cause| raise(lua, cause))
+        })
     }
 }
 
@@ -275,8 +282,15 @@ fn fail_each(lua: &Lua) -> mlua::Result<()> {
     let triggers = HookTriggers::new().every_nth_instruction(1);
     lua.set_global_hook(triggers, |lua, _| {
         fail_each(lua)?;
-        Err(doom())
+        raise(lua, doom())
     })
+}
+
+/// Returns an error from a hook. The function that was running does not close its variables, since
+/// Lua would call their handlers inside of the hook.
+fn raise(lua: &Lua, cause: mlua::Error) -> mlua::Result<VmState> {
+    frame::clear(lua, &lazy::own(lua)?)?;
+    Err(cause)
 }
 
 fn doom() -> mlua::Error {

@@ -392,7 +392,7 @@ impl Lazy {
     }
 }
 
-fn own(lua: &Lua) -> mlua::Result<Table> {
+pub(crate) fn own(lua: &Lua) -> mlua::Result<Table> {
     lua.named_registry_value(OWN)
 }
 

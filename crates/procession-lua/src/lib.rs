@@ -21,7 +21,7 @@
 //! Programs print through an [`Output`]. A slow reader suspends the processes that print, but it
 //! blocks no worker.
 #![cfg(not(procession_loom))]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod account;
@@ -36,6 +36,7 @@ mod cluster;
 mod datagrams;
 mod deployment;
 mod entry;
+mod frame;
 mod fs;
 #[cfg(test)]
 mod fuzz;

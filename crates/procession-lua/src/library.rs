@@ -376,6 +376,7 @@ fn serve(
             give(lua, json::decode(&text, arguments.1, Watch::new())?)
         }
         b"search" => search(lua, arguments, budget),
+        b"names" => names(arguments).map_err(|error| error.to_string()),
         b"print" => print(&program.inner().out, arguments, budget),
         b"log" => print(&program.inner().err, arguments, budget),
         b"close" => {
@@ -449,6 +450,20 @@ fn spend(lua: &Lua, arguments: &Arguments, budget: &Budget) -> Answer {
     let can_yield = arguments.0.get(1) == Some(&mlua::Value::Boolean(true));
     let due = budget.spend(lua, work, can_yield).map_err(|error| error.to_string())?;
     give(lua, due)
+}
+
+/// Returns the number of bytes that tables have for their names in texts and errors.
+fn names(arguments: &Arguments) -> mlua::Result<mlua::Value> {
+    let mut bytes = 0;
+    for value in &arguments.0 {
+        if let mlua::Value::Table(table) = value
+            && let Some(metatable) = table.metatable()
+            && let mlua::Value::String(name) = metatable.raw_get("__name")?
+        {
+            bytes += name.as_bytes().len();
+        }
+    }
+    Ok(mlua::Value::Integer(i64::try_from(bytes).unwrap_or(i64::MAX)))
 }
 
 /// Searches for a match of a pattern. Returns a table with the first and the last byte, and the

@@ -122,6 +122,16 @@ fn a_call_does_no_more_than_its_texts_are_long() {
         string.format(('%.1s'):rep(100000), table.unpack(all))";
     let reason = ended(call);
     assert!(reason.contains("too many or too long arguments for 'format'"), "{reason}");
+    let call = "local named, all = setmetatable({}, { __name = ('x'):rep(8 << 20) }), {}
+        for i = 1, 100000 do all[i] = named end
+        string.format(('%.0s'):rep(100000), table.unpack(all))";
+    let reason = ended(call);
+    assert!(reason.contains("too many or too long arguments for 'format'"), "{reason}");
+    let call = "local number, all = ('0'):rep(8 << 20), {}
+        for i = 1, 100000 do all[i] = number end
+        string.pack(('b'):rep(100000), table.unpack(all))";
+    let reason = ended(call);
+    assert!(reason.contains("too many or too long arguments for 'pack'"), "{reason}");
     for call in [
         "('a b'):rep(500000):gsub('(%f[b])b', ('%1'):rep(5 << 20))",
         "(('x'):rep(2000)):find('%f[' .. ('a'):rep(8 << 20) .. ']')",
@@ -133,7 +143,13 @@ fn a_call_does_no_more_than_its_texts_are_long() {
     }
     let once = "assert(('aa'):gsub('a', function() return 'b' end, '1') == 'ba')";
     assert!(ended(once).contains("the call returned"));
-    let texts = "assert(string.format(('%s'):rep(20), table.unpack({}, 1, 20)) == ('nil'):rep(20))";
+    let texts = "assert(string.format(('%s'):rep(20), table.unpack({}, 1, 20)) == ('nil'):rep(20))
+        local named = setmetatable({}, { __name = 'point', __metatable = 'hidden' })
+        local shown = string.format(('%s '):rep(20), named, table.unpack({}, 1, 19))
+        assert(shown:find('^point: 0x%x+ nil '), shown)
+        local bytes = { 65, '66', 67 }
+        for i = 4, 20 do bytes[i] = i end
+        assert(string.pack(('b'):rep(20), table.unpack(bytes)):sub(1, 3) == 'ABC')";
     assert!(ended(texts).contains("the call returned"));
 }
 
@@ -236,6 +252,69 @@ fn handlers_cannot_go_on_in_a_process_that_must_end() {
         let reason = ended(&format!("{OVERRUN}{call}"));
         let wanted = "computed for too long where it cannot be suspended";
         assert!(reason.contains(wanted), "{call}: {reason}");
+    }
+}
+
+/// The variables of the function that must end, in each place of its frame.
+#[test]
+fn a_function_that_must_end_does_not_run_its_own_handlers() {
+    let endless = "local function spin() while true do end end
+        local endless = setmetatable({}, { __close = spin })
+        getmetatable('').__close = spin ";
+    for body in [
+        "local x <close> = endless while true do end",
+        "local a, b, c <close> = 1, nil, endless while true do end",
+        "local x <close> = 'text' local y <close> = 'text' while true do end",
+        "for _ in spin, nil, nil, endless do end",
+        "for _ in function() end, nil, nil, endless do end local x <close> = endless spin()",
+        // It has used up its memory.
+        "local x <close> = endless
+         local all = {}
+         for size = 24, 4, -1 do
+           while pcall(function() all[#all + 1] = ('x'):rep(1 << size) .. #all end) do end
+         end
+         while true do end",
+        // Then many handlers are called, each of which fails.
+        "local all, count, v = {}, 0, setmetatable({}, { __close = spin })
+         -- A list that never grows in here.
+         for i = 1, 8192 do all[i] = false end
+         local function fill()
+           for size = 23, 4, -1 do
+             while pcall(function() all[count + 1] = ('x'):rep(1 << size) .. count end) do
+               count = count + 1
+             end
+           end
+           error('filled')
+         end
+         local function deep(n)
+           local a <close>, b = v
+           local c <close> = v local d <close> = v local e <close> = v local f <close> = v
+           local g <close> = v local h <close> = v local i <close> = v local j <close> = v
+           if n > 0 then local r = deep(n - 1) return r end
+           fill()
+         end
+         pcall(deep, 30000)",
+        // Many of them, in many frames.
+        "local function deep(n)
+           local a <close>, b, c = endless
+           local d <close> = endless
+           if n > 0 then return (deep(n - 1)) end
+           while true do end
+         end
+         deep(50000)",
+    ] {
+        let call =
+            format!("tostring(setmetatable({{}}, {{ __tostring = function(...) {body} end }}))");
+        let wanted = "computed for too long where it cannot be suspended";
+        let reason = ended(&format!("{endless} {call}"));
+        assert!(reason.contains(wanted), "{body}: {reason}");
+        for inside in [
+            format!("coroutine.wrap(function() {call} end)()"),
+            format!("pcall(function() {call} end)"),
+        ] {
+            let reason = ended_within(&format!("{endless} {inside}"), 100);
+            assert!(reason.contains("terminated") || reason.contains(wanted), "{inside}: {reason}");
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 -- The part `string` of the library: those of its functions that match patterns or repeat.
 local string = ...
-local pause = pause
+local native, pause = native, pause
 local lua = check(native("open", "string"))
 local find, match, gmatch, gsub, rep = lua.find, lua.match, lua.gmatch, lua.gsub, lua.rep
 local format, error, next, select, tonumber, type = lua.format, error, next, select, tonumber, type
@@ -24,22 +24,24 @@ local function check_format(text, name)
     error("bad argument #1 to '" .. name .. "' (a format of more than " .. SLOW_MAX .. " bytes)", 3)
   end
 end
-for name, act in next, { pack = lua.pack, packsize = lua.packsize, unpack = lua.unpack } do
-  string[name] = function(text, ...)
-    check_format(text, name)
-    return act(text, ...)
-  end
-end
--- Lua measures a text each time that a format refers to it, also if it shows only a part of it. So
--- the texts are bounded, too, where there are many.
+-- Lua measures or reads a text each time that a format refers to it, also if it shows only a part of
+-- it, and it copies the `__name` of a value. So these are bounded, too, where there are many.
 local TEXTS_MAX = 1 << 26
-local function check_texts(texts)
-  local size = 1024 * texts.n
+local function check_texts(name, ...)
+  local texts, _, size = pack(...), native("names", ...)
+  size = size + 1024 * texts.n
   for i = 1, texts.n do
     local text = texts[i]
     if type(text) == "string" then size = size + #text end
   end
-  if size > TEXTS_MAX then error("too many or too long arguments for 'format'", 3) end
+  if size > TEXTS_MAX then error("too many or too long arguments for '" .. name .. "'", 3) end
+end
+for name, act in next, { pack = lua.pack, packsize = lua.packsize, unpack = lua.unpack } do
+  string[name] = function(text, ...)
+    check_format(text, name)
+    if select("#", ...) > 16 then check_texts(name, ...) end
+    return act(text, ...)
+  end
 end
 local function check_quoted(...)
   for i = 1, select("#", ...) do
@@ -53,7 +55,7 @@ function string.format(text, ...)
   check_format(text, "format")
   if type(text) == "string" then
     -- Only a longer format refers to more arguments.
-    if #text > 32 and select("#", ...) > 16 then check_texts(pack(...)) end
+    if #text > 32 and select("#", ...) > 16 then check_texts("format", ...) end
     if find(text, "q", 1, true) then check_quoted(...) end
   end
   return format(text, ...)
