@@ -108,6 +108,8 @@ struct User {
     known: Vec<(NodePid, i64)>,
     has_linked: HashSet<NodePid>,
     asked: HashSet<i64>,
+    /// It has taken all that came before its mark.
+    is_marked: bool,
 }
 
 impl User {
@@ -121,7 +123,7 @@ impl User {
         cx.trap_exits(true);
         let member = node.attach(&cx.address().map(|letter| letter));
         let (known, has_linked, asked) = Default::default();
-        Self { world, member, own, to, cx, known, has_linked, asked }
+        Self { world, member, own, to, cx, known, has_linked, asked, is_marked: true }
     }
 
     fn node(&self) -> &Node {
@@ -180,6 +182,9 @@ impl User {
         let event = self.cx.recv_event().await;
         let mut ledger = self.world.ledger.lock();
         match event {
+            Some(Event::Message(Letter::Message { term, .. })) if term.is_atom("mark") => {
+                self.is_marked = true;
+            }
             Some(Event::Message(Letter::Message { term, .. })) => {
                 let Some([_, number]) = term.as_tuple() else { panic!("{term} came") };
                 ledger.echoed(&mut self.asked, number.as_integer().expect("it is a number"));
@@ -191,8 +196,14 @@ impl User {
             }
             Some(Event::Exit(signal)) => {
                 let from = signal.from.expect("it is of a process");
-                let creation = self.member.node().node_pid(from).map(|pid| pid.creation);
-                let current = self.connection(creation);
+                let far = self.member.node().node_pid(from);
+                let current = self.connection(far.as_ref().map(|far| far.creation));
+                if signal.exit == Exit::NoConnection
+                    && let Some(far) = far
+                {
+                    // It may link again, maybe while the other node still ends the connection.
+                    self.has_linked.remove(&far);
+                }
                 ledger.exit((self.own, self.cx.pid(), from), signal.exit, current);
             }
             other => panic!("{other:?} came"),
@@ -215,11 +226,7 @@ impl User {
             (3, Some((far, _))) => drop(self.member.send(far, Term::atom("stop"))),
             (4, Some((far, _))) => drop(send_exit(self.node().pid(&far), Exit::failed("told"))),
             (5, Some((far, id))) => self.link(&far, id),
-            (6, Some((far, _))) => {
-                let far = self.node().pid(&far);
-                unlink(far);
-                self.world.ledger.lock().unlinked((self.own, self.cx.pid(), far));
-            }
+            (6, Some((far, id))) => self.unlink(&far, id).await,
             _ => {
                 // By this node or a third one.
                 let by = sim.choose(0..hosts + 1) as i64 - 1;
@@ -281,7 +288,27 @@ impl User {
         self.world.ledger.lock().monitored(self.own, monitor, Relation { id, connection });
     }
 
-    /// Links to a process, unless that was done before.
+    /// Ends a link, and may make it again.
+    async fn unlink(&mut self, far: &NodePid, id: i64) {
+        let pid = self.node().pid(far);
+        let link = (self.own, self.cx.pid(), pid);
+        unlink(pid);
+        self.world.ledger.lock().unlinked(link);
+        // What comes before this is about the link that was ended.
+        let mark = Letter::Message { from: None, term: Term::atom("mark") };
+        self.cx.address().send(mark).expect("it has room");
+        self.is_marked = false;
+        while !self.is_marked {
+            self.event().await;
+        }
+        self.world.ledger.lock().is_unlinked(&link);
+        self.has_linked.remove(far);
+        if self.world.sim.choose(0..2) == 0 {
+            self.link(far, id);
+        }
+    }
+
+    /// Links to a process, unless the two are linked.
     fn link(&mut self, far: &NodePid, id: i64) {
         if self.has_linked.insert(far.clone()) {
             let connection = self.connection(Some(far.creation));
@@ -305,6 +332,10 @@ pub(crate) async fn run(sim: Sim, planted: Planted) {
     world.is_quiet.store(true, Relaxed);
     within(&world, "each user has its last echo", || {
         done.lock().len() as i64 >= hosts * (hosts - 1)
+    })
+    .await;
+    within(&world, "the end of a process is told while its connection lasts", || {
+        !world.ledger.lock().has_untold()
     })
     .await;
     stop(&world, hosts);
