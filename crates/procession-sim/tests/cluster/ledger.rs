@@ -136,10 +136,15 @@ impl Ledger {
         }
     }
 
-    /// Takes the end of a linked process.
-    pub(crate) fn exit(&mut self, link: Linked, exit: Exit, current: Option<u64>) {
+    /// Takes the end of a linked process. Returns the link, if there was one.
+    pub(crate) fn exit(
+        &mut self,
+        link: Linked,
+        exit: Exit,
+        current: Option<u64>,
+    ) -> Option<Relation> {
         if self.laws.is_planted(Defect::DropExit, self.is_calm && self.links.contains_key(&link)) {
-            return;
+            return None;
         }
         let known = self.links.remove(&link);
         let was_unlinked = self.unlinked.remove(&link);
@@ -151,6 +156,7 @@ impl Ledger {
         if self.laws.is_planted(Defect::DoubleExit, known.is_some()) {
             self.exit(link, Exit::NoConnection, current);
         }
+        known
     }
 
     /// Checks the reason of an end.

@@ -64,16 +64,23 @@ async fn serve(world: Arc<World>, host: i64, done: Done) {
         let node = node.clone();
         procession::start(move |cx: Context<Letter>| echo(cx, node))
     };
-    let member = node.attach(&sink.address().map(|letter| letter));
+    // It takes long to tell it of the end of a connection, before others are told.
+    let sim = world.sim.clone();
+    let member = node.attach(&sink.address().map(move |letter| {
+        if matches!(&letter, Letter::Down(down) if down.exit == Exit::NoConnection) {
+            sim.block(Duration::from_millis(sim.choose(0..200)));
+        }
+        letter
+    }));
     node.register("sink", &member).expect("the name is free");
     while world.places.lock().is_empty() {
         sleep(Duration::from_millis(1)).await;
     }
     let places = world.places.lock().clone();
     for (to, place) in (0..).zip(places).filter(|(to, _)| *to != host) {
-        let (world, node, done) = (Arc::clone(&world), node.clone(), Arc::clone(&done));
+        let (world, done, sink) = (Arc::clone(&world), Arc::clone(&done), member.clone());
         let user =
-            move |cx| async move { User::new(world, node, own, to, cx).run(place, &done).await };
+            move |cx| async move { User::new(world, sink, own, to, cx).run(place, &done).await };
         procession::start(user).detach();
     }
     std::future::pending::<()>().await;
@@ -101,12 +108,16 @@ async fn echo(mut cx: Context<Letter>, node: Node) {
 struct User {
     world: Arc<World>,
     member: Member,
+    /// The process of the node that is slow to hear of ends.
+    sink: Member,
     own: Incarnation,
     to: i64,
     cx: Context<Letter>,
     /// The processes of the other node that it knows, and what has started them.
     known: Vec<(NodePid, i64)>,
     has_linked: HashSet<NodePid>,
+    /// The links that were lost with their connection.
+    lost: Vec<(NodePid, i64)>,
     asked: HashSet<i64>,
     /// It has taken all that came before its mark.
     is_marked: bool,
@@ -115,15 +126,15 @@ struct User {
 impl User {
     fn new(
         world: Arc<World>,
-        node: Node,
+        sink: Member,
         own: Incarnation,
         to: i64,
         mut cx: Context<Letter>,
     ) -> Self {
         cx.trap_exits(true);
-        let member = node.attach(&cx.address().map(|letter| letter));
-        let (known, has_linked, asked) = Default::default();
-        Self { world, member, own, to, cx, known, has_linked, asked, is_marked: true }
+        let member = sink.node().attach(&cx.address().map(|letter| letter));
+        let (known, has_linked, lost, asked) = Default::default();
+        Self { world, member, sink, own, to, cx, known, has_linked, lost, asked, is_marked: true }
     }
 
     fn node(&self) -> &Node {
@@ -145,6 +156,7 @@ impl User {
             if self.connection(None).is_none() {
                 let node = self.node().clone();
                 dial(&self.world, &node, self.to, place).await;
+                self.link_again();
             } else if !self.world.is_quiet() {
                 self.act().await;
             } else if !done.lock().contains(&(self.own, self.to)) {
@@ -166,11 +178,22 @@ impl User {
         }
     }
 
-    /// Takes what comes in some time.
+    /// Makes the links again that a connection has ended, maybe while the other node still ends it.
+    fn link_again(&mut self) {
+        if self.connection(None).is_some() {
+            self.sink.monitor(Remote::named("sink", &name(self.to)));
+            for (far, id) in std::mem::take(&mut self.lost) {
+                self.link(&far, id);
+            }
+        }
+    }
+
+    /// Takes what comes in some time, or until a link is lost.
     async fn events(&mut self) {
         let time = Duration::from_millis(self.world.sim.choose(1..400));
+        let lost = self.lost.len();
         let takes = async {
-            loop {
+            while self.lost.len() == lost {
                 self.event().await;
             }
         };
@@ -198,13 +221,14 @@ impl User {
                 let from = signal.from.expect("it is of a process");
                 let far = self.member.node().node_pid(from);
                 let current = self.connection(far.as_ref().map(|far| far.creation));
+                let link = (self.own, self.cx.pid(), from);
+                let relation = ledger.exit(link, signal.exit.clone(), current);
                 if signal.exit == Exit::NoConnection
                     && let Some(far) = far
                 {
-                    // It may link again, maybe while the other node still ends the connection.
                     self.has_linked.remove(&far);
+                    self.lost.extend(relation.map(|what| (far, what.id)));
                 }
-                ledger.exit((self.own, self.cx.pid(), from), signal.exit, current);
             }
             other => panic!("{other:?} came"),
         }
