@@ -14,7 +14,7 @@ use procession::Event;
 use procession::relations::MonitorRef;
 use procession::relay::{self, RemoteSignal};
 use procession::time::{Instant, sleep_until};
-use procession::{Context, Exit, yield_now};
+use procession::{Context, Exit, timeout, yield_now};
 use procession_sync::atomic::Ordering::Relaxed;
 use socket2::SockRef;
 
@@ -138,7 +138,10 @@ pub(crate) async fn run(
     come: Vec<u8>,
     attempt: Attempt,
 ) {
-    let Ok(link) = node.connected(&attempt, peer, cx.address()) else { return };
+    let orders = cx.address();
+    // What is told of the end of the one before may block. Then the nodes try again later.
+    let admitted = timeout(node.connect_timeout(), node.connected(&attempt, &peer, &orders));
+    let Ok(Ok(link)) = admitted.await else { return };
     drop(attempt);
     let shown = Arc::clone(&link);
     let _inspecting = cx.inspect_with(move |out| shown.show(out));

@@ -4,6 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ pub(crate) use self::messages::{NO_REPLY, without_sender};
 use self::names::FindName;
 pub use self::names::WeakNode;
 pub(crate) use self::peers::Attempt;
-use self::peers::{Event, PeerEvent, Peers};
+use self::peers::{Admission, Event, PeerEvent, Peers};
 pub use self::ping::PingError;
 pub(crate) use self::remotes::Held;
 use self::remotes::Remotes;
@@ -304,6 +305,10 @@ impl Node {
     ///
     /// A process that subscribes again gets nothing twice: its new recipient takes the place of the
     /// one before. The end of the process ends its subscription.
+    ///
+    /// # Blocking
+    /// A function of the recipient ([`Address::map`]) must not block. The other subscribers are
+    /// told once it has returned, and a node that connects again is connected then.
     pub fn subscribe(&self, recipient: &Recipient<Letter>) {
         self.0.peers.lock().subscribe(Guarded::new(recipient.clone()));
         self.publish();
@@ -411,6 +416,10 @@ impl Node {
         self.0.keeper.lock().clone()
     }
 
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.0.connect_timeout
+    }
+
     pub(crate) fn patience(&self) -> Duration {
         self.0.patience
     }
@@ -508,33 +517,47 @@ impl Node {
         link.is_of_peer(remote).then(|| Arc::clone(link))
     }
 
-    /// Makes a connection known. Returns the reason if it is not wanted.
-    pub(crate) fn connected(
+    /// Makes a connection known, once all was told of the end of the one before it. Returns the
+    /// reason if it is not wanted.
+    pub(crate) async fn connected(
         &self,
         attempt: &Attempt,
-        peer: Introduction,
-        orders: Address<Order>,
+        peer: &Introduction,
+        orders: &Address<Order>,
     ) -> Result<Arc<Link>, &'static str> {
-        let (name, creation, number) = (peer.name.clone(), peer.creation, attempt.number);
-        let gone = self.0.remotes.lock().connected(&name, creation);
-        // Outside of the lock, since their relays are dropped.
-        drop(gone);
-        let make = |connection| Link::new(peer, connection, number, orders);
-        let admitted = self.0.peers.lock().admit(self.name(), &name, (attempt.side, number), make);
-        let (link, replaced) = match admitted {
-            Ok(admitted) => admitted,
-            Err(why) => {
-                let gone = self.0.remotes.lock().disconnected(&name, creation);
-                drop(gone);
-                return Err(why);
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            match self.admit(attempt, peer, orders) {
+                Admission::Made(link) => {
+                    self.publish();
+                    self.0.changed.notify_waiters();
+                    return Ok(link);
+                }
+                Admission::Waits(replaced) => {
+                    if let Some(old) = replaced {
+                        let why = "a newer connection has replaced it".to_owned();
+                        // Ignored: it has ended.
+                        drop(old.orders.send(Order::Close(why)));
+                    }
+                }
+                Admission::Unwanted(why) => return Err(why),
             }
-        };
-        if let Some(old) = replaced {
-            drop(old.orders.send(Order::Close("a newer connection has replaced it".to_owned())));
+            changed.await;
         }
-        self.publish();
-        self.0.changed.notify_waiters();
-        Ok(link)
+    }
+
+    fn admit(&self, attempt: &Attempt, peer: &Introduction, orders: &Address<Order>) -> Admission {
+        let mut gone = Vec::new();
+        let make = |connection| {
+            gone = self.0.remotes.lock().connected(&peer.name, peer.creation);
+            Link::new(peer.clone(), connection, attempt.number, orders.clone())
+        };
+        let attempt = (attempt.side, attempt.number);
+        let admission = self.0.peers.lock().admit(self.name(), &peer.name, attempt, make);
+        // Outside of the locks, since their relays are dropped.
+        drop(gone);
+        admission
     }
 
     /// Forgets a connection that has ended, so that there can be another one.
@@ -544,8 +567,7 @@ impl Node {
 
     /// Makes the end of a connection known.
     pub(crate) fn disconnected(&self, link: &Arc<Link>, why: String) {
-        let gone = self.0.remotes.lock().disconnected(&link.peer.name, link.peer.creation);
-        drop(gone);
+        self.0.remotes.lock().disconnected(&link.peer.name);
         self.0.peers.lock().ended(link, why);
         self.publish();
         self.0.changed.notify_waiters();
@@ -579,6 +601,10 @@ impl Node {
                 for subscriber in subscribers {
                     // Ignored: it has ended, or takes no more.
                     post(&subscriber, event.letter());
+                }
+                let may_go_on = self.0.peers.lock().was_told(&event);
+                if may_go_on {
+                    self.0.changed.notify_waiters();
                 }
             }
             drop(telling);

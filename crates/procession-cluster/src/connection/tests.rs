@@ -4,14 +4,14 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use procession::{Context, Exit, Scheduler};
+use procession::{Context, Event, Exit, Scheduler};
 
 use super::{PULSE, STATUS_NAME};
 use crate::handshake::{Handshake, Introduction, Progress, flags};
 use crate::node::{Reach, STARTS_MAX};
 use crate::term::{Atom, NodePid, Reader, Reference, Writer};
 use crate::{
-    ApplyError, Cookie, Grants, Letter, Node, Remote, SendTermCause, StartTermError, Term,
+    ApplyError, Cookie, Grants, Letter, Node, PeerInfo, Remote, SendTermCause, StartTermError, Term,
 };
 
 fn cookie() -> Cookie {
@@ -726,6 +726,85 @@ fn a_node_is_answered_itself() {
             _ => break assert!(reader.term().is_ok_and(|term| term.is_atom("marker"))),
         }
     }
+}
+
+/// Goal: a connection is there once all was told of the end of the one before it. Otherwise what
+/// the old one tells would end relations of the new one on one side only, and messages would come
+/// before `NodeDown`.
+#[test]
+fn a_connection_waits_for_the_end_of_the_one_before() {
+    let scheduler = Scheduler::builder().worker_threads(3).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    node.grant("b@127.0.0.1", Grants::new().exits()).expect("it names a node");
+    let (exits, exited) = std::sync::mpsc::channel();
+    let linked = scheduler.start(async move |mut cx: Context<Letter>| {
+        cx.trap_exits(true);
+        while let Some(event) = cx.recv_event().await {
+            let Event::Exit(signal) = event else { panic!("{event:?} came") };
+            exits.send(signal.exit).expect("the test waits");
+        }
+    });
+    let own = node.attach(&linked.address().map(|letter| letter)).pid();
+    let (letters, told) = std::sync::mpsc::channel();
+    let subscriber = scheduler.start(async move |mut cx: Context<Letter>| {
+        while let Some(letter) = cx.recv().await {
+            let shown = match letter {
+                Letter::NodeUp { node, connection } => {
+                    format!("{}: {connection} is up", &node.as_str()[..1])
+                }
+                Letter::NodeDown { node, connection, .. } => {
+                    format!("{}: {connection} is down", &node.as_str()[..1])
+                }
+                Letter::Message { term, .. } => term.to_string(),
+                other => panic!("{other:?} came"),
+            };
+            // Ignored: the test may be over.
+            drop(letters.send(shown));
+        }
+    });
+    let recipient = subscriber.address().map(|letter| letter);
+    let sink = node.attach(&recipient);
+    node.register("sink", &sink).expect("the name is free");
+    let mut c = connect_as("c@127.0.0.1", &node, flags::OWN);
+    until_done(&mut c);
+    node.subscribe(&recipient);
+    let mut b = connect(&node, flags::OWN);
+    let link = Term::tuple([Term::from(1), pid().into(), own.into()]);
+    write(&mut b, &[&link]);
+    until_done(&mut b);
+    // A process for which it takes long to take the end of a monitor.
+    let watcher =
+        scheduler.start(async |mut cx: Context<Letter>| while cx.recv().await.is_some() {});
+    let (begins, begun) = std::sync::mpsc::channel();
+    let (goes_on, waits) = std::sync::mpsc::channel();
+    let waits = std::sync::Mutex::new(waits);
+    let slow = node.attach(&watcher.address().map(move |letter| {
+        begins.send(()).expect("the test waits");
+        waits.lock().expect("it is whole").recv().expect("the test says so");
+        letter
+    }));
+    slow.monitor(pid());
+    drop(b);
+    begun.recv().expect("the connection has ended");
+    let mut b = connect(&node, flags::OWN);
+    write(&mut b, &[&link]);
+    let send = [Term::from(6), pid().into(), Term::atom(""), Term::atom("sink")];
+    write(&mut b, &[&Term::tuple(send), &Term::atom("marker")]);
+    // Others are served meanwhile, and all that has come would be, too.
+    for _ in 0..100 {
+        until_done(&mut c);
+    }
+    let is_connected = |peer: &PeerInfo| peer.name.as_str().starts_with('b');
+    assert!(!node.peers().iter().any(is_connected));
+    goes_on.send(()).expect("it waits");
+    assert_eq!(exited.recv(), Ok(Exit::NoConnection));
+    until_done(&mut b);
+    let told: Vec<_> = told.iter().take(5).collect();
+    let expected = ["c: 1 is up", "b: 1 is up", "b: 1 is down", "b: 2 is up", "marker"];
+    assert_eq!(told, expected);
+    linked.cancel();
+    b.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+    read_reason(&mut b, 24);
 }
 
 /// Goal: a node cannot answer the calls of a second one by what a third one answers to anybody.

@@ -23,13 +23,23 @@
 //!   Otherwise it is that attempt.
 //! - `Admit`, after the handshake: an attempt of this node becomes the connection if it still has
 //!   the entry. One of the other node does if the entry is free or accepting, if its node has the
-//!   greater name, or if it is newer than what is connected.
+//!   greater name, or if it is newer than what is connected, which it ends then. Each waits until
+//!   all was told of the end of the connection before it.
 //!
 //! ## Why it works
 //! A node has at most one attempt of its own for another node, which a later one never replaces
 //! while it goes on. So if both connect, there is one attempt from each side, and both sides give
 //! up that of the smaller name: one in `Decide` or `Admit`, and the other since it is told so. If
 //! one side has entered the attempt of the other first, it makes none.
+//!
+//! # Two connections, one after the other
+//!
+//! The end of a connection is told to links, monitors and calls, and then to subscribers. That
+//! takes a while, and another thread may admit the next connection meanwhile. If that was served at
+//! once, its messages could come before `NodeDown` of the one before it. A process could link to
+//! one to which it was linked before, and the end that is still to be told would end the new link
+//! on this side only. So `Admit` waits: on each side, one connection is over when the next one is
+//! there.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -61,7 +71,7 @@ pub(super) struct Peers {
     forgotten: u64,
     attempts: u64,
     is_stopped: bool,
-    /// The nodes of which something is yet to be told.
+    /// The connections whose ends are not told to all yet. There is one to each node at most.
     told: HashMap<Atom, Told>,
     /// What is to be told to subscribers, and who becomes one, in this order.
     events: VecDeque<Event>,
@@ -81,12 +91,12 @@ enum Peer {
     Connected(Arc<Link>),
 }
 
-/// What was told of a node, and what must wait.
-#[derive(Debug, Default)]
+/// A connection that subscribers are told of.
+#[derive(Debug)]
 struct Told {
-    /// The connection of which it was told that it is there, and not yet that it has ended.
-    current: Option<u64>,
-    waiting: Vec<PeerEvent>,
+    connection: u64,
+    /// The end is queued for the subscribers. All others were told of it.
+    has_ended: bool,
 }
 
 /// What subscribers are told of, one after the other.
@@ -135,6 +145,16 @@ pub(super) enum Dial {
     Begin(u64),
     /// The node has stopped.
     Stopped,
+}
+
+/// What becomes of an attempt after its handshake.
+#[derive(Debug)]
+pub(super) enum Admission {
+    Made(Arc<Link>),
+    /// It tries again once all was told of the end of the connection before it. If that has not
+    /// ended, it is here, to be ended.
+    Waits(Option<Arc<Link>>),
+    Unwanted(&'static str),
 }
 
 /// The side that has made an attempt.
@@ -263,17 +283,16 @@ impl Peers {
         }
     }
 
-    /// `Admit`. `make` makes the connection with the number. Returns it and the one that it
-    /// replaces, or the reason why it is not wanted.
+    /// `Admit`. `make` makes the connection with the number.
     pub(super) fn admit(
         &mut self,
         own: &Atom,
         peer: &Atom,
         (side, attempt): (Side, u64),
         make: impl FnOnce(u64) -> Link,
-    ) -> Result<(Arc<Link>, Option<Arc<Link>>), &'static str> {
+    ) -> Admission {
         if self.is_stopped {
-            return Err("this node has stopped");
+            return Admission::Unwanted("this node has stopped");
         }
         let is_wanted = match (side, self.by_name.get(peer)) {
             (Side::Own, _) => self.is_connecting(peer, attempt),
@@ -282,17 +301,22 @@ impl Peers {
             (Side::Other, Some(Peer::Connected(old))) => old.attempt < attempt,
         };
         if !is_wanted {
-            return Err("another connection is kept");
+            return Admission::Unwanted("another connection is kept");
+        }
+        if self.told.contains_key(peer) {
+            let replaced = self.link(peer).cloned();
+            if replaced.is_some() {
+                self.by_name.insert(peer.clone(), Peer::Accepting(vec![attempt]));
+            }
+            return Admission::Waits(replaced);
         }
         let number = self.next_number(peer);
         let link = Arc::new(make(number));
-        let replaced = self.by_name.insert(peer.clone(), Peer::Connected(Arc::clone(&link)));
-        self.tell(PeerEvent { node: peer.clone(), connection: link.number, ended: None });
-        let replaced = match replaced {
-            Some(Peer::Connected(old)) => Some(old),
-            _ => None,
-        };
-        Ok((link, replaced))
+        self.by_name.insert(peer.clone(), Peer::Connected(Arc::clone(&link)));
+        self.told.insert(peer.clone(), Told { connection: number, has_ended: false });
+        let event = PeerEvent { node: peer.clone(), connection: number, ended: None };
+        self.events.push_back(Event::Changed(event));
+        Admission::Made(link)
     }
 
     /// Returns the number of the next connection to a node. It is greater than those before, also
@@ -327,14 +351,17 @@ impl Peers {
         }
     }
 
-    /// Notes that all was told of the end of a connection that was admitted.
+    /// Notes that links, monitors and calls were told of the end of a connection that was admitted.
     pub(super) fn ended(&mut self, link: &Link, why: String) {
         let is_counted = self.ends.len() < CAUSES_MAX || self.ends.contains_key(&why);
         let cause = if is_counted { why.clone() } else { "another reason".to_owned() };
         *self.ends.entry(cause).or_default() += 1;
         let node = link.peer.name.clone();
+        if let Some(told) = self.told.get_mut(&node) {
+            told.has_ended = true;
+        }
         let ended = Some(Ended { why, unconfirmed: link.unconfirmed() });
-        self.tell(PeerEvent { node, connection: link.number, ended });
+        self.events.push_back(Event::Changed(PeerEvent { node, connection: link.number, ended }));
     }
 
     /// Returns the reasons for which connections have ended, and how many for each.
@@ -342,40 +369,28 @@ impl Peers {
         self.ends.iter().map(|(cause, count)| (cause.clone(), *count)).collect()
     }
 
-    /// Queues an event for the subscribers. A connection is told only after the end of the one
-    /// before it, which may still have processes to tell.
-    fn tell(&mut self, event: PeerEvent) {
-        let node = event.node.clone();
-        let told = self.told.entry(node.clone()).or_default();
-        told.waiting.push(event);
-        let is_next = |told: &Told, event: &PeerEvent| match event.ended {
-            None => told.current.is_none(),
-            Some(_) => told.current == Some(event.connection),
-        };
-        while let Some(at) = told.waiting.iter().position(|event| is_next(told, event)) {
-            let event = told.waiting.remove(at);
-            told.current = event.ended.is_none().then_some(event.connection);
-            self.events.push_back(Event::Changed(event));
-        }
-        if told.current.is_none() && told.waiting.is_empty() {
-            self.told.remove(&node);
-        }
-    }
-
     /// Queues a new subscriber behind the events that it is to miss, with the connections of which
     /// they tell that they are there.
     pub(super) fn subscribe(&mut self, recipient: Guarded<Recipient<Letter>>) {
-        let current = |(node, told): (&Atom, &Told)| {
-            let node = node.clone();
-            told.current.map(|connection| PeerEvent { node, connection, ended: None })
+        let current = self.told.iter().filter(|(_, told)| !told.has_ended);
+        let up = |(node, told): (&Atom, &Told)| PeerEvent {
+            node: node.clone(),
+            connection: told.connection,
+            ended: None,
         };
-        let connected = self.told.iter().filter_map(current).collect();
+        let connected = current.map(up).collect();
         self.events.push_back(Event::Subscribed(recipient, connected));
     }
 
     /// Takes the next event, for the only thread that tells them.
     pub(super) fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Notes that all subscribers were told of an event. Returns `true` if a connection may have
+    /// waited for that.
+    pub(super) fn was_told(&mut self, event: &PeerEvent) -> bool {
+        event.ended.is_some() && self.told.remove(&event.node).is_some()
     }
 
     /// Begins to tell events. Returns `false` if a thread does already, which then tells these,

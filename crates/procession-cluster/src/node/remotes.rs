@@ -47,8 +47,8 @@ pub(super) struct Remotes {
     name_numbers: HashMap<Atom, u64>,
     last_name: u64,
     uses: u64,
-    /// The connections of which not all ends are told yet, by incarnation.
-    connections: HashMap<(Atom, u32), usize>,
+    /// The incarnations that are connected.
+    connected: HashMap<Atom, u32>,
     /// The number of entries at which those that nothing needs are looked for.
     sweep_at: usize,
 }
@@ -108,35 +108,21 @@ impl Remotes {
         Some((process, held))
     }
 
-    /// Notes a connection, and forgets the other incarnations of the node that have none. Returns
-    /// what is to be dropped outside of the lock.
+    /// Notes a connection, and forgets the other incarnations of the node, which never return.
+    /// Returns what is to be dropped outside of the lock.
     #[must_use]
     pub(super) fn connected(&mut self, node: &Atom, creation: u32) -> Vec<RemoteNode> {
-        *self.connections.entry((node.clone(), creation)).or_default() += 1;
-        let Self { places, connections, .. } = self;
+        self.connected.insert(node.clone(), creation);
         let is_gone = |place: &Place| {
-            let other = place.creation.filter(|other| place.node == *node && *other != creation);
-            other.is_some_and(|other| !connections.contains_key(&(node.clone(), other)))
+            place.node == *node && place.creation.is_some_and(|other| other != creation)
         };
-        let gone: Vec<_> = places.keys().filter(|place| is_gone(place)).cloned().collect();
+        let gone: Vec<_> = self.places.keys().filter(|place| is_gone(place)).cloned().collect();
         self.remove(gone)
     }
 
-    /// Notes that all ends of a connection are told. If another incarnation of the node is
-    /// connected, this one never returns.
-    #[must_use]
-    pub(super) fn disconnected(&mut self, node: &Atom, creation: u32) -> Vec<RemoteNode> {
-        let incarnation = (node.clone(), creation);
-        if let Some(count) = self.connections.get_mut(&incarnation) {
-            *count -= 1;
-            if *count > 0 {
-                return Vec::new();
-            }
-            self.connections.remove(&incarnation);
-        }
-        let is_replaced = self.connections.keys().any(|(other, _)| other == node);
-        let place = Place { node: incarnation.0, creation: Some(creation) };
-        self.remove(is_replaced.then_some(place))
+    /// Notes that a node is connected no more.
+    pub(super) fn disconnected(&mut self, node: &Atom) {
+        self.connected.remove(node);
     }
 
     /// Forgets the entries that nothing needs, if there may be many. Returns what is to be dropped
@@ -146,10 +132,10 @@ impl Remotes {
         if self.len() < self.sweep_at.max(4 * REMEMBERED) {
             return Vec::new();
         }
-        let Self { places, names, connections, .. } = self;
-        let is_connected = |place: &Place| match place.creation {
-            Some(creation) => connections.contains_key(&(place.node.clone(), creation)),
-            None => connections.keys().any(|(node, _)| *node == place.node),
+        let Self { places, names, connected, .. } = self;
+        let is_connected = |place: &Place| {
+            let current = connected.get(&place.node);
+            current.is_some_and(|current| place.creation.is_none_or(|own| own == *current))
         };
         let idle = places.iter().filter(|(place, _)| !is_connected(place));
         let gone = forgotten(idle.map(|(place, (_, usage))| (place, usage)));

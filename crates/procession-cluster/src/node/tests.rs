@@ -1,9 +1,11 @@
 //! The entries of other nodes, and what is told of them.
 
+use std::sync::Arc;
+
 use procession::{Address, Context, Scheduler, start};
 
 use super::Node;
-use super::peers::{Dial, Event, Peers, Side};
+use super::peers::{Admission, Dial, Event, Peers, Side};
 use crate::handshake::{Introduction, Status, flags};
 use crate::link::{Link, Order};
 use crate::term::{Atom, Term};
@@ -40,6 +42,23 @@ fn link(peer: &Atom, attempt: u64, orders: &Address<Order>) -> impl FnOnce(u64) 
     move |number| Link::new(peer, number, attempt, orders)
 }
 
+/// Admits an attempt.
+fn admit(
+    peers: &mut Peers,
+    peer: &Atom,
+    (side, attempt): (Side, u64),
+    orders: &Address<Order>,
+) -> Admission {
+    peers.admit(&own(), peer, (side, attempt), link(peer, attempt, orders))
+}
+
+fn made(admission: Admission) -> Arc<Link> {
+    match admission {
+        Admission::Made(link) => link,
+        other => panic!("{other:?} came"),
+    }
+}
+
 fn begin(peers: &mut Peers, peer: &Atom) -> u64 {
     match peers.dial(peer, false) {
         Dial::Begin(attempt) => attempt,
@@ -57,12 +76,9 @@ fn an_attempt_that_was_accepted_is_waited_for() {
         // One that takes too long is not: it may be by anybody.
         let Dial::Begin(dialed) = peers.dial(&smaller(), true) else { panic!("it is impatient") };
         // Then it is given up, since this node has the greater name.
-        let attempt = (Side::Other, accepted);
-        let made = peers.admit(&own(), &smaller(), attempt, link(&smaller(), accepted, &orders));
-        assert!(made.is_err());
-        let attempt = (Side::Own, dialed);
-        let made = peers.admit(&own(), &smaller(), attempt, link(&smaller(), dialed, &orders));
-        assert!(made.is_ok_and(|(_, replaced)| replaced.is_none()));
+        let other = admit(&mut peers, &smaller(), (Side::Other, accepted), &orders);
+        assert!(matches!(other, Admission::Unwanted(_)), "{other:?}");
+        made(admit(&mut peers, &smaller(), (Side::Own, dialed), &orders));
         assert_eq!(peers.dial(&smaller(), false), Dial::Connected);
     });
 }
@@ -76,13 +92,11 @@ fn of_two_attempts_that_of_the_greater_name_is_kept() {
             let (decided, accepted) = peers.decide(&own(), &peer);
             assert_eq!(decided, status);
             let is_kept = status == Status::OkSimultaneous;
-            let attempt = (Side::Other, accepted);
-            let other = peers.admit(&own(), &peer, attempt, link(&peer, accepted, &orders));
-            assert_eq!(other.is_ok(), is_kept);
+            let other = admit(&mut peers, &peer, (Side::Other, accepted), &orders);
+            assert_eq!(matches!(other, Admission::Made(_)), is_kept, "{other:?}");
             // In whichever order they come to their ends.
-            let attempt = (Side::Own, dialed);
-            let made = peers.admit(&own(), &peer, attempt, link(&peer, dialed, &orders));
-            assert_eq!(made.is_err(), is_kept);
+            let made = admit(&mut peers, &peer, (Side::Own, dialed), &orders);
+            assert_eq!(matches!(made, Admission::Unwanted(_)), is_kept, "{made:?}");
         }
     });
 }
@@ -93,41 +107,67 @@ fn an_older_attempt_replaces_no_connection() {
         let mut peers = Peers::default();
         let (_, first) = peers.decide(&own(), &greater());
         let (_, second) = peers.decide(&own(), &greater());
-        let mut admit = |number| {
-            let made = link(&greater(), number, &orders);
-            peers.admit(&own(), &greater(), (Side::Other, number), made).map(|(_, old)| old)
-        };
-        assert!(admit(second).is_ok_and(|old| old.is_none()));
-        assert!(admit(first).is_err());
+        made(admit(&mut peers, &greater(), (Side::Other, second), &orders));
+        let older = admit(&mut peers, &greater(), (Side::Other, first), &orders);
+        assert!(matches!(older, Admission::Unwanted(_)), "{older:?}");
     });
 }
 
-/// Goal: the end of a connection is told before the next one, which may be there before all
-/// processes have been told of the end.
+/// Goal: a connection is there once all was told of the end of the one before it, and a newer one
+/// waits for that, too.
 #[test]
-fn nodes_are_told_in_order() {
+fn a_connection_waits_for_the_end_of_the_one_before() {
     run(async |orders| {
         let mut peers = Peers::default();
-        let mut links = Vec::new();
-        for _ in 0..3 {
-            let (_, attempt) = peers.decide(&own(), &greater());
-            let made = link(&greater(), attempt, &orders);
-            let made = peers.admit(&own(), &greater(), (Side::Other, attempt), made);
-            links.push(made.expect("it is newer").0);
-        }
-        for which in [1, 0, 2] {
-            peers.forget(&links[which]);
-            peers.ended(&links[which], "it ends".to_owned());
-        }
         let mut told = Vec::new();
-        while let Some(Event::Changed(event)) = peers.next_event() {
-            told.push(match event.letter() {
-                Letter::NodeUp { connection, .. } => (connection, true),
-                Letter::NodeDown { connection, .. } => (connection, false),
-                other => panic!("{other:?} came"),
-            });
+        let mut tell = |peers: &mut Peers| {
+            while let Some(Event::Changed(event)) = peers.next_event() {
+                told.push(match event.letter() {
+                    Letter::NodeUp { connection, .. } => (connection, true),
+                    Letter::NodeDown { connection, .. } => (connection, false),
+                    other => panic!("{other:?} came"),
+                });
+                peers.was_told(&event);
+            }
+        };
+        let (_, first) = peers.decide(&own(), &greater());
+        let first = made(admit(&mut peers, &greater(), (Side::Other, first), &orders));
+        let (_, second) = peers.decide(&own(), &greater());
+        let (_, third) = peers.decide(&own(), &greater());
+        let (second, third) = ((Side::Other, second), (Side::Other, third));
+        match admit(&mut peers, &greater(), second, &orders) {
+            Admission::Waits(Some(replaced)) => assert!(Arc::ptr_eq(&replaced, &first)),
+            other => panic!("{other:?} came"),
         }
-        assert_eq!(told, [1, 2, 3].map(|n| [(n, true), (n, false)]).concat());
+        // It is to end already.
+        assert!(peers.link(&greater()).is_none());
+        assert_eq!(peers.dial(&greater(), false), Dial::Wait);
+        let waits = |peers: &mut Peers| {
+            for attempt in [second, third] {
+                let admission = admit(peers, &greater(), attempt, &orders);
+                assert!(matches!(admission, Admission::Waits(None)), "{admission:?}");
+            }
+        };
+        tell(&mut peers);
+        waits(&mut peers);
+        peers.forget(&first);
+        waits(&mut peers);
+        peers.ended(&first, "it ends".to_owned());
+        waits(&mut peers);
+        tell(&mut peers);
+        let third = made(admit(&mut peers, &greater(), third, &orders));
+        let late = admit(&mut peers, &greater(), second, &orders);
+        assert!(matches!(late, Admission::Unwanted(_)), "{late:?}");
+        // An attempt of this node waits, too.
+        peers.forget(&third);
+        let own = (Side::Own, begin(&mut peers, &greater()));
+        let admission = admit(&mut peers, &greater(), own, &orders);
+        assert!(matches!(admission, Admission::Waits(None)), "{admission:?}");
+        peers.ended(&third, "it ends".to_owned());
+        tell(&mut peers);
+        made(admit(&mut peers, &greater(), own, &orders));
+        tell(&mut peers);
+        assert_eq!(told, [(1, true), (1, false), (2, true), (2, false), (3, true)]);
     });
 }
 
@@ -141,10 +181,8 @@ fn a_late_subscriber_is_told_what_is_connected() {
         let made = {
             let mut peers = node.0.peers.lock();
             let (_, attempt) = peers.decide(&own(), &greater());
-            let made = link(&greater(), attempt, &orders);
-            peers.admit(&own(), &greater(), (Side::Other, attempt), made)
+            made(admit(&mut peers, &greater(), (Side::Other, attempt), &orders))
         };
-        let (made, _) = made.expect("it is the only one");
         node.publish();
         let subscriber = start({
             let node = node.clone();
@@ -196,8 +234,7 @@ fn an_attempt_does_not_replace_the_one_that_this_node_has_agreed_to() {
         let (status, accepted) = peers.decide(&own(), &greater());
         assert_eq!(status, Status::OkSimultaneous);
         assert!(!peers.may_replace(&greater()));
-        let made = link(&greater(), accepted, &orders);
-        peers.admit(&own(), &greater(), (Side::Other, accepted), made).expect("it is wanted");
+        made(admit(&mut peers, &greater(), (Side::Other, accepted), &orders));
         assert!(!peers.is_connecting(&greater(), dialed));
         assert!(!peers.may_replace(&greater()));
     });
@@ -211,12 +248,12 @@ fn nodes_that_were_connected_once_are_forgotten() {
         let mut peers = Peers::default();
         let mut connect = |name: &Atom| {
             let (_, attempt) = peers.decide(&own(), name);
-            let made = link(name, attempt, &orders);
-            let made = peers.admit(&own(), name, (Side::Other, attempt), made);
-            let (link, _) = made.expect("it is the only one");
+            let link = made(admit(&mut peers, name, (Side::Other, attempt), &orders));
             peers.forget(&link);
             peers.ended(&link, "it ends".to_owned());
-            while peers.next_event().is_some() {}
+            while let Some(Event::Changed(event)) = peers.next_event() {
+                peers.was_told(&event);
+            }
             (link.number, peers.remembered())
         };
         assert_eq!(connect(&greater()).0, 1);

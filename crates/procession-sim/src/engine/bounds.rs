@@ -13,6 +13,10 @@
 //! worker, for the one that helps it, and for the watchdog. Each step that stalls adds the time in
 //! which the watchdog notices that.
 //!
+//! The schedulers of hosts share the processor. If `n` workers of others have something to run,
+//! each step of a scheduler may come after one step of each of them: `2 ((1 + n) (k t + 2 t) + 1
+//! ms)`. `k` is that of one scheduler, since only its own processes stand before one in its queues.
+//!
 //! A fault that makes the system late adds the time by which it does, and the time in which the
 //! watchdog notices a stall: it may be the watchdog that is late, and that begins again. Only the
 //! faults during the wait count, so the law holds between faults, and while they go on.
@@ -87,8 +91,10 @@ pub(super) struct Bounds {
     longest_step: u64,
     /// The longest time for which a thread that could run had to wait for its turn.
     longest_delay: u64,
-    /// The largest number of processes that were ready at a time.
+    /// The largest number of processes of a scheduler that were ready at a time.
     most_ready: u64,
+    /// The largest number of workers that could run at a time, beside those of one scheduler.
+    most_others: u64,
     /// The number of steps that have stalled.
     stalls: u64,
     /// How many of them stall now.
@@ -144,7 +150,7 @@ impl Bounds {
     /// Returns how long a waiter may wait that was first seen then.
     fn limit(&self, waiter: Waiter, since: Since, slack: u64) -> u64 {
         let turns = if waiter.is_new() { 4 } else { 2 };
-        let steps = (self.most_ready + 2) * self.longest_step + MS;
+        let steps = (1 + self.most_others) * (self.most_ready + 2) * self.longest_step + MS;
         let stalls = self.stalls - since.stalls;
         let lost = self.lost - since.lost;
         let limit = turns * steps + 4 * self.longest_delay + stalls * RESCUE + slack;
@@ -196,6 +202,7 @@ impl State {
     /// Looks at the demands of all schedulers. Returns the law that is broken, if any.
     fn broken_bound(&mut self, demands: &[Option<Demand>], now: u64) -> Option<String> {
         self.note_delays(now);
+        self.note_others(now);
         let stalls = |thread: &&Virtual| thread.waits || thread.stalls().is_some();
         self.bounds.stalled = self.threads.iter().filter(stalls).count() as u64;
         let losing = self.threads.iter().map(|thread| thread.losing);
@@ -206,6 +213,21 @@ impl State {
             .iter()
             .enumerate()
             .find_map(|(number, demand)| self.bounds.look(number, demand.as_ref()?, now, slack))
+    }
+
+    /// Notes how many workers could run, beside those of one scheduler.
+    fn note_others(&mut self, now: u64) {
+        let can_run = |thread: &&Virtual| match thread.status {
+            Status::Ready => true,
+            Status::Parked { until, .. } | Status::Held { until, .. } => until <= now,
+            Status::Ended => false,
+        };
+        let mut workers = BTreeMap::<_, u64>::new();
+        for (scheduler, _) in self.threads.iter().filter(can_run).filter_map(|it| it.worker) {
+            *workers.entry(scheduler).or_default() += 1;
+        }
+        let others = workers.values().sum::<u64>() - workers.values().min().unwrap_or(&0);
+        self.bounds.most_others = self.bounds.most_others.max(others);
     }
 
     /// Notes the waits of threads that could run.
@@ -299,6 +321,15 @@ mod tests {
         assert!(late.look(0, &demand(), MS, 0).is_none(), "it waits");
         late.note_fault(20 * MS);
         assert_eq!(broken(&mut late, 2), Some(1 + limit + 20 + RESCUE / MS + 1));
+    }
+
+    #[test]
+    fn schedulers_share_one_processor() {
+        // Twice the two steps that count in any case, and 1 ms.
+        for (most_others, limit) in [(0, 2 * (2 + 1)), (6, 2 * (7 * 2 + 1))] {
+            let mut bounds = Bounds { most_others, longest_step: MS, ..Bounds::default() };
+            assert_eq!(broken(&mut bounds, 1), Some(1 + limit + 1));
+        }
     }
 
     #[test]

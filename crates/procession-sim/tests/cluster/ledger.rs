@@ -15,6 +15,8 @@ pub(crate) type Ended = Option<Exit>;
 struct Work {
     starts: u32,
     ended: Option<Ended>,
+    /// An end was told before the first step.
+    is_over: bool,
 }
 
 /// A relation with a process of another node.
@@ -74,8 +76,9 @@ impl Ledger {
         let twice = self.laws.is_planted(Defect::StartTwice, true);
         let work = self.works.entry(id).or_default();
         work.starts += 1 + u32::from(twice);
-        let is_first = work.starts == 1;
+        let (is_first, is_over) = (work.starts == 1, work.is_over);
         self.law("a request starts one process at most", is_first);
+        self.law("an end is told with its reason", !is_over);
     }
 
     pub(crate) fn ends(&mut self, id: i64, how: Ended) {
@@ -85,7 +88,7 @@ impl Ledger {
     /// Notes the answer to a request: `Some(true)` if a process was started, `Some(false)` if not,
     /// and `None` if that is not known.
     pub(crate) fn answered(&self, id: i64, is_started: Option<bool>) {
-        let has_begun = self.works.contains_key(&id);
+        let has_begun = self.works.get(&id).is_some_and(|work| work.starts > 0);
         // A process that was started may not have had its first step.
         let may_begin = is_started != Some(false);
         self.law("a start is as it is told", may_begin || !has_begun);
@@ -105,6 +108,11 @@ impl Ledger {
         if self.links.remove(&link).is_some() {
             self.unlinked.insert(link);
         }
+    }
+
+    /// Notes that all that came before a link was ended was taken.
+    pub(crate) fn is_unlinked(&mut self, link: &Linked) {
+        self.unlinked.remove(link);
     }
 
     /// Takes the end of a monitored process. `current` is the connection to its node.
@@ -128,10 +136,15 @@ impl Ledger {
         }
     }
 
-    /// Takes the end of a linked process.
-    pub(crate) fn exit(&mut self, link: Linked, exit: Exit, current: Option<u64>) {
+    /// Takes the end of a linked process. Returns the link, if there was one.
+    pub(crate) fn exit(
+        &mut self,
+        link: Linked,
+        exit: Exit,
+        current: Option<u64>,
+    ) -> Option<Relation> {
         if self.laws.is_planted(Defect::DropExit, self.is_calm && self.links.contains_key(&link)) {
-            return;
+            return None;
         }
         let known = self.links.remove(&link);
         let was_unlinked = self.unlinked.remove(&link);
@@ -143,11 +156,15 @@ impl Ledger {
         if self.laws.is_planted(Defect::DoubleExit, known.is_some()) {
             self.exit(link, Exit::NoConnection, current);
         }
+        known
     }
 
     /// Checks the reason of an end.
     fn reason(&mut self, what: Relation, mut exit: Exit, current: Option<u64>) {
-        let ended = self.works.get(&what.id).and_then(|work| work.ended.clone());
+        let work = self.works.entry(what.id).or_default();
+        // A signal may end a process before its first step. It must not have one then.
+        work.is_over |= exit != Exit::NoConnection && work.starts == 0;
+        let ended = if work.is_over { Some(None) } else { work.ended.clone() };
         let lasts = what.connection.is_some() && what.connection == current;
         let has_own = matches!(ended, Some(Some(_)));
         if self.laws.is_planted(Defect::WrongReason, has_own) {
@@ -185,6 +202,14 @@ impl Ledger {
     pub(crate) fn crashed(&mut self, host: i64) {
         self.monitors.retain(|(own, _), _| own.0 != host);
         self.links.retain(|(own, ..), _| own.0 != host);
+    }
+
+    /// Returns `true` if a process has ended, and a relation with it has not told that.
+    pub(crate) fn has_untold(&self) -> bool {
+        let has_ended = |what: &Relation| {
+            self.works.get(&what.id).is_some_and(|work| work.is_over || work.ended.is_some())
+        };
+        self.monitors.values().chain(self.links.values()).any(has_ended)
     }
 
     pub(crate) fn has_monitors(&self) -> bool {

@@ -64,16 +64,23 @@ async fn serve(world: Arc<World>, host: i64, done: Done) {
         let node = node.clone();
         procession::start(move |cx: Context<Letter>| echo(cx, node))
     };
-    let member = node.attach(&sink.address().map(|letter| letter));
+    // It takes long to tell it of the end of a connection, before others are told.
+    let sim = world.sim.clone();
+    let member = node.attach(&sink.address().map(move |letter| {
+        if matches!(&letter, Letter::Down(down) if down.exit == Exit::NoConnection) {
+            sim.block(Duration::from_millis(sim.choose(0..200)));
+        }
+        letter
+    }));
     node.register("sink", &member).expect("the name is free");
     while world.places.lock().is_empty() {
         sleep(Duration::from_millis(1)).await;
     }
     let places = world.places.lock().clone();
     for (to, place) in (0..).zip(places).filter(|(to, _)| *to != host) {
-        let (world, node, done) = (Arc::clone(&world), node.clone(), Arc::clone(&done));
+        let (world, done, sink) = (Arc::clone(&world), Arc::clone(&done), member.clone());
         let user =
-            move |cx| async move { User::new(world, node, own, to, cx).run(place, &done).await };
+            move |cx| async move { User::new(world, sink, own, to, cx).run(place, &done).await };
         procession::start(user).detach();
     }
     std::future::pending::<()>().await;
@@ -101,27 +108,33 @@ async fn echo(mut cx: Context<Letter>, node: Node) {
 struct User {
     world: Arc<World>,
     member: Member,
+    /// The process of the node that is slow to hear of ends.
+    sink: Member,
     own: Incarnation,
     to: i64,
     cx: Context<Letter>,
     /// The processes of the other node that it knows, and what has started them.
     known: Vec<(NodePid, i64)>,
     has_linked: HashSet<NodePid>,
+    /// The links that were lost with their connection.
+    lost: Vec<(NodePid, i64)>,
     asked: HashSet<i64>,
+    /// It has taken all that came before its mark.
+    is_marked: bool,
 }
 
 impl User {
     fn new(
         world: Arc<World>,
-        node: Node,
+        sink: Member,
         own: Incarnation,
         to: i64,
         mut cx: Context<Letter>,
     ) -> Self {
         cx.trap_exits(true);
-        let member = node.attach(&cx.address().map(|letter| letter));
-        let (known, has_linked, asked) = Default::default();
-        Self { world, member, own, to, cx, known, has_linked, asked }
+        let member = sink.node().attach(&cx.address().map(|letter| letter));
+        let (known, has_linked, lost, asked) = Default::default();
+        Self { world, member, sink, own, to, cx, known, has_linked, lost, asked, is_marked: true }
     }
 
     fn node(&self) -> &Node {
@@ -143,6 +156,7 @@ impl User {
             if self.connection(None).is_none() {
                 let node = self.node().clone();
                 dial(&self.world, &node, self.to, place).await;
+                self.link_again();
             } else if !self.world.is_quiet() {
                 self.act().await;
             } else if !done.lock().contains(&(self.own, self.to)) {
@@ -164,11 +178,22 @@ impl User {
         }
     }
 
-    /// Takes what comes in some time.
+    /// Makes the links again that a connection has ended, maybe while the other node still ends it.
+    fn link_again(&mut self) {
+        if self.connection(None).is_some() {
+            self.sink.monitor(Remote::named("sink", &name(self.to)));
+            for (far, id) in std::mem::take(&mut self.lost) {
+                self.link(&far, id);
+            }
+        }
+    }
+
+    /// Takes what comes in some time, or until a link is lost.
     async fn events(&mut self) {
         let time = Duration::from_millis(self.world.sim.choose(1..400));
+        let lost = self.lost.len();
         let takes = async {
-            loop {
+            while self.lost.len() == lost {
                 self.event().await;
             }
         };
@@ -180,6 +205,9 @@ impl User {
         let event = self.cx.recv_event().await;
         let mut ledger = self.world.ledger.lock();
         match event {
+            Some(Event::Message(Letter::Message { term, .. })) if term.is_atom("mark") => {
+                self.is_marked = true;
+            }
             Some(Event::Message(Letter::Message { term, .. })) => {
                 let Some([_, number]) = term.as_tuple() else { panic!("{term} came") };
                 ledger.echoed(&mut self.asked, number.as_integer().expect("it is a number"));
@@ -191,9 +219,16 @@ impl User {
             }
             Some(Event::Exit(signal)) => {
                 let from = signal.from.expect("it is of a process");
-                let creation = self.member.node().node_pid(from).map(|pid| pid.creation);
-                let current = self.connection(creation);
-                ledger.exit((self.own, self.cx.pid(), from), signal.exit, current);
+                let far = self.member.node().node_pid(from);
+                let current = self.connection(far.as_ref().map(|far| far.creation));
+                let link = (self.own, self.cx.pid(), from);
+                let relation = ledger.exit(link, signal.exit.clone(), current);
+                if signal.exit == Exit::NoConnection
+                    && let Some(far) = far
+                {
+                    self.has_linked.remove(&far);
+                    self.lost.extend(relation.map(|what| (far, what.id)));
+                }
             }
             other => panic!("{other:?} came"),
         }
@@ -215,11 +250,7 @@ impl User {
             (3, Some((far, _))) => drop(self.member.send(far, Term::atom("stop"))),
             (4, Some((far, _))) => drop(send_exit(self.node().pid(&far), Exit::failed("told"))),
             (5, Some((far, id))) => self.link(&far, id),
-            (6, Some((far, _))) => {
-                let far = self.node().pid(&far);
-                unlink(far);
-                self.world.ledger.lock().unlinked((self.own, self.cx.pid(), far));
-            }
+            (6, Some((far, id))) => self.unlink(&far, id).await,
             _ => {
                 // By this node or a third one.
                 let by = sim.choose(0..hosts + 1) as i64 - 1;
@@ -281,7 +312,27 @@ impl User {
         self.world.ledger.lock().monitored(self.own, monitor, Relation { id, connection });
     }
 
-    /// Links to a process, unless that was done before.
+    /// Ends a link, and may make it again.
+    async fn unlink(&mut self, far: &NodePid, id: i64) {
+        let pid = self.node().pid(far);
+        let link = (self.own, self.cx.pid(), pid);
+        unlink(pid);
+        self.world.ledger.lock().unlinked(link);
+        // What comes before this is about the link that was ended.
+        let mark = Letter::Message { from: None, term: Term::atom("mark") };
+        self.cx.address().send(mark).expect("it has room");
+        self.is_marked = false;
+        while !self.is_marked {
+            self.event().await;
+        }
+        self.world.ledger.lock().is_unlinked(&link);
+        self.has_linked.remove(far);
+        if self.world.sim.choose(0..2) == 0 {
+            self.link(far, id);
+        }
+    }
+
+    /// Links to a process, unless the two are linked.
     fn link(&mut self, far: &NodePid, id: i64) {
         if self.has_linked.insert(far.clone()) {
             let connection = self.connection(Some(far.creation));
@@ -305,6 +356,10 @@ pub(crate) async fn run(sim: Sim, planted: Planted) {
     world.is_quiet.store(true, Relaxed);
     within(&world, "each user has its last echo", || {
         done.lock().len() as i64 >= hosts * (hosts - 1)
+    })
+    .await;
+    within(&world, "the end of a process is told while its connection lasts", || {
+        !world.ledger.lock().has_untold()
     })
     .await;
     stop(&world, hosts);
