@@ -39,12 +39,12 @@
 //!
 //! A process may move from one worker to another, so its future and its messages are `Send`:
 //!
-//! ```compile_fail,E0277
+//! ```compile_fail
 //! let local = std::rc::Rc::new(1);
 //! drop(procession::spawn(async move { *local }));
 //! ```
 //!
-//! ```compile_fail,E0277
+//! ```compile_fail
 //! drop(procession::spawn(async {
 //!     let held = std::rc::Rc::new(1);
 //!     procession::yield_now().await;

@@ -777,10 +777,10 @@ fn a_connection_waits_for_the_end_of_the_one_before() {
         scheduler.start(async |mut cx: Context<Letter>| while cx.recv().await.is_some() {});
     let (begins, begun) = std::sync::mpsc::channel();
     let (goes_on, waits) = std::sync::mpsc::channel();
-    let waits = std::sync::Mutex::new(waits);
+    let waits = procession_sync::Mutex::new(waits);
     let slow = node.attach(&watcher.address().map(move |letter| {
         begins.send(()).expect("the test waits");
-        waits.lock().expect("it is whole").recv().expect("the test says so");
+        waits.lock().recv().expect("the test says so");
         letter
     }));
     slow.monitor(pid());

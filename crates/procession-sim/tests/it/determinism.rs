@@ -33,8 +33,8 @@ fn the_same_seed_is_the_same_run_with_any_number_of_workers() {
 }
 
 /// Goal: nothing that differs between two programs decides, such as an address, the number of a
-/// scheduler or of a thread, or what ran before. Method: 64 workers run 20 times, and this test runs
-/// itself in two children.
+/// scheduler or of a thread, or what ran before. Method: 64 workers run 20 times, and this test
+/// runs itself in two children.
 #[test]
 fn the_same_seed_is_the_same_run_in_another_program() {
     let outcome = |workers| run(check(Strategy::Portfolio, workers));

@@ -196,7 +196,7 @@ impl Pool {
     ///
     /// A job cannot borrow a value that is dropped before the job ends:
     ///
-    /// ```compile_fail,E0597
+    /// ```compile_fail,E0373
     /// # let pool = procession::pool::Pool::builder().build().unwrap();
     /// pool.scope(|scope| {
     ///     let inside = 1;

@@ -254,7 +254,7 @@ type TemplateStart<A> = dyn Fn(SpawnOptions, A) -> Result<Spawned, SpawnError<A>
 /// }
 /// ```
 ///
-/// ```compile_fail,E0599
+/// ```compile_fail,E0277
 /// # use procession::{Context, supervisor::{Restart, Template}};
 /// # use procession::net::TcpStream;
 /// let template = Template::new(|_: Context<()>, stream: TcpStream| async move { drop(stream) })
