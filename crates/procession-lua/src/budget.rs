@@ -17,7 +17,6 @@ use procession_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use crate::frame;
 use crate::guest::Inbox;
-use crate::lazy;
 
 /// The number of instructions after which a process ends if it could not be suspended since. They
 /// take some hundred milliseconds.
@@ -199,6 +198,8 @@ impl Budget {
             // Each error takes memory. If there were none left, each would first collect all
             // garbage.
             lua.set_memory_limit(usize::MAX)?;
+            // It is stopped while a program is loaded.
+            lua.gc_restart();
         }
         if self.end_thread(lua)? { Err(doom()) } else { Ok(()) }
     }
@@ -281,15 +282,15 @@ fn longest_period(bytes: usize) -> u64 {
 fn fail_each(lua: &Lua) -> mlua::Result<()> {
     let triggers = HookTriggers::new().every_nth_instruction(1);
     lua.set_global_hook(triggers, |lua, _| {
-        fail_each(lua)?;
-        raise(lua, doom())
+        let again = fail_each(lua);
+        raise(lua, again.err().unwrap_or_else(doom))
     })
 }
 
 /// Returns an error from a hook. The function that was running does not close its variables, since
 /// Lua would call their handlers inside of the hook.
 fn raise(lua: &Lua, cause: mlua::Error) -> mlua::Result<VmState> {
-    frame::clear(lua, &lazy::own(lua)?)?;
+    frame::clear(lua);
     Err(cause)
 }
 

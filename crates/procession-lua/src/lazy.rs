@@ -392,7 +392,7 @@ impl Lazy {
     }
 }
 
-pub(crate) fn own(lua: &Lua) -> mlua::Result<Table> {
+fn own(lua: &Lua) -> mlua::Result<Table> {
     lua.named_registry_value(OWN)
 }
 

@@ -318,6 +318,25 @@ fn a_function_that_must_end_does_not_run_its_own_handlers() {
     }
 }
 
+/// If there is no room for calls of C, errors call the handlers of the program in places without
+/// hooks.
+#[test]
+fn a_function_that_must_end_near_the_limit_of_calls_ends() {
+    for depth in 180..=200 {
+        let call = format!(
+            "getmetatable('').__tostring = function() while true do end end
+            local function deep(n)
+              if n == 0 then while true do end end
+              return tostring(setmetatable({{}}, {{ __tostring = function() return deep(n - 1) end }}))
+            end
+            deep({depth})"
+        );
+        let reason = ended_within(&call, 100);
+        let known = ["terminated", "computed for too long", "stack overflow", "error in error"];
+        assert!(known.iter().any(|known| reason.contains(known)), "{depth}: {reason}");
+    }
+}
+
 #[test]
 fn a_coroutine_ends_with_its_error_and_its_variables() {
     let call = "local closed = {}

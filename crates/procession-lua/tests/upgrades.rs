@@ -258,6 +258,34 @@ fn an_upgrade_that_had_to_end_leaves_nothing_that_runs_without_end() {
     });
 }
 
+/// Such a variable loses its value, and gets none of the library's.
+#[test]
+fn an_upgrade_that_had_to_end_gives_its_variables_away() {
+    let upgrade = "
+        tostring(setmetatable({}, { __tostring = function()
+          local a, b, c, d = 1, 2, 3, 4
+          leaked = function() return { c, d } end
+          while true do end
+        end }))";
+    let look = "
+        for _, found in ipairs(leaked()) do
+          for key in next, found do assert(key == '__close' or key == '__metatable', key) end
+          assert(getmetatable(found) == false)
+        end
+        list = { 1 }";
+    run(async || {
+        let source = KEEPER.replace("return list", upgrade).replace("error('told to')", look);
+        let deployment = Deployment::new(load(&source.replace("VERSION", "1")));
+        let pid = spawn(&deployment, "keeper")?;
+        settle(&deployment, 1).await;
+        let replaced = deployment.replace(keeper(2)).await?;
+        assert!(replaced.failed[0].1.contains("cannot be suspended"), "{replaced:?}");
+        send(pid, "fail");
+        assert_eq!(ask(&deployment, pid).await?, (1, vec![1]));
+        Ok(())
+    });
+}
+
 #[test]
 fn processes_without_an_upgrade_keep_their_version_and_new_ones_get_the_new() {
     run(async || {

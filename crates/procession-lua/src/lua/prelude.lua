@@ -17,9 +17,8 @@ local function make(settle, act, name)
 end
 
 local access = make(check, native, "lazy")
--- The metatable of the tables of the library. The runtime puts such a table in place of variables
--- that are not to be closed by handlers of the program (frame.rs).
-local lazy = { __index = access, __newindex = access, __pairs = access, __close = type }
+-- The metatable of the tables of the library.
+local lazy = { __index = access, __newindex = access, __pairs = access }
 -- The functions of `string` that neither loop for long nor run code of the program. Methods of texts
 -- are looked up here.
 local string = { byte = string.byte, char = string.char, len = string.len, sub = string.sub }
