@@ -163,7 +163,11 @@ pub(crate) async fn run(
         told: None,
         why: "its process was terminated".to_owned(),
     };
-    let Err(why) = this.serve(&mut cx, &mut carrier, come).await;
+    let up = timeout(node.connect_timeout(), node.until_up(&link)).await;
+    let Err(why) = match up {
+        Ok(()) => this.serve(&mut cx, &mut carrier, come).await,
+        Err(_) => Err("it took too long to tell that it is there".to_owned()),
+    };
     // The other side learns at once, even of bytes that it did not take.
     drop(carrier.stream.set_linger(Some(Duration::ZERO)));
     this.why = why;

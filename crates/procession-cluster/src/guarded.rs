@@ -27,11 +27,20 @@ impl<T> Deref for Guarded<T> {
 impl<T> Drop for Guarded<T> {
     fn drop(&mut self) {
         let value = self.0.take();
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
-            && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
-        {
-            // Bounded: each drop could panic with another one.
-            forget(second);
+        call(|| drop(value));
+    }
+}
+
+/// Calls code of the user. Returns `None` if it panics.
+pub(crate) fn call<R>(code: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(code)) {
+        Ok(value) => Some(value),
+        Err(payload) => {
+            if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                // Bounded: each drop could panic with another one.
+                forget(second);
+            }
+            None
         }
     }
 }
@@ -39,5 +48,28 @@ impl<T> Drop for Guarded<T> {
 impl<T: fmt::Debug> fmt::Debug for Guarded<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.deref().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::panic_any;
+
+    use super::{Guarded, call};
+
+    /// Panics when it is dropped.
+    struct Rude;
+
+    impl Drop for Rude {
+        fn drop(&mut self) {
+            panic!("a value of the user");
+        }
+    }
+
+    #[test]
+    fn panics_end_here_with_their_payloads() {
+        assert_eq!(call(|| 1), Some(1));
+        assert_eq!(call(|| panic_any(Rude)), None::<()>);
+        drop(Guarded::new(Rude));
     }
 }

@@ -1,11 +1,11 @@
 //! Letters: what a process receives from the cluster.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use procession::Exit;
 use procession::mailbox::Recipient;
 
+use crate::guarded;
 use crate::link::Remote;
 use crate::node::Node;
 use crate::term::{Atom, NodePid, Reference, Term};
@@ -142,7 +142,7 @@ impl fmt::Debug for TermReply {
 /// Gives a letter to a process. Returns `false` if it does not accept the letter, or if the
 /// function of its [`Recipient`] panics, which is code of the user.
 pub(crate) fn post(recipient: &Recipient<Letter>, letter: Letter) -> bool {
-    catch_unwind(AssertUnwindSafe(|| recipient.send(letter).is_ok())).unwrap_or(false)
+    guarded::call(|| recipient.send(letter).is_ok()).unwrap_or(false)
 }
 
 /// Sorts a message: calls and casts have forms of their own.

@@ -547,6 +547,19 @@ impl Node {
         }
     }
 
+    /// Waits until the subscribers were told that a connection is there, which another thread may
+    /// be doing. What the connection brings comes after that.
+    pub(crate) async fn until_up(&self, link: &Link) {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            if self.0.peers.lock().is_up(link) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     fn admit(&self, attempt: &Attempt, peer: &Introduction, orders: &Address<Order>) -> Admission {
         let mut gone = Vec::new();
         let make = |connection| {
@@ -602,10 +615,9 @@ impl Node {
                     // Ignored: it has ended, or takes no more.
                     post(&subscriber, event.letter());
                 }
-                let may_go_on = self.0.peers.lock().was_told(&event);
-                if may_go_on {
-                    self.0.changed.notify_waiters();
-                }
+                self.0.peers.lock().was_told(&event);
+                // A connection may wait for that.
+                self.0.changed.notify_waiters();
             }
             drop(telling);
             // One that came since the last look found a thread that tells.

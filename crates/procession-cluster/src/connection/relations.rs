@@ -1,12 +1,11 @@
 //! Monitors, links, exit signals and starts across a connection, as its process carries them out.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use procession::relations::MonitorRef;
 use procession::relay::{RemoteSignal, draw_monitor, receive, receive_link, receive_monitor};
 use procession::{Context, Exit, Pid};
 
 use crate::connection::{Connection, Watched, is_answered_by_node, is_pulse, lane_of};
+use crate::guarded;
 use crate::link::{Asker, Order, StartRefusal, Teller, Watch, count};
 use crate::node::{Applied, ENDED, Spawned};
 use crate::reason;
@@ -274,7 +273,7 @@ impl Connection {
                 let returned = applied.map(|applied| applied.returned.clone());
                 // The function makes a future, which is code of the user.
                 let start = || (export.start)(arguments, returned);
-                catch_unwind(AssertUnwindSafe(start)).unwrap_or(None).ok_or("system_limit")
+                guarded::call(start).flatten().ok_or("system_limit")
             }
             (Some(_), _) => Err("badarg"),
         }

@@ -1,12 +1,11 @@
 //! Names of processes that others give, and references to nodes from what these keep.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 use procession::mailbox::Recipient;
 
-use crate::guarded::Guarded;
+use crate::guarded::{self, Guarded};
 use crate::letter::Letter;
 use crate::link::Remote;
 use crate::node::{Inner, Node};
@@ -67,8 +66,7 @@ impl Node {
         let known = self.0.locals.lock().by_name.get(name).copied();
         known.map(|number| (number, true)).or_else(|| {
             let find = self.0.find_name.lock().clone()?;
-            let found = catch_unwind(AssertUnwindSafe(|| find(name.as_str()).map(Guarded::new)));
-            let found = found.ok()??;
+            let found = guarded::call(|| find(name.as_str()).map(Guarded::new))??;
             Some((self.attach_number(&found), false))
         })
     }

@@ -95,6 +95,8 @@ enum Peer {
 #[derive(Debug)]
 struct Told {
     connection: u64,
+    /// The subscribers were told that it is there.
+    is_up: bool,
     /// The end is queued for the subscribers. All others were told of it.
     has_ended: bool,
 }
@@ -218,7 +220,10 @@ impl Peers {
         match self.by_name.get(peer) {
             Some(Peer::Connected(_)) => return Dial::Connected,
             Some(Peer::Connecting(..)) => return Dial::Wait,
-            Some(Peer::Accepting(_)) if !is_impatient => return Dial::Wait,
+            // An attempt that waits for the end of the connection before it has been proven.
+            Some(Peer::Accepting(_)) if !is_impatient || self.told.contains_key(peer) => {
+                return Dial::Wait;
+            }
             Some(Peer::Accepting(_)) | None => {}
         }
         self.attempts += 1;
@@ -265,12 +270,19 @@ impl Peers {
         (status, attempt)
     }
 
-    /// Frees the entry of an attempt that is over, if it still has it.
-    fn end(&mut self, peer: &Atom, attempt: u64) {
+    /// Frees the entry of an attempt that is over, if it still has it. Those of the other node keep
+    /// it.
+    pub(super) fn end(&mut self, peer: &Atom, attempt: u64) {
         let is_free = match self.by_name.get_mut(peer) {
-            Some(Peer::Connecting(number, agreed)) => {
+            Some(Peer::Connecting(number, agreed)) if *number == attempt => {
+                let agreed = std::mem::take(agreed);
+                let is_free = agreed.is_empty();
+                self.by_name.insert(peer.clone(), Peer::Accepting(agreed));
+                is_free
+            }
+            Some(Peer::Connecting(_, agreed)) => {
                 agreed.retain(|number| *number != attempt);
-                *number == attempt
+                false
             }
             Some(Peer::Accepting(attempts)) => {
                 attempts.retain(|number| *number != attempt);
@@ -305,18 +317,33 @@ impl Peers {
         }
         if self.told.contains_key(peer) {
             let replaced = self.link(peer).cloned();
-            if replaced.is_some() {
-                self.by_name.insert(peer.clone(), Peer::Accepting(vec![attempt]));
+            if side == Side::Other {
+                self.keep(peer, attempt);
             }
             return Admission::Waits(replaced);
         }
         let number = self.next_number(peer);
         let link = Arc::new(make(number));
         self.by_name.insert(peer.clone(), Peer::Connected(Arc::clone(&link)));
-        self.told.insert(peer.clone(), Told { connection: number, has_ended: false });
+        self.told.insert(peer.clone(), Told { connection: number, is_up: false, has_ended: false });
         let event = PeerEvent { node: peer.clone(), connection: number, ended: None };
         self.events.push_back(Event::Changed(event));
         Admission::Made(link)
+    }
+
+    /// Enters an attempt of the other node that waits. So this node makes no other one, which the
+    /// other node would take for the newer one.
+    fn keep(&mut self, peer: &Atom, attempt: u64) {
+        match self.by_name.get_mut(peer) {
+            Some(Peer::Connecting(_, attempts) | Peer::Accepting(attempts)) => {
+                if !attempts.contains(&attempt) {
+                    attempts.push(attempt);
+                }
+            }
+            None | Some(Peer::Connected(_)) => {
+                self.by_name.insert(peer.clone(), Peer::Accepting(vec![attempt]));
+            }
+        }
     }
 
     /// Returns the number of the next connection to a node. It is greater than those before, also
@@ -387,10 +414,18 @@ impl Peers {
         self.events.pop_front()
     }
 
-    /// Notes that all subscribers were told of an event. Returns `true` if a connection may have
-    /// waited for that.
-    pub(super) fn was_told(&mut self, event: &PeerEvent) -> bool {
-        event.ended.is_some() && self.told.remove(&event.node).is_some()
+    /// Notes that all subscribers were told of an event.
+    pub(super) fn was_told(&mut self, event: &PeerEvent) {
+        if event.ended.is_some() {
+            self.told.remove(&event.node);
+        } else if let Some(told) = self.told.get_mut(&event.node) {
+            told.is_up = true;
+        }
+    }
+
+    /// Returns `true` if the subscribers were told that a connection is there.
+    pub(super) fn is_up(&self, link: &Link) -> bool {
+        self.told.get(&link.peer.name).is_some_and(|told| told.is_up)
     }
 
     /// Begins to tell events. Returns `false` if a thread does already, which then tells these,

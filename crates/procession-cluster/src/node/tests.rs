@@ -171,6 +171,47 @@ fn a_connection_waits_for_the_end_of_the_one_before() {
     });
 }
 
+/// Goal: while an attempt of the other node waits, this node makes no other one, which the other
+/// node would take for the newer one.
+#[test]
+fn no_attempt_begins_while_one_of_the_other_node_waits() {
+    run(async |orders| {
+        let mut peers = Peers::default();
+        let (_, first) = peers.decide(&own(), &greater());
+        let first = made(admit(&mut peers, &greater(), (Side::Other, first), &orders));
+        // The other node has noticed the end, and this one has not.
+        let (status, second) = peers.decide(&own(), &greater());
+        assert_eq!(status, Status::Alive);
+        peers.forget(&first);
+        let second = (Side::Other, second);
+        let admission = admit(&mut peers, &greater(), second, &orders);
+        assert!(matches!(admission, Admission::Waits(None)), "{admission:?}");
+        for is_impatient in [false, true] {
+            assert_eq!(peers.dial(&greater(), is_impatient), Dial::Wait);
+        }
+        peers.ended(&first, "it ends".to_owned());
+        while let Some(Event::Changed(event)) = peers.next_event() {
+            peers.was_told(&event);
+        }
+        made(admit(&mut peers, &greater(), second, &orders));
+        assert_eq!(peers.dial(&greater(), false), Dial::Connected);
+    });
+}
+
+/// Goal: an attempt of this node that has given way to one of the other node frees nothing.
+#[test]
+fn an_attempt_that_was_agreed_to_outlives_the_one_that_gave_way() {
+    let mut peers = Peers::default();
+    let dialed = begin(&mut peers, &greater());
+    let (status, agreed) = peers.decide(&own(), &greater());
+    assert_eq!(status, Status::OkSimultaneous);
+    assert!(!peers.may_replace(&greater()));
+    peers.end(&greater(), dialed);
+    assert_eq!(peers.dial(&greater(), false), Dial::Wait);
+    peers.end(&greater(), agreed);
+    assert!(matches!(peers.dial(&greater(), false), Dial::Begin(_)));
+}
+
 /// Goal: a process that subscribes when a node is there already hears of it, and of its end.
 #[test]
 fn a_late_subscriber_is_told_what_is_connected() {

@@ -1,7 +1,6 @@
 //! Typed messages between nodes: addresses of processes of other nodes, and processes of this one
 //! that receive a type of their own.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use procession::relay::{Parcel, Relay, RelayCause, RelayError, RoomFuture};
@@ -11,7 +10,7 @@ use serde_core::de::DeserializeOwned;
 
 use super::scope::{self, Replies};
 use super::{ConvertError, Messages, from_term, to_term};
-use crate::guarded::Guarded;
+use crate::guarded::{self, Guarded};
 use crate::letter::last;
 use crate::link::{Caller, Link, Remote, Waits};
 use crate::node::{Held, Inlet, Member, Node, SendTermCause, TypedInlet, without_sender};
@@ -180,11 +179,11 @@ struct Typed<M> {
 impl<M: Send + 'static> TypedInlet for Typed<M> {
     fn take(&self, node: &Node, own: &NodePid, sender: &Atom, term: Term) -> bool {
         // Code of the type may panic, here in the process of the connection.
-        catch_unwind(AssertUnwindSafe(|| {
+        guarded::call(|| {
             let read = || (self.read)(without_call(term));
             let (message, _) = scope::within(node, own, Some(sender), read);
             message.is_some_and(|message| self.address.send(message).is_ok())
-        }))
+        })
         .unwrap_or(false)
     }
 }
