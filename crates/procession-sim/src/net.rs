@@ -58,6 +58,8 @@ struct Socket {
     is_writable: bool,
     /// The program has closed its end.
     is_closed: bool,
+    /// The end of the program is a socket of std.
+    is_released: bool,
     kind: Kind,
 }
 
@@ -221,7 +223,8 @@ impl Net {
                     socket.is_readable |= flags.intersects(ends);
                     socket.is_writable |= flags.intersects(Flags::OUT | Flags::ERR);
                     // A socket whose drop was not announced, such as one of std, is noticed here.
-                    socket.is_closed |= flags.contains(Flags::HUP) && !socket.has_hung_up();
+                    let notices = socket.is_released || !socket.has_hung_up();
+                    socket.is_closed |= flags.contains(Flags::HUP) && notices;
                     changed.push(id);
                 }
             }

@@ -177,4 +177,8 @@ impl Network for Engine {
     fn close(&self, socket: BorrowedFd<'_>) {
         self.ask(socket, |net, _, id| net.close(id, socket));
     }
+
+    fn release(&self, socket: BorrowedFd<'_>) {
+        self.ask(socket, |net, _, id| net.release(id));
+    }
 }

@@ -231,6 +231,7 @@ impl Net {
             for (stream, _) in listener.backlog {
                 self.abort(moment, stream);
                 self.sockets.remove(&stream);
+                self.broken.remove(&stream);
             }
         }
     }

@@ -68,8 +68,9 @@ pub(super) struct Broken {
     pub(super) peer_addr: SocketAddr,
     phase: Phase,
     error: Option<Errno>,
-    /// To close it would wake the program: at once, or when the last of its copies is closed.
-    _far: FarEnd,
+    /// To close it would wake the program: at once, or when the last of its copies is closed. That
+    /// of a socket of std is closed, since nobody would tell when it may be.
+    far: Option<FarEnd>,
 }
 
 struct Segment {
@@ -140,7 +141,8 @@ impl Socket {
     ) -> Self {
         let far = FarEnd(far);
         let (is_readable, is_writable, is_closed) = (false, true, false);
-        Self { home, host, local, far, is_readable, is_writable, is_closed, kind }
+        let is_released = false;
+        Self { home, host, local, far, is_readable, is_writable, is_closed, is_released, kind }
     }
 
     /// Returns `true` if the network has ended what the program reads.
@@ -182,6 +184,16 @@ impl Net {
         }
         // It fails if the far end is closed already.
         let _ = shutdown(near, Shutdown::Both);
+    }
+
+    /// The end of the program becomes a socket of std.
+    pub(super) fn release(&mut self, id: u64) {
+        if let Some(broken) = self.broken.get_mut(&id) {
+            drop(broken.far.take());
+        }
+        if let Some(socket) = self.sockets.get_mut(&id) {
+            socket.is_released = true;
+        }
     }
 
     /// Takes what the program of a stream has written, as far as the window allows.
@@ -431,14 +443,17 @@ impl Net {
         if !self.stream(id).is_some_and(|stream| is_over(stream)) {
             return;
         }
-        if let Some(Socket { host, local, far, is_closed, kind: Kind::Stream(stream), .. }) =
-            self.sockets.remove(&id)
-            && !is_closed
-        {
-            let _ = shutdown(&far, Shutdown::Both);
-            let Stream { peer_addr, phase, error, .. } = *stream;
-            self.broken.insert(id, Broken { host, local, peer_addr, phase, error, _far: far });
-        }
+        let Some(socket) = self.sockets.remove(&id).filter(|socket| !socket.is_closed) else {
+            return;
+        };
+        let Socket { host, local, far, is_released, kind: Kind::Stream(stream), .. } = socket
+        else {
+            return;
+        };
+        let _ = shutdown(&far, Shutdown::Both);
+        let Stream { peer_addr, phase, error, .. } = *stream;
+        let far = (!is_released).then_some(far);
+        self.broken.insert(id, Broken { host, local, peer_addr, phase, error, far });
     }
 
     /// Returns how far a stream has come.

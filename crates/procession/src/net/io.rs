@@ -80,6 +80,8 @@ impl IoResult<usize> {
 /// A descriptor in non-blocking mode, with its scheduler and its timeouts.
 pub(crate) struct Io<T: AsFd> {
     registered: Registered<T>,
+    /// It is a socket of TCP or UDP, and closes it when it is dropped.
+    is_socket: bool,
     read: Limit,
     write: Limit,
 }
@@ -117,7 +119,9 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for Io<T> {
 
 impl<T: AsFd> Drop for Io<T> {
     fn drop(&mut self) {
-        if let Some(io) = self.registered.io_if_any() {
+        if let Some(io) = self.registered.io_if_any()
+            && self.is_socket
+        {
             simulated::close(io);
         }
     }
@@ -145,11 +149,28 @@ impl<T: AsFd> Io<T> {
 
     /// Registers a descriptor, which must be in non-blocking mode, with `shared`.
     pub(crate) fn on(shared: &Arc<Shared>, io: T) -> io::Result<Self> {
-        let registered = Registered::new(Arc::clone(shared), io).map_err(|(error, io)| {
+        Self::register(shared, io).map_err(|(error, _)| error)
+    }
+
+    /// Registers a socket of TCP or UDP with the scheduler of this thread.
+    pub(crate) fn socket(io: T) -> io::Result<Self> {
+        Self::socket_on(&crate::scheduler::owner::here(), io)
+    }
+
+    /// Registers a socket of TCP or UDP with `shared`.
+    pub(crate) fn socket_on(shared: &Arc<Shared>, io: T) -> io::Result<Self> {
+        let mut socket = Self::register(shared, io).map_err(|(error, io)| {
             simulated::close(&io);
             error
         })?;
-        Ok(Self { registered, read: Limit::none(), write: Limit::none() })
+        socket.is_socket = true;
+        Ok(socket)
+    }
+
+    fn register(shared: &Arc<Shared>, io: T) -> Result<Self, (io::Error, T)> {
+        let registered = Registered::new(Arc::clone(shared), io)?;
+        let (read, write) = (Limit::none(), Limit::none());
+        Ok(Self { registered, is_socket: false, read, write })
     }
 
     #[inline]
@@ -162,7 +183,11 @@ impl<T: AsFd> Io<T> {
     }
 
     pub(crate) fn into_inner(mut self) -> T {
-        self.registered.deregister().expect("there until the drop")
+        let io = self.registered.deregister().expect("there until the drop");
+        if self.is_socket {
+            simulated::release(&io);
+        }
+        io
     }
 
     fn direction(&self, side: Side) -> &Direction {

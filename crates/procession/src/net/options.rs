@@ -145,7 +145,7 @@ impl SocketOptions {
                 Ok(socket)
             };
             let socket = first_of(host.into().addresses().await?, listening)?;
-            Io::new(StdTcpListener::from(socket)).map(TcpListener)
+            Io::socket(StdTcpListener::from(socket)).map(TcpListener)
         })
     }
 
@@ -177,7 +177,7 @@ impl SocketOptions {
                 None => self.bound(address, SocketType::DGRAM, false),
             };
             let socket = first_of(host.into().addresses().await?, bound)?;
-            Io::new(StdUdpSocket::from(socket)).map(UdpSocket)
+            Io::socket(StdUdpSocket::from(socket)).map(UdpSocket)
         })
     }
 
@@ -222,7 +222,7 @@ impl SocketOptions {
     async fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
         let io = match simulated::connect(self.local, address) {
             // Its events are those of the connection: it becomes writable once.
-            Some(socket) => Io::new(StdTcpStream::from(socket?))?,
+            Some(socket) => Io::socket(StdTcpStream::from(socket?))?,
             None => self.begin_to_connect(address)?,
         };
         let connected = |socket: &StdTcpStream| {
@@ -258,7 +258,7 @@ impl SocketOptions {
         }
         // Registered only after `connect`, since the kernel reports a socket that is not connecting
         // as closed.
-        Io::new(StdTcpStream::from(socket))
+        Io::socket(StdTcpStream::from(socket))
     }
 }
 

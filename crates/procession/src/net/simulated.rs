@@ -86,6 +86,15 @@ pub(super) fn close(socket: impl AsFd) {
     });
 }
 
+/// Tells the network that a socket becomes one of std, whose drop is not announced.
+#[inline]
+pub(super) fn release(socket: impl AsFd) {
+    ask(|network| {
+        network.release(socket.as_fd());
+        Some(())
+    });
+}
+
 /// Returns the part of `bytes` that one write takes.
 #[inline]
 pub(super) fn shorten(bytes: &[u8]) -> &[u8] {

@@ -448,9 +448,9 @@ macro_rules! stream_methods {
 pub(super) use stream_methods;
 
 /// Conversions from and to std's type of the same socket. Both can fail, since they change the mode
-/// of the descriptor.
+/// of the descriptor. `$register` is the function that makes the `Io`.
 macro_rules! std_conversions {
-    ($Ours:ident, $Std:ty) => {
+    ($Ours:ident, $Std:ty, $register:ident) => {
         impl TryFrom<$Std> for $Ours {
             type Error = std::io::Error;
 
@@ -462,7 +462,7 @@ macro_rules! std_conversions {
             /// knows the descriptor.
             fn try_from(socket: $Std) -> std::io::Result<Self> {
                 socket.set_nonblocking(true)?;
-                Io::new(socket).map(Self)
+                Io::$register(socket).map(Self)
             }
         }
 

@@ -82,7 +82,7 @@ impl TcpListener {
                 Some(address) => address,
                 None => socket.peer_addr()?,
             };
-            Ok((TcpStream(Io::on(self.0.shared(), socket)?), address))
+            Ok((TcpStream(Io::socket_on(self.0.shared(), socket)?), address))
         })
     }
 
@@ -112,7 +112,7 @@ impl TcpListener {
     }
 }
 
-std_conversions!(TcpListener, StdTcpListener);
+std_conversions!(TcpListener, StdTcpListener, socket);
 
 socket_methods!(TcpListener);
 
@@ -147,7 +147,7 @@ socket_methods!(TcpListener);
 pub struct TcpStream(pub(super) Io<StdTcpStream>);
 
 stream_methods!(TcpStream, StdTcpStream);
-std_conversions!(TcpStream, StdTcpStream);
+std_conversions!(TcpStream, StdTcpStream, socket);
 
 impl TcpStream {
     /// Returns the socket that holds the options.

@@ -34,7 +34,7 @@ use super::stream::std_conversions;
 /// ```
 pub struct UdpSocket(pub(super) Io<StdUdpSocket>);
 
-std_conversions!(UdpSocket, StdUdpSocket);
+std_conversions!(UdpSocket, StdUdpSocket, socket);
 
 impl UdpSocket {
     /// Creates a socket at `host`. If the host has several addresses, uses the first one that can

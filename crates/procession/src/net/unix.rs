@@ -106,7 +106,7 @@ impl UnixListener {
     }
 }
 
-std_conversions!(UnixListener, StdUnixListener);
+std_conversions!(UnixListener, StdUnixListener, new);
 
 socket_methods!(UnixListener);
 
@@ -133,7 +133,7 @@ pub struct UnixStream(pub(super) Io<StdUnixStream>);
 
 stream_methods!(UnixStream, StdUnixStream);
 descriptor_methods!(UnixStream);
-std_conversions!(UnixStream, StdUnixStream);
+std_conversions!(UnixStream, StdUnixStream, new);
 
 impl UnixStream {
     /// Connects to the listener at a path.
@@ -215,7 +215,7 @@ impl UnixStream {
 /// ```
 pub struct UnixDatagram(pub(super) Io<StdUnixDatagram>);
 
-std_conversions!(UnixDatagram, StdUnixDatagram);
+std_conversions!(UnixDatagram, StdUnixDatagram, new);
 
 impl UnixDatagram {
     /// Creates a socket at a path, which must not exist yet. The file stays when the socket is

@@ -64,6 +64,9 @@ pub trait Network {
 
     /// A program is about to close a socket. This closes all duplicates of the descriptor, too.
     fn close(&self, socket: BorrowedFd<'_>);
+
+    /// A socket becomes one of std. From now on, [`close`](Self::close) is not called for it.
+    fn release(&self, socket: BorrowedFd<'_>);
 }
 
 /// The address at the beginning of a datagram.

@@ -293,6 +293,13 @@ fn connections_that_are_over_keep_no_descriptor() {
             sim.always("the client sees a reset", read == Err(ErrorKind::ConnectionReset));
         }
         sim.always("a reset keeps none", descriptors() < before + 20);
+        for _ in 0..ATTEMPTS {
+            let connected = TcpStream::connect("rude:1").await;
+            procession::sleep(Duration::from_millis(1)).await;
+            drop(connected.map(std::net::TcpStream::try_from));
+        }
+        procession::sleep(Duration::from_millis(1)).await;
+        sim.always("a socket of std keeps none", descriptors() < before + 20);
     });
 }
 

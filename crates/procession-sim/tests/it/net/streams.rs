@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use procession::net::{TcpListener, TcpStream, UdpSocket};
+use procession::net::{Readiness, TcpListener, TcpStream, UdpSocket};
 use procession::time::Instant;
 use procession_sim::{Check, Faults};
 
@@ -146,6 +146,28 @@ fn a_socket_is_closed_although_its_descriptor_has_copies() {
             }
         }
         sim.settle().await;
+    });
+}
+
+/// What only borrows a socket closes nothing.
+#[test]
+fn a_socket_outlives_what_watches_it() {
+    calm().run(|sim| async move {
+        sim.host("db", || async {
+            let (stream, _) = listen(1).await.accept().await.expect("it listens");
+            let _ = super::serve(&stream).await;
+        });
+        sim.settle().await;
+        let stream = TcpStream::connect("db:1").await.expect("it listens");
+        let again = Readiness::new(&stream).map(drop).map_err(|error| error.kind());
+        sim.always("it is registered already", again == Err(ErrorKind::AlreadyExists));
+        let stream = std::net::TcpStream::try_from(stream).expect("it has a mode");
+        drop(Readiness::new(&stream).expect("there is room"));
+        let stream = TcpStream::try_from(stream).expect("there is room");
+        stream.write_all(b"hello").await.expect("it is open");
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).await.expect("it is open");
+        sim.always("the stream is whole", &answer == b"hello");
     });
 }
 
