@@ -41,7 +41,7 @@ fn no_fault_loses_a_message() {
 /// laws of quiet points find a process that stays ready.
 #[test]
 fn a_bound_process_outlives_a_refused_thread() {
-    let check = Check::new().seeds(0..30).workers(2..=2);
+    let check = Check::new().seeds(0..100).workers(2..=2);
     check.faults(Faults::none().with(Fault::ThreadRefused)).run(|sim| async move {
         let options = SpawnOptions::new().affinity(1);
         let bound = options.start(|mut cx: Context<Reply<u32>>| async move {
@@ -381,7 +381,7 @@ fn a_refused_stack_ends_its_coroutine() {
 #[test]
 fn a_child_that_does_not_start_counts_as_a_restart() {
     let events = ["a restart fails and another one works", "the supervisor gives up"];
-    let check = Check::new().seeds(0..200).expect_sometimes(events);
+    let check = Check::new().seeds(0..300).expect_sometimes(events);
     check.faults(Faults::none().with(Fault::ChildRefused)).run(move |sim| async move {
         let tolerated = sim.choose(1..4) as u32;
         let started = Arc::new(AtomicU32::new(0));
