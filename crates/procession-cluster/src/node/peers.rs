@@ -15,7 +15,8 @@
 //! ## Steps
 //! - `Dial`: takes a free entry. If there is one, waits for what becomes of it, or, if that is only
 //!   accepted and takes too long, takes its place: before its proof of the cookie, an attempt may
-//!   be by anybody.
+//!   be by anybody. It does not while the end of a connection is still being told, since an attempt
+//!   that waits for that has given its proof.
 //! - `Decide`, for an attempt of the other node: enters it, if this node does not connect itself.
 //!   If it does, the attempt of the node with the greater name goes on.
 //! - `Replace`, for an attempt of this node that finds the other one connected: it goes on if this
@@ -24,7 +25,10 @@
 //! - `Admit`, after the handshake: an attempt of this node becomes the connection if it still has
 //!   the entry. One of the other node does if the entry is free or accepting, if its node has the
 //!   greater name, or if it is newer than what is connected, which it ends then. Each waits until
-//!   all was told of the end of the connection before it.
+//!   all was told of the end of the connection before it. One of the other node is entered
+//!   meanwhile, so that this node dials no other one.
+//! - `End`, of an attempt of this node: frees the entry, or leaves it to the attempts of the other
+//!   node that it has agreed to.
 //!
 //! ## Why it works
 //! A node has at most one attempt of its own for another node, which a later one never replaces
@@ -39,7 +43,11 @@
 //! once, its messages could come before `NodeDown` of the one before it. A process could link to
 //! one to which it was linked before, and the end that is still to be told would end the new link
 //! on this side only. So `Admit` waits: on each side, one connection is over when the next one is
-//! there.
+//! there. That is served once the subscribers were told of it, which another thread may be doing.
+//!
+//! A refusal is not covered: if a process links while no connection is there, it may be refused
+//! only after the next one was admitted, and a link of the other process that came meanwhile then
+//! stays on that side only.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -270,8 +278,8 @@ impl Peers {
         (status, attempt)
     }
 
-    /// Frees the entry of an attempt that is over, if it still has it. Those of the other node keep
-    /// it.
+    /// `End`. Frees the entry of an attempt that is over, if it still has it. Those of the other
+    /// node keep it.
     pub(super) fn end(&mut self, peer: &Atom, attempt: u64) {
         let is_free = match self.by_name.get_mut(peer) {
             Some(Peer::Connecting(number, agreed)) if *number == attempt => {
