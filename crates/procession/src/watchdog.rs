@@ -362,7 +362,7 @@ impl Watch {
         let shared = &*self.shared;
         let soon = looked + LOOK_EVERY_QUIET;
         let is_done =
-            self.quiet > QUIET_LOOKS || self.visited >= shared.table().made() && has_driver(shared);
+            self.quiet > QUIET_LOOKS || self.visited >= shared.table().used() && has_driver(shared);
         let until = if is_done { NEVER } else { soon };
         match is_attended(shared) {
             true => until,
@@ -823,8 +823,8 @@ mod tests {
             drop(scheduler.spawn(std::future::pending::<()>()));
         }
         scheduler.run_until_idle();
-        let made = scheduler.shared().table().made();
-        assert!(made > VISITS_QUIET && made <= 2 * VISITS_QUIET, "{made}");
+        let used = scheduler.shared().table().used();
+        assert!(used > VISITS_QUIET && used <= 2 * VISITS_QUIET, "{used}");
         let mut watch = Watch::new(Arc::clone(scheduler.shared()));
         assert_eq!(pauses_with_an_end(&mut watch), 2);
     }

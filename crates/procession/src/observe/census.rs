@@ -22,7 +22,7 @@ pub(crate) struct Census {
 /// Returns the processes that are not forgotten, one after the other. A complete process without a
 /// handle is forgotten, even if there are addresses of it.
 pub(crate) fn each(shared: &Shared) -> impl Iterator<Item = Pin> {
-    let all = (0..shared.table().made()).filter_map(|index| shared.table().pin_any(index));
+    let all = (0..shared.table().used()).filter_map(|index| shared.table().pin_any(index));
     all.filter(|slot| {
         let seen = slot.state.see();
         !seen.is_complete() || seen.has_handle()

@@ -216,7 +216,7 @@ pub(crate) fn label(slot: &Slot) -> Option<String> {
 }
 
 fn each<R>(shared: &Shared, mut of: impl FnMut(&Slot, Seen) -> Option<R>) -> Vec<R> {
-    let pinned = (0..shared.table().made()).filter_map(|index| shared.table().pin_any(index));
+    let pinned = (0..shared.table().used()).filter_map(|index| shared.table().pin_any(index));
     pinned.filter_map(|slot| of(&slot, slot.state.see())).collect()
 }
 

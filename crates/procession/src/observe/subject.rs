@@ -59,7 +59,7 @@ impl Shared {
 impl Shared {
     /// Returns the processes that exist.
     fn existing(&self) -> impl Iterator<Item = Pin> {
-        (0..self.table().made()).filter_map(|index| self.table().pin_any(index))
+        (0..self.table().used()).filter_map(|index| self.table().pin_any(index))
     }
 
     /// Returns `true` if each process that is ready has one queue entry, while no worker runs.

@@ -35,6 +35,9 @@ pub(crate) struct Free {
     slots: Vec<NonNull<Slot>>,
     /// The number of slots made so far.
     made: u32,
+    /// The number of slots that were never handed out: the first ones of `slots`, and those with the
+    /// highest indices.
+    fresh: u32,
     /// The number of slots that are neither free here nor retired: occupied, or in a worker's
     /// cache. While it is not 0, `keep` is set.
     out: u32,
@@ -51,7 +54,14 @@ impl Table {
             cache: CACHE.min((limit / workers / 16) as usize),
             segments: (0..segments).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             limit,
-            free: Mutex::new(Free { slots: Vec::new(), made: 0, out: 0, lost: 0, keep: None }),
+            free: Mutex::new(Free {
+                slots: Vec::new(),
+                made: 0,
+                fresh: 0,
+                out: 0,
+                lost: 0,
+                keep: None,
+            }),
         }
     }
 
@@ -82,6 +92,7 @@ impl Table {
                 self.make_segment(shared, free);
             }
             let from = free.slots.len() - count.min(free.slots.len());
+            free.fresh = free.fresh.min(from as u32);
             let before = taken.len();
             taken.extend(free.slots.drain(from..));
             free.out += (taken.len() - before) as u32;
@@ -105,6 +116,7 @@ impl Table {
         // Ordering: Release pairs with the Acquire of `slot`.
         self.segments[free.made as usize / SEGMENT].store(segment.as_mut_ptr(), Release);
         free.made += count;
+        free.fresh = count;
     }
 
     /// Returns slots to the free list. With the last one, it returns the reference that kept the
@@ -167,9 +179,9 @@ impl Table {
         self.free(|free| free.lost)
     }
 
-    /// Returns the number of slots made so far. Only these indices can hold a process.
-    pub(crate) fn made(&self) -> u32 {
-        self.free(|free| free.made)
+    /// Returns the number of slots handed out so far. Only these indices can hold a process.
+    pub(crate) fn used(&self) -> u32 {
+        self.free(|free| free.made - free.fresh)
     }
 }
 
@@ -185,5 +197,40 @@ impl Drop for Table {
                 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::{CACHE, SEGMENT};
+    use crate::Scheduler;
+
+    #[test]
+    fn only_slots_that_were_handed_out_can_hold_a_process() {
+        let builder = Scheduler::builder().worker_threads(1).test_clock().watchdog(false);
+        let scheduler = builder.build().expect("it starts no thread");
+        let table = scheduler.shared().table();
+        let existing = |used: u32| (0..used).filter(|&at| table.pin_any(at).is_some()).count();
+        assert_eq!(table.used(), 0);
+        let mut processes = vec![scheduler.spawn(pending::<()>())];
+        scheduler.run_until_idle();
+        assert!(table.used() as usize <= CACHE, "{}", table.used());
+        assert_eq!(existing(table.used()), 1);
+        // These take more than the first segment.
+        processes.extend((0..SEGMENT + 1).map(|_| scheduler.spawn(pending())));
+        scheduler.run_until_idle();
+        let used = table.used();
+        assert!((used as usize) < 2 * SEGMENT, "{used}");
+        assert_eq!(existing(used), processes.len());
+        assert_eq!(existing(2 * SEGMENT as u32), processes.len());
+        // They are handed out again before others.
+        processes.drain(..).for_each(|process| process.cancel());
+        scheduler.run_until_idle();
+        let again: Vec<_> = (0..SEGMENT).map(|_| scheduler.spawn(pending::<()>())).collect();
+        scheduler.run_until_idle();
+        assert_eq!(table.used(), used);
+        assert_eq!(existing(used), again.len());
     }
 }

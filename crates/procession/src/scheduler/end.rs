@@ -126,7 +126,7 @@ impl Shared {
     }
 
     fn each_process(&self, mut each: impl FnMut(&Slot)) {
-        for index in 0..self.table().made() {
+        for index in 0..self.table().used() {
             if let Some(pin) = self.table().pin_any(index) {
                 each(&pin);
             }

@@ -74,10 +74,10 @@ impl Shared {
     /// Visits `count` slots, beginning at `cursor` and going on with the first behind the last, or
     /// all if there are fewer. Returns where the next visit begins.
     pub(crate) fn stamp_some(&self, cursor: u32, count: u32, now: u64) -> u32 {
-        let made = self.table().made();
-        let begin = if cursor < made { cursor } else { 0 };
-        let count = count.min(made);
-        let end = made.min(begin.saturating_add(count));
+        let used = self.table().used();
+        let begin = if cursor < used { cursor } else { 0 };
+        let count = count.min(used);
+        let end = used.min(begin.saturating_add(count));
         let again = count - (end - begin);
         for slot in (begin..end).chain(0..again).filter_map(|index| self.table().slot(index)) {
             self.stamp(slot, now);

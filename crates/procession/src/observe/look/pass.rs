@@ -181,7 +181,7 @@ fn pass(
     let mut top = Top { heap: BinaryHeap::with_capacity(query.top), max: query.top };
     let mut mailboxes = LongestMailboxes::default();
     let mut groups = query.group_by.map(LookGroups::new);
-    for index in 0..shared.table().made() {
+    for index in 0..shared.table().used() {
         let Some(slot) = shared.table().pin_any(index) else { continue };
         let key = (index, slot.pins.generation());
         let known = KnownBefore {

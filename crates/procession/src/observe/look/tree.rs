@@ -66,7 +66,7 @@ impl SupervisedRow {
 /// Returns all supervisors that have children, by PID.
 pub(crate) fn supervision(shared: &Shared) -> Vec<SupervisorRow> {
     let mut supervisors = BTreeMap::<Pid, (Vec<SupervisedRow>, usize)>::new();
-    for index in 0..shared.table().made() {
+    for index in 0..shared.table().used() {
         let Some(slot) = shared.table().pin_any(index) else { continue };
         let Some(supervisor) = links::supervisor(&slot) else { continue };
         if slot.state.see().is_complete()
