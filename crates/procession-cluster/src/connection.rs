@@ -22,7 +22,7 @@ mod io;
 pub(crate) mod pulse;
 mod relations;
 
-use self::io::{Inbox, Outbox, ends, wait, write};
+use self::io::{CLOSED, Inbox, Outbox, ends, given_up, told_to_end, unless, wait, write};
 use self::pulse::{Next, Pulse};
 use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
@@ -135,13 +135,15 @@ pub(crate) async fn run(
     node: Node,
     mut carrier: Carrier,
     peer: Introduction,
-    come: Vec<u8>,
+    mut come: Vec<u8>,
     attempt: Attempt,
 ) {
     let orders = cx.address();
+    let given_up = given_up(&mut cx, &mut carrier, &mut come);
+    let connected = unless(given_up, node.connected(&attempt, &peer, &orders));
     // What is told of the end of the one before may block. Then the nodes try again later.
-    let admitted = timeout(node.connect_timeout(), node.connected(&attempt, &peer, &orders));
-    let Ok(Ok(link)) = admitted.await else { return };
+    let admitted = timeout(node.connect_timeout(), connected).await;
+    let Ok(Ok(Ok(link))) = admitted else { return };
     drop(attempt);
     let shown = Arc::clone(&link);
     let _inspecting = cx.inspect_with(move |out| shown.show(out));
@@ -163,9 +165,11 @@ pub(crate) async fn run(
         told: None,
         why: "its process was terminated".to_owned(),
     };
-    let up = timeout(node.connect_timeout(), node.until_up(&link)).await;
-    let Err(why) = match up {
-        Ok(()) => this.serve(&mut cx, &mut carrier, come).await,
+    // The socket waits: if it has ended, what has come before is carried out first.
+    let up = unless(told_to_end(&mut cx), node.until_up(&link));
+    let Err(why) = match timeout(node.connect_timeout(), up).await {
+        Ok(Ok(())) => this.serve(&mut cx, &mut carrier, come).await,
+        Ok(Err(why)) => Err(why),
         Err(_) => Err("it took too long to tell that it is there".to_owned()),
     };
     // The other side learns at once, even of bytes that it did not take.
@@ -315,7 +319,7 @@ impl Connection {
         inbox: &mut Inbox,
     ) -> Result<bool, Ends> {
         match carrier.try_read(inbox.room()) {
-            Ok(0) => Err("it has closed the connection".to_owned()),
+            Ok(0) => Err(CLOSED.to_owned()),
             Ok(count) => {
                 inbox.to += count;
                 crate::link::count(&self.link.counts.bytes_received, count as u64);

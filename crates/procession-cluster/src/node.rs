@@ -525,6 +525,7 @@ impl Node {
         peer: &Introduction,
         orders: &Address<Order>,
     ) -> Result<Arc<Link>, &'static str> {
+        let mut is_waiting = false;
         loop {
             let mut changed = pin!(self.0.changed.notified());
             changed.as_mut().enable();
@@ -535,6 +536,10 @@ impl Node {
                     return Ok(link);
                 }
                 Admission::Waits(replaced) => {
+                    if !std::mem::replace(&mut is_waiting, true) {
+                        // Others that wait may be unwanted now.
+                        self.0.changed.notify_waiters();
+                    }
                     if let Some(old) = replaced {
                         let why = "a newer connection has replaced it".to_owned();
                         // Ignored: it has ended.
