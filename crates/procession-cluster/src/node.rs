@@ -12,9 +12,9 @@ use procession::mailbox::Recipient;
 use procession::relations::MonitorRef;
 use procession::sync::Notify;
 use procession::{Address, Context, Outcome, Pid, SpawnOptions, relations};
-use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use procession_sync::{Mutex, MutexGuard};
 
 mod builder;
 mod connect;
@@ -142,6 +142,9 @@ struct Inner {
     /// Finds processes by names that are not registered.
     find_name: Mutex<Option<Guarded<Arc<FindName>>>>,
     peers: Mutex<Peers>,
+    /// Held while a connection is admitted, and while a signal is answered because there is none.
+    /// It is taken before all other locks of the node. See `node/peers.rs`.
+    refusal: Mutex<()>,
     remotes: Mutex<Remotes>,
     /// Told when the state of a peer changes.
     changed: Notify,
@@ -517,6 +520,13 @@ impl Node {
         link.is_of_peer(remote).then(|| Arc::clone(link))
     }
 
+    /// Lets a signal to a process be answered as one that cannot be reached. No connection is
+    /// admitted until the result is dropped. Returns `None` if the process is connected.
+    pub(crate) fn refuse(&self, remote: &Remote) -> Option<MutexGuard<'_, ()>> {
+        let refusal = self.0.refusal.lock();
+        self.link_of(remote).is_none().then_some(refusal)
+    }
+
     /// Makes a connection known, once all was told of the end of the one before it. Returns the
     /// reason if it is not wanted.
     pub(crate) async fn connected(
@@ -572,7 +582,9 @@ impl Node {
             Link::new(peer.clone(), connection, attempt.number, orders.clone())
         };
         let attempt = (attempt.side, attempt.number);
+        let refusal = self.0.refusal.lock();
         let admission = self.0.peers.lock().admit(self.name(), &peer.name, attempt, make);
+        drop(refusal);
         // Outside of the locks, since their relays are dropped.
         drop(gone);
         admission

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
+use procession::relations::link;
 use procession::{Context, Event, Exit, Scheduler};
 
 use super::{PULSE, STATUS_NAME};
@@ -876,6 +877,68 @@ fn a_connection_waits_for_the_end_of_the_one_before() {
     linked.cancel();
     b.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
     read_reason(&mut b, 24);
+}
+
+/// Goal: while a signal is answered because there is no connection, none is admitted. Otherwise the
+/// answer to a link would come when the other process has linked by the new connection, and end
+/// that on this side only.
+#[test]
+fn a_connection_waits_for_what_is_refused() {
+    let scheduler = Scheduler::builder().worker_threads(3).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    node.grant("b@127.0.0.1", Grants::new().exits()).expect("it names a node");
+    let mut c = connect_as("c@127.0.0.1", &node, flags::OWN);
+    until_done(&mut c);
+    let is_connected = |peer: &PeerInfo| peer.name.as_str().starts_with('b');
+    for other_links in [false, true] {
+        let (told, tells) = std::sync::mpsc::channel();
+        let far = node.pid(&pid());
+        let linked = scheduler.start(async move |mut cx: Context<Letter>| {
+            cx.trap_exits(true);
+            told.send("links").expect("the test waits");
+            link(far);
+            // Behind a refusal.
+            let mark = Letter::Message { from: None, term: Term::atom("mark") };
+            cx.address().send(mark).expect("it has room");
+            while let Some(event) = cx.recv_event().await {
+                let event = match event {
+                    Event::Exit(signal) if signal.exit == Exit::NoConnection => "is refused",
+                    Event::Message(_) => "has linked",
+                    other => panic!("{other:?} came"),
+                };
+                told.send(event).expect("the test waits");
+            }
+        });
+        let refusal = node.refuse(&pid().into()).expect("it is not connected");
+        let own = node.attach(&linked.address().map(|letter| letter)).pid();
+        assert_eq!(tells.recv(), Ok("links"));
+        let mut b = connect(&node, flags::OWN);
+        if other_links {
+            let link = Term::tuple([Term::from(1), pid().into(), own.into()]);
+            write(&mut b, &[&link]);
+        }
+        // Others are served meanwhile, and all that has come would be, too.
+        for _ in 0..100 {
+            until_done(&mut c);
+        }
+        assert!(!node.peers().iter().any(is_connected));
+        drop(refusal);
+        until_done(&mut b);
+        // The link was refused, or carried by the new connection. The end of this process is told
+        // if one of the two has linked by that.
+        let was_refused = tells.recv() == Ok("is refused");
+        assert_eq!(was_refused.then(|| tells.recv()), was_refused.then_some(Ok("has linked")));
+        linked.cancel();
+        linked.join().expect("it ends by itself");
+        if other_links || !was_refused {
+            b.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+            read_reason(&mut b, 24);
+        }
+        drop(b);
+        while node.peers().iter().any(is_connected) {
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// Goal: a node cannot answer the calls of a second one by what a third one answers to anybody.

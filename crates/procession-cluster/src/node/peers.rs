@@ -50,9 +50,15 @@
 //! on this side only. So `Admit` waits: on each side, one connection is over when the next one is
 //! there. That is served once the subscribers were told of it, which another thread may be doing.
 //!
-//! A refusal is not covered: if a process links while no connection is there, it may be refused
-//! only after the next one was admitted, and a link of the other process that came meanwhile then
-//! stays on that side only.
+//! A process that links, unlinks or monitors while no connection is there is answered by this node.
+//! The answer to a link ends the link of the two on this side, whichever it is, and until that to
+//! an unlink, the process ignores links of the other one. So if the next connection was admitted
+//! before the answer, a link of the other process could come by it, be ended or ignored here, and
+//! stay on the other side only. Therefore one lock is held from the look that finds no connection
+//! to the end of the answer, and in `Admit`: the next connection is there after the answer. What
+//! comes by the one before meanwhile ends with that, on both sides. A signal that finds the tables
+//! of a connection closed looks again, since the next one may be there already. The answer to a
+//! monitor ends that monitor only, and what ends a monitor has no answer.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
