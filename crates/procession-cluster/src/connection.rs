@@ -95,9 +95,26 @@ struct Connection {
     why: String,
 }
 
+/// The end of a connection that was told to all but the subscribers. Its drop makes it known, also
+/// if one of those before has panicked: otherwise no later connection would be admitted.
+struct Over {
+    node: Node,
+    link: Arc<Link>,
+    why: String,
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.node.disconnected(&self.link, std::mem::take(&mut self.why));
+    }
+}
+
 /// Tells everybody of the end, also if the process is terminated.
 impl Drop for Connection {
     fn drop(&mut self) {
+        let (node, link) = (self.node.clone(), Arc::clone(&self.link));
+        // The last one that is dropped.
+        let _over = Over { node, link, why: std::mem::take(&mut self.why) };
         self.link.outbound.close();
         // First, so that a process that is told can connect again.
         self.node.forget(&self.link);
@@ -122,7 +139,6 @@ impl Drop for Connection {
                 relay::receive(RemoteSignal::UnlinkAck { from: self.node.pid(&other), to, id });
             }
         }
-        self.node.disconnected(&self.link, std::mem::take(&mut self.why));
     }
 }
 

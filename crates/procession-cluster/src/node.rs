@@ -613,14 +613,24 @@ impl Node {
             }
         }
 
+        /// An event that the subscribers are told. Its drop notes that, also if it was cut short.
+        struct Told<'a>(&'a Node, PeerEvent);
+        impl Drop for Told<'_> {
+            fn drop(&mut self) {
+                self.0.0.peers.lock().was_told(&self.1);
+                // A connection may wait for that.
+                self.0.0.changed.notify_waiters();
+            }
+        }
+
         loop {
             if !self.0.peers.lock().begin_to_tell() {
                 return;
             }
             let telling = Telling(self);
             while let Some(event) = self.next_event() {
-                let event = match event {
-                    Event::Changed(event) => event,
+                let told = match event {
+                    Event::Changed(event) => Told(self, event),
                     Event::Subscribed(recipient, connected) => {
                         self.subscribed(recipient, connected);
                         continue;
@@ -630,11 +640,8 @@ impl Node {
                     self.0.locals.lock().subscribers.values().cloned().collect();
                 for subscriber in subscribers {
                     // Ignored: it has ended, or takes no more.
-                    post(&subscriber, event.letter());
+                    post(&subscriber, told.1.letter());
                 }
-                self.0.peers.lock().was_told(&event);
-                // A connection may wait for that.
-                self.0.changed.notify_waiters();
             }
             drop(telling);
             // One that came since the last look found a thread that tells.
