@@ -475,6 +475,30 @@ fn links_and_exits_without_a_grant_tell_nothing() {
     process.join().expect("it was not ended");
 }
 
+/// Goal: a link of the other node without the grant is not refused if the process here has made the
+/// same link. A refusal would take it away on the other side only.
+#[test]
+fn a_link_that_is_there_is_not_refused() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    until_done(&mut stream);
+    let far = node.pid(&pid());
+    let process = scheduler.start(async move |mut cx: Context<Letter>| {
+        link(far);
+        while cx.recv().await.is_some() {}
+        Exit::failed("its own reason")
+    });
+    let own = read_operation(&mut stream, 1)[1].clone();
+    write(&mut stream, &[&Term::tuple([Term::from(1), pid().into(), own])]);
+    until_done(&mut stream);
+    assert_eq!(node.peers()[0].denied, 0);
+    process.cancel();
+    drop(process.join());
+    let told = read_reason(&mut stream, 24);
+    assert!(told.to_string().contains("its own reason"), "{told}");
+}
+
 /// Goal: an exported function is called for nodes that have the grant, and for no others.
 #[test]
 fn starts_need_a_grant() {
