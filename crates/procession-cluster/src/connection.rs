@@ -22,7 +22,7 @@ mod io;
 pub(crate) mod pulse;
 mod relations;
 
-use self::io::{Inbox, Outbox, ends, wait, write};
+use self::io::{CLOSED, Inbox, Outbox, ends, given_up, told_to_end, unless, wait, write};
 use self::pulse::{Next, Pulse};
 use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
@@ -95,9 +95,26 @@ struct Connection {
     why: String,
 }
 
+/// The end of a connection that was told to all but the subscribers. Its drop makes it known, also
+/// if one of those before has panicked: otherwise no later connection would be admitted.
+struct Over {
+    node: Node,
+    link: Arc<Link>,
+    why: String,
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.node.disconnected(&self.link, std::mem::take(&mut self.why));
+    }
+}
+
 /// Tells everybody of the end, also if the process is terminated.
 impl Drop for Connection {
     fn drop(&mut self) {
+        let (node, link) = (self.node.clone(), Arc::clone(&self.link));
+        // The last one that is dropped.
+        let _over = Over { node, link, why: std::mem::take(&mut self.why) };
         self.link.outbound.close();
         // First, so that a process that is told can connect again.
         self.node.forget(&self.link);
@@ -122,7 +139,6 @@ impl Drop for Connection {
                 relay::receive(RemoteSignal::UnlinkAck { from: self.node.pid(&other), to, id });
             }
         }
-        self.node.disconnected(&self.link, std::mem::take(&mut self.why));
     }
 }
 
@@ -135,13 +151,15 @@ pub(crate) async fn run(
     node: Node,
     mut carrier: Carrier,
     peer: Introduction,
-    come: Vec<u8>,
+    mut come: Vec<u8>,
     attempt: Attempt,
 ) {
     let orders = cx.address();
+    let given_up = given_up(&mut cx, &mut carrier, &mut come);
+    let connected = unless(given_up, node.connected(&attempt, &peer, &orders));
     // What is told of the end of the one before may block. Then the nodes try again later.
-    let admitted = timeout(node.connect_timeout(), node.connected(&attempt, &peer, &orders));
-    let Ok(Ok(link)) = admitted.await else { return };
+    let admitted = timeout(node.connect_timeout(), connected).await;
+    let Ok(Ok(Ok(link))) = admitted else { return };
     drop(attempt);
     let shown = Arc::clone(&link);
     let _inspecting = cx.inspect_with(move |out| shown.show(out));
@@ -163,9 +181,11 @@ pub(crate) async fn run(
         told: None,
         why: "its process was terminated".to_owned(),
     };
-    let up = timeout(node.connect_timeout(), node.until_up(&link)).await;
-    let Err(why) = match up {
-        Ok(()) => this.serve(&mut cx, &mut carrier, come).await,
+    // The socket waits: if it has ended, what has come before is carried out first.
+    let up = unless(told_to_end(&mut cx), node.until_up(&link));
+    let Err(why) = match timeout(node.connect_timeout(), up).await {
+        Ok(Ok(())) => this.serve(&mut cx, &mut carrier, come).await,
+        Ok(Err(why)) => Err(why),
         Err(_) => Err("it took too long to tell that it is there".to_owned()),
     };
     // The other side learns at once, even of bytes that it did not take.
@@ -315,7 +335,7 @@ impl Connection {
         inbox: &mut Inbox,
     ) -> Result<bool, Ends> {
         match carrier.try_read(inbox.room()) {
-            Ok(0) => Err("it has closed the connection".to_owned()),
+            Ok(0) => Err(CLOSED.to_owned()),
             Ok(count) => {
                 inbox.to += count;
                 crate::link::count(&self.link.counts.bytes_received, count as u64);

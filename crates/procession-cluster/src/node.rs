@@ -12,9 +12,9 @@ use procession::mailbox::Recipient;
 use procession::relations::MonitorRef;
 use procession::sync::Notify;
 use procession::{Address, Context, Outcome, Pid, SpawnOptions, relations};
-use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use procession_sync::{Mutex, MutexGuard};
 
 mod builder;
 mod connect;
@@ -142,6 +142,9 @@ struct Inner {
     /// Finds processes by names that are not registered.
     find_name: Mutex<Option<Guarded<Arc<FindName>>>>,
     peers: Mutex<Peers>,
+    /// Held while a connection is admitted, and while a signal is answered because there is none.
+    /// It is taken before all other locks of the node. See `node/peers.rs`.
+    refusal: Mutex<()>,
     remotes: Mutex<Remotes>,
     /// Told when the state of a peer changes.
     changed: Notify,
@@ -517,6 +520,13 @@ impl Node {
         link.is_of_peer(remote).then(|| Arc::clone(link))
     }
 
+    /// Lets a signal to a process be answered as one that cannot be reached. No connection is
+    /// admitted until the result is dropped. Returns `None` if the process is connected.
+    pub(crate) fn refuse(&self, remote: &Remote) -> Option<MutexGuard<'_, ()>> {
+        let refusal = self.0.refusal.lock();
+        self.link_of(remote).is_none().then_some(refusal)
+    }
+
     /// Makes a connection known, once all was told of the end of the one before it. Returns the
     /// reason if it is not wanted.
     pub(crate) async fn connected(
@@ -525,6 +535,7 @@ impl Node {
         peer: &Introduction,
         orders: &Address<Order>,
     ) -> Result<Arc<Link>, &'static str> {
+        let mut is_waiting = false;
         loop {
             let mut changed = pin!(self.0.changed.notified());
             changed.as_mut().enable();
@@ -535,6 +546,10 @@ impl Node {
                     return Ok(link);
                 }
                 Admission::Waits(replaced) => {
+                    if !std::mem::replace(&mut is_waiting, true) {
+                        // Others that wait may be unwanted now.
+                        self.0.changed.notify_waiters();
+                    }
                     if let Some(old) = replaced {
                         let why = "a newer connection has replaced it".to_owned();
                         // Ignored: it has ended.
@@ -567,7 +582,9 @@ impl Node {
             Link::new(peer.clone(), connection, attempt.number, orders.clone())
         };
         let attempt = (attempt.side, attempt.number);
+        let refusal = self.0.refusal.lock();
         let admission = self.0.peers.lock().admit(self.name(), &peer.name, attempt, make);
+        drop(refusal);
         // Outside of the locks, since their relays are dropped.
         drop(gone);
         admission
@@ -596,14 +613,24 @@ impl Node {
             }
         }
 
+        /// An event that the subscribers are told. Its drop notes that, also if it was cut short.
+        struct Told<'a>(&'a Node, PeerEvent);
+        impl Drop for Told<'_> {
+            fn drop(&mut self) {
+                self.0.0.peers.lock().was_told(&self.1);
+                // A connection may wait for that.
+                self.0.0.changed.notify_waiters();
+            }
+        }
+
         loop {
             if !self.0.peers.lock().begin_to_tell() {
                 return;
             }
             let telling = Telling(self);
             while let Some(event) = self.next_event() {
-                let event = match event {
-                    Event::Changed(event) => event,
+                let told = match event {
+                    Event::Changed(event) => Told(self, event),
                     Event::Subscribed(recipient, connected) => {
                         self.subscribed(recipient, connected);
                         continue;
@@ -613,11 +640,8 @@ impl Node {
                     self.0.locals.lock().subscribers.values().cloned().collect();
                 for subscriber in subscribers {
                     // Ignored: it has ended, or takes no more.
-                    post(&subscriber, event.letter());
+                    post(&subscriber, told.1.letter());
                 }
-                self.0.peers.lock().was_told(&event);
-                // A connection may wait for that.
-                self.0.changed.notify_waiters();
             }
             drop(telling);
             // One that came since the last look found a thread that tells.

@@ -7,10 +7,10 @@ use std::task::Poll;
 
 use procession::net::TcpStream;
 use procession::time::Sleep;
-use procession::{Context, Event};
+use procession::{Context, Event, yield_now};
 
 use crate::carrier::Carrier;
-use crate::connection::Ends;
+use crate::connection::{Ends, HELD_MAX};
 use crate::link::{Link, Order};
 use crate::outbound::MESSAGE_MAX;
 use crate::wire::frame::FRAGMENT_LEN;
@@ -22,6 +22,8 @@ const KEPT: usize = 4 * CHUNK;
 /// The longest frame. Larger messages come in fragments, except from nodes that cannot make them.
 const FRAME_MAX: usize = MESSAGE_MAX + (1 << 16);
 
+/// The end of a connection by the other node.
+pub(super) const CLOSED: &str = "it has closed the connection";
 /// The end of a connection by a cancel of its process.
 const SHUTS_DOWN: &str = "this node is shutting down";
 
@@ -156,6 +158,56 @@ pub(super) async fn wait(
     })
     .await?;
     Ok((come, has_waited))
+}
+
+/// Waits for something, unless it is no use any more, for the reason that `ends` returns.
+pub(super) async fn unless<T>(
+    ends: impl Future<Output = Ends>,
+    awaited: impl Future<Output = T>,
+) -> Result<T, Ends> {
+    let (mut ends, mut awaited) = (pin!(ends), pin!(awaited));
+    poll_fn(|task| match awaited.as_mut().poll(task) {
+        Poll::Ready(result) => Poll::Ready(Ok(result)),
+        Poll::Pending => ends.as_mut().poll(task).map(Err),
+    })
+    .await
+}
+
+/// Waits until an attempt to connect is given up, by this node or by the other one. Keeps what
+/// comes meanwhile, up to the length of the parts of messages that a connection holds. While more
+/// has come, only this node is looked at.
+pub(super) async fn given_up(
+    cx: &mut Context<Order>,
+    carrier: &mut Carrier,
+    come: &mut Vec<u8>,
+) -> Ends {
+    let by_other = async {
+        let mut chunk = vec![0; CHUNK];
+        while come.len() < HELD_MAX {
+            match carrier.read(&mut chunk).await {
+                Ok(0) => return CLOSED.to_owned(),
+                Ok(count) => come.extend(&chunk[..count]),
+                Err(error) => return ends(&error),
+            }
+            yield_now().await;
+        }
+        std::future::pending().await
+    };
+    match unless(told_to_end(cx), by_other).await {
+        Ok(why) | Err(why) => why,
+    }
+}
+
+/// Waits until this node ends a connection that is not served yet.
+pub(super) async fn told_to_end(cx: &mut Context<Order>) -> Ends {
+    loop {
+        match cx.recv_event().await {
+            Some(Event::Message(Order::Close(why))) => return why,
+            // It monitors nothing yet.
+            Some(_) => {}
+            None => return SHUTS_DOWN.to_owned(),
+        }
+    }
 }
 
 /// Returns an event that has come, without waiting.

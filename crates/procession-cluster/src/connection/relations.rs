@@ -90,47 +90,52 @@ impl Connection {
         }
     }
 
+    /// Makes a link of the other node, unless it is refused.
+    ///
+    /// A refusal takes the link away there. So there is none if the process here has linked to the
+    /// other one, which may have crossed. If it does so later, its link must come behind the
+    /// refusal: that is queued under the lock of the tables, in which the process enters its link
+    /// first, and in its lane.
     pub(super) fn link(&mut self, from: NodePid, to: &NodePid) {
-        if let Err(why) = self.try_link(&from, to) {
-            self.link.tell(0, Term::atom(why), |reason| Control::Exit {
+        let found = self.find_to_link(&from, to);
+        let is_permitted = self.node.permits_exits(&self.link.peer.name);
+        let link = (to.number(), from.clone());
+        let refuse = |why| {
+            self.link.tell(to.number(), Term::atom(why), |reason| Control::Exit {
                 from: to.clone(),
-                to: from,
+                to: from.clone(),
                 reason,
             });
+            None
+        };
+        let entered = self.link.tables(|tables| {
+            if found.is_some() && tables.links.contains(&link) {
+                return found;
+            }
+            // First, so that a node without the grant does not learn which processes there are.
+            if !is_permitted {
+                count(&self.link.counts.denied, 1);
+                return refuse("not_allowed");
+            }
+            match found {
+                None => refuse("noproc"),
+                Some(_) if tables.links.len() >= RELATIONS_MAX => refuse("system_limit"),
+                Some(pid) => {
+                    tables.links.insert(link);
+                    Some(pid)
+                }
+            }
+        });
+        if let Some(Some(pid)) = entered {
+            // If the process has ended, the relay of the other node is told.
+            receive(RemoteSignal::Link { from: self.node.pid(&from), to: pid });
         }
     }
 
-    /// Makes a link of the other node, unless it is refused.
-    fn try_link(&self, from: &NodePid, to: &NodePid) -> Result<(), &'static str> {
-        // First, so that a node without the grant does not learn which processes there are.
-        if !self.node.permits_exits(&self.link.peer.name) {
-            count(&self.link.counts.denied, 1);
-            return Err("not_allowed");
-        }
-        let own = self.node.number_of(to).filter(|_| self.is_of_peer(from)).ok_or("noproc")?;
-        let (pid, _) = self.node.local(own).ok_or("noproc")?;
-        match self.enter_link(own, from) {
-            Some(true) => {
-                // If the process has ended, the relay of the other node is told.
-                receive(RemoteSignal::Link { from: self.node.pid(from), to: pid });
-                Ok(())
-            }
-            Some(false) => Err("system_limit"),
-            // The connection has ended.
-            None => Ok(()),
-        }
-    }
-
-    /// Enters a link of the other node in the tables. Returns `false` if there is no room, and
-    /// `None` if the connection has ended.
-    fn enter_link(&self, own: u64, other: &NodePid) -> Option<bool> {
-        self.link.tables(|tables| {
-            let has_room = tables.links.len() < RELATIONS_MAX;
-            if has_room {
-                tables.links.insert((own, other.clone()));
-            }
-            has_room
-        })
+    /// Returns the process of this node that one of the other node links to.
+    fn find_to_link(&self, from: &NodePid, to: &NodePid) -> Option<Pid> {
+        let own = self.node.number_of(to).filter(|_| self.is_of_peer(from))?;
+        self.node.local(own).map(|(pid, _)| pid)
     }
 
     /// Ends a link on behalf of the other side, and acknowledges it.

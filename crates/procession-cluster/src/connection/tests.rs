@@ -1,9 +1,11 @@
 //! Other nodes that misbehave once they are connected.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
+use procession::relations::link;
 use procession::{Context, Event, Exit, Scheduler};
 
 use super::{PULSE, STATUS_NAME};
@@ -473,6 +475,30 @@ fn links_and_exits_without_a_grant_tell_nothing() {
     process.join().expect("it was not ended");
 }
 
+/// Goal: a link of the other node without the grant is not refused if the process here has made the
+/// same link. A refusal would take it away on the other side only.
+#[test]
+fn a_link_that_is_there_is_not_refused() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    until_done(&mut stream);
+    let far = node.pid(&pid());
+    let process = scheduler.start(async move |mut cx: Context<Letter>| {
+        link(far);
+        while cx.recv().await.is_some() {}
+        Exit::failed("its own reason")
+    });
+    let own = read_operation(&mut stream, 1)[1].clone();
+    write(&mut stream, &[&Term::tuple([Term::from(1), pid().into(), own])]);
+    until_done(&mut stream);
+    assert_eq!(node.peers()[0].denied, 0);
+    process.cancel();
+    drop(process.join());
+    let told = read_reason(&mut stream, 24);
+    assert!(told.to_string().contains("its own reason"), "{told}");
+}
+
 /// Goal: an exported function is called for nodes that have the grant, and for no others.
 #[test]
 fn starts_need_a_grant() {
@@ -607,7 +633,7 @@ fn silent_sockets_of_one_address_keep_no_other_out() {
     assert!(!matches!(all[0].read(&mut byte), Ok(1..)));
     all[1].set_nonblocking(true).expect("it is a socket");
     let is_open = all[1].read(&mut byte);
-    assert!(is_open.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
+    assert!(is_open.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock));
 }
 
 /// Erlang's library for C takes no monitors. To it, they are errors.
@@ -728,6 +754,87 @@ fn a_node_is_answered_itself() {
     }
 }
 
+/// Makes a process monitor one of the other node. Returns what says that it is about to take the
+/// end, which holds up all others that are to be told, and what lets it go on.
+fn monitor_slowly(scheduler: &Scheduler, node: &Node) -> (Receiver<()>, Sender<()>) {
+    let watcher =
+        scheduler.start(async |mut cx: Context<Letter>| while cx.recv().await.is_some() {});
+    let (begins, begun) = std::sync::mpsc::channel();
+    let (goes_on, waits) = std::sync::mpsc::channel();
+    let waits = procession_sync::Mutex::new(waits);
+    let slow = node.attach(&watcher.address().map(move |letter| {
+        begins.send(()).expect("the test waits");
+        waits.lock().recv().expect("the test says so");
+        letter
+    }));
+    slow.monitor(pid());
+    (begun, goes_on)
+}
+
+/// Waits until the node has closed a connection.
+fn until_closed(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+    let closed = stream.read(&mut [0]);
+    let is_reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
+    assert!(matches!(closed, Ok(0)) || closed.as_ref().is_err_and(is_reset), "{closed:?}");
+}
+
+/// Goal: a connection that waits for the end of the one before it ends with its other side, and
+/// gives way to a newer one of the other node. Neither is told. What comes meanwhile is kept.
+#[test]
+fn a_connection_that_waits_looks_at_its_socket() {
+    let scheduler = Scheduler::builder().worker_threads(3).build().expect("it can be built");
+    let builder = Node::builder("a@127.0.0.1").cookie(cookie()).patience(Duration::from_secs(60));
+    let builder = builder.connect_timeout(Duration::from_secs(60));
+    let node = scheduler.block_on(builder.listen((Ipv4Addr::LOCALHOST, 0).into()).start());
+    let node = node.expect("it starts");
+    let (letters, told) = std::sync::mpsc::channel();
+    let subscriber = scheduler.start(async move |mut cx: Context<Letter>| {
+        while let Some(letter) = cx.recv().await {
+            let shown = match letter {
+                Letter::NodeUp { connection, .. } => (connection, "is up"),
+                Letter::NodeDown { connection, .. } => (connection, "is down"),
+                Letter::Message { term, .. } => {
+                    (0, if term.as_bytes().is_some() { "long" } else { "end" })
+                }
+                other => panic!("{other:?} came"),
+            };
+            // Ignored: the test may be over.
+            let _ = letters.send(shown);
+        }
+    });
+    let recipient = subscriber.address().map(|letter| letter);
+    node.register("sink", &node.attach(&recipient)).expect("the name is free");
+    node.subscribe(&recipient);
+    let mut first = connect(&node, flags::OWN);
+    until_done(&mut first);
+    let (begun, goes_on) = monitor_slowly(&scheduler, &node);
+    drop(first);
+    begun.recv().expect("the connection has ended");
+    let mut given_up = connect(&node, flags::OWN);
+    given_up.write_all(&[0; 4]).expect("it reads");
+    given_up.shutdown(Shutdown::Write).expect("it is open");
+    until_closed(&mut given_up);
+    let mut older = connect(&node, flags::OWN);
+    let mut newer = connect(&node, flags::OWN);
+    until_closed(&mut older);
+    // More than the system holds of a connection on which nobody reads.
+    let send = Term::tuple([Term::from(6), pid().into(), Term::atom(""), Term::atom("sink")]);
+    let long = Term::Binary(vec![7; 1 << 20].into());
+    newer.set_write_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+    for _ in 0..16 {
+        write(&mut newer, &[&send, &long]);
+    }
+    write(&mut newer, &[&send, &Term::atom("end")]);
+    goes_on.send(()).expect("it waits");
+    until_done(&mut newer);
+    let told: Vec<_> = told.iter().take(20).collect();
+    let mut expected = vec![(1, "is up"), (1, "is down"), (2, "is up")];
+    expected.extend([(0, "long"); 16]);
+    expected.push((0, "end"));
+    assert_eq!(told, expected);
+}
+
 /// Goal: a connection is there once all was told of the end of the one before it. Otherwise what
 /// the old one tells would end relations of the new one on one side only, and messages would come
 /// before `NodeDown`.
@@ -772,18 +879,7 @@ fn a_connection_waits_for_the_end_of_the_one_before() {
     let link = Term::tuple([Term::from(1), pid().into(), own.into()]);
     write(&mut b, &[&link]);
     until_done(&mut b);
-    // A process for which it takes long to take the end of a monitor.
-    let watcher =
-        scheduler.start(async |mut cx: Context<Letter>| while cx.recv().await.is_some() {});
-    let (begins, begun) = std::sync::mpsc::channel();
-    let (goes_on, waits) = std::sync::mpsc::channel();
-    let waits = procession_sync::Mutex::new(waits);
-    let slow = node.attach(&watcher.address().map(move |letter| {
-        begins.send(()).expect("the test waits");
-        waits.lock().recv().expect("the test says so");
-        letter
-    }));
-    slow.monitor(pid());
+    let (begun, goes_on) = monitor_slowly(&scheduler, &node);
     drop(b);
     begun.recv().expect("the connection has ended");
     let mut b = connect(&node, flags::OWN);
@@ -805,6 +901,68 @@ fn a_connection_waits_for_the_end_of_the_one_before() {
     linked.cancel();
     b.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
     read_reason(&mut b, 24);
+}
+
+/// Goal: while a signal is answered because there is no connection, none is admitted. Otherwise the
+/// answer to a link would come when the other process has linked by the new connection, and end
+/// that on this side only.
+#[test]
+fn a_connection_waits_for_what_is_refused() {
+    let scheduler = Scheduler::builder().worker_threads(3).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    node.grant("b@127.0.0.1", Grants::new().exits()).expect("it names a node");
+    let mut c = connect_as("c@127.0.0.1", &node, flags::OWN);
+    until_done(&mut c);
+    let is_connected = |peer: &PeerInfo| peer.name.as_str().starts_with('b');
+    for other_links in [false, true] {
+        let (told, tells) = std::sync::mpsc::channel();
+        let far = node.pid(&pid());
+        let linked = scheduler.start(async move |mut cx: Context<Letter>| {
+            cx.trap_exits(true);
+            told.send("links").expect("the test waits");
+            link(far);
+            // Behind a refusal.
+            let mark = Letter::Message { from: None, term: Term::atom("mark") };
+            cx.address().send(mark).expect("it has room");
+            while let Some(event) = cx.recv_event().await {
+                let event = match event {
+                    Event::Exit(signal) if signal.exit == Exit::NoConnection => "is refused",
+                    Event::Message(_) => "has linked",
+                    other => panic!("{other:?} came"),
+                };
+                told.send(event).expect("the test waits");
+            }
+        });
+        let refusal = node.refuse(&pid().into()).expect("it is not connected");
+        let own = node.attach(&linked.address().map(|letter| letter)).pid();
+        assert_eq!(tells.recv(), Ok("links"));
+        let mut b = connect(&node, flags::OWN);
+        if other_links {
+            let link = Term::tuple([Term::from(1), pid().into(), own.into()]);
+            write(&mut b, &[&link]);
+        }
+        // Others are served meanwhile, and all that has come would be, too.
+        for _ in 0..100 {
+            until_done(&mut c);
+        }
+        assert!(!node.peers().iter().any(is_connected));
+        drop(refusal);
+        until_done(&mut b);
+        // The link was refused, or carried by the new connection. The end of this process is told
+        // if one of the two has linked by that.
+        let was_refused = tells.recv() == Ok("is refused");
+        assert_eq!(was_refused.then(|| tells.recv()), was_refused.then_some(Ok("has linked")));
+        linked.cancel();
+        linked.join().expect("it ends by itself");
+        if other_links || !was_refused {
+            b.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+            read_reason(&mut b, 24);
+        }
+        drop(b);
+        while node.peers().iter().any(is_connected) {
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// Goal: a node cannot answer the calls of a second one by what a third one answers to anybody.

@@ -310,6 +310,7 @@ impl NodeBuilder {
             exports: Mutex::new(HashMap::new()),
             find_name: Mutex::new(None),
             peers: Mutex::new(Peers::default()),
+            refusal: Mutex::new(()),
             remotes: Mutex::default(),
             changed: Notify::new(),
             references: AtomicU64::new(1),

@@ -137,7 +137,9 @@ impl Node {
                 Ok((carrier, introduction, come)) => {
                     self.start(carrier, introduction, come, attempt)?;
                     self.until_settled(&peer, number).await;
-                    return self.outcome(&peer);
+                    if let Some(outcome) = self.outcome(&peer) {
+                        return outcome;
+                    }
                 }
                 Err(ConnectError::Handshake(HandshakeError::Connected)) => {
                     // The connection that the other node makes is the one to keep.
@@ -165,15 +167,18 @@ impl Node {
         }
     }
 
-    /// Returns the outcome of an attempt that is settled.
-    fn outcome(&self, peer: &Atom) -> Result<(), ConnectError> {
+    /// Returns the outcome of an attempt that is settled, or `None` if it has given way to one of
+    /// the other node that waits.
+    fn outcome(&self, peer: &Atom) -> Option<Result<(), ConnectError>> {
         let peers = self.0.peers.lock();
         if peers.link(peer).is_some() {
-            Ok(())
+            Some(Ok(()))
         } else if peers.is_stopped() {
-            Err(ConnectError::Stopped)
+            Some(Err(ConnectError::Stopped))
+        } else if peers.is_waiting(peer) {
+            None
         } else {
-            Err(ConnectError::Lost(io::ErrorKind::UnexpectedEof.into()))
+            Some(Err(ConnectError::Lost(io::ErrorKind::UnexpectedEof.into())))
         }
     }
 

@@ -15,8 +15,7 @@
 //! ## Steps
 //! - `Dial`: takes a free entry. If there is one, waits for what becomes of it, or, if that is only
 //!   accepted and takes too long, takes its place: before its proof of the cookie, an attempt may
-//!   be by anybody. It does not while the end of a connection is still being told, since an attempt
-//!   that waits for that has given its proof.
+//!   be by anybody. It does not take that of one that waits in `Admit`, which has given its proof.
 //! - `Decide`, for an attempt of the other node: enters it, if this node does not connect itself.
 //!   If it does, the attempt of the node with the greater name goes on.
 //! - `Replace`, for an attempt of this node that finds the other one connected: it goes on if this
@@ -25,8 +24,9 @@
 //! - `Admit`, after the handshake: an attempt of this node becomes the connection if it still has
 //!   the entry. One of the other node does if the entry is free or accepting, if its node has the
 //!   greater name, or if it is newer than what is connected, which it ends then. Each waits until
-//!   all was told of the end of the connection before it. One of the other node is entered
-//!   meanwhile, so that this node dials no other one.
+//!   all was told of the end of the connection before it, unless the other side gives up
+//!   meanwhile. One of the other node is entered meanwhile, so that this node dials no other one.
+//!   If several wait, only the newest one of the other node goes on.
 //! - `End`, of an attempt of this node: frees the entry, or leaves it to the attempts of the other
 //!   node that it has agreed to.
 //!
@@ -35,6 +35,11 @@
 //! while it goes on. So if both connect, there is one attempt from each side, and both sides give
 //! up that of the smaller name: one in `Decide` or `Admit`, and the other since it is told so. If
 //! one side has entered the attempt of the other first, it makes none.
+//!
+//! The other node makes an attempt only while it has neither a connection nor one that it has
+//! agreed to. So when one of its attempts has given its proof, it has given up those before, of
+//! either side. This node may learn of that later, or not at all, if the network has lost it. An
+//! older attempt must not become the connection then, and the newest is known until it ends.
 //!
 //! # Two connections, one after the other
 //!
@@ -45,9 +50,15 @@
 //! on this side only. So `Admit` waits: on each side, one connection is over when the next one is
 //! there. That is served once the subscribers were told of it, which another thread may be doing.
 //!
-//! A refusal is not covered: if a process links while no connection is there, it may be refused
-//! only after the next one was admitted, and a link of the other process that came meanwhile then
-//! stays on that side only.
+//! A process that links, unlinks or monitors while no connection is there is answered by this node.
+//! The answer to a link ends the link of the two on this side, whichever it is, and until that to
+//! an unlink, the process ignores links of the other one. So if the next connection was admitted
+//! before the answer, a link of the other process could come by it, be ended or ignored here, and
+//! stay on the other side only. Therefore one lock is held from the look that finds no connection
+//! to the end of the answer, and in `Admit`: the next connection is there after the answer. What
+//! comes by the one before meanwhile ends with that, on both sides. A signal that finds the tables
+//! of a connection closed looks again, since the next one may be there already. The answer to a
+//! monitor ends that monitor only, and what ends a monitor has no answer.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -81,6 +92,8 @@ pub(super) struct Peers {
     is_stopped: bool,
     /// The connections whose ends are not told to all yet. There is one to each node at most.
     told: HashMap<Atom, Told>,
+    /// The newest attempts of other nodes that wait for that, until they end.
+    waiting: HashMap<Atom, u64>,
     /// What is to be told to subscribers, and who becomes one, in this order.
     events: VecDeque<Event>,
     /// Some thread tells the events.
@@ -228,8 +241,7 @@ impl Peers {
         match self.by_name.get(peer) {
             Some(Peer::Connected(_)) => return Dial::Connected,
             Some(Peer::Connecting(..)) => return Dial::Wait,
-            // An attempt that waits for the end of the connection before it has been proven.
-            Some(Peer::Accepting(_)) if !is_impatient || self.told.contains_key(peer) => {
+            Some(Peer::Accepting(_)) if !is_impatient || self.is_waiting(peer) => {
                 return Dial::Wait;
             }
             Some(Peer::Accepting(_)) | None => {}
@@ -242,6 +254,12 @@ impl Peers {
     /// Returns `true` if this node is connecting by the attempt with this number.
     pub(super) fn is_connecting(&self, peer: &Atom, attempt: u64) -> bool {
         matches!(self.by_name.get(peer), Some(Peer::Connecting(number, _)) if *number == attempt)
+    }
+
+    /// Returns `true` if an attempt of the other node waits for the end of the connection before
+    /// it. It has given its proof.
+    pub(super) fn is_waiting(&self, peer: &Atom) -> bool {
+        self.waiting.contains_key(peer)
     }
 
     /// Returns `true` if the attempt of this node may replace a connection that only the other node
@@ -281,6 +299,9 @@ impl Peers {
     /// `End`. Frees the entry of an attempt that is over, if it still has it. Those of the other
     /// node keep it.
     pub(super) fn end(&mut self, peer: &Atom, attempt: u64) {
+        if self.waiting.get(peer) == Some(&attempt) {
+            self.waiting.remove(peer);
+        }
         let is_free = match self.by_name.get_mut(peer) {
             Some(Peer::Connecting(number, agreed)) if *number == attempt => {
                 let agreed = std::mem::take(agreed);
@@ -320,7 +341,12 @@ impl Peers {
             (Side::Other, Some(Peer::Connecting(..))) => peer > own,
             (Side::Other, Some(Peer::Connected(old))) => old.attempt < attempt,
         };
-        if !is_wanted {
+        let is_newest = match (side, self.waiting.get(peer)) {
+            (_, None) => true,
+            (Side::Own, Some(_)) => false,
+            (Side::Other, Some(newest)) => *newest <= attempt,
+        };
+        if !is_wanted || !is_newest {
             return Admission::Unwanted("another connection is kept");
         }
         if self.told.contains_key(peer) {
@@ -342,6 +368,7 @@ impl Peers {
     /// Enters an attempt of the other node that waits. So this node makes no other one, which the
     /// other node would take for the newer one.
     fn keep(&mut self, peer: &Atom, attempt: u64) {
+        self.waiting.insert(peer.clone(), attempt);
         match self.by_name.get_mut(peer) {
             Some(Peer::Connecting(_, attempts) | Peer::Accepting(attempts)) => {
                 if !attempts.contains(&attempt) {
@@ -376,7 +403,7 @@ impl Peers {
     /// Returns the number of entries about nodes.
     #[cfg(test)]
     pub(super) fn remembered(&self) -> usize {
-        self.by_name.len() + self.numbers.len() + self.told.len()
+        self.by_name.len() + self.numbers.len() + self.told.len() + self.waiting.len()
     }
 
     /// Forgets a connection that has ended, so that there can be another one.

@@ -132,21 +132,33 @@ impl NodeWay {
         let (remote, held) = node.0.remotes.lock().find(pid)?;
         Some((node, remote, held))
     }
+}
 
-    /// Hands a signal to the connection. Returns the exit that answers it if that is not possible.
-    fn carry(&self, signal: &RemoteSignal) -> Result<(), Exit> {
-        let lost = || Exit::NoConnection;
-        let (node, remote, held) = self.target(signal.to()).ok_or_else(lost)?;
-        let link = node.link_of(&remote).ok_or_else(lost)?;
-        let carried = match (signal, &remote) {
-            (RemoteSignal::Monitor { .. } | RemoteSignal::Demonitor { .. }, _) => {
-                carry_monitor(&node, &link, &remote, held, signal)
-            }
-            (_, Remote::Pid(other)) => carry_to_pid(&node, &link, other.clone(), signal),
-            // A link to whichever process has a name means none.
-            (_, Remote::Name { .. }) => return Err(Exit::NoProcess),
-        };
-        carried.ok_or_else(lost)
+/// Hands a signal to a connection. Returns `None` if that has ended.
+fn carry(
+    node: &Node,
+    link: &Link,
+    remote: &Remote,
+    held: Held,
+    signal: &RemoteSignal,
+) -> Option<()> {
+    match (signal, remote) {
+        (RemoteSignal::Monitor { .. } | RemoteSignal::Demonitor { .. }, _) => {
+            carry_monitor(node, link, remote, held, signal)
+        }
+        (_, Remote::Pid(other)) => carry_to_pid(node, link, other.clone(), signal),
+        // A link to whichever process has a name means none.
+        (_, Remote::Name { .. }) => {
+            answer(signal, Exit::NoProcess);
+            Some(())
+        }
+    }
+}
+
+/// Answers a signal in the place of the other node.
+fn answer(signal: &RemoteSignal, exit: Exit) {
+    if let Some(answer) = signal.answer(exit) {
+        receive(answer);
     }
 }
 
@@ -282,10 +294,18 @@ impl Relay for NodeWay {
 
 impl NodeRelay for NodeWay {
     fn signal(&self, signal: RemoteSignal) {
-        if let Err(exit) = self.carry(&signal)
-            && let Some(answer) = signal.answer(exit)
-        {
-            receive(answer);
+        while let Some((node, remote, held)) = self.target(signal.to()) {
+            if let Some(link) = node.link_of(&remote) {
+                if carry(&node, &link, &remote, held, &signal).is_some() {
+                    return;
+                }
+                // It was forgotten before its tables were closed, so the next look finds none or a
+                // later one.
+            } else if let Some(_refusal) = node.refuse(&remote) {
+                return answer(&signal, Exit::NoConnection);
+            }
         }
+        // The process is not known any more, so that no connection brings anything of it.
+        answer(&signal, Exit::NoConnection);
     }
 }

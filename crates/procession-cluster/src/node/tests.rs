@@ -143,10 +143,11 @@ fn a_connection_waits_for_the_end_of_the_one_before() {
         assert!(peers.link(&greater()).is_none());
         assert_eq!(peers.dial(&greater(), false), Dial::Wait);
         let waits = |peers: &mut Peers| {
-            for attempt in [second, third] {
-                let admission = admit(peers, &greater(), attempt, &orders);
-                assert!(matches!(admission, Admission::Waits(None)), "{admission:?}");
-            }
+            let admission = admit(peers, &greater(), third, &orders);
+            assert!(matches!(admission, Admission::Waits(None)), "{admission:?}");
+            // The other node has given it up.
+            let older = admit(peers, &greater(), second, &orders);
+            assert!(matches!(older, Admission::Unwanted(_)), "{older:?}");
         };
         tell(&mut peers);
         waits(&mut peers);
@@ -155,9 +156,16 @@ fn a_connection_waits_for_the_end_of_the_one_before() {
         peers.ended(&first, "it ends".to_owned());
         waits(&mut peers);
         tell(&mut peers);
+        // Also if it comes first when all was told.
+        let unwanted = |peers: &mut Peers| {
+            let older = admit(peers, &greater(), second, &orders);
+            assert!(matches!(older, Admission::Unwanted(_)), "{older:?}");
+        };
+        unwanted(&mut peers);
+        let number = third.1;
         let third = made(admit(&mut peers, &greater(), third, &orders));
-        let late = admit(&mut peers, &greater(), second, &orders);
-        assert!(matches!(late, Admission::Unwanted(_)), "{late:?}");
+        peers.end(&greater(), number);
+        unwanted(&mut peers);
         // An attempt of this node waits, too.
         peers.forget(&third);
         let own = (Side::Own, begin(&mut peers, &greater()));
@@ -195,6 +203,31 @@ fn no_attempt_begins_while_one_of_the_other_node_waits() {
         }
         made(admit(&mut peers, &greater(), second, &orders));
         assert_eq!(peers.dial(&greater(), false), Dial::Connected);
+    });
+}
+
+/// Goal: an attempt of this node that waits gives way to one that the other node has made since,
+/// and no other one takes the place of that. When it ends without a connection, others may try.
+#[test]
+fn an_attempt_of_this_node_gives_way_to_one_that_waits() {
+    run(async |orders| {
+        let mut peers = Peers::default();
+        let (_, first) = peers.decide(&own(), &greater());
+        let first = made(admit(&mut peers, &greater(), (Side::Other, first), &orders));
+        peers.forget(&first);
+        let dialed = begin(&mut peers, &greater());
+        let admission = admit(&mut peers, &greater(), (Side::Own, dialed), &orders);
+        assert!(matches!(admission, Admission::Waits(None)), "{admission:?}");
+        let (status, accepted) = peers.decide(&own(), &greater());
+        assert_eq!(status, Status::OkSimultaneous);
+        let admission = admit(&mut peers, &greater(), (Side::Other, accepted), &orders);
+        assert!(matches!(admission, Admission::Waits(None)), "{admission:?}");
+        let unwanted = admit(&mut peers, &greater(), (Side::Own, dialed), &orders);
+        assert!(matches!(unwanted, Admission::Unwanted(_)), "{unwanted:?}");
+        peers.end(&greater(), dialed);
+        assert_eq!(peers.dial(&greater(), true), Dial::Wait);
+        peers.end(&greater(), accepted);
+        assert!(matches!(peers.dial(&greater(), false), Dial::Begin(_)));
     });
 }
 
