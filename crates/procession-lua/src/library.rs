@@ -19,6 +19,7 @@ use crate::entry::Entry;
 use crate::groups;
 use crate::guest::{Content, Message};
 use crate::information;
+use crate::interrupt::{self, CAUSE};
 use crate::json;
 use crate::lazy::{self, Lazy};
 use crate::limits::Bounds;
@@ -54,7 +55,6 @@ pub(crate) fn open(
     let own: Table = prelude.call(native)?;
     lua.set_named_registry_value(lazy::OWN, &own)?;
     lazy.begin(&lua, &own)?;
-    crate::frame::prepare(&lua)?;
     // The prelude has taken what it needs of them. Tracebacks have the names of functions from the
     // rest of this table.
     let loaded: Table = lua.named_registry_value("_LOADED")?;
@@ -66,7 +66,8 @@ pub(crate) fn open(
     let memory_bytes = most.saturating_add(START_BYTES);
     budget.limit_memory(&lua, memory_bytes.min(inner.memory_bytes))?;
     // The hook starts the collector if the program computes for long here.
-    budget.set_hook(&lua)?;
+    interrupt::prepare(&lua, budget);
+    budget.set_hook(&lua);
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
     if let Some(addition) = &inner.addition {
         lua.load(&**addition).set_mode(ChunkMode::Binary).exec()?;
@@ -218,7 +219,7 @@ fn native(
                 (false, MultiValue::from_iter([cause]))
             }
         };
-        host.budget.note_work(lua)?;
+        host.budget.note_work(lua);
         Ok(result)
     })
 }
@@ -392,7 +393,8 @@ fn serve(
         }
         b"address" => give(lua, address(arguments)?),
         b"commands" => commands(lua, program),
-        b"doomed" => give(lua, budget.end_thread(lua).map_err(|error| error.to_string())?),
+        b"doomed" => give(lua, budget.end_thread(lua)),
+        b"unhandled" => give(lua, budget.end_thread(lua) || is_overrun(arguments)?),
         b"open" => lazy::open(lua, &arguments.text(0)?)
             .map(mlua::Value::Table)
             .map_err(|error| error.to_string()),
@@ -443,6 +445,16 @@ fn reply(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
 pub(crate) fn call_proof(from: Pid, tag: u64) -> Value {
     static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     Value::Integer(KEY.hash_one((from, tag)).cast_signed())
+}
+
+/// Returns `true` if the argument is the error of code that computed for too long.
+fn is_overrun(arguments: &Arguments) -> Result<bool, String> {
+    match arguments.0.front() {
+        Some(mlua::Value::String(_)) => {
+            Ok(arguments.borrowed(0)?.as_bytes().ends_with(CAUSE.as_bytes()))
+        }
+        _ => Ok(false),
+    }
 }
 
 /// Counts work in C. Returns `true` if the process should be suspended now.

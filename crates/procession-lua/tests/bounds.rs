@@ -257,7 +257,7 @@ fn handlers_cannot_go_on_in_a_process_that_must_end() {
 
 /// The variables of the function that must end, in each place of its frame.
 #[test]
-fn a_function_that_must_end_does_not_run_its_own_handlers() {
+fn a_function_that_must_end_ends_although_its_handlers_do_not() {
     let endless = "local function spin() while true do end end
         local endless = setmetatable({}, { __close = spin })
         getmetatable('').__close = spin ";
@@ -316,6 +316,44 @@ fn a_function_that_must_end_does_not_run_its_own_handlers() {
             assert!(reason.contains("terminated") || reason.contains(wanted), "{inside}: {reason}");
         }
     }
+}
+
+/// Nothing of the program catches these errors.
+#[test]
+fn a_function_that_has_failed_calls_its_handlers() {
+    let failures = [
+        "local y = nil + 1",
+        "error('broken')",
+        "local function f(n) if n > 0 then f(n - 1) end local y = nil + 1 end f(50000)",
+    ];
+    let within = |handler: &str, failure: &str| {
+        format!("local x <close> = setmetatable({{}}, {{ __close = {handler} }}) {failure}")
+    };
+    for failure in failures {
+        for (handler, expected) in [
+            ("function() error('boom') end", "boom"),
+            ("function(_, cause) time.sleep(1) error('after ' .. cause) end", "after test:"),
+            ("function() error() end", "nil"),
+            (
+                "function() error(setmetatable({}, { __tostring = function() return 'own' end })) end",
+                "own",
+            ),
+            ("function() error(setmetatable({}, { __tostring = error })) end", ""),
+            ("function() error(process.self()) end", "an error that is a"),
+            ("1", "attempt to call"),
+        ] {
+            let reason = ended(&within(handler, failure));
+            assert!(reason.contains(expected), "{handler} {failure}: {reason}");
+        }
+        let reason = ended_within(&within("function() while true do end end", failure), 50);
+        assert!(reason.contains("terminated"), "{failure}: {reason}");
+    }
+    let endless =
+        "local x <close> = setmetatable({}, { __close = function() while true do end end })
+        tostring(setmetatable({}, { __tostring = function() local y = nil + 1 end }))";
+    assert!(ended_within(endless, 50).contains("terminated"));
+    let object = "error(setmetatable({}, { __tostring = function() while true do end end }))";
+    assert!(ended(object).contains("computed for too long where it cannot be suspended"));
 }
 
 /// If there is no room for calls of C, errors call the handlers of the program in places without

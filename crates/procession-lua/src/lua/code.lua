@@ -6,9 +6,10 @@ local is_doomed, settle, pause = is_doomed, settle, pause
 
 -- Lua calls the handler of an error in a hook without hooks, where nothing could end it.
 local function guard(handler)
-  return function(...)
-    if is_doomed() then return ... end
-    return handler(...)
+  return function(cause)
+    local _, unhandled = native("unhandled", cause)
+    if unhandled then return cause end
+    return handler(cause)
   end
 end
 function late.xpcall(f, handler, ...)
