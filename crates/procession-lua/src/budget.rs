@@ -174,7 +174,12 @@ impl Budget {
     ///
     /// # Errors
     /// If the process cannot be suspended and should end, returns an error.
-    pub(crate) fn spend(&self, lua: &Lua, work: u64, can_yield: bool) -> mlua::Result<bool> {
+    pub(crate) fn spend(
+        &self,
+        lua: &Lua,
+        work: u64,
+        can_yield: bool,
+    ) -> Result<bool, &'static str> {
         self.count(work);
         if !self.is_due() {
             return Ok(false);
@@ -185,7 +190,7 @@ impl Budget {
         self.asked.store(true, Relaxed);
         if self.overruns(lua) {
             self.end_thread(lua);
-            return Err(mlua::Error::runtime(CAUSE));
+            return Err(CAUSE);
         }
         Ok(false)
     }

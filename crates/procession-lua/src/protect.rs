@@ -1,9 +1,9 @@
 //! The call of the function of a process.
 //!
-//! `mlua` resumes a Lua thread without a protected call in it. If an error leaves the thread, `mlua`
-//! closes the `<close>` variables of the function that has failed where nothing catches the errors of
-//! their handlers: such an error would abort the program. So the function runs inside of a protected
-//! call, which closes the variables of all functions as `pcall` does.
+//! `mlua` resumes a Lua thread without a protected call in it. If an error leaves the thread,
+//! `mlua` closes the `<close>` variables of the function that has failed where nothing catches the
+//! errors of their handlers: such an error would abort the program. So the function runs inside of
+//! a protected call, which closes the variables of all functions as `pcall` does.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -13,8 +13,8 @@ use mlua::{Function, Lua, MultiValue, Thread};
 
 use crate::interrupt::CAUSE;
 
-/// Creates a Lua thread that calls its first argument with the other ones. It ends without an error,
-/// with what [`outcome`] takes.
+/// Creates a Lua thread that calls its first argument with the other ones. It ends without an
+/// error, with what [`outcome`] takes.
 ///
 /// # Errors
 /// Returns an error if there is no memory.
@@ -85,8 +85,9 @@ unsafe extern "C-unwind" fn finish(
 
 /// Adds a traceback to the text of an error.
 ///
-/// Lua may call this in a hook, where nothing could end code of the program. The error of the hook
-/// is a text, and the one of a process that must end is [`CAUSE`]. Such a process has many of them.
+/// Lua may call this in a hook, where nothing could end code of the program. The errors of the hook
+/// have a metatable that the program cannot change. A process that must end has many errors, whose
+/// text is [`CAUSE`].
 ///
 /// # Safety
 /// Only Lua calls this, as the handler of an error.

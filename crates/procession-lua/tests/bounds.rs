@@ -415,3 +415,19 @@ fn a_coroutine_ends_with_its_error_and_its_variables() {
     let reason = ended(call);
     assert!(reason.contains("the call returned"), "{reason}");
 }
+
+/// Here the host calls code of the program, and its own handler of errors asks for their text.
+#[test]
+fn a_search_for_a_function_that_computes_for_too_long_ends() {
+    let source = "local function spin() while true do end end
+        getmetatable('').__tostring = spin
+        t = setmetatable({}, { __index = spin })
+        function main() return select(2, pcall(process.spawn, 't.f')) end";
+    let program = Program::load("test", source).expect("it is Lua");
+    let scheduler = Box::leak(Box::new(Scheduler::builder().build().expect("it has threads")));
+    let main = program.spawn_with(SpawnOptions::new().on(scheduler), "main", []);
+    let ended = main.expect("it has main").join_timeout(TIMEOUT).expect("it ends");
+    let Ok(Value::String(cause)) = ended else { panic!("{ended:?}") };
+    let cause = String::from_utf8_lossy(&cause);
+    assert!(cause.contains("computed for too long where it cannot be suspended"), "{cause}");
+}

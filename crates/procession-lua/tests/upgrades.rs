@@ -238,7 +238,9 @@ async fn replace(
     let deployment = Deployment::new(load(&source.replace("VERSION", "1")));
     let child = deployment.program().spawn("keeper", [])?;
     settle(&deployment, 1).await;
-    let replaced = deployment.replace(keeper(2)).await?;
+    let mut pace = Rolling::default();
+    pace.patience = TIMEOUT;
+    let replaced = deployment.replace_with(keeper(2), pace).await?;
     Ok((deployment, child, replaced))
 }
 
