@@ -2,21 +2,20 @@
 //!
 //! Lua calls a hook after each period of instructions. The hook suspends the process once its step
 //! has used up its instructions or its time. It cannot do so inside of some C functions. There, it
-//! ends the process once that was terminated, or has computed for too long.
+//! ends the process once that was terminated, or has computed for too long. An `upgrade` that does
+//! so gets an error first, which the program can catch, since the process goes on if it fails.
 //!
 //! An instruction can take milliseconds, for example if it compares strings of many megabytes. The
 //! hook therefore adapts its period, so that it is called about once a millisecond.
 
-use std::sync::Arc;
-
-use mlua::{HookTriggers, Lua, VmState};
+use mlua::Lua;
 use procession::machine::is_terminated;
 use procession::time::Instant;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-use crate::frame;
 use crate::guest::Inbox;
+use crate::interrupt::{self, CAUSE, Verdict};
 
 /// The number of instructions after which a process ends if it could not be suspended since. They
 /// take some hundred milliseconds.
@@ -56,6 +55,8 @@ pub(crate) struct Budget {
     /// `true` if the process should have been suspended in this step. If the hook finds this set,
     /// the process could not be suspended.
     asked: AtomicBool,
+    /// `true` if code that should end for computing too long gets an error first.
+    lenient: AtomicBool,
     doomed: AtomicBool,
     printed: AtomicBool,
     /// The limit of the memory of the Lua state, in bytes.
@@ -78,6 +79,7 @@ impl Budget {
             began: AtomicU64::new(0),
             looked: AtomicU64::new(0),
             asked: AtomicBool::new(false),
+            lenient: AtomicBool::new(false),
             doomed: AtomicBool::new(false),
             printed: AtomicBool::new(false),
             memory_bytes: AtomicUsize::new(usize::MAX),
@@ -111,14 +113,10 @@ impl Budget {
         self.unpaid.fetch_add(other.unpaid.swap(0, Relaxed), Relaxed);
     }
 
-    /// Lets the process continue although some code of it had to end. That code has failed, and is
-    /// not resumed.
-    pub(crate) fn restore(self: &Arc<Self>, lua: &Lua) -> mlua::Result<()> {
-        if !self.doomed.swap(false, Relaxed) {
-            return Ok(());
-        }
-        lua.set_memory_limit(self.memory_bytes())?;
-        self.set_hook(lua)
+    /// Sets if code that should end for computing too long gets an error first, which it can catch.
+    /// It gets one such error, and must end if it computes for too long again.
+    pub(crate) fn set_lenient(&self, lenient: bool) {
+        self.lenient.store(lenient, Relaxed);
     }
 
     /// Allows what only a process may do, such as a spawn.
@@ -175,8 +173,13 @@ impl Budget {
     /// Counts work as if it were instructions. Returns `true` if the process should be suspended.
     ///
     /// # Errors
-    /// If the process cannot be suspended and must end, returns an error.
-    pub(crate) fn spend(&self, lua: &Lua, work: u64, can_yield: bool) -> mlua::Result<bool> {
+    /// If the process cannot be suspended and should end, returns an error.
+    pub(crate) fn spend(
+        &self,
+        lua: &Lua,
+        work: u64,
+        can_yield: bool,
+    ) -> Result<bool, &'static str> {
         self.count(work);
         if !self.is_due() {
             return Ok(false);
@@ -185,23 +188,38 @@ impl Budget {
             return Ok(true);
         }
         self.asked.store(true, Relaxed);
-        self.end_overrun(lua).map(|()| false)
+        if self.overruns(lua) {
+            self.end_thread(lua);
+            return Err(CAUSE);
+        }
+        Ok(false)
     }
 
-    /// Ends the process if it could not be suspended for too long.
-    fn end_overrun(&self, lua: &Lua) -> mlua::Result<()> {
+    /// Returns `true` if the code that runs must fail: the process must end, or could not be
+    /// suspended for too long.
+    fn overruns(&self, lua: &Lua) -> bool {
+        if self.is_doomed() {
+            return true;
+        }
         let overrun = self.asked.load(Relaxed)
             && (self.spent.load(Relaxed) >= OVERRUN_MAX
                 || is_terminated()
                 || self.now().saturating_sub(self.began.load(Relaxed)) >= OVERRUN_NANOS);
-        if overrun && !self.doomed.swap(true, Relaxed) {
-            // Each error takes memory. If there were none left, each would first collect all
-            // garbage.
-            lua.set_memory_limit(usize::MAX)?;
-            // It is stopped while a program is loaded.
-            lua.gc_restart();
+        if !overrun {
+            return false;
         }
-        if self.end_thread(lua)? { Err(doom()) } else { Ok(()) }
+        if self.lenient.swap(false, Relaxed) && !is_terminated() {
+            // What handles the error may take as long as the code that has failed.
+            self.renew();
+            return true;
+        }
+        self.doomed.store(true, Relaxed);
+        // Each error takes memory. If there were none left, each would first collect all garbage.
+        // Ignored: there is a limit, so it can be replaced.
+        lua.set_memory_limit(usize::MAX).ok();
+        // It is stopped while a program is loaded.
+        lua.gc_restart();
+        true
     }
 
     /// If the process must end, lets each further instruction of the current Lua thread fail, also
@@ -209,30 +227,34 @@ impl Budget {
     ///
     /// Each thread has a hook of its own. The code that has resumed a thread therefore calls this
     /// before it goes on.
-    pub(crate) fn end_thread(&self, lua: &Lua) -> mlua::Result<bool> {
+    pub(crate) fn end_thread(&self, lua: &Lua) -> bool {
         let is_doomed = self.is_doomed();
         if is_doomed {
-            fail_each(lua)?;
+            self.set_hook(lua);
         }
-        Ok(is_doomed)
+        is_doomed
     }
 
-    fn look(self: &Arc<Self>, lua: &Lua) -> mlua::Result<VmState> {
-        self.count(self.period.load(Relaxed));
-        self.end_overrun(lua)?;
+    /// Looks at the process after this number of instructions.
+    pub(crate) fn look(&self, lua: &Lua, instructions: u32) -> Verdict {
+        self.count(instructions.into());
+        let must_end = self.is_doomed();
+        if self.overruns(lua) {
+            return if must_end { Verdict::End } else { Verdict::Fail };
+        }
         if !self.has_started() && !lua.gc_is_running() {
             lua.gc_restart();
         }
-        self.adapt(lua)?;
+        self.adapt(lua);
         if self.is_due() {
             self.asked.store(true, Relaxed);
-            return Ok(VmState::Yield);
+            return Verdict::Suspend;
         }
-        Ok(VmState::Continue)
+        Verdict::Continue
     }
 
     /// Adapts the period to the time that the last one took.
-    fn adapt(self: &Arc<Self>, lua: &Lua) -> mlua::Result<()> {
+    fn adapt(&self, lua: &Lua) {
         let (now, period) = (self.now(), self.period.load(Relaxed));
         let took = now.saturating_sub(self.looked.swap(now, Relaxed));
         let longest = longest_period(lua.used_memory()).min(self.instructions);
@@ -243,57 +265,39 @@ impl Budget {
         } else {
             period
         };
-        let next = next.clamp(1, longest);
-        if next == period {
-            return Ok(());
+        self.period.store(next.clamp(1, longest), Relaxed);
+    }
+
+    /// Begins the time of a period.
+    pub(crate) fn note_look(&self) {
+        self.looked.store(self.now(), Relaxed);
+    }
+
+    /// Returns the instructions between two calls of the hook. In a process that must end, each
+    /// instruction fails.
+    pub(crate) fn period(&self) -> u32 {
+        if self.is_doomed() {
+            return 1;
         }
-        self.period.store(next, Relaxed);
-        self.set_hook(lua)
+        u32::try_from(self.period.load(Relaxed)).unwrap_or(u32::MAX)
     }
 
     /// Calls the hook at the next instruction if the last call was long ago. This is for work in
     /// Rust, which the hook does not count.
-    pub(crate) fn note_work(self: &Arc<Self>, lua: &Lua) -> mlua::Result<()> {
+    pub(crate) fn note_work(&self, lua: &Lua) {
         let is_long = self.now().saturating_sub(self.looked.load(Relaxed)) >= 2 * AIM;
-        if !is_long || self.is_doomed() || self.period.swap(1, Relaxed) == 1 {
-            return Ok(());
+        if is_long && !self.is_doomed() && self.period.swap(1, Relaxed) != 1 {
+            self.set_hook(lua);
         }
-        self.set_hook(lua)
     }
 
-    /// Sets the hook of the current Lua thread, and of those that are created from now on.
-    pub(crate) fn set_hook(self: &Arc<Self>, lua: &Lua) -> mlua::Result<()> {
-        let period = u32::try_from(self.period.load(Relaxed)).unwrap_or(u32::MAX);
-        let budget = Arc::clone(self);
-        let triggers = HookTriggers::new().every_nth_instruction(period);
-        lua.set_global_hook(triggers, move |lua, _| {
-            budget.look(lua).or_else(|cause| raise(lua, cause))
-        })
+    /// Sets the hook of the current Lua thread, and of those that are created in it from now on.
+    pub(crate) fn set_hook(&self, lua: &Lua) {
+        interrupt::set(lua, self.period());
     }
 }
 
 /// Returns the longest period of the hook in a state of `bytes`.
 fn longest_period(bytes: usize) -> u64 {
     PERIOD_MAX * SMALL_STATE as u64 / bytes.max(SMALL_STATE) as u64
-}
-
-/// Lets each instruction of the current Lua thread fail, and those of another one from the next
-/// call of its hook on.
-fn fail_each(lua: &Lua) -> mlua::Result<()> {
-    let triggers = HookTriggers::new().every_nth_instruction(1);
-    lua.set_global_hook(triggers, |lua, _| {
-        let again = fail_each(lua);
-        raise(lua, again.err().unwrap_or_else(doom))
-    })
-}
-
-/// Returns an error from a hook. The function that was running does not close its variables, since
-/// Lua would call their handlers inside of the hook.
-fn raise(lua: &Lua, cause: mlua::Error) -> mlua::Result<VmState> {
-    frame::clear(lua);
-    Err(cause)
-}
-
-fn doom() -> mlua::Error {
-    mlua::Error::runtime("the process computed for too long where it cannot be suspended")
 }

@@ -102,7 +102,8 @@ pub struct Replaced {
     /// The number of processes that continue with their version until they end, because their
     /// program has no function `upgrade`.
     pub kept: usize,
-    /// The processes that continue in their old state because the upgrade failed, and the causes.
+    /// The processes whose upgrade failed, and the causes. They continue in their old state, except
+    /// those whose function `upgrade` had to be ended: these end, and the cause says so.
     pub failed: Vec<(Pid, String)>,
     /// The number of processes that ended first.
     pub ended: usize,

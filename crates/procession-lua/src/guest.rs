@@ -31,6 +31,7 @@ use crate::library;
 use crate::limits::{Bounds, Hold, Resource};
 use crate::owner::Owner;
 use crate::program::Program;
+use crate::protect;
 use crate::value::{self, Value};
 
 /// A message to a guest.
@@ -244,10 +245,10 @@ impl Guest {
         };
         // The search may have called `__index` of the program.
         budget.set_started();
-        let thread = lua.create_thread(function).map_err(refused)?;
-        let given = arguments
-            .iter()
-            .map(|argument| value::give(&lua, argument))
+        let thread = protect::thread(&lua).map_err(refused)?;
+        let given = arguments.iter().map(|argument| value::give(&lua, argument));
+        let given = std::iter::once(Ok(mlua::Value::Function(function)))
+            .chain(given)
             .collect::<mlua::Result<MultiValue>>();
         let waits = Awaited::Ready(given.map_err(refused)?);
         Ok(Running {
@@ -379,7 +380,7 @@ impl Guest {
     /// continues in its old state.
     fn run(&mut self, yields: &mut Yields<'_>) -> Result<Status<Value>, Failure> {
         loop {
-            if self.upgrade(yields) {
+            if self.upgrade(yields)? {
                 return Ok(Status::Continue);
             }
             let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;

@@ -36,7 +36,6 @@ mod cluster;
 mod datagrams;
 mod deployment;
 mod entry;
-mod frame;
 mod fs;
 #[cfg(test)]
 mod fuzz;
@@ -45,6 +44,7 @@ mod guest;
 mod http;
 mod information;
 mod input;
+mod interrupt;
 mod json;
 mod lazy;
 mod library;
@@ -57,6 +57,7 @@ mod owner;
 mod pattern;
 mod permissions;
 mod program;
+mod protect;
 mod reference;
 mod repeatable;
 #[cfg(feature = "sim")]

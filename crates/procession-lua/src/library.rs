@@ -19,6 +19,7 @@ use crate::entry::Entry;
 use crate::groups;
 use crate::guest::{Content, Message};
 use crate::information;
+use crate::interrupt;
 use crate::json;
 use crate::lazy::{self, Lazy};
 use crate::limits::Bounds;
@@ -54,7 +55,7 @@ pub(crate) fn open(
     let own: Table = prelude.call(native)?;
     lua.set_named_registry_value(lazy::OWN, &own)?;
     lazy.begin(&lua, &own)?;
-    crate::frame::prepare(&lua)?;
+    interrupt::prepare(&lua, budget)?;
     // The prelude has taken what it needs of them. Tracebacks have the names of functions from the
     // rest of this table.
     let loaded: Table = lua.named_registry_value("_LOADED")?;
@@ -66,7 +67,7 @@ pub(crate) fn open(
     let memory_bytes = most.saturating_add(START_BYTES);
     budget.limit_memory(&lua, memory_bytes.min(inner.memory_bytes))?;
     // The hook starts the collector if the program computes for long here.
-    budget.set_hook(&lua)?;
+    budget.set_hook(&lua);
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
     if let Some(addition) = &inner.addition {
         lua.load(&**addition).set_mode(ChunkMode::Binary).exec()?;
@@ -218,7 +219,7 @@ fn native(
                 (false, MultiValue::from_iter([cause]))
             }
         };
-        host.budget.note_work(lua)?;
+        host.budget.note_work(lua);
         Ok(result)
     })
 }
@@ -319,7 +320,7 @@ fn serve(
         b"spawn" | b"spawn linked" | b"spawn scoped" => {
             let pid = spawn(name, arguments, program, bounds)?;
             // The program was loaded for the new process in the step of this one.
-            budget.spend(lua, SPAWN_WORK, true).map_err(|error| error.to_string())?;
+            budget.spend(lua, SPAWN_WORK, true)?;
             give(lua, pid)
         }
         b"register" => {
@@ -392,7 +393,11 @@ fn serve(
         }
         b"address" => give(lua, address(arguments)?),
         b"commands" => commands(lua, program),
-        b"doomed" => give(lua, budget.end_thread(lua).map_err(|error| error.to_string())?),
+        b"doomed" => {
+            let doomed = budget.end_thread(lua);
+            let text = arguments.0.front().and_then(|error| interrupt::text_of(lua, error));
+            Ok(text.filter(|_| !doomed).unwrap_or(mlua::Value::Boolean(doomed)))
+        }
         b"open" => lazy::open(lua, &arguments.text(0)?)
             .map(mlua::Value::Table)
             .map_err(|error| error.to_string()),
@@ -449,7 +454,7 @@ pub(crate) fn call_proof(from: Pid, tag: u64) -> Value {
 fn spend(lua: &Lua, arguments: &Arguments, budget: &Budget) -> Answer {
     let work = u64::try_from(arguments.integer(0)?).unwrap_or(0);
     let can_yield = arguments.0.get(1) == Some(&mlua::Value::Boolean(true));
-    let due = budget.spend(lua, work, can_yield).map_err(|error| error.to_string())?;
+    let due = budget.spend(lua, work, can_yield)?;
     give(lua, due)
 }
 
@@ -480,7 +485,7 @@ fn search(lua: &Lua, arguments: &Arguments, budget: &Budget) -> Answer {
         kind => pattern::search(&text, &wanted, from, last, kind == b"anchored", &mut steps),
     };
     // The process pauses afterwards, also if the search has failed.
-    budget.spend(lua, steps / PATTERN_STEPS, true).map_err(|error| error.to_string())?;
+    budget.spend(lua, steps / PATTERN_STEPS, true)?;
     let offset = |at: usize| i64::try_from(at).unwrap_or(i64::MAX);
     let (start, end, captures) = match found? {
         Found::Nothing => return Ok(mlua::Value::Nil),

@@ -28,7 +28,7 @@ pub(crate) fn sender(lua: &Lua, program: &Program, budget: &Arc<Budget>) -> mlua
         let sent = send(lua, &program, &budget, to, &message);
         // A program could try again at once, for as long as the receiver has no room.
         if !is_short || matches!(sent, Ok(Err(_))) {
-            budget.note_work(lua)?;
+            budget.note_work(lua);
         }
         Ok(match sent {
             Ok(Ok(sent)) => (true, Either::Left(sent), None),

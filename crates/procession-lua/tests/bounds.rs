@@ -257,7 +257,7 @@ fn handlers_cannot_go_on_in_a_process_that_must_end() {
 
 /// The variables of the function that must end, in each place of its frame.
 #[test]
-fn a_function_that_must_end_does_not_run_its_own_handlers() {
+fn a_function_that_must_end_ends_although_its_handlers_do_not() {
     let endless = "local function spin() while true do end end
         local endless = setmetatable({}, { __close = spin })
         getmetatable('').__close = spin ";
@@ -318,6 +318,44 @@ fn a_function_that_must_end_does_not_run_its_own_handlers() {
     }
 }
 
+/// Nothing of the program catches these errors.
+#[test]
+fn a_function_that_has_failed_calls_its_handlers() {
+    let failures = [
+        "local y = nil + 1",
+        "error('broken')",
+        "local function f(n) if n > 0 then f(n - 1) end local y = nil + 1 end f(50000)",
+    ];
+    let within = |handler: &str, failure: &str| {
+        format!("local x <close> = setmetatable({{}}, {{ __close = {handler} }}) {failure}")
+    };
+    for failure in failures {
+        for (handler, expected) in [
+            ("function() error('boom') end", "boom"),
+            ("function(_, cause) time.sleep(1) error('after ' .. cause) end", "after test:"),
+            ("function() error() end", "nil"),
+            (
+                "function() error(setmetatable({}, { __tostring = function() return 'own' end })) end",
+                "own",
+            ),
+            ("function() error(setmetatable({}, { __tostring = error })) end", ""),
+            ("function() error(process.self()) end", "an error that is a"),
+            ("1", "attempt to call"),
+        ] {
+            let reason = ended(&within(handler, failure));
+            assert!(reason.contains(expected), "{handler} {failure}: {reason}");
+        }
+        let reason = ended_within(&within("function() while true do end end", failure), 50);
+        assert!(reason.contains("terminated"), "{failure}: {reason}");
+    }
+    let endless =
+        "local x <close> = setmetatable({}, { __close = function() while true do end end })
+        tostring(setmetatable({}, { __tostring = function() local y = nil + 1 end }))";
+    assert!(ended_within(endless, 50).contains("terminated"));
+    let object = "error(setmetatable({}, { __tostring = function() while true do end end }))";
+    assert!(ended(object).contains("computed for too long where it cannot be suspended"));
+}
+
 /// If there is no room for calls of C, errors call the handlers of the program in places without
 /// hooks.
 #[test]
@@ -376,4 +414,20 @@ fn a_coroutine_ends_with_its_error_and_its_variables() {
         end";
     let reason = ended(call);
     assert!(reason.contains("the call returned"), "{reason}");
+}
+
+/// Here the host calls code of the program, and its own handler of errors asks for their text.
+#[test]
+fn a_search_for_a_function_that_computes_for_too_long_ends() {
+    let source = "local function spin() while true do end end
+        getmetatable('').__tostring = spin
+        t = setmetatable({}, { __index = spin })
+        function main() return select(2, pcall(process.spawn, 't.f')) end";
+    let program = Program::load("test", source).expect("it is Lua");
+    let scheduler = Box::leak(Box::new(Scheduler::builder().build().expect("it has threads")));
+    let main = program.spawn_with(SpawnOptions::new().on(scheduler), "main", []);
+    let ended = main.expect("it has main").join_timeout(TIMEOUT).expect("it ends");
+    let Ok(Value::String(cause)) = ended else { panic!("{ended:?}") };
+    let cause = String::from_utf8_lossy(&cause);
+    assert!(cause.contains("computed for too long where it cannot be suspended"), "{cause}");
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use procession::{Builder, Exit, Pid, Scheduler, SpawnOptions};
+use procession::{Builder, Child, Exit, Pid, Scheduler, SpawnOptions};
 use procession_lua::{Deployment, Error, Message, Output, Program, Replaced, Rolling, Value};
 
 /// Longer than any test takes.
@@ -229,59 +229,129 @@ fn an_old_program_that_cannot_give_its_state_stays() {
     });
 }
 
-/// The process goes on, and may close what had to end.
+/// Replaces a keeper with this `upgrade` and this answer to `'fail'`.
+async fn replace(
+    upgrade: &str,
+    answer: &str,
+) -> Result<(Deployment, Child<Message, Value>, Replaced), Error> {
+    let source = KEEPER.replace("return list", upgrade).replace("error('told to')", answer);
+    let deployment = Deployment::new(load(&source.replace("VERSION", "1")));
+    let child = deployment.program().spawn("keeper", [])?;
+    settle(&deployment, 1).await;
+    let mut pace = Rolling::default();
+    pace.patience = TIMEOUT;
+    let replaced = deployment.replace_with(keeper(2), pace).await?;
+    Ok((deployment, child, replaced))
+}
+
+/// Calls a function where it cannot be suspended.
+const WITHIN: &str = "
+    local function within(f) tostring(setmetatable({}, { __tostring = f })) end
+    local function spin() while true do end end ";
+
+/// The process goes on, and may close what has failed.
 #[test]
-fn an_upgrade_that_had_to_end_leaves_nothing_that_runs_without_end() {
-    let upgrade = "
-        local function spin() while true do end end
-        local function overrun() tostring(setmetatable({}, { __tostring = spin })) end
+fn an_upgrade_that_fails_leaves_nothing_that_runs_without_end() {
+    let body = "
         local function body()
           local x <close> = setmetatable({}, { __close = spin })
-          overrun()
-        end
-        co, wrapped = coroutine.create(body), coroutine.create(function() coroutine.wrap(body)() end)
-        coroutine.resume(#list % 2 == 0 and co or wrapped)";
-    let close = "coroutine.close(co) coroutine.close(wrapped) list = { 1 }";
+          within(spin)
+        end ";
+    let close = "assert(coroutine.status(co) ~= 'running') coroutine.close(co) list = { 1 }";
     run(async || {
-        let source = KEEPER.replace("return list", upgrade).replace("error('told to')", close);
-        let deployment = Deployment::new(load(&source.replace("VERSION", "1")));
-        let pid = spawn(&deployment, "keeper")?;
-        settle(&deployment, 1).await;
-        for count in 0..2 {
-            (0..count).for_each(|_| send(pid, 7));
-            let replaced = deployment.replace(keeper(2)).await?;
-            assert!(replaced.failed[0].1.contains("cannot be suspended"), "{replaced:?}");
-            send(pid, "fail");
-            assert_eq!(ask(&deployment, pid).await?, (1, vec![1]));
+        for function in ["body", "function() coroutine.wrap(body)() end"] {
+            let upgrade =
+                format!("{WITHIN}{body} co = coroutine.create({function}) coroutine.resume(co)");
+            let (deployment, child, replaced) = replace(&upgrade, close).await?;
+            assert_eq!(replaced.failed[0].1, "upgrade computed for too long");
+            send(child.pid(), "fail");
+            assert_eq!(ask(&deployment, child.detach().pid()).await?, (1, vec![1]));
         }
         Ok(())
     });
 }
 
-/// Such a variable loses its value, and gets none of the library's.
 #[test]
-fn an_upgrade_that_had_to_end_gives_its_variables_away() {
+fn an_upgrade_that_fails_leaves_its_variables_as_they_are() {
     let upgrade = "
-        tostring(setmetatable({}, { __tostring = function()
+        local outer <close> = setmetatable({}, { __close = function() closed = (closed or 0) + 1 end })
+        within(function(...)
           local a, b, c, d = 1, 2, 3, 4
-          leaked = function() return { c, d } end
-          while true do end
-        end }))";
-    let look = "
-        for _, found in ipairs(leaked()) do
-          for key in next, found do assert(key == '__close' or key == '__metatable', key) end
-          assert(getmetatable(found) == false)
-        end
-        list = { 1 }";
+          shared = function() return { a, b, c, d, closed } end
+          local inner <close> = outer
+          while true do d = 4 end
+        end)";
+    let look = "list = shared()";
     run(async || {
-        let source = KEEPER.replace("return list", upgrade).replace("error('told to')", look);
-        let deployment = Deployment::new(load(&source.replace("VERSION", "1")));
-        let pid = spawn(&deployment, "keeper")?;
-        settle(&deployment, 1).await;
-        let replaced = deployment.replace(keeper(2)).await?;
-        assert!(replaced.failed[0].1.contains("cannot be suspended"), "{replaced:?}");
-        send(pid, "fail");
-        assert_eq!(ask(&deployment, pid).await?, (1, vec![1]));
+        // A variable may be in any place of the frame.
+        for before in ["", "local _ ", "local _ <close>, e = nil "] {
+            let upgrade = upgrade.replace("local a,", &format!("{before}local a,"));
+            let (deployment, child, replaced) =
+                replace(&format!("{WITHIN}{upgrade}"), look).await?;
+            let cause = &replaced.failed[0].1;
+            assert!(
+                cause.contains("computed for too long where it cannot be suspended"),
+                "{cause}"
+            );
+            assert!(cause.contains("in function 'upgrade'"), "{cause}");
+            send(child.pid(), "fail");
+            let (_, found) = ask(&deployment, child.detach().pid()).await?;
+            assert_eq!(found, [1, 2, 3, 4, 2], "{before}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_upgrade_may_catch_that_it_computed_for_too_long_once() {
+    let cases = [
+        ("local ok, cause = pcall(within, spin) assert(cause:find('too long')) return list", None),
+        (
+            "local ok, cause = xpcall(within, function(cause) spin() end, spin)
+             assert(cause:find('too long')) return list",
+            None,
+        ),
+        ("assert(not coroutine.resume(coroutine.create(within), spin)) return list", None),
+        ("pcall(within, spin) error('ordinary')", Some("ordinary")),
+    ];
+    run(async || {
+        for (upgrade, expected) in cases {
+            let (_, child, replaced) = replace(&format!("{WITHIN}{upgrade}"), "").await?;
+            let cause = replaced.failed.first().map(|(_, cause)| cause.as_str());
+            match expected {
+                None => assert_eq!((cause, replaced.upgraded), (None, 1), "{upgrade}"),
+                Some(expected) => assert!(cause.is_some_and(|cause| cause.contains(expected))),
+            }
+            child.detach();
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_upgrade_that_goes_on_after_its_error_ends_the_process() {
+    let cases = [
+        "pcall(within, spin) within(spin)",
+        "while true do pcall(within, spin) end",
+        "within(function() pcall(spin) spin() end)",
+        "within(function()
+           pcall(function()
+             local x <close> = setmetatable({}, { __close = spin })
+             spin()
+           end)
+         end)",
+    ];
+    run(async || {
+        for upgrade in cases {
+            let (deployment, child, replaced) = replace(&format!("{WITHIN}{upgrade}"), "").await?;
+            let cause = &replaced.failed[0].1;
+            let expected = "upgrade went on after it had failed";
+            assert!(cause.contains(expected), "{upgrade}: {cause}");
+            let exit = child.await.expect_err("it ends").to_string();
+            assert!(exit.contains(expected), "{upgrade}: {exit}");
+            assert!(exit.contains("computed for too long where it cannot be suspended"), "{exit}");
+            assert!(deployment.versions().is_empty(), "it left the deployment");
+        }
         Ok(())
     });
 }

@@ -19,6 +19,7 @@ use crate::budget::Budget;
 use crate::deployment::Upgrade;
 use crate::limits::Bounds;
 use crate::program::Program;
+use crate::protect;
 use crate::value::{self, Value};
 
 /// The state of a guest that has started. Lua's values refer to the Lua state, which is dropped
@@ -234,7 +235,7 @@ impl Running {
             };
             let mut yielded = self.thread.resume::<MultiValue>(given)?;
             if self.thread.is_finished() {
-                let result = yielded.pop_front().unwrap_or(mlua::Value::Nil);
+                let result = protect::outcome(yielded)?;
                 let result = value::take(&result, self.budget.allowance(&self.lua))
                     .map_err(|error| format!("the result of the process: {error}"))?;
                 return Ok(Ran::Until(Status::Done(result)));

@@ -32,7 +32,9 @@ use super::running::Running;
 use super::waits::Awaited;
 use super::{Failure, Guest, label};
 use crate::deployment::{Outcome, Upgrade};
+use crate::interrupt::CAUSE;
 use crate::program::Program;
+use crate::protect;
 use crate::value::{self, Value};
 
 /// The number of steps that `upgrade`, or `resume_NAME` before its first wait, may take. With the
@@ -54,52 +56,58 @@ pub(super) enum Attempt {
 impl Guest {
     /// Continues an upgrade, or begins one that was asked for. Returns `true` if it needs another
     /// step before the process can continue.
-    pub(super) fn upgrade(&mut self, yields: &mut Yields<'_>) -> bool {
+    ///
+    /// # Errors
+    /// If the process must end, returns the cause.
+    pub(super) fn upgrade(&mut self, yields: &mut Yields<'_>) -> Result<bool, Failure> {
         match self.attempt.take() {
-            None => self.begin_upgrade(yields),
+            None => return self.begin_upgrade(yields),
             Some(Attempt::Saves { upgrade, thread, given, steps }) => {
-                self.save(upgrade, thread, given, steps, yields)
+                return self.save(upgrade, thread, given, steps, yields);
             }
             Some(Attempt::Tries { upgrade, old, before, steps }) if steps < STEPS_MAX => {
                 self.attempt = Some(Attempt::Tries { upgrade, old, before, steps: steps + 1 });
                 self.commit_if_it_waited(yields);
-                false
             }
             Some(Attempt::Tries { upgrade, old, before, .. }) => {
                 self.attempt = Some(Attempt::Tries { upgrade, old, before, steps: STEPS_MAX });
                 self.revert("it did not wait in time", yields);
-                false
             }
         }
+        Ok(false)
     }
 
-    fn begin_upgrade(&mut self, yields: &Yields<'_>) -> bool {
-        let Some(running) = &mut self.running else { return false };
+    fn begin_upgrade(&mut self, yields: &Yields<'_>) -> Result<bool, Failure> {
+        let Some(running) = &mut self.running else { return Ok(false) };
         if !matches!(running.waits, Awaited::Receive(_)) {
-            return false;
+            return Ok(false);
         }
-        let Some(upgrade) = running.asked.take() else { return false };
+        let Some(upgrade) = running.asked.take() else { return Ok(false) };
         if upgrade.program().version() == self.program.version() {
             upgrade.report(Outcome::Upgraded);
-            return false;
+            return Ok(false);
         }
         let function = match running.lua.globals().raw_get("upgrade") {
             Ok(mlua::Value::Function(function)) => function,
             _ => {
                 upgrade.report(Outcome::Kept);
-                return false;
+                return Ok(false);
             }
         };
         let version = running.lua.create_string(self.program.version().to_string());
         let begun = version.and_then(|version| {
-            let thread = running.lua.create_thread(function)?;
-            Ok((thread, MultiValue::from_iter([mlua::Value::String(version)])))
+            let thread = protect::thread(&running.lua)?;
+            let given = [mlua::Value::Function(function), mlua::Value::String(version)];
+            Ok((thread, MultiValue::from_iter(given)))
         });
         match begun {
-            Ok((thread, given)) => self.save(upgrade, thread, given, 0, yields),
+            Ok((thread, given)) => {
+                running.budget.set_lenient(true);
+                self.save(upgrade, thread, given, 0, yields)
+            }
             Err(error) => {
                 self.fail(&upgrade, &error.to_string(), yields);
-                false
+                Ok(false)
             }
         }
     }
@@ -112,39 +120,42 @@ impl Guest {
         given: MultiValue,
         steps: u32,
         yields: &Yields<'_>,
-    ) -> bool {
-        let Some(running) = &mut self.running else { return false };
+    ) -> Result<bool, Failure> {
+        let Some(running) = &mut self.running else { return Ok(false) };
         running.budget.renew();
         let saved = match thread.resume::<MultiValue>(given) {
-            // The process goes on without the function, also if that had to end where it could not
-            // be suspended.
-            Err(error) => Err(running
-                .budget
-                .restore(&running.lua)
-                .map_or_else(|restored| restored.to_string(), |()| error.to_string())),
-            Ok(mut results) if thread.is_finished() => {
-                let state = results.pop_front().unwrap_or(mlua::Value::Nil);
-                value::take(&state, running.budget.allowance(&running.lua))
-                    .map_err(|error| format!("the result of upgrade: {error}"))
-            }
+            Err(error) => Err(error.to_string()),
+            Ok(results) if thread.is_finished() => match protect::outcome(results) {
+                Ok(state) => value::take(&state, running.budget.allowance(&running.lua))
+                    .map_err(|error| format!("the result of upgrade: {error}")),
+                Err(error) => Err(error.to_string()),
+            },
             // The hook yields no value. Inside of a coroutine that becomes `nil`.
             Ok(results) => match results.front() {
                 None | Some(mlua::Value::Nil) if steps < STEPS_MAX => {
                     let (given, steps) = (MultiValue::new(), steps + 1);
                     self.attempt = Some(Attempt::Saves { upgrade, thread, given, steps });
-                    return true;
+                    return Ok(true);
                 }
                 None | Some(mlua::Value::Nil) => Err("upgrade computed for too long".to_owned()),
                 Some(_) => Err("upgrade cannot wait".to_owned()),
             },
         };
+        running.budget.set_lenient(false);
+        if running.budget.is_doomed() {
+            // Code of the old state was ended amid its work, so the process cannot go on in it.
+            let cause = saved.err().unwrap_or_else(|| CAUSE.to_owned());
+            let cause = format!("upgrade went on after it had failed: {cause}");
+            self.fail(&upgrade, &format!("the process ends: {cause}"), yields);
+            return Err(cause.into());
+        }
         match saved.and_then(|state| self.resume(&upgrade, &state)) {
             Ok((old, before)) => {
                 self.attempt = Some(Attempt::Tries { upgrade, old, before, steps: 0 });
             }
             Err(cause) => self.fail(&upgrade, &cause, yields),
         }
-        false
+        Ok(false)
     }
 
     /// Opens the new program, and moves the process into its state.
@@ -229,7 +240,7 @@ impl Guest {
     }
 
     /// Reports that the upgrade has failed, unless the cause is that the process is terminated. If
-    /// the upgrade is dropped without a report, the process has ended.
+    /// the upgrade is dropped without a report, the process has ended before.
     fn fail(&self, upgrade: &Upgrade, cause: &str, yields: &Yields<'_>) {
         if is_terminated() {
             return;

@@ -10,13 +10,20 @@ function own.pause(work)
   if due then yield() end
 end
 
--- A process that must end for exceeding its budget cannot catch that error.
-local function is_doomed()
-  local _, doomed = native("doomed")
+-- Returns true in a process that must end for exceeding its budget, which cannot catch that error. If
+-- an error is given that the process can catch, and the hook has raised it, returns the text of it.
+local function is_doomed(cause)
+  local _, doomed = native("doomed", cause)
   return doomed
 end
 own.is_doomed = is_doomed
+local function failed(cause)
+  local doomed = is_doomed(cause)
+  if doomed == true then error(cause, 0) end
+  return false, doomed or cause
+end
+own.failed = failed
 function own.settle(ok, ...)
-  if not ok and is_doomed() then error((...), 0) end
+  if not ok then return failed((...)) end
   return ok, ...
 end

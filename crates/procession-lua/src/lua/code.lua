@@ -1,14 +1,14 @@
 -- The part `code` of the library: functions that run code of the program.
 local raw_load, raw_xpcall = raw.load, raw.xpcall
 local lists, strings = check(native("open", "table")), check(native("open", "string"))
-local concat, sub, raw_pcall, error, type = lists.concat, strings.sub, raw.pcall, error, type
-local is_doomed, settle, pause = is_doomed, settle, pause
+local concat, sub, raw_pcall, type = lists.concat, strings.sub, raw.pcall, type
+local is_doomed, failed, settle, pause = is_doomed, failed, settle, pause
 
 -- Lua calls the handler of an error in a hook without hooks, where nothing could end it.
 local function guard(handler)
-  return function(...)
-    if is_doomed() then return ... end
-    return handler(...)
+  return function(cause)
+    if is_doomed(cause) then return cause end
+    return handler(cause)
   end
 end
 function late.xpcall(f, handler, ...)
@@ -21,8 +21,9 @@ end
 local SOURCE_MAX = 1 << 20
 local PIECE = 512
 local function compiled(ok, ...)
-  if not ok and is_doomed() then error(..., 0) end
-  return ok, ...
+  if ok then return ok, ... end
+  local _, cause = failed((...))
+  return nil, cause
 end
 function late.load(chunk, name, _, ...)
   if type(chunk) == "function" then

@@ -3,7 +3,7 @@
 local coroutine = ...
 local lua = check(native("open", "coroutine"))
 local resume, close, create, status = lua.resume, lua.close, lua.create, lua.status
-local yield, can_yield, native, pause, settle, is_doomed = yield, can_yield, native, pause, settle, is_doomed
+local yield, can_yield, native, pause, settle, failed = yield, can_yield, native, pause, settle, failed
 local error, pcall, type = error, raw.pcall, type
 for _, name in ipairs { "isyieldable", "running", "status" } do coroutine[name] = lua[name] end
 
@@ -28,10 +28,7 @@ end
 
 local GIVEN = {}
 local function pass(co, ok, tag, ...)
-  if not ok then
-    if is_doomed() then error(tag, 0) end
-    return false, tag
-  end
+  if not ok then return failed(tag) end
   if status(co) == "dead" then return true, tag, ... end
   if tag == GIVEN then return true, ... end
   if can_yield() then return pass(co, resume(co, yield(tag, ...))) end
