@@ -35,8 +35,8 @@ pub(crate) struct Free {
     slots: Vec<NonNull<Slot>>,
     /// The number of slots made so far.
     made: u32,
-    /// The number of slots that were never handed out: the first ones of `slots`, and those with the
-    /// highest indices.
+    /// The number of slots that were never handed out: the first ones of `slots`, and those with
+    /// the highest indices.
     fresh: u32,
     /// The number of slots that are neither free here nor retired: occupied, or in a worker's
     /// cache. While it is not 0, `keep` is set.
