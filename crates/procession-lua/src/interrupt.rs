@@ -82,9 +82,13 @@ pub(crate) fn text_of(lua: &Lua, error: &mlua::Value) -> Option<mlua::Value> {
 /// Returns the text of an error of the hook.
 ///
 /// # Safety
-/// Only Lua calls this, with an error of the hook.
+/// Only Lua calls this.
 #[expect(unsafe_code, reason = "a function of C has no safe interface")]
 unsafe extern "C-unwind" fn text(thread: *mut lua_State) -> c_int {
+    // SAFETY: the thread is valid. A program may have called this with anything.
+    if unsafe { ffi::lua_type(thread, 1) } != ffi::LUA_TTABLE {
+        return 0;
+    }
     // SAFETY: the argument is a table, and there is room for a value.
     unsafe { ffi::lua_rawgeti(thread, 1, 1) };
     1

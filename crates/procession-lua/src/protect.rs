@@ -35,7 +35,7 @@ pub(crate) fn outcome(mut results: MultiValue) -> mlua::Result<mlua::Value> {
     Err(match value {
         mlua::Value::Error(error) => *error,
         mlua::Value::String(text) => mlua::Error::runtime(text.to_string_lossy()),
-        other => mlua::Error::runtime(format!("an error that is a {}", other.type_name())),
+        other => mlua::Error::runtime(other.to_string()?),
     })
 }
 
@@ -49,8 +49,10 @@ unsafe extern "C-unwind" fn call(thread: *mut lua_State) -> c_int {
     let arguments = unsafe { ffi::lua_gettop(thread) } - 1;
     // SAFETY: there is room for 20 values.
     unsafe { ffi::lua_pushboolean(thread, 1) };
-    // SAFETY: as above. A function without upvalues takes no memory.
-    unsafe { ffi::lua_pushcfunction(thread, traceback) };
+    // SAFETY: as above.
+    unsafe { ffi::lua_pushboolean(thread, 1) };
+    // SAFETY: as above. If there is no memory, this raises an error, and nothing here has a drop.
+    unsafe { ffi::lua_pushcclosure(thread, traceback, 1) };
     // SAFETY: this moves the two values below the others.
     unsafe { ffi::lua_rotate(thread, 1, 2) };
     let (results, handler) = (ffi::LUA_MULTRET, 2);
@@ -83,7 +85,9 @@ unsafe extern "C-unwind" fn finish(
     unsafe { ffi::lua_gettop(thread) }
 }
 
-/// Adds a traceback to the text of an error.
+/// Adds a traceback to the text of the first error. More come only from the handlers of `<close>`
+/// variables, of which there may be very many. If these are functions of C, no hook could end them,
+/// and a traceback takes long if the program has many globals.
 ///
 /// Lua may call this in a hook, where nothing could end code of the program. The errors of the hook
 /// have a metatable that the program cannot change. A process that must end has many errors, whose
@@ -96,7 +100,7 @@ unsafe extern "C-unwind" fn traceback(thread: *mut lua_State) -> c_int {
     // SAFETY: the error is the only argument.
     match unsafe { ffi::lua_type(thread, 1) } {
         ffi::LUA_TSTRING => {}
-        // An error of `mlua` has a traceback.
+        // An error of `mlua`, which has a traceback, or a value of the library.
         ffi::LUA_TUSERDATA => return 1,
         _ => {
             // SAFETY: there is room for 20 values. Code of the program that this calls may raise an
@@ -111,7 +115,13 @@ unsafe extern "C-unwind" fn traceback(thread: *mut lua_State) -> c_int {
     let text = unsafe { ffi::lua_tolstring(thread, 1, &raw mut length) };
     // SAFETY: the text has this length, and nothing changes or frees it while it is in its place.
     let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
-    if bytes != CAUSE.as_bytes() {
+    // SAFETY: the function has this upvalue.
+    let is_first = unsafe { ffi::lua_toboolean(thread, ffi::lua_upvalueindex(1)) } != 0;
+    if is_first && bytes != CAUSE.as_bytes() {
+        // SAFETY: there is room for another value.
+        unsafe { ffi::lua_pushboolean(thread, 0) };
+        // SAFETY: the function has this upvalue.
+        unsafe { ffi::lua_replace(thread, ffi::lua_upvalueindex(1)) };
         // SAFETY: Lua ends each text with a zero. An error skips only this frame.
         unsafe { ffi::luaL_traceback(thread, thread, text, 1) };
     }

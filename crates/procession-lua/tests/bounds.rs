@@ -339,7 +339,7 @@ fn a_function_that_has_failed_calls_its_handlers() {
                 "own",
             ),
             ("function() error(setmetatable({}, { __tostring = error })) end", ""),
-            ("function() error(process.self()) end", "an error that is a"),
+            ("function() error(process.self()) end", "runtime error: p"),
             ("1", "attempt to call"),
         ] {
             let reason = ended(&within(handler, failure));
@@ -430,4 +430,35 @@ fn a_search_for_a_function_that_computes_for_too_long_ends() {
     let Ok(Value::String(cause)) = ended else { panic!("{ended:?}") };
     let cause = String::from_utf8_lossy(&cause);
     assert!(cause.contains("computed for too long where it cannot be suspended"), "{cause}");
+}
+
+#[test]
+fn many_handlers_that_cannot_be_called_end_fast_in_a_program_with_many_globals() {
+    let reason = ended_within(
+        "for i = 1, 20000 do _G['g' .. i] = i end
+         local handler = setmetatable({}, { __close = 1 })
+         local function deep(n)
+           local a <close>, a1 = handler
+           local b <close>, b1 = handler
+           local c <close>, c1 = handler
+           local d <close>, d1 = handler
+           if n > 0 then local result = deep(n - 1) return result end
+           error('start')
+         end
+         deep(20000)",
+        300,
+    );
+    let is_expected =
+        reason.contains("attempt to call a number value") || reason.contains("terminated");
+    assert!(is_expected, "{reason}");
+}
+
+#[test]
+fn an_error_that_is_a_value_of_the_library_is_told_as_its_text() {
+    let reason = ended("error(process.self())");
+    let text = reason.rsplit_once("runtime error: p").map(|(_, number)| number);
+    assert!(
+        text.is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit())),
+        "{reason}"
+    );
 }
