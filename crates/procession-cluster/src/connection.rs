@@ -201,13 +201,14 @@ impl Connection {
         come: Vec<u8>,
     ) -> Result<std::convert::Infallible, Ends> {
         let link = Arc::clone(&self.link);
+        crate::link::count(&link.counts.bytes_received, come.len() as u64);
         let mut inbox = Inbox::new(come);
         let mut outbox = Outbox::default();
         // One timer for all waits. If each had its own, the parked worker that waits for the
         // earliest deadline would be woken for it.
         let mut time = pin!(sleep_until(Instant::now()));
         let (mut busy_turns, mut taken) = (0, carrier.taken());
-        // The handshake may have brought frames.
+        // The handshake and the wait after it may have brought frames.
         self.read_frames(cx, &mut inbox)?;
         loop {
             if link.permitted.is_due() {

@@ -3,7 +3,8 @@
 //!
 //! The relations end exactly once: by the signal of the other node, or by the end of the
 //! connection, which closes the tables and tells all that is still in them. What comes too late
-//! finds the tables closed, and is told [`Exit::NoConnection`] at once.
+//! finds the tables closed, and goes by the next connection, or is told [`Exit::NoConnection`] at
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -228,6 +229,9 @@ pub(crate) struct Tables {
     pub(crate) links: BTreeSet<(u64, NodePid)>,
     /// The unlinks that the other side has not acknowledged, by their numbers.
     pub(crate) unlinks: BTreeMap<u64, (u64, NodePid)>,
+    /// The links of `unlinks` that the process of this side has not made again, with the number of
+    /// the last unlink. Until the answer, the process ignores links of the other one.
+    pub(crate) unlinking: BTreeMap<(u64, NodePid), u64>,
 }
 
 /// The calls that may wait before abandoned ones are looked for.

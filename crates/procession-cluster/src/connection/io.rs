@@ -10,7 +10,7 @@ use procession::time::Sleep;
 use procession::{Context, Event, yield_now};
 
 use crate::carrier::Carrier;
-use crate::connection::{Ends, HELD_MAX};
+use crate::connection::Ends;
 use crate::link::{Link, Order};
 use crate::outbound::MESSAGE_MAX;
 use crate::wire::frame::FRAGMENT_LEN;
@@ -166,16 +166,16 @@ pub(super) async fn unless<T>(
     awaited: impl Future<Output = T>,
 ) -> Result<T, Ends> {
     let (mut ends, mut awaited) = (pin!(ends), pin!(awaited));
-    poll_fn(|task| match awaited.as_mut().poll(task) {
-        Poll::Ready(result) => Poll::Ready(Ok(result)),
-        Poll::Pending => ends.as_mut().poll(task).map(Err),
+    poll_fn(|task| match ends.as_mut().poll(task) {
+        Poll::Ready(why) => Poll::Ready(Err(why)),
+        Poll::Pending => awaited.as_mut().poll(task).map(Ok),
     })
     .await
 }
 
 /// Waits until an attempt to connect is given up, by this node or by the other one. Keeps what
-/// comes meanwhile, up to the length of the parts of messages that a connection holds. While more
-/// has come, only this node is looked at.
+/// comes meanwhile, about as much as a read of a connection takes. While more has come, only this
+/// node is looked at.
 pub(super) async fn given_up(
     cx: &mut Context<Order>,
     carrier: &mut Carrier,
@@ -183,7 +183,7 @@ pub(super) async fn given_up(
 ) -> Ends {
     let by_other = async {
         let mut chunk = vec![0; CHUNK];
-        while come.len() < HELD_MAX {
+        while come.len() < CHUNK {
             match carrier.read(&mut chunk).await {
                 Ok(0) => return CLOSED.to_owned(),
                 Ok(count) => come.extend(&chunk[..count]),

@@ -121,7 +121,10 @@ impl Connection {
                 None => refuse("noproc"),
                 Some(_) if tables.links.len() >= RELATIONS_MAX => refuse("system_limit"),
                 Some(pid) => {
-                    tables.links.insert(link);
+                    // Otherwise the process ignores it.
+                    if !tables.unlinking.contains_key(&link) {
+                        tables.links.insert(link);
+                    }
                     Some(pid)
                 }
             }
@@ -152,7 +155,14 @@ impl Connection {
 
     /// Handles the answer to an unlink.
     pub(super) fn unlinked(&mut self, id: u64, from: &NodePid) {
-        let known = self.link.tables(|tables| tables.unlinks.remove(&id)).flatten();
+        let known = self.link.tables(|tables| {
+            let pair = tables.unlinks.remove(&id)?;
+            if tables.unlinking.get(&pair) == Some(&id) {
+                tables.unlinking.remove(&pair);
+            }
+            Some(pair)
+        });
+        let known = known.flatten();
         if let Some((own, _)) = known
             && let Some((to, _)) = self.node.local(own)
         {

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use procession::relations::link;
+use procession::relations::{link, unlink};
+use procession::relay::{self, RemoteSignal};
 use procession::{Context, Event, Exit, Scheduler};
 
 use super::{PULSE, STATUS_NAME};
@@ -499,6 +500,69 @@ fn a_link_that_is_there_is_not_refused() {
     assert!(told.to_string().contains("its own reason"), "{told}");
 }
 
+/// Goal: a link that a process makes while the other one unlinks is forgotten when the process has
+/// answered. Otherwise the other node could link to it without the grant.
+#[test]
+fn a_link_that_has_crossed_an_unlink_is_forgotten() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    until_done(&mut stream);
+    let far = node.pid(&pid());
+    let process = scheduler.start(async move |mut cx: Context<()>| {
+        link(far);
+        while cx.recv().await.is_some() {}
+    });
+    let own = read_operation(&mut stream, 1)[1].clone();
+    // As if the connection had looked for the link before that was carried.
+    relay::receive(RemoteSignal::Unlink { from: far, to: process.address().pid(), id: 7 });
+    read_operation(&mut stream, 36);
+    write(&mut stream, &[&Term::tuple([Term::from(1), pid().into(), own])]);
+    assert!(read_reason(&mut stream, 24).is_atom("not_allowed"));
+    process.cancel();
+    process.join().expect("it was not linked");
+}
+
+/// Goal: a link of the other node that a process ignores, since it has unlinked, is not entered.
+#[test]
+fn a_link_that_is_ignored_is_not_entered() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    node.grant("b@127.0.0.1", Grants::new().exits()).expect("it names a node");
+    let mut stream = connect(&node, flags::OWN);
+    until_done(&mut stream);
+    let far = node.pid(&pid());
+    let process = scheduler.start(async move |mut cx: Context<()>| {
+        link(far);
+        unlink(far);
+        while cx.recv().await.is_some() {
+            link(far);
+        }
+    });
+    let own = read_operation(&mut stream, 1)[1].clone();
+    let links = [Term::from(1), pid().into(), own.clone()];
+    let links = Term::tuple(links);
+    let number = read_operation(&mut stream, 35)[1].clone();
+    write(&mut stream, &[&links]);
+    write(&mut stream, &[&Term::tuple([Term::from(36), number, pid().into(), own])]);
+    until_done(&mut stream);
+    let entered = || {
+        let link = node.link_of(&pid().into()).expect("it is connected");
+        link.tables(|tables| (tables.links.len(), tables.unlinking.len())).expect("it is connected")
+    };
+    assert_eq!(entered(), (0, 0));
+    // The next one is entered, and ends with the process.
+    process.address().send(()).expect("it waits");
+    read_operation(&mut stream, 1);
+    assert_eq!(entered(), (1, 0));
+    write(&mut stream, &[&links]);
+    until_done(&mut stream);
+    assert_eq!(entered(), (1, 0));
+    process.cancel();
+    process.join().expect("it was not ended");
+    read_reason(&mut stream, 24);
+}
+
 /// Goal: an exported function is called for nodes that have the grant, and for no others.
 #[test]
 fn starts_need_a_grant() {
@@ -818,15 +882,18 @@ fn a_connection_that_waits_looks_at_its_socket() {
     let mut older = connect(&node, flags::OWN);
     let mut newer = connect(&node, flags::OWN);
     until_closed(&mut older);
-    // More than the system holds of a connection on which nobody reads.
-    let send = Term::tuple([Term::from(6), pid().into(), Term::atom(""), Term::atom("sink")]);
-    let long = Term::Binary(vec![7; 1 << 20].into());
-    newer.set_write_timeout(Some(Duration::from_secs(10))).expect("it is a time");
-    for _ in 0..16 {
-        write(&mut newer, &[&send, &long]);
-    }
-    write(&mut newer, &[&send, &Term::atom("end")]);
+    // More than it keeps, and more than the system holds of a connection on which nobody reads.
+    let mut writer = newer.try_clone().expect("the system has descriptors");
+    let writes = procession::spawn_blocking(move || {
+        let send = Term::tuple([Term::from(6), pid().into(), Term::atom(""), Term::atom("sink")]);
+        let long = Term::Binary(vec![7; 1 << 20].into());
+        for _ in 0..16 {
+            write(&mut writer, &[&send, &long]);
+        }
+        write(&mut writer, &[&send, &Term::atom("end")]);
+    });
     goes_on.send(()).expect("it waits");
+    writes.join().expect("it is read");
     until_done(&mut newer);
     let told: Vec<_> = told.iter().take(20).collect();
     let mut expected = vec![(1, "is up"), (1, "is down"), (2, "is up")];

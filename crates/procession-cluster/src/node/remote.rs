@@ -171,8 +171,10 @@ fn carry_to_pid(node: &Node, link: &Link, other: NodePid, signal: &RemoteSignal)
         RemoteSignal::Unlink { from, id, .. } => {
             let own = number(*from);
             link.tables(|tables| {
-                tables.links.remove(&(own, other.clone()));
-                tables.unlinks.insert(*id, (own, other.clone()));
+                let pair = (own, other.clone());
+                tables.links.remove(&pair);
+                tables.unlinking.insert(pair.clone(), *id);
+                tables.unlinks.insert(*id, pair);
             })?;
             let control = Control::Unlink { id: *id, from: node.pid_of(own), to: other };
             link.outbound.signal(own, &control, None);
@@ -180,6 +182,9 @@ fn carry_to_pid(node: &Node, link: &Link, other: NodePid, signal: &RemoteSignal)
         }
         RemoteSignal::UnlinkAck { from, id, .. } => {
             let own = number(*from);
+            // A link of the process may have been in the queue when the other one unlinked. When
+            // the process answered, it was linked no more.
+            link.tables(|tables| tables.links.remove(&(own, other.clone())));
             let control = Control::UnlinkAck { id: *id, from: node.pid_of(own), to: other };
             link.outbound.signal(own, &control, None);
             Some(())
@@ -253,7 +258,11 @@ impl Link {
     /// Enters a link of a process of this node, and tells the other node. Returns `None` if the
     /// connection has ended.
     fn tell_link(&self, node: &Node, own: u64, to: NodePid) -> Option<()> {
-        self.tables(|tables| tables.links.insert((own, to.clone())))?;
+        self.tables(|tables| {
+            let pair = (own, to.clone());
+            tables.unlinking.remove(&pair);
+            tables.links.insert(pair)
+        })?;
         let control = Control::Link { from: node.pid_of(own), to };
         self.outbound.signal(own, &control, None);
         Some(())
@@ -301,6 +310,8 @@ impl NodeRelay for NodeWay {
                 }
                 // It was forgotten before its tables were closed, so the next look finds none or a
                 // later one.
+            } else if signal.answer(Exit::NoConnection).is_none() {
+                return;
             } else if let Some(_refusal) = node.refuse(&remote) {
                 return answer(&signal, Exit::NoConnection);
             }
