@@ -350,7 +350,7 @@ fn drain(mut stream: &TcpStream) -> usize {
 fn garbage_and_silence_before_the_handshake_end_soon() {
     let mut shop = Node::start("shop@127.0.0.1", &[], "");
     drop(garble(&shop));
-    // Its threads and tables are there now, so what grows after that would grow for ever.
+    // Its threads and tables are there now, so growth after that would have no end.
     let before = shop.memory();
     let waited = garble(&shop).iter().map(drain).sum::<usize>();
     assert_eq!(waited, 0, "nothing is said to silent ones");
