@@ -92,8 +92,8 @@ pub(super) struct Peers {
     is_stopped: bool,
     /// The connections whose ends are not told to all yet. There is one to each node at most.
     told: HashMap<Atom, Told>,
-    /// The newest attempts of other nodes that wait for that, until they end.
-    waiting: HashMap<Atom, u64>,
+    /// The attempts of other nodes that wait for that.
+    waiting: HashMap<Atom, Waiting>,
     /// What is to be told to subscribers, and who becomes one, in this order.
     events: VecDeque<Event>,
     /// Some thread tells the events.
@@ -120,6 +120,15 @@ struct Told {
     is_up: bool,
     /// The end is queued for the subscribers. All others were told of it.
     has_ended: bool,
+}
+
+/// The attempts of another node that wait, until they end.
+#[derive(Debug, Default)]
+struct Waiting {
+    attempts: Vec<u64>,
+    /// The newest attempt that has waited or become the connection since the first one waits. The
+    /// older ones are given up, also if it has ended before they learn that.
+    newest: u64,
 }
 
 /// What subscribers are told of, one after the other.
@@ -257,9 +266,9 @@ impl Peers {
     }
 
     /// Returns `true` if an attempt of the other node waits for the end of the connection before
-    /// it. It has given its proof.
+    /// it, and is not given up. It has given its proof.
     pub(super) fn is_waiting(&self, peer: &Atom) -> bool {
-        self.waiting.contains_key(peer)
+        self.waiting.get(peer).is_some_and(|waiting| waiting.attempts.contains(&waiting.newest))
     }
 
     /// Returns `true` if the attempt of this node may replace a connection that only the other node
@@ -299,8 +308,11 @@ impl Peers {
     /// `End`. Frees the entry of an attempt that is over, if it still has it. Those of the other
     /// node keep it.
     pub(super) fn end(&mut self, peer: &Atom, attempt: u64) {
-        if self.waiting.get(peer) == Some(&attempt) {
-            self.waiting.remove(peer);
+        if let Some(waiting) = self.waiting.get_mut(peer) {
+            waiting.attempts.retain(|number| *number != attempt);
+            if waiting.attempts.is_empty() {
+                self.waiting.remove(peer);
+            }
         }
         let is_free = match self.by_name.get_mut(peer) {
             Some(Peer::Connecting(number, agreed)) if *number == attempt => {
@@ -341,10 +353,9 @@ impl Peers {
             (Side::Other, Some(Peer::Connecting(..))) => peer > own,
             (Side::Other, Some(Peer::Connected(old))) => old.attempt < attempt,
         };
-        let is_newest = match (side, self.waiting.get(peer)) {
-            (_, None) => true,
-            (Side::Own, Some(_)) => false,
-            (Side::Other, Some(newest)) => *newest <= attempt,
+        let is_newest = match side {
+            Side::Own => !self.is_waiting(peer),
+            Side::Other => self.waiting.get(peer).is_none_or(|waiting| waiting.newest <= attempt),
         };
         if !is_wanted || !is_newest {
             return Admission::Unwanted("another connection is kept");
@@ -355,6 +366,9 @@ impl Peers {
                 self.keep(peer, attempt);
             }
             return Admission::Waits(replaced);
+        }
+        if let Some(waiting) = self.waiting.get_mut(peer) {
+            waiting.newest = attempt;
         }
         let number = self.next_number(peer);
         let link = Arc::new(make(number));
@@ -368,7 +382,11 @@ impl Peers {
     /// Enters an attempt of the other node that waits. So this node makes no other one, which the
     /// other node would take for the newer one.
     fn keep(&mut self, peer: &Atom, attempt: u64) {
-        self.waiting.insert(peer.clone(), attempt);
+        let waiting = self.waiting.entry(peer.clone()).or_default();
+        waiting.newest = attempt;
+        if !waiting.attempts.contains(&attempt) {
+            waiting.attempts.push(attempt);
+        }
         match self.by_name.get_mut(peer) {
             Some(Peer::Connecting(_, attempts) | Peer::Accepting(attempts)) => {
                 if !attempts.contains(&attempt) {

@@ -183,7 +183,8 @@ fn carry_to_pid(node: &Node, link: &Link, other: NodePid, signal: &RemoteSignal)
         RemoteSignal::UnlinkAck { from, id, .. } => {
             let own = number(*from);
             // A link of the process may have been in the queue when the other one unlinked. When
-            // the process answered, it was linked no more.
+            // the process answered, it was linked no more. A later link of the other one is read
+            // only after this: `receive` hands over the answer before it returns.
             link.tables(|tables| tables.links.remove(&(own, other.clone())));
             let control = Control::UnlinkAck { id: *id, from: node.pid_of(own), to: other };
             link.outbound.signal(own, &control, None);

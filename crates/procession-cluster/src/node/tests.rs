@@ -206,6 +206,47 @@ fn no_attempt_begins_while_one_of_the_other_node_waits() {
     });
 }
 
+/// Goal: an attempt that has given way to a newer one never becomes the connection, also if the
+/// newer one ends before the older one learns that.
+#[test]
+fn an_older_attempt_gives_way_for_good() {
+    run(async |orders| {
+        let mut peers = Peers::default();
+        let attempt = |peers: &mut Peers| (Side::Other, peers.decide(&own(), &greater()).1);
+        let tell = |peers: &mut Peers, link: &Arc<Link>| {
+            peers.forget(link);
+            peers.ended(link, "it ends".to_owned());
+            while let Some(Event::Changed(event)) = peers.next_event() {
+                peers.was_told(&event);
+            }
+        };
+        let first = attempt(&mut peers);
+        let first = made(admit(&mut peers, &greater(), first, &orders));
+        let (older, newer) = (attempt(&mut peers), attempt(&mut peers));
+        peers.forget(&first);
+        for waits in [older, newer] {
+            let admission = admit(&mut peers, &greater(), waits, &orders);
+            assert!(matches!(admission, Admission::Waits(None)), "{admission:?}");
+        }
+        peers.end(&greater(), newer.1);
+        let unwanted = admit(&mut peers, &greater(), older, &orders);
+        assert!(matches!(unwanted, Admission::Unwanted(_)), "{unwanted:?}");
+        peers.end(&greater(), older.1);
+        // The newer one comes when there is nothing to wait for any more.
+        let (older, newer) = (attempt(&mut peers), attempt(&mut peers));
+        let admission = admit(&mut peers, &greater(), older, &orders);
+        assert!(matches!(admission, Admission::Waits(None)), "{admission:?}");
+        tell(&mut peers, &first);
+        let second = made(admit(&mut peers, &greater(), newer, &orders));
+        tell(&mut peers, &second);
+        let unwanted = admit(&mut peers, &greater(), older, &orders);
+        assert!(matches!(unwanted, Admission::Unwanted(_)), "{unwanted:?}");
+        peers.end(&greater(), older.1);
+        let third = attempt(&mut peers);
+        made(admit(&mut peers, &greater(), third, &orders));
+    });
+}
+
 /// Goal: an attempt of this node that waits gives way to one that the other node has made since,
 /// and no other one takes the place of that. When it ends without a connection, others may try.
 #[test]
