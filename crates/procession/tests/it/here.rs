@@ -158,10 +158,12 @@ fn blocking_code_of_a_coroutine_is_on_its_scheduler() {
 
 #[test]
 fn functions_of_timers_and_hooks_of_threads_are_on_their_scheduler() {
-    let (tells, told) = mpsc::channel();
-    let (starts, stops) = (tells.clone(), tells.clone());
+    let (starts, hooked) = mpsc::channel();
+    let stops = starts.clone();
     let scheduler = Scheduler::builder()
         .worker_threads(1)
+        // On a busy machine, a further thread would start and stop at any moment.
+        .max_threads(1)
         .on_thread_start(move || starts.send(("start", here())).expect("the test listens"))
         .on_thread_stop(move || {
             // The scheduler has ended, so the process is refused, here and not elsewhere.
@@ -171,8 +173,9 @@ fn functions_of_timers_and_hooks_of_threads_are_on_their_scheduler() {
         })
         .build()
         .expect("the system has threads");
-    assert_eq!(soon(&told), ("start", (scheduler.id(), None)));
-    let (once, every) = (tells.clone(), tells);
+    assert_eq!(soon(&hooked), ("start", (scheduler.id(), None)));
+    let (once, told) = mpsc::channel();
+    let every = once.clone();
     scheduler.block_on(async {
         let short = Duration::from_micros(1);
         let fires = run_after(short, move || once.send(("once", here())).expect("it listens"));
@@ -185,8 +188,9 @@ fn functions_of_timers_and_hooks_of_threads_are_on_their_scheduler() {
         let told = spawn_blocking(move || (soon(&told), told)).await.expect("it comes");
         assert_eq!(told.0, ("every", (scheduler.id(), None)));
         timer.cancel();
-        told.1
     });
+    drop(scheduler);
+    assert_eq!(soon(&hooked), ("stop", (0, None)));
 }
 
 /// Goal: the hook for stalls, and functions of timers that only the watchdog can fire, are on the

@@ -309,13 +309,15 @@ fn a_sleep_that_has_left_its_process_ends_elsewhere() {
     for outlives_its_scheduler in [false, true] {
         for finishes in [false, true] {
             let first = on_real_clock(1);
-            let leaver = first.spawn(async {
-                let mut slept = Box::pin(sleep(Duration::from_millis(20)));
-                assert!(polled(slept.as_mut()).await.is_pending());
+            // A short sleep may end before it is looked at.
+            let length = if finishes { Duration::from_millis(20) } else { HOUR };
+            let leaver = first.spawn(async move {
+                let mut slept = Box::pin(sleep(length));
+                assert!(polled(slept.as_mut()).await.is_pending() || finishes);
                 slept
             });
             let slept = joined(leaver);
-            assert_eq!(timers(&first).pending, 1);
+            assert!(timers(&first).pending == 1 || finishes);
             let end = slept.deadline();
             if outlives_its_scheduler {
                 assert!(first.block_on(first.shutdown(HOUR)).is_empty());
