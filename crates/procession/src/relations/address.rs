@@ -35,6 +35,6 @@ impl<M: Send + 'static> Address<M> {
     /// ```
     pub fn monitor(&self, pid: Pid) -> MonitorRef {
         budget::spend();
-        self.slot().map_or_else(MonitorRef::draw, |slot| links::monitor_for(slot, pid))
+        self.slot().map_or_else(MonitorRef::draw, |slot| links::monitor(slot, pid))
     }
 }

@@ -44,6 +44,10 @@ impl Links {
         self.0.remove(&(peer, link))
     }
 
+    pub(crate) fn has(&self, peer: Pid, link: LinkId) -> bool {
+        self.0.contains(&(peer, link))
+    }
+
     pub(crate) fn is_with(&self, peer: Pid) -> bool {
         self.0.range((peer, LinkId::LEAST)..).next().is_some_and(|&(other, _)| other == peer)
     }

@@ -88,6 +88,7 @@ pub(crate) fn watched(slot: &Slot) -> Vec<(MonitorRef, Pid)> {
 }
 
 /// Links `own` and another process, until either ends or unlinks. Does nothing if they are linked.
+/// The caller may be any thread, since a context can be moved out of its process.
 pub(crate) fn link_to(own: &Slot, other: Pid) {
     let pid = own.pid();
     if pid == other {
@@ -104,50 +105,65 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
             relations.links.insert(other, link);
         }
     });
-    if has_ended {
-        return link_too_late(own, other);
-    }
     if other.node() != 0 {
+        if has_ended {
+            with(own, |relations| relations.remote_link(other, RemoteLink::take_end));
+            return signal(RemoteSignal::Exit { from: pid, to: other, exit: Exit::NoProcess });
+        }
         return nodes::flush(other, answered);
     }
     if !fresh {
         return;
     }
-    let left = find(other).map(|peer| {
-        leave(
-            &peer,
-            |relations| relations.links.insert(pid, link),
-            |relations| relations.links.remove(pid, link),
-        )
-    });
-    if left != Some(Left::There) && with(own, |relations| relations.links.remove(other, link)) {
-        deliver(own, Some(other), Exit::NoProcess, Cause::Link);
-    }
-}
-
-/// Handles a link that an ended process makes to another one. For the other process, `own` does not
-/// exist.
-#[cold]
-fn link_too_late(own: &Slot, other: Pid) {
-    if other.node() != 0 {
-        with(own, |relations| relations.remote_link(other, RemoteLink::take_end));
-        signal(RemoteSignal::Exit { from: own.pid(), to: other, exit: Exit::NoProcess });
+    if has_ended {
+        with(own, |relations| relations.links.remove(other, link));
+        if let Some(peer) = find(other) {
+            link_too_late(own, &peer);
+        }
         return;
     }
-    with(own, |relations| relations.links.take(other));
-    if let Some(peer) = find(other) {
-        deliver(&peer, Some(own.pid()), Exit::NoProcess, Cause::Link);
+    let entered = find(other).filter(|peer| {
+        let left = leave(
+            peer,
+            |relations| relations.links.insert(pid, link),
+            |relations| relations.links.remove(pid, link),
+        );
+        left == Left::There
+    });
+    let Some(peer) = entered else {
+        if with(own, |relations| relations.links.remove(other, link)) {
+            deliver(own, Some(other), Exit::NoProcess, Cause::Link);
+        }
+        return;
+    };
+    // `LookAgain` of the on-exit protocol.
+    let is_there = with_any(own, |relations| relations.links.has(other, link)) == Some(true);
+    if !is_there
+        && with_any(&peer, |relations| relations.links.remove(pid, link)) == Some(true)
+        && own.state.see().is_complete()
+    {
+        link_too_late(own, &peer);
     }
 }
 
-/// Links two processes. The younger one is not queued yet, and so cannot end meanwhile.
+/// Ends the link that an ended process makes to another one. For the other process, `own` does not
+/// exist.
+#[cold]
+fn link_too_late(own: &Slot, peer: &Slot) {
+    deliver(peer, Some(own.pid()), Exit::NoProcess, Cause::Link);
+}
+
+/// Links two processes. The younger one is not queued yet, and so cannot end before this returns.
 pub(crate) fn link_newborn(own: &Slot, newborn: &Slot) {
     let link = LinkId::draw();
     let ended = leave_own(newborn, |relations| relations.links.insert(own.pid(), link));
     debug_assert!(!ended, "it was never queued");
     if leave_own(own, |relations| relations.links.insert(newborn.pid(), link)) {
-        with(newborn, |relations| relations.links.take(own.pid()));
-        link_too_late(own, newborn.pid());
+        with(own, |relations| relations.links.remove(newborn.pid(), link));
+        // Unless the end of `own` has found both entries.
+        if with(newborn, |relations| relations.links.remove(own.pid(), link)) {
+            link_too_late(own, newborn);
+        }
     }
 }
 
@@ -563,29 +579,12 @@ pub fn cancel(pid: Pid) -> bool {
     find(pid).map(|slot| crate::process::wake::cancel(&slot)).is_some()
 }
 
-/// Makes `own` receive one down when the other process ends.
-pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
-    let monitor = MonitorRef::draw();
-    if own.pid() == other {
-        // As on the BEAM, a process receives no down for its own end.
-        return monitor;
-    }
-    let has_ended = leave_own(own, |relations| {
-        relations.watched.insert(monitor, other);
-    });
-    if has_ended {
-        // An ended process receives nothing.
-        with(own, |relations| relations.watched.remove(&monitor));
-        return monitor;
-    }
-    watch(own, other, monitor);
-    monitor
-}
-
-/// Like `monitor`, for a process that does not run on this thread, and may be ending.
-pub(crate) fn monitor_for(watcher: &Slot, other: Pid) -> MonitorRef {
+/// Makes `watcher` receive one down when the other process ends. The caller may be any thread, and
+/// `watcher` may be ending.
+pub(crate) fn monitor(watcher: &Slot, other: Pid) -> MonitorRef {
     let monitor = MonitorRef::draw();
     if watcher.pid() == other {
+        // As on the BEAM, a process receives no down for its own end.
         return monitor;
     }
     let left = leave(
@@ -600,10 +599,9 @@ pub(crate) fn monitor_for(watcher: &Slot, other: Pid) -> MonitorRef {
         return monitor;
     }
     watch(watcher, other, monitor);
-    // If the watcher has ended meanwhile, its end may have come before the entry of the other one.
-    // If that has ended instead, there is no such entry any more.
-    let is_there = with_any(watcher, |relations| relations.watched.contains_key(&monitor));
-    if is_there != Some(true) {
+    // `LookAgain` of the on-exit protocol. The word is enough here: the end needs no signal, and
+    // removing an entry twice does nothing.
+    if watcher.state.see().is_complete() {
         forget_watcher(watcher.pid(), other, monitor);
     }
     monitor

@@ -22,10 +22,16 @@
 //! - `Complete`, one read-modify-write of the same word.
 //! - If it finds `RELATED`, `Settle`: take all entries out under the lock, and signal each.
 //!
-//! A link is an entry on each side, each under its own lock. The two locks are never held together.
-//! An end that takes out one side signals the other only if it finds itself there, and removes that
-//! entry in the same critical section. Both entries of a link have its number. `Unlink` removes the
-//! own entries first, and then those entries of the other side that have the same numbers.
+//! A relation of two processes is an entry on each side, each under its own lock: first on the side
+//! of the process that asks for it, then on the other one. Another thread may ask on behalf of a
+//! process, which then may end between the two. So the thread looks at the first entry once more
+//! after it has made the second (`LookAgain`). If the first one is gone, it withdraws the second
+//! one. If the process has ended, and the second entry was still there, it signals the other side.
+//!
+//! The two locks are never held together. An end that takes out one side signals the other only if
+//! it finds itself there, and removes that entry in the same critical section. Both entries of a
+//! link have its number. `Unlink` removes the own entries first, and then those entries of the
+//! other side that have the same numbers.
 //!
 //! ## Why it works
 //! `Mark` and `Complete` change one word, so one of them is first. If it is `Mark`, `Complete` sees
@@ -34,9 +40,11 @@
 //! gives the entry to exactly one of `Withdraw` and `Settle`.
 //!
 //! The other side of a link is signalled by the one that finds the link there: exactly one of an
-//! end, an unlink and a failed link of the same two processes. Between the two halves of an
-//! `Unlink`, the other process may unlink and link again. The new link has another number and stays
-//! whole.
+//! end, an unlink and a failed link of the same two processes. A `Settle` that has taken the first
+//! entry either finds the second one, or was before it. In the latter case, `LookAgain` finds the
+//! first entry gone, and sees the end: the lock of the first side orders them. Between the two
+//! halves of an `Unlink`, the other process may unlink and link again. The new link has another
+//! number and stays whole.
 //!
 //! ## Allowed
 //! A process that is `RELATED` but has no entries left takes its lock once at its end.
@@ -48,7 +56,8 @@
 //! ## Checked by
 //! `models::leave_against_end`, `models::canary_mark_before_enter`, `models::link_against_end`,
 //! `models::both_ends_of_a_link_end`, `models::canary_link_told_without_looking`,
-//! `models::unlink_against_unlink_and_link`, `models::canary_links_without_numbers`.
+//! `models::unlink_against_unlink_and_link`, `models::canary_links_without_numbers`,
+//! `models::link_against_own_end`, `models::canary_link_without_looking_again`.
 
 use procession_sync::Mutex;
 
@@ -197,6 +206,49 @@ mod models {
                 "exactly one signal"
             );
         });
+    }
+
+    /// A thread links process 1 to process 2, and process 1 ends.
+    fn links_for_another<const LOOKS_AGAIN: bool>() {
+        explore(|| {
+            let pair = Arc::new([process::<{ mutation::SOUND }>(), process()]);
+            let _ = pair[0].state.start();
+            let ending = {
+                let pair = Arc::clone(&pair);
+                thread::spawn(move || {
+                    let peers = end(&pair[0]);
+                    u32::from(
+                        peers.contains(&2) && pair[1].on_exit.with(|entries| take_out(entries, 1)),
+                    )
+                })
+            };
+            pair[0].on_exit.with(|entries| entries.push(2));
+            let told = if pair[0].state.relate().is_complete() {
+                1
+            } else {
+                assert_eq!(leave(&pair[1], 1), Left::There);
+                let is_there = pair[0].on_exit.with(|entries| entries.contains(&2));
+                u32::from(
+                    LOOKS_AGAIN
+                        && !is_there
+                        && pair[1].on_exit.with(|entries| take_out(entries, 1))
+                        && pair[0].state.see().is_complete(),
+                )
+            };
+            let told = told + ending.join().expect("the end does not panic");
+            assert_eq!(told, 1, "exactly one signal");
+        });
+    }
+
+    #[test]
+    fn link_against_own_end() {
+        links_for_another::<true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "exactly one signal")]
+    fn canary_link_without_looking_again() {
+        links_for_another::<false>();
     }
 
     /// Two linked processes end at the same time.

@@ -280,6 +280,35 @@ fn links_to_processes_that_just_end_are_told_once() {
     assert_conserved(&scheduler);
 }
 
+/// A context that was moved to another thread links its process while that ends.
+#[test]
+fn a_link_through_a_moved_context_is_told_of_an_end_at_the_same_time() {
+    let scheduler = threaded(2);
+    for round in 0..500_u32 {
+        let (moves, moved) = mpsc::channel();
+        let (go, gone) = procession::sync::oneshot::channel::<()>();
+        let ends = scheduler.start(move |cx: Context<()>| async move {
+            moves.send(cx).expect("the test listens");
+            // Ignored: a sender that is dropped is a sign to go, too.
+            let _ = gone.await;
+            exit(Exit::Shutdown)
+        });
+        let mut context = soon(&moved);
+        let linked = waits(&scheduler);
+        let pid = linked.pid();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..round % 200).for_each(|_| std::hint::spin_loop());
+                context.link(pid);
+            });
+            (0..round % 170).for_each(|_| std::hint::spin_loop());
+            drop(go);
+        });
+        ends.join().expect_err("it ends itself");
+        linked.join_timeout(HOUR / 180).expect("it is told").expect_err("it does not trap");
+    }
+}
+
 /// A process without other references ends, and its result is dropped. The on-exit hooks that this
 /// drop leaves are settled nevertheless.
 #[test]
