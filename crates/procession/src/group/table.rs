@@ -13,7 +13,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use crate::Pid;
 use crate::process::unwind::drop_each;
-use crate::relations::entries::Membership;
+use crate::relations::entries::{Membership, Memberships};
 use crate::relations::links;
 use crate::relations::on_exit::Left;
 use crate::scheduler::budget;
@@ -130,23 +130,49 @@ impl<V: Clone> Rows<V> {
 
     /// Returns the numbers of the rows that a process has for a key.
     fn numbers(&self, key: &str, pid: Pid) -> Vec<u64> {
-        let Some(own) = self.of_process.get(&pid) else { return Vec::new() };
-        own.iter().filter(|(other, _)| **other == *key).map(|&(_, number)| number).collect()
+        let of_key = self.keys.get_key_value(key);
+        let (Some(own), Some((key, _))) = (self.of_process.get(&pid), of_key) else {
+            return Vec::new();
+        };
+        let rows = (Arc::clone(key), 0)..=(Arc::clone(key), u64::MAX);
+        own.range(rows).map(|&(_, number)| number).collect()
     }
 }
 
 /// A table of keys and processes.
 #[derive(Debug)]
-pub(crate) struct KeyTable<V>(Bell<Rows<V>>);
+pub(crate) struct KeyTable<V> {
+    rows: Bell<Rows<V>>,
+    number: u64,
+}
+
+/// The last handle of a table may be dropped by the end of a process, or while a thread unwinds. So
+/// a value that panics must not keep the others from being dropped, or end the program.
+impl<V> Drop for KeyTable<V> {
+    fn drop(&mut self) {
+        let (keys, listeners) = self.rows.change(|ringing| {
+            let rows = &mut ringing.about;
+            (std::mem::take(&mut rows.keys), std::mem::take(&mut rows.listeners))
+        });
+        let events = listeners.into_values().flat_map(|listener| listener.events);
+        drop_each(events);
+        for KeyEntry { rows, list } in keys.into_values() {
+            // First, so that no list has the last reference to several values.
+            drop_each(list);
+            drop_each(rows.into_values());
+        }
+    }
+}
 
 impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(Bell::new(Rows {
+        let rows = Rows {
             keys: BTreeMap::new(),
             of_process: BTreeMap::new(),
             listeners: BTreeMap::new(),
             last: 0,
-        })))
+        };
+        Arc::new(Self { rows: Bell::new(rows), number: Memberships::draw() })
     }
 
     /// Adds a row. If `is_unique`, there must be none for this key.
@@ -159,7 +185,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
     ) -> Result<(), RowRefused> {
         budget::spend();
         let slot = find(pid).ok_or(RowRefused::NoProcess)?;
-        let (old, woken) = self.0.change(|ringing| {
+        let (old, woken) = self.rows.change(|ringing| {
             let rows = &mut ringing.about;
             let owner = rows.keys.get(key).and_then(|entry| entry.rows.first_key_value());
             if let Some((_, &(owner, _))) = owner.filter(|_| is_unique) {
@@ -188,7 +214,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
         pid: Pid,
         choose: impl FnOnce(&Rows<V>) -> Vec<(Arc<str>, u64)>,
     ) -> usize {
-        let (removed, woken) = self.0.change(|ringing| {
+        let (removed, woken) = self.rows.change(|ringing| {
             let chosen = choose(&ringing.about);
             let removed = ringing.about.remove(pid, chosen);
             let woken = removed.is_heard.then(|| ringing.ring_all());
@@ -198,8 +224,10 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
             woken.wake();
         }
         let count = removed.values.len();
-        drop_each(removed.values);
+        // The lists first, while the values are there: a list that dropped several itself would end
+        // the program at the second panic.
         drop_each(removed.lists);
+        drop_each(removed.values);
         count
     }
 
@@ -231,7 +259,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
     /// Returns the rows of a key.
     pub(crate) fn lookup(&self, key: &str) -> KeyRows<V> {
         budget::spend();
-        self.0.change(|ringing| {
+        self.rows.change(|ringing| {
             let Some(entry) = ringing.about.keys.get_mut(key) else { return Arc::from([]) };
             let KeyEntry { rows, list } = entry;
             Arc::clone(list.get_or_insert_with(|| rows.values().cloned().collect()))
@@ -241,7 +269,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
     /// Returns the rows that a process has for a key, with their numbers.
     pub(crate) fn own_rows(&self, key: &str, pid: Pid) -> Vec<(u64, V)> {
         budget::spend();
-        self.0.change(|ringing| {
+        self.rows.change(|ringing| {
             let numbers = ringing.about.numbers(key, pid);
             let Some(entry) = ringing.about.keys.get(key) else { return Vec::new() };
             let row = |number| Some((number, entry.rows.get(&number)?.1.clone()));
@@ -258,7 +286,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
         value: V,
         is_old: impl FnOnce(&V) -> bool,
     ) -> Option<(V, bool)> {
-        let (replaced, list) = self.0.change(|ringing| {
+        let (replaced, list) = self.rows.change(|ringing| {
             let entry = ringing.about.keys.get_mut(key)?;
             let (_, own) = entry.rows.get_mut(&number)?;
             if !is_old(own) {
@@ -273,7 +301,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
     /// Returns the keys of all rows of a process, a key once for each row.
     pub(crate) fn keys_of(&self, pid: Pid) -> Vec<Arc<str>> {
         budget::spend();
-        self.0.change(|ringing| {
+        self.rows.change(|ringing| {
             let own = ringing.about.of_process.get(&pid);
             own.into_iter().flatten().map(|(key, _)| Arc::clone(key)).collect()
         })
@@ -282,13 +310,13 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
     /// Returns all keys, in their order.
     pub(crate) fn keys(&self) -> Vec<Arc<str>> {
         budget::spend();
-        self.0.change(|ringing| ringing.about.keys.keys().cloned().collect())
+        self.rows.change(|ringing| ringing.about.keys.keys().cloned().collect())
     }
 
     /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         budget::spend();
-        self.0.change(|ringing| ringing.about.of_process.values().map(BTreeSet::len).sum())
+        self.rows.change(|ringing| ringing.about.of_process.values().map(BTreeSet::len).sum())
     }
 
     /// Listens to one key or to all. `look` sees the rows in the same critical section.
@@ -298,7 +326,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
         look: impl FnOnce(&mut Rows<V>) -> R,
     ) -> (R, TableListener<V>) {
         budget::spend();
-        let (seen, number) = self.0.change(|ringing| {
+        let (seen, number) = self.rows.change(|ringing| {
             let rows = &mut ringing.about;
             let seen = look(rows);
             let number = rows.draw();
@@ -329,6 +357,10 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
 }
 
 impl<V: Clone + Send + Sync + 'static> Membership for KeyTable<V> {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
     fn forget(&self, pid: Pid) {
         self.remove_rows(pid, |rows| {
             rows.of_process.get(&pid).into_iter().flatten().cloned().collect()
@@ -348,7 +380,7 @@ pub(crate) struct TableListener<V: Clone + Send + Sync + 'static> {
 impl<V: Clone + Send + Sync + 'static> TableListener<V> {
     pub(crate) fn try_recv(&mut self) -> Option<RowEvent<V>> {
         budget::spend();
-        self.table.0.change(|ringing| next(&mut ringing.about, self.number))
+        self.table.rows.change(|ringing| next(&mut ringing.about, self.number))
     }
 
     /// Polls for the next event. While it is pending, the waker stays in the table.
@@ -357,12 +389,12 @@ impl<V: Clone + Send + Sync + 'static> TableListener<V> {
             return Poll::Pending;
         }
         let Self { table, number, place } = self;
-        listener::look_or_wait(&table.0, place, task, |rows| next(rows, *number))
+        listener::look_or_wait(&table.rows, place, task, |rows| next(rows, *number))
     }
 
     /// Removes the waker.
     pub(crate) fn stop_waiting(&mut self) {
-        listener::leave(&self.table.0, &mut self.place);
+        listener::leave(&self.table.rows, &mut self.place);
     }
 }
 
@@ -373,7 +405,7 @@ fn next<V>(rows: &mut Rows<V>, number: u64) -> Option<RowEvent<V>> {
 impl<V: Clone + Send + Sync + 'static> Drop for TableListener<V> {
     fn drop(&mut self) {
         self.stop_waiting();
-        let queue = self.table.0.change(|ringing| ringing.about.listeners.remove(&self.number));
+        let queue = self.table.rows.change(|ringing| ringing.about.listeners.remove(&self.number));
         drop_each(queue.into_iter().flat_map(|queue| queue.events));
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::process::unwind::drop_guarded;
 use crate::relations::remote_links::RemoteLink;
 use crate::relations::signal::MonitorRef;
 use crate::{Exit, Pid};
@@ -67,42 +68,62 @@ impl Links {
 
 /// A table that has rows of processes.
 pub(crate) trait Membership: Send + Sync {
+    /// Returns the number of the table ([`Memberships::draw`]).
+    fn number(&self) -> u64;
+
     /// Removes the rows of a process that ends. Called without locks.
     fn forget(&self, pid: Pid);
 }
 
-/// The tables that have rows of a process.
+/// The number of tables up to which a process does not look for tables that are gone.
+const TABLES_KEPT: usize = 8;
+
+/// The tables that have rows of a process, or had some.
 #[derive(Default)]
-pub(crate) struct Memberships(Vec<Weak<dyn Membership>>);
+pub(crate) struct Memberships {
+    /// By the numbers of the tables, so that a process that has been in many joins one as fast as
+    /// the first, and so that its end visits them in an order that does not vary.
+    tables: BTreeMap<u64, Weak<dyn Membership>>,
+    /// The number of tables that were left when those that are gone were last removed.
+    swept: usize,
+}
 
 impl Memberships {
+    /// Draws the number of a new table.
+    pub(crate) fn draw() -> u64 {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: the numbers only have to differ.
+        LAST.fetch_add(1, Relaxed) + 1
+    }
+
     /// Adds a table, unless it is there.
     pub(crate) fn insert(&mut self, table: &Arc<dyn Membership>) {
-        self.0.retain(|other| other.strong_count() > 0);
-        if !self.0.iter().any(|other| is_same(other, table)) {
-            self.0.push(Arc::downgrade(table));
+        // Only once their number has doubled, so that each table is looked at twice on average.
+        if self.tables.len() >= TABLES_KEPT.max(2 * self.swept) {
+            self.tables.retain(|_, other| other.strong_count() > 0);
+            self.swept = self.tables.len();
         }
+        self.tables.entry(table.number()).or_insert_with(|| Arc::downgrade(table));
     }
 
     /// Removes a table. Returns `true` if it was there.
     pub(crate) fn remove(&mut self, table: &Arc<dyn Membership>) -> bool {
-        let place = self.0.iter().position(|other| is_same(other, table));
-        place.map(|place| self.0.remove(place)).is_some()
+        self.tables.remove(&table.number()).is_some()
     }
 
     /// Removes the rows of a process from all tables.
     pub(crate) fn forget(self, pid: Pid) {
-        self.0.iter().filter_map(Weak::upgrade).for_each(|table| table.forget(pid));
+        for table in self.tables.into_values().filter_map(|table| table.upgrade()) {
+            table.forget(pid);
+            // The last handle may have gone since, and the values of other rows belong to users.
+            drop_guarded(table);
+        }
     }
-}
-
-fn is_same(other: &Weak<dyn Membership>, table: &Arc<dyn Membership>) -> bool {
-    std::ptr::addr_eq(other.as_ptr(), Arc::as_ptr(table))
 }
 
 impl fmt::Debug for Memberships {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Memberships").field(&self.0.len()).finish()
+        f.debug_tuple("Memberships").field(&self.tables.len()).finish()
     }
 }
 

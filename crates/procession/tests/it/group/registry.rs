@@ -8,7 +8,7 @@ use procession::{Exit, Pid};
 use procession_sync::Mutex;
 
 use super::idle;
-use crate::scene::{TIMEOUT, driven, threaded};
+use crate::scene::{TIMEOUT, assert_conserved, driven, panic_quietly, threaded};
 
 fn names(names: &[Arc<str>]) -> Vec<&str> {
     names.iter().map(|name| &**name).collect()
@@ -155,6 +155,67 @@ fn values_are_dropped_outside_of_the_lock() {
         assert_eq!(handle.await, Err(Exit::Shutdown));
         assert_eq!(*drops.lock(), 4);
     });
+}
+
+/// A value that drops a registry, or panics, when it is dropped.
+struct Keeps(Option<Registry<Keeps>>);
+
+impl Drop for Keeps {
+    fn drop(&mut self) {
+        match self.0.take() {
+            Some(registry) => drop(registry),
+            None => panic_quietly("a value"),
+        }
+    }
+}
+
+/// The end of the process drops the registry, and so the values of other processes.
+#[test]
+fn the_end_of_a_process_that_drops_a_registry_survives_its_values() {
+    let scheduler = driven();
+    for bombs in [1, 2] {
+        let registry = Registry::duplicate();
+        let wait = || scheduler.spawn(std::future::pending::<()>());
+        let (last, other) = (wait(), wait());
+        for _ in 0..bombs {
+            registry.register("other", other.pid(), Keeps(None)).expect("it is alive");
+        }
+        // The list has the last references to the values, if nothing drops it first.
+        assert_eq!(registry.lookup("other").len(), bombs);
+        let holder = Keeps(Some(registry.clone()));
+        registry.register("last", last.pid(), holder).expect("it is alive");
+        drop(registry);
+        for process in [last, other] {
+            process.cancel();
+            let joined = process.join_timeout(TIMEOUT).expect("its handle resolves");
+            assert_eq!(joined, Err(Exit::Shutdown));
+        }
+        assert_conserved(&scheduler);
+    }
+}
+
+/// Any number of tables cost a process as much as one: what grows is the time of its end.
+#[test]
+fn the_end_of_a_process_reaches_all_tables_that_are_left() {
+    let scheduler = driven();
+    let process = scheduler.spawn(std::future::pending::<()>());
+    let pid = process.pid();
+    let mut kept = Vec::new();
+    for round in 0..1000 {
+        let registry = Registry::duplicate();
+        registry.register("left", pid, ()).expect("it is alive");
+        assert_eq!(registry.unregister("left", pid), 1);
+        for key in ["a", "b"] {
+            registry.register(key, pid, ()).expect("it is alive");
+        }
+        // Most are gone before the process is.
+        if round % 7 == 0 {
+            kept.push(registry);
+        }
+    }
+    process.cancel();
+    assert_eq!(process.join(), Err(Exit::Shutdown));
+    assert!(kept.iter().all(Registry::is_empty));
 }
 
 #[test]
