@@ -130,7 +130,8 @@ pub trait Statem: Send + Sized + 'static {
     /// Runs the machine with the mailbox of a process, until it stops or is cancelled. Returns how
     /// the process is to end: with [`Exit::Normal`] after a cancel.
     ///
-    /// Postponed events are dropped at the end, so callers that wait get no answer.
+    /// Messages that are postponed or inserted at the end, whatever the exit, become
+    /// [dead letters](crate::Builder::on_dead_letter), and their callers get no answer.
     ///
     /// # Cancellation
     /// A cancel of the process ends the machine in order: it handles the events and the messages
@@ -367,6 +368,17 @@ impl<S: Statem> StatemContext<S> {
                 }
             }
         }
+    }
+}
+
+impl<S: Statem> Drop for StatemContext<S> {
+    fn drop(&mut self) {
+        let queue = mem::take(&mut self.queue).into_iter();
+        let left = queue.chain(mem::take(&mut self.postponed)).chain(mem::take(&mut self.inserted));
+        self.context.discard_received(left.filter_map(|event| match event {
+            StatemEvent::Message(message) => Some(message),
+            _ => None,
+        }));
     }
 }
 

@@ -11,7 +11,8 @@ use crate::process::unwind::{drop_guarded, guarded};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeadCause {
-    /// The message was in the mailbox when its process ended.
+    /// The message was in the mailbox when its process ended, or a
+    /// [`Statem`](crate::behaviour::Statem) had put it off.
     Ended,
     /// The mailbox was full, and its policy is to drop messages.
     Full,

@@ -233,6 +233,24 @@ impl<M: Send + 'static> Context<M> {
         current::count(shared, |stats| &stats.discarded, discarded);
     }
 
+    /// Drops messages that the process has received, but not handled. They count as discarded
+    /// instead.
+    pub(crate) fn discard_received(&self, messages: impl IntoIterator<Item = M>) {
+        let shared = self.slot.shared();
+        // Only the process itself may change its count.
+        let is_own = crate::scheduler::budget::budget_of(&self.slot).is_some();
+        let mut discarded = 0;
+        for message in messages {
+            // A message that the process has made itself was never counted.
+            if is_own && self.slot.received() > 0 {
+                self.slot.uncount_received();
+                discarded += 1;
+            }
+            dead_letter::bury(shared.dead_letters(), self.slot.pid(), DeadCause::Ended, message);
+        }
+        current::count(shared, |stats| &stats.discarded, discarded);
+    }
+
     /// Returns the signal, if the process is to receive it. Separate from the messages, which come
     /// more often.
     #[cold]

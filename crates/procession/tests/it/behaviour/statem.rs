@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::behaviour::{EnteredFrom, Info, Statem, StatemContext, StatemEvent, Transition};
-use procession::{Child, Exit, spawn, start};
+use procession::{Child, Exit, Scheduler, spawn, start};
 use procession_sync::Mutex;
 
-use crate::scene::{assert_conserved, driven};
+use crate::scene::{assert_conserved, driven, panic_quietly};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -95,6 +95,66 @@ fn postponed_events_come_in_order_when_the_state_changes() {
         assert_eq!(log.take(), expected);
     });
     assert_conserved(&scheduler);
+}
+
+/// What becomes of a machine that holds events.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Panics,
+    Stops,
+    IsCancelled,
+    IsKilled,
+}
+
+#[test]
+fn postponed_messages_are_dead_letters_at_every_end() {
+    for fate in [Fate::Panics, Fate::Stops, Fate::IsCancelled, Fate::IsKilled] {
+        let letters = Log::default();
+        let noted = letters.clone();
+        let scheduler = Scheduler::builder()
+            .worker_threads(1)
+            .test_clock()
+            .on_exit(|_| {})
+            .on_dead_letter(move |letter| {
+                let number = letter.message.downcast_ref::<u32>().expect("it is of this type");
+                noted.note(format!("{number} {:?}", letter.cause));
+            })
+            .build()
+            .expect("it starts no thread");
+        let machine = scheduler.block_on(async {
+            let (machine, _) = machine(move |cx, event| {
+                let StatemEvent::Message(number) = event else { return Transition::Keep };
+                cx.postpone(event);
+                if number != 3 {
+                    return Transition::Keep;
+                }
+                cx.next_event(StatemEvent::Message(10));
+                match fate {
+                    Fate::Panics => panic_quietly("on purpose"),
+                    Fate::Stops => Transition::Stop(Exit::Normal),
+                    Fate::IsCancelled | Fate::IsKilled => Transition::Keep,
+                }
+            });
+            [1, 2, 3, 4].into_iter().for_each(|n| machine.send(n).expect("it is alive"));
+            machine
+        });
+        scheduler.run_until_idle();
+        match fate {
+            Fate::Panics | Fate::Stops => {}
+            Fate::IsCancelled => machine.cancel(),
+            Fate::IsKilled => drop(scheduler.terminate(machine.pid())),
+        }
+        // Ignored: the letters are what counts.
+        let _ = machine.join();
+        let expected = ["1 Ended", "2 Ended", "3 Ended", "10 Ended", "4 Ended"];
+        assert_eq!(letters.take(), expected, "{fate:?}");
+        // The message that the machine has made was sent by nobody.
+        let snapshot = scheduler.snapshot();
+        let counts =
+            (snapshot.messages_sent, snapshot.messages_received, snapshot.messages_discarded);
+        assert_eq!(counts, (4, 0, 4), "{fate:?}");
+        assert_conserved(&scheduler);
+    }
 }
 
 #[test]
