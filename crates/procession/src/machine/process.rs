@@ -152,7 +152,8 @@ pub trait Process: Send + 'static {
     ///
     /// The events that the step has not taken, the commands that it has yielded and the completions
     /// that are outstanding belong to the successor. If the process has been cancelled, the
-    /// successor receives an [`Event::Cancel`] of its own. `init` is not called. This state machine
+    /// successor receives one [`Event::Cancel`], whether this state machine has taken its own or
+    /// not. `init` is not called. This state machine
     /// is closed and dropped before the first step of the successor.
     ///
     /// If there is no successor, the process ends with [`Exit::Failed`].
@@ -250,6 +251,10 @@ where
 
     fn init(&mut self, method: &str, input: I) -> Result<(), InitError> {
         (**self).init(method, input)
+    }
+
+    fn inspect(&self, shown: &mut Inspection) {
+        (**self).inspect(shown);
     }
 
     fn step(
@@ -643,14 +648,18 @@ impl<P: Process> MachineBody<P> {
         while let Some((_, sleep)) = self.sleeps.pop() {
             drop_guarded(sleep.delete(slot.shared()));
         }
+        let mut buried = 0;
         while let Some(event) = self.events.0.pop_front() {
             match event {
-                Event::Message(message) => dead_letter::bury(
-                    slot.shared().dead_letters(),
-                    slot.pid(),
-                    DeadCause::Ended,
-                    message,
-                ),
+                Event::Message(message) => {
+                    buried += 1;
+                    dead_letter::bury(
+                        slot.shared().dead_letters(),
+                        slot.pid(),
+                        DeadCause::Ended,
+                        message,
+                    );
+                }
                 event => drop_guarded(event),
             }
         }
@@ -658,8 +667,11 @@ impl<P: Process> MachineBody<P> {
         while let Some(command) = self.yields.pop() {
             drop_guarded(command);
         }
-        if self.messages > 0 {
-            current::count(slot.shared(), |stats| &stats.discarded, self.messages as u64);
+        // The messages that a failed step has left were counted as received.
+        (self.messages..buried).for_each(|_| slot.uncount_received());
+        self.messages = 0;
+        if buried > 0 {
+            current::count(slot.shared(), |stats| &stats.discarded, buried as u64);
         }
     }
 
@@ -694,7 +706,8 @@ impl<P: Process> MachineBody<P> {
         // A panic here ends the process, as in a step.
         drop(before);
         self.waiting_for = None;
-        self.told_cancel = false;
+        // The cancel may be among the events that the step has left.
+        self.told_cancel = self.events.0.iter().any(|event| matches!(event, Event::Cancel));
         self.outstanding += self.yields.len();
         self.serve(slot);
         Step::GoesOn
@@ -724,8 +737,10 @@ impl<P: Process> MachineBody<P> {
 
 impl<P: Process> Body for MachineBody<P> {
     fn inspect(&self, shown: &mut Inspection) {
-        if let MachineStage::Runs(process) = &self.stage {
-            process.0.inspect(shown);
+        match &self.stage {
+            MachineStage::Runs(process) => process.0.inspect(shown),
+            MachineStage::Became(process) => process.0.inspect(shown),
+            MachineStage::Ended(_) | MachineStage::Taken => {}
         }
     }
 

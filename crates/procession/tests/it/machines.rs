@@ -498,6 +498,52 @@ fn kept_messages_of_a_machine_that_is_terminated_are_discarded() {
     check(&turns, &acts, &[NOTHING, &["cancel"]], Some(Err(Exit::Killed)));
 }
 
+/// Panics in its first step, after it has taken one event.
+struct FailsEarly;
+
+impl Process for FailsEarly {
+    type Input = ();
+    type Message = u32;
+    type Output = ();
+
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<u32>,
+        _: &mut Yields<'_>,
+    ) -> Result<Status<()>, Box<dyn Error + Send + Sync>> {
+        match events.next() {
+            Some(_) => panic_quietly("on purpose"),
+            None => Ok(Status::Wait(Messages)),
+        }
+    }
+}
+
+#[test]
+fn messages_that_a_failing_step_has_not_taken_count_as_discarded() {
+    let letters = Arc::new(AtomicUsize::new(0));
+    let buried = Arc::clone(&letters);
+    let scheduler = Scheduler::builder()
+        .worker_threads(1)
+        .test_clock()
+        .on_exit(|_| {})
+        .on_dead_letter(move |_| {
+            buried.fetch_add(1, Relaxed);
+        })
+        .build()
+        .expect("it starts no thread");
+    let child = scheduler.spawn_machine(FailsEarly, "", ()).expect("it accepts everything");
+    (0..3).for_each(|n| child.send(n).expect("it lives"));
+    child.join().expect_err("it panicked");
+    let snapshot = scheduler.snapshot();
+    let counts = (snapshot.messages_sent, snapshot.messages_received, snapshot.messages_discarded);
+    assert_eq!((counts, letters.load(Relaxed)), ((3, 1, 2), 2));
+    assert_conserved(&scheduler);
+}
+
 #[test]
 fn init_chooses_the_method_and_may_refuse() {
     let scheduler = Scheduler::builder()

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use procession::command::CommandId;
+use procession::look::Inspection;
 use procession::machine::{Events, InitError, Process, Status, Successor, WaitingFor, Yields};
 use procession::relations::{register, whereis};
 use procession::{Child, Event, Exit, Scheduler, SpawnOptions};
@@ -180,6 +181,81 @@ fn completions_and_a_cancel_reach_the_successor() {
     );
     assert_eq!(scheduler.snapshot().timers.pending, 0, "the sleep ends with the process");
     assert_conserved(&scheduler);
+}
+
+/// Becomes itself, with a higher number, at the first event, which it does not take. Ends at a
+/// message with the number of cancels that the successor was told.
+struct Untaken {
+    is_successor: bool,
+    cancels: u32,
+}
+
+impl Process for Untaken {
+    type Input = ();
+    type Message = ();
+    type Output = u32;
+
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
+        Ok(())
+    }
+
+    fn inspect(&self, shown: &mut Inspection) {
+        shown.field("is_successor", self.is_successor);
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<()>,
+        _: &mut Yields<'_>,
+    ) -> Result<Status<u32>, Box<dyn Error + Send + Sync>> {
+        if !self.is_successor && events.len() > 0 {
+            return Ok(Status::Become);
+        }
+        for event in events {
+            match event {
+                Event::Cancel => self.cancels += 1,
+                Event::Message(()) => return Ok(Status::Done(self.cancels)),
+                _ => {}
+            }
+        }
+        Ok(Status::Wait(WaitingFor::Either))
+    }
+
+    fn successor(&mut self) -> Option<Successor<(), (), u32>> {
+        Some(Box::new(Self { is_successor: true, cancels: 0 }))
+    }
+}
+
+#[test]
+fn a_cancel_that_was_not_taken_reaches_the_successor_once() {
+    let scheduler = scheduler();
+    let machine = Untaken { is_successor: false, cancels: 0 };
+    let child = scheduler.spawn_machine(machine, "", ()).expect("it accepts everything");
+    scheduler.run_until_idle();
+    child.cancel();
+    scheduler.run_until_idle();
+    child.send(()).expect("it lives");
+    assert_eq!(child.join(), Ok(1));
+}
+
+#[test]
+fn a_successor_and_a_boxed_machine_are_inspected() {
+    let scheduler = scheduler();
+    let shown = |pid| {
+        let inspection = scheduler.block_on(scheduler.inspect(pid)).expect("it shows itself");
+        let fields: Vec<_> =
+            inspection.fields().map(|(name, value)| format!("{name}={value}")).collect();
+        fields
+    };
+    let machine = Untaken { is_successor: false, cancels: 0 };
+    let child = scheduler.spawn_machine(machine, "", ()).expect("it accepts everything");
+    assert_eq!(shown(child.pid()), ["is_successor=false"]);
+    child.cancel();
+    scheduler.run_until_idle();
+    assert_eq!(shown(child.pid()), ["is_successor=true"]);
+    let boxed: Successor<(), (), u32> = Box::new(Untaken { is_successor: true, cancels: 0 });
+    let child = scheduler.spawn_machine(boxed, "", ()).expect("it accepts everything");
+    assert_eq!(shown(child.pid()), ["is_successor=true"]);
 }
 
 #[test]
