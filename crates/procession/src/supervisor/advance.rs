@@ -2,6 +2,7 @@
 //! those in `to_start`, as far as the order allows.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::description::{Request, Spawned, StartReport};
@@ -96,8 +97,12 @@ impl Tree {
         self.last_incarnation += 1;
         child.incarnation = self.last_incarnation;
         child.failure = None;
-        let report =
-            StartReport { supervisor: self.own.clone(), key, incarnation: child.incarnation };
+        let report = StartReport {
+            supervisor: self.own.pid(),
+            reports: Arc::clone(&self.reports),
+            key,
+            incarnation: child.incarnation,
+        };
         match child.spec.spawn(report) {
             Ok(Spawned { process, monitor }) => {
                 let pid = process.pid();

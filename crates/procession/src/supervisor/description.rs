@@ -7,12 +7,16 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession_sync::Mutex;
+
 use super::error::{ChildError, SpecError, StartReason};
 use super::policy::{AutoShutdown, BackOff, Restart, Stop, Strategy};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
 use crate::mailbox::bounded::WhenFull;
 use crate::process::slot::Pin;
+use crate::process::wake::wake;
 use crate::relations::signal::MonitorRef;
+use crate::scheduler::reach::find;
 use crate::{Address, Pid, Reply, SpawnOptions};
 
 /// The default period of the intensity.
@@ -369,9 +373,8 @@ impl Drop for Started {
 
 pub(super) type Asked<T> = Reply<Result<T, ChildError>>;
 
-/// A request to a supervisor, or a report from a child.
+/// A request to a supervisor.
 pub(super) enum Request {
-    Started { key: u64, incarnation: u64, result: Result<(), StartReason> },
     Which(Reply<Vec<ChildInfo>>),
     Count(Reply<Counts>),
     Status(ChildKey, Asked<ChildStatus>),
@@ -381,21 +384,39 @@ pub(super) enum Request {
     Delete(ChildKey, Asked<()>),
 }
 
+/// What a child reports of its start: its key, its incarnation, and the result.
+pub(super) type Reported = (u64, u64, Result<(), StartReason>);
+
+/// The reports of children that the supervisor has not noted yet, the oldest first. They are no
+/// messages, because the mailbox of a supervisor may be bounded and refuse or drop messages.
+#[derive(Debug, Default)]
+pub(super) struct ChildReports(Mutex<Vec<Reported>>);
+
+impl ChildReports {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    pub(super) fn take(&self) -> Vec<Reported> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
 /// The report of one process of a child, once it has started or failed to.
 #[derive(Debug)]
 pub(super) struct StartReport {
-    pub(super) supervisor: Address<Request>,
+    pub(super) supervisor: Pid,
+    pub(super) reports: Arc<ChildReports>,
     pub(super) key: u64,
     pub(super) incarnation: u64,
 }
 
 impl StartReport {
     pub(super) fn send(self, result: Result<(), StartReason>) {
-        // Ignored: a supervisor that has ended has no children.
-        drop(self.supervisor.send(Request::Started {
-            key: self.key,
-            incarnation: self.incarnation,
-            result,
-        }));
+        self.reports.0.lock().push((self.key, self.incarnation, result));
+        // A supervisor that has ended has no children.
+        if let Some(supervisor) = find(self.supervisor) {
+            wake(&supervisor);
+        }
     }
 }

@@ -13,9 +13,6 @@ use crate::time::Instant;
 impl Tree {
     pub(super) fn serve(&mut self, request: Request) {
         match request {
-            Request::Started { key, incarnation, result } => {
-                self.note_report(key, incarnation, result)
-            }
             Request::Which(reply) => {
                 let info = |(&key, child): (&u64, &Child)| ChildInfo {
                     id: child.spec.id.clone(),
@@ -58,7 +55,13 @@ impl Tree {
         }
     }
 
-    /// Notes the report of a child that has started or failed to.
+    /// Notes the reports of children that have started or failed to.
+    pub(super) fn note_reports(&mut self) {
+        for (key, incarnation, result) in self.reports.take() {
+            self.note_report(key, incarnation, result);
+        }
+    }
+
     fn note_report(&mut self, key: u64, incarnation: u64, result: Result<(), StartReason>) {
         let Some(child) =
             self.children.get_mut(&key).filter(|child| child.incarnation == incarnation)

@@ -9,6 +9,7 @@ use super::policy::Stop;
 use super::reference::{Running, SupervisorRef};
 use super::supervise::supervise;
 use crate::mailbox::call::pair;
+use crate::process::on_cancel::OnCancel;
 use crate::process::slot::Pin;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::owner;
@@ -34,6 +35,11 @@ impl Supervisor {
     /// as with OTP's `start_link`. If the parent ends it through the link, the supervisor stops its
     /// children first.
     ///
+    /// A cancel makes the supervisor stop its children and end, whatever
+    /// [`on_cancel`](SpawnOptions::on_cancel) says. A bounded [mailbox](SpawnOptions::mailbox)
+    /// bounds the requests of others. A request that it refuses or drops fails as if the supervisor
+    /// had ended. What children report needs no room.
+    ///
     /// # Errors
     /// Like [`start`](Self::start).
     ///
@@ -44,7 +50,9 @@ impl Supervisor {
         self,
         options: SpawnOptions,
     ) -> impl Future<Output = Result<Running, StartError>> + Send {
-        let options = options.called_at(owner::caller());
+        // A supervisor that was dropped would leave its children to their links, and those that
+        // trap exits would go on.
+        let options = options.called_at(owner::caller()).on_cancel(OnCancel::Ask);
         async move {
             // Checked and started at the first poll, so that the scheduler is that of the awaiting
             // process.

@@ -1,8 +1,8 @@
 //! The process of a supervisor.
 //!
-//! The process waits in one place for the next event: a request, the end of a child, a time, or its
-//! own cancel. Between two events it starts and stops children, as far as the order allows. So it
-//! can answer requests at any time.
+//! The process waits in one place for the next event: a request, the report or the end of a child,
+//! a time, or its own cancel. Between two events it starts and stops children, as far as the order
+//! allows. So it can answer requests at any time.
 
 use std::convert::Infallible;
 use std::future::{Future, pending, poll_fn};
@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::description::{Request, StartReport, Supervisor};
+use super::description::{ChildReports, Request, StartReport, Supervisor};
 use super::error::StartError;
 use super::tree::Tree;
 use crate::relations::links;
@@ -61,7 +61,10 @@ pub(super) async fn supervise(
             yield_now().await;
         }
         let deadline = if more { Some(0) } else { tree.next_moment() };
-        match next(&mut cx, deadline, tree.ending.is_some()).await {
+        let turn = next(&mut cx, &tree.reports, deadline, tree.ending.is_some()).await;
+        // Before the event: a child that has ended may have reported its start just before.
+        tree.note_reports();
+        match turn {
             Turn::Cancelled => tree.end(Exit::Shutdown),
             Turn::Event(Event::Message(request)) => tree.serve(request),
             Turn::Event(Event::Down(down)) => tree.note_end(&mut cx, down.pid, &down.exit),
@@ -70,7 +73,7 @@ pub(super) async fn supervise(
             Turn::Event(Event::Exit(signal)) if signal.from.is_some() && signal.from == parent => {
                 tree.end(Exit::Shutdown);
             }
-            Turn::Event(_) | Turn::Time => {}
+            Turn::Event(_) | Turn::Reported | Turn::Time => {}
         }
     };
     if let (Some(report), Some(Err(error))) = (report, &tree.started) {
@@ -84,12 +87,19 @@ pub(super) async fn supervise(
 
 enum Turn {
     Cancelled,
+    /// Children have reported.
+    Reported,
     Event(Event<Request>),
     Time,
 }
 
 /// Waits for the next event.
-async fn next(cx: &mut Context<Request>, moment: Option<u64>, is_ending: bool) -> Turn {
+async fn next(
+    cx: &mut Context<Request>,
+    reports: &ChildReports,
+    moment: Option<u64>,
+    is_ending: bool,
+) -> Turn {
     let slot = cx.slot().clone();
     let mut event = pin!(cx.recv_event_to_the_end());
     let mut time = pin!(async move {
@@ -101,6 +111,9 @@ async fn next(cx: &mut Context<Request>, moment: Option<u64>, is_ending: bool) -
     poll_fn(|task| {
         if !is_ending && slot.state.see().may_end_itself() {
             return Poll::Ready(Turn::Cancelled);
+        }
+        if !reports.is_empty() {
+            return Poll::Ready(Turn::Reported);
         }
         if let Poll::Ready(Some(event)) = event.as_mut().poll(task) {
             return Poll::Ready(Turn::Event(event));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::description::{Asked, ChildSpec, Request, Supervisor};
+use super::description::{Asked, ChildReports, ChildSpec, Request, Supervisor};
 use super::error::{ChildError, StartError, StartReason};
 use super::policy::Strategy;
 use super::status::{ChildKey, ChildStatus};
@@ -73,6 +73,7 @@ pub(super) struct Agenda {
 
 pub(super) struct Tree {
     pub(super) own: Address<Request>,
+    pub(super) reports: Arc<ChildReports>,
     pub(super) description: Arc<Supervisor>,
     pub(super) generator: fastrand::Rng,
     /// In the order of their starts.
@@ -110,6 +111,7 @@ impl Tree {
     ) -> Self {
         let mut tree = Self {
             own,
+            reports: Arc::default(),
             generator,
             children: BTreeMap::new(),
             ids: BTreeMap::new(),

@@ -3,13 +3,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use procession::mailbox::WhenFull;
 use procession::relations::send_exit;
-use procession::supervisor::{ChildError, ChildSpec, ChildStatus, StartError, Supervisor};
-use procession::{Context, Exit, sleep};
+use procession::supervisor::{
+    ChildError, ChildSpec, ChildStatus, StartError, Supervisor, SupervisorRef,
+};
+use procession::sync::oneshot;
+use procession::{Context, Exit, OnCancel, Scheduler, SpawnOptions, sleep};
 
 use super::{Log, Refuses, SECOND, start, worker};
 use crate::contracts::{HOUR, waits};
-use crate::scene::{driven, panic_quietly};
+use crate::scene::{TIMEOUT, driven, panic_quietly};
 
 #[test]
 fn every_way_not_to_start_is_told() {
@@ -113,4 +117,79 @@ fn without_back_off_a_child_that_never_starts_again_escalates_soon() {
         scheduler.block_on(tree.status("fails")).expect("it is there").pid().expect("it runs");
     scheduler.terminate(pid);
     assert_eq!(tree.join(), Exit::Shutdown);
+}
+
+#[test]
+fn reports_of_children_need_no_room_in_the_mailbox() {
+    for when_full in [
+        WhenFull::Reject,
+        WhenFull::DropNewest,
+        WhenFull::DropOldest,
+        WhenFull::Kill,
+        WhenFull::Wait,
+    ] {
+        // Its clock does not move by itself, which would end the suspension.
+        let scheduler = Scheduler::builder()
+            .worker_threads(1)
+            .callers_drive()
+            .build()
+            .expect("it starts no thread");
+        let (go, gone) = oneshot::channel::<()>();
+        let gone = Arc::new(Mutex::new(Some(gone)));
+        let child = ChildSpec::with_init("a", move |cx: Context<()>, started| {
+            let gone = gone.lock().expect("no test panics under it").take();
+            async move {
+                if let Some(gone) = gone {
+                    // Ignored: a sender that is dropped is a sign to go, too.
+                    let _ = gone.await;
+                }
+                started.ready();
+                cx.cancelled().await;
+            }
+        });
+        let options = SpawnOptions::new().on(&scheduler).mailbox(1, when_full).name("bounded");
+        let starts = scheduler.spawn(Supervisor::one_for_one().child(child).start_with(options));
+        scheduler.run_until_idle();
+        let pid = scheduler.whereis("bounded").expect("it starts");
+        // As if it were busy, with a request that fills its mailbox.
+        scheduler.suspend(pid).expect("it has not ended");
+        scheduler.run_until_idle();
+        let reference = SupervisorRef::of(pid).expect("it is a supervisor");
+        let asks = scheduler.spawn(async move { reference.count().await.map(|_| ()) });
+        scheduler.run_until_idle();
+        go.send(()).expect("it waits");
+        scheduler.run_until_idle();
+        scheduler.resume(pid);
+        let running = starts
+            .join_timeout(TIMEOUT)
+            .expect("the start returns")
+            .expect("its process returns")
+            .expect("the child has started");
+        asks.join().expect("it returns").expect("there was room for it");
+        running.cancel();
+        assert_eq!(running.join(), Exit::Shutdown);
+    }
+}
+
+#[test]
+fn a_supervisor_ends_in_order_whatever_a_cancel_does_to_other_processes() {
+    let (scheduler, log) = (driven(), Log::default());
+    let traps = |id: &'static str| {
+        let log = log.clone();
+        ChildSpec::new(id, move |mut cx: Context<()>| {
+            let log = log.clone();
+            async move {
+                cx.trap_exits(true);
+                while cx.recv().await.is_some() {}
+                log.note('-', id);
+            }
+        })
+    };
+    let supervisor = Supervisor::one_for_one().child(traps("a")).child(traps("b"));
+    let options = SpawnOptions::new().on(&scheduler).on_cancel(OnCancel::Drop);
+    let running = scheduler.block_on(supervisor.start_with(options)).expect("it starts");
+    scheduler.run_until_idle();
+    running.cancel();
+    assert_eq!(running.join(), Exit::Shutdown);
+    assert_eq!(log.take(), "-b -a");
 }
