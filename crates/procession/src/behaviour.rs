@@ -6,7 +6,9 @@
 //! event off until the next state, and has timeouts that end with the state.
 //!
 //! A behaviour is run by any process with a mailbox, so it can be started with options, under a
-//! supervisor, or under a name.
+//! supervisor, or under a name. A supervisor waits for the preparations of a child that is made by
+//! [`ChildSpec::server`](crate::supervisor::ChildSpec::server) or
+//! [`ChildSpec::statem`](crate::supervisor::ChildSpec::statem).
 //!
 //! ```
 //! use std::time::Duration;

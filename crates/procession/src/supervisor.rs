@@ -148,8 +148,16 @@
 //! all its children at once.
 //!
 //! A child has started as soon as its process is linked to the supervisor and registered by its
-//! name. A child made by [`ChildSpec::with_init`] has started when it reports that. The first steps
-//! of other children run in any order, so a child that others depend on should report its start.
+//! name. The first steps of such children run in any order, so a child that others depend on should
+//! report its start:
+//!
+//! | made by | has started when |
+//! |---|---|
+//! | [`ChildSpec::with_init`] | it reports that |
+//! | [`ChildSpec::server`] | [`Server::init`](crate::behaviour::Server::init) has succeeded |
+//! | [`ChildSpec::statem`] | [`Statem::enter`](crate::behaviour::Statem::enter) has returned for the first state |
+//! | [`ChildSpec::machine`] | [`Process::init`](crate::machine::Process::init), which runs in the supervisor, has succeeded |
+//! | [`ChildSpec::supervisor`] | all its children have started |
 //!
 //! If a start fails in [`Supervisor::start`], the children before it are stopped in reverse, and
 //! the error names the child. If a restart fails, that counts as one more restart, and is tried

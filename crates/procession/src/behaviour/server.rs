@@ -30,10 +30,12 @@ pub trait Server: Send + Sized + 'static {
     /// A request that is not answered.
     type Cast: Send + 'static;
 
-    /// Prepares the server, before its first message.
+    /// Prepares the server, before its first message. A supervisor waits for it if the server is a
+    /// child made by [`ChildSpec::server`](crate::supervisor::ChildSpec::server).
     ///
     /// # Errors
-    /// The process ends with this exit. [`terminate`](Self::terminate) is not called.
+    /// The process ends with this exit. [`terminate`](Self::terminate) is not called. The start of
+    /// a supervisor fails.
     fn init(
         &mut self,
         cx: &mut ServerContext<Self>,
@@ -124,34 +126,42 @@ pub trait Server: Send + Sized + 'static {
     ///     assert_eq!(once.await, Ok(Exit::failed("no more")));
     /// });
     /// ```
-    fn serve(mut self, context: Context<ServerMessage<Self>>) -> impl Future<Output = Exit> + Send {
-        async move {
-            let mut cx = ServerContext { context, timeout: None, stop: None };
-            if let Err(exit) = self.init(&mut cx).await {
-                return exit;
+    fn serve(self, context: Context<ServerMessage<Self>>) -> impl Future<Output = Exit> + Send {
+        serve_reporting(self, context, || ())
+    }
+}
+
+/// Runs a server. Calls `ready` once its `init` has succeeded.
+pub(crate) async fn serve_reporting<S: Server>(
+    mut server: S,
+    context: Context<ServerMessage<S>>,
+    ready: impl FnOnce() + Send,
+) -> Exit {
+    let mut cx = ServerContext { context, timeout: None, stop: None };
+    if let Err(exit) = server.init(&mut cx).await {
+        return exit;
+    }
+    ready();
+    while cx.stop.is_none() {
+        match cx.next().await {
+            ServerInput::Event(Event::Message(ServerMessage::Call(call, reply))) => {
+                server.handle_call(call, reply, &mut cx).await;
             }
-            while cx.stop.is_none() {
-                match cx.next().await {
-                    ServerInput::Event(Event::Message(ServerMessage::Call(call, reply))) => {
-                        self.handle_call(call, reply, &mut cx).await;
-                    }
-                    ServerInput::Event(Event::Message(ServerMessage::Cast(cast))) => {
-                        self.handle_cast(cast, &mut cx).await;
-                    }
-                    ServerInput::Event(event) => {
-                        if let Some(info) = Info::of(event) {
-                            self.handle_info(info, &mut cx).await;
-                        }
-                    }
-                    ServerInput::Timeout => self.handle_timeout(&mut cx).await,
-                    ServerInput::Cancelled => cx.stop(Exit::Normal),
+            ServerInput::Event(Event::Message(ServerMessage::Cast(cast))) => {
+                server.handle_cast(cast, &mut cx).await;
+            }
+            ServerInput::Event(event) => {
+                if let Some(info) = Info::of(event) {
+                    server.handle_info(info, &mut cx).await;
                 }
             }
-            let exit = cx.stop.take().unwrap_or(Exit::Normal);
-            self.terminate(&exit, &mut cx).await;
-            exit
+            ServerInput::Timeout => server.handle_timeout(&mut cx).await,
+            ServerInput::Cancelled => cx.stop(Exit::Normal),
         }
     }
+    let exit = cx.stop.take().unwrap_or(Exit::Normal);
+    server.terminate(&exit, &mut cx).await;
+    exit
 }
 
 /// The message of a process that runs a [`Server`].

@@ -139,30 +139,39 @@ pub trait Statem: Send + Sized + 'static {
     /// its events and its mailbox are dropped: [`terminate`](Self::terminate) is not called, a
     /// method that waits does not go on, and callers get no answer.
     fn run(
-        mut self,
+        self,
         initial: Self::State,
         context: Context<Self::Message>,
     ) -> impl Future<Output = Exit> + Send {
-        async move {
-            let mut cx = StatemContext::new(initial, context);
-            self.enter(EnteredFrom::Start, &mut cx).await;
-            let exit = loop {
-                let Some(event) = cx.next().await else { break Exit::Normal };
-                match self.handle(event, &mut cx).await {
-                    Transition::Keep => {}
-                    Transition::Next(state) if state == cx.state => {}
-                    Transition::Next(state) => {
-                        let old = cx.change(state);
-                        self.enter(EnteredFrom::State(old), &mut cx).await;
-                    }
-                    Transition::Repeat => self.enter(EnteredFrom::Repeat, &mut cx).await,
-                    Transition::Stop(exit) => break exit,
-                }
-            };
-            self.terminate(&exit, &mut cx).await;
-            exit
-        }
+        run_reporting(self, initial, context, || ())
     }
+}
+
+/// Runs a state machine. Calls `ready` once it has entered its first state.
+pub(crate) async fn run_reporting<S: Statem>(
+    mut machine: S,
+    initial: S::State,
+    context: Context<S::Message>,
+    ready: impl FnOnce() + Send,
+) -> Exit {
+    let mut cx = StatemContext::new(initial, context);
+    machine.enter(EnteredFrom::Start, &mut cx).await;
+    ready();
+    let exit = loop {
+        let Some(event) = cx.next().await else { break Exit::Normal };
+        match machine.handle(event, &mut cx).await {
+            Transition::Keep => {}
+            Transition::Next(state) if state == cx.state => {}
+            Transition::Next(state) => {
+                let old = cx.change(state);
+                machine.enter(EnteredFrom::State(old), &mut cx).await;
+            }
+            Transition::Repeat => machine.enter(EnteredFrom::Repeat, &mut cx).await,
+            Transition::Stop(exit) => break exit,
+        }
+    };
+    machine.terminate(&exit, &mut cx).await;
+    exit
 }
 
 /// An event of a [`Statem`].

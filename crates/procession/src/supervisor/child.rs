@@ -8,6 +8,8 @@ use std::time::Duration;
 use super::description::{ChildSpec, Make, Spawned, StartReport, Started};
 use super::error::StartReason;
 use super::policy::{Restart, Stop};
+use crate::behaviour::server::{Server, ServerMessage, serve_reporting};
+use crate::behaviour::statem::{Statem, run_reporting};
 use crate::machine::process::Process;
 use crate::process::outcome::Returns;
 use crate::process::slot::Pin;
@@ -16,10 +18,13 @@ use crate::scheduler::owner;
 use crate::spawn::error::SpawnCause;
 use crate::sys;
 use crate::sys::os::CallFault;
-use crate::{Address, Child, Context, SpawnOptions};
+use crate::{Address, Child, Context, Exit, SpawnOptions};
 
 /// The default time that a child has to end.
 pub(super) const STOP_DEFAULT: Duration = Duration::from_secs(5);
+
+/// Reports that a child has started.
+type StartNote = Box<dyn FnOnce() + Send>;
 
 impl<M: Send + 'static> ChildSpec<Address<M>> {
     /// Describes an async process with a mailbox. `process` is called for each start, in the first
@@ -146,6 +151,29 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
         Self::made(owner::caller(), factory, false).id(id)
     }
 
+    /// Describes a child with an async body that reports when it has started, by the closure that
+    /// `process` is called with. If it ends before, its exit is the reason of the failed start.
+    fn reporting<F, P>(location: &'static Location<'static>, process: F) -> Self
+    where
+        F: Fn(Context<M>, StartNote) -> P + Send + Sync + 'static,
+        P: Future<Output = Exit> + Send + 'static,
+    {
+        let process = Arc::new(process);
+        let factory = move |options: SpawnOptions, started: Started| {
+            let (process, report) = (Arc::clone(&process), started.into_report());
+            let ready: StartNote = Box::new(move || {
+                if let Some(report) = report {
+                    report.send(Ok(()));
+                }
+            });
+            let child = options
+                .try_start(move |cx| process(cx, ready))
+                .map_err(|error| StartReason::of(error.cause()))?;
+            Ok(Spawned::of(child))
+        };
+        Self::made(location, factory, true)
+    }
+
     pub(super) fn made<F>(
         location: &'static Location<'static>,
         factory: F,
@@ -160,6 +188,66 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
             Err(process) => unreachable!("{} was started with these messages", process.pid()),
         };
         Self::of(location, make, address)
+    }
+}
+
+impl<S: Server> ChildSpec<Address<ServerMessage<S>>> {
+    /// Describes a [`Server`]. `server` makes its value, and is called for each start, in the first
+    /// step of the new process.
+    ///
+    /// The child has started once [`Server::init`] has succeeded, as in OTP. The children behind
+    /// it, and the start of the supervisor, wait for that. If `init` fails or does not return, the
+    /// start has failed, and the exit of the process is the reason. A server that is described by
+    /// [`new`](Self::new) has started before its `init`.
+    ///
+    /// ```
+    /// use procession::behaviour::{Server, ServerContext};
+    /// use procession::supervisor::{ChildSpec, Supervisor};
+    /// use procession::{Exit, Reply};
+    ///
+    /// struct Disk;
+    ///
+    /// impl Server for Disk {
+    ///     type Call = ();
+    ///     type Answer = ();
+    ///     type Cast = ();
+    ///
+    ///     async fn init(&mut self, _: &mut ServerContext<Self>) -> Result<(), Exit> {
+    ///         Err(Exit::failed("no such device"))
+    ///     }
+    ///
+    ///     async fn handle_call(&mut self, _: (), _: Reply<()>, _: &mut ServerContext<Self>) {}
+    /// }
+    ///
+    /// procession::run(async {
+    ///     let disk = ChildSpec::server("disk", || Disk);
+    ///     let error = Supervisor::one_for_one().child(disk).start().await.unwrap_err();
+    ///     assert!(error.to_string().ends_with("no such device"));
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn server(id: impl Into<Arc<str>>, server: impl Fn() -> S + Send + Sync + 'static) -> Self {
+        Self::reporting(owner::caller(), move |cx, ready| serve_reporting(server(), cx, ready))
+            .id(id)
+    }
+}
+
+impl<M: Send + 'static> ChildSpec<Address<M>> {
+    /// Describes a [`Statem`]. `machine` makes its value and its first state, and is called for
+    /// each start, in the first step of the new process.
+    ///
+    /// The child has started once [`Statem::enter`] has returned for the first state. If it does
+    /// not return, the start has failed, and the exit of the process is the reason.
+    #[track_caller]
+    pub fn statem<S: Statem<Message = M>>(
+        id: impl Into<Arc<str>>,
+        machine: impl Fn() -> (S, S::State) + Send + Sync + 'static,
+    ) -> Self {
+        let run = move |cx, ready| {
+            let (machine, initial) = machine();
+            run_reporting(machine, initial, cx, ready)
+        };
+        Self::reporting(owner::caller(), run).id(id)
     }
 }
 

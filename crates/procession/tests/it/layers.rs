@@ -58,7 +58,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("stream", "fs group mailbox net process scheduler signal sync time"),
     (
         "supervisor",
-        "coroutine machine mailbox process relations report scheduler spawn sys time util variance",
+        "behaviour coroutine machine mailbox process relations report scheduler spawn sys time util variance",
     ),
     ("sync", "process scheduler time util"),
     ("sys", "io scheduler util"),

@@ -3,13 +3,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use procession::behaviour::{
+    EnteredFrom, Server, ServerContext, Statem, StatemContext, StatemEvent, Transition,
+};
 use procession::mailbox::WhenFull;
 use procession::relations::send_exit;
 use procession::supervisor::{
     ChildError, ChildSpec, ChildStatus, StartError, Supervisor, SupervisorRef,
 };
 use procession::sync::oneshot;
-use procession::{Context, Exit, OnCancel, Scheduler, SpawnOptions, sleep};
+use procession::{Context, Exit, OnCancel, Reply, Scheduler, SpawnOptions, exit, sleep};
 
 use super::{Log, Refuses, SECOND, start, worker};
 use crate::contracts::{HOUR, waits};
@@ -117,6 +120,97 @@ fn without_back_off_a_child_that_never_starts_again_escalates_soon() {
         scheduler.block_on(tree.status("fails")).expect("it is there").pid().expect("it runs");
     scheduler.terminate(pid);
     assert_eq!(tree.join(), Exit::Shutdown);
+}
+
+/// A server and a state machine that take a second to begin. With `true`, they then fail.
+struct Slow(Log, bool);
+
+impl Slow {
+    async fn begin(&self) -> Result<(), Exit> {
+        sleep(SECOND).await;
+        self.0.note('+', "slow");
+        if self.1 { Err(Exit::failed("no disk")) } else { Ok(()) }
+    }
+}
+
+impl Server for Slow {
+    type Call = ();
+    type Answer = ();
+    type Cast = ();
+
+    async fn init(&mut self, _: &mut ServerContext<Self>) -> Result<(), Exit> {
+        self.begin().await
+    }
+
+    async fn handle_call(&mut self, (): (), reply: Reply<()>, _: &mut ServerContext<Self>) {
+        reply.send(());
+    }
+}
+
+impl Statem for Slow {
+    type State = ();
+    type Message = ();
+
+    async fn enter(&mut self, _: EnteredFrom<()>, _: &mut StatemContext<Self>) {
+        if let Err(failure) = self.begin().await {
+            exit(failure);
+        }
+    }
+
+    async fn handle(&mut self, _: StatemEvent<()>, _: &mut StatemContext<Self>) -> Transition<()> {
+        Transition::Keep
+    }
+}
+
+#[test]
+fn the_init_of_a_behaviour_holds_up_the_next_child_and_the_start() {
+    let kinds: [fn(Log, bool) -> ChildSpec; 2] = [
+        |log, fails| ChildSpec::server("slow", move || Slow(log.clone(), fails)).untyped(),
+        |log, fails| ChildSpec::statem("slow", move || (Slow(log.clone(), fails), ())).untyped(),
+    ];
+    for kind in kinds {
+        let (scheduler, log) = (driven(), Log::default());
+        let tree = || Supervisor::rest_for_one().child(worker(&log, "before"));
+        let good = tree().child(kind(log.clone(), false)).child(worker(&log, "behind"));
+        let running = start(&scheduler, good);
+        assert_eq!(log.take(), "+before +slow +behind");
+        running.cancel();
+        assert_eq!(running.join(), Exit::Shutdown);
+        assert_eq!(log.take(), "-behind -before");
+        let bad = tree().child(kind(log.clone(), true)).child(worker(&log, "behind"));
+        let error = scheduler.block_on(bad.start()).expect_err("a child fails");
+        assert!(error.to_string().ends_with("no disk"), "{error}");
+        scheduler.run_until_idle();
+        assert_eq!(log.take(), "+before +slow -before");
+    }
+}
+
+#[test]
+fn a_behaviour_that_is_killed_or_stopped_in_its_init_has_not_started() {
+    let (scheduler, log) = (driven(), Log::default());
+    let supervisor = Supervisor::dynamic();
+    let running = start(&scheduler, supervisor);
+    let noted = log.clone();
+    let slow = ChildSpec::server("slow", move || Slow(noted.clone(), false)).name("slow");
+    let reference = (*running).clone();
+    let starts = scheduler.spawn(async move { reference.start_child(slow).await.map(drop) });
+    // Until the supervisor has started it, which takes no time.
+    let pid = scheduler.block_on(async {
+        sleep(SECOND / 2).await;
+        procession::relations::whereis("slow").expect("it begins")
+    });
+    assert_eq!(scheduler.block_on(running.status(pid)), Ok(ChildStatus::Starting(pid)));
+    scheduler.terminate(pid);
+    let refused = starts.join().expect("it returns").expect_err("it has not started");
+    let ChildError::Start(reason) = &refused else { panic!("{refused}") };
+    assert_eq!(reason.to_string(), Exit::Killed.to_string());
+    let reference = (*running).clone();
+    let late = ChildSpec::server("late", move || Slow(log.clone(), false));
+    let starts = scheduler.spawn(async move { reference.start_child(late).await.map(drop) });
+    scheduler.block_on(sleep(SECOND / 2));
+    running.cancel();
+    assert_eq!(running.join(), Exit::Shutdown);
+    starts.join().expect("it returns").expect_err("the supervisor ends");
 }
 
 #[test]
