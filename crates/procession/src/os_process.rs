@@ -27,9 +27,9 @@
 //!
 //! # How the end of a child is seen
 //! [`Child::wait`] waits for a `pidfd`. If the system gives none (before Linux 5.3, below some
-//! sandboxes, or without free descriptors), a helper thread waits in `waitid` instead. A snapshot
-//! shows the process that waits: for a readable descriptor, or for a pool, and the place of the
-//! call.
+//! sandboxes, or without free descriptors), or the scheduler on which the child was started has
+//! ended, a helper thread waits in `waitid` instead. A snapshot shows the process that waits: for a
+//! readable descriptor, or for a pool, and the place of the call.
 //!
 //! # No zombies
 //! The system keeps the status of a child that has ended until it is asked for, and the child is a

@@ -17,8 +17,9 @@ use crate::scheduler::placed::placed;
 /// If it is dropped before its end was seen, the process goes on, or is killed if
 /// [`Command::kill_on_drop`](super::Command::kill_on_drop) says so. It never stays a zombie.
 ///
-/// It belongs to the scheduler on which it was started, as a
-/// [socket](crate::net#which-scheduler-a-socket-belongs-to) does.
+/// Its pipes belong to the scheduler on which it was started, as a
+/// [socket](crate::net#which-scheduler-a-socket-belongs-to) does. [`wait`](Self::wait) works on any
+/// scheduler. If the one of the start has ended, a helper thread waits.
 #[derive(Debug)]
 pub struct Child {
     /// The writing end of its standard input, if that is a pipe. Drop it, or close it, so that the

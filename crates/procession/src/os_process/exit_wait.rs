@@ -63,7 +63,13 @@ impl ExitWait {
                         Some(_) => Ok(IoResult::whole(())),
                         None => Err(io::ErrorKind::WouldBlock.into()),
                     };
-                    pidfd.run(Side::Read, ended).await?;
+                    if let Err(error) = pidfd.run(Side::Read, ended).await {
+                        if !pidfd.shared().lifetime.has_ended() {
+                            return Err(error);
+                        }
+                        // Nothing polls for the descriptor any more.
+                        self.event = ExitEvent::Helper(None);
+                    }
                 }
                 ExitEvent::Helper(job) => {
                     let running = match job {

@@ -53,6 +53,35 @@ fn output_and_status_are_those_of_the_child() {
 }
 
 #[test]
+fn a_wait_goes_on_without_the_scheduler_of_the_start() {
+    let (ended, other) = (threaded(1), threaded(1));
+    let mut child = ended.block_on(async {
+        Command::new("sleep").arg("1000").kill_on_drop(true).spawn().expect("every system has it")
+    });
+    let id = child.id().expect("it has not ended").to_string();
+    assert!(ended.block_on(ended.shutdown(Duration::ZERO)).is_empty());
+    drop(ended);
+    let (waits, waiting) = channel();
+    let waited = other.spawn(async move {
+        let mut wait = pin!(child.wait());
+        poll_fn(|task| {
+            let polled = wait.as_mut().poll(task);
+            // Ignored: the test has stopped to listen after the first time.
+            let _ = waits.send(polled.is_pending());
+            polled
+        })
+        .await
+    });
+    assert!(soon(&waiting), "it sleeps");
+    drop(waiting);
+    let killed =
+        StdCommand::new("kill").args(["-KILL", &id]).status().expect("every system has it");
+    assert!(killed.success());
+    let status = waited.join().expect("it returns").expect("it is our child");
+    assert_eq!(status.code(), None, "a signal ended it");
+}
+
+#[test]
 fn both_outputs_are_read_at_once() {
     procession::run(async {
         // Each is more than a pipe holds, and the child waits for the second to be read first.
