@@ -101,8 +101,9 @@ impl<M: Send + 'static> ThreadMailbox<M> {
         self.process.address()
     }
 
-    /// Receives the oldest message. Returns `None` once the mailbox is empty and the scheduler is
-    /// shutting down, so that no message can come any more.
+    /// Receives the oldest message. Returns `None` once the mailbox is empty and no message can
+    /// come any more, because the scheduler is shutting down or the mailbox was
+    /// [cancelled](Scheduler::cancel).
     ///
     /// # Blocking
     /// Blocks the thread.

@@ -315,6 +315,24 @@ fn the_mailbox_of_a_thread_ends_with_its_scheduler() {
 }
 
 #[test]
+fn a_cancel_closes_the_mailbox_of_a_thread() {
+    for scheduler in [driven(), threaded(1)] {
+        let mut inbox = scheduler.attach::<u32>();
+        let pid = inbox.pid();
+        inbox.address().send(1).expect("the thread is there");
+        crate::home::thread::scope(|scope| {
+            let cancels = scope.spawn(|| scheduler.cancel(pid));
+            // The cancel comes before the wait, or wakes it.
+            assert_eq!(inbox.recv(), Some(1), "what has come is received");
+            assert_eq!(inbox.recv(), None);
+            assert!(cancels.join().expect("it does not panic"), "there was a mailbox");
+        });
+        inbox.address().send(2).expect_err("it is closed");
+        assert!(!scheduler.cancel(pid), "it has ended");
+    }
+}
+
+#[test]
 fn messages_cross_between_schedulers() {
     let [one, two] = [driven(), threaded(2)];
     let echo = two.start(|mut cx: Context<(u32, Address<u32>)>| async move {
