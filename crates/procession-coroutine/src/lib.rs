@@ -28,8 +28,9 @@
 //! # The residual rule
 //!
 //! A coroutine stays on its thread: it is not `Send`. Thread-local addresses, `errno`, lock guards
-//! and values that are not `Send` therefore stay valid. The frames of a coroutine still differ from
-//! those of an ordinary stack in three ways:
+//! and values that are not `Send` therefore stay valid. A lock stays locked while its holder is
+//! suspended, so another coroutine that asks for it blocks the thread that alone can resume the
+//! holder. The frames of a coroutine still differ from those of an ordinary stack in three ways:
 //!
 //! - They do not always end in the reverse order of their beginnings.
 //! - The locals of the thread may be destroyed before they end.

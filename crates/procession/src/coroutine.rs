@@ -46,7 +46,8 @@
 //!
 //! A coroutine that has not begun is a closure in a queue, without a stack, and any worker may take
 //! it. The worker that first resumes it keeps it. Therefore addresses of thread-locals, values that
-//! are not `Send`, `errno` and lock guards stay valid on its stack.
+//! are not `Send`, `errno` and guards of locks stay valid on its stack. Valid guards are not enough
+//! to hold a [lock](#locks) during a wait.
 //!
 //! Workers balance new coroutines before these begin. A worker that has many more coroutines than
 //! another gives new ones away. A worker that has begun coroutines to run, which no other worker
@@ -56,6 +57,25 @@
 //! The [residual rule](procession_coroutine#the-residual-rule) has three parts, which no compiler
 //! can check. [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) asks you to promise
 //! them.
+//!
+//! # Locks
+//!
+//! Do not wait while you hold a lock of std, such as a `Mutex`, or inside the initialisation of a
+//! `OnceLock`. The lock stays locked while the coroutine is suspended. If another coroutine of the
+//! same worker asks for it, that coroutine blocks the thread of the worker. Only this thread can
+//! resume the first coroutine, so the lock is never released, and no coroutine that has begun on
+//! the worker goes on. The same holds for locks of other crates and of C.
+//!
+//! Such a deadlock is not reported as a cycle of waits, because a lock of std does not say who
+//! holds it. The watchdog reports it as a [stall](crate::Builder::on_stall): the step of the
+//! coroutine that asks for the lock is blocked, and [`Stall::held_up`](crate::snapshot::Stall) is
+//! the number of coroutines of the worker that can no longer run, the holder among them.
+//!
+//! | instead | during the wait |
+//! |---|---|
+//! | release the lock before the wait | others can take it |
+//! | [`sync::Mutex`](crate::sync::Mutex), [`sync::OnceCell`](crate::sync::OnceCell) | others that ask for it are suspended |
+//! | wait inside [`no_suspend`] | the worker's thread blocks, so no other coroutine of the worker asks for it |
 //!
 //! # Ends
 //!

@@ -264,7 +264,7 @@ as_structs! {
     }
     Stall {
         worker, pid, label, location = location.map(PlaceText), duration, kind, replaced, lifo_slot,
-        queued,
+        queued, held_up,
     }
     View {
         at = at.map(since_start), window, processes, matched, looks, rows, groups, left_off; baseline

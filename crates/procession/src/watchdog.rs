@@ -628,6 +628,7 @@ impl Watch {
             .and_then(|index| shared.table().pin_any(index));
         // If the step has ended meanwhile, the slot may hold another process.
         let slot = slot.filter(|_| seat.step.load(Relaxed) == step);
+        let own = slot.as_ref().is_some_and(|slot| slot.has_begun_on(found.seat));
         let stall = Stall {
             worker: found.seat.0,
             pid: slot.as_ref().map(|slot| slot.pid()),
@@ -638,6 +639,7 @@ impl Watch {
             replaced,
             lifo_slot,
             queued: seat.queues.len(),
+            held_up: (seat.residents() as usize).saturating_sub(own.into()),
         };
         // Panics of the observers end here.
         if let Some(observer) = observer {

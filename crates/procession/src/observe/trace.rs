@@ -308,6 +308,7 @@ pub(crate) fn stalled(stall: &Stall) {
         replaced = stall.replaced,
         lifo_slot = stall.lifo_slot,
         queued = stall.queued,
+        held_up = stall.held_up,
         "{stall}"
     );
 }

@@ -353,7 +353,7 @@ impl Slot {
     /// Returns `true` if the process is a coroutine or a local process that has begun on this
     /// worker. Exact only for the thread that sits there.
     pub(crate) fn has_begun_on(&self, seat: SeatId) -> bool {
-        // Relaxed: the thread that asks is the one that wrote it.
+        // Relaxed: the thread that asks is the one that wrote it, or asks for people only.
         self.bound.load(Relaxed) & !(HAS_BOUNDED | HEADED) == HAS_BEGUN | (seat.0 as u16 + 1)
     }
 

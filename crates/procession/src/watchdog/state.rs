@@ -46,6 +46,10 @@ pub struct Stall {
     pub lifo_slot: bool,
     /// Number of processes queued behind it, for other workers to take.
     pub queued: usize,
+    /// Number of other coroutines and local processes that only this worker can run, because they
+    /// have begun on it. If the step waits for a lock that one of them [holds while it is
+    /// suspended](crate::coroutine#locks), none of them ever goes on.
+    pub held_up: usize,
 }
 
 impl fmt::Display for Stall {
@@ -63,6 +67,10 @@ impl fmt::Display for Stall {
         }
         if let Some(location) = self.location {
             write!(f, ", spawned at {location}")?;
+        }
+        if self.held_up > 0 {
+            let count = self.held_up;
+            write!(f, ", and holds up {count} others that only this worker can run")?;
         }
         Ok(())
     }

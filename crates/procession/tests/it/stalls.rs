@@ -12,7 +12,8 @@ use std::time::Duration;
 use procession::snapshot::{Stall, StallKind};
 use procession::time::run_after;
 use procession::{
-    Builder, Context, Scheduler, SpawnOptions, blocking, sleep, spawn, yield_if_due, yield_now,
+    Builder, Context, Scheduler, SpawnOptions, blocking, coroutine, sleep, spawn, yield_if_due,
+    yield_now,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -230,6 +231,43 @@ fn a_stall_is_reported_with_all_that_is_known_of_it() {
         assert_eq!((stalls.blocked + stalls.computing, stalls.replaced), (1, 0));
         drop(scheduler);
         soon_closed(&told);
+    }
+}
+
+/// A coroutine that asks for a lock which another coroutine of its worker holds stops them all.
+#[test]
+fn a_stall_says_how_many_only_its_worker_can_run() {
+    let (scheduler, told) = reporting(1, |builder| {
+        // SAFETY: the coroutines hold no pointers in thread-locals.
+        unsafe { builder.enable_coroutines() }
+    });
+    let (enters, entered) = mpsc::channel();
+    let holders: Vec<_> = (0..3)
+        .map(|_| {
+            let enters = enters.clone();
+            let holder = move |_: coroutine::Context<()>| {
+                enters.send(()).expect("the test listens");
+                coroutine::wait(procession::cancelled());
+            };
+            SpawnOptions::new().on(&scheduler).spawn_coroutine(holder).expect("they are enabled")
+        })
+        .collect();
+    (0..3).for_each(|_| soon(&entered));
+    let (lets_go, held) = mpsc::channel::<()>();
+    let asks = SpawnOptions::new()
+        .on(&scheduler)
+        .label("asks")
+        .spawn_coroutine(move |_: coroutine::Context<()>| held.recv().unwrap_or_default())
+        .expect("they are enabled");
+    let stall = soon(&told);
+    assert_eq!((stall.label.as_deref(), stall.held_up), (Some("asks"), 3));
+    let text = stall.to_string();
+    assert!(text.ends_with("and holds up 3 others that only this worker can run"), "{text}");
+    drop(lets_go);
+    asks.join().expect("it returns");
+    for holder in holders {
+        holder.cancel();
+        holder.join().expect("it returns, since it waits for that");
     }
 }
 
