@@ -264,6 +264,13 @@ pub fn is_unwinding(payload: &(dyn Any + Send)) -> bool {
     payload.is::<Exiting>() || payload.is::<Unwinding>()
 }
 
+/// Returns `true` if a panic payload is the unwinding of a coroutine whose process ends, and not
+/// the wish of the code in it to end.
+pub(crate) fn is_unwound(payload: &(dyn Any + Send)) -> bool {
+    let has_ended = |frame: &Frame| frame.slot().state.see().is_terminated();
+    payload.is::<Unwinding>() || payload.is::<Exiting>() && frame().is_some_and(has_ended)
+}
+
 impl Frame {
     /// Requests another step after this one. Not inlined, for the reason given at `poll`.
     #[inline(never)]

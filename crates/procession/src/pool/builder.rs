@@ -176,8 +176,10 @@ impl Builder {
         self
     }
 
-    /// Sets a function that receives the panic payload of each job without a handle. It is called
-    /// on the worker, before the job counts as ended. A panic of the function ends there.
+    /// Sets a function that receives the panic payload of each job without a handle. If the job
+    /// ended itself by [`exit`](crate::exit()), the payload is its [`Exit`](crate::Exit). The
+    /// function is called on the worker, before the job counts as ended. A panic of the function
+    /// ends there.
     ///
     /// Default: the payload is dropped. The panic hook of the program has printed its message
     /// before, and the pool counts the panic.

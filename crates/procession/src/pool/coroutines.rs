@@ -84,10 +84,11 @@ fn work<J: Send + 'static>(
     worker.leave();
 }
 
-/// Runs user code like [`caught`], but lets the unwinding of the coroutine itself go on.
+/// Runs user code like [`caught`], but lets the unwinding of the coroutine itself go on. If the
+/// code ends itself by [`exit`](crate::exit()), only the job ends, as in the other pools.
 pub(super) fn caught_in_coroutine<T>(closure: impl FnOnce() -> T) -> Caught<T> {
     caught(closure).or_else(|payload| {
-        if coroutine::is_unwinding(&*payload) { resume_unwind(payload) } else { Err(payload) }
+        if coroutine::is_unwound(&*payload) { resume_unwind(payload) } else { Err(payload) }
     })
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use crate::Exit;
 use crate::util::exclusive::Exclusive;
 use crate::util::out_of_range::OutOfRange;
 
@@ -113,6 +114,8 @@ impl<F> Error for SubmitError<F> {
 pub enum JobError {
     /// The job panicked, with this message.
     Panicked(Arc<str>),
+    /// The job ended itself by [`exit`](crate::exit()), with this reason.
+    Exited(Exit),
     /// The job did not run, or not to its end. It was cancelled, or its pool or the scheduler of
     /// its pool was shut down.
     Cancelled,
@@ -129,6 +132,7 @@ impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Panicked(text) => write!(f, "the job panicked: {text}"),
+            Self::Exited(_) => f.write_str("the job ended itself"),
             Self::Cancelled => f.write_str("the job was cancelled"),
             Self::Refused => f.write_str("the job was refused: no worker could be started for it"),
             Self::WouldDeadlock => {
@@ -139,7 +143,11 @@ impl fmt::Display for JobError {
     }
 }
 
-impl Error for JobError {}
+impl Error for JobError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        if let Self::Exited(exit) = self { Some(exit) } else { None }
+    }
+}
 
 /// The error of building or changing a pool.
 #[derive(Debug)]

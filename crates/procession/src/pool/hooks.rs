@@ -1,11 +1,13 @@
 //! The functions of the user that a pool calls.
 
 use std::any::Any;
+use std::convert::identity;
 use std::fmt;
 use std::sync::Arc;
 
 use super::job::{Settled, caught};
 use super::state::outcome::Ended;
+use crate::process::exit::Exiting;
 use crate::process::unwind::{drop_guarded, guarded};
 
 type PoolHook = Arc<dyn Fn() + Send + Sync>;
@@ -54,6 +56,9 @@ impl Hooks {
     }
 
     fn report(&self, payload: Box<dyn Any + Send>) {
+        // The reason of an exit, and not the private type that carries it.
+        let exited = |exiting: Box<Exiting>| -> Box<dyn Any + Send> { Box::new(exiting.0) };
+        let payload = payload.downcast().map_or_else(identity, exited);
         match &self.panic {
             Some(handler) => {
                 if let Err(second) = caught(|| handler(payload)) {

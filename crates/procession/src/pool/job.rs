@@ -10,6 +10,7 @@ use procession_sync::Mutex;
 use super::error::JobError;
 use super::state::outcome::Ended;
 use crate::process::async_body::Settle;
+use crate::process::exit::Exiting;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::origin::JobOrigin;
 use crate::scheduler::shared::Shared;
@@ -127,8 +128,12 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// Turns the payload of a panic into the error of the job.
-pub(super) fn panicked(payload: Box<dyn Any + Send>) -> JobError {
+/// Turns the payload of a panic, or of an [`exit`](crate::exit), into the error of the job.
+pub(super) fn failed(payload: Box<dyn Any + Send>) -> JobError {
+    let payload = match payload.downcast::<Exiting>() {
+        Ok(exiting) => return JobError::Exited(exiting.0),
+        Err(payload) => payload,
+    };
     let text: Arc<str> = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => Arc::from(*text),
         (_, Some(text)) => Arc::from(text.as_str()),
@@ -163,7 +168,7 @@ impl<T> Settle<T> for Option<Promise<T>> {
                 Ok(())
             }
             (Some(promise), Err(payload)) => {
-                promise.resolve(Err(panicked(payload)));
+                promise.resolve(Err(failed(payload)));
                 Err(None)
             }
             (None, Ok(result)) => {
@@ -224,7 +229,7 @@ where
                 Ended::Completed
             }
             Err(payload) => {
-                self.cell.resolve(Err(panicked(payload)));
+                self.cell.resolve(Err(failed(payload)));
                 Ended::Panicked
             }
         }

@@ -35,7 +35,7 @@ pub struct PoolStats {
     pub submitted: u64,
     /// Jobs that returned.
     pub completed: u64,
-    /// Jobs that panicked.
+    /// Jobs that panicked, or ended themselves by [`exit`](crate::exit()).
     pub panicked: u64,
     /// Jobs that never ran, or were terminated.
     pub cancelled: u64,

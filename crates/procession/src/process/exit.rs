@@ -153,6 +153,9 @@ pub(crate) struct Exiting(pub(crate) Exit);
 /// (`cargo build` does; `cargo check` does not look so deep). The function is generic so that
 /// only such calls are errors.
 ///
+/// In a job of a pool, and in [`spawn_blocking`](crate::spawn_blocking), it ends the job. The
+/// handle returns [`JobError::Exited`](crate::pool::JobError::Exited), and the worker goes on.
+///
 /// # Panics
 /// Always unwinds. On a thread that runs no process, it unwinds the thread.
 ///
