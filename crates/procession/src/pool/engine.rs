@@ -55,7 +55,7 @@ pub(super) trait Engine<J>: Send + Sync {
 
     /// Arranges a [retry](Inner::retry) of the pool.
     fn retry(&self, _: &Arc<Inner<J>>) {
-        unreachable!("only pools of resting workers retry")
+        unreachable!("only pools of processes retry")
     }
 }
 
@@ -189,9 +189,10 @@ impl<J> Inner<J> {
         result
     }
 
-    fn arc(&self) -> Arc<Self> {
+    pub(super) fn arc(&self) -> Arc<Self> {
         self.me.upgrade().expect("the caller of a method holds the pool")
     }
+
     pub(super) fn finish(
         &self,
         idle: impl FnOnce() -> IdleWorker<J>,
@@ -234,8 +235,10 @@ impl<J> Inner<J> {
     pub(super) fn is_inside(&self) -> bool {
         self.own_worker().is_some()
     }
-    pub(super) fn run_inline(&self, ticket: u64, job: J) {
+
+    /// Runs a job on the calling thread.
+    pub(super) fn run_inline(self: &Arc<Self>, ticket: u64, job: J) {
         let ended = self.engine.run(self, job);
-        self.woken(((), self.core.finish_inline(ticket, ended)));
+        self.step(|core, start| core.finish_inline(ticket, ended, start));
     }
 }

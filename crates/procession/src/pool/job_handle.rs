@@ -50,7 +50,7 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
         }
         if let Some(job) = self.woken(self.core.take_inline(ticket)) {
             HELP_DEPTH.set(depth + 1);
-            self.run_inline(ticket, job);
+            self.arc().run_inline(ticket, job);
             HELP_DEPTH.set(depth);
         }
     }

@@ -1,5 +1,7 @@
 //! Closing, reopening and resizing a pool, and waiting for it.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
@@ -10,7 +12,7 @@ use super::block::block;
 use super::builder::{check_capacity, keep_alive_nanoseconds};
 use super::engine::Inner;
 use super::error::{PoolError, WaitError};
-use super::state::outcome::Quiescence;
+use super::state::outcome::{Quiescence, Watched};
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -23,6 +25,8 @@ impl<J> Inner<J> {
     }
 
     pub(super) fn shutdown_now(&self) -> usize {
+        // As in `close`.
+        self.stop_reaper();
         let jobs = self.woken(self.core.clear());
         let count = jobs.len();
         // One by one: a panic of one drop must not keep the other jobs from being resolved.
@@ -33,6 +37,7 @@ impl<J> Inner<J> {
     pub(super) fn reopen(&self) -> Result<(), PoolError> {
         if self.core.reopen() { Ok(()) } else { Err(PoolError::NotDrained) }
     }
+
     pub(super) fn resize(self: &Arc<Self>, capacity: usize) -> Result<usize, PoolError> {
         check_capacity(capacity)?;
         Ok(self.step(|core, start| core.resize(capacity, start)))
@@ -46,67 +51,76 @@ impl<J> Inner<J> {
 
 impl<J: Send + 'static> Inner<J> {
     fn watch(&self, quiescence: Quiescence) -> QuiescenceWait<'_, J> {
-        QuiescenceWait { inner: self, quiescence, number: self.last_watch.fetch_add(1, Relaxed) }
+        // Relaxed: the numbers only have to differ.
+        let number = self.last_watch.fetch_add(1, Relaxed);
+        QuiescenceWait { inner: self, quiescence, number, is_enlisted: false }
     }
 
-    pub(super) fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        if !self.is_closed() {
-            return Err(WaitError::Open);
-        }
-        self.wait_for(Quiescence::Drained, timeout)
+    /// Waits until the last worker of the closed pool has left.
+    pub(super) fn drained(&self) -> QuiescenceWait<'_, J> {
+        self.watch(Quiescence::Drained)
     }
 
-    pub(super) fn wait_idle(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        self.wait_for(Quiescence::Idle, timeout)
-    }
-
-    fn wait_for(&self, quiescence: Quiescence, timeout: Option<Duration>) -> Result<(), WaitError> {
-        if self.is_inside() {
-            return Err(WaitError::Inside);
-        }
-        let watch = self.watch(quiescence);
-        block(timeout, |task| watch.poll_quiescence(task)).ok_or(WaitError::TimedOut)
-    }
-
-    pub(super) async fn drained(&self) -> Result<(), WaitError> {
-        if !self.is_closed() {
-            return Err(WaitError::Open);
-        }
-        self.until(Quiescence::Drained).await
-    }
-
-    pub(super) async fn idle(&self) -> Result<(), WaitError> {
-        self.until(Quiescence::Idle).await
-    }
-
-    async fn until(&self, quiescence: Quiescence) -> Result<(), WaitError> {
-        if self.is_inside() {
-            return Err(WaitError::Inside);
-        }
-        let watch = self.watch(quiescence);
-        std::future::poll_fn(|task| watch.poll_quiescence(task)).await;
-        Ok(())
+    /// Waits until no job runs and none is queued.
+    pub(super) fn idle(&self) -> QuiescenceWait<'_, J> {
+        self.watch(Quiescence::Idle)
     }
 }
 
-/// A waiter for a quiescent pool. Dropping it ends the wait.
-struct QuiescenceWait<'a, J: Send + 'static> {
+/// A waiter for a quiescent pool, enlisted by its first poll. Dropping it ends the wait.
+pub(super) struct QuiescenceWait<'a, J: Send + 'static> {
     inner: &'a Inner<J>,
     quiescence: Quiescence,
     number: u64,
+    is_enlisted: bool,
 }
 
 impl<J: Send + 'static> QuiescenceWait<'_, J> {
-    fn poll_quiescence(&self, task: &mut TaskContext<'_>) -> Poll<()> {
-        let (is_calm, waker) =
-            self.inner.core.watch(self.number, self.quiescence, task.waker().clone());
-        drop(waker);
-        if is_calm {
-            return Poll::Ready(());
-        }
-        current::note_waiting(Waiting::JOB);
-        Poll::Pending
+    /// Waits on this thread.
+    pub(super) fn block(mut self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        block(timeout, |task| Pin::new(&mut self).poll(task)).unwrap_or(Err(WaitError::TimedOut))
     }
+}
+
+impl<J: Send + 'static> Future for QuiescenceWait<'_, J> {
+    type Output = Result<(), WaitError>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let Self { inner, quiescence, number, is_enlisted } = *self;
+        if inner.is_inside() {
+            let is_open = quiescence == Quiescence::Drained && !inner.is_closed();
+            return Poll::Ready(Err(if is_open { WaitError::Open } else { WaitError::Inside }));
+        }
+        let waker = task.waker().clone();
+        let (watched, waker) = inner.core.watch(number, quiescence, is_enlisted, waker);
+        drop(waker);
+        match watched {
+            Watched::Reached => Poll::Ready(Ok(())),
+            Watched::Open => Poll::Ready(Err(WaitError::Open)),
+            Watched::Waits => {
+                self.is_enlisted = true;
+                current::note_waiting(Waiting::JOB);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Polls the waits for several pools, each of which is enlisted by the first poll: a pool that has
+/// ended may be opened again before the next one has ended. Removes those that are over.
+pub(super) fn poll_all<J: Send + 'static>(
+    waits: &mut Vec<QuiescenceWait<'_, J>>,
+    task: &mut TaskContext<'_>,
+) -> Poll<Result<(), WaitError>> {
+    let mut result = Ok(());
+    waits.retain_mut(|wait| match Pin::new(wait).poll(task) {
+        Poll::Ready(ended) => {
+            result = result.and(ended);
+            false
+        }
+        Poll::Pending => true,
+    });
+    if result.is_err() || waits.is_empty() { Poll::Ready(result) } else { Poll::Pending }
 }
 
 impl<J: Send + 'static> Drop for QuiescenceWait<'_, J> {

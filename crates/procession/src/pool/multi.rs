@@ -1,7 +1,7 @@
 //! Several pools that act as one.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::async_pool::AsyncPool;
-use super::block::{deadline_after, world};
+use super::block::block;
 use super::builder::{Builder, OnFull};
 use super::coroutines::CoPool;
 use super::error::{PoolError, SubmitError, WaitError};
 use super::function::{AsyncFnPool, FnPool};
 use super::job_handle::JobHandle;
+use super::lifecycle::{QuiescenceWait, poll_all};
 use super::operations::Pooling;
 use super::stats::PoolStats;
 use super::thread_pool::Pool;
@@ -180,10 +181,8 @@ impl<P: Pooling> MultiPool<P> {
     #[track_caller]
     pub fn ended(&self) -> impl Future<Output = Result<(), WaitError>> {
         crate::scheduler::placed::placed(async move {
-            for member in &*self.members {
-                member.inner().drained().await?;
-            }
-            Ok(())
+            let mut waits: Vec<_> = self.waits().collect();
+            poll_fn(|task| poll_all(&mut waits, task)).await
         })
     }
 
@@ -197,12 +196,12 @@ impl<P: Pooling> MultiPool<P> {
 
     /// Waits until all members have ended, at most for `timeout` in total.
     fn wait_for_all(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        let deadline = deadline_after(timeout);
-        self.members.iter().try_for_each(|member| {
-            let left =
-                timeout.map(|_| Duration::from_nanos(deadline.saturating_sub(world().now_here())));
-            member.inner().wait(left)
-        })
+        let mut waits: Vec<_> = self.waits().collect();
+        block(timeout, |task| poll_all(&mut waits, task)).unwrap_or(Err(WaitError::TimedOut))
+    }
+
+    fn waits(&self) -> impl Iterator<Item = QuiescenceWait<'_, P::Job>> {
+        self.members.iter().map(|member| member.inner().drained())
     }
 
     /// Offers a job to the chosen member, and then to the least loaded one.

@@ -292,7 +292,7 @@ macro_rules! thread_operations {
             /// # Blocking
             /// Blocks the thread. In async code, await [`ended`](Self::ended).
             pub fn wait(&self, timeout: Option<::std::time::Duration>) -> Result<(), $crate::pool::error::WaitError> {
-                self.0.inner().wait(timeout)
+                self.0.inner().drained().block(timeout)
             }
 
             /// Waits until no job is queued and none runs, whether the pool is open or closed. It
@@ -305,7 +305,7 @@ macro_rules! thread_operations {
             /// # Blocking
             /// Blocks the thread. In async code, await [`idle`](Self::idle).
             pub fn wait_idle(&self, timeout: Option<::std::time::Duration>) -> Result<(), $crate::pool::error::WaitError> {
-                self.0.inner().wait_idle(timeout)
+                self.0.inner().idle().block(timeout)
             }
         }
     };

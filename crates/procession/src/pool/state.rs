@@ -45,6 +45,7 @@
 //!   push the worker to the stack of idle workers.
 //! - `Expire` after the keep-alive, if it is parked. A worker that is still idle leaves; any other
 //!   finds an order.
+//! - `Die`, if its process was killed. Queued jobs get other workers in its place.
 //!
 //! The pool, where workers rest:
 //! - `Claim` writes no order. The worker is launched with its job, as a new one is.
@@ -55,6 +56,9 @@
 //! is ready then, in the place of its ticket.
 //!
 //! Handle: `Withdraw` a job that is still queued, by its ticket.
+//!
+//! Waiter for a quiescent pool: `Watch`, which enlists it unless the pool is quiescent already.
+//! `Settle` takes it out of the list and wakes it, and its next `Watch` does not find it there.
 //!
 //! Each step ends with `Settle`, as far as the step can cause it. Queued jobs go to parked workers,
 //! and free places to waiters, in their order. While too many workers are live or the pool is
@@ -74,6 +78,11 @@
 //! - A job is ready in the queue only while a worker is live, or busy if workers rest. A worker
 //!   parks, rests or leaves only if no job is ready or another worker stays. So every queued job is
 //!   run, even if the system starts no more workers.
+//! - While a job is ready, the pool has as many workers as its capacity allows, or one was refused.
+//!   Each step that could leave it otherwise starts workers by `employ`: a worker that is killed
+//!   frees its place, a job that no worker ran passes the turn of its key, and the capacity rises.
+//! - A waiter that was served is known by its missing entry. The pool may be open again, or have
+//!   jobs again, by the time the waiter looks.
 //!
 //! ## Details that look wrong and are not
 //! Workers are started under the lock. Otherwise a job could be queued behind a start that the
@@ -130,9 +139,9 @@
 //!
 //! ## Checked by
 //! `models::*`: claim against park, rest, expire, reap and close; submit against resize; withdraw
-//! against run and help; hold against the end of a turn. `lane_tests` plays jobs with priorities
-//! and keys at random. `tests/it/pool/model.rs` compares the whole interface of every kind of pool
-//! with a sequential model.
+//! against run and help; hold against the end of a turn; die against finish; watch against reopen.
+//! `lane_tests` plays jobs with priorities and keys at random. `tests/it/pool/model.rs` compares
+//! the whole interface of every kind of pool with a sequential model.
 
 pub(crate) mod busy;
 mod control;

@@ -2,6 +2,7 @@
 
 mod async_scope;
 mod coroutines;
+mod deaths;
 mod functions;
 mod lanes;
 mod model;
@@ -9,6 +10,7 @@ mod others;
 mod processes;
 mod scope;
 mod threads;
+mod waits;
 
 use crate::home::mpsc::{Receiver, Sender, channel};
 

@@ -6,11 +6,10 @@ use std::task::Waker;
 use super::core::PoolCore;
 use super::idle::IdleWorker;
 use super::mutation;
-use super::outcome::{Ended, Quiescence, Verdict};
+use super::outcome::{Ended, Quiescence, Watched};
 use super::picture::Picture;
 use super::synced::Start;
 use super::wakes::Wakes;
-use crate::scheduler::seat_id::NEVER;
 
 impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// Starts idle workers while fewer than `wanted` are live and the capacity allows it. Workers
@@ -51,11 +50,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// Closes the pool. Returns `true` if it was open.
     pub(crate) fn close(&self) -> (bool, Wakes<J>) {
         self.change(|state, wakes| {
-            let was_open = state.places.close();
-            if was_open {
-                state.reap_at = NEVER;
-            }
-            while state.serve(Verdict::Closed, wakes) {}
+            let was_open = state.close(wakes);
             state.settle(wakes);
             was_open
         })
@@ -63,8 +58,8 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
 
     /// Closes the pool, and removes the queued jobs.
     pub(crate) fn clear(&self) -> (Vec<J>, Wakes<J>) {
-        let (_, mut wakes) = self.close();
-        let (jobs, mut more) = self.change(|state, wakes| {
+        self.change(|state, wakes| {
+            state.close(wakes);
             let mut jobs = Vec::with_capacity(state.queue.jobs);
             for (ticket, job) in state.queue.take_held() {
                 state.count_end(ticket, Ended::Cancelled);
@@ -76,12 +71,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
             }
             state.settle(wakes);
             jobs
-        });
-        more.wakers.drain().for_each(|waker| wakes.wakers.push(waker));
-        debug_assert!(more.launches.is_empty(), "a cancelled job starts no worker");
-        wakes.leavers += more.leavers;
-        wakes.starved |= more.starved;
-        (jobs, wakes)
+        })
     }
 
     /// Opens a closed pool that has no worker left. Returns `false` for any other.
@@ -93,19 +83,30 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         })
     }
 
-    /// Returns `true` if the pool has reached the quiescent state; otherwise stores `waker`, to be
-    /// woken when it does. Also returns a waker to drop outside the lock.
+    /// `Watch`: enlists a waiter for a quiescent pool, or renews its waker if it `is_enlisted`.
+    /// Also returns a waker to drop outside the lock.
+    ///
+    /// A waiter that is no longer in the list has been served, even if the pool is not quiescent
+    /// any more.
     pub(crate) fn watch(
         &self,
         number: u64,
         quiescence: Quiescence,
+        is_enlisted: bool,
         waker: Waker,
-    ) -> (bool, Option<Waker>) {
+    ) -> (Watched, Option<Waker>) {
         self.look(|state| {
-            if state.is(quiescence) {
-                return (true, Some(waker));
+            let is_served = is_enlisted
+                && !mutation::is(MUTATION, mutation::WATCH_THE_STATE)
+                && !state.watchers.contains_key(&number);
+            if is_served || state.is(quiescence) {
+                return (Watched::Reached, Some(waker));
             }
-            (false, state.watchers.insert(number, (quiescence, waker)).map(|watcher| watcher.1))
+            if !is_enlisted && quiescence == Quiescence::Drained && state.places.open {
+                return (Watched::Open, Some(waker));
+            }
+            let before = state.watchers.insert(number, (quiescence, waker));
+            (Watched::Waits, before.map(|watcher| watcher.1))
         })
     }
 

@@ -8,7 +8,7 @@ use super::core::PoolCore;
 use super::idle::IdleWorker;
 use super::lane::JobLane;
 use super::mutation;
-use super::outcome::{Admission, Ended, Expired, Next, Verdict};
+use super::outcome::{Admission, Ended, Expired, Next, Quiescence, Verdict, Watched};
 use super::picture::Limits;
 use super::seat::{Order, PoolSeat};
 
@@ -450,4 +450,96 @@ fn a_job_that_comes_as_the_last_of_its_key_ends_is_run() {
 #[should_panic(expected = "a job is held by a key without a turn")]
 fn canary_hold_in_two() {
     hold_against_finish::<{ mutation::HOLD_IN_TWO }>();
+}
+
+/// A worker is killed while the other one finishes, and two jobs are queued.
+fn die_against_finish<const MUTATION: u8>() {
+    explore(|| {
+        let core = PoolCore::<u32, MUTATION>::new(Limits {
+            capacity: 2,
+            queue: 2,
+            waiting: 0,
+            kept: 0,
+            rests: false,
+            threads: false,
+        });
+        let seats = [PoolSeat::new(), PoolSeat::new()];
+        for (job, seat) in (1..).zip(&seats) {
+            let start = &mut || Ok(IdleWorker::Parked(Arc::clone(seat)));
+            core.enter(JobLane::default(), job, |job| job, start).1.wake();
+            assert!(has_order(seat));
+        }
+        for job in [3, 4] {
+            core.enter(JobLane::default(), job, |job| job, &mut || panic!("it is full")).1.wake();
+        }
+        let core = Arc::new(core);
+        let killer = {
+            let (core, seat) = (Arc::clone(&core), Arc::clone(&seats[0]));
+            thread::spawn(move || {
+                let mut successors = Vec::new();
+                let (lost, wakes) = core.died(Some(&seat), Some(1), &mut || {
+                    let seat = PoolSeat::new();
+                    successors.push(Arc::clone(&seat));
+                    Ok(IdleWorker::Parked(seat))
+                });
+                wakes.wake();
+                assert!(lost.is_empty(), "the other worker is there");
+                successors.iter().filter(|seat| has_order(seat)).count()
+            })
+        };
+        let (next, wakes) = core.finish(parked(&seats[1]), 2, Ended::Completed);
+        wakes.wake();
+        let succeeded = killer.join().expect("it does not panic");
+        assert!(matches!(next, Next::Run(..)), "a job is queued");
+        assert_eq!(succeeded, 1, "the place of a killed worker is lost");
+        assert_eq!((core.picture().live, core.picture().queued), (2, 0));
+    });
+}
+
+#[test]
+fn the_place_of_a_killed_worker_is_used_again() {
+    die_against_finish::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "the place of a killed worker is lost")]
+fn canary_die_silently() {
+    die_against_finish::<{ mutation::DIE_SILENTLY }>();
+}
+
+/// A waiter looks while the last worker of a closed pool leaves, and another waiter opens the pool
+/// again.
+fn watch_against_reopen<const MUTATION: u8>() {
+    explore(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(0);
+        core.close().1.wake();
+        let watch =
+            |is_enlisted| core.watch(1, Quiescence::Drained, is_enlisted, Waker::noop().clone()).0;
+        assert_eq!(watch(false), Watched::Waits);
+        let worker = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || {
+                let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
+                wakes.wake();
+                assert!(matches!(next, Next::Leave));
+                core.left().wake();
+                assert!(core.reopen(), "the last worker has left");
+            })
+        };
+        let early = watch(true);
+        worker.join().expect("it does not panic");
+        let is_told = early == Watched::Reached || watch(true) == Watched::Reached;
+        assert!(is_told, "a waiter misses the end of the pool");
+    });
+}
+
+#[test]
+fn a_waiter_learns_of_the_end_of_a_pool_that_is_open_again() {
+    watch_against_reopen::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a waiter misses the end of the pool")]
+fn canary_watch_the_state() {
+    watch_against_reopen::<{ mutation::WATCH_THE_STATE }>();
 }

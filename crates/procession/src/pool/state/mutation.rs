@@ -24,3 +24,7 @@ pub(crate) const REAP_IN_TWO: u8 = 7;
 pub(crate) const QUEUE_BEHIND_REFUSAL: u8 = 8;
 /// `Enter` finds the key of the job busy, and holds the job in a second step.
 pub(crate) const HOLD_IN_TWO: u8 = 9;
+/// `Die` starts no worker in the place of the one that was killed.
+pub(crate) const DIE_SILENTLY: u8 = 10;
+/// A waiter for a quiescent pool that was woken looks at the pool, and not for its own entry.
+pub(crate) const WATCH_THE_STATE: u8 = 11;

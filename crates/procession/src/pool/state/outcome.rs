@@ -54,6 +54,16 @@ pub(crate) enum Quiescence {
     Drained,
 }
 
+/// What a waiter for a quiescent pool learns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Watched {
+    Reached,
+    Waits,
+    /// The pool is open, so it does not drain.
+    Open,
+}
+
 /// How an attempt to get a place began.
 #[derive(Debug)]
 pub(crate) enum Admission {

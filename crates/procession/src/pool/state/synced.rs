@@ -190,21 +190,36 @@ impl<J> Synced<J> {
         self.last_ticket
     }
 
-    /// Asks for a retry, unless one is arranged. Only resting workers need it, because none of them
-    /// comes to the queue unless it is launched.
+    /// Asks for a retry, unless one is arranged. Processes need it, because a worker that is killed
+    /// leaves its room in the scheduler only after its successor was refused.
     fn starve(&mut self, wakes: &mut Wakes<J>) {
-        wakes.starved |= self.limits.rests && !std::mem::replace(&mut self.retries, true);
+        wakes.starved |= !self.limits.threads && !std::mem::replace(&mut self.retries, true);
     }
 
-    /// Starts workers for queued jobs.
-    pub(super) fn employ(&mut self, start: Start<'_, J>, wakes: &mut Wakes<J>) {
+    /// Gives queued jobs to parked workers, and starts workers for the others. Returns `false` if a
+    /// worker was refused. The jobs are then left to the live workers.
+    ///
+    /// Each step calls this that frees the place of a worker, raises the capacity, or makes a job
+    /// ready that its own worker does not take.
+    pub(super) fn employ(&mut self, start: Start<'_, J>, wakes: &mut Wakes<J>) -> bool {
+        self.hand_to_parked(wakes);
         while self.can_start() && self.queue.ready > 0 {
-            // If a worker is refused, the jobs are left to the live workers.
             let Ok(worker) = self.start(start) else {
-                return self.starve(wakes);
+                self.starve(wakes);
+                return false;
             };
             let (ticket, job) = self.queue.pop().expect("jobs are counted");
             Self::set_to_work(worker, ticket, job, wakes);
+        }
+        true
+    }
+
+    fn hand_to_parked(&mut self, wakes: &mut Wakes<J>) {
+        while self.queue.ready > 0
+            && let Some(seat) = self.pop_parked()
+        {
+            let (ticket, job) = self.queue.pop().expect("jobs are counted");
+            Self::hand(&seat, Order::Run(ticket, job), wakes);
         }
     }
 
@@ -256,6 +271,16 @@ impl<J> Synced<J> {
             && self.blocked.count_with(busy) >= self.busy()
     }
 
+    /// Closes the pool, and tells the waiters for a place. Returns `true` if it was open.
+    pub(super) fn close(&mut self, wakes: &mut Wakes<J>) -> bool {
+        let was_open = self.places.close();
+        if was_open {
+            self.reap_at = NEVER;
+        }
+        while self.serve(Verdict::Closed, wakes) {}
+        was_open
+    }
+
     pub(super) fn serve(&mut self, verdict: Verdict, wakes: &mut Wakes<J>) -> bool {
         let Some((waiter, own)) = self.places.serve(verdict) else {
             return false;
@@ -269,12 +294,7 @@ impl<J> Synced<J> {
 
     /// `Settle`.
     pub(super) fn settle(&mut self, wakes: &mut Wakes<J>) {
-        while self.queue.ready > 0
-            && let Some(seat) = self.pop_parked()
-        {
-            let (ticket, job) = self.queue.pop().expect("jobs are counted");
-            Self::hand(&seat, Order::Run(ticket, job), wakes);
-        }
+        self.hand_to_parked(wakes);
         while self.places.open
             && self.has_place()
             && self.serve(Verdict::Granted(self.places.generation), wakes)

@@ -4,6 +4,7 @@ use super::busy::Busy;
 use super::core::PoolCore;
 use super::mutation;
 use super::outcome::Ended;
+use super::synced::Start;
 use super::wakes::Wakes;
 
 impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
@@ -47,13 +48,19 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         })
     }
 
-    pub(crate) fn finish_inline(&self, ticket: u64, ended: Ended) -> Wakes<J> {
+    /// Counts the end of a job that no worker ran. The next job of its key may be ready then.
+    pub(crate) fn finish_inline(
+        &self,
+        ticket: u64,
+        ended: Ended,
+        start: Start<'_, J>,
+    ) -> ((), Wakes<J>) {
         self.change(|state, wakes| {
             state.inline -= 1;
             state.count_end(ticket, ended);
+            state.employ(start, wakes);
             state.settle(wakes);
         })
-        .1
     }
 
     /// Notes that the job of this worker waits for another one of the same pool, without a timeout.

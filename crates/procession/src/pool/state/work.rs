@@ -1,5 +1,5 @@
-//! The steps of workers, and those that are taken on their behalf: `Finish`, `Expire`, `Reap`,
-//! `Retry`.
+//! The steps of workers, and those that are taken on their behalf: `Finish`, `Expire`, `Die`,
+//! `Reap`, `Retry`.
 
 use procession_sync::Arc;
 
@@ -8,7 +8,7 @@ use super::idle::IdleWorker;
 use super::mutation;
 use super::outcome::{Ended, Expired, Next};
 use super::seat::{Order, PoolSeat};
-use super::synced::{Start, Synced};
+use super::synced::Start;
 use super::wakes::Wakes;
 use crate::scheduler::seat_id::NEVER;
 
@@ -148,9 +148,9 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         .1
     }
 
-    /// Notes that a worker was killed. With a `ticket`, it was running that job. Without one, it
-    /// was parked, or had an order that it did not take. Returns the jobs that no worker is left to
-    /// run.
+    /// `Die`: notes that a worker was killed. With a `ticket`, it was running that job. Without
+    /// one, it was parked, or had an order that it did not take. Its place is free, so queued jobs
+    /// get another worker. Returns the jobs that no worker is left to run.
     pub(crate) fn died(
         &self,
         seat: Option<&Arc<PoolSeat<J>>>,
@@ -182,18 +182,14 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
                 state.live -= 1;
                 state.totals.retired += 1;
             }
-            while state.needs_start() && state.queue.ready > 0 {
-                match state.start(start) {
-                    Ok(successor) => {
-                        let (ticket, job) = state.queue.pop().expect("jobs are counted");
-                        Synced::set_to_work(successor, ticket, job, wakes);
-                    }
-                    Err(_) => {
-                        while let Some((ticket, job)) = state.queue.pop() {
-                            state.count_end(ticket, Ended::Cancelled);
-                            lost.push(job);
-                        }
-                    }
+            if mutation::is(MUTATION, mutation::DIE_SILENTLY) {
+                state.settle(wakes);
+                return lost;
+            }
+            if !state.employ(start, wakes) && state.needs_start() {
+                while let Some((ticket, job)) = state.queue.pop() {
+                    state.count_end(ticket, Ended::Cancelled);
+                    lost.push(job);
                 }
             }
             state.settle(wakes);

@@ -1,0 +1,75 @@
+//! Waits for a pool that ends or becomes idle.
+
+use std::time::Duration;
+
+use procession::pool::{Balance, Builder, Pool};
+use procession::{sleep, spawn, timeout};
+
+use crate::scene::driven;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn a_waiter_learns_of_the_end_of_a_pool_that_another_one_reopens() {
+    let scheduler = driven();
+    let pool = Pool::builder().capacity(1).build_async_on(&scheduler).expect("valid");
+    scheduler.block_on(async {
+        pool.execute(sleep(Duration::from_secs(1))).await.expect("it is open");
+        pool.close();
+        let waiters = [(); 3].map(|()| {
+            let pool = pool.clone();
+            spawn(async move {
+                let ended = pool.ended().await;
+                // The first one opens the pool for the others.
+                drop(pool.reopen());
+                ended
+            })
+        });
+        for waiter in waiters {
+            assert_eq!(timeout(HOUR, waiter).await, Ok(Ok(Ok(()))));
+        }
+        assert!(!pool.is_closed());
+    });
+}
+
+#[test]
+fn a_waiter_learns_of_an_idle_pool_that_another_one_uses_again() {
+    let scheduler = driven();
+    let pool = Pool::builder().capacity(1).build_async_on(&scheduler).expect("valid");
+    scheduler.block_on(async {
+        pool.execute(sleep(Duration::from_secs(1))).await.expect("it is open");
+        let waiters = [(); 3].map(|()| {
+            let pool = pool.clone();
+            spawn(async move {
+                let idle = pool.idle().await;
+                drop(pool.try_execute(std::future::pending()));
+                idle
+            })
+        });
+        for waiter in waiters {
+            assert_eq!(timeout(HOUR, waiter).await, Ok(Ok(Ok(()))));
+        }
+        assert_eq!(pool.stats().busy, 1);
+    });
+}
+
+#[test]
+fn a_waiter_for_several_pools_learns_of_one_that_is_reopened_before_the_last_ends() {
+    let scheduler = driven();
+    let build = |one: Builder| one.build_async_on(&scheduler);
+    let pools = Pool::builder().capacity(1).build_multi_of(2, Balance::RoundRobin, build);
+    let pools = pools.expect("valid");
+    scheduler.block_on(async {
+        for (member, seconds) in pools.members().iter().zip([2, 1]) {
+            member.execute(sleep(Duration::from_secs(seconds))).await.expect("it is open");
+        }
+        pools.close();
+        let short = pools.members()[1].clone();
+        let reopens = spawn(async move {
+            short.ended().await.expect("it is closed");
+            short.reopen().expect("it has ended");
+        });
+        assert_eq!(timeout(HOUR, pools.ended()).await, Ok(Ok(())));
+        reopens.await.expect("it returns");
+    });
+}
