@@ -30,6 +30,9 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
     /// Describes an async process with a mailbox. `process` is called for each start, in the first
     /// step of the new process. If it panics, that process ends.
     ///
+    /// The child has started before its first step. For a behaviour, use [`server`](Self::server)
+    /// or [`statem`](Self::statem), which wait for its preparations.
+    ///
     /// The child fails if its output says so ([`Outcome`](crate::Outcome)), most often because it
     /// is an `Err`.
     #[track_caller]
@@ -197,8 +200,7 @@ impl<S: Server> ChildSpec<Address<ServerMessage<S>>> {
     ///
     /// The child has started once [`Server::init`] has succeeded, as in OTP. The children behind
     /// it, and the start of the supervisor, wait for that. If `init` fails or does not return, the
-    /// start has failed, and the exit of the process is the reason. A server that is described by
-    /// [`new`](Self::new) has started before its `init`.
+    /// start has failed, and the exit of the process is the reason.
     ///
     /// ```
     /// use procession::behaviour::{Server, ServerContext};
