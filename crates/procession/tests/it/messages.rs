@@ -327,6 +327,8 @@ fn a_cancel_closes_the_mailbox_of_a_thread() {
             assert_eq!(inbox.recv(), None);
             assert!(cancels.join().expect("it does not panic"), "there was a mailbox");
         });
+        // The process behind the mailbox closes it in its last step.
+        scheduler.run_until_idle();
         inbox.address().send(2).expect_err("it is closed");
         assert!(!scheduler.cancel(pid), "it has ended");
     }
