@@ -1,13 +1,15 @@
-//! What is left of processes that have ended: only their slots, which the next processes use. This
-//! test has its own program, since it counts every allocation.
+//! What is left of processes that have ended: only their slots, which the next processes use. How
+//! much stack a spawn takes. These tests have their own
+//! program, since they count every allocation, or would end the program.
 #![cfg(not(procession_loom))]
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use procession::{Context, Event, Exit, Scheduler, SpawnOptions};
+use procession::{Context, Event, Exit, Scheduler, SpawnOptions, spawn, yield_now};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::{Mutex, MutexGuard};
 
 struct Counting;
 
@@ -30,6 +32,12 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// Keeps the other tests from allocating.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock()
+}
 
 const PROCESSES: usize = 50_000;
 
@@ -65,6 +73,7 @@ fn kill_all(scheduler: &Scheduler) {
 
 #[test]
 fn the_memory_of_monitored_processes_that_are_killed_at_once_comes_back() {
+    let _alone = alone();
     let scheduler =
         Scheduler::builder().worker_threads(1).test_clock().build().expect("it starts no thread");
     let before = ALLOCATED_BYTES.load(Relaxed);
@@ -82,4 +91,24 @@ fn the_memory_of_monitored_processes_that_are_killed_at_once_comes_back() {
     assert!(again < after + PROCESSES, "{} bytes more", again - after);
     drop(scheduler);
     assert!(ALLOCATED_BYTES.load(Relaxed) < before, "the scheduler itself was there before");
+}
+
+/// A fifth of the stack of a thread, as it is by default.
+const LARGE: usize = 400 * 1024;
+
+async fn large() -> usize {
+    let bytes = [1_u8; LARGE];
+    yield_now().await;
+    std::hint::black_box(&bytes).len()
+}
+
+/// A build without optimisation keeps a copy for each move, so a spawn may move a future rarely
+/// only. If it moves the future more often, the stack overflows, and the program ends.
+#[test]
+fn a_large_future_can_be_spawned_where_there_is_room_for_a_few_of_it() {
+    let _alone = alone();
+    let scheduler = Scheduler::builder().worker_threads(1).build().expect("the system has threads");
+    assert_eq!(scheduler.spawn(large()).join(), Ok(LARGE));
+    let inside = scheduler.spawn(async { spawn(large()).await });
+    assert_eq!(inside.join(), Ok(Ok(LARGE)));
 }

@@ -75,7 +75,7 @@ where
 
 fn prepared<F: Future>(future: F, promise: Option<Promise<F::Output>>) -> Box<PreparedJob<F>> {
     let future = OwnOr::Own(Guarded::new(future, promise));
-    Box::new(AsyncBody::new(Work { future, state: Working { worker: None, next: Nest } }))
+    Box::new(AsyncBody::Runs(Work { future, state: Working { worker: None, next: Nest } }))
 }
 
 fn into_job<F>(prepared: Box<PreparedJob<F>>) -> FutureJob
@@ -96,7 +96,7 @@ impl FutureJob {
     /// Returns a job that runs a future and settles its result.
     pub(super) fn of(future: Pin<Box<dyn Future<Output = Settled> + Send>>) -> Self {
         let future = OwnOr::Own(future);
-        Self(Box::new(AsyncBody::new(Work { future, state: Working { worker: None, next: Nest } })))
+        Self(Box::new(AsyncBody::Runs(Work { future, state: Working { worker: None, next: Nest } })))
     }
 }
 

@@ -198,7 +198,7 @@ impl Builder {
             let run = run.clone();
             let next = move |mut place: Pin<&mut Guarded<_, _>>, call| place.set(run(call));
             let state = Working { worker: Some(worker), next };
-            reservation.start(Box::new(AsyncBody::new(Work { future, state })));
+            reservation.start(Box::new(AsyncBody::Runs(Work { future, state })));
         };
         Entrance::open(&self, Processes::resting(shared, launch)).map(AsyncFnPool)
     }

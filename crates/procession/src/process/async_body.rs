@@ -14,34 +14,35 @@ use crate::process::slot::Slot;
 use crate::process::unwind::guarded;
 
 /// The body of an async process. `J` decides how the process ends once it has an output.
-pub(crate) struct AsyncBody<F: Future, J = AnyOutput>(FutureStage<F>, PhantomData<fn() -> J>);
-
-enum FutureStage<F: Future> {
+///
+/// A build without optimisation keeps each value that is moved on the stack at both ends of the
+/// move. So a future is moved as rarely as possible on its way into the body, and a value of the
+/// size of a future exists in functions of their own.
+pub(crate) enum AsyncBody<F: Future, J = AnyOutput> {
     Runs(F),
-    Ended(Result<F::Output, Exit>),
-    Taken,
+    Ended(Result<F::Output, Exit>, PhantomData<fn() -> J>),
 }
 
 impl<F: Future, J> AsyncBody<F, J> {
-    pub(crate) fn new(future: F) -> Self {
-        Self(FutureStage::Runs(future), PhantomData)
+    fn settle(&mut self, ended: Result<F::Output, Exit>) {
+        // The assignment drops the future in place.
+        *self = Self::Ended(ended, PhantomData);
     }
 
     /// Returns a future that was never polled, or `None` if the body has ended.
     pub(crate) fn into_future(self) -> Option<F> {
-        if let FutureStage::Runs(future) = self.0 { Some(future) } else { None }
+        if let Self::Runs(future) = self { Some(future) } else { None }
     }
 
     /// Returns a future that was never polled, or `None` if the body has ended.
     pub(crate) fn future(&mut self) -> Option<&mut F> {
-        if let FutureStage::Runs(future) = &mut self.0 { Some(future) } else { None }
+        if let Self::Runs(future) = self { Some(future) } else { None }
     }
 
     /// Returns the future of a body that runs outside a process, or `None` if the body has ended.
     pub(crate) fn pinned(self: StdPin<&mut Self>) -> Option<StdPin<&mut F>> {
         // SAFETY: [pinned within]
-        let stage = unsafe { &mut self.get_unchecked_mut().0 };
-        let FutureStage::Runs(future) = stage else { return None };
+        let Self::Runs(future) = (unsafe { self.get_unchecked_mut() }) else { return None };
         // SAFETY: [pinned within]
         Some(unsafe { StdPin::new_unchecked(future) })
     }
@@ -55,17 +56,16 @@ where
 {
     #[inline]
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
-        let FutureStage::Runs(future) = &mut self.0 else {
+        let Self::Runs(future) = self else {
             return Step::Ended(None);
         };
         // SAFETY: [in place]
         match unsafe { StdPin::new_unchecked(future) }.poll(task) {
             Poll::Ready(output) => {
-                // The assignment drops the future in place.
-                self.0 = FutureStage::Ended(Ok(output));
-                match &self.0 {
+                self.settle(Ok(output));
+                match self {
                     // If this panics, `end` replaces the output.
-                    FutureStage::Ended(Ok(output)) => Step::judged(J::judge(output)),
+                    Self::Ended(Ok(output), _) => Step::judged(J::judge(output)),
                     _ => Step::Ended(None),
                 }
             }
@@ -74,14 +74,15 @@ where
     }
 
     fn end(&mut self, _: &Slot, exit: Exit) {
-        self.0 = FutureStage::Ended(Err(exit));
+        self.settle(Err(exit));
     }
 
     fn take_result(&mut self, result: &mut dyn Any) {
-        if let FutureStage::Ended(ended) = std::mem::replace(&mut self.0, FutureStage::Taken)
+        if let Self::Ended(ended, _) = self
             && let Some(result) = result.downcast_mut::<Option<Result<F::Output, Exit>>>()
         {
-            *result = Some(ended);
+            // A result is taken once.
+            *result = Some(std::mem::replace(ended, Err(Exit::Normal)));
         }
     }
 }

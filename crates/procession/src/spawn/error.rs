@@ -116,6 +116,10 @@ impl<T> SpawnError<T> {
         Self { refused: Exclusive::new(refused), cause: SpawnCause(kind) }
     }
 
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> SpawnError<U> {
+        SpawnError { refused: Exclusive::new(change(self.refused.into_inner())), cause: self.cause }
+    }
+
     /// Returns what was to run: the future, the function or the state machine.
     pub fn into_inner(self) -> T {
         self.refused.into_inner()

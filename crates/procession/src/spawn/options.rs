@@ -182,7 +182,9 @@ impl SpawnOptions {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.try_spawn(future).unwrap_or_else(|_| JoinHandle::refused())
+        let location = crate::scheduler::owner::caller();
+        self.launch_body::<F, AnyOutput>(location, Box::new(AsyncBody::Runs(future)))
+            .unwrap_or_else(|_| JoinHandle::refused())
     }
 
     /// Starts a process that runs `future`, and returns the future if it is refused.
@@ -196,7 +198,9 @@ impl SpawnOptions {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.launch_async::<F, AnyOutput>(crate::scheduler::owner::caller(), future)
+        let location = crate::scheduler::owner::caller();
+        self.launch_body::<F, AnyOutput>(location, Box::new(AsyncBody::Runs(future)))
+            .map_err(unboxed)
     }
 
     /// Starts a process that runs `future`, and fails if its output says so. See
@@ -208,7 +212,9 @@ impl SpawnOptions {
         F::Output: Send + 'static,
         fn() -> F::Output: Returns,
     {
-        self.try_spawn_fallible(future).unwrap_or_else(|_| JoinHandle::refused())
+        let location = crate::scheduler::owner::caller();
+        self.launch_body::<F, ByOutcome>(location, Box::new(AsyncBody::Runs(future)))
+            .unwrap_or_else(|_| JoinHandle::refused())
     }
 
     /// Starts a process like [`spawn_fallible`](Self::spawn_fallible), and returns the future if it
@@ -223,24 +229,25 @@ impl SpawnOptions {
         F::Output: Send + 'static,
         fn() -> F::Output: Returns,
     {
-        self.launch_async::<F, ByOutcome>(crate::scheduler::owner::caller(), future)
+        let location = crate::scheduler::owner::caller();
+        self.launch_body::<F, ByOutcome>(location, Box::new(AsyncBody::Runs(future)))
+            .map_err(unboxed)
     }
 
+    /// Starts an async process. Takes the body in its box, and not the future: see [`AsyncBody`].
     #[inline]
-    fn launch_async<F, J>(
+    fn launch_body<F, J>(
         self,
         location: &'static Location<'static>,
-        future: F,
-    ) -> Result<JoinHandle<F::Output>, SpawnError<F>>
+        body: Box<AsyncBody<F, J>>,
+    ) -> Result<JoinHandle<F::Output>, SpawnError<Box<AsyncBody<F, J>>>>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
         J: Judge<F::Output> + 'static,
     {
-        self.launch(TypedKind::<Nothing>::plain(), location, 0, future, |future, _| {
-            Ok(Box::new(AsyncBody::<_, J>::new(future)))
-        })
-        .map(|(share, monitor)| JoinHandle::new(share, monitor))
+        self.launch(TypedKind::<Nothing>::plain(), location, 0, body, |body, _| Ok(body))
+            .map(|(share, monitor)| JoinHandle::new(share, monitor))
     }
 
     /// Starts a process with a mailbox. See [`start`](crate::start()).
@@ -293,9 +300,8 @@ impl SpawnOptions {
             address = Some(Address::new(newborn.pin()));
             let context = Context::new(newborn.pin());
             // The closure runs in the first step, so its panic ends the process and not the caller.
-            Ok(Box::new(AsyncBody::<_, ByOutcome>::new(
-                async move { process(context, value).await },
-            )))
+            let future = async move { process(context, value).await };
+            Ok(Box::new(AsyncBody::<_, ByOutcome>::Runs(future)))
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
@@ -453,6 +459,11 @@ impl SpawnOptions {
         }
         Ok(Unqueued { newborn, inside: parent.is_some(), rest, shared })
     }
+}
+
+/// Returns the future of a body that is refused.
+fn unboxed<F: Future, J>(error: SpawnError<Box<AsyncBody<F, J>>>) -> SpawnError<F> {
+    error.map(|body| body.into_future().expect("a body that is refused has not run"))
 }
 
 /// A process that is in its slot, and has no body yet.
