@@ -8,6 +8,7 @@
 #[path = "../../procession/src/util"]
 mod util {
     pub(crate) mod biased_lock;
+    pub(crate) mod block_queue;
     pub(crate) mod histogram;
     pub(crate) mod membarrier;
     pub(crate) mod mutant;

@@ -2,6 +2,7 @@
 
 #[expect(unsafe_code, reason = "the value is in a cell")]
 pub(crate) mod biased_lock;
+pub(crate) mod block_queue;
 pub(crate) mod bounded_text;
 pub(crate) mod caught;
 pub(crate) mod column;

@@ -1,11 +1,14 @@
-//! What is left of processes that have ended: only their slots, which the next processes use. How
-//! much stack a spawn takes. These tests have their own
+//! What is left of processes that have ended: only their slots, which the next processes use. What
+//! is left of queues that were long. How much stack a spawn takes. These tests have their own
 //! program, since they count every allocation, or would end the program.
 #![cfg(not(procession_loom))]
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
+use procession::group::Groups;
+use procession::mailbox::WhenFull;
+use procession::sync::{broadcast, channel};
 use procession::{Context, Event, Exit, Scheduler, SpawnOptions, spawn, yield_now};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -91,6 +94,77 @@ fn the_memory_of_monitored_processes_that_are_killed_at_once_comes_back() {
     assert!(again < after + PROCESSES, "{} bytes more", again - after);
     drop(scheduler);
     assert!(ALLOCATED_BYTES.load(Relaxed) < before, "the scheduler itself was there before");
+}
+
+/// A queue keeps one or two blocks, which have 16 KiB each.
+const KEPT_MAX: usize = 64 * 1024;
+
+type Message = [u8; 256];
+
+const MESSAGES: usize = 20_000;
+
+/// Asserts that a queue has the memory of its messages while they are in it, of the half of them
+/// while the half is, and almost none once it is empty. `take` takes this many.
+#[track_caller]
+fn follows_its_length(name: &str, before: usize, mut take: impl FnMut(usize)) {
+    let held = || ALLOCATED_BYTES.load(Relaxed).saturating_sub(before);
+    let full = held();
+    take(MESSAGES / 2);
+    let half = held();
+    assert!(half < full / 2 + full / 20 + KEPT_MAX, "{name}: {full} bytes, then {half}");
+    take(MESSAGES / 2);
+    assert!(held() < KEPT_MAX, "{name}: {full} bytes, then {}", held());
+}
+
+#[test]
+fn the_memory_of_a_queue_follows_its_length() {
+    let _alone = alone();
+    let scheduler =
+        Scheduler::builder().worker_threads(1).test_clock().build().expect("it starts no thread");
+
+    let (sender, receiver) = channel::unbounded::<Message>();
+    let before = ALLOCATED_BYTES.load(Relaxed);
+    (0..MESSAGES).for_each(|_| sender.try_send([0; 256]).expect("it is open"));
+    follows_its_length("channel", before, |count| {
+        (0..count).for_each(|_| assert!(receiver.try_recv().is_ok()));
+    });
+
+    let (sender, mut receiver) = broadcast::channel::<u64>(MESSAGES);
+    let before = ALLOCATED_BYTES.load(Relaxed);
+    (0..MESSAGES).for_each(|_| assert_eq!(sender.send(7), Ok(1)));
+    follows_its_length("broadcast channel", before, |count| {
+        (0..count).for_each(|_| assert!(receiver.try_recv().is_ok()));
+    });
+
+    let (go, gate) = channel::unbounded::<usize>();
+    let options = SpawnOptions::new().on(&scheduler).mailbox(MESSAGES as u32, WhenFull::Reject);
+    let child = options.start(|mut cx: Context<Message>| async move {
+        while let Some(count) = gate.recv().await {
+            for _ in 0..count {
+                assert!(cx.recv().await.is_some());
+            }
+        }
+    });
+    scheduler.run_until_idle();
+    let before = ALLOCATED_BYTES.load(Relaxed);
+    (0..MESSAGES).for_each(|_| child.send([0; 256]).expect("there is room"));
+    follows_its_length("bounded mailbox", before, |count| {
+        go.try_send(count).expect("it is open");
+        scheduler.run_until_idle();
+    });
+    go.close();
+
+    let groups = Groups::new();
+    let (_, mut monitor) = groups.monitor("group");
+    let member = scheduler.spawn(std::future::pending::<()>());
+    let before = ALLOCATED_BYTES.load(Relaxed);
+    for _ in 0..MESSAGES / 2 {
+        groups.join("group", member.pid()).expect("it is alive");
+        groups.leave("group", member.pid());
+    }
+    follows_its_length("group monitor", before, |count| {
+        (0..count).for_each(|_| assert!(monitor.try_recv().is_some()));
+    });
 }
 
 /// A fifth of the stack of a thread, as it is by default.

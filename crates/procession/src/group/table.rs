@@ -7,7 +7,7 @@
 //! A row is made before the table is entered with its process (`relations/on_exit.rs`). If the
 //! process ends meanwhile, either its end or the thread that made the row removes it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
@@ -21,6 +21,7 @@ use crate::scheduler::reach::find;
 use crate::sync::bell::Bell;
 use crate::sync::listener;
 use crate::sync::wait_list::Place;
+use crate::util::block_queue::BlockQueue;
 
 /// The rows of a key, in the order in which they were made.
 pub(crate) type KeyRows<V> = Arc<[(Pid, V)]>;
@@ -55,7 +56,7 @@ struct KeyEntry<V> {
 struct ListenerQueue<V> {
     /// The key that it listens to, or `None` for all.
     key: Option<Arc<str>>,
-    events: VecDeque<RowEvent<V>>,
+    events: BlockQueue<RowEvent<V>>,
 }
 
 /// What is under the lock of a table.
@@ -330,7 +331,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
             let rows = &mut ringing.about;
             let seen = look(rows);
             let number = rows.draw();
-            rows.listeners.insert(number, ListenerQueue { key, events: VecDeque::new() });
+            rows.listeners.insert(number, ListenerQueue { key, events: BlockQueue::new() });
             (seen, number)
         });
         (seen, TableListener { table: Arc::clone(self), number, place: None })

@@ -53,6 +53,8 @@ use std::task::Waker;
 use procession_queue::{Entry, Event};
 use procession_sync::Mutex;
 
+use crate::util::block_queue::BlockQueue;
+
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) use crate::util::mutant::is;
@@ -144,6 +146,9 @@ pub(crate) enum Standing<M> {
     Closed(M),
 }
 
+/// Number of places in the queue of waiting senders that stay allocated while nobody waits.
+const PLACES_KEPT: usize = 64;
+
 #[derive(Debug)]
 struct WaitingSender<M, S> {
     number: u64,
@@ -155,7 +160,7 @@ struct WaitingSender<M, S> {
 #[derive(Debug)]
 struct Ring<M, S> {
     /// Allocated with the first entry.
-    entries: VecDeque<Event<M, S>>,
+    entries: BlockQueue<Event<M, S>>,
     /// The number of messages that count against the capacity.
     messages: u32,
     /// The number of messages ever queued, without those dropped to make room. It wraps around.
@@ -201,7 +206,7 @@ pub(crate) type Taken<M, S> = (Option<Event<M, S>>, Vec<Waker>);
 impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     pub(crate) fn new(capacity: NonZeroU32, when_full: WhenFull) -> Self {
         let ring = Ring {
-            entries: VecDeque::new(),
+            entries: BlockQueue::new(),
             messages: 0,
             sent: 0,
             high_water: 0,
@@ -414,14 +419,14 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     }
 
     /// Close. Returns the entries, and the wakers of the waiting senders.
-    pub(crate) fn close(&self) -> (VecDeque<Event<M, S>>, Vec<Waker>) {
+    pub(crate) fn close(&self) -> (BlockQueue<Event<M, S>>, Vec<Waker>) {
         self.with(|ring| {
             ring.closed = true;
             ring.armed = false;
             ring.messages = 0;
             let mut wakers = Vec::new();
             if !mutation::is(MUTATION, mutation::CLOSE_FORGETS) {
-                for waiting in ring.waiting.drain(..) {
+                for waiting in std::mem::take(&mut ring.waiting) {
                     ring.returned.insert(waiting.number, waiting.message);
                     wakers.push(waiting.waker);
                 }
@@ -490,6 +495,9 @@ impl<M, S> Ring<M, S> {
             self.push(first.message, first.header);
             wakers.push(first.waker);
         }
+        if self.waiting.is_empty() && self.waiting.capacity() > PLACES_KEPT {
+            self.waiting = VecDeque::new();
+        }
         wakers
     }
 
@@ -506,10 +514,10 @@ impl<M, S> Ring<M, S> {
 
     fn take_oldest_message(&mut self) -> Option<M> {
         let is_message = |entry: &Event<M, S>| !matches!(entry, Event::System(_));
-        let place = self.entries.iter().position(is_message)?;
+        let oldest = self.entries.remove_first(is_message)?;
         self.messages -= 1;
         self.sent = self.sent.wrapping_sub(1);
-        match self.entries.remove(place)? {
+        match oldest {
             Event::Message(message) => Some(message),
             Event::Headed(entry) => Some(entry.into_inner().1),
             Event::System(_) => None,

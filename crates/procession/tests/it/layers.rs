@@ -34,7 +34,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
     ("door", "mailbox net observe process recorder relations report scheduler sys time util"),
     ("fs", "coroutine pool scheduler"),
-    ("group", "mailbox process relations scheduler spawn sync"),
+    ("group", "mailbox process relations scheduler spawn sync util"),
     ("http", "net process scheduler spawn sync sys time"),
     ("io", "process scheduler stdio sys util"),
     ("machine", "mailbox process relations scheduler sys time util variance"),

@@ -55,6 +55,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::sync::bell::{Bell, Ringing};
 use crate::sync::wait_list::ServedWaiters;
+use crate::util::block_queue::BlockQueue;
 use crate::util::shares::Shares;
 
 /// The defects that canary models plant, one at a time.
@@ -90,7 +91,7 @@ const AT_ONCE: usize = 16;
 #[derive(Debug)]
 pub(crate) struct BroadcastState<T> {
     /// Each with a share for each receiver that has not received it.
-    messages: VecDeque<Shares<T>>,
+    messages: BlockQueue<Shares<T>>,
     /// The position of the first message.
     first: u64,
     receivers: usize,
@@ -111,7 +112,7 @@ pub(crate) enum NotBroadcast {
 pub(crate) struct Cursor<T> {
     /// The position of the next message.
     next: u64,
-    /// The messages from there on that were taken from the channel.
+    /// The messages from there on that were taken from the channel, fewer than [`AT_ONCE`].
     taken: VecDeque<Shares<T>>,
 }
 
@@ -191,7 +192,7 @@ impl<T> BroadcastState<T> {
         }
         // The numbers of shares do not fall from front to back.
         self.first += alone as u64;
-        self.messages.drain(..alone).collect()
+        (0..alone).filter_map(|_| self.messages.pop_front()).collect()
     }
 }
 
@@ -207,7 +208,7 @@ pub(crate) struct BroadcastCore<T, const MUTATION: u8 = { mutation::SOUND }> {
 impl<T, const MUTATION: u8> BroadcastCore<T, MUTATION> {
     /// Creates a channel with a number of receivers, all at position zero.
     pub(crate) fn new(capacity: usize, receivers: usize) -> Self {
-        let (messages, is_closed) = (VecDeque::new(), false);
+        let (messages, is_closed) = (BlockQueue::new(), false);
         let state = BroadcastState { messages, first: 0, receivers, is_closed };
         Self { bell: Bell::new(state), sent: AtomicU64::new(0), capacity }
     }

@@ -51,11 +51,11 @@
 //! ## Checked by
 //! `models::*`.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::sync::wait_list::{Another, Choice, Place, ServedWaiters, WaitList, Waiter, look};
 use crate::util::biased_lock::Lock;
+use crate::util::block_queue::BlockQueue;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -117,7 +117,7 @@ impl<T> Offer<T> {
 #[derive(Debug)]
 #[repr(C)]
 struct ChannelState<T> {
-    messages: VecDeque<T>,
+    messages: BlockQueue<T>,
     /// Maximum number of messages, less the room that is reserved. Zero once the channel is closed.
     room: usize,
     /// The waiting receivers. The content is the message, once it is handed over.
@@ -233,7 +233,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
     /// handed.
     pub(crate) fn new(capacity: usize) -> Self {
         let state = ChannelState {
-            messages: VecDeque::new(),
+            messages: BlockQueue::new(),
             room: capacity,
             receivers: WaitList::new(),
             senders: WaitList::new(),
@@ -424,7 +424,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
     }
 
     /// Takes the messages that no receiver is left for.
-    pub(crate) fn drain(&self) -> VecDeque<T> {
+    pub(crate) fn drain(&self) -> BlockQueue<T> {
         self.change(|state| std::mem::take(&mut state.messages))
     }
 
