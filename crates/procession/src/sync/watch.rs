@@ -27,8 +27,17 @@
 //! The value is behind a reader-writer lock of the standard library. A [`Ref`] blocks the thread of
 //! a sender that changes the value, and a sender that changes the value blocks readers. So keep
 //! each `Ref` short, and do not change the value while this thread holds one, which waits forever.
-//! Nor hold two of one watch at a time: a sender may wait between them. A `Ref` cannot be held
-//! across an `.await` in a process that moves between threads.
+//! A `Ref` cannot be held across an `.await` in a process that moves between threads.
+//!
+//! Do not hold two of one watch at a time on one thread either, because readers wait behind a
+//! sender that waits. To compare two values, copy the first one. This is a deadlock:
+//!
+//! ```text
+//! one thread                       another thread
+//! let old = receiver.borrow();
+//!                                  sender.send(2);   // waits for the end of `old`
+//! let new = receiver.borrow();     // waits for the sender
+//! ```
 
 use std::error::Error;
 use std::fmt;
@@ -165,7 +174,8 @@ impl<T> Sender<T> {
         is_modified
     }
 
-    /// Returns a reference to the value. See *Blocking* in the [module](self).
+    /// Returns a reference to the value. Hold no other one of this watch; see *Blocking* in the
+    /// [module](self).
     pub fn borrow(&self) -> Ref<'_, T> {
         let seen = self.watched.core.version();
         let (mut value, _) = self.watched.borrow(seen);
@@ -256,14 +266,14 @@ pub struct Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Returns a reference to the value, without marking it as seen. See *Blocking* in the
-    /// [module](self).
+    /// Returns a reference to the value, without marking it as seen. Hold no other one of this
+    /// watch; see *Blocking* in the [module](self).
     pub fn borrow(&self) -> Ref<'_, T> {
         self.watched.borrow(self.seen).0
     }
 
-    /// Returns a reference to the value, and marks it as seen. See *Blocking* in the
-    /// [module](self).
+    /// Returns a reference to the value, and marks it as seen. Hold no other one of this watch; see
+    /// *Blocking* in the [module](self).
     pub fn borrow_and_update(&mut self) -> Ref<'_, T> {
         let (value, version) = self.watched.borrow(self.seen);
         self.seen = version;
