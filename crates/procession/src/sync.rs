@@ -34,12 +34,13 @@
 //! was given. A panic poisons nothing, since the guard is dropped together with the process.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use crate::process::unwind::drop_guarded;
+use crate::scheduler::budget::in_turn;
 use crate::sync::wait_list::{ServedWaiters, wake};
 use crate::time;
 
@@ -126,10 +127,7 @@ impl Condvar {
 
     async fn wait_unlocked<T: ?Sized>(listener: &mut BellListener<'_>, guard: MutexGuard<'_, T>) {
         let mut guard = Some(guard);
-        poll_fn(|task| {
-            if !crate::scheduler::budget::charge(task) {
-                return Poll::Pending;
-            }
+        in_turn(|task| {
             if let Some(guard) = guard.take() {
                 listener.listen(task, |()| true);
                 drop(guard);
@@ -311,10 +309,7 @@ impl WaitGroup {
     pub fn wait(&self) -> impl Future<Output = ()> {
         crate::scheduler::placed::placed(async move {
             let mut listener = BellListener::new(&*self.0);
-            poll_fn(|task| {
-                if !crate::scheduler::budget::charge(task) {
-                    return Poll::Pending;
-                }
+            in_turn(|task| {
                 let is_over = !listener.listens()
                     && (self.jobs() == 0 || !listener.listen(task, |&mut jobs| jobs > 0));
                 if is_over { Poll::Ready(()) } else { listener.poll(task) }
@@ -396,10 +391,7 @@ impl Barrier {
         crate::scheduler::placed::placed(async move {
             let mut visitor =
                 Visitor { size: self.size, listener: BellListener::new(&self.arrived) };
-            poll_fn(|task| {
-                if !crate::scheduler::budget::charge(task) {
-                    return Poll::Pending;
-                }
+            in_turn(|task| {
                 if !visitor.listener.listens() && visitor.arrive(task) {
                     return Poll::Ready(true);
                 }

@@ -323,19 +323,21 @@ pub struct SendWait<'a, M: Send + 'static> {
     address: &'a Address<M>,
     /// `None` once the message was offered.
     message: Option<M>,
-    stand: Stand,
+    stand: Stand<M>,
     /// The place of the call.
     place: &'static Location<'static>,
 }
 
 /// The place where a message waits for room.
 #[derive(Debug)]
-enum Stand {
+enum Stand<M> {
     None,
     /// In the queue of the mailbox, with this number.
     Queue(u64),
     /// At the relay of another node.
     Far(FarWait),
+    /// Nowhere: the result is known, and the budget of the step was spent.
+    Done(Result<(), Box<SendError<M>>>),
 }
 
 impl<M: Send + 'static> Unpin for SendWait<'_, M> {}
@@ -346,7 +348,7 @@ impl<M: Send + 'static> SendWait<'_, M> {
         current::note_place(self.place);
     }
 
-    /// Returns `true` if the message waits for room.
+    /// Returns `true` if the message waits for room, or the result is known.
     pub(crate) fn stands(&self) -> bool {
         !matches!(self.stand, Stand::None)
     }
@@ -377,8 +379,21 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
     /// Panics if it is polled again after it was complete.
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let wait = self.get_mut();
-        if !crate::scheduler::budget::charge(task) {
-            return Poll::Pending;
+        let sent = wait.poll_uncharged(task);
+        crate::scheduler::budget::charge_after(task, sent, |sent| {
+            wait.stand = Stand::Done(sent.map_err(Box::new));
+        })
+    }
+}
+
+impl<M: Send + 'static> SendWait<'_, M> {
+    /// Sends the message, or takes its place in the queue.
+    fn poll_uncharged(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<(), SendError<M>>> {
+        let wait = self;
+        if matches!(wait.stand, Stand::Done(_))
+            && let Stand::Done(sent) = std::mem::replace(&mut wait.stand, Stand::None)
+        {
+            return Poll::Ready(sent.map_err(|error| *error));
         }
         if let Some(process) = wait.address.far_process() {
             return wait.poll_far(process, task);

@@ -332,9 +332,8 @@ pub fn call_all<M: Send + 'static, T: Send + 'static>(
         let mut calls: Vec<_> =
             addresses.iter().map(|address| PendingCall::new(address, &message)).collect();
         let all = async {
-            // One after the other, so that all are reached even if the budget of a step ends
-            // before. Each message is sent or queued before any reply is awaited, so no full
-            // mailbox delays the others.
+            // Each message is sent or queued before any reply is awaited, so no full mailbox delays
+            // the others.
             for call in &mut calls {
                 call.begin().await;
             }
@@ -370,7 +369,7 @@ impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
         poll_fn(|task| {
             let sends = self.poll_send(task).is_pending();
             let stands = self.send.as_ref().is_some_and(SendWait::stands);
-            // The message was not offered yet if the budget of the step is spent.
+            // A relay has refused the message and takes it in the next step.
             if sends && !stands { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;

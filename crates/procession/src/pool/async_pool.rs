@@ -96,7 +96,10 @@ impl FutureJob {
     /// Returns a job that runs a future and settles its result.
     pub(super) fn of(future: Pin<Box<dyn Future<Output = Settled> + Send>>) -> Self {
         let future = OwnOr::Own(future);
-        Self(Box::new(AsyncBody::Runs(Work { future, state: Working { worker: None, next: Nest } })))
+        Self(Box::new(AsyncBody::Runs(Work {
+            future,
+            state: Working { worker: None, next: Nest },
+        })))
     }
 }
 
@@ -202,7 +205,8 @@ impl AsyncPool {
     /// [`SubmitError`], which holds the future.
     ///
     /// # Cancellation
-    /// If it is dropped while it waits, it leaves the wait list and drops the future.
+    /// If it is dropped while it waits, it leaves the wait list and drops the future. If the pool
+    /// has taken the job, the job runs.
     #[track_caller]
     pub fn execute<F>(&self, future: F) -> impl Future<Output = Result<(), SubmitError<F>>>
     where

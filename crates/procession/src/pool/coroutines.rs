@@ -217,7 +217,8 @@ impl CoPool {
     /// [`SubmitError`], which holds the closure.
     ///
     /// # Cancellation
-    /// If it is dropped while it waits, it leaves the wait list and drops the closure.
+    /// If it is dropped while it waits, it leaves the wait list and drops the closure. If the pool
+    /// has taken the job, the job runs.
     #[track_caller]
     pub fn execute<F: FnOnce() + Send + 'static>(
         &self,

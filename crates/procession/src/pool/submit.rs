@@ -14,6 +14,7 @@ use super::state::busy::Busy;
 use super::state::lane::JobLane;
 use super::state::outcome::{Admission, EnterError, Verdict};
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::budget::{charge_after, in_turn};
 use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place};
 use crate::time;
@@ -94,7 +95,7 @@ impl<J> Inner<J> {
 
 impl<J: Send + 'static> Inner<J> {
     pub(super) fn place(self: &Arc<Self>, timed: bool) -> PlaceWait<'_, J> {
-        PlaceWait { inner: self, place: None, timed }
+        PlaceWait { inner: self, place: None, kept: None, timed }
     }
 
     /// Enters a job. If the pool is full, waits on this thread, refuses, or runs the job here. A
@@ -147,25 +148,32 @@ impl<J: Send + 'static> Inner<J> {
         policy: FullPolicy,
         mut make: impl FnMut(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        poll_fn(|task| {
-            if crate::scheduler::budget::charge(task) { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
         let timeout = match policy {
-            FullPolicy::Refuse => return self.put_now(lane, content, make),
+            FullPolicy::Refuse => {
+                let mut entered = Some(self.put_now(lane, content, make));
+                return in_turn(|_| entered.take().map_or(Poll::Pending, Poll::Ready)).await;
+            }
             FullPolicy::Wait(timeout) => timeout,
             // An async submitter cannot run the job: only a worker of the pool polls it.
             FullPolicy::RunHere => None,
         };
         let mut place = self.place(timeout.is_some());
         let mut content = Some(content);
-        let entering = poll_fn(|task| place.poll_enter(task, lane, &mut content, &mut make));
+        // Outside of the future that enters the job, because a job that was entered is not refused
+        // when the time is over.
+        let mut kept = None;
+        let entering = poll_fn(|task| {
+            let entered = match kept.take() {
+                Some(entered) => Poll::Ready(entered),
+                None => place.poll_enter(task, lane, &mut content, &mut make),
+            };
+            charge_after(task, entered, |entered| kept = Some(entered))
+        });
         let entered = match timeout {
-            Some(timeout) => {
-                time::timeout(timeout, entering).await.unwrap_or(Err(SubmitErrorKind::TimedOut))
-            }
-            None => entering.await,
+            Some(timeout) => time::timeout(timeout, entering).await.ok(),
+            None => Some(entering.await),
         };
+        let entered = entered.or(kept).unwrap_or(Err(SubmitErrorKind::TimedOut));
         drop(place);
         let entered = entered.map_err(|kind| {
             let content = content.take().expect("a job that was not taken is still here");
@@ -192,6 +200,8 @@ impl<J: Send + 'static> Inner<J> {
 pub(super) struct PlaceWait<'a, J: Send + 'static> {
     inner: &'a Arc<Inner<J>>,
     place: Option<Place>,
+    /// The result, while it is kept over the end of a step.
+    kept: Option<Result<u64, SubmitErrorKind>>,
     /// `true` if the wait has a timeout.
     timed: bool,
 }
@@ -279,14 +289,15 @@ impl<J: Send + 'static> Future for PlaceWait<'_, J> {
     type Output = Result<u64, SubmitErrorKind>;
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !crate::scheduler::budget::charge(task) {
-            return Poll::Pending;
-        }
-        let polled = self.get_mut().poll_place(task);
+        let wait = self.get_mut();
+        let polled = match wait.kept.take() {
+            Some(reserved) => Poll::Ready(reserved),
+            None => wait.poll_place(task),
+        };
         if polled.is_pending() {
             current::note_waiting(Waiting::JOB);
         }
-        polled
+        charge_after(task, polled, |reserved| wait.kept = Some(reserved))
     }
 }
 
@@ -294,6 +305,9 @@ impl<J: Send + 'static> Drop for PlaceWait<'_, J> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
             self.inner.woken(((), self.inner.core.leave_wait(place)));
+        }
+        if let Some(Ok(generation)) = self.kept.take() {
+            self.inner.release(generation);
         }
     }
 }

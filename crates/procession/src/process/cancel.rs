@@ -21,6 +21,11 @@ pub(crate) fn poll_cancelled(slot: &Slot, task: &TaskContext<'_>) -> Poll<()> {
     Poll::Pending
 }
 
+/// Returns `true` if the running process was asked to end.
+fn is_cancelled() -> bool {
+    current::current().is_some_and(|slot| slot.state.see().may_end_itself())
+}
+
 /// Waits until the running process is asked to end. Several waits of one process all complete.
 ///
 /// It never completes
@@ -52,10 +57,7 @@ pub(crate) fn poll_cancelled(slot: &Slot, task: &TaskContext<'_>) -> Poll<()> {
 pub fn cancelled() -> impl Future<Output = ()> {
     crate::scheduler::placed::placed(async move {
         let mut own: Option<Pid> = None;
-        poll_fn(|task| {
-            if !budget::charge(task) {
-                return Poll::Pending;
-            }
+        budget::in_turn(|task| {
             let Some(slot) = current::current() else { return Poll::Pending };
             let pid = slot.pid();
             assert_eq!(*own.get_or_insert(pid), pid, "a process waits for its own cancel only");
@@ -104,6 +106,8 @@ pub fn until_cancelled<F: Future>(future: F) -> impl Future<Output = Option<F::O
         let mut cancelled = pin!(cancelled());
         poll_fn(|task| match cancelled.as_mut().poll(task) {
             Poll::Ready(()) => Poll::Ready(None),
+            // The budget of the step is spent, and the next step polls again.
+            Poll::Pending if is_cancelled() => Poll::Pending,
             Poll::Pending => future.as_mut().poll(task).map(Some),
         })
         .await

@@ -1,12 +1,27 @@
 //! The budget of a step, and how a step yields.
+//!
+//! # The rule
+//! A spent budget ends the step. It changes neither the result of an operation nor the order in
+//! which the callers of one thing are served.
+//! - An operation that others compete for takes its place in the order, or what it asks for, at its
+//!   first poll, and is charged afterwards ([`charge_after`], [`in_turn`]). If the budget is spent,
+//!   the operation keeps what it has taken, and returns it in the next step. Dropping the operation
+//!   passes on what it keeps, as the drop of a served waiter does.
+//! - An operation with a single taker is charged first ([`charge`]), because nobody can overtake
+//!   it. Examples are the mailbox of a process and the result of a handle.
+//! - An operation that acts on the *absence* of something draws no conclusion from a poll that the
+//!   budget may have refused. It looks at the state itself, as a wait for a cancel does, or it
+//!   polls with a fresh budget ([`with_fresh`]), as the default of a select does.
 
-use std::task::Context as TaskContext;
+use std::future::poll_fn;
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use crate::mailbox::message_log::{MessageDirection, TracedMessage};
 use crate::process::slot::Slot;
 use crate::process::waker;
 use crate::scheduler::current::{counter_at, current, with_local};
+use crate::scheduler::local::BUDGET;
 
 /// Returns what is left of the budget of this step, if the process in `slot` runs on this thread.
 #[inline]
@@ -32,6 +47,58 @@ pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
         yield_step(task);
     }
     goes_on
+}
+
+/// Charges the running step for an operation that has been polled. If the operation is ready and
+/// the budget is spent, `keep` stores what it has taken, and the next step polls it again.
+#[inline]
+pub(crate) fn charge_after<R>(
+    task: &TaskContext<'_>,
+    polled: Poll<R>,
+    keep: impl FnOnce(R),
+) -> Poll<R> {
+    let Poll::Ready(taken) = polled else {
+        spend();
+        return Poll::Pending;
+    };
+    if charge(task) {
+        return Poll::Ready(taken);
+    }
+    keep(taken);
+    Poll::Pending
+}
+
+/// Awaits what `attempt` takes, and is charged afterwards. What was taken is kept over the end of
+/// the step.
+pub(crate) async fn in_turn<R>(mut attempt: impl FnMut(&mut TaskContext<'_>) -> Poll<R>) -> R {
+    let mut kept = None;
+    poll_fn(|task| {
+        let polled = match kept.take() {
+            Some(taken) => Poll::Ready(taken),
+            None => attempt(task),
+        };
+        charge_after(task, polled, |taken| kept = Some(taken))
+    })
+    .await
+}
+
+/// Polls with the whole budget of a step, so that an operation is pending only if it has to wait.
+/// The step is charged for what `poll` spends, but `poll` is not refused. A poll that needs more
+/// than the budget of a step counts as one that has to wait.
+pub(crate) fn with_fresh<R>(poll: impl FnOnce() -> R) -> R {
+    let replace = |budget| {
+        with_local(|local| {
+            let local = local.filter(|local| local.step.is_any())?;
+            Some(local.step.budget.replace(budget))
+        })
+    };
+    let before = replace(BUDGET);
+    let polled = poll();
+    if let Some(before) = before {
+        let left = replace(0).unwrap_or(0);
+        replace(before.saturating_sub(BUDGET.saturating_sub(left)));
+    }
+    polled
 }
 
 /// Charges the running step for an operation that is not awaited.

@@ -240,7 +240,7 @@ impl SpawnOptions {
         self,
         location: &'static Location<'static>,
         body: Box<AsyncBody<F, J>>,
-    ) -> Result<JoinHandle<F::Output>, SpawnError<Box<AsyncBody<F, J>>>>
+    ) -> Result<JoinHandle<F::Output>, RefusedBody<F, J>>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
@@ -461,8 +461,10 @@ impl SpawnOptions {
     }
 }
 
+type RefusedBody<F, J> = SpawnError<Box<AsyncBody<F, J>>>;
+
 /// Returns the future of a body that is refused.
-fn unboxed<F: Future, J>(error: SpawnError<Box<AsyncBody<F, J>>>) -> SpawnError<F> {
+fn unboxed<F: Future, J>(error: RefusedBody<F, J>) -> SpawnError<F> {
     error.map(|body| body.into_future().expect("a body that is refused has not run"))
 }
 

@@ -31,13 +31,14 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use crate::process::unwind::drop_guarded;
+use crate::scheduler::budget::in_turn;
 use crate::sync::bell::{Bell, Ringing};
 use crate::sync::end_count::EndCount;
 use crate::sync::listener::{BellWait, leave, look_or_wait};
@@ -118,13 +119,7 @@ impl<T> Sender<T> {
     pub fn closed(&self) -> impl Future<Output = ()> {
         crate::scheduler::placed::placed(async move {
             let mut wait = BellWait::new(&self.0.left);
-            poll_fn(|task| {
-                if !crate::scheduler::budget::charge(task) {
-                    return Poll::Pending;
-                }
-                wait.poll(task, |()| (self.receiver_count() == 0).then_some(()))
-            })
-            .await;
+            in_turn(|task| wait.poll(task, |()| (self.receiver_count() == 0).then_some(()))).await;
         })
     }
 

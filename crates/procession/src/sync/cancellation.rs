@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use crate::scheduler::budget::in_turn;
 use crate::sync::listener::BellListener;
 use crate::sync::token_tree::TokenNode;
 
@@ -70,10 +71,7 @@ impl CancellationToken {
     pub fn cancelled(&self) -> impl Future<Output = ()> {
         crate::scheduler::placed::placed(async move {
             let mut listener = BellListener::new(&self.0.bell);
-            poll_fn(|task| {
-                if !crate::scheduler::budget::charge(task) {
-                    return Poll::Pending;
-                }
+            in_turn(|task| {
                 if self.0.is_cancelled()
                     || !listener.listens() && !listener.listen(task, TokenNode::waits)
                 {
@@ -112,6 +110,8 @@ impl CancellationToken {
             let mut cancelled = pin!(self.cancelled());
             poll_fn(|task| match cancelled.as_mut().poll(task) {
                 Poll::Ready(()) => Poll::Ready(None),
+                // The budget of the step is spent, and the next step polls again.
+                Poll::Pending if self.is_cancelled() => Poll::Pending,
                 Poll::Pending => future.as_mut().poll(task).map(Some),
             })
             .await

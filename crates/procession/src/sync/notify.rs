@@ -9,6 +9,7 @@ use std::task::{Context as TaskContext, Poll};
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place, wake};
 
@@ -126,7 +127,9 @@ struct NotifyWait {
     /// The round in which the waiter was made.
     round: u64,
     place: Option<Place>,
-    is_notified: bool,
+    /// How the waiter was notified; `All` once the future was complete, because nothing is passed
+    /// on then.
+    notice: Option<Release>,
     /// The call that made the future.
     call: &'static Location<'static>,
 }
@@ -134,36 +137,39 @@ struct NotifyWait {
 impl NotifyWait {
     #[track_caller]
     fn new(core: &NotifyCore) -> Self {
-        Self { round: core.round(), place: None, is_notified: false, call: Location::caller() }
+        Self { round: core.round(), place: None, notice: None, call: Location::caller() }
     }
 
     fn poll(&mut self, core: &NotifyCore, task: &TaskContext<'_>) -> Poll<()> {
-        if !crate::scheduler::budget::charge(task) {
-            return Poll::Pending;
-        }
-        if !self.is_notified {
+        if self.notice.is_none() {
             let another = &mut Another::of(task.waker());
-            self.is_notified = match self.place {
+            self.notice = match self.place {
                 Some(_) => core.look(&mut self.place, another),
                 None => core.take_or_wait(self.round, &mut self.place, another),
             };
         }
-        if self.is_notified {
-            return Poll::Ready(());
+        let notified = if self.notice.is_some() {
+            Poll::Ready(())
+        } else {
+            current::note_waiting_for(Waiting::LOCK, WaitTarget::UNKNOWN);
+            current::note_place(self.call);
+            Poll::Pending
+        };
+        let notified = charge_after(task, notified, |()| {});
+        if notified.is_ready() {
+            self.notice = Some(Release::All);
         }
-        current::note_waiting_for(Waiting::LOCK, WaitTarget::UNKNOWN);
-        current::note_place(self.call);
-        Poll::Pending
+        notified
     }
 
     fn enable(&mut self, core: &NotifyCore) -> bool {
-        if !self.is_notified {
-            self.is_notified = match self.place {
+        if self.notice.is_none() {
+            self.notice = match self.place {
                 Some(_) => core.try_look(&mut self.place),
                 None => core.take_or_wait(self.round, &mut self.place, &mut Another::none()),
             };
         }
-        self.is_notified
+        self.notice.is_some()
     }
 
     fn cancel(&mut self, core: &NotifyCore) {
@@ -171,6 +177,9 @@ impl NotifyWait {
             let (own, next) = core.cancel(place);
             drop_guarded(own);
             wake(next);
+        }
+        if let Some(notice) = self.notice.take() {
+            wake(core.pass_on(notice));
         }
     }
 }

@@ -5,11 +5,11 @@ use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::{Context as TaskContext, Poll, ready};
 use std::time::Duration;
 
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::current;
+use crate::scheduler::{budget, current};
 use crate::sync::channel::core::{NotReceived, NotSent};
 use crate::sync::channel::{Receiver, SendError, Sender, cancel_receiver};
 use crate::sync::wait_list::{Another, Choice, Place, wake};
@@ -87,14 +87,25 @@ pub struct Select<'a, R> {
     default: Option<Box<dyn FnOnce() -> R + Send + 'a>>,
     /// Present while the select waits in lists.
     choice: Option<Arc<Choice>>,
+    /// The end that is known, while the select keeps it over the end of a step.
+    kept: Option<SelectEnd>,
     /// The place where the select was made.
     call: &'static Location<'static>,
 }
 
+/// How a select ends.
+enum SelectEnd {
+    /// With this arm, which has acted or was chosen.
+    Arm(u32),
+    /// Without an arm.
+    Default,
+}
+
 /// One thing that a select waits for.
 trait Arm<R> {
-    /// Acts, if that is possible now.
-    fn try_now(&mut self, task: &mut TaskContext<'_>) -> Option<R>;
+    /// Acts, if that is possible now, and keeps the outcome. Returns `true` if it has acted. An
+    /// outcome that is not fetched is undone by the drop of the arm, as far as possible.
+    fn act(&mut self, task: &mut TaskContext<'_>) -> bool;
 
     /// Waits in a list. Returns `false` if the arm could act now.
     fn enlist(&mut self, choice: &Arc<Choice>, arm: u32) -> bool;
@@ -102,7 +113,7 @@ trait Arm<R> {
     /// Leaves the list. The choice has not fallen on this arm.
     fn withdraw(&mut self);
 
-    /// Returns the result, since the choice has fallen on this arm.
+    /// Returns the result, since the arm has acted or the choice has fallen on it.
     fn fetch(&mut self) -> Option<R>;
 }
 
@@ -111,7 +122,7 @@ impl<'a, R> Select<'a, R> {
     #[track_caller]
     pub fn new() -> Self {
         let call = Location::caller();
-        Self { arms: Vec::new(), polls: false, default: None, choice: None, call }
+        Self { arms: Vec::new(), polls: false, default: None, choice: None, kept: None, call }
     }
 
     /// Adds an arm that receives from a channel. `then` gets the message, or `None` if the channel
@@ -121,7 +132,8 @@ impl<'a, R> Select<'a, R> {
         receiver: &'a Receiver<T>,
         then: impl FnOnce(Option<T>) -> R + Send + 'a,
     ) -> Self {
-        self.arms.push(Box::new(ReceiveArm { receiver, then: Some(then), place: None }));
+        let (then, place, received) = (Some(then), None, None);
+        self.arms.push(Box::new(ReceiveArm { receiver, then, place, received }));
         self
     }
 
@@ -138,6 +150,7 @@ impl<'a, R> Select<'a, R> {
             message: Some(message),
             then: Some(then),
             place: None,
+            sent: None,
         }));
         self
     }
@@ -170,10 +183,11 @@ impl<'a, R> Select<'a, R> {
     /// [`OnceCell::get_or_init`]: crate::sync::OnceCell::get_or_init
     pub fn wait_for<F>(mut self, future: F, then: impl FnOnce(F::Output) -> R + Send + 'a) -> Self
     where
-        F: Future + Send + 'a,
+        F: Future<Output: Send> + Send + 'a,
     {
         self.polls = true;
-        self.arms.push(Box::new(FutureArm { future: Some(Box::pin(future)), then: Some(then) }));
+        let (future, then) = (Some(Box::pin(future)), Some(then));
+        self.arms.push(Box::new(FutureArm { future, output: None, then }));
         self
     }
 
@@ -189,9 +203,23 @@ impl<'a, R> Select<'a, R> {
         self.wait_for(sleep(timeout), |()| then())
     }
 
+    /// Lets the first arm act that can, in random order, each order with the same probability. This
+    /// also decides between arms that wait for one channel.
+    fn act(&mut self, task: &mut TaskContext<'_>) -> Option<u32> {
+        let count = self.arms.len();
+        for arm in 0..count {
+            self.arms.swap(arm, arm + current::chance(count - arm));
+            if self.arms[arm].act(task) {
+                return Some(arm as u32);
+            }
+        }
+        None
+    }
+
     /// Fetches the result of the chosen arm, and ends the select.
     fn fetch(&mut self, chosen: u32) -> Option<R> {
         self.choice = None;
+        self.default = None;
         for (arm, other) in self.arms.iter_mut().enumerate() {
             if arm != chosen as usize {
                 other.withdraw();
@@ -213,6 +241,63 @@ impl<'a, R> Select<'a, R> {
     }
 }
 
+impl<R> Select<'_, R> {
+    /// Waits for an arm, or lets one act.
+    fn poll_ending(&mut self, task: &mut TaskContext<'_>) -> Poll<SelectEnd> {
+        if let Some(kept) = self.kept.take() {
+            return Poll::Ready(kept);
+        }
+        if let Some(choice) = &self.choice {
+            if let Some(chosen) = choice.chosen() {
+                return Poll::Ready(SelectEnd::Arm(chosen));
+            }
+            if !self.polls {
+                if !choice.will_wake(task.waker()) {
+                    crate::process::unwind::drop_guarded(choice.set_waker(task.waker().clone()));
+                    // A server may have claimed in between, and woken the earlier waker.
+                    if let Some(chosen) = choice.chosen() {
+                        return Poll::Ready(SelectEnd::Arm(chosen));
+                    }
+                }
+                current::note_waiting_at(Waiting::CHANNEL, self.call);
+                return Poll::Pending;
+            }
+            if let Some(chosen) = self.withdraw() {
+                return Poll::Ready(SelectEnd::Arm(chosen));
+            }
+        }
+        for _ in 0..ROUNDS {
+            let acted = match self.default {
+                None => self.act(task),
+                Some(_) => budget::with_fresh(|| self.act(task)),
+            };
+            if let Some(arm) = acted {
+                return Poll::Ready(SelectEnd::Arm(arm));
+            }
+            if self.default.is_some() {
+                self.arms.clear();
+                return Poll::Ready(SelectEnd::Default);
+            }
+            let choice = Arc::new(Choice::new(task.waker().clone()));
+            let waits = self
+                .arms
+                .iter_mut()
+                .enumerate()
+                .all(|(number, arm)| arm.enlist(&choice, number as u32));
+            self.choice = Some(choice);
+            if waits {
+                current::note_waiting_at(Waiting::CHANNEL, self.call);
+                return Poll::Pending;
+            }
+            if let Some(chosen) = self.withdraw() {
+                return Poll::Ready(SelectEnd::Arm(chosen));
+            }
+        }
+        budget::yield_step(task);
+        Poll::Pending
+    }
+}
+
 impl<R> Default for Select<'_, R> {
     fn default() -> Self {
         Self::new()
@@ -224,62 +309,13 @@ impl<R> Future for Select<'_, R> {
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<R> {
         let select = self.get_mut();
-        let chosen = select.choice.as_ref().and_then(|choice| choice.chosen());
-        if let Some(result) = chosen.and_then(|chosen| select.fetch(chosen)) {
-            return Poll::Ready(result);
+        let ending = select.poll_ending(task);
+        let ending = budget::charge_after(task, ending, |ending| select.kept = Some(ending));
+        match ready!(ending) {
+            SelectEnd::Arm(arm) => select.fetch(arm),
+            SelectEnd::Default => select.default.take().map(|default| default()),
         }
-        if !crate::scheduler::budget::charge(task) {
-            return Poll::Pending;
-        }
-        if let Some(choice) = &select.choice {
-            if !select.polls {
-                if !choice.will_wake(task.waker()) {
-                    crate::process::unwind::drop_guarded(choice.set_waker(task.waker().clone()));
-                    // A server may have claimed in between, and woken the earlier waker.
-                    if let Some(result) = choice.chosen().and_then(|chosen| select.fetch(chosen)) {
-                        return Poll::Ready(result);
-                    }
-                }
-                current::note_waiting_at(Waiting::CHANNEL, select.call);
-                return Poll::Pending;
-            }
-            if let Some(result) = select.withdraw().and_then(|chosen| select.fetch(chosen)) {
-                return Poll::Ready(result);
-            }
-        }
-        let count = select.arms.len();
-        for _ in 0..ROUNDS {
-            // In random order, each order with the same probability. This also decides between arms
-            // that wait for one channel.
-            for arm in 0..count {
-                select.arms.swap(arm, arm + current::chance(count - arm));
-                if let Some(result) = select.arms[arm].try_now(task) {
-                    select.arms.clear();
-                    select.default = None;
-                    return Poll::Ready(result);
-                }
-            }
-            if let Some(default) = select.default.take() {
-                select.arms.clear();
-                return Poll::Ready(default());
-            }
-            let choice = Arc::new(Choice::new(task.waker().clone()));
-            let waits = select
-                .arms
-                .iter_mut()
-                .enumerate()
-                .all(|(number, arm)| arm.enlist(&choice, number as u32));
-            select.choice = Some(choice);
-            if waits {
-                current::note_waiting_at(Waiting::CHANNEL, select.call);
-                return Poll::Pending;
-            }
-            if let Some(result) = select.withdraw().and_then(|chosen| select.fetch(chosen)) {
-                return Poll::Ready(result);
-            }
-        }
-        crate::scheduler::budget::yield_step(task);
-        Poll::Pending
+        .map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -293,19 +329,33 @@ struct ReceiveArm<'a, T, F> {
     receiver: &'a Receiver<T>,
     then: Option<F>,
     place: Option<Place>,
+    /// What was received, until it is fetched. `None` inside for the end of the channel.
+    received: Option<Option<T>>,
+}
+
+impl<T, F> ReceiveArm<'_, T, F> {
+    fn leave(&mut self) {
+        let channel = self.receiver.channel();
+        if let Some(place) = self.place.take() {
+            cancel_receiver(channel, place);
+        }
+        if let Some(message) = self.received.take().flatten() {
+            wake(channel.core.pass_on(message));
+        }
+    }
 }
 
 impl<T, R, F: FnOnce(Option<T>) -> R> Arm<R> for ReceiveArm<'_, T, F> {
-    fn try_now(&mut self, _: &mut TaskContext<'_>) -> Option<R> {
-        let message = match self.receiver.channel().core.try_recv() {
+    fn act(&mut self, _: &mut TaskContext<'_>) -> bool {
+        self.received = match self.receiver.channel().core.try_recv() {
             Ok((message, waiter)) => {
                 wake(waiter);
-                Some(message)
+                Some(Some(message))
             }
-            Err(NotReceived::Closed) => None,
-            Err(NotReceived::Empty) => return None,
+            Err(NotReceived::Closed) => Some(None),
+            Err(NotReceived::Empty) => None,
         };
-        self.then.take().map(|then| then(message))
+        self.received.is_some()
     }
 
     fn enlist(&mut self, choice: &Arc<Choice>, arm: u32) -> bool {
@@ -314,23 +364,24 @@ impl<T, R, F: FnOnce(Option<T>) -> R> Arm<R> for ReceiveArm<'_, T, F> {
     }
 
     fn withdraw(&mut self) {
-        if let Some(place) = self.place.take() {
-            cancel_receiver(self.receiver.channel(), place);
-        }
+        self.leave();
     }
 
     fn fetch(&mut self) -> Option<R> {
-        let message =
-            self.receiver.channel().core.look_receiver(&mut self.place, &mut Another::none())?;
+        let message = match self.received.take() {
+            Some(received) => received,
+            None => {
+                let core = &self.receiver.channel().core;
+                core.look_receiver(&mut self.place, &mut Another::none())?
+            }
+        };
         self.then.take().map(|then| then(message))
     }
 }
 
 impl<T, F> Drop for ReceiveArm<'_, T, F> {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            cancel_receiver(self.receiver.channel(), place);
-        }
+        self.leave();
     }
 }
 
@@ -339,22 +390,22 @@ struct SendArm<'a, T, F> {
     message: Option<T>,
     then: Option<F>,
     place: Option<Place>,
+    /// The result of the send, until it is fetched.
+    sent: Option<Result<(), SendError<T>>>,
 }
 
 impl<T, R, F: FnOnce(Result<(), SendError<T>>) -> R> Arm<R> for SendArm<'_, T, F> {
-    fn try_now(&mut self, _: &mut TaskContext<'_>) -> Option<R> {
-        let sent = match self.sender.channel().core.try_send(self.message.take()?) {
+    fn act(&mut self, _: &mut TaskContext<'_>) -> bool {
+        let Some(message) = self.message.take() else { return false };
+        match self.sender.channel().core.try_send(message) {
             Ok(waiter) => {
                 wake(waiter);
-                Ok(())
+                self.sent = Some(Ok(()));
             }
-            Err(NotSent::Closed(message)) => Err(SendError(message)),
-            Err(NotSent::Full(message)) => {
-                self.message = Some(message);
-                return None;
-            }
-        };
-        self.then.take().map(|then| then(sent))
+            Err(NotSent::Closed(message)) => self.sent = Some(Err(SendError(message))),
+            Err(NotSent::Full(message)) => self.message = Some(message),
+        }
+        self.sent.is_some()
     }
 
     fn enlist(&mut self, choice: &Arc<Choice>, arm: u32) -> bool {
@@ -375,8 +426,14 @@ impl<T, R, F: FnOnce(Result<(), SendError<T>>) -> R> Arm<R> for SendArm<'_, T, F
     }
 
     fn fetch(&mut self) -> Option<R> {
-        let sent = self.sender.channel().core.look_sender(&mut self.place, &mut Another::none())?;
-        self.then.take().map(|then| then(sent.map_err(SendError)))
+        let sent = match self.sent.take() {
+            Some(sent) => sent,
+            None => {
+                let core = &self.sender.channel().core;
+                core.look_sender(&mut self.place, &mut Another::none())?.map_err(SendError)
+            }
+        };
+        self.then.take().map(|then| then(sent))
     }
 }
 
@@ -388,21 +445,22 @@ impl<T, F> Drop for SendArm<'_, T, F> {
     }
 }
 
-struct FutureArm<F, T> {
+struct FutureArm<F: Future, T> {
     /// Present until it completes.
     future: Option<Pin<Box<F>>>,
+    /// What it has returned, until it is fetched.
+    output: Option<F::Output>,
     then: Option<T>,
 }
 
 impl<F: Future, R, T: FnOnce(F::Output) -> R> Arm<R> for FutureArm<F, T> {
-    fn try_now(&mut self, task: &mut TaskContext<'_>) -> Option<R> {
-        match self.future.as_mut()?.as_mut().poll(task) {
-            Poll::Ready(output) => {
-                self.future = None;
-                self.then.take().map(|then| then(output))
-            }
-            Poll::Pending => None,
+    fn act(&mut self, task: &mut TaskContext<'_>) -> bool {
+        let Some(future) = &mut self.future else { return false };
+        if let Poll::Ready(output) = future.as_mut().poll(task) {
+            self.output = Some(output);
+            self.future = None;
         }
+        self.output.is_some()
     }
 
     fn enlist(&mut self, _: &Arc<Choice>, _: u32) -> bool {
@@ -412,6 +470,7 @@ impl<F: Future, R, T: FnOnce(F::Output) -> R> Arm<R> for FutureArm<F, T> {
     fn withdraw(&mut self) {}
 
     fn fetch(&mut self) -> Option<R> {
-        None
+        let output = self.output.take()?;
+        self.then.take().map(|then| then(output))
     }
 }

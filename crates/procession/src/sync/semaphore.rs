@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
 use crate::sync::batch_semaphore::{BatchSemaphore, Entry, PERMITS_MAX};
 use crate::sync::wait_list::{Another, Place};
@@ -21,13 +22,15 @@ pub(super) struct Acquire<'a> {
     semaphore: &'a BatchSemaphore,
     wanted: usize,
     place: Option<Place>,
+    /// `true` while it keeps permits that it has not returned.
+    keeps: bool,
     /// The process that holds what is wanted, or waits for it just before this one.
     ahead: WaitTarget,
 }
 
 impl<'a> Acquire<'a> {
     pub(super) fn new(semaphore: &'a BatchSemaphore, wanted: usize) -> Self {
-        Self { semaphore, wanted, place: None, ahead: WaitTarget::UNKNOWN }
+        Self { semaphore, wanted, place: None, keeps: false, ahead: WaitTarget::UNKNOWN }
     }
 
     pub(super) fn behind(mut self, ahead: WaitTarget) -> Self {
@@ -40,8 +43,15 @@ impl Future for Acquire<'_> {
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<bool> {
-        if !crate::scheduler::budget::charge(task) {
-            return Poll::Pending;
+        let acquired = self.poll_uncharged(task);
+        charge_after(task, acquired, |granted| self.keeps = granted)
+    }
+}
+
+impl Acquire<'_> {
+    fn poll_uncharged(&mut self, task: &TaskContext<'_>) -> Poll<bool> {
+        if std::mem::take(&mut self.keeps) {
+            return Poll::Ready(true);
         }
         let semaphore = self.semaphore;
         let mut another = Another::of(task.waker());
@@ -67,6 +77,9 @@ impl Drop for Acquire<'_> {
             let (own, woken) = self.semaphore.cancel(place);
             drop_guarded(own);
             woken.wake();
+        }
+        if self.keeps {
+            self.semaphore.release(self.wanted).wake();
         }
     }
 }

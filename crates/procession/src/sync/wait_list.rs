@@ -329,33 +329,38 @@ impl<T> WaitList<T> {
     }
 
     /// Appends a waiter to the queue.
+    #[inline]
     pub(crate) fn push(&mut self, waiter: Waiter, content: T) -> Place {
-        let place = if self.free == NOWHERE {
-            self.nodes.push(Node {
-                before: self.last,
-                after: NOWHERE,
-                waiter: Some(waiter),
-                content: Some(content),
-            });
-            // Fits in 32 bits: 2^32 waiters would need as many wakers in memory.
-            (self.nodes.len() - 1) as u32
-        } else {
-            let place = self.free;
-            let node = &mut self.nodes[place as usize];
-            self.free = node.after;
-            node.before = self.last;
-            node.after = NOWHERE;
-            node.waiter = Some(waiter);
-            node.content = Some(content);
-            place
-        };
+        let place = self.occupy(Some(waiter), content, self.last);
         match self.last {
             NOWHERE => self.first = place,
             last => self.nodes[last as usize].after = place,
         }
         self.last = place;
-        self.used += 1;
         Place(place)
+    }
+
+    /// Adds a waiter that was served when it came: it has its content, and never is in the queue.
+    #[cold]
+    pub(crate) fn push_served(&mut self, content: T) -> Place {
+        Place(self.occupy(None, content, NOWHERE))
+    }
+
+    /// Takes a node into use, with `before` in front of it.
+    #[inline]
+    fn occupy(&mut self, waiter: Option<Waiter>, content: T, before: u32) -> u32 {
+        let content = Some(content);
+        self.used += 1;
+        if self.free == NOWHERE {
+            self.nodes.push(Node { before, after: NOWHERE, waiter, content });
+            // Fits in 32 bits: 2^32 waiters would need as many wakers in memory.
+            return (self.nodes.len() - 1) as u32;
+        }
+        let place = self.free;
+        let node = &mut self.nodes[place as usize];
+        self.free = node.after;
+        *node = Node { before, after: NOWHERE, waiter, content };
+        place
     }
 
     fn unlink(&mut self, place: u32) {

@@ -41,14 +41,14 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use procession_sync::RwLockReadGuard;
 
+use crate::scheduler::budget::in_turn;
 use crate::sync::bell::Bell;
 use crate::sync::end_count::EndCount;
 use crate::sync::listener::{BellWait, leave, look_or_wait};
@@ -192,13 +192,7 @@ impl<T> Sender<T> {
     pub fn closed(&self) -> impl Future<Output = ()> {
         crate::scheduler::placed::placed(async move {
             let mut wait = BellWait::new(&self.watched.receivers);
-            poll_fn(|task| {
-                if !crate::scheduler::budget::charge(task) {
-                    return Poll::Pending;
-                }
-                wait.poll(task, |&mut receivers| (receivers == 0).then_some(()))
-            })
-            .await;
+            in_turn(|task| wait.poll(task, |&mut receivers| (receivers == 0).then_some(()))).await;
         })
     }
 

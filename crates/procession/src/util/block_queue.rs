@@ -14,8 +14,8 @@ const BLOCK_BYTES: usize = 16 * 1024;
 /// so no push takes longer in a longer queue. A block is freed when its last element is popped.
 pub(crate) struct BlockQueue<T> {
     first: VecDeque<T>,
-    /// The blocks behind the first one. All but the last are full, and none is empty. Boxed, because
-    /// few queues ever have a second block.
+    /// The blocks behind the first one. All but the last are full, and none is empty.
+    #[expect(clippy::box_collection, reason = "small, since few queues have a second block")]
     more: Option<Box<VecDeque<VecDeque<T>>>>,
 }
 

@@ -41,6 +41,7 @@ mod blocked;
 mod bounds;
 #[cfg(feature = "tokio")]
 mod bridge;
+mod budget;
 mod cancel;
 mod channels;
 mod children;

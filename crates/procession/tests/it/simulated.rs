@@ -67,6 +67,7 @@ mod basics;
 mod behaviour;
 mod blocked;
 mod bounds;
+mod budget;
 mod cancel;
 mod channels;
 mod contracts;

@@ -373,6 +373,18 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         })
     }
 
+    /// Keeps the place of a sender that was served when it came.
+    #[cold]
+    pub(crate) fn keep_served(&self) -> Place {
+        self.change(|state| state.senders.push_served(Offer::Served))
+    }
+
+    /// Keeps a message for the receiver that has taken it, as if the receiver had waited.
+    #[cold]
+    pub(crate) fn keep_received(&self, message: T) -> Place {
+        self.change(|state| state.receivers.push_served(Some(message)))
+    }
+
     /// Removes a waiting sender. Returns its message, unless that was taken.
     pub(crate) fn cancel_sender(&self, place: Place) -> (Option<T>, Option<Waiter>) {
         let (offer, own) = self.change(|state| state.senders.remove(place));
@@ -407,6 +419,12 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
             let next = handed.and_then(|message| state.pass_on(message));
             Cancelled { own, next, message: None }
         })
+    }
+
+    /// Passes on a message that was received and is not wanted. Returns the receiver that has the
+    /// message now, to be woken.
+    pub(crate) fn pass_on(&self, message: T) -> Option<Waiter> {
+        self.change(|state| state.pass_on(message))
     }
 
     /// Closes the channel, and returns all waiters, to be woken.

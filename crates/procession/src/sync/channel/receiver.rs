@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
 use crate::sync::channel::core::{NotReceived, Received};
 use crate::sync::channel::error::TryRecvError;
@@ -196,36 +197,45 @@ pub(crate) fn poll_recv<T>(
     done: &mut bool,
     task: &TaskContext<'_>,
 ) -> Poll<Option<T>> {
-    if !crate::scheduler::budget::charge(task) {
-        return Poll::Pending;
-    }
-    let mut another = Another::of(task.waker());
-    let came = if place.is_some() {
-        channel.core.look_receiver(place, &mut another)
-    } else if *done {
-        Some(None)
-    } else {
-        match channel.core.recv_or_wait(&mut another) {
-            Ok(Received::Now(message, waiter)) => {
-                wake(waiter);
-                Some(Some(message))
-            }
-            Ok(Received::Waits(waits)) => {
-                *place = Some(waits);
-                None
-            }
-            Err(NotReceived::Closed | NotReceived::Empty) => Some(None),
-        }
-    };
-    match came {
-        Some(message) => {
-            *done = true;
-            Poll::Ready(message)
-        }
+    let received = match take(channel, place, *done, task) {
+        Some(message) => Poll::Ready(message),
         None => {
             current::note_waiting(Waiting::CHANNEL);
             Poll::Pending
         }
+    };
+    let received = charge_after(task, received, |message| {
+        // A channel that has ended stays so, and needs no place.
+        *place = message.map(|message| channel.core.keep_received(message));
+    });
+    *done |= received.is_ready();
+    received
+}
+
+#[inline]
+fn take<T>(
+    channel: &Channel<T>,
+    place: &mut Option<Place>,
+    done: bool,
+    task: &TaskContext<'_>,
+) -> Option<Option<T>> {
+    let mut another = Another::of(task.waker());
+    if place.is_some() {
+        return channel.core.look_receiver(place, &mut another);
+    }
+    if done {
+        return Some(None);
+    }
+    match channel.core.recv_or_wait(&mut another) {
+        Ok(Received::Now(message, waiter)) => {
+            wake(waiter);
+            Some(Some(message))
+        }
+        Ok(Received::Waits(waits)) => {
+            *place = Some(waits);
+            None
+        }
+        Err(NotReceived::Closed | NotReceived::Empty) => Some(None),
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
 use crate::sync::channel::core::{NotSent, Sent};
 use crate::sync::channel::error::{SendError, SendTimeoutError, TrySendError};
@@ -311,9 +312,21 @@ pub(crate) fn poll_send<T>(
     place: &mut Option<Place>,
     task: &TaskContext<'_>,
 ) -> Poll<Result<(), SendError<T>>> {
-    if !crate::scheduler::budget::charge(task) {
-        return Poll::Pending;
-    }
+    let sent = offer(channel, message, place, task);
+    charge_after(task, sent, |sent| match sent {
+        Ok(()) => *place = Some(channel.core.keep_served()),
+        // The channel stays closed, so the next poll gets the same answer.
+        Err(SendError(refused)) => *message = Some(refused),
+    })
+}
+
+#[inline]
+fn offer<T>(
+    channel: &Channel<T>,
+    message: &mut Option<T>,
+    place: &mut Option<Place>,
+    task: &TaskContext<'_>,
+) -> Poll<Result<(), SendError<T>>> {
     let mut another = Another::of(task.waker());
     if let Some(message) = message.take() {
         match channel.core.send_or_wait(message, &mut another) {
@@ -361,9 +374,6 @@ impl<T> Future for Reserving<'_, T> {
     type Output = Result<(), SendError<()>>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !crate::scheduler::budget::charge(task) {
-            return Poll::Pending;
-        }
         let core = &self.channel.core;
         let mut another = Another::of(task.waker());
         let reserved = if self.place.is_some() {
@@ -378,14 +388,18 @@ impl<T> Future for Reserving<'_, T> {
                 Err(_) => Some(false),
             }
         };
-        match reserved {
+        let reserved = match reserved {
             Some(true) => Poll::Ready(Ok(())),
             Some(false) => Poll::Ready(Err(SendError(()))),
             None => {
                 current::note_waiting(Waiting::CHANNEL);
                 Poll::Pending
             }
-        }
+        };
+        charge_after(task, reserved, |reserved| {
+            // A channel that is closed stays so, and needs no place.
+            self.place = reserved.is_ok().then(|| core.keep_served());
+        })
     }
 }
 

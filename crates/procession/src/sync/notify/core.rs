@@ -19,7 +19,8 @@
 //! - Notify all: `Count` the round and release all waiters, in one critical section. No permit is
 //!   stored.
 //! - Cancel: leave the list. A waiter that was released alone notifies one, in the same critical
-//!   section.
+//!   section. A waiter that has taken a permit, or has left the list with its notification, and is
+//!   dropped before it completes notifies one, too.
 //!
 //! `Wake` happens outside the lock.
 //!
@@ -82,6 +83,14 @@ impl NotifyState {
         self.has_permit |= served.is_none();
         served.map(|(waiter, ())| waiter)
     }
+
+    /// Notifies another waiter in place of one that was released alone.
+    fn pass_on(&mut self, release: Release) -> Option<Waiter> {
+        match release {
+            Release::First | Release::Last => self.notify(release),
+            Release::Not | Release::All => None,
+        }
+    }
 }
 
 /// The state of a `Notify`, without its public types.
@@ -135,58 +144,68 @@ impl<const MUTATION: u8> NotifyCore<MUTATION> {
         released
     }
 
-    /// Returns `true` if there is a permit, which is taken, or a later round than `seen`. Otherwise
-    /// enlists the waiter, and stores its place.
+    /// Takes a permit if there is one, or sees a later round than `seen`, and returns which of the
+    /// two it was. Otherwise enlists the waiter, and stores its place.
     pub(crate) fn take_or_wait(
         &self,
         seen: u64,
         place: &mut Option<Place>,
         another: &mut Another<'_>,
-    ) -> bool {
-        let is_notified = |state: &mut NotifyState| {
+    ) -> Option<Release> {
+        let notice = |state: &mut NotifyState| {
+            if std::mem::take(&mut state.has_permit) {
+                return Some(Release::First);
+            }
             // Relaxed: see `notify_all`.
-            std::mem::take(&mut state.has_permit) || self.round.load(Relaxed) != seen
+            (self.round.load(Relaxed) != seen).then_some(Release::All)
         };
         loop {
             let looks = !(cfg!(procession_loom) && MUTATION == 1);
-            if !looks && self.change(is_notified) {
-                return true;
+            if !looks && let Some(release) = self.change(notice) {
+                return Some(release);
             }
-            let notified = self.change(|state| {
-                if looks && is_notified(state) {
-                    return Some(true);
+            let looked = self.change(|state| {
+                if looks && let Some(release) = notice(state) {
+                    return Some(Some(release));
                 }
                 let waker = another.take()?;
                 *place = Some(state.waiters.push(Waiter::Alone(waker), Release::Not));
-                Some(false)
+                Some(None)
             });
-            if let Some(notified) = notified {
-                return notified;
+            if let Some(release) = looked {
+                return release;
             }
             another.prepare();
         }
     }
 
-    /// Returns `true` if the waiter was released, and frees its place.
-    pub(crate) fn look(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> bool {
+    /// Returns how the waiter was released, and frees its place.
+    pub(crate) fn look(
+        &self,
+        place: &mut Option<Place>,
+        another: &mut Another<'_>,
+    ) -> Option<Release> {
         look(place, another, |place, another| {
             self.change(|state| state.waiters.look(place, another))
         })
-        .is_some()
     }
 
-    /// Returns `true` if the waiter was released, and frees its place.
-    pub(crate) fn try_look(&self, place: &mut Option<Place>) -> bool {
-        let Some(waits) = place.take() else { return false };
+    /// Returns how the waiter was released, and frees its place.
+    pub(crate) fn try_look(&self, place: &mut Option<Place>) -> Option<Release> {
+        let waits = place.take()?;
         self.change(|state| {
-            let is_released = state.waiters.is_served(&waits);
-            if is_released {
-                state.waiters.remove(waits);
-            } else {
-                *place = Some(waits);
+            if state.waiters.is_served(&waits) {
+                return Some(state.waiters.remove(waits).0);
             }
-            is_released
+            *place = Some(waits);
+            None
         })
+    }
+
+    /// `Cancel` of a waiter that has left the list: passes on the notification that was for it
+    /// alone. Returns the waiter that has the notification now, to be woken.
+    pub(crate) fn pass_on(&self, release: Release) -> Option<Waiter> {
+        self.change(|state| state.pass_on(release))
     }
 
     /// Removes a waiter. Returns its waker, to be dropped, and the waiter that has its notification
@@ -194,11 +213,10 @@ impl<const MUTATION: u8> NotifyCore<MUTATION> {
     pub(crate) fn cancel(&self, place: Place) -> (Option<Waiter>, Option<Waiter>) {
         self.change(|state| {
             let (release, own) = state.waiters.remove(place);
-            let is_alone = matches!(release, Release::First | Release::Last);
-            if !is_alone || cfg!(procession_loom) && MUTATION == 2 {
+            if cfg!(procession_loom) && MUTATION == 2 {
                 return (own, None);
             }
-            (own, state.notify(release))
+            (own, state.pass_on(release))
         })
     }
 }
@@ -221,8 +239,8 @@ mod models {
             let mut place = None;
             let first = notify.take_or_wait(notify.round(), &mut place, &mut Another::none());
             notifies.join().expect("it does not panic");
-            let notified = first || notify.look(&mut place, &mut Another::none());
-            assert!(notified, "the waiter waits forever");
+            let notified = first.or_else(|| notify.look(&mut place, &mut Another::none()));
+            assert!(notified.is_some(), "the waiter waits forever");
         });
     }
 
@@ -243,7 +261,7 @@ mod models {
             let notify = Arc::new(NotifyCore::<MUTATION>::new());
             let (mut first, mut second) = (None, None);
             for place in [&mut first, &mut second] {
-                assert!(!notify.take_or_wait(0, place, &mut Another::none()));
+                assert!(notify.take_or_wait(0, place, &mut Another::none()).is_none());
             }
             let notifies = {
                 let notify = Arc::clone(&notify);
@@ -252,7 +270,7 @@ mod models {
             drop(notify.cancel(first.take().expect("it waits")));
             notifies.join().expect("it does not panic");
             let notified = notify.look(&mut second, &mut Another::none());
-            assert!(notified, "the notification is lost");
+            assert!(notified.is_some(), "the notification is lost");
         });
     }
 
@@ -279,8 +297,8 @@ mod models {
             let mut place = None;
             let first = notify.take_or_wait(seen, &mut place, &mut Another::none());
             notifies.join().expect("it does not panic");
-            let notified = first || notify.look(&mut place, &mut Another::none());
-            assert!(notified, "the waiter missed the round");
+            let notified = first.or_else(|| notify.look(&mut place, &mut Another::none()));
+            assert!(notified.is_some(), "the waiter missed the round");
         });
     }
 

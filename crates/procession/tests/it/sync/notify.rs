@@ -1,5 +1,6 @@
 //! Notifications. The semantics are those of `tokio/tests/sync_notify.rs`.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Wake, Waker};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use procession::sync::Notify;
 use procession::time::Instant;
 use procession::{Scheduler, sleep, spawn, timeout, yield_now};
 
+use super::poll_once;
 use super::probe::{plain_thread, probe};
 use crate::home::thread;
 use crate::scene::{driven, panic_quietly, threaded};
@@ -237,4 +239,45 @@ fn a_wait_can_be_limited_on_the_test_clock() {
         notify.notify_one();
         assert_eq!(process.await, Ok(Ok(())));
     });
+}
+
+#[test]
+fn a_notification_that_was_enabled_and_not_awaited_is_passed_on() {
+    // A permit, the first waiter, and the last one.
+    let notify = Notify::new();
+    notify.notify_one();
+    assert!(pin!(notify.notified()).as_mut().enable(), "there is a permit");
+    assert!(poll_once(pin!(notify.notified())).is_ready(), "the permit came back");
+
+    for last in [false, true] {
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(notify.notified())).collect();
+        assert!(waiting.iter_mut().all(|notified| !notified.as_mut().enable()));
+        let (chosen, next) = if last { (2, 1) } else { (0, 1) };
+        if last {
+            notify.notify_last();
+        } else {
+            notify.notify_one();
+        }
+        assert!(waiting[chosen].as_mut().enable());
+        assert!(!waiting[next].as_mut().enable());
+        waiting[chosen] = Box::pin(notify.notified());
+        assert!(waiting[next].as_mut().enable(), "the next one has it");
+        // It is the last one, so its notification becomes a permit, which it takes here.
+        drop(waiting);
+        assert!(poll_once(pin!(notify.notified())).is_ready());
+    }
+
+    // All were notified, so each has its own.
+    let mut both = [Box::pin(notify.notified()), Box::pin(notify.notified())];
+    let [first, second] = &mut both;
+    notify.notify_one();
+    assert!(first.as_mut().enable(), "there is a permit");
+    *first = Box::pin(notify.notified());
+    assert!(second.as_mut().enable(), "it came back");
+    assert!(poll_once(second.as_mut()).is_ready());
+    assert!(poll_once(second.as_mut()).is_ready(), "again after completion");
+    notify.notify_waiters();
+    assert!(first.as_mut().enable());
+    drop(both);
+    assert!(!pin!(notify.notified()).as_mut().enable(), "nothing is passed on");
 }

@@ -1,0 +1,713 @@
+//! A spent budget changes neither the result of an operation nor the order in which callers are
+//! served.
+//!
+//! Method: one worker. A process spends a part of its budget, starts another process, and then
+//! polls an operation for the first time; the other process polls the same one afterwards. Each
+//! says what it got. Whatever the first process has spent, both say the same.
+
+use std::fmt::Debug;
+use std::future::{Future, poll_fn, ready};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use procession::mailbox::WhenFull;
+use procession::pool::{Pool, Queue};
+use procession::sync::channel::{self, Receiver, Sender};
+use procession::sync::{
+    Barrier, CancellationToken, Condvar, Mutex, Notify, OnceCell, RwLock, Semaphore, WaitGroup,
+    broadcast, oneshot, watch,
+};
+use procession::{
+    Context, JoinSet, Select, SpawnOptions, cancelled, sleep, spawn, start, timeout,
+    until_cancelled, yield_now,
+};
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::scene::driven;
+
+/// A step may spend this much, by default.
+const BUDGET: usize = 128;
+
+const SHORT: Duration = Duration::from_millis(1);
+
+/// Spends a part of the budget of the running step.
+fn spend(operations: usize) {
+    let none = Semaphore::new(0);
+    (0..operations).for_each(|_| assert!(none.try_acquire(1).is_none()));
+}
+
+/// Asserts that `scene` has the same outcome whatever was spent before.
+#[track_caller]
+fn check<F, R>(name: &str, scene: impl Fn(usize) -> F)
+where
+    F: Future<Output = R> + Send + 'static,
+    R: Debug + PartialEq + Send + 'static,
+{
+    let run = |spent| driven().block_on(scene(spent));
+    let expected = run(0);
+    for spent in BUDGET - 20..BUDGET + 4 {
+        assert_eq!(run(spent), expected, "{name}: after {spent} operations");
+    }
+}
+
+/// Lets `A` do something after it has spent a part of its budget, and then `B`; once both have
+/// begun, does `later`. Returns what `A` and `B` got.
+async fn both<F, R>(
+    spent: usize,
+    act: impl Fn(char) -> F + Send + 'static,
+    later: impl Future,
+) -> (R, R)
+where
+    F: Future<Output = R> + Send + 'static,
+    R: Send + 'static,
+{
+    let first = spawn(async move {
+        spend(spent);
+        let second = spawn(act('B'));
+        (act('A').await, second)
+    });
+    sleep(SHORT).await;
+    later.await;
+    let (a, second) = first.await.expect("it does not panic");
+    (a, second.await.expect("it does not panic"))
+}
+
+/// Counts those that were served.
+#[derive(Clone, Default)]
+struct Turns(Arc<AtomicUsize>);
+
+impl Turns {
+    fn next(&self) -> usize {
+        self.0.fetch_add(1, Relaxed)
+    }
+}
+
+#[test]
+fn locks_serve_in_the_order_of_the_calls() {
+    for is_held in [false, true] {
+        check("mutex", move |spent| async move {
+            let (lock, turns) = (Arc::new(Mutex::new(())), Turns::default());
+            let held = if is_held { Some(lock.clone().lock_owned().await) } else { None };
+            let act = move |_| {
+                let (lock, turns) = (lock.clone(), turns.clone());
+                async move {
+                    let _guard = lock.lock().await;
+                    turns.next()
+                }
+            };
+            both(spent, act, async { drop(held) }).await
+        });
+        check("write", move |spent| async move {
+            let (lock, turns) = (Arc::new(RwLock::new(())), Turns::default());
+            let held = if is_held { Some(lock.clone().read_owned().await) } else { None };
+            let act = move |_| {
+                let (lock, turns) = (lock.clone(), turns.clone());
+                async move {
+                    let _guard = lock.write().await;
+                    turns.next()
+                }
+            };
+            both(spent, act, async { drop(held) }).await
+        });
+        check("read before write", move |spent| async move {
+            let (lock, turns) = (Arc::new(RwLock::new(())), Turns::default());
+            let held = if is_held { Some(lock.clone().write_owned().await) } else { None };
+            let act = move |who| {
+                let (lock, turns) = (lock.clone(), turns.clone());
+                async move {
+                    if who == 'A' {
+                        let _guard = lock.read().await;
+                        turns.next()
+                    } else {
+                        let _guard = lock.write().await;
+                        turns.next()
+                    }
+                }
+            };
+            both(spent, act, async { drop(held) }).await
+        });
+        check("semaphore", move |spent| async move {
+            let (permits, turns) = (Arc::new(Semaphore::new(2)), Turns::default());
+            let held = if is_held { permits.clone().acquire_owned(1).await } else { None };
+            let act = move |who| {
+                let (permits, turns) = (permits.clone(), turns.clone());
+                async move {
+                    let _got = permits.acquire(if who == 'A' { 2 } else { 1 }).await;
+                    turns.next()
+                }
+            };
+            both(spent, act, async { drop(held) }).await
+        });
+        check("mutex in a select", move |spent| async move {
+            let (lock, turns) = (Arc::new(Mutex::new(())), Turns::default());
+            let held = if is_held { Some(lock.clone().lock_owned().await) } else { None };
+            let act = move |_| {
+                let (lock, turns) = (lock.clone(), turns.clone());
+                async move {
+                    let locks = async {
+                        let _guard = lock.lock().await;
+                        turns.next()
+                    };
+                    Select::new().wait_for(locks, |turn| turn).await
+                }
+            };
+            both(spent, act, async { drop(held) }).await
+        });
+    }
+    check("once cell", |spent| async move {
+        let cell = Arc::new(OnceCell::new());
+        let act = move |who| {
+            let cell = cell.clone();
+            async move { *cell.get_or_init(ready(who)).await }
+        };
+        both(spent, act, ready(())).await
+    });
+    check("closed semaphore", |spent| async move {
+        let permits = Arc::new(Semaphore::new(0));
+        permits.close();
+        let act = move |_| {
+            let permits = permits.clone();
+            async move { permits.acquire(1).await.is_none() }
+        };
+        both(spent, act, ready(())).await
+    });
+}
+
+#[test]
+fn conditions_serve_in_the_order_of_the_calls() {
+    for is_ready in [false, true] {
+        check("notify", move |spent| async move {
+            let (notify, turns) = (Arc::new(Notify::new()), Turns::default());
+            if is_ready {
+                notify.notify_one();
+            }
+            let act = {
+                let notify = notify.clone();
+                move |_| {
+                    let (notify, turns) = (notify.clone(), turns.clone());
+                    async move {
+                        notify.notified().await;
+                        turns.next()
+                    }
+                }
+            };
+            let later = async {
+                for _ in 0..2 {
+                    notify.notify_one();
+                    sleep(SHORT).await;
+                }
+            };
+            both(spent, act, later).await
+        });
+    }
+    check("condition", |spent| async move {
+        let shared = Arc::new((Mutex::new(()), Condvar::new(), Turns::default()));
+        let act = {
+            let shared = shared.clone();
+            move |_| {
+                let shared = shared.clone();
+                async move {
+                    let guard = shared.0.lock().await;
+                    let _guard = shared.1.wait(guard).await;
+                    shared.2.next()
+                }
+            }
+        };
+        let later = async {
+            for _ in 0..2 {
+                shared.1.notify_one();
+                sleep(SHORT).await;
+            }
+        };
+        both(spent, act, later).await
+    });
+    check("barrier", |spent| async move {
+        let barrier = Arc::new(Barrier::new(2));
+        let act = move |_| {
+            let barrier = barrier.clone();
+            async move { barrier.wait().await }
+        };
+        both(spent, act, ready(())).await
+    });
+    check("wait group", |spent| async move {
+        let group = WaitGroup::new();
+        let act = {
+            let group = group.clone();
+            move |who| {
+                let group = group.clone();
+                async move {
+                    // The job begins after the first caller has seen none.
+                    let _job = (who == 'B').then(|| group.job());
+                    timeout(2 * SHORT, group.wait()).await.is_ok()
+                }
+            }
+        };
+        both(spent, act, ready(())).await
+    });
+}
+
+type Ends = (Sender<u32>, Receiver<u32>);
+
+/// Two callers at the ends of a channel. `later` gets the ends.
+fn of_channel<F, R, L>(
+    name: &str,
+    capacity: usize,
+    messages: u32,
+    act: impl Fn(char, Ends) -> F + Clone + Send + Sync + 'static,
+    later: impl Fn(Ends) -> L + Clone + Send + Sync + 'static,
+) where
+    F: Future<Output = R> + Send + 'static,
+    R: Debug + PartialEq + Send + 'static,
+    L: Future<Output = Vec<u32>> + Send + 'static,
+{
+    check(name, |spent| {
+        let (act, later) = (act.clone(), later.clone());
+        async move {
+            let ends = channel::bounded(capacity);
+            (0..messages).for_each(|n| ends.0.try_send(n).expect("there is room"));
+            let act = {
+                let ends = ends.clone();
+                move |who| act(who, ends.clone())
+            };
+            let mut order = Vec::new();
+            let got = both(spent, act, async { order = later(ends).await }).await;
+            (got, order)
+        }
+    });
+}
+
+/// Sends two messages.
+async fn send_two((sender, _): Ends) -> Vec<u32> {
+    for n in 10..12 {
+        sender.send(n).await.expect("it is open");
+        sleep(SHORT).await;
+    }
+    Vec::new()
+}
+
+/// Receives all messages that come.
+async fn receive_all((_, receiver): Ends) -> Vec<u32> {
+    let mut all = Vec::new();
+    while let Ok(message) = receiver.recv_timeout(SHORT).await {
+        all.extend(message);
+    }
+    all
+}
+
+async fn nothing(_: Ends) -> Vec<u32> {
+    Vec::new()
+}
+
+async fn close((sender, _): Ends) -> Vec<u32> {
+    sender.close();
+    Vec::new()
+}
+
+#[test]
+fn channels_serve_in_the_order_of_the_calls() {
+    async fn recv(_: char, (_, receiver): Ends) -> Option<u32> {
+        receiver.recv().await
+    }
+    async fn recv_in_select(_: char, (_, receiver): Ends) -> Option<u32> {
+        Select::new().recv(&receiver, |message| message).await
+    }
+    async fn recv_or_else(_: char, (_, receiver): Ends) -> Option<u32> {
+        Select::new().recv(&receiver, |message| message).or_else(|| Some(99)).await
+    }
+    // Of several messages, only the first is received in turn: the others are those that are left
+    // in the step that returns them.
+    async fn many(_: char, (_, receiver): Ends) -> Option<u32> {
+        let mut messages = Vec::new();
+        receiver.recv_many(&mut messages, 1).await;
+        messages.first().copied()
+    }
+    async fn send(who: char, (sender, _): Ends) -> bool {
+        sender.send(u32::from(who)).await.is_ok()
+    }
+    async fn send_in_select(who: char, (sender, _): Ends) -> bool {
+        Select::new().send(&sender, u32::from(who), |sent| sent.is_ok()).await
+    }
+    async fn reserve(who: char, (sender, _): Ends) -> bool {
+        let permit = sender.reserve().await;
+        permit.map(|permit| permit.send(u32::from(who))).is_ok()
+    }
+    for messages in [0, 1, 2] {
+        of_channel("recv", 4, messages, recv, send_two);
+        of_channel("select, recv", 4, messages, recv_in_select, send_two);
+        of_channel("recv_many", 4, messages, many, send_two);
+        of_channel("recv at the end", 4, messages, recv, close);
+        of_channel("select, recv at the end", 4, messages, recv_in_select, close);
+        of_channel("select, recv, or_else", 4, messages, recv_or_else, nothing);
+        of_channel("send", 2, messages, send, receive_all);
+        of_channel("select, send", 2, messages, send_in_select, receive_all);
+        of_channel("send at the end", 2, messages, send, close);
+        of_channel("select, send at the end", 2, messages, send_in_select, close);
+        of_channel("reserve", 3, messages, reserve, move |ends| async move {
+            let mut all = receive_all(ends).await;
+            if messages < 2 {
+                // Both have room, and each sends when it likes.
+                all.sort_unstable();
+            }
+            all
+        });
+        of_channel("reserve at the end", 3, messages, reserve, close);
+    }
+    of_channel("reserve, full", 1, 1, reserve, receive_all);
+    of_channel("rendezvous, recv", 0, 0, recv, send_two);
+    of_channel("rendezvous, send", 0, 0, send, receive_all);
+    of_channel("rendezvous, select, send", 0, 0, send_in_select, receive_all);
+}
+
+#[test]
+fn mailboxes_and_pools_serve_in_the_order_of_the_calls() {
+    for room in [1, 4] {
+        check("send_wait", move |spent| async move {
+            let options = SpawnOptions::new().mailbox(room, WhenFull::Wait);
+            let child = options.start(|mut cx: Context<char>| async move {
+                sleep(3 * SHORT).await;
+                let mut all = Vec::new();
+                while let Ok(message) = timeout(SHORT, cx.recv()).await {
+                    all.extend(message);
+                }
+                all
+            });
+            child.send('0').expect("there is room");
+            let address = child.address().clone();
+            let act = move |who| {
+                let address = address.clone();
+                async move { address.send_wait(who).await.is_ok() }
+            };
+            let got = both(spent, act, ready(())).await;
+            (got, child.await.expect("it does not panic"))
+        });
+        check("pool, submit", move |spent| async move {
+            let pool = Pool::builder()
+                .capacity(1)
+                .queue(Queue::Bounded(room as usize))
+                .build_async()
+                .expect("it starts nothing yet");
+            let (order, turns) = (channel::unbounded(), Turns::default());
+            let gate = Arc::new(Semaphore::new(0));
+            let waits = gate.clone();
+            let holds = pool.submit(async move { drop(waits.acquire(1).await) }).await;
+            let act = move |who| {
+                let (pool, sender, turns) = (pool.clone(), order.0.clone(), turns.clone());
+                async move {
+                    let job = pool.submit(async move { sender.send(who).await.is_ok() }).await;
+                    let _ = job.expect("the pool is open").await;
+                    turns.next()
+                }
+            };
+            let got = both(spent, act, async { gate.add_permits(1) }).await;
+            drop(holds);
+            let mut all = Vec::new();
+            while let Ok(who) = order.1.try_recv() {
+                all.push(who);
+            }
+            (got, all)
+        });
+    }
+}
+
+/// A single process does something after it has spent a part of its budget.
+fn alone<F, R>(name: &str, act: impl Fn() -> F + Clone + Send + 'static)
+where
+    F: Future<Output = R> + Send + 'static,
+    R: Debug + PartialEq + Send + 'static,
+{
+    check(name, |spent| {
+        let act = act.clone();
+        async move {
+            let process = spawn(async move {
+                let prepared = act();
+                spend(spent);
+                prepared.await
+            });
+            process.await.expect("it does not panic")
+        }
+    });
+}
+
+/// Returns what a future returns if it is ready, by a select that does not wait.
+async fn now<F>(future: F) -> Option<F::Output>
+where
+    F: Future<Output: Send> + Send,
+{
+    Select::new().wait_for(future, Some).or_else(|| None).await
+}
+
+#[test]
+fn what_is_ready_is_ready_for_a_select_that_does_not_wait() {
+    alone("lock", || {
+        let lock = Mutex::new(1);
+        async move { now(async { *lock.lock().await }).await }
+    });
+    alone("permits", || {
+        let permits = Semaphore::new(3);
+        async move { now(async { permits.acquire(3).await.is_some() }).await }
+    });
+    alone("two locks", || {
+        let (a, b) = (Mutex::new(1), RwLock::new(2));
+        async move { now(async { (*a.lock().await, *b.read().await) }).await }
+    });
+    alone("notify", || {
+        let notify = Notify::new();
+        notify.notify_one();
+        async move { now(notify.notified()).await }
+    });
+    alone("channel", || {
+        let (sender, receiver) = channel::bounded(2);
+        async move {
+            let sent = now(sender.send(7)).await;
+            let kept = now(async { sender.reserve().await.is_ok() }).await;
+            (sent, kept, now(receiver.recv()).await, now(receiver.recv()).await)
+        }
+    });
+    alone("oneshot", || {
+        let (sender, receiver) = oneshot::channel();
+        sender.send(7).expect("it is open");
+        now(receiver)
+    });
+    alone("watch", || {
+        let (sender, mut receiver) = watch::channel(1);
+        sender.send(2).expect("there is a receiver");
+        async move { now(receiver.changed()).await }
+    });
+    alone("watch, closed", || {
+        let (sender, receiver) = watch::channel(1);
+        drop(receiver);
+        async move { now(sender.closed()).await }
+    });
+    alone("broadcast", || {
+        let (sender, mut receiver) = broadcast::channel(4);
+        sender.send(2).expect("there is a receiver");
+        async move { (now(receiver.recv()).await, now(receiver.recv()).await) }
+    });
+    alone("broadcast, closed", || {
+        let (sender, receiver) = broadcast::channel::<u32>(4);
+        drop(receiver);
+        async move { now(sender.closed()).await }
+    });
+    alone("handle", || async {
+        let ended = spawn(async { 1 });
+        yield_now().await;
+        now(ended).await
+    });
+    alone("set", || async {
+        let mut set = JoinSet::new();
+        set.spawn(async { 1 });
+        yield_now().await;
+        now(set.join_next()).await
+    });
+    alone("token", || {
+        let token = CancellationToken::new();
+        token.cancel();
+        async move { now(token.cancelled()).await }
+    });
+    alone("sleep", || async {
+        let slept = sleep(Duration::ZERO);
+        yield_now().await;
+        now(slept).await
+    });
+    alone("select", || {
+        let (sender, receiver) = channel::bounded(1);
+        sender.try_send(7).expect("there is room");
+        async move { now(Select::new().recv(&receiver, |message| message)).await }
+    });
+    alone("group", || {
+        let group = WaitGroup::new();
+        async move { now(group.wait()).await }
+    });
+    alone("a job", || async {
+        let pool = Pool::builder().capacity(1).build_async().expect("it starts nothing yet");
+        let job = now(pool.submit(async { 1 })).await.map(|job| job.expect("the pool is open"));
+        match job {
+            Some(job) => Some(job.await.expect("it does not panic")),
+            None => None,
+        }
+    });
+    check("mailbox", |spent| async move {
+        let child = start(move |mut cx: Context<u32>| async move {
+            spend(spent);
+            (now(cx.recv()).await, now(cx.recv_event()).await.is_some(), now(cx.recv()).await)
+        });
+        // It begins when this process waits.
+        (0..2).for_each(|n| child.send(n).expect("it is alive"));
+        child.await.expect("it does not panic")
+    });
+}
+
+#[test]
+fn what_is_ready_is_in_time() {
+    alone("lock", || {
+        let lock = Mutex::new(1);
+        async move { timeout(Duration::ZERO, lock.lock()).await.map(|guard| *guard) }
+    });
+    alone("channel", || {
+        let (sender, receiver) = channel::bounded(1);
+        async move {
+            let sent = sender.send_timeout(7, Duration::ZERO).await;
+            (sent, receiver.recv_timeout(Duration::ZERO).await)
+        }
+    });
+    alone("select", || {
+        let (sender, receiver) = channel::bounded(1);
+        sender.try_send(7).expect("there is room");
+        async move {
+            let receives = Select::new().recv(&receiver, |message| message);
+            receives.timeout(SHORT, || None).await
+        }
+    });
+}
+
+/// A future that tells whether it was polled.
+fn noting(polled: &AtomicUsize) -> impl Future<Output = ()> + Send {
+    poll_fn(|_| {
+        polled.fetch_add(1, Relaxed);
+        Poll::Ready(())
+    })
+}
+
+#[test]
+fn what_is_cancelled_is_not_polled() {
+    alone("token", || {
+        let token = CancellationToken::new();
+        token.cancel();
+        async move {
+            let polled = AtomicUsize::new(0);
+            let ended = token.run_until_cancelled(noting(&polled)).await;
+            (ended, polled.into_inner())
+        }
+    });
+    check("process", |spent| async move {
+        let child = start(move |_: Context<()>| async move {
+            cancelled().await;
+            spend(spent);
+            let polled = AtomicUsize::new(0);
+            let ended = until_cancelled(noting(&polled)).await;
+            (ended, polled.into_inner())
+        });
+        child.cancel();
+        child.await.expect("it does not panic")
+    });
+}
+
+/// Polls a future once, and drops it. Returns `true` if it was ready.
+async fn once(future: impl Future) -> bool {
+    let mut future = pin!(future);
+    poll_fn(|task| Poll::Ready(future.as_mut().poll(task).is_ready())).await
+}
+
+/// What an operation has taken in a step that is over is given back if the operation is dropped.
+#[test]
+fn what_is_kept_over_the_end_of_a_step_is_given_back() {
+    alone("locks", || {
+        let (lock, permits) = (Mutex::new(()), Semaphore::new(2));
+        async move {
+            once(lock.lock()).await;
+            once(permits.acquire(2)).await;
+            (lock.try_lock().is_some(), permits.available_permits())
+        }
+    });
+    alone("notification", || {
+        let notify = Notify::new();
+        notify.notify_one();
+        async move {
+            let is_first = once(notify.notified()).await;
+            yield_now().await;
+            is_first || once(notify.notified()).await
+        }
+    });
+    alone("message", || {
+        let (sender, receiver) = channel::bounded(2);
+        (0..2).for_each(|n| sender.try_send(n).expect("there is room"));
+        async move {
+            let took = [
+                once(receiver.recv()).await,
+                once(Select::new().recv(&receiver, |message| message)).await,
+            ];
+            let taken = took.iter().filter(|&&took| took).count() as i32;
+            let left: Vec<i32> = std::iter::from_fn(|| receiver.try_recv().ok()).collect();
+            left == (taken..2).collect::<Vec<_>>()
+        }
+    });
+    alone("room", || {
+        let (sender, _receiver) = channel::bounded(1);
+        async move {
+            once(sender.reserve()).await;
+            sender.try_send(1).is_ok()
+        }
+    });
+    alone("a message that was sent", || {
+        let (sender, receiver) = channel::bounded(1);
+        async move {
+            let mut sending = sender.send(1);
+            once(&mut sending).await;
+            (sending.take_back(), receiver.try_recv())
+        }
+    });
+}
+
+/// A step ends, however much is ready.
+#[test]
+fn what_is_always_ready_lets_others_run() {
+    fn check<F: Future<Output = ()> + Send + 'static>(
+        name: &str,
+        act: impl Fn() -> F + Send + 'static,
+    ) {
+        let has_run = driven().block_on(async move {
+            let flag = Arc::new(AtomicUsize::new(0));
+            let process = spawn({
+                let flag = flag.clone();
+                async move {
+                    let other = flag.clone();
+                    drop(spawn(async move { other.store(1, Relaxed) }));
+                    for _ in 0..10 * BUDGET {
+                        act().await;
+                    }
+                    flag.load(Relaxed)
+                }
+            });
+            process.await
+        });
+        assert_eq!(has_run, Ok(1), "{name}");
+    }
+    let lock = Arc::new(Mutex::new(()));
+    check("lock", move || {
+        let lock = lock.clone();
+        async move { drop(lock.lock().await) }
+    });
+    let (sender, receiver) = channel::unbounded();
+    check("send", {
+        let sender = sender.clone();
+        move || {
+            let sender = sender.clone();
+            async move { sender.send(1).await.expect("it is open") }
+        }
+    });
+    check("receive", {
+        let receiver = receiver.clone();
+        move || {
+            let receiver = receiver.clone();
+            async move { assert!(receiver.recv().await.is_some()) }
+        }
+    });
+    check("select", move || {
+        let sender = sender.clone();
+        async move { Select::new().send(&sender, 1, drop).await }
+    });
+    check("select, or_else", move || async { Select::new().or_else(|| ()).await });
+    check("select, ready", move || async { Select::new().wait_for(ready(()), |()| ()).await });
+    let token = CancellationToken::new();
+    token.cancel();
+    check("token", move || {
+        let token = token.clone();
+        async move { assert!(token.run_until_cancelled(ready(())).await.is_none()) }
+    });
+    check("no time", move || async {
+        assert!(timeout(Duration::ZERO, Notify::new().notified()).await.is_err())
+    });
+}
