@@ -1,10 +1,17 @@
 //! The loop of `procession top`: looks, draws, and takes keys.
+//!
+//! The terminal belongs to whatever runs in it next, so it is restored at each end: at `q`, after an
+//! error, in a panic, and when a signal asks for the end. A look may wait for a program that does
+//! not answer, so the loop cannot take the signals. A process of its own does.
 
 use std::io;
 use std::num::NonZero;
 use std::time::Duration;
 
+use procession::signal::{EndRequest, Signal, SignalKind, end_request, signal};
 use procession::time::Instant;
+use procession::{Scheduler, Select};
+use procession_sync::{Arc, Mutex};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Frame};
 use serde_json::Value;
@@ -20,6 +27,46 @@ const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// Looking takes at most this part of the processors: one in a hundred.
 const SHARE: u32 = 100;
 
+/// The terminal. Whatever writes to it has the lock, so that nothing is drawn after the restore.
+#[derive(Clone, Default)]
+struct Shown(Arc<Mutex<bool>>);
+
+impl Shown {
+    fn init(&self) -> io::Result<DefaultTerminal> {
+        let mut is_shown = self.0.lock();
+        let terminal = ratatui::try_init()?;
+        *is_shown = true;
+        Ok(terminal)
+    }
+
+    fn draw(&self, terminal: &mut DefaultTerminal, screen: &mut Screen) -> io::Result<()> {
+        let _is_shown = self.0.lock();
+        terminal.draw(|frame: &mut Frame<'_>| screen.draw(frame)).map(drop)
+    }
+
+    fn restore(&self) {
+        if std::mem::take(&mut *self.0.lock()) {
+            ratatui::restore();
+        }
+    }
+
+    /// Ends the program, in order, when a signal asks for it. If the terminal takes no more bytes, a
+    /// second signal ends the program at once.
+    async fn end_on(self, end: EndRequest, mut hangup: Signal) {
+        let asked = Select::new()
+            .wait_for(end.asked(), |_| true)
+            .wait_for(hangup.recv(), |heard| heard.is_some());
+        if asked.await {
+            let mut is_shown = self.0.lock();
+            if std::mem::take(&mut *is_shown) {
+                ratatui::restore();
+            }
+            // The lock is kept, so the loop draws no more.
+            std::process::exit(0);
+        }
+    }
+}
+
 /// Runs until the user quits.
 pub(super) fn run(door: &DoorFile, args: &SeeArgs) -> Result<(), SeeError> {
     // A program without a door is told before the screen is cleared.
@@ -28,14 +75,21 @@ pub(super) fn run(door: &DoorFile, args: &SeeArgs) -> Result<(), SeeError> {
     let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut screen = Screen::new(args.sort, args.group, has_colours);
     screen.answers.about = about;
-    let mut terminal = ratatui::try_init().map_err(SeeError::Terminal)?;
-    let result = show(&mut terminal, &mut screen, door, args);
-    ratatui::restore();
+    let shown = Shown::default();
+    let scheduler = Scheduler::builder().worker_threads(1).no_observe().build();
+    let scheduler = scheduler.map_err(|error| SeeError::Terminal(io::Error::other(error)))?;
+    let end = end_request().map_err(SeeError::Terminal)?;
+    let hangup = signal(SignalKind::hangup()).map_err(SeeError::Terminal)?;
+    drop(scheduler.spawn(shown.clone().end_on(end, hangup)));
+    let mut terminal = shown.init().map_err(SeeError::Terminal)?;
+    let result = show(&mut terminal, &shown, &mut screen, door, args);
+    shown.restore();
     result.map_err(SeeError::Terminal)
 }
 
 fn show(
     terminal: &mut DefaultTerminal,
+    shown: &Shown,
     screen: &mut Screen,
     door: &DoorFile,
     args: &SeeArgs,
@@ -45,7 +99,7 @@ fn show(
         if Instant::now() >= next && !screen.is_paused {
             next = Instant::now() + look(screen, door, args);
         }
-        terminal.draw(|frame: &mut Frame<'_>| screen.draw(frame))?;
+        shown.draw(terminal, screen)?;
         let wait = if screen.is_paused {
             INTERVAL_MAX
         } else {

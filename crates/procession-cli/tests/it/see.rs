@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -12,8 +12,9 @@ use procession::{Context, Scheduler, SpawnOptions};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::thread;
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
 
 /// Far longer than anything here takes.
@@ -347,53 +348,101 @@ fn size(columns: u16, rows: u16) -> Winsize {
     Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
+/// `procession top` on a terminal of its own.
+struct Top {
+    child: Child,
+    terminal: File,
+    chunks: mpsc::Receiver<Vec<u8>>,
+    seen: String,
+    /// The settings of the terminal before.
+    before: Termios,
+}
+
+impl Top {
+    fn start(scene: &Scene) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
+        grantpt(&master).expect("it is ours");
+        unlockpt(&master).expect("it is ours");
+        let name = ptsname(&master, Vec::new()).expect("it has a name");
+        let name = PathBuf::from(name.to_str().expect("it is plain"));
+        tcsetwinsize(&master, size(80, 24)).expect("it is a terminal");
+        let before = tcgetattr(&master).expect("it is a terminal");
+        let slave = || {
+            let file = File::options().read(true).write(true).open(&name).expect("it is unlocked");
+            Stdio::from(file)
+        };
+        // The signal about a new size goes to the session of the terminal, so the command has its
+        // own. `setsid` of a child that leads no group becomes the command, with the same number.
+        let child = Command::new("setsid")
+            .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_procession"), "top"])
+            .arg(scene.socket())
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR")
+            .stdin(slave())
+            .stdout(slave())
+            .stderr(slave())
+            .spawn()
+            .expect("the command can be started");
+        let terminal = File::from(master);
+        let mut reader = terminal.try_clone().expect("there are descriptors");
+        let (sends, chunks) = mpsc::channel();
+        #[expect(clippy::disallowed_methods, reason = "no scheduler takes part")]
+        let reads = thread::Builder::new().spawn(move || {
+            let mut buffer = [0; 4096];
+            // The terminal fails once the command has closed it.
+            while let Ok(count @ 1..) = reader.read(&mut buffer) {
+                if sends.send(buffer[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        reads.expect("the system has threads");
+        Self { child, terminal, chunks, seen: String::new(), before }
+    }
+
+    fn await_text(&mut self, text: &str) {
+        await_text(&self.chunks, &mut self.seen, text);
+    }
+
+    /// Awaits the end of the command, which restores the terminal.
+    fn ends(mut self) {
+        self.await_text("\u{1b}[?1049l");
+        let status = self.child.wait().expect("it is our child");
+        assert!(status.success(), "{status}: {:?}", self.seen);
+        let after = tcgetattr(&self.terminal).expect("it is a terminal");
+        assert_eq!(after.local_modes, self.before.local_modes);
+        assert_eq!(after.input_modes, self.before.input_modes);
+        assert_eq!(after.output_modes, self.before.output_modes);
+    }
+}
+
 #[test]
 fn top_runs_on_a_terminal_that_changes_its_size() {
     let scene = Scene::new(|observe| observe);
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
-    grantpt(&master).expect("it is ours");
-    unlockpt(&master).expect("it is ours");
-    let name = ptsname(&master, Vec::new()).expect("it has a name");
-    let name = PathBuf::from(name.to_str().expect("it is plain"));
-    tcsetwinsize(&master, size(80, 24)).expect("it is a terminal");
-    let slave = || {
-        let file = File::options().read(true).write(true).open(&name).expect("it is unlocked");
-        Stdio::from(file)
-    };
-    // The signal about a new size goes to the session of the terminal, so the command has its own.
-    let socket = scene.socket();
-    let mut child = Command::new("setsid")
-        .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_procession"), "top"])
-        .arg(&socket)
-        .env("TERM", "xterm")
-        .env_remove("NO_COLOR")
-        .stdin(slave())
-        .stdout(slave())
-        .stderr(slave())
-        .spawn()
-        .expect("the command can be started");
-    let mut terminal = File::from(master);
-    let mut reader = terminal.try_clone().expect("there are descriptors");
-    let (sends, chunks) = mpsc::channel();
-    #[expect(clippy::disallowed_methods, reason = "no scheduler takes part")]
-    let reads = thread::Builder::new().spawn(move || {
-        let mut buffer = [0; 4096];
-        // The terminal fails once the command has closed it.
-        while let Ok(count @ 1..) = reader.read(&mut buffer) {
-            if sends.send(buffer[..count].to_vec()).is_err() {
-                break;
-            }
-        }
-    });
-    reads.expect("the system has threads");
-    let mut seen = String::new();
-    await_text(&chunks, &mut seen, "teller");
-    assert!(!seen.contains("GROWTH"), "a narrow screen leaves columns out");
-    tcsetwinsize(&terminal, size(140, 40)).expect("it is a terminal");
-    await_text(&chunks, &mut seen, "GROWTH");
-    terminal.write_all(b"5").expect("it reads keys");
-    await_text(&chunks, &mut seen, "worker 1");
-    terminal.write_all(b"q").expect("it reads keys");
-    await_text(&chunks, &mut seen, "\u{1b}[?1049l");
-    assert!(child.wait().expect("it is our child").success(), "{seen:?}");
+    let mut top = Top::start(&scene);
+    top.await_text("teller");
+    assert!(!top.seen.contains("GROWTH"), "a narrow screen leaves columns out");
+    tcsetwinsize(&top.terminal, size(140, 40)).expect("it is a terminal");
+    top.await_text("GROWTH");
+    top.terminal.write_all(b"5").expect("it reads keys");
+    top.await_text("worker 1");
+    top.terminal.write_all(b"q").expect("it reads keys");
+    top.ends();
+}
+
+#[test]
+fn top_restores_the_terminal_when_a_signal_ends_it() {
+    let scene = Scene::new(|observe| observe);
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut top = Top::start(&scene);
+        top.await_text("teller");
+        let raw = tcgetattr(&top.terminal).expect("it is a terminal");
+        assert!(
+            !raw.local_modes.contains(LocalModes::ICANON),
+            "the signal comes to a raw terminal"
+        );
+        let pid = Pid::from_child(&top.child);
+        kill_process(pid, signal).expect("it runs");
+        top.ends();
+    }
 }
