@@ -9,7 +9,7 @@ use std::fmt;
 use self::lexer::Kind;
 use self::parser::{Act, Arguments, Use, Uses};
 use crate::guest::label;
-use crate::program::{Error, Program, without_shebang};
+use crate::program::{Error, Program, lua_text};
 use crate::reference::{ENTRY, HOST_TABLES, LUA, Signature, signatures};
 
 /// A mistake that [`check`] found. Its `Display` is the place and the message, as compilers print
@@ -59,7 +59,7 @@ impl fmt::Display for Finding {
 pub fn check(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Vec<Finding>, Error> {
     let (program, source) = (name.into(), source.into());
     Program::load(program.clone(), source.clone())?;
-    let text = String::from_utf8_lossy(without_shebang(&source)).into_owned();
+    let text = String::from_utf8_lossy(lua_text(&source)).into_owned();
     let found = parser::parse(&lexer::tokens(&text));
     let rules = Rules::new(&found);
     let finding = |used: &Use<'_>| {
@@ -73,7 +73,7 @@ pub fn check(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Vec<
 
 /// Returns the names of the modules that a source requires by a literal name.
 pub(crate) fn required(source: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(without_shebang(source));
+    let text = String::from_utf8_lossy(lua_text(source));
     let tokens = lexer::tokens(&text);
     let mut names = Vec::new();
     for at in 0..tokens.len() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::check::required;
 use crate::permissions::{Beneath, Folder};
-use crate::program::{Error, compile, load_error, without_shebang};
+use crate::program::{Error, compile, load_error, lua_text};
 use crate::version::Version;
 
 /// The modules of a program.
@@ -47,7 +47,7 @@ impl Modules {
                 continue;
             };
             let shown = file.display().to_string();
-            let code = compile(&format!("@{shown}"), without_shebang(&source), false);
+            let code = compile(&format!("@{shown}"), lua_text(&source), false);
             let code = code.map_err(|error| load_error(&shown, &error))?;
             wanted.extend(required(&source));
             version = version.with(name.as_bytes()).with(&source);

@@ -111,7 +111,7 @@ impl Program {
     pub fn load(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Self, Error> {
         let (name, source) = (name.into(), source.into());
         let failed = |error: mlua::Error| load_error(&name, &error);
-        let code = compile(&format!("@{name}"), without_shebang(&source), false).map_err(failed)?;
+        let code = compile(&format!("@{name}"), lua_text(&source), false).map_err(failed)?;
         let library = |source: &str| compile("=procession", source.as_bytes(), true);
         let prelude = library(include_str!("lua/prelude.lua")).map_err(failed)?;
         let parts = PARTS.iter().map(|&(name, source)| library(source).map(|code| (name, code)));
@@ -199,7 +199,7 @@ impl Program {
         source: impl AsRef<[u8]>,
     ) -> Result<Self, Error> {
         let (name, source) = (name.into(), source.as_ref());
-        let code = compile(&format!("@{name}"), source, false);
+        let code = compile(&format!("@{name}"), lua_text(source), false);
         let code = code.map_err(|error| load_error(&name, &error))?;
         let inner = Arc::make_mut(&mut self.0);
         inner.version = inner.version.with(name.as_bytes()).with(source);
@@ -532,8 +532,10 @@ fn init_cause(error: &SpawnError<Guest>) -> String {
     init.source().map_or_else(|| init.to_string(), ToString::to_string)
 }
 
-/// Returns the source without a first line that is meant for the shell.
-pub(crate) fn without_shebang(source: &[u8]) -> &[u8] {
+/// Returns the Lua text of a file: without the byte order mark that some editors put at the
+/// beginning, and without a first line that is meant for the shell.
+pub(crate) fn lua_text(source: &[u8]) -> &[u8] {
+    let source = source.strip_prefix(b"\xef\xbb\xbf").unwrap_or(source);
     if !source.starts_with(b"#") {
         return source;
     }

@@ -148,3 +148,21 @@ fn a_module_that_cannot_be_read_is_an_error_before_anything_runs() {
     }
     fs::remove_file(folder.0.join("../modules-outside.lua")).expect("it is there");
 }
+
+/// Some editors put the mark at the beginning of a file. Lua itself skips it, too.
+#[test]
+fn a_byte_order_mark_belongs_to_no_program() {
+    for head in
+        ["", "#!/usr/bin/procession run\n", "\u{feff}", "\u{feff}#!/usr/bin/procession run\n"]
+    {
+        let main = format!("{head}function main() return require('a') end");
+        let module = format!("{head}return 'module'");
+        let folder = Folder::new("mark", &[("main.lua", &main), ("a.lua", &module)]);
+        let read = folder.read().expect("it is valid");
+        assert_eq!(run(&read), Ok(Value::string("module")), "{head:?}");
+        let loaded = Program::load("main", main.clone()).expect("it is valid");
+        let loaded = loaded.module("a", &module).expect("it is valid");
+        assert_eq!(run(&loaded), Ok(Value::string("module")), "{head:?}");
+        assert_eq!(procession_lua::check("main.lua", main).expect("it is valid"), []);
+    }
+}
