@@ -49,7 +49,8 @@ fn main() -> std::process::ExitCode {
         Err(failure @ run::Failure::Told) => failure.exit_code().into(),
         Err(failure) => {
             // Ignored: if standard error is closed, the exit code must do.
-            let _ = writeln!(io::stderr(), "procession: {failure}");
+            let text = see::format::plain_lines(&failure);
+            let _ = writeln!(io::stderr(), "procession: {text}");
             failure.exit_code().into()
         }
     }

@@ -24,6 +24,7 @@ use crate::node::NodeArgs;
 use crate::permissions::Allowed;
 use crate::repl;
 use crate::run::Failure;
+use crate::see::format::plain_lines;
 use crate::see::own;
 use crate::watch::Watch;
 
@@ -201,8 +202,8 @@ fn load(args: &RunArgs, host: &Host) -> Result<Program, RunError> {
     Ok(if args.entry == Entry::Main { program.standard_input() } else { program })
 }
 
-fn report(err: &Output, failure: &dyn fmt::Display) {
-    err.try_write(format!("procession: {failure}\n").as_bytes());
+fn report(err: &Output, failure: &impl fmt::Display) {
+    err.try_write(format!("procession: {}\n", plain_lines(failure)).as_bytes());
 }
 
 /// Runs the program on a scheduler of its own, and shuts that down. Returns the program that is to

@@ -1,7 +1,7 @@
 //! The commands that look into a running program through its door.
 
 mod door;
-mod format;
+pub(crate) mod format;
 mod list;
 pub(crate) mod own;
 mod screen;

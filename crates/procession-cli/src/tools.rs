@@ -12,6 +12,7 @@ use procession_lua::{PermissionError, Program, TestReport, Tests};
 use crate::certificates::{Certificates, CertificatesError};
 use crate::permissions::Allowed;
 use crate::run::Failure;
+use crate::see::format::plain_lines;
 
 /// The end of the names of the files that `test` finds in a folder.
 const TEST_FILES: &str = "_test.lua";
@@ -101,11 +102,13 @@ pub(crate) fn check(files: &[OsString], out: &mut impl Write) -> Result<(), Fail
         match procession_lua::check(file.display().to_string(), read(file)?) {
             Ok(findings) => {
                 mistakes += findings.len();
-                findings.iter().try_for_each(|finding| writeln!(out, "{finding}"))?;
+                findings
+                    .iter()
+                    .try_for_each(|finding| writeln!(out, "{}", plain_lines(finding)))?;
             }
             Err(error) => {
                 mistakes += 1;
-                writeln!(out, "{error}")?;
+                writeln!(out, "{}", plain_lines(&error))?;
             }
         }
     }
@@ -133,7 +136,7 @@ pub(crate) fn test(args: &TestArgs, out: &mut impl Write) -> Result<(), Failure>
             Ok(tests) => tests.seed(args.seed).timeout(args.timeout),
             Err(error) => {
                 (failed, count) = (failed + 1, count + 1);
-                writeln!(out, "{error}")?;
+                writeln!(out, "{}", plain_lines(&error))?;
                 continue;
             }
         };
@@ -216,10 +219,11 @@ fn simulate(_: &TestArgs, _: u64, _: &Tests, _: &Path, _: &str) -> Result<TestRe
 }
 
 fn print(out: &mut impl Write, file: &str, test: &str, report: &TestReport) -> io::Result<()> {
-    let Some(failure) = &report.failure else { return writeln!(out, "{file}: {test} ... ok") };
-    writeln!(out, "{file}: {test} ... FAILED")?;
+    let name = plain_lines(&format_args!("{file}: {test}"));
+    let Some(failure) = &report.failure else { return writeln!(out, "{name} ... ok") };
+    writeln!(out, "{name} ... FAILED")?;
     out.write_all(&report.output)?;
-    writeln!(out, "{failure}")
+    writeln!(out, "{}", plain_lines(failure))
 }
 
 /// Finds the files of tests at a path: the file itself, or those in a folder and the folders in it.

@@ -93,7 +93,8 @@ impl Listed {
 
     fn line(&self) -> String {
         let [program, number, name] = ["program", "system_pid", "name"].map(|name| self.text(name));
-        format!("{number:>7}  {program}  scheduler {name}  {}", self.file.0.display())
+        let file = plain(&self.file.0.display().to_string());
+        format!("{number:>7}  {program}  scheduler {name}  {file}")
     }
 
     fn fits(&self, word: &str) -> bool {

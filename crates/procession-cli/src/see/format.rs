@@ -1,17 +1,31 @@
 //! Numbers, durations and texts for people.
 
+use std::fmt;
+
 use serde_json::Value;
 
 /// Returns a text without what would move the cursor, change colours, or reorder characters.
 pub(super) fn plain(text: &str) -> String {
-    let is_risky = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{feff}')
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+    escaped(text, is_risky)
+}
+
+/// Returns a text of several lines without what would do more than begin a line or indent it.
+pub(crate) fn plain_lines(text: &impl fmt::Display) -> String {
+    escaped(&text.to_string(), |c| is_risky(c) && c != '\n' && c != '\t')
+}
+
+fn is_risky(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{feff}')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
+    let escape = |c: char| match is_escaped(c) {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
     };
-    let escaped =
-        |c: char| if is_risky(c) { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escaped).collect()
+    text.chars().map(escape).collect()
 }
 
 /// Returns a text of an answer, or `-` if there is none.

@@ -86,6 +86,13 @@ fn mistakes_are_told_before_anything_runs() {
         "run nowhere.lua",
         "procession: cannot read nowhere.lua: No such file or directory (os error 2)\nexit code: 1\n",
     );
+    // A path may hold anything, and must not change the terminal.
+    for command in ["run", "check", "test"] {
+        check(
+            &format!("{command} no\u{1b}[31m\u{202e}where.lua"),
+            "procession: cannot read no\\u{1b}[31m\\u{202e}where.lua: No such file or directory (os error 2)\nexit code: 1\n",
+        );
+    }
     check("trial spawn", "procession: unexpected word 'spawn': see --help\nexit code: 2\n");
     check(
         "bench --seconds 3",
