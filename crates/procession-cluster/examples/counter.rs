@@ -19,10 +19,12 @@ use std::net::Ipv4Addr;
 use procession::Context;
 use procession_cluster::{Cookie, Grants, Letter, Node, Term};
 
-/// Adds prices, for other nodes: what they call returns a value.
+/// Adds prices, for other nodes: what they call returns a value. Another node may send anything, so
+/// a price that is no integer of 64 bits and a sum that is none are errors of the caller.
 async fn total(arguments: Vec<Term>) -> Result<Term, Term> {
-    let Term::List(prices) = &arguments[0] else { return Err(Term::atom("badarg")) };
-    Ok(Term::from(prices.iter().filter_map(Term::as_integer).sum::<i64>()))
+    let [Term::List(prices)] = &arguments[..] else { return Err(Term::atom("badarg")) };
+    let sum = prices.iter().try_fold(0_i64, |sum, price| sum.checked_add(price.as_integer()?));
+    sum.map(Term::from).ok_or_else(|| Term::atom("badarg"))
 }
 
 /// Counts the calls.
