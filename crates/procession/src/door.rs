@@ -55,10 +55,13 @@
 //! the status is 409. If it does not answer in time, it is 503.
 //!
 //! # Limits
-//! A door serves 8 connections at once, each for one request, and refuses others with the status
-//! 503. The head of a request has at most 64 KiB and arrives within 5 seconds; the response is read
-//! within 5 seconds. An answer has at most 4 MiB; if rows are left out, its member `truncated` is
-//! `true`. Texts of the program are cut to 120 characters.
+//! Each connection is for one request. A door answers 8 requests of its Unix socket at once, and 8
+//! of TCP, and refuses others with the status 503. A request takes a place once it has passed all
+//! checks. Of the connections of each way whose request has not, there may be 32; one more makes the
+//! oldest give way, so that silent connections lock nobody out. The head of a request has at most
+//! 64 KiB and arrives within 5 seconds; the response is read within 5 seconds. An answer has at most
+//! 4 MiB; if rows are left out, its member `truncated` is `true`. Texts of the program are cut to
+//! 120 characters.
 //!
 //! # Security
 //! - The directory of the socket belongs to the user, has the mode 0700 and is no symbolic link, or
@@ -87,6 +90,7 @@ mod metrics;
 pub(crate) mod open;
 pub(crate) mod opened;
 mod page;
+mod places;
 mod request;
 mod response;
 mod routes;

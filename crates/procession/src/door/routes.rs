@@ -5,7 +5,7 @@ use std::sync::Weak;
 use procession_sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
-use super::access::Keys;
+use super::access::{Keys, Way};
 use super::actions;
 use super::activity;
 use super::answers::{object, own_pid};
@@ -14,6 +14,7 @@ use super::details;
 use super::json::Json;
 use super::metrics;
 use super::page;
+use super::places::DoorPlaces;
 use super::request::{HttpRequest, Method};
 use super::response::{HttpStatus, Response};
 use super::sections;
@@ -28,8 +29,8 @@ pub(super) struct Observed {
     shared: Weak<Shared>,
     actions: bool,
     pub(super) keys: Arc<Keys>,
-    /// Number of open connections.
-    pub(super) connections: Arc<AtomicUsize>,
+    unix: Arc<DoorPlaces>,
+    tcp: Arc<DoorPlaces>,
     /// Number of connections that follow.
     pub(super) followers: Arc<AtomicUsize>,
     metrics: MetricsReader,
@@ -43,11 +44,20 @@ impl Observed {
             shared: Arc::downgrade(shared),
             actions,
             keys,
-            connections: Arc::default(),
+            unix: Arc::default(),
+            tcp: Arc::default(),
             followers: Arc::default(),
             metrics: MetricsReader::default(),
             views: KeptViews::default(),
             long: OneAtATime::default(),
+        }
+    }
+
+    /// Returns the connections that came by a way.
+    pub(super) fn places(&self, way: Way) -> &Arc<DoorPlaces> {
+        match way {
+            Way::Unix => &self.unix,
+            Way::Tcp(_) => &self.tcp,
         }
     }
 

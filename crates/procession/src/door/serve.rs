@@ -6,12 +6,11 @@ use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use procession_sync::atomic::AtomicUsize;
-use procession_sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use super::access::{Way, check, may_enter};
 use super::live::Live;
+use super::places::{ADMITTED_MAX, Entrant};
 use super::request::{HttpRequest, Method, REQUEST_BYTES_MAX, head_end};
 use super::response::{HttpStatus, Response};
 use super::routes::{Observed, answer};
@@ -21,11 +20,6 @@ use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::time::{sleep, timeout};
 use crate::{OnCancel, SpawnOptions};
 
-/// The maximum number of connections that are served at once.
-const CONNECTIONS_MAX: usize = 8;
-/// The maximum number of connections, with those that are being refused. Others are closed without
-/// an answer.
-const REFUSED_MAX: usize = 32;
 /// The time that a request has to arrive, and that the response has to be taken.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which the rest of a refused request is read. A connection that is closed with bytes
@@ -96,42 +90,24 @@ pub(super) async fn listen_tcp(listener: StdTcpListener, way: Way, observed: Arc
     }
 }
 
-/// A connection in the count of connections.
-struct ConnectionCount(Arc<AtomicUsize>);
-
-impl Drop for ConnectionCount {
-    fn drop(&mut self) {
-        // Relaxed: only the number matters, and all of it is on one worker.
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
 /// Starts the process of a connection.
 fn begin(connection: Connection, way: Way, observed: &Arc<Observed>) {
-    let others = observed.connections.fetch_add(1, Relaxed);
-    let counted = ConnectionCount(Arc::clone(&observed.connections));
-    if others >= REFUSED_MAX {
-        return;
-    }
-    let observed = Arc::clone(observed);
+    let entrant = Entrant::new(observed.places(way));
+    let number = entrant.number();
     let options = SpawnOptions::new().label("connection").on_cancel(OnCancel::Drop);
-    drop(options.spawn(async move {
-        let _counted = counted;
-        serve(&connection, way, &observed, others < CONNECTIONS_MAX).await;
-    }));
+    let serving = Arc::clone(observed);
+    let process = options.spawn(async move {
+        serve(&connection, way, &serving, entrant).await;
+    });
+    observed.places(way).attach(number, process);
 }
 
-async fn serve(connection: &Connection, way: Way, observed: &Arc<Observed>, has_room: bool) {
-    let answer = if has_room {
-        match timeout(TRANSFER_TIMEOUT, read(connection)).await {
-            Ok(Ok(Some(head))) => respond(&head, way, observed).await,
-            // The client went away.
-            Ok(Ok(None) | Err(_)) => return,
-            Err(_) => DoorAnswer::of(HttpStatus::TimedOut.into()),
-        }
-    } else {
-        let text = "the door serves 8 connections at once";
-        DoorAnswer::of(Response::error(HttpStatus::Unavailable, text))
+async fn serve(connection: &Connection, way: Way, observed: &Arc<Observed>, mut entrant: Entrant) {
+    let answer = match timeout(TRANSFER_TIMEOUT, read(connection)).await {
+        Ok(Ok(Some(head))) => respond(&head, way, observed, &mut entrant).await,
+        // The client went away.
+        Ok(Ok(None) | Err(_)) => return,
+        Err(_) => DoorAnswer::of(HttpStatus::TimedOut.into()),
     };
     let bytes = match answer {
         DoorAnswer::Whole(bytes) => bytes,
@@ -198,7 +174,12 @@ impl DoorAnswer {
     }
 }
 
-async fn respond(head: &[u8], way: Way, observed: &Arc<Observed>) -> DoorAnswer {
+async fn respond(
+    head: &[u8],
+    way: Way,
+    observed: &Arc<Observed>,
+    entrant: &mut Entrant,
+) -> DoorAnswer {
     if head.len() > REQUEST_BYTES_MAX {
         return DoorAnswer::of(HttpStatus::HeadTooLarge.into());
     }
@@ -208,6 +189,10 @@ async fn respond(head: &[u8], way: Way, observed: &Arc<Observed>) -> DoorAnswer 
     };
     let response = match check(&request, way, &observed.keys) {
         Err(response) => response,
+        Ok(()) if !entrant.admit() => {
+            let text = format!("the door serves {ADMITTED_MAX} connections at once");
+            Response::error(HttpStatus::Unavailable, &text)
+        }
         Ok(()) if request.path == "/live" => match Live::new(&request, observed) {
             Ok(live) => return DoorAnswer::Live(Box::new(live)),
             Err(response) => response,

@@ -5,14 +5,16 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use procession::Context;
+use procession::{Context, SpawnOptions};
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
 
-use crate::home::net::UnixStream;
+use crate::home::net::{TcpStream, UnixStream};
 use crate::home::thread;
 
-use super::{Scene, ask, connect, exchange, response};
+use crate::scene::TIMEOUT;
+
+use super::{Scene, Timed, ask, connect};
 
 #[test]
 fn foreign_hosts_origins_and_methods_are_refused() {
@@ -124,22 +126,55 @@ fn a_byte_at_a_time_takes_too_long() {
 }
 
 #[test]
-fn the_ninth_connection_is_refused() {
+fn the_ninth_request_is_refused() {
     let scene = Scene::threaded(|observe| observe);
     let socket = scene.socket();
+    let waiting = |_| {
+        let options = SpawnOptions::new().on(&scene.scheduler).label("x".repeat(120));
+        options.start(|mut cx: Context<()>| async move { cx.recv().await })
+    };
+    let processes: Vec<_> = (0..1000).map(waiting).collect();
+    // More than a socket holds, so these have their places until they are read.
+    let large = b"GET /processes?count=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut eight: Vec<_> = (0..8).map(|_| connect(&socket)).collect();
-    let mut ninth = connect(&socket);
-    let refused = response(&mut ninth).expect("it is told");
+    for stream in &mut eight {
+        stream.set_timeout(TIMEOUT);
+        stream.write_all(large).expect("the door reads");
+        stream.read_exact(&mut [0; 4096]).expect("the door answers");
+    }
+    let refused = scene.get("/about");
     assert_eq!(refused.status, 503);
     assert!(refused.head.contains("Retry-After: 1"), "{refused:?}");
-    let head = b"GET /about HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let first = eight.remove(0);
-    assert_eq!(exchange(first, head).status, 200, "those before it are served");
-    drop((eight, ninth));
+    drop(eight);
     // The door learns of the ends in its own time.
     while scene.get("/about").status != 200 {
         thread::yield_now();
     }
+    drop(processes);
+}
+
+/// Anybody on this machine can connect by TCP, and needs no secret to say nothing.
+#[test]
+fn silent_connections_lock_nobody_out() {
+    let scene = Scene::threaded(|observe| observe.tcp(0));
+    let door = scene.scheduler.door().expect("it was asked for");
+    let address = door.tcp().expect("it was asked for");
+    let tcp: Vec<_> =
+        (0..100).map(|_| TcpStream::connect(address).expect("the door listens")).collect();
+    assert_eq!(scene.get("/about").status, 200);
+    let unix: Vec<_> = (0..100).map(|_| connect(&scene.socket())).collect();
+    assert_eq!(scene.get("/about").status, 200);
+    let link = door.link().expect("the system has random bytes").expect("it listens at TCP");
+    let target = link.strip_prefix(&format!("http://{address}")).expect("it is a link here");
+    let answer = scene.by_tcp(&format!("GET {target} HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+    assert_eq!(answer.status, 303, "{answer:?}");
+    // The oldest have given way.
+    fn closed(mut stream: impl Timed) -> usize {
+        stream.set_timeout(TIMEOUT);
+        stream.read(&mut [0]).expect("it is closed in order")
+    }
+    let oldest = (tcp.into_iter().next(), unix.into_iter().next());
+    assert_eq!((oldest.0.map(closed), oldest.1.map(closed)), (Some(0), Some(0)));
 }
 
 #[test]
