@@ -12,8 +12,10 @@ enum HttpErrorKind {
     TimedOut(&'static str),
     #[cfg(feature = "serve")]
     Hyper(hyper::Error),
-    #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
-    Io { act: &'static str, cause: io::Error },
+    Io {
+        act: &'static str,
+        cause: io::Error,
+    },
 }
 
 impl Error {
@@ -22,7 +24,6 @@ impl Error {
         Self(HttpErrorKind::TimedOut(what))
     }
 
-    #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
     pub(super) fn io(act: &'static str, cause: io::Error) -> Self {
         Self(HttpErrorKind::Io { act, cause })
     }
@@ -35,7 +36,6 @@ impl Error {
             HttpErrorKind::TimedOut(_) => true,
             #[cfg(feature = "serve")]
             HttpErrorKind::Hyper(error) => error.is_timeout() || caused_by_timeout(error),
-            #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
             HttpErrorKind::Io { cause, .. } => cause.kind() == io::ErrorKind::TimedOut,
         }
     }
@@ -63,7 +63,6 @@ impl fmt::Display for Error {
             HttpErrorKind::TimedOut(what) => write!(f, "{what} within the time limit"),
             #[cfg(feature = "serve")]
             HttpErrorKind::Hyper(_) => f.write_str("the connection failed"),
-            #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
             HttpErrorKind::Io { act, .. } => write!(f, "cannot {act}"),
         }
     }
@@ -76,7 +75,6 @@ impl fmt::Debug for Error {
             HttpErrorKind::TimedOut(what) => f.debug_tuple("TimedOut").field(what).finish(),
             #[cfg(feature = "serve")]
             HttpErrorKind::Hyper(error) => error.fmt(f),
-            #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
             HttpErrorKind::Io { act, cause } => {
                 f.debug_tuple("Io").field(act).field(cause).finish()
             }
@@ -91,7 +89,6 @@ impl std::error::Error for Error {
             HttpErrorKind::TimedOut(_) => None,
             #[cfg(feature = "serve")]
             HttpErrorKind::Hyper(error) => Some(error),
-            #[cfg(any(feature = "client", feature = "http2", feature = "tls"))]
             HttpErrorKind::Io { cause, .. } => Some(cause),
         }
     }

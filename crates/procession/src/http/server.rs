@@ -4,6 +4,7 @@ mod accept;
 mod body;
 mod connection;
 mod limits;
+mod linger;
 #[cfg(feature = "http2")]
 mod preface;
 mod stream;
@@ -191,11 +192,37 @@ struct Settings {
 /// | [`body_stall_timeout`](Self::body_stall_timeout) | 30 s, plus 1 s for each 512 bytes received | the [`RequestBody`] returns an error |
 /// | [`body_timeout`](Self::body_timeout) | 1 h | the [`RequestBody`] returns an error |
 /// | [`write_timeout`](Self::write_timeout) | 30 s | the connection is closed |
+/// | [`half_close_timeout`](Self::half_close_timeout) | 5 s | the request is dropped, and the connection is closed |
 /// | `handshake_timeout`, with TLS | 10 s | the connection is closed |
 ///
 /// The system limits the number of connections, too. Without a file descriptor, a connection waits
 /// in the backlog. If the scheduler takes no more processes, the connection is closed. A service
 /// may take as long as it likes for a response; limit that in the service.
+///
+/// # Clients that go away
+///
+/// If the client of an HTTP/1.1 connection resets it, the server drops the future of the service,
+/// or the body of the response, at once. If the client ends its direction of the connection, the
+/// system does not say whether the client has closed the connection or waits for the response with
+/// its half closed. Such a client is answered as long as the
+/// [`half_close_timeout`](Self::half_close_timeout) permits. The server does not see the end of a
+/// client behind more than 16 KiB that the service does not read. With HTTP/2, the server drops the
+/// requests of a connection that has ended, and those that the client cancels.
+///
+/// # Requests that are not valid
+///
+/// The server itself answers a request that hyper cannot read, and a request whose number of `Host`
+/// fields is not valid: HTTP/1.1 demands one, and no version permits two. The response is 400, and
+/// the service sees no such request.
+///
+/// # Closing
+///
+/// After the last response, the server shuts down its direction of the connection, and then reads
+/// and discards what the client still sends, for example the rest of a body that the service did
+/// not read. A connection that is closed without that is reset, and its client loses the part of
+/// the response that it has not read. The server closes the connection once the client has done so,
+/// once nothing has arrived for 2 s, after 64 MiB, or after 30 s (after 3 s if the server drains).
+/// The connection counts until then.
 ///
 /// # The end
 ///
@@ -205,8 +232,10 @@ struct Settings {
 /// 1. It accepts the connections that wait in the backlog, and drops the listener, which closes it
 ///    unless something else has it ([`Arc`]).
 /// 2. It cancels the process of each connection. Such a connection answers the requests that have
-///    begun, including one that has arrived in its socket, and closes. It closes at once if there
-///    is none.
+///    begun, including one that has arrived in its socket, and closes. The response of HTTP/1.1
+///    says `connection: close`. If an HTTP/1.1 connection has no request, its client may send one
+///    within 1 s, because a request may be on its way; otherwise the connection closes then. An
+///    HTTP/2 connection says so by GOAWAY, and closes without a grace.
 /// 3. It returns once all connections have ended.
 ///
 /// So a child of a supervisor that serves ends after its last response. In a tree of *rest for
@@ -318,6 +347,19 @@ impl Server {
         self
     }
 
+    /// Sets how long a request of HTTP/1.1 may take if its client has ended its direction of the
+    /// connection. Each byte of the response that the client's system takes begins the time anew.
+    /// `None` is no limit. Default: 5 s.
+    ///
+    /// A client that has closed the connection, for example a browser whose page was reloaded,
+    /// looks the same as a client that has closed its half and waits. So this limits both: how long
+    /// an abandoned request keeps its place, and how long a half-closed client is waited for. If the
+    /// time is over, the future of the service is dropped.
+    pub fn half_close_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.limits().half_close = timeout.into();
+        self
+    }
+
     /// Puts the [`Peer`] among the extensions of each request. A service of axum gets it as
     /// `Extension<Peer>`. Default: off, since it costs three allocations for each request.
     ///
@@ -410,8 +452,7 @@ impl Server {
 
     /// Serves one connection, in the process that awaits this, until the connection has ended.
     ///
-    /// If the process is cancelled, the connection answers the requests that have begun, and ends.
-    /// Requests have no [`Peer`] among their extensions.
+    /// If the process is cancelled, the connection [ends](Self#the-end) as in a drain. Requests have no [`Peer`] among their extensions.
     ///
     /// # Errors
     /// Returns an error if the connection fails, if the service fails, or if a time limit of this
@@ -556,8 +597,8 @@ where
     if settings.http2 {
         let preface = preface::read(&mut stream);
         let what = "the head of a request did not arrive";
-        let (before, is_http2) = begin(settings.limits.head, what, preface).await?;
-        return connection::converse(settings, stream, before, is_http2, peer, service).await;
+        let (ahead, is_http2) = begin(settings.limits.head, what, preface).await?;
+        return connection::converse(settings, stream, ahead, is_http2, peer, service).await;
     }
     connection::converse(settings, stream, Vec::new(), false, peer, service).await
 }

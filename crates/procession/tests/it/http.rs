@@ -1,6 +1,7 @@
 //! hyper on processes, and the I/O traits of other crates.
 
 mod drain;
+mod gone;
 mod limits;
 mod pipe;
 mod protocols;

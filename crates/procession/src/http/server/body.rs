@@ -130,8 +130,9 @@ impl fmt::Debug for RequestBody {
 pin_project! {
     /// The body of a response, which notes how far it was sent.
     pub(super) struct ResponseBody<B> {
+        // `None` for the answer to a request that no service has seen.
         #[pin]
-        body: B,
+        body: Option<B>,
         begun: Begun,
     }
 }
@@ -139,7 +140,11 @@ pin_project! {
 impl<B> ResponseBody<B> {
     pub(super) fn new(body: B, mut begun: Begun) -> Self {
         begun.hold(true);
-        Self { body, begun }
+        Self { body: Some(body), begun }
+    }
+
+    pub(super) fn empty(begun: Begun) -> Self {
+        Self { body: None, begun }
     }
 }
 
@@ -155,16 +160,17 @@ where
         task: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let body = self.project();
-        let polled = body.body.poll_frame(task);
+        let Some(frames) = body.body.as_pin_mut() else { return Poll::Ready(None) };
+        let polled = frames.poll_frame(task);
         body.begun.hold(polled.is_ready());
         polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }

@@ -7,14 +7,16 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use hyper::body::{Body, Incoming};
+use hyper::header::{CONNECTION, HOST, HeaderValue};
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode, Version};
 use tower_service::Service;
 
 use super::body::{RequestBody, ResponseBody};
-use super::limits::{BYTES_PER_SECOND, FAREWELL, ServerLimits};
-use super::stream::Watched;
+use super::limits::{BYTES_PER_SECOND, FAREWELL, GRACE, ServerLimits};
+use super::linger::linger;
+use super::stream::SharedStream;
 use super::watch::{Begun, ConnectionWatch};
 use super::{BoxError, Peer, Settings, is_told};
 use crate::http::{Error, Timer};
@@ -42,6 +44,10 @@ where
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let begun = Begun::new(&self.watch);
+        if !has_valid_host(&request) {
+            return Box::pin(async { Ok(refusal(begun)) });
+        }
+        let watch = Arc::clone(&self.watch);
         let mut service = self.service.clone();
         let mut request = request.map(|body| RequestBody::new(body, &self.settings.limits));
         if let Some(peer) = self.peer {
@@ -52,10 +58,35 @@ where
         }
         Box::pin(async move {
             poll_fn(|task| service.poll_ready(task)).await?;
-            let response = service.call(request).await?;
+            let mut response = service.call(request).await?;
+            let stays = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+            if watch.is_ending() && !watch.is_multiplexed && !stays {
+                response.headers_mut().append(CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok(response.map(|body| ResponseBody::new(body, begun)))
         })
     }
+}
+
+/// Returns `true` if a request names its host as RFC 9112 (section 3.2) demands: exactly once in
+/// HTTP/1.1. HTTP/1.0 has no such field, and HTTP/2 names the host elsewhere, so there it may be
+/// missing. Two servers that each read another one of two hosts would treat one request in two
+/// ways.
+fn has_valid_host(request: &Request<Incoming>) -> bool {
+    let hosts = request.headers().get_all(HOST).iter().count();
+    hosts == 1 || hosts == 0 && request.version() != Version::HTTP_11
+}
+
+/// Returns the answer to a request that is not valid. The bytes behind the request are not trusted
+/// either, so the connection ends.
+fn refusal<B>(begun: Begun) -> Response<ResponseBody<B>> {
+    let is_multiplexed = begun.is_multiplexed();
+    let mut response = Response::new(ResponseBody::empty(begun));
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    if !is_multiplexed {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// A connection of one protocol of hyper.
@@ -92,11 +123,11 @@ where
     }
 }
 
-/// Serves a connection until its end. `before` are bytes that were read from it already.
+/// Serves a connection until its end. `ahead` are bytes that were read from it already.
 pub(super) async fn converse<I, S, B>(
     settings: Arc<Settings>,
     stream: I,
-    before: Vec<u8>,
+    ahead: Vec<u8>,
     is_http2: bool,
     peer: Option<Peer>,
     service: S,
@@ -111,19 +142,44 @@ where
     B::Error: Into<BoxError>,
 {
     let watch = Arc::new(ConnectionWatch::new(is_http2));
-    let limits = settings.limits.clone();
-    let stream = Watched::new(stream, before, Arc::clone(&watch), limits.write);
-    let called =
-        Called { service, settings: Arc::clone(&settings), peer, watch: Arc::clone(&watch) };
+    let stream = SharedStream::new(stream, ahead, Arc::clone(&watch), settings.limits.write);
+    let ended = talk(&settings, &stream, &watch, peer, service).await;
+    // Nothing is to be said to a client that was given up, or that has its answers for long.
+    let is_over = ended.as_ref().map_or_else(Error::is_timeout, |end| *end == ConnectionEnd::Quiet);
+    if !is_over && let Some(stream) = stream.into_inner() {
+        linger(stream).await;
+    }
+    ended.map(drop)
+}
+
+/// Runs the protocol of a connection until its end.
+async fn talk<I, S, B>(
+    settings: &Arc<Settings>,
+    stream: &SharedStream<I>,
+    watch: &Arc<ConnectionWatch>,
+    peer: Option<Peer>,
+    service: S,
+) -> Result<ConnectionEnd, Error>
+where
+    I: Read + Write + Unpin + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let limits = &settings.limits;
+    let called = Called { service, settings: Arc::clone(settings), peer, watch: Arc::clone(watch) };
     #[cfg(feature = "http2")]
-    if is_http2 {
+    if watch.is_multiplexed {
         let mut builder = hyper::server::conn::http2::Builder::new(crate::http::Executor);
         let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
         builder.timer(Timer).max_header_list_size(head_bytes);
         if settings.upgrades {
             builder.enable_connect_protocol();
         }
-        return run(builder.serve_connection(stream, called), &watch, &limits).await;
+        return run(builder.serve_connection(stream.share(), called), stream, watch, limits).await;
     }
     let mut builder = http1::Builder::new();
     builder
@@ -131,10 +187,11 @@ where
         // `PhaseClock` watches the time limit for a head. It sets no timer for each request.
         .header_read_timeout(None)
         .max_header_size(limits.head_bytes)
-        // A client that has shut down its write direction still gets its response.
+        // A client that has shut down its write direction still gets its response. hyper then does
+        // not read while a request is under way, so `SharedStream::look` does.
         .half_close(true);
-    let connection = builder.serve_connection(stream, called).with_upgrades();
-    run(connection, &watch, &limits).await
+    let connection = builder.serve_connection(stream.share(), called).with_upgrades();
+    run(connection, stream, watch, limits).await
 }
 
 /// What a connection waits for.
@@ -146,18 +203,31 @@ enum Phase {
     Idle,
     /// For the service, or for the client to take the response.
     Busy,
+    /// The same for a client that has closed its half of the connection. It may be gone.
+    HalfClosed,
 }
 
 /// The progress of a connection towards its end, once it was told to end or was idle for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Open,
+    /// The server ends, and the next request is the last one.
+    Grace,
     /// A request may have arrived that the connection does not know of.
     LastTry,
     /// A part of a head has arrived.
     Head,
     /// hyper ends the connection after the requests that have begun.
     Told,
+}
+
+/// How a connection has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConnectionEnd {
+    /// The client may still send something, or have an answer to read.
+    Open,
+    /// There was no request.
+    Quiet,
 }
 
 /// The time limit of the present phase.
@@ -176,7 +246,9 @@ struct PhaseClock<'a> {
 impl PhaseClock<'_> {
     fn phase(&self) -> Phase {
         let requests = self.watch.requests();
-        if requests.active > 0 {
+        if requests.active > 0 && self.watch.is_half_closed() {
+            Phase::HalfClosed
+        } else if requests.active > 0 {
             Phase::Busy
         } else if !self.watch.is_multiplexed && (self.watch.is_heard() || requests.begun == 0) {
             Phase::Head
@@ -188,6 +260,7 @@ impl PhaseClock<'_> {
     fn limit_of(&self, phase: Phase) -> Option<Duration> {
         let is_told = self.ending == Ending::Told;
         match phase {
+            Phase::Head | Phase::Idle if self.ending == Ending::Grace => Some(GRACE),
             Phase::Head if self.ending == Ending::Open => self.limits.head,
             Phase::Head => Some(self.limits.head.map_or(FAREWELL, |limit| limit.min(FAREWELL))),
             Phase::Idle if is_told && self.watch.is_multiplexed => Some(FAREWELL),
@@ -197,6 +270,7 @@ impl PhaseClock<'_> {
             // The window of one response may be full while the stream takes bytes.
             Phase::Busy if self.watch.is_multiplexed => self.limits.write,
             Phase::Busy => None,
+            Phase::HalfClosed => self.limits.half_close,
         }
     }
 
@@ -228,17 +302,14 @@ impl PhaseClock<'_> {
         }
         let written = self.watch.written() - self.written;
         match phase {
+            Phase::Head | Phase::Idle if self.ending == Ending::Grace => self.try_last(),
             Phase::Head => return Err(Error::timed_out("the head of a request did not arrive")),
             Phase::Idle if self.ending == Ending::Told => {
                 if written == 0 {
                     return Err(Error::timed_out("the client did not end the connection"));
                 }
             }
-            Phase::Idle => {
-                self.ending = Ending::LastTry;
-                self.limit = None;
-                return Ok(());
-            }
+            Phase::Idle => self.try_last(),
             Phase::Busy => {
                 let least = self.limit.unwrap_or_default().as_secs() * BYTES_PER_SECOND;
                 let moved = self.watch.take_moved();
@@ -246,47 +317,90 @@ impl PhaseClock<'_> {
                     return Err(Error::timed_out("the client did not read the response"));
                 }
             }
+            Phase::HalfClosed => {
+                if written == 0 {
+                    return Err(Error::timed_out("a half-closed client was not answered"));
+                }
+            }
         }
-        self.begin(phase, sleep);
+        if self.ending != Ending::LastTry {
+            self.begin(phase, sleep);
+        }
         Ok(())
+    }
+
+    /// Lets the connection end, unless a request has arrived.
+    fn try_last(&mut self) {
+        self.watch.end();
+        self.ending = Ending::LastTry;
+        self.limit = None;
+    }
+
+    /// Begins the end of a connection whose process was asked to end.
+    fn ask(&mut self) {
+        if self.watch.is_multiplexed || self.watch.requests().active > 0 {
+            // The protocol tells the client.
+            return self.try_last();
+        }
+        self.watch.end();
+        self.ending = Ending::Grace;
+        self.phase = None;
     }
 }
 
 /// Polls a connection to its end. It ends in order if the running process is cancelled.
-async fn run(
+async fn run<I: Read + Unpin>(
     connection: impl Protocol,
+    stream: &SharedStream<I>,
     watch: &ConnectionWatch,
     limits: &ServerLimits,
-) -> Result<(), Error> {
+) -> Result<ConnectionEnd, Error> {
     let own = current::current();
     let mut connection = pin!(connection);
     let mut sleep = pin!(sleep_until(Instant::NEVER));
     let (phase, ending) = (None, Ending::Open);
     let mut clock = PhaseClock { watch, limits, phase, ending, begun: 0, written: 0, limit: None };
     let ended = poll_fn(|task| {
+        // Asked first: the answer to a request that this poll finds says that it is the last one.
+        if clock.ending == Ending::Open && own.as_ref().is_some_and(|own| own.state.is_cancelled())
+        {
+            clock.ask();
+        }
+        let end =
+            |ended: hyper::Result<()>, end| Poll::Ready(ended.map(|()| end).map_err(Error::from));
         if let Poll::Ready(ended) = connection.as_mut().poll(task) {
-            return Poll::Ready(ended.map_err(Error::from));
+            return end(ended, ConnectionEnd::Open);
         }
         loop {
+            if !watch.is_multiplexed && watch.requests().active > 0 {
+                stream.look(task).map_err(|cause| Error::io("answer a request", cause))?;
+            }
             if clock.ending == Ending::Open && is_told(own.as_ref(), task) {
-                clock.ending = Ending::LastTry;
+                clock.ask();
             }
             if clock.ending == Ending::LastTry {
                 let polled = poll_last(task, |task| connection.as_mut().poll(task));
                 if let Some(ended) = ready!(polled) {
-                    return Poll::Ready(ended.map_err(Error::from));
+                    return end(ended, ConnectionEnd::Open);
                 }
                 clock.ending = Ending::Head;
                 // From here on, the limits are those of an end.
                 clock.phase = None;
             }
             let waits_for_head = watch.is_heard() && clock.phase() == Phase::Head;
+            let is_begun = waits_for_head || watch.requests().active > 0;
+            if clock.ending == Ending::Grace && is_begun {
+                clock.ending = Ending::Head;
+                clock.phase = None;
+            }
             if clock.ending == Ending::Head && !waits_for_head {
                 clock.ending = Ending::Told;
                 clock.phase = None;
+                let is_quiet = !watch.is_multiplexed && watch.requests().active == 0;
+                let kind = if is_quiet { ConnectionEnd::Quiet } else { ConnectionEnd::Open };
                 connection.as_mut().end();
                 if let Poll::Ready(ended) = connection.as_mut().poll(task) {
-                    return Poll::Ready(ended.map_err(Error::from));
+                    return end(ended, kind);
                 }
             }
             clock.look(sleep.as_mut());

@@ -14,6 +14,7 @@ pub(super) struct ServerLimits {
     pub(super) body: Option<Duration>,
     pub(super) body_stall: Option<Duration>,
     pub(super) write: Option<Duration>,
+    pub(super) half_close: Option<Duration>,
     #[cfg(feature = "tls")]
     pub(super) handshake: Option<Duration>,
 }
@@ -52,6 +53,27 @@ pub(super) const TIME_PER_BYTE: Duration = Duration::from_nanos(1_000_000_000 / 
 /// Slowest rate of a client that still counts as one that reads or writes.
 pub(super) const BYTES_PER_SECOND: u64 = 512;
 
+/// How long a client that keeps its connection may take to send one more request, once the server
+/// ends. A client that sends requests in a row does so within milliseconds of the last answer. This
+/// is also the longest time by which a connection without a request delays the end of a server.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+
+/// Number of bytes that a connection reads ahead of its protocol, to see the end of its client
+/// behind them. A pipelined request, and the rest of a small body, are shorter.
+pub(super) const AHEAD_MAX: usize = 16 * 1024;
+
+/// How long the closing of a connection waits for the next bytes of the client, or for its end. It
+/// covers the round trip and a few packets that were lost.
+pub(super) const LINGER_QUIET: Duration = Duration::from_secs(2);
+
+/// How long the closing of a connection may take as a whole, as in nginx (`lingering_time`). A
+/// client that sends for longer loses the rest of the answer.
+pub(super) const LINGER_MAX: Duration = Duration::from_secs(30);
+
+/// Number of bytes that the closing of a connection reads and discards. Reading them takes about
+/// 20 ms of a processor.
+pub(super) const LINGER_BYTES_MAX: usize = 64 << 20;
+
 /// How long a connection that has nothing to do may take to end, after it was told to. An HTTP/2
 /// client confirms the end.
 pub(super) const FAREWELL: Duration = Duration::from_secs(3);
@@ -66,6 +88,7 @@ impl Default for ServerLimits {
             body: Some(Duration::from_secs(3600)),
             body_stall: Some(Duration::from_secs(30)),
             write: Some(Duration::from_secs(30)),
+            half_close: Some(Duration::from_secs(5)),
             #[cfg(feature = "tls")]
             handshake: Some(Duration::from_secs(10)),
         }

@@ -1,41 +1,137 @@
-//! The stream of a connection, with a limit for writes.
+//! The stream of a connection: with a limit for writes, and with an eye on the end of the client.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use procession_sync::Mutex;
 
+use super::limits::AHEAD_MAX;
 use super::watch::ConnectionWatch;
 use crate::time::{Sleep, sleep};
 
 /// A stream that ends with an error if the peer does not read for too long. It also notes what
 /// arrives.
-pub(super) struct Watched<I> {
+struct Watched<I> {
     io: I,
-    /// Bytes that were read before, to find out the protocol.
-    before: Vec<u8>,
+    /// Bytes that were read before the protocol asked for them.
+    ahead: Vec<u8>,
+    /// The last poll of the protocol waits for bytes, so it sees the end of the client itself.
+    is_read: bool,
     watch: Arc<ConnectionWatch>,
     limit: Option<Duration>,
     /// Present while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<I> Watched<I> {
-    /// `before` are the bytes that were read from the stream already.
+/// The stream of a connection. The protocol uses it, and the process of the connection looks at it
+/// between the polls of the protocol and closes it in the end.
+///
+/// Both run in the same process, so the lock is never contended. A stream that was handed over is
+/// left to its new owner.
+pub(super) struct SharedStream<I>(Arc<Mutex<Watched<I>>>);
+
+impl<I> SharedStream<I> {
+    /// `ahead` are the bytes that were read from the stream already.
     pub(super) fn new(
         io: I,
-        before: Vec<u8>,
+        ahead: Vec<u8>,
         watch: Arc<ConnectionWatch>,
         limit: Option<Duration>,
     ) -> Self {
-        Self { io, before, watch, limit, stalled: None }
+        let watched = Watched { io, ahead, is_read: false, watch, limit, stalled: None };
+        Self(Arc::new(Mutex::new(watched)))
     }
 
-    /// ServerLimits a wait of the write side. Each result that is ready ends the wait.
+    /// Returns another handle of the stream.
+    pub(super) fn share(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+
+    /// Returns the stream, unless something else has a handle of it.
+    pub(super) fn into_inner(self) -> Option<I> {
+        Arc::into_inner(self.0).map(|watched| watched.into_inner().io)
+    }
+}
+
+impl<I: Read + Unpin> SharedStream<I> {
+    /// Looks whether the client is still there, while a request is under way and the protocol does
+    /// not read. Otherwise, the process is woken when the client ends or sends more.
+    ///
+    /// The end of a client is behind the bytes that it has sent, so this reads them. If the service
+    /// leaves more than [`AHEAD_MAX`] bytes of a body unread, the end behind them is not seen.
+    ///
+    /// # Errors
+    /// Returns the error of a connection that was reset.
+    pub(super) fn look(&self, task: &mut Context<'_>) -> io::Result<()> {
+        let mut watched = self.0.lock();
+        if std::mem::take(&mut watched.is_read) || watched.watch.is_half_closed() {
+            return Ok(());
+        }
+        while watched.ahead.len() < AHEAD_MAX {
+            let mut memory = [MaybeUninit::uninit(); 4096];
+            let mut part = ReadBuf::uninit(&mut memory);
+            match Pin::new(&mut watched.io).poll_read(task, part.unfilled()) {
+                Poll::Pending => break,
+                Poll::Ready(result) => result?,
+            }
+            if part.filled().is_empty() {
+                watched.watch.half_close();
+                break;
+            }
+            watched.ahead.extend_from_slice(part.filled());
+        }
+        Ok(())
+    }
+}
+
+impl<I: Read + Unpin> Read for SharedStream<I> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.lock()).poll_read(task, buffer)
+    }
+}
+
+impl<I: Write + Unpin> Write for SharedStream<I> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.lock()).poll_write(task, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.lock()).poll_write_vectored(task, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.lock().is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.lock()).poll_flush(task)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.lock()).poll_shutdown(task)
+    }
+}
+
+impl<I> Watched<I> {
+    /// Limits a wait of the write side. Each result that is ready ends the wait.
     #[inline]
     fn limited<R>(
         &mut self,
@@ -77,14 +173,15 @@ impl<I: Read + Unpin> Read for Watched<I> {
         task: &mut Context<'_>,
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.before.is_empty() {
-            let count = self.before.len().min(buffer.remaining());
-            buffer.put_slice(&self.before[..count]);
-            self.before.drain(..count);
+        if !self.ahead.is_empty() {
+            let count = self.ahead.len().min(buffer.remaining());
+            buffer.put_slice(&self.ahead[..count]);
+            self.ahead.drain(..count);
             self.watch.hear();
             return Poll::Ready(Ok(()));
         }
         let polled = Pin::new(&mut self.io).poll_read(task, buffer);
+        self.is_read = polled.is_pending();
         if polled.is_ready() {
             // The end of the stream ends the connection, so it may count, too.
             self.watch.hear();

@@ -19,14 +19,19 @@ pub(super) struct ConnectionWatch {
     heard: AtomicBool,
     /// The limits of the server hold no more, since the stream was handed over.
     upgraded: AtomicBool,
+    /// The client has shut down its write direction, or has closed the connection, while a request
+    /// was under way. Only HTTP/1.1 notes it.
+    half_closed: AtomicBool,
+    /// The connection is about to end, so the next answer is the last one.
+    ending: AtomicBool,
+    /// Bytes written.
+    written: AtomicU64,
     /// Set for HTTP/2, which counts what follows.
     pub(super) is_multiplexed: bool,
     /// Bodies of responses that have returned a part and were not asked for another one.
     held: AtomicU32,
     /// A request began, or the body of a response was asked for a part, since the last look.
     moved: AtomicBool,
-    /// Bytes written.
-    written: AtomicU64,
 }
 
 const BEGUN: u64 = 1 << 32;
@@ -58,9 +63,7 @@ impl ConnectionWatch {
     }
 
     pub(super) fn write(&self, count: usize) {
-        if self.is_multiplexed {
-            self.written.fetch_add(count as u64, Relaxed);
-        }
+        self.written.fetch_add(count as u64, Relaxed);
     }
 
     pub(super) fn written(&self) -> u64 {
@@ -73,6 +76,22 @@ impl ConnectionWatch {
 
     pub(super) fn is_upgraded(&self) -> bool {
         self.upgraded.load(Relaxed)
+    }
+
+    pub(super) fn half_close(&self) {
+        self.half_closed.store(true, Relaxed);
+    }
+
+    pub(super) fn is_half_closed(&self) -> bool {
+        self.half_closed.load(Relaxed)
+    }
+
+    pub(super) fn end(&self) {
+        self.ending.store(true, Relaxed);
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.load(Relaxed)
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -96,6 +115,10 @@ impl Begun {
         watch.requests.fetch_add(BEGUN + 1, Relaxed);
         watch.moved.store(true, Relaxed);
         Self { watch: Arc::clone(watch), holds: false }
+    }
+
+    pub(super) fn is_multiplexed(&self) -> bool {
+        self.watch.is_multiplexed
     }
 
     /// Notes whether the connection has a part of the response that it did not send yet, as far as

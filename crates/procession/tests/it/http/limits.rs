@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use procession::http::{Peer, RequestBody, Server};
 use procession::time::Instant;
-use procession::{JoinHandle, Scheduler, sleep, spawn};
+use procession::{JoinHandle, Scheduler, sleep, spawn, timeout};
 
-use super::pipe::{Door, listen, pipe};
+use super::pipe::{Door, Pipe, listen, pipe};
 use super::{Answers, collect, service, spawn_server};
 use crate::scene::driven;
 
@@ -60,7 +60,7 @@ fn well(door: &Door, end: Instant) -> JoinHandle<u32> {
 
 /// Runs many clients beside one that is served meanwhile. Returns what each got, and when its
 /// connection ended.
-async fn many<C>(door: &Door, client: impl Fn(super::pipe::Pipe) -> C) -> Vec<(String, Duration)>
+async fn many<C>(door: &Door, client: impl Fn(Pipe) -> C) -> Vec<(String, Duration)>
 where
     C: Future<Output = String> + Send + 'static,
 {
@@ -78,6 +78,22 @@ where
         ended.push(client.await.expect("it does not panic"));
     }
     ended
+}
+
+/// Sends the same part again and again until the server has ended. Returns what the server said.
+async fn send_until_the_end(stream: &mut Pipe, part: &[u8], every: Duration) -> String {
+    let mut all = String::new();
+    loop {
+        stream.send(part).await.expect("the server takes it");
+        let pause = Instant::now() + every;
+        let left = || pause.saturating_duration_since(Instant::now());
+        while let Ok(received) = timeout(left(), stream.receive(1024)).await {
+            if received.is_empty() {
+                return all;
+            }
+            all.push_str(&String::from_utf8_lossy(&received));
+        }
+    }
 }
 
 #[test]
@@ -143,10 +159,7 @@ fn slow_bodies_are_dropped_at_their_limit_while_others_are_served() {
         let ended = many(&door, |mut stream| async move {
             let head = b"POST /body HTTP/1.1\r\nhost: me\r\ncontent-length: 100000\r\n\r\n";
             stream.send(head).await.expect("it is served");
-            while stream.send(b"x").await.is_ok() {
-                sleep(SECOND).await;
-            }
-            stream.receive_all().await
+            send_until_the_end(&mut stream, b"x", SECOND).await
         });
         for (answer, after) in ended.await {
             assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("late"), "{answer}");
@@ -176,11 +189,9 @@ fn a_body_has_a_limit_as_a_whole() {
         let (mut stream, start) = (door.connect(), Instant::now());
         let head = b"POST /body HTTP/1.1\r\nhost: me\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.send(head).await.expect("it is served");
-        while stream.send(b"1\r\nx\r\n").await.is_ok() {
-            sleep(SECOND / 4).await;
-        }
-        assert!(stream.receive_all().await.ends_with("late"));
-        assert_eq!(Instant::now() - start, SECOND * 10 + SECOND / 4);
+        let answer = send_until_the_end(&mut stream, b"1\r\nx\r\n", SECOND / 4).await;
+        assert!(answer.ends_with("late"), "{answer}");
+        assert_eq!(Instant::now() - start, SECOND * 10);
     });
 }
 

@@ -113,6 +113,11 @@ impl Pipe {
         Ok(())
     }
 
+    /// Closes the direction to the other end.
+    pub(super) fn close_half(&mut self) {
+        self.outward.lock().close();
+    }
+
     /// Receives up to `count` bytes. Nothing is the end.
     pub(super) async fn receive(&mut self, count: usize) -> Vec<u8> {
         let mut memory = vec![0; count];

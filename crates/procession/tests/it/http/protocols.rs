@@ -200,7 +200,7 @@ fn a_client_that_stops_in_the_preface_is_dropped() {
 const CERTIFICATE: &[u8] = include_bytes!("localhost.crt");
 const KEY: &[u8] = include_bytes!("localhost.key");
 
-fn server_config() -> Arc<ServerConfig> {
+pub(super) fn server_config() -> Arc<ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -213,7 +213,7 @@ fn server_config() -> Arc<ServerConfig> {
     Arc::new(config.expect("they fit"))
 }
 
-fn client_config(protocols: &[&str]) -> Arc<ClientConfig> {
+pub(super) fn client_config(protocols: &[&str]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from(CERTIFICATE)).expect("it is a certificate");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
