@@ -57,11 +57,11 @@
 //! # Limits
 //! Each connection is for one request. A door answers 8 requests of its Unix socket at once, and 8
 //! of TCP, and refuses others with the status 503. A request takes a place once it has passed all
-//! checks. Of the connections of each way whose request has not, there may be 32; one more makes the
-//! oldest give way, so that silent connections lock nobody out. The head of a request has at most
-//! 64 KiB and arrives within 5 seconds; the response is read within 5 seconds. An answer has at most
-//! 4 MiB; if rows are left out, its member `truncated` is `true`. Texts of the program are cut to
-//! 120 characters.
+//! checks. Of the connections of each way whose request has not, there may be 32; one more makes
+//! the oldest give way, so that silent connections lock nobody out. The head of a request has at
+//! most 64 KiB and arrives within 5 seconds; the response is read within 5 seconds. An answer has
+//! at most 4 MiB; if rows are left out, its member `truncated` is `true`. Texts of the program are
+//! cut to 120 characters.
 //!
 //! # Security
 //! - The directory of the socket belongs to the user, has the mode 0700 and is no symbolic link, or

@@ -1,8 +1,8 @@
 //! The loop of `procession top`: looks, draws, and takes keys.
 //!
-//! The terminal belongs to whatever runs in it next, so it is restored at each end: at `q`, after an
-//! error, in a panic, and when a signal asks for the end. A look may wait for a program that does
-//! not answer, so the loop cannot take the signals. A process of its own does.
+//! The terminal belongs to whatever runs in it next, so it is restored at each end: at `q`, after
+//! an error, in a panic, and when a signal asks for the end. A look may wait for a program that
+//! does not answer, so the loop cannot take the signals. A process of its own does.
 
 use std::io;
 use std::num::NonZero;
@@ -50,8 +50,8 @@ impl Shown {
         }
     }
 
-    /// Ends the program, in order, when a signal asks for it. If the terminal takes no more bytes, a
-    /// second signal ends the program at once.
+    /// Ends the program, in order, when a signal asks for it. If the terminal takes no more bytes,
+    /// a second signal ends the program at once.
     async fn end_on(self, end: EndRequest, mut hangup: Signal) {
         let asked = Select::new()
             .wait_for(end.asked(), |_| true)

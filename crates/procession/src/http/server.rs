@@ -353,7 +353,7 @@ impl Server {
     ///
     /// A client that has closed the connection, for example a browser whose page was reloaded,
     /// looks the same as a client that has closed its half and waits. So this limits both: how long
-    /// an abandoned request keeps its place, and how long a half-closed client is waited for. If the
+    /// an abandoned request keeps its place, and how long a half-closed client may wait. When the
     /// time is over, the future of the service is dropped.
     pub fn half_close_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.limits().half_close = timeout.into();
@@ -452,7 +452,8 @@ impl Server {
 
     /// Serves one connection, in the process that awaits this, until the connection has ended.
     ///
-    /// If the process is cancelled, the connection [ends](Self#the-end) as in a drain. Requests have no [`Peer`] among their extensions.
+    /// If the process is cancelled, the connection [ends](Self#the-end) as in a drain. Requests
+    /// have no [`Peer`] among their extensions.
     ///
     /// # Errors
     /// Returns an error if the connection fails, if the service fails, or if a time limit of this
