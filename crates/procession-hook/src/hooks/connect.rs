@@ -13,32 +13,40 @@ use crate::{errno, real};
 #[unsafe(no_mangle)]
 unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
     // SAFETY: by the caller.
-    let plain = || unsafe { real::connect(fd, address, length) };
+    let plain = |fd| unsafe { real::connect(fd, address, length) };
     if !is_possible() || wait::is_nonblocking(fd) || !may_wait() {
-        return plain();
+        return plain(fd);
     }
     let entry = errno::get();
-    let result = without_blocking(fd, plain);
-    match errno::get() {
-        _ if result == 0 => {
+    let mut result = number_of(without_blocking(fd, || plain(fd)));
+    // Also if an attempt goes on that was begun before.
+    if matches!(result, libc::EINPROGRESS | libc::EALREADY) {
+        let waits = match settled(fd) {
+            Ok(waits) => waits,
+            Err(number) => return errno::fail(number),
+        };
+        // The system learns by a second call that the attempt is over. Without that call, the
+        // next `connect` of the program would get the outcome of this attempt: 0 for a socket
+        // that is connected, and an old error for a socket that was refused.
+        result = number_of(without_blocking(waits.fd(), || plain(waits.fd())));
+    }
+    match result {
+        0 => {
             errno::set(entry);
             0
         }
-        // Also if an attempt goes on that was begun before.
-        libc::EINPROGRESS | libc::EALREADY => match connected(fd) {
-            0 => {
-                errno::set(entry);
-                0
-            }
-            number => errno::fail(number),
-        },
         // The queue of a Unix listener is full, and nothing reports when it is not.
         libc::EAGAIN => {
             errno::set(entry);
-            block(plain)
+            block(|| plain(fd))
         }
         number => errno::fail(number),
     }
+}
+
+/// Returns the error number of a call, or 0 if the call has succeeded.
+fn number_of(result: c_int) -> c_int {
+    if result == 0 { 0 } else { errno::get() }
 }
 
 /// Makes a call while the descriptor is in non-blocking mode.
@@ -58,15 +66,15 @@ fn without_blocking(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
-/// Waits for the end of a connection attempt. Returns its error number, or 0.
-fn connected(fd: c_int) -> c_int {
+/// Waits for the end of a connection attempt. Returns the error number of the wait if it fails.
+fn settled(fd: c_int) -> Result<Waits, c_int> {
     let mut waits = Waits::new(fd, Side::WRITE);
     while !waits.is_ready_now() {
         match waits.again() {
             Waited::Again => {}
             // As the system: the attempt goes on.
-            Waited::Fails(libc::EAGAIN) => return libc::EINPROGRESS,
-            Waited::Fails(number) => return number,
+            Waited::Fails(libc::EAGAIN) => return Err(libc::EINPROGRESS),
+            Waited::Fails(number) => return Err(number),
             Waited::Plain => {
                 // Nothing can be suspended any more. Waits in the system.
                 let mut entry = libc::pollfd { fd: waits.fd(), events: libc::POLLOUT, revents: 0 };
@@ -75,19 +83,7 @@ fn connected(fd: c_int) -> c_int {
             }
         }
     }
-    let mut number: c_int = 0;
-    let mut length = size_of::<c_int>() as socklen_t;
-    // SAFETY: the room is as large as is said.
-    let result = unsafe {
-        libc::getsockopt(
-            waits.fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ERROR,
-            (&raw mut number).cast(),
-            &raw mut length,
-        )
-    };
-    if result == 0 { number } else { errno::get() }
+    Ok(waits)
 }
 
 /// # Safety

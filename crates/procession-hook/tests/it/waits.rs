@@ -13,8 +13,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU32, AtomicUsize};
 
 use super::{
-    Ends, answer, coroutine, flags, foreign_thread, one_thread, pipe, poll, read, recv, send,
-    set_nonblocking, several_threads, sockets, soon, tcp, told, write,
+    Answer, Ends, answer, coroutine, flags, foreign_thread, one_thread, pipe, poll, read, recv,
+    send, set_nonblocking, several_threads, sockets, soon, tcp, told, write,
 };
 
 /// Runs `waits` in a coroutine, and `wakes` in another process of the same thread, which begins
@@ -274,6 +274,45 @@ fn a_refused_connection_has_its_error_number() {
         std::net::TcpStream::connect(address).expect_err("nobody listens").raw_os_error()
     });
     assert_eq!(refused.join(), Ok(Some(libc::ECONNREFUSED)));
+}
+
+/// Connects a socket twice: to a listener, or to a port at which nobody listens. Returns what the
+/// two calls answer.
+fn connects_twice(is_refused: bool) -> [Answer; 2] {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there are ports");
+    let port = listener.local_addr().expect("it is bound").port();
+    let _listener = (!is_refused).then_some(listener);
+    // SAFETY: all zeros are an address without a family.
+    let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+    address.sin_family = libc::AF_INET as libc::sa_family_t;
+    address.sin_port = port.to_be();
+    address.sin_addr.s_addr = u32::from(std::net::Ipv4Addr::LOCALHOST).to_be();
+    // SAFETY: it has no preconditions.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
+    let length = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    let connect = || {
+        // SAFETY: the address is there.
+        answer(unsafe { libc::connect(fd, (&raw const address).cast(), length) })
+    };
+    let answers = [connect(), connect()];
+    // SAFETY: it was just opened.
+    unsafe { libc::close(fd) };
+    answers
+}
+
+/// Goal: the second call on a socket has the answer that it has without hooks: the socket is
+/// connected, or it is refused once more.
+#[test]
+fn a_second_connect_has_the_answer_of_the_system() {
+    let scheduler = one_thread();
+    for (is_refused, expected) in [
+        (false, [(0, 0), (-1, libc::EISCONN)]),
+        (true, [(-1, libc::ECONNREFUSED), (-1, libc::ECONNREFUSED)]),
+    ] {
+        assert_eq!(connects_twice(is_refused), expected, "without hooks");
+        let hooked = coroutine(&scheduler, move || connects_twice(is_refused));
+        assert_eq!(hooked.join(), Ok(expected), "refused: {is_refused}");
+    }
 }
 
 #[test]
