@@ -1,7 +1,7 @@
 //! Cookies, which keep clusters apart.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, hard_link, remove_file};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -60,18 +60,38 @@ impl Cookie {
     /// As for `read`, or if the file cannot be created.
     pub fn read_or_create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        if path.try_exists().map_err(named)? {
+            return Self::read(path);
+        }
         let cookie = Self::random()?;
-        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        match created {
-            Ok(mut file) => file.write_all(cookie.0.as_bytes()).map(|()| cookie),
+        match create_whole(path, cookie.0.as_bytes()) {
+            Ok(()) => Ok(cookie),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::read(path),
-            Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+            Err(error) => Err(named(error)),
         }
     }
 
     pub(crate) fn text(&self) -> &str {
         &self.0
     }
+}
+
+/// Creates a file with the mode 0600, which has all its bytes from the moment at which other
+/// programs can see it: the bytes are written to a file with another name, which then gets this
+/// one. Fails with [`AlreadyExists`](io::ErrorKind::AlreadyExists) if another program was first.
+fn create_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
+    name.push(format!(".{:08x}.new", crate::chance::number()?));
+    let draft = path.with_file_name(name);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    // A link, since a rename would replace the file of another program.
+    let linked = written.and_then(|()| hard_link(&draft, path));
+    // Ignored: the file is no longer needed.
+    drop(remove_file(&draft));
+    linked
 }
 
 /// Opens a file with a secret, which no other user may be able to read.

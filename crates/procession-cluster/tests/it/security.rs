@@ -254,6 +254,30 @@ fn reaching_a_machine_has_a_time_limit() {
         rustix::net::listen(&silent, 0).expect("it is a socket");
         let first = TcpStream::connect(address).expect("it has room for one");
         let a = Node::builder("a@127.0.0.1").cookie(cookie());
+/// Goal: of nodes that create the file at the same time, none finds a part of it.
+#[test]
+fn a_cookie_is_created_whole() {
+    let folder = format!("{}/cookies", env!("CARGO_TARGET_TMPDIR"));
+    // Ignored: it may be there, or not, from an earlier run.
+    drop(std::fs::remove_dir_all(&folder));
+    std::fs::create_dir(&folder).expect("the folder around it is there");
+    for round in 0..100 {
+        let path = format!("{folder}/{round}");
+        let barrier = std::sync::Barrier::new(4);
+        let cookies = std::thread::scope(|scope| {
+            let create = || {
+                barrier.wait();
+                Cookie::read_or_create(&path).expect("it is whole")
+            };
+            [(); 4].map(|()| scope.spawn(create)).map(|thread| thread.join().expect("it ends"))
+        });
+        assert!(cookies.iter().all(|cookie| *cookie == cookies[0]), "round {round}");
+    }
+    let files = std::fs::read_dir(&folder).expect("it is there").count();
+    assert_eq!(files, 100, "no draft is left");
+    assert!(Cookie::read_or_create(&folder).is_err(), "a folder is no cookie");
+}
+
         let a = a.connect_timeout(Duration::from_millis(50)).start().await.expect("it starts");
         let refused = procession::timeout(PATIENCE, a.connect_at("b@127.0.0.1", address)).await;
         let Ok(Err(ConnectError::Reach(error))) = refused else { panic!("{refused:?}") };
