@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use procession::net::TcpStream;
 
-/// The port of EPMD.
-pub(crate) const PORT: u16 = 4369;
+/// The port of EPMD, unless the variable says another one.
+const PORT: u16 = 4369;
+/// The variable of the environment that has the port of EPMD.
+const VARIABLE: &str = "ERL_EPMD_PORT";
 
 const ALIVE2_REQ: u8 = 120;
 const ALIVE2_RESP: u8 = 121;
@@ -114,6 +116,31 @@ pub(crate) async fn find(
 }
 
 /// Returns the address of the EPMD of this machine.
-pub(crate) fn local() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, PORT).into()
+///
+/// # Errors
+/// The text of the variable if it is no port.
+pub(crate) fn local() -> Result<SocketAddr, String> {
+    let port = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
+    Ok((Ipv4Addr::LOCALHOST, port_of(port)?).into())
+}
+
+fn port_of(text: Option<String>) -> Result<u16, String> {
+    match text {
+        None => Ok(PORT),
+        Some(text) => text.parse().ok().filter(|port| *port != 0).ok_or(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PORT, port_of};
+
+    #[test]
+    fn the_port_is_that_of_the_variable() {
+        assert_eq!(port_of(None), Ok(PORT));
+        assert_eq!(port_of(Some("4370".into())), Ok(4370));
+        for wrong in ["", "0", "65536", "epmd"] {
+            assert_eq!(port_of(Some(wrong.into())), Err(wrong.to_owned()));
+        }
+    }
 }

@@ -240,6 +240,12 @@ impl Handshake {
         self.length(come).is_some_and(|length| come.len() >= self.length_bytes + length)
     }
 
+    /// Returns `true` if this is the side that has connected, and the other one has to check its
+    /// proof of the cookie.
+    pub(crate) fn has_proved(&self) -> bool {
+        matches!(self.state, State::Ack { .. })
+    }
+
     fn length(&self, come: &[u8]) -> Option<usize> {
         let digits = come.get(..self.length_bytes)?;
         Some(digits.iter().fold(0, |length, &digit| length << 8 | usize::from(digit)))

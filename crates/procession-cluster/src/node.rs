@@ -22,6 +22,7 @@ mod error;
 mod find;
 mod functions;
 mod grants;
+mod handshakes;
 mod member;
 mod messages;
 mod names;
@@ -42,6 +43,7 @@ pub(crate) use self::functions::{Applied, Returned};
 use self::grants::AllGrants;
 pub(crate) use self::grants::{GRANTS_NAME, Permitted, Reach};
 pub use self::grants::{GrantError, Grants};
+use self::handshakes::Refusals;
 pub use self::member::Member;
 #[cfg(feature = "serde")]
 pub(crate) use self::messages::{NO_REPLY, without_sender};
@@ -148,6 +150,9 @@ struct Inner {
     remotes: Mutex<Remotes>,
     /// Told when the state of a peer changes.
     changed: Notify,
+    refusals: Refusals,
+    /// The connections that could not be made in the background, for their reports only.
+    dial_failures: Refusals,
     references: AtomicU64,
     /// The process that accepts connections and knows the ends of attached processes.
     keeper: Mutex<Option<Address<NoMessage>>>,

@@ -60,13 +60,14 @@ fn as_json(status: &NodeStatus) -> Value {
             "calls": peer.calls,
         })
     };
-    let end = |(cause, count): &(String, u64)| json!({ "cause": cause, "count": count });
+    let cause = |(cause, count): &(String, u64)| json!({ "cause": cause, "count": count });
     json!({
         "version": 1,
         "name": status.name.as_str(), "creation": status.creation, "attached": status.attached,
         "names": status.names.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
         "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
-        "ends": status.ends.iter().map(end).collect::<Vec<_>>(),
+        "ends": status.ends.iter().map(cause).collect::<Vec<_>>(),
+        "refusals": status.refusals.iter().map(cause).collect::<Vec<_>>(),
     })
 }
 
@@ -119,6 +120,9 @@ fn as_text(status: &NodeStatus) -> String {
     }
     for (cause, count) in &status.ends {
         line(format_args!("{count} connections ended: {}", plain(cause)));
+    }
+    for (cause, count) in &status.refusals {
+        line(format_args!("{count} handshakes refused: {}", plain(cause)));
     }
     text
 }

@@ -672,32 +672,42 @@ fn a_node_without_headers_is_understood() {
     assert_eq!(told, Exit::Shutdown);
 }
 
-/// Goal: a machine that connects and says nothing does not keep others out.
-#[test]
-fn silent_sockets_of_one_address_keep_no_other_out() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+/// Connects from an address of this machine, and says nothing.
+fn silent(node: &Node, last: u8) -> TcpStream {
     let address = node.local_addr().expect("it listens");
-    let silent = |_| {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-        let socket = socket.expect("there is a descriptor");
-        let own = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0));
-        socket.bind(&own.into()).expect("it is of this machine");
-        socket.connect(&address.into()).expect("it listens");
-        TcpStream::from(socket)
-    };
-    let mut all: Vec<_> = (0..40).map(silent).collect();
-    // They are accepted in turn. One that finds no room is closed.
-    let closed = all.last_mut().map(|last| last.read(&mut [0]));
-    assert!(closed.is_some_and(|read| !matches!(read, Ok(1..))));
-    let mut stream = connect(&node, flags::OWN);
-    until_done(&mut stream);
-    // The oldest one has made room, and it alone.
-    let mut byte = [0];
-    assert!(!matches!(all[0].read(&mut byte), Ok(1..)));
-    all[1].set_nonblocking(true).expect("it is a socket");
-    let is_open = all[1].read(&mut byte);
-    assert!(is_open.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock));
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+    let socket = socket.expect("there is a descriptor");
+    let own = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
+    socket.bind(&own.into()).expect("it is of this machine");
+    socket.connect(&address.into()).expect("it listens");
+    TcpStream::from(socket)
+}
+
+fn is_open(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("it is a socket");
+    let read = stream.read(&mut [0]);
+    read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// Goal: machines that connect and say nothing do not keep others out: not one with many sockets,
+/// and not as many machines as there are places.
+#[test]
+fn silent_sockets_keep_no_node_out() {
+    for is_one_address in [true, false] {
+        let scheduler = Scheduler::builder().worker_threads(2).on_exit(|_| {}).build();
+        let scheduler = scheduler.expect("it can be built");
+        let node = scheduler.block_on(listens(60));
+        let own = |at: u8| if is_one_address { 2 } else { 2 + at };
+        let mut all: Vec<_> = (0..40).map(|at| silent(&node, own(at))).collect();
+        let mut stream = connect(&node, flags::OWN);
+        until_done(&mut stream);
+        // They are accepted in turn, and the oldest ones have made room.
+        for made_room in &mut all[..9] {
+            assert!(!matches!(made_room.read(&mut [0]), Ok(1..)));
+        }
+        assert!(all[9..].iter_mut().all(is_open));
+        assert_eq!(node.status().refusals, [("displaced".to_owned(), 9)]);
+    }
 }
 
 /// Erlang's library for C takes no monitors. To it, they are errors.

@@ -6,19 +6,18 @@ use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::{Pin, pin};
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use procession::Event;
 use procession::net::{TcpListener, TcpStream};
-use procession::sync::{Notify, oneshot};
+use procession::sync::Notify;
 use procession::{Context, SpawnOptions, spawn};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
-use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::connection::pulse::Beat;
 use crate::cookie::Cookie;
@@ -26,13 +25,12 @@ use crate::handshake::{Introduction, flags};
 use crate::node::connect::split;
 use crate::node::find::{self, Find};
 use crate::node::grants::{AllGrants, GrantError, Grants};
+use crate::node::handshakes::{self, Handshakes, Refusals};
 use crate::node::{Inner, Locals, NoMessage, Node, Peers};
 use crate::term::Atom;
 use crate::tls::Tls;
 use crate::{chance, epmd};
 
-/// The handshakes with nodes that have connected that may be going on at a time.
-const HANDSHAKES_MAX: usize = 32;
 /// The time for which no connection is accepted after an error, such as a lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -47,7 +45,7 @@ pub struct NodeBuilder {
     cookie: Option<Cookie>,
     tls: Option<Tls>,
     listen: Option<SocketAddr>,
-    epmd: SocketAddr,
+    epmd: Option<SocketAddr>,
     registers: bool,
     connect_timeout: Duration,
     patience: Duration,
@@ -74,6 +72,8 @@ pub enum StartError {
     PlainText(SocketAddr),
     /// The node cannot listen at its address.
     Listen(SocketAddr, io::Error),
+    /// The environment variable `ERL_EPMD_PORT` has this text, which is no port.
+    EpmdPort(String),
     /// The node cannot be registered at the EPMD.
     Register(io::Error),
     /// The system has no random bytes.
@@ -95,6 +95,7 @@ impl fmt::Display for StartError {
                  text was not accepted"
             ),
             Self::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
+            Self::EpmdPort(text) => write!(f, "ERL_EPMD_PORT is {text:?}, which is no port"),
             Self::Register(error) => write!(f, "cannot register the node: {error}"),
             Self::Random(error) => write!(f, "the system has no random bytes: {error}"),
         }
@@ -118,7 +119,7 @@ impl NodeBuilder {
             cookie: None,
             tls: None,
             listen: None,
-            epmd: epmd::local(),
+            epmd: None,
             registers: false,
             connect_timeout: Duration::from_secs(5),
             patience: Duration::from_secs(4),
@@ -152,15 +153,19 @@ impl NodeBuilder {
 
     /// Registers the node at the EPMD of this machine, so that other nodes find its port by its
     /// name, as `iex --sname` does. It has no effect if the node does not listen.
+    ///
+    /// If EPMD ends, the node is registered again once it runs: after 100 milliseconds, and then
+    /// after twice the time before, up to 10 seconds, less a random part of up to a half.
     pub fn register(mut self) -> Self {
         self.registers = true;
         self
     }
 
     /// Sets the address of the EPMD of this machine, and the port at which those of other machines
-    /// listen. The default is port 4369.
+    /// listen. The default is the port that the environment variable `ERL_EPMD_PORT` has, as for
+    /// nodes of the BEAM, or 4369 without it.
     pub fn epmd(mut self, address: SocketAddr) -> Self {
-        self.epmd = address;
+        self.epmd = Some(address);
         self
     }
 
@@ -267,6 +272,10 @@ impl NodeBuilder {
         for (nodes, granted) in self.grants {
             grants.set(&nodes, granted).map_err(StartError::Grant)?;
         }
+        let epmd = match self.epmd {
+            Some(address) => address,
+            None => epmd::local().map_err(StartError::EpmdPort)?,
+        };
         let listener = match self.listen {
             Some(address)
                 if self.tls.is_none()
@@ -286,7 +295,7 @@ impl NodeBuilder {
         let registration = match &listener {
             Some((_, address)) if self.registers => {
                 let registered =
-                    epmd::register(self.epmd, word, address.port(), self.connect_timeout).await;
+                    epmd::register(epmd, word, address.port(), self.connect_timeout).await;
                 Some(registered.map_err(StartError::Register)?)
             }
             _ => None,
@@ -304,7 +313,7 @@ impl NodeBuilder {
             grants: Mutex::new(grants),
             grants_only: self.grants_only,
             accepts_plain_text: self.accepts_plain_text,
-            epmd: self.epmd,
+            epmd,
             listens_at: listener.as_ref().map(|(_, address)| *address),
             locals: Mutex::new(Locals::default()),
             exports: Mutex::new(HashMap::new()),
@@ -313,6 +322,8 @@ impl NodeBuilder {
             refusal: Mutex::new(()),
             remotes: Mutex::default(),
             changed: Notify::new(),
+            refusals: Refusals::default(),
+            dial_failures: Refusals::default(),
             references: AtomicU64::new(1),
             keeper: Mutex::new(None),
         }));
@@ -333,15 +344,15 @@ impl NodeBuilder {
     }
 }
 
-/// Accepts connections, and notices the ends of attached processes. The registration lasts as long
-/// as its connection.
+/// Accepts connections, notices the ends of attached processes, and keeps the node registered.
 async fn keep(
     mut cx: Context<NoMessage>,
     node: Node,
     listener: Option<TcpListener>,
     registration: Option<TcpStream>,
 ) {
-    let handshakes = Arc::new(Handshakes::default());
+    let handshakes = Handshakes::default();
+    let mut registered = pin!(stay_registered(&node, registration));
     let shown = node.clone();
     let _inspecting = cx.inspect_with(move |out| shown.show(out));
     let shown = node.clone();
@@ -359,93 +370,53 @@ async fn keep(
                 if let Poll::Ready(event) = event.as_mut().poll(task) {
                     return Poll::Ready(Ok(event));
                 }
+                let Poll::Pending = registered.as_mut().poll(task);
                 accepted.as_mut().poll(task).map(Err)
             })
             .await
         };
         match next {
+            // The registration ends, too.
             Ok(None) => break,
             Ok(Some(Event::Down(down))) => node.detach(down.pid),
             Ok(Some(_)) => {}
             Err(Ok((stream, from))) => {
-                // Otherwise the connection is closed.
-                if let Some(mut admitted) = Handshakes::admit(&handshakes, from.ip()) {
-                    let node = node.clone();
-                    drop(spawn(async move {
-                        let mut accept = pin!(node.accept(stream));
-                        poll_fn(|task| {
-                            // Ignored: the other node learns the reason by the protocol, or none.
-                            let is_over = accept.as_mut().poll(task).is_ready()
-                                || Pin::new(&mut admitted.displaced).poll(task).is_ready();
-                            if is_over { Poll::Ready(()) } else { Poll::Pending }
-                        })
-                        .await;
-                    }));
-                }
+                // Here, so that they are admitted in the order in which they have come.
+                let place = handshakes.admit(from.ip());
+                let accepted = handshakes::accept(node.clone(), stream, from, place);
+                let handshake = async move { handshakes::tell(accepted.await) };
+                let label = format!("handshake with {from}");
+                drop(SpawnOptions::new().label(label).spawn(handshake));
             }
-            Err(Err(_)) => procession::sleep(PAUSE).await,
+            Err(Err(error)) => {
+                if let Some(report) = node.0.refusals.of_accept(&error) {
+                    drop(spawn(async move { handshakes::tell(Err(report)) }));
+                }
+                procession::sleep(PAUSE).await;
+            }
         }
     }
-    drop(registration);
 }
 
-/// The handshakes with nodes that have connected, from the oldest one on.
-#[derive(Debug, Default)]
-struct Handshakes {
-    last: AtomicU64,
-    going_on: Mutex<Vec<Handshake>>,
-}
-
-#[derive(Debug)]
-struct Handshake {
-    number: u64,
-    from: IpAddr,
-    /// Its drop ends the handshake.
-    _displaces: oneshot::Sender<Infallible>,
-}
-
-/// A handshake that goes on until the receiver is ready. Its drop makes room for another one.
-#[derive(Debug)]
-struct Admitted {
-    all: Arc<Handshakes>,
-    number: u64,
-    displaced: oneshot::Receiver<Infallible>,
-}
-
-impl Handshakes {
-    /// Admits a handshake from an address. If there are too many, the oldest one of the address
-    /// that has most of them makes room, so that one machine which connects and says nothing does
-    /// not keep others out. `None` if no address has more than this one would.
-    fn admit(this: &Arc<Self>, from: IpAddr) -> Option<Admitted> {
-        let mut going_on = this.going_on.lock();
-        let count = |from| going_on.iter().filter(|other| other.from == from).count();
-        let displaced = if going_on.len() < HANDSHAKES_MAX {
-            None
-        } else {
-            let most = going_on.iter().map(|other| count(other.from)).max()?;
-            if most <= count(from) + 1 {
-                return None;
-            }
-            going_on.iter().position(|other| count(other.from) == most)
-        };
-        let displaced = displaced.map(|at| going_on.remove(at));
-        // Relaxed: the numbers only have to differ.
-        let number = this.last.fetch_add(1, Relaxed);
-        let (sender, receiver) = oneshot::channel();
-        going_on.push(Handshake { number, from, _displaces: sender });
-        drop(going_on);
-        // Outside of the lock, since it wakes the process of that one.
-        drop(displaced);
-        Some(Admitted { all: Arc::clone(this), number, displaced: receiver })
+/// Keeps a node registered at EPMD, which forgets it when the connection ends, as when EPMD is
+/// started again.
+async fn stay_registered(node: &Node, mut registration: Option<TcpStream>) -> Infallible {
+    let (Some((word, _)), Some(address)) = (split(node.name().as_str()), node.local_addr()) else {
+        return std::future::pending().await;
+    };
+    while let Some(stream) = registration.take() {
+        // It sends nothing else.
+        while matches!(stream.read(&mut [0; 16]).await, Ok(1..)) {}
+        drop(stream);
+        let mut wait = Duration::ZERO;
+        while registration.is_none() {
+            let pause;
+            (pause, wait) = find::wait_after(wait);
+            procession::sleep(pause).await;
+            let limit = node.connect_timeout();
+            // Ignored: EPMD may not run yet, or not have noticed the end of the connection.
+            registration = epmd::register(node.0.epmd, word, address.port(), limit).await.ok();
+        }
     }
-}
-
-impl Drop for Admitted {
-    fn drop(&mut self) {
-        let mut going_on = self.all.going_on.lock();
-        let at = going_on.iter().position(|other| other.number == self.number);
-        let ended = at.map(|at| going_on.remove(at));
-        drop(going_on);
-        drop(ended);
-    }
+    std::future::pending().await
 }

@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::time::Duration;
 
 use procession::SpawnOptions;
 use procession::net::TcpStream;
@@ -41,8 +40,8 @@ pub enum ConnectError {
     Handshake(HandshakeError),
     /// The connection ended during the handshake.
     Lost(io::Error),
-    /// The handshake took longer than the
-    /// [time limit](crate::NodeBuilder::connect_timeout).
+    /// It took longer than the [time limit](crate::NodeBuilder::connect_timeout), or than that of
+    /// [`Node::ping`].
     TimedOut,
     /// The scheduler has started no process for the connection.
     Process(SpawnCause),
@@ -63,7 +62,7 @@ impl fmt::Display for ConnectError {
             Self::Tls(error) => write!(f, "the connection is not secure: {error}"),
             Self::Handshake(error) => write!(f, "the handshake has failed: {error}"),
             Self::Lost(error) => write!(f, "the connection ended during the handshake: {error}"),
-            Self::TimedOut => f.write_str("the handshake took longer than the time limit"),
+            Self::TimedOut => f.write_str("connecting took longer than the time limit"),
             Self::Process(cause) => write!(f, "the connection has got no process: {cause}"),
             Self::Stopped => f.write_str("this node has stopped"),
         }
@@ -213,25 +212,42 @@ impl Node {
         let handshake =
             Handshake::initiator(own, cookie, challenge, peer.clone(), length, &mut out);
         let mut attempt = None;
-        let shake = self.shake(&mut carrier, handshake, out, Some(peer), &mut attempt);
-        let (introduction, come) = within(left(), shake).await?;
+        let shake = async {
+            secure(&mut carrier).await?;
+            self.shake(&mut carrier, handshake, out, Some(peer), &mut attempt).await
+        };
+        let (introduction, come) = within(limit, shake).await?;
         Ok((carrier, introduction, come))
     }
 
-    /// Carries out the handshake with a node that has connected.
-    pub(crate) async fn accept(&self, stream: TcpStream) -> Result<(), ConnectError> {
+    /// Begins the handshake with a node that has connected, by the TLS session if there is one.
+    pub(super) async fn secure(
+        &self,
+        stream: TcpStream,
+        limit: Instant,
+    ) -> Result<Carrier, ConnectError> {
         self.check_address(&stream)?;
         let session = match &self.0.tls {
             Some(tls) => Some(tls.accept().map_err(insecure)?),
             None => None,
         };
         let mut carrier = Carrier::new(stream, session);
+        within(limit, secure(&mut carrier)).await?;
+        Ok(carrier)
+    }
+
+    /// Carries out the rest of the handshake with a node that has connected.
+    pub(super) async fn accept(
+        &self,
+        mut carrier: Carrier,
+        limit: Instant,
+    ) -> Result<(), ConnectError> {
         let challenge = chance::number().map_err(ConnectError::Lost)?;
         let (own, cookie) = (self.0.own.clone(), self.0.cookie.clone());
         let handshake = Handshake::acceptor(own, cookie, challenge, self.length_bytes());
         let mut attempt = None;
         let shake = self.shake(&mut carrier, handshake, Vec::new(), None, &mut attempt);
-        let (introduction, come) = within(self.0.connect_timeout, shake).await?;
+        let (introduction, come) = within(limit, shake).await?;
         match attempt {
             Some(attempt) => self.start(carrier, introduction, come, attempt),
             // An acceptor is never done before its decision.
@@ -262,9 +278,6 @@ impl Node {
         dialed: Option<&Atom>,
         attempt: &mut Option<Attempt>,
     ) -> Result<(Introduction, Vec<u8>), ConnectError> {
-        // Small messages follow each other.
-        carrier.stream.set_nodelay(true).map_err(ConnectError::Lost)?;
-        carrier.secure().await.map_err(lost_or_insecure)?;
         let mut come = Vec::new();
         let mut buffer = [0; 512];
         loop {
@@ -299,9 +312,12 @@ impl Node {
                 Progress::More => match carrier.read(&mut buffer).await {
                     Ok(0) => {
                         let lost = io::Error::from(io::ErrorKind::UnexpectedEof);
-                        return Err(ConnectError::Lost(lost));
+                        return Err(ConnectError::Lost(refused_proof(&handshake, lost)));
                     }
                     Ok(count) => come.extend(&buffer[..count]),
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                        return Err(ConnectError::Lost(refused_proof(&handshake, error)));
+                    }
                     Err(error) => return Err(lost_or_insecure(error)),
                 },
             }
@@ -339,11 +355,31 @@ impl Node {
     }
 }
 
+/// Begins a connection, with its TLS session if it has one.
+async fn secure(carrier: &mut Carrier) -> Result<(), ConnectError> {
+    // Small messages follow each other.
+    carrier.stream.set_nodelay(true).map_err(ConnectError::Lost)?;
+    carrier.secure().await.map_err(lost_or_insecure)
+}
+
+/// Returns the error of a connection that the other node has closed. That node gives no reason.
+fn refused_proof(handshake: &Handshake, error: io::Error) -> io::Error {
+    if !handshake.has_proved() {
+        return error;
+    }
+    let why = format!(
+        "{error}, when the other node had this one's proof of the cookie: most likely, the nodes \
+         have different cookies"
+    );
+    io::Error::new(error.kind(), why)
+}
+
 async fn within<T>(
-    limit: Duration,
+    limit: Instant,
     shake: impl Future<Output = Result<T, ConnectError>>,
 ) -> Result<T, ConnectError> {
-    procession::timeout(limit, shake).await.unwrap_or(Err(ConnectError::TimedOut))
+    let left = limit.saturating_duration_since(Instant::now());
+    procession::timeout(left, shake).await.unwrap_or(Err(ConnectError::TimedOut))
 }
 
 fn insecure(error: rustls::Error) -> ConnectError {

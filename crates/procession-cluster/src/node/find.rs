@@ -17,6 +17,7 @@ use procession_sync::Mutex;
 use crate::chance;
 use crate::node::Node;
 use crate::node::connect::split;
+use crate::node::handshakes::{self, Report};
 
 /// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -131,10 +132,22 @@ impl Tries {
     /// Returns the attempts after one that has failed. Several nodes that have lost one do not all
     /// come back at the same time: the wait is from a half to the whole of the doubled one.
     fn failed(before: Duration, chance: u32, now: Instant) -> Self {
-        let wait = (2 * before).clamp(WAIT_MIN, WAIT_MAX);
-        let part = f64::from(chance) / f64::from(u32::MAX);
-        Self::From(now + wait.mul_f64(0.5 + part / 2.0), wait)
+        let (pause, wait) = pause_after(before, chance);
+        Self::From(now + pause, wait)
     }
+}
+
+fn pause_after(before: Duration, chance: u32) -> (Duration, Duration) {
+    let wait = (2 * before).clamp(WAIT_MIN, WAIT_MAX);
+    let part = f64::from(chance) / f64::from(u32::MAX);
+    (wait.mul_f64(0.5 + part / 2.0), wait)
+}
+
+/// Returns the pause after an attempt that has failed, and the wait of which that is a random part.
+/// `before` is the wait of the attempt before, or zero.
+pub(super) fn wait_after(before: Duration) -> (Duration, Duration) {
+    // Ignored: without chance, the pause is the whole wait.
+    pause_after(before, chance::number().unwrap_or(u32::MAX))
 }
 
 /// Looks for nodes, and connects to them, as long as the node has not stopped.
@@ -191,18 +204,27 @@ fn attempts(
         };
         tries.lock().insert(one.name.clone(), Tries::Trying);
         let (node, one, tries) = (node.clone(), one.clone(), Arc::clone(tries));
-        drop(spawn(async move { attempt(&node, one, wait, &tries).await }));
+        drop(spawn(async move { handshakes::tell(attempt(&node, one, wait, &tries).await) }));
     }
     next
 }
 
-async fn attempt(node: &Node, one: Found, wait: Duration, tries: &Mutex<HashMap<String, Tries>>) {
+/// Connects to a node. Returns a report of a failure that time does not mend.
+async fn attempt(
+    node: &Node,
+    one: Found,
+    wait: Duration,
+    tries: &Mutex<HashMap<String, Tries>>,
+) -> Result<(), Report> {
+    let mut report = None;
+    let mut failed = |error| report = node.0.dial_failures.of_dial(&one.name, &error);
     let connected = match &one.addresses[..] {
-        [] => node.connect(&one.name).await.is_ok(),
+        [] => node.connect(&one.name).await.map_err(&mut failed).is_ok(),
         addresses => {
             let mut is_connected = false;
             for address in addresses {
-                is_connected = node.connect_at(&one.name, *address).await.is_ok();
+                let connected = node.connect_at(&one.name, *address).await;
+                is_connected = connected.map_err(&mut failed).is_ok();
                 if is_connected {
                     break;
                 }
@@ -220,6 +242,7 @@ async fn attempt(node: &Node, one: Found, wait: Duration, tries: &Mutex<HashMap<
     };
     tries.lock().insert(one.name, next);
     node.0.changed.notify_waiters();
+    report.filter(|_| !connected).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ impl Error for PingError {
 
 impl Node {
     /// Asks a node whether it is there, as `net_adm:ping` does, and connects to it if it is not
-    /// connected. Returns the time that the answer took.
+    /// connected. Returns the time that the answer took. Connecting and the answer together take
+    /// at most `timeout`.
     ///
     /// # Errors
     /// [`PingError`]: there is no connection, or no answer within `timeout`.
@@ -54,13 +55,17 @@ impl Node {
     /// # Cancellation
     /// If the future is dropped, the nodes may be connected or not.
     pub async fn ping(&self, node: &str, timeout: Duration) -> Result<Duration, PingError> {
-        self.connect(node).await.map_err(PingError::Connect)?;
+        let limit = Instant::now() + timeout;
+        let connected = procession::timeout(timeout, self.connect(node)).await;
+        let connected = connected.unwrap_or(Err(ConnectError::TimedOut));
+        connected.map_err(PingError::Connect)?;
         let wrong = || PingError::Connect(ConnectError::Name(node.to_owned()));
         let peer = Atom::new(node).ok_or_else(wrong)?;
         let to = Remote::Name { name: Atom::known("net_kernel"), node: peer };
         let request = Term::tuple([Term::atom("is_auth"), self.name().clone().into()]);
         let start = Instant::now();
-        let answer = self.call(to, request, timeout).await.map_err(PingError::Call)?;
+        let left = limit.saturating_duration_since(start);
+        let answer = self.call(to, request, left).await.map_err(PingError::Call)?;
         match answer.is_atom("yes") {
             true => Ok(Instant::now().saturating_duration_since(start)),
             false => Err(PingError::Refused(answer)),

@@ -13,6 +13,7 @@ impl Node {
             (locals.by_number.len(), locals.by_name.len())
         };
         let (peers, ends) = (self.peers(), self.0.peers.lock().ends());
+        let refusals = self.0.refusals.counts();
         section.row("node", |row| {
             row.label("node", node.as_str())
                 .gauge("creation", "The incarnation of the node.", u64::from(creation))
@@ -24,6 +25,12 @@ impl Node {
             section.row("end", |row| {
                 row.label("node", node.as_str()).label("cause", cause);
                 row.counter("count", "Connections that have ended, by their cause.", *count);
+            });
+        }
+        for (cause, count) in &refusals {
+            section.row("refusal", |row| {
+                row.label("node", node.as_str()).label("cause", cause);
+                row.counter("count", "Handshakes that were refused, by their cause.", *count);
             });
         }
         for peer in &peers {

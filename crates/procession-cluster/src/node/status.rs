@@ -17,8 +17,8 @@ use crate::term::{Atom, Term};
 /// The name by which a node is asked for its status.
 pub(crate) const STATUS_NAME: &str = "$procession";
 
-/// The reasons that are read of another node. A node tells fewer.
-const ENDS_MAX: usize = 1024;
+/// The reasons and causes that are read of another node. A node tells fewer.
+const CAUSES_MAX: usize = 1024;
 
 /// A connected node, as [`Node::peers`] tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +87,12 @@ pub struct NodeStatus {
     /// Why connections have ended, and how many for each reason. After the first 32 reasons, others
     /// are counted as `another reason`.
     pub ends: Vec<(String, u64)>,
+    /// The handshakes that this node has refused, and how many for each cause: `cookie`,
+    /// `insecure` (TLS), `plain_text` (another machine without TLS), `protocol`, `abilities`,
+    /// `name`, `closed` (by the other side), `timed_out`, `displaced` (there were too many at a
+    /// time), `process` (the scheduler has no room), and `accept` (the system has made no
+    /// connection, as for a lack of descriptors).
+    pub refusals: Vec<(String, u64)>,
 }
 
 /// The error of asking a node for its status.
@@ -133,7 +139,8 @@ impl Node {
         let Self(inner) = self;
         let (name, creation) = (inner.own.name.clone(), inner.own.creation);
         let ends = inner.peers.lock().ends();
-        NodeStatus { name, creation, attached, names, peers: self.peers(), ends }
+        let (peers, refusals) = (self.peers(), inner.refusals.counts());
+        NodeStatus { name, creation, attached, names, peers, ends, refusals }
     }
 
     /// Asks a connected node of this crate for its state.
@@ -177,7 +184,7 @@ impl Node {
 
     /// Shows the state in the live views of the scheduler, as that of the keeper.
     pub(super) fn show(&self, out: &mut Inspection) {
-        let NodeStatus { name, creation, attached, names, peers, ends } = self.status();
+        let NodeStatus { name, creation, attached, names, peers, ends, refusals } = self.status();
         let listed = |atoms: &mut dyn Iterator<Item = &Atom>| {
             atoms.map(Atom::as_str).collect::<Vec<_>>().join(", ")
         };
@@ -186,6 +193,9 @@ impl Node {
         out.field("peers", listed(&mut peers.iter().map(|peer| &peer.name)));
         for (cause, count) in ends {
             out.field("ended", format_args!("{count}: {cause}"));
+        }
+        for (cause, count) in refusals {
+            out.field("refused", format_args!("{count}: {cause}"));
         }
     }
 
@@ -291,11 +301,11 @@ fn optional(value: Option<impl TryInto<i64>>) -> Term {
     value.map_or(Term::atom("undefined"), number)
 }
 
-fn end_to_term((cause, count): &(String, u64)) -> Term {
+fn cause_to_term((cause, count): &(String, u64)) -> Term {
     Term::tuple([Term::from(cause.as_str()), number(*count)])
 }
 
-fn end_from_term(term: &Term) -> Option<(String, u64)> {
+fn cause_from_term(term: &Term) -> Option<(String, u64)> {
     let [cause, count] = term.as_tuple()? else { return None };
     Some((cause.to_text()?, count.as_integer()?.try_into().ok()?))
 }
@@ -308,7 +318,8 @@ impl NodeStatus {
             ("attached", number(self.attached)),
             ("names", Term::list(self.names.iter().cloned().map(Term::from))),
             ("peers", Term::list(self.peers.iter().map(PeerInfo::to_term))),
-            ("ends", Term::list(self.ends.iter().map(end_to_term))),
+            ("ends", Term::list(self.ends.iter().map(cause_to_term))),
+            ("refusals", Term::list(self.refusals.iter().map(cause_to_term))),
         ])
     }
 
@@ -324,7 +335,8 @@ impl NodeStatus {
             // These take no more memory than their terms.
             names: get_list(term, "names", usize::MAX, as_atom)?,
             peers: get_list(term, "peers", usize::MAX, PeerInfo::from_term)?,
-            ends: get_list(term, "ends", ENDS_MAX, end_from_term)?,
+            ends: get_list(term, "ends", CAUSES_MAX, cause_from_term)?,
+            refusals: get_list(term, "refusals", CAUSES_MAX, cause_from_term).unwrap_or_default(),
         })
     }
 }

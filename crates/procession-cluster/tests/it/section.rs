@@ -7,7 +7,7 @@ use std::path::Path;
 
 use procession::Scheduler;
 use procession::door::Observe;
-use procession_cluster::Node;
+use procession_cluster::{Cookie, Node};
 
 use crate::{connect, cookie, listens, seen_by, until};
 
@@ -26,7 +26,7 @@ fn ask(socket: &Path, target: &str) -> String {
 fn the_door_shows_peers_and_ends() {
     let folder = std::env::temp_dir().join(format!("procession-cluster-{}", std::process::id()));
     let observe = Observe::default().directory(&folder);
-    let builder = Scheduler::builder().worker_threads(2).observe(observe);
+    let builder = Scheduler::builder().worker_threads(2).observe(observe).on_exit(|_| {});
     let scheduler = builder.build().expect("the directory is new");
     let socket = scheduler.door().expect("it was asked for").socket().to_owned();
     scheduler.block_on(async {
@@ -41,6 +41,11 @@ fn the_door_shows_peers_and_ends() {
         }
         c.stop();
         until(|| !a.status().ends.is_empty()).await;
+        let other = Cookie::new("other").expect("it has a text");
+        let d = Node::builder("d@127.0.0.1").cookie(other).start().await.expect("it starts");
+        let address = a.local_addr().expect("it listens");
+        d.connect_at("a@127.0.0.1", address).await.expect_err("it has another cookie");
+        until(|| !a.status().refusals.is_empty()).await;
         let json = ask(&socket, "/cluster");
         assert!(
             json.contains(r#""peer":[{"node":"a@127.0.0.1","peer":"b@127.0.0.1","creation":"#),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use procession::{Context, Exit, Scheduler, SpawnOptions, relations, start};
 use procession_cluster::{
-    ConnectError, Cookie, Grants, HandshakeError, Letter, Node, NodeBuilder, NodePid, StartError,
-    StatusError,
+    ConnectError, Cookie, Find, Found, Grants, HandshakeError, Letter, Node, NodeBuilder, NodePid,
+    StartError, StatusError,
 };
 
 use crate::{PATIENCE, attach, connect, cookie, listens, next, pair, run, until};
@@ -23,6 +23,7 @@ fn a_wrong_cookie_or_name_is_refused_with_the_reason() {
         let refused = a.connect_at("b@127.0.0.1", address).await.expect_err("it is refused");
         // The acceptor finds it first, and closes.
         assert!(matches!(refused, ConnectError::Lost(_)), "{refused}");
+        assert!(refused.to_string().contains("different cookies"), "{refused}");
         assert!(b.peers().is_empty() && a.peers().is_empty());
         let a = Node::builder("a@127.0.0.1").cookie(cookie()).start().await.expect("it starts");
         let refused = a.connect_at("c@127.0.0.1", address).await.expect_err("it is another");
@@ -37,6 +38,61 @@ fn a_wrong_cookie_or_name_is_refused_with_the_reason() {
         // Nothing of it hinders the right one.
         a.connect_at("b@127.0.0.1", address).await.expect("it is right");
     });
+}
+
+/// Goal: what a node refuses is counted by cause, and reported once in a while. A program that only
+/// looks whether the port is open is no news.
+#[test]
+fn refused_handshakes_are_counted_and_reported() {
+    let (reports, reported) = std::sync::mpsc::channel();
+    let builder = Scheduler::builder().worker_threads(2);
+    let builder = builder.on_exit(move |report| drop(reports.send(report.to_string())));
+    builder.build().expect("it can be built").block_on(async {
+        let b = listens("b@127.0.0.1").start().await.expect("it starts");
+        let address = b.local_addr().expect("it listens");
+        let other = Cookie::new("other").expect("it has a text");
+        let a = Node::builder("a@127.0.0.1").cookie(other).start().await.expect("it starts");
+        for _ in 0..3 {
+            a.connect_at("b@127.0.0.1", address).await.expect_err("it is refused");
+        }
+        drop(TcpStream::connect(address).expect("it listens"));
+        let mut garbage = TcpStream::connect(address).expect("it listens");
+        garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it reads");
+        let expected =
+            [("closed", 1), ("cookie", 3), ("protocol", 1)].map(|(cause, n)| (cause.to_owned(), n));
+        until(|| b.status().refusals == expected).await;
+    });
+    let mut reports: Vec<_> = reported.iter().collect();
+    reports.sort();
+    let [cookie, protocol] = &*reports else { panic!("{reports:?}") };
+    assert!(cookie.contains("was refused") && cookie.contains("different cookies"), "{cookie}");
+    assert!(protocol.contains("version 6 of the protocol"), "{protocol}");
+}
+
+/// Goal: a node that looks for others in the background says that their cookie is another one.
+#[test]
+fn a_connection_in_the_background_that_fails_is_reported() {
+    let (reports, reported) = std::sync::mpsc::channel();
+    let builder = Scheduler::builder().worker_threads(2);
+    let builder = builder.on_exit(move |report| drop(reports.send(report.to_string())));
+    builder.build().expect("it can be built").block_on(async {
+        let b = listens("b@127.0.0.1").start().await.expect("it starts");
+        let addresses = vec![b.local_addr().expect("it listens")];
+        let other = Cookie::new("other").expect("it has a text");
+        let gone = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let gone = gone.expect("there is a port").local_addr().expect("it is bound");
+        let named = |name: &str, addresses| Found { name: name.into(), addresses };
+        let nodes = vec![named("c@127.0.0.1", vec![gone]), named("b@127.0.0.1", addresses)];
+        let find = Find::by(move || std::future::ready(Ok(nodes.clone())));
+        let a = Node::builder("a@127.0.0.1").cookie(other).find(find);
+        let a = a.start().await.expect("it starts");
+        until(|| b.status().refusals.iter().any(|(cause, n)| cause == "cookie" && *n >= 2)).await;
+        a.stop();
+    });
+    let reports: Vec<_> = reported.iter().collect();
+    let of_dials: Vec<_> = reports.iter().filter(|it| it.contains("cannot connect to")).collect();
+    let [report] = &*of_dials else { panic!("{reports:?}") };
+    assert!(report.contains("b@127.0.0.1") && report.contains("different cookies"), "{report}");
 }
 
 #[test]
@@ -198,6 +254,30 @@ fn a_cookie_is_created_once() {
     assert_ne!(Cookie::random().expect("there is chance"), cookie);
 }
 
+/// Goal: of nodes that create the file at the same time, none finds a part of it.
+#[test]
+fn a_cookie_is_created_whole() {
+    let folder = format!("{}/cookies", env!("CARGO_TARGET_TMPDIR"));
+    // Ignored: it may be there, or not, from an earlier run.
+    drop(std::fs::remove_dir_all(&folder));
+    std::fs::create_dir(&folder).expect("the folder around it is there");
+    for round in 0..100 {
+        let path = format!("{folder}/{round}");
+        let barrier = std::sync::Barrier::new(4);
+        let cookies = std::thread::scope(|scope| {
+            let create = || {
+                barrier.wait();
+                Cookie::read_or_create(&path).expect("it is whole")
+            };
+            [(); 4].map(|()| scope.spawn(create)).map(|thread| thread.join().expect("it ends"))
+        });
+        assert!(cookies.iter().all(|cookie| *cookie == cookies[0]), "round {round}");
+    }
+    let files = std::fs::read_dir(&folder).expect("it is there").count();
+    assert_eq!(files, 100, "no draft is left");
+    assert!(Cookie::read_or_create(&folder).is_err(), "a folder is no cookie");
+}
+
 #[test]
 fn both_may_connect_at_once() {
     run(async {
@@ -254,30 +334,6 @@ fn reaching_a_machine_has_a_time_limit() {
         rustix::net::listen(&silent, 0).expect("it is a socket");
         let first = TcpStream::connect(address).expect("it has room for one");
         let a = Node::builder("a@127.0.0.1").cookie(cookie());
-/// Goal: of nodes that create the file at the same time, none finds a part of it.
-#[test]
-fn a_cookie_is_created_whole() {
-    let folder = format!("{}/cookies", env!("CARGO_TARGET_TMPDIR"));
-    // Ignored: it may be there, or not, from an earlier run.
-    drop(std::fs::remove_dir_all(&folder));
-    std::fs::create_dir(&folder).expect("the folder around it is there");
-    for round in 0..100 {
-        let path = format!("{folder}/{round}");
-        let barrier = std::sync::Barrier::new(4);
-        let cookies = std::thread::scope(|scope| {
-            let create = || {
-                barrier.wait();
-                Cookie::read_or_create(&path).expect("it is whole")
-            };
-            [(); 4].map(|()| scope.spawn(create)).map(|thread| thread.join().expect("it ends"))
-        });
-        assert!(cookies.iter().all(|cookie| *cookie == cookies[0]), "round {round}");
-    }
-    let files = std::fs::read_dir(&folder).expect("it is there").count();
-    assert_eq!(files, 100, "no draft is left");
-    assert!(Cookie::read_or_create(&folder).is_err(), "a folder is no cookie");
-}
-
         let a = a.connect_timeout(Duration::from_millis(50)).start().await.expect("it starts");
         let refused = procession::timeout(PATIENCE, a.connect_at("b@127.0.0.1", address)).await;
         let Ok(Err(ConnectError::Reach(error))) = refused else { panic!("{refused:?}") };

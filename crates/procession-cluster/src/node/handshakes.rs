@@ -1,0 +1,356 @@
+//! The handshakes with nodes that connect: how many go on at a time, and what is told of those that
+//! are refused.
+//!
+//! Before the proof of the cookie, a connection may be by anybody. So there are few places, and a
+//! new handshake always gets one: the oldest handshake of the busiest address makes room. Machines
+//! that connect and say nothing lose their places to nodes, whose handshakes take milliseconds.
+//!
+//! With TLS, a handshake moves to other places once it has a session, because the certificate has
+//! shown that its machine belongs to the cluster. Strangers without a certificate displace only
+//! each other, however fast they connect.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use procession::Exit;
+use procession::net::TcpStream;
+use procession::sync::oneshot;
+use procession::time::Instant;
+use procession_sync::Mutex;
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::handshake::HandshakeError;
+use crate::node::{ConnectError, Node};
+
+/// The handshakes that may be going on at a time, with TLS before the session is there, and as many
+/// after it.
+const HANDSHAKES_MAX: usize = 32;
+/// The time between two reports of refusals for the same cause. Each is kept among the last failed
+/// processes of the scheduler, which strangers must not fill.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+
+/// Ends the running process with a report, if there is one: its failure is what is reported.
+pub(super) fn tell(result: Result<(), Report>) {
+    if let Err(report) = result {
+        procession::exit(Exit::failed(report.to_string()));
+    }
+}
+
+/// Carries out the handshake with a node that has connected.
+pub(super) async fn accept(
+    node: Node,
+    stream: TcpStream,
+    from: SocketAddr,
+    mut place: Place,
+) -> Result<(), Report> {
+    let ended = shake(&node, stream, &mut place).await;
+    drop(place);
+    let (cause, why) = match &ended {
+        Ok(()) => return Ok(()),
+        Err(Refused::Error(error)) => (cause_of(error), error.to_string()),
+        Err(Refused::Displaced) => (Some("displaced"), "it made room for a newer one".to_owned()),
+    };
+    let Some(cause) = cause else { return Ok(()) };
+    let others = node.0.refusals.count(cause, Instant::now());
+    // One that closes has only looked whether the port is open, as programs that watch others do.
+    let others = others.filter(|_| cause != "closed");
+    let what = || format!("the handshake with {from} was refused");
+    others.map_or(Ok(()), |others| Err(Report { what: what(), why, others }))
+}
+
+/// The reason why a handshake has made no connection.
+#[derive(Debug)]
+enum Refused {
+    /// A newer one has its place.
+    Displaced,
+    Error(ConnectError),
+}
+
+async fn shake(node: &Node, stream: TcpStream, place: &mut Place) -> Result<(), Refused> {
+    let limit = Instant::now() + node.connect_timeout();
+    let carrier = place.hold(node.secure(stream, limit)).await?;
+    if carrier.session().is_some() {
+        place.secure();
+    }
+    place.hold(node.accept(carrier, limit)).await
+}
+
+/// Returns the cause for which an error is counted, or `None` if it refuses nobody.
+fn cause_of(error: &ConnectError) -> Option<&'static str> {
+    Some(match error {
+        ConnectError::Handshake(why) => match why {
+            HandshakeError::Protocol => "protocol",
+            HandshakeError::Flags(_) => "abilities",
+            HandshakeError::Name(_) | HandshakeError::NotAllowed => "name",
+            HandshakeError::Cookie => "cookie",
+            // Both nodes have connected at the same time.
+            HandshakeError::Connected => return None,
+        },
+        ConnectError::PlainText(_) => "plain_text",
+        ConnectError::Tls(_) => "insecure",
+        ConnectError::TimedOut => "timed_out",
+        ConnectError::Process(_) => "process",
+        ConnectError::Stopped => return None,
+        _ => "closed",
+    })
+}
+
+/// The report of a refusal, or of a connection that this node could not make.
+#[derive(Debug)]
+pub(super) struct Report {
+    what: String,
+    why: String,
+    /// Those for the same cause since the report before.
+    others: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)?;
+        match self.others {
+            0 => Ok(()),
+            others => write!(f, " ({others} more since the last report of this kind)"),
+        }
+    }
+}
+
+/// The handshakes that were refused, by cause.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<BTreeMap<&'static str, Refusal>>);
+
+#[derive(Debug, Default)]
+struct Refusal {
+    count: u64,
+    /// When one was reported, and how many there were by then.
+    reported: Option<(Instant, u64)>,
+}
+
+impl Refusals {
+    /// Counts a refusal. If it is to be reported, returns the number of those before it that were
+    /// not.
+    fn count(&self, cause: &'static str, now: Instant) -> Option<u64> {
+        let mut all = self.0.lock();
+        let refusal = all.entry(cause).or_default();
+        refusal.count += 1;
+        let before = match refusal.reported {
+            Some((at, _)) if now < at + REPORT_EVERY => return None,
+            Some((_, before)) => before,
+            None => 0,
+        };
+        refusal.reported = Some((now, refusal.count));
+        Some(refusal.count - before - 1)
+    }
+
+    /// Counts a connection that the system did not make. Returns the report, if it is time for one.
+    pub(super) fn of_accept(&self, error: &io::Error) -> Option<Report> {
+        let others = self.count("accept", Instant::now())?;
+        let what = "no connection could be accepted".to_owned();
+        Some(Report { what, why: error.to_string(), others })
+    }
+
+    /// Counts a connection that this node could not make in the background. Returns the report, if
+    /// it is time for one. A node that is not there yet, or that is slow, is no news.
+    pub(super) fn of_dial(&self, name: &str, error: &ConnectError) -> Option<Report> {
+        let cause = match error {
+            ConnectError::Find(_) | ConnectError::Reach(_) | ConnectError::TimedOut => None,
+            _ => cause_of(error),
+        };
+        let others = self.count(cause?, Instant::now())?;
+        Some(Report { what: format!("cannot connect to {name}"), why: error.to_string(), others })
+    }
+
+    /// Returns the causes, and how many refusals there were for each.
+    pub(super) fn counts(&self) -> Vec<(String, u64)> {
+        self.0.lock().iter().map(|(cause, refusal)| ((*cause).to_owned(), refusal.count)).collect()
+    }
+}
+
+/// The places of the handshakes.
+#[derive(Debug, Default)]
+pub(super) struct Handshakes {
+    strangers: Arc<Places>,
+    /// Those with a session.
+    secure: Arc<Places>,
+}
+
+impl Handshakes {
+    /// Gives a place to a new handshake.
+    pub(super) fn admit(&self, from: IpAddr) -> Place {
+        Places::admit(&self.strangers, from, Some(Arc::clone(&self.secure)))
+    }
+}
+
+/// The handshakes of a kind, from the oldest one on.
+#[derive(Debug, Default)]
+struct Places {
+    last: AtomicU64,
+    taken: Mutex<Vec<Taken>>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    number: u64,
+    from: IpAddr,
+    /// Its drop ends the handshake.
+    _displaces: oneshot::Sender<Infallible>,
+}
+
+/// The place of a handshake, which goes on until the receiver is ready. Its drop makes room.
+#[derive(Debug)]
+pub(super) struct Place {
+    all: Arc<Places>,
+    next: Option<Arc<Places>>,
+    from: IpAddr,
+    number: u64,
+    displaced: oneshot::Receiver<Infallible>,
+}
+
+impl Place {
+    /// Carries out a part of the handshake, as long as it has the place.
+    async fn hold<T>(
+        &mut self,
+        part: impl Future<Output = Result<T, ConnectError>>,
+    ) -> Result<T, Refused> {
+        let mut part = pin!(part);
+        poll_fn(|task| match part.as_mut().poll(task) {
+            Poll::Ready(ended) => Poll::Ready(ended.map_err(Refused::Error)),
+            Poll::Pending => {
+                Pin::new(&mut self.displaced).poll(task).map(|_| Err(Refused::Displaced))
+            }
+        })
+        .await
+    }
+
+    /// Moves to the places of handshakes with a session.
+    fn secure(&mut self) {
+        if let Some(secure) = self.next.take() {
+            *self = Places::admit(&secure, self.from, None);
+        }
+    }
+}
+
+impl Places {
+    /// Gives a place to a handshake with an address. If no place is free, the oldest handshake of
+    /// the busiest address makes room. The new one counts for its address, so an address with many
+    /// handshakes loses its own. If all addresses have the same number, the oldest handshake of all
+    /// makes room.
+    fn admit(this: &Arc<Self>, from: IpAddr, next: Option<Arc<Self>>) -> Place {
+        // An address of version 4 is the same in a socket of version 6.
+        let from = from.to_canonical();
+        let mut taken = this.taken.lock();
+        let displaced = if taken.len() < HANDSHAKES_MAX {
+            None
+        } else {
+            let mut counts = BTreeMap::from([(from, 1_usize)]);
+            taken.iter().for_each(|other| *counts.entry(other.from).or_default() += 1);
+            let most = counts.values().max().copied();
+            let at = taken.iter().position(|other| counts.get(&other.from).copied() == most);
+            // There is always one: if the address of the new one is the busiest, it has a place.
+            Some(taken.remove(at.unwrap_or_default()))
+        };
+        // Relaxed: the numbers only have to differ.
+        let number = this.last.fetch_add(1, Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        taken.push(Taken { number, from, _displaces: sender });
+        drop(taken);
+        // Outside of the lock, since it wakes the process of that one.
+        drop(displaced);
+        Place { all: Arc::clone(this), next, from, number, displaced: receiver }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.all.taken.lock();
+        let at = taken.iter().position(|other| other.number == self.number);
+        let ended = at.map(|at| taken.remove(at));
+        drop(taken);
+        drop(ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Duration;
+
+    use procession::sync::channel::TryRecvError;
+    use procession::time::Instant;
+
+    use super::{HANDSHAKES_MAX, Handshakes, Place, REPORT_EVERY, Refusals};
+
+    fn ip(last: usize) -> IpAddr {
+        Ipv4Addr::new(127, 0, 0, last as u8).into()
+    }
+
+    fn is_displaced(place: &mut Place) -> bool {
+        place.displaced.try_recv() == Err(TryRecvError::Closed)
+    }
+
+    /// Goal: as many addresses as there are places keep nobody out.
+    #[test]
+    fn the_oldest_makes_room_if_no_address_is_busier() {
+        let all = Handshakes::default();
+        let mut places: Vec<_> = (0..HANDSHAKES_MAX).map(|at| all.admit(ip(at))).collect();
+        let mut new = all.admit(ip(200));
+        let displaced: Vec<_> = places.iter_mut().map(is_displaced).collect();
+        assert!(displaced[0] && !displaced[1..].contains(&true), "{displaced:?}");
+        // An address that comes again displaces itself, and no other.
+        let mut again = all.admit(ip(7));
+        let displaced: Vec<_> =
+            (1..HANDSHAKES_MAX).filter(|at| is_displaced(&mut places[*at])).collect();
+        assert_eq!(displaced, [7]);
+        assert!(!is_displaced(&mut new) && !is_displaced(&mut again));
+    }
+
+    #[test]
+    fn the_busiest_address_makes_room() {
+        let all = Handshakes::default();
+        let mut one = all.admit(ip(1));
+        let mut many: Vec<_> = (1..HANDSHAKES_MAX).map(|_| all.admit(ip(2))).collect();
+        let mut new = all.admit(ip(3));
+        assert!(is_displaced(&mut many[0]) && !is_displaced(&mut many[1]));
+        assert!(!is_displaced(&mut one) && !is_displaced(&mut new));
+        // A place that is left is free.
+        drop(new);
+        let _new = all.admit(ip(3));
+        assert!(!is_displaced(&mut many[1]));
+    }
+
+    /// Goal: strangers who connect again and again do not push out a node with a session.
+    #[test]
+    fn a_secure_handshake_is_not_displaced_by_strangers() {
+        let all = Handshakes::default();
+        let secured = |from| {
+            let mut place = all.admit(from);
+            place.secure();
+            place
+        };
+        let mut secure = secured(ip(1));
+        let strangers: Vec<_> = (0..4 * HANDSHAKES_MAX).map(|at| all.admit(ip(2 + at))).collect();
+        assert!(!is_displaced(&mut secure));
+        let mut others: Vec<_> = (0..HANDSHAKES_MAX).map(|at| secured(ip(2 + at))).collect();
+        assert!(is_displaced(&mut secure) && !is_displaced(&mut others[0]));
+        drop(strangers);
+    }
+
+    #[test]
+    fn refusals_are_reported_once_in_a_while() {
+        let (refusals, start) = (Refusals::default(), Instant::now());
+        assert_eq!(refusals.count("cookie", start), Some(0));
+        let soon = start + (REPORT_EVERY - Duration::from_millis(1));
+        assert_eq!([(); 3].map(|()| refusals.count("cookie", soon)), [None; 3]);
+        assert_eq!(refusals.count("protocol", soon), Some(0));
+        assert_eq!(refusals.count("cookie", start + REPORT_EVERY), Some(3));
+        assert_eq!(refusals.counts(), [("cookie".to_owned(), 5), ("protocol".to_owned(), 1)]);
+    }
+}
