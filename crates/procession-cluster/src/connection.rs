@@ -18,10 +18,12 @@ use procession::{Context, Exit, timeout, yield_now};
 use procession_sync::atomic::Ordering::Relaxed;
 use socket2::SockRef;
 
+mod farewell;
 mod io;
 pub(crate) mod pulse;
 mod relations;
 
+use self::farewell::{Farewell, Left};
 use self::io::{CLOSED, Inbox, Outbox, ends, given_up, told_to_end, unless, wait, write};
 use self::pulse::{Next, Pulse};
 use crate::carrier::Carrier;
@@ -92,6 +94,8 @@ struct Connection {
     listens: bool,
     /// What it was told.
     told: Option<Reach>,
+    /// Set once this node ends the connection in order.
+    farewell: Option<Farewell>,
     why: String,
 }
 
@@ -145,7 +149,8 @@ impl Drop for Connection {
 /// The reason why a connection ends.
 pub(crate) type Ends = String;
 
-/// Runs a connection until it ends.
+/// Runs a connection until it ends. If this node ends it in order and messages are left, that is
+/// the failure of the process.
 pub(crate) async fn run(
     mut cx: Context<Order>,
     node: Node,
@@ -153,13 +158,13 @@ pub(crate) async fn run(
     peer: Introduction,
     mut come: Vec<u8>,
     attempt: Attempt,
-) {
+) -> Result<(), Left> {
     let orders = cx.address();
     let given_up = given_up(&mut cx, &mut carrier, &mut come);
     let connected = unless(given_up, node.connected(&attempt, &peer, &orders));
     // What is told of the end of the one before may block. Then the nodes try again later.
     let admitted = timeout(node.connect_timeout(), connected).await;
-    let Ok(Ok(Ok(link))) = admitted else { return };
+    let Ok(Ok(Ok(link))) = admitted else { return Ok(()) };
     drop(attempt);
     let shown = Arc::clone(&link);
     let _inspecting = cx.inspect_with(move |out| shown.show(out));
@@ -179,21 +184,38 @@ pub(crate) async fn run(
         pulse,
         listens: false,
         told: None,
+        farewell: None,
         why: "its process was terminated".to_owned(),
     };
     // The socket waits: if it has ended, what has come before is carried out first.
-    let up = unless(told_to_end(&mut cx), node.until_up(&link));
-    let Err(why) = match timeout(node.connect_timeout(), up).await {
-        Ok(Ok(())) => this.serve(&mut cx, &mut carrier, come).await,
-        Ok(Err(why)) => Err(why),
-        Err(_) => Err("it took too long to tell that it is there".to_owned()),
+    let Err(why) = match this.until_up(&mut cx).await {
+        Ok(()) => this.serve(&mut cx, &mut carrier, come).await,
+        Err(why) => Err(why),
     };
     // The other side learns at once, even of bytes that it did not take.
     drop(carrier.stream.set_linger(Some(Duration::ZERO)));
-    this.why = why;
+    let left = this.left(&why);
+    this.why = this.farewell.take().map_or(why, Farewell::why);
+    left
 }
 
 impl Connection {
+    /// Waits until the subscribers were told that the connection is there.
+    async fn until_up(&mut self, cx: &mut Context<Order>) -> Result<(), Ends> {
+        let (node, link) = (self.node.clone(), Arc::clone(&self.link));
+        let mut up = pin!(timeout(node.connect_timeout(), node.until_up(&link)));
+        let told = match unless(told_to_end(cx), up.as_mut()).await {
+            Ok(told) => told,
+            Err(Order::Close(why)) => return Err(why),
+            // Messages may have been accepted.
+            Err(Order::End(why)) => {
+                self.end_in_order(why);
+                up.await
+            }
+        };
+        told.map_err(|_| "it took too long to tell that it is there".to_owned())
+    }
+
     async fn serve(
         &mut self,
         cx: &mut Context<Order>,
@@ -220,6 +242,7 @@ impl Connection {
                 return Err("too many signals wait for it".to_owned());
             }
             let now = Instant::now();
+            self.end_if_over(outbox.is_empty() && !carrier.has_more(), &carrier.stream, now)?;
             let has_more = !outbox.is_empty() || carrier.has_more();
             let took = std::mem::replace(&mut taken, carrier.taken()) != taken;
             self.pulse.turn(read, took, has_more, now);
@@ -243,8 +266,15 @@ impl Connection {
             }
             if read || wrote {
                 // A busy socket does not keep the mailbox waiting.
-                while let Some(event) = io::ready_event(cx).await? {
-                    self.event(event)?;
+                loop {
+                    match io::ready_event(cx).await {
+                        Ok(Some(event)) => self.event(event)?,
+                        Ok(None) => break,
+                        Err(why) => {
+                            self.end_in_order(why);
+                            break;
+                        }
+                    }
                 }
                 busy_turns += 1;
                 // Not after each turn: a process that is ready again lets another worker be woken
@@ -256,25 +286,33 @@ impl Connection {
                 continue;
             }
             self.forget_lost();
-            time.as_mut().reset(self.pulse.until(confirms, self.node.beat(), now));
-            let (event, has_waited) =
-                wait(cx, &carrier.stream, &link, has_more, time.as_mut()).await?;
-            if has_waited {
-                busy_turns = 0;
-            }
-            if let Some(event) = event {
-                self.event(event)?;
+            let until = self.pulse.until(confirms, self.node.beat(), now);
+            let end = self.farewell.as_ref().map_or(Instant::NEVER, |farewell| farewell.until);
+            time.as_mut().reset(until.min(end));
+            let looks = (has_more, self.farewell.is_some());
+            match wait(cx, &carrier.stream, &link, looks, time.as_mut()).await {
+                Ok((event, has_waited)) => {
+                    if has_waited {
+                        busy_turns = 0;
+                    }
+                    if let Some(event) = event {
+                        self.event(event)?;
+                    }
+                }
+                Err(why) => self.end_in_order(why),
             }
         }
     }
 
-    /// Asks the other node whether it is there, and how many messages it has received.
-    fn ask(&mut self, now: Instant) {
+    /// Asks the other node whether it is there, and how many messages it has received. Returns the
+    /// reference of the question.
+    fn ask(&mut self, now: Instant) -> Reference {
         let question = self.node.question();
         let (from, to) = (self.node.pid_of(0), Target::Name(Atom::known(PULSE)));
         let control = Control::Monitor { from, to, monitor: question.clone() };
         self.link.outbound.signal(PULSE_LANE, &control, None);
-        self.pulse.asked(question, now);
+        self.pulse.asked(question.clone(), now);
+        question
     }
 
     /// Answers the question of the other node.
@@ -324,6 +362,9 @@ impl Connection {
         };
         let round_trip = self.pulse.answered(question, received.is_some(), Instant::now());
         let Some(round_trip) = round_trip else { return false };
+        if let Some(farewell) = &mut self.farewell {
+            farewell.answered(question);
+        }
         self.link.answered(round_trip, received.and_then(|count| u64::try_from(count).ok()));
         true
     }
@@ -380,6 +421,7 @@ impl Connection {
 
     fn event(&mut self, event: Event<Order>) -> Result<(), Ends> {
         match event {
+            Event::Message(Order::End(why)) => self.end_in_order(why),
             Event::Message(Order::Close(why)) => return Err(why),
             Event::Down(down) => self.ended(down.monitor, &down.exit),
             _ => {}

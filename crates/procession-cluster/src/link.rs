@@ -268,7 +268,9 @@ impl Tables {
 /// What a process of this node asks of the process of a connection.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Ends the connection.
+    /// Ends the connection in order: what was accepted is sent first.
+    End(String),
+    /// Ends the connection at once, since it is of no more use.
     Close(String),
 }
 
@@ -355,6 +357,12 @@ impl Link {
     pub(crate) fn unconfirmed(&self) -> Option<u64> {
         let confirmed = self.answers.lock().confirmed?;
         Some(self.outbound.accepted().saturating_sub(confirmed))
+    }
+
+    /// Returns the number of messages that are lost if the connection ends now: at most all that
+    /// are not confirmed, or, of a node that confirms none, those that were not sent.
+    pub(crate) fn lost(&self) -> u64 {
+        self.unconfirmed().unwrap_or_else(|| self.outbound.unsent())
     }
 
     /// Returns `true` if the other node is one of this crate, as far as is known.

@@ -389,19 +389,26 @@ impl Node {
     ///
     /// All that monitor or are linked across it are told
     /// [`Exit::NoConnection`](procession::Exit::NoConnection), on both sides.
+    ///
+    /// From now on, sends by the connection fail. What it has accepted before is sent first. The
+    /// connection ends once the other node has taken that, or after the
+    /// [patience](NodeBuilder::patience). [`Letter::NodeDown`] tells when. Messages that are left
+    /// then are counted ([`NodeStatus::lost`]), and the process of the connection fails with their
+    /// number, which is [reported](procession::report).
     pub fn disconnect(&self, node: &str) -> bool {
         let link = self.link_to(node);
-        link.is_some_and(|link| {
-            link.orders.send(Order::Close("it was disconnected by this node".to_owned())).is_ok()
-        })
+        link.is_some_and(|link| end(&link, "it was disconnected by this node"))
     }
 
     /// Ends all connections, and stops listening. It cannot be undone.
+    ///
+    /// Each connection ends as by [`disconnect`](Self::disconnect): what it has accepted is sent
+    /// first. To wait for that, shut the scheduler down, which also ends the connections in this
+    /// way.
     pub fn stop(&self) {
         let links = self.0.peers.lock().stop();
         for link in links {
-            // Ignored: it has ended.
-            drop(link.orders.send(Order::Close("this node has stopped".to_owned())));
+            end(&link, "this node has stopped");
         }
         let keeper = self.0.keeper.lock().take();
         if let Some(keeper) = keeper {
@@ -409,6 +416,13 @@ impl Node {
         }
         self.0.changed.notify_waiters();
     }
+}
+
+/// Ends a connection in order. Returns `false` if it has ended.
+fn end(link: &Link, why: &str) -> bool {
+    // Before the order is taken, so that no later message is accepted.
+    link.outbound.drain();
+    link.orders.send(Order::End(why.to_owned())).is_ok()
 }
 
 // What connections and members need.

@@ -4,6 +4,9 @@
 //! small messages, or one fragment of a large one, so that no message holds up those of other
 //! senders for longer than a fragment takes.
 //!
+//! A connection that ends in order accepts nothing more, and sends what it has accepted. See
+//! [`farewell`](crate::connection).
+//!
 //! A sender never waits. If there is no room, it gets its message back. Signals, such as the end of
 //! a process, and replies to typed messages are always accepted. A connection on which too many of
 //! them wait ends. A signal whose reason cannot be sent, or is long and finds no room, has a word
@@ -16,6 +19,7 @@ use procession::sync::Notify;
 use procession::time::Instant;
 use procession_sync::Mutex;
 
+use crate::connection::PULSE_LANE;
 use crate::handshake::flags;
 use crate::term::{EncodeError, Term, Writer};
 use crate::wire::control::Control;
@@ -87,10 +91,10 @@ impl Kind {
 
 #[derive(Debug)]
 enum Part {
-    /// Whole frames.
-    Small(Vec<u8>),
+    /// Whole frames, and the number of messages in them.
+    Small(Vec<u8>, u64),
     /// An operation with its message, without a header.
-    Large { bytes: Vec<u8>, sent: usize, sequence: u64 },
+    Large { bytes: Vec<u8>, sent: usize, sequence: u64, messages: u64 },
 }
 
 #[derive(Debug, Default)]
@@ -114,6 +118,16 @@ impl Waiting {
     }
 }
 
+/// What a queue accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Accepts {
+    #[default]
+    All,
+    /// Questions and answers whether the nodes are there. The connection ends in order.
+    Pulses,
+    Nothing,
+}
+
 #[derive(Debug, Default)]
 struct Queue {
     lanes: BTreeMap<Lane, LaneQueue>,
@@ -125,7 +139,11 @@ struct Queue {
     accepted: u64,
     /// The messages that found no room so far.
     refused: u64,
-    closed: bool,
+    /// The messages that wait.
+    waiting: u64,
+    /// The messages that the latest call of [`fill`](Outbound::fill) has moved.
+    moved: u64,
+    accepts: Accepts,
     /// Too many signals wait.
     is_overrun: bool,
     /// Some sender waits for room.
@@ -267,14 +285,21 @@ impl Outbound {
         let is_large = self.is_large(length);
         let mut guard = self.queue.lock();
         let queue = &mut *guard;
-        if queue.closed {
+        let is_accepted = match queue.accepts {
+            Accepts::All => true,
+            Accepts::Pulses => lane == PULSE_LANE,
+            Accepts::Nothing => false,
+        };
+        if !is_accepted {
             return Err(Unqueued::Closed);
         }
         if kind.needs_room(length) && !queue.has_room(lane, length, is_large) {
             queue.refused += u64::from(!kind.is_signal());
             return Err(Unqueued::Full(length));
         }
-        queue.accepted += u64::from(kind.is_message());
+        let messages = u64::from(kind.is_message());
+        queue.accepted += messages;
+        queue.waiting += messages;
         *queue.bytes.of(is_large) += length;
         queue.is_overrun |= queue.bytes.small > ROOM + SIGNALS_MAX + MESSAGE_MAX
             || queue.bytes.large > LARGE_ROOM + SIGNALS_MAX + MESSAGE_MAX;
@@ -286,13 +311,16 @@ impl Outbound {
         if is_large {
             queue.sequence += 1;
             let sequence = queue.sequence;
-            own.parts.push_back(Part::Large { bytes, sent: LARGE_HEAD, sequence });
+            own.parts.push_back(Part::Large { bytes, sent: LARGE_HEAD, sequence, messages });
             own.times.push_back(Instant::now());
         } else {
             match own.parts.back_mut() {
-                Some(Part::Small(frames)) if frames.len() < TURN => frames.extend(bytes),
+                Some(Part::Small(frames, count)) if frames.len() < TURN => {
+                    frames.extend(bytes);
+                    *count += messages;
+                }
                 _ => {
-                    own.parts.push_back(Part::Small(bytes));
+                    own.parts.push_back(Part::Small(bytes, messages));
                     own.times.push_back(Instant::now());
                 }
             }
@@ -311,19 +339,22 @@ impl Outbound {
         let mut guard = self.queue.lock();
         let queue = &mut *guard;
         let from = out.len();
+        queue.moved = 0;
         while out.len() < most
             && let Some(lane) = queue.turns.pop_front()
         {
             let Some(own) = queue.lanes.get_mut(&lane) else { continue };
             match own.parts.front_mut() {
-                Some(Part::Small(frames)) => {
+                Some(Part::Small(frames, messages)) => {
+                    queue.waiting -= *messages;
+                    queue.moved += *messages;
                     own.bytes.small -= frames.len();
                     queue.bytes.small -= frames.len();
                     out.append(frames);
                     own.parts.pop_front();
                     own.times.pop_front();
                 }
-                Some(Part::Large { bytes, sent, sequence }) => {
+                Some(Part::Large { bytes, sent, sequence, messages }) => {
                     let is_first = *sent == LARGE_HEAD;
                     let part = &bytes[*sent..bytes.len().min(*sent + FRAGMENT_LEN)];
                     let left = (bytes.len() - *sent).div_ceil(FRAGMENT_LEN) as u64;
@@ -334,6 +365,8 @@ impl Outbound {
                         // of more than that.
                         own.bytes.large -= bytes.len();
                         queue.bytes.large -= bytes.len();
+                        queue.waiting -= *messages;
+                        queue.moved += *messages;
                         own.parts.pop_front();
                         own.times.pop_front();
                     }
@@ -366,7 +399,8 @@ impl Outbound {
             room.as_mut().enable();
             {
                 let mut queue = self.queue.lock();
-                if queue.closed || queue.has_room(lane, length, self.is_large(length)) {
+                let is_open = queue.accepts == Accepts::All;
+                if !is_open || queue.has_room(lane, length, self.is_large(length)) {
                     return;
                 }
                 queue.is_awaited = true;
@@ -375,16 +409,45 @@ impl Outbound {
         }
     }
 
+    /// Refuses all that is sent from now on, and keeps what waits. Only questions and answers
+    /// whether the nodes are there are still accepted.
+    pub(crate) fn drain(&self) {
+        let mut queue = self.queue.lock();
+        if queue.accepts == Accepts::All {
+            queue.accepts = Accepts::Pulses;
+        }
+        drop(queue);
+        self.room.notify_waiters();
+    }
+
+    /// Returns `true` if the connection ends, or has ended.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.queue.lock().accepts != Accepts::All
+    }
+
     /// Refuses all that is sent from now on, and drops what waits.
     pub(crate) fn close(&self) {
         let mut queue = self.queue.lock();
-        queue.closed = true;
+        queue.accepts = Accepts::Nothing;
         queue.turns.clear();
         let lanes = std::mem::take(&mut queue.lanes);
         queue.bytes = Waiting::default();
         drop(queue);
         drop(lanes);
         self.room.notify_waiters();
+    }
+
+    /// Returns `true` if nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.lock().turns.is_empty()
+    }
+
+    /// Returns the number of messages that were accepted and not sent, also after
+    /// [`close`](Self::close). Those of the latest call of [`fill`](Self::fill) count until the
+    /// next one, since the socket may not have taken them.
+    pub(crate) fn unsent(&self) -> u64 {
+        let queue = self.queue.lock();
+        queue.waiting + queue.moved
     }
 
     /// Returns `true` if something of a sender waits.

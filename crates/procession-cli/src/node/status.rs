@@ -66,7 +66,7 @@ fn as_json(status: &NodeStatus) -> Value {
         "name": status.name.as_str(), "creation": status.creation, "attached": status.attached,
         "names": status.names.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
         "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
-        "ends": status.ends.iter().map(cause).collect::<Vec<_>>(),
+        "ends": status.ends.iter().map(cause).collect::<Vec<_>>(), "lost": status.lost,
         "refusals": status.refusals.iter().map(cause).collect::<Vec<_>>(),
     })
 }
@@ -120,6 +120,9 @@ fn as_text(status: &NodeStatus) -> String {
     }
     for (cause, count) in &status.ends {
         line(format_args!("{count} connections ended: {}", plain(cause)));
+    }
+    if status.lost > 0 {
+        line(format_args!("{} messages may be lost with them", status.lost));
     }
     for (cause, count) in &status.refusals {
         line(format_args!("{count} handshakes refused: {}", plain(cause)));

@@ -129,22 +129,26 @@ pub(super) fn write(link: &Link, carrier: &mut Carrier, outbox: &mut Outbox) -> 
     }
 }
 
-/// Waits until there is something to do, or until `time`. Also returns whether it had to wait.
+/// Waits until there is something to do, or until `time`. Also returns whether it had to wait. A
+/// cancel is an error, unless the connection is ending already.
 pub(super) async fn wait(
     cx: &mut Context<Order>,
     stream: &TcpStream,
     link: &Link,
-    has_more: bool,
+    (has_more, is_ending): (bool, bool),
     mut time: Pin<&mut Sleep>,
 ) -> Result<(Option<Event<Order>>, bool), Ends> {
-    let mut has_waited = false;
+    let (mut has_waited, mut is_cancelled) = (false, false);
     let mut event = pin!(cx.recv_event());
     let mut readable = pin!(stream.readable());
     let mut writable = pin!(stream.writable());
     let mut filled = pin!(link.outbound.filled.notified());
     let come = poll_fn(|task| {
-        if let Poll::Ready(event) = event.as_mut().poll(task) {
-            return Poll::Ready(event.map(Some).ok_or_else(|| SHUTS_DOWN.to_owned()));
+        if !is_cancelled && let Poll::Ready(event) = event.as_mut().poll(task) {
+            if event.is_some() || !is_ending {
+                return Poll::Ready(event.map(Some).ok_or_else(|| SHUTS_DOWN.to_owned()));
+            }
+            is_cancelled = true;
         }
         let is_ready = readable.as_mut().poll(task).is_ready()
             || (has_more && writable.as_mut().poll(task).is_ready())
@@ -161,10 +165,10 @@ pub(super) async fn wait(
 }
 
 /// Waits for something, unless it is no use any more, for the reason that `ends` returns.
-pub(super) async fn unless<T>(
-    ends: impl Future<Output = Ends>,
+pub(super) async fn unless<T, E>(
+    ends: impl Future<Output = E>,
     awaited: impl Future<Output = T>,
-) -> Result<T, Ends> {
+) -> Result<T, E> {
     let (mut ends, mut awaited) = (pin!(ends), pin!(awaited));
     poll_fn(|task| match ends.as_mut().poll(task) {
         Poll::Ready(why) => Poll::Ready(Err(why)),
@@ -194,23 +198,23 @@ pub(super) async fn given_up(
         std::future::pending().await
     };
     match unless(told_to_end(cx), by_other).await {
-        Ok(why) | Err(why) => why,
+        Ok(why) | Err(Order::End(why) | Order::Close(why)) => why,
     }
 }
 
 /// Waits until this node ends a connection that is not served yet.
-pub(super) async fn told_to_end(cx: &mut Context<Order>) -> Ends {
+pub(super) async fn told_to_end(cx: &mut Context<Order>) -> Order {
     loop {
         match cx.recv_event().await {
-            Some(Event::Message(Order::Close(why))) => return why,
+            Some(Event::Message(order)) => return order,
             // It monitors nothing yet.
             Some(_) => {}
-            None => return SHUTS_DOWN.to_owned(),
+            None => return Order::End(SHUTS_DOWN.to_owned()),
         }
     }
 }
 
-/// Returns an event that has come, without waiting.
+/// Returns an event that has come, without waiting. A cancel is an error.
 pub(super) async fn ready_event(cx: &mut Context<Order>) -> Result<Option<Event<Order>>, Ends> {
     let mut event = pin!(cx.recv_event());
     poll_fn(|task| {

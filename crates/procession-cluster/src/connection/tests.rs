@@ -597,6 +597,7 @@ fn starts_without_an_answer_are_bounded() {
     let node = scheduler.block_on(listens(60));
     let mut stream = connect(&node, flags::OWN);
     until_done(&mut stream);
+    let other_side = stream.try_clone().expect("there is a descriptor");
     // It reads, and answers nothing.
     let reads = procession::spawn_blocking(move || {
         let mut bytes = vec![0; 1 << 16];
@@ -630,12 +631,12 @@ fn starts_without_an_answer_are_bounded() {
         }
         let full = [start(false).await, start(true).await];
         assert_eq!(waiting(), STARTS_MAX);
-        node.stop();
         full
     });
     let expected = [(); 2].map(|()| StartTermError::Send(SendTermCause::Full));
     assert_eq!(full.join(), Ok(expected));
     // It ends with the connection.
+    other_side.shutdown(Shutdown::Both).expect("it is open");
     scheduler.block_on(reads).expect("it does not panic");
 }
 
@@ -708,6 +709,69 @@ fn silent_sockets_keep_no_node_out() {
         assert!(all[9..].iter_mut().all(is_open));
         assert_eq!(node.status().refusals, [("displaced".to_owned(), 9)]);
     }
+}
+
+/// Goal: a node that ends a connection in order says what it could not deliver: it counts the
+/// messages, and the process of the connection fails with their number.
+#[test]
+fn messages_that_are_left_at_the_end_are_reported() {
+    let (reports, reported) = std::sync::mpsc::channel();
+    let builder = Scheduler::builder().worker_threads(2);
+    let builder = builder.on_exit(move |report| drop(reports.send(report.to_string())));
+    let scheduler = builder.build().expect("it can be built");
+    let node = scheduler.block_on(listens(1));
+    // It confirms none of five messages, and never answers again.
+    let mut stream = connect(&node, flags::OWN);
+    answer_question(&mut stream, &Term::tuple([Term::atom("received"), Term::from(0)]));
+    scheduler.block_on(async {
+        while node.peers().first().is_none_or(|peer| peer.unconfirmed != Some(0)) {
+            procession::yield_now().await;
+        }
+        for n in 0..5 {
+            node.send(pid(), Term::from(n)).expect("it has room");
+        }
+        node.stop();
+    });
+    let report = reported.recv().expect("it is reported");
+    assert!(report.contains("this node has stopped, and 5 messages to b@127.0.0.1"), "{report}");
+    scheduler.block_on(async {
+        while node.status().ends.is_empty() {
+            procession::yield_now().await;
+        }
+    });
+    assert_eq!(node.status().ends, [("this node has stopped".to_owned(), 1)]);
+    assert_eq!(node.status().lost, 5);
+    drop(stream);
+}
+
+/// Goal: to a node that cannot be asked, a connection that ends in order sends what it has, and
+/// ends its side of the socket.
+#[test]
+fn a_node_that_takes_no_monitors_gets_what_was_accepted() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::REQUIRED);
+    scheduler.block_on(async {
+        while node.peers().is_empty() {
+            procession::yield_now().await;
+        }
+        for n in 0..100 {
+            node.send(pid(), Term::tuple([Term::from(n), Term::from(vec![7; 10_000])]))
+                .expect("it has room");
+        }
+        node.stop();
+    });
+    let mut come = Vec::new();
+    stream.read_to_end(&mut come).expect("it is not reset");
+    let payload = [7; 10_000];
+    assert_eq!(come.windows(10_000).filter(|part| *part == payload).count(), 100);
+    drop(stream);
+    scheduler.block_on(async {
+        while node.status().ends.is_empty() {
+            procession::yield_now().await;
+        }
+    });
+    assert_eq!(node.status().lost, 0);
 }
 
 /// Erlang's library for C takes no monitors. To it, they are errors.

@@ -13,9 +13,10 @@
 //! numbers.
 //!
 //! ## Steps
-//! - `Dial`: takes a free entry. If there is one, waits for what becomes of it, or, if that is only
-//!   accepted and takes too long, takes its place: before its proof of the cookie, an attempt may
-//!   be by anybody. It does not take that of one that waits in `Admit`, which has given its proof.
+//! - `Dial`: takes a free entry. If there is an attempt, waits for what becomes of it, or, if that
+//!   is only accepted and takes too long, takes its place: before its proof of the cookie, an
+//!   attempt may be by anybody. It does not take that of one that waits in `Admit`, which has given
+//!   its proof. If there is a connection that this node ends, waits for its end.
 //! - `Decide`, for an attempt of the other node: enters it, if this node does not connect itself.
 //!   If it does, the attempt of the node with the greater name goes on.
 //! - `Replace`, for an attempt of this node that finds the other one connected: it goes on if this
@@ -100,6 +101,8 @@ pub(super) struct Peers {
     is_telling: bool,
     /// The connections that have ended, by reason.
     ends: BTreeMap<String, u64>,
+    /// The messages that they have lost, at most.
+    lost: u64,
 }
 
 #[derive(Debug)]
@@ -248,6 +251,8 @@ impl Peers {
             return Dial::Stopped;
         }
         match self.by_name.get(peer) {
+            // One that this node ends gives up its entry at its end.
+            Some(Peer::Connected(link)) if link.outbound.is_ending() => return Dial::Wait,
             Some(Peer::Connected(_)) => return Dial::Connected,
             Some(Peer::Connecting(..)) => return Dial::Wait,
             Some(Peer::Accepting(_)) if !is_impatient || self.is_waiting(peer) => {
@@ -436,6 +441,7 @@ impl Peers {
         let is_counted = self.ends.len() < CAUSES_MAX || self.ends.contains_key(&why);
         let cause = if is_counted { why.clone() } else { "another reason".to_owned() };
         *self.ends.entry(cause).or_default() += 1;
+        self.lost += link.lost();
         let node = link.peer.name.clone();
         if let Some(told) = self.told.get_mut(&node) {
             told.has_ended = true;
@@ -447,6 +453,11 @@ impl Peers {
     /// Returns the reasons for which connections have ended, and how many for each.
     pub(super) fn ends(&self) -> Vec<(String, u64)> {
         self.ends.iter().map(|(cause, count)| (cause.clone(), *count)).collect()
+    }
+
+    /// Returns the number of messages that ended connections have lost, at most.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Queues a new subscriber behind the events that it is to miss, with the connections of which

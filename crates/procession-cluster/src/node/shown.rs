@@ -12,14 +12,18 @@ impl Node {
             let locals = self.0.locals.lock();
             (locals.by_number.len(), locals.by_name.len())
         };
-        let (peers, ends) = (self.peers(), self.0.peers.lock().ends());
-        let refusals = self.0.refusals.counts();
+        let (ends, lost) = {
+            let peers = self.0.peers.lock();
+            (peers.ends(), peers.lost())
+        };
+        let (peers, refusals) = (self.peers(), self.0.refusals.counts());
         section.row("node", |row| {
             row.label("node", node.as_str())
                 .gauge("creation", "The incarnation of the node.", u64::from(creation))
                 .gauge("attached", "Processes that other nodes know.", attached as u64)
                 .gauge("names", "Names of processes.", names as u64)
-                .gauge("connections", "Connected nodes.", peers.len() as u64);
+                .gauge("connections", "Connected nodes.", peers.len() as u64)
+                .counter("lost", "Messages that ended connections have lost, at most.", lost);
         });
         for (cause, count) in &ends {
             section.row("end", |row| {

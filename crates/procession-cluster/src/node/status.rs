@@ -87,6 +87,10 @@ pub struct NodeStatus {
     /// Why connections have ended, and how many for each reason. After the first 32 reasons, others
     /// are counted as `another reason`.
     pub ends: Vec<(String, u64)>,
+    /// The messages that ended connections have lost, at most. Of a node that confirms messages,
+    /// all that it has not confirmed are counted, although some may have arrived; of a node of the
+    /// BEAM, those that were not sent.
+    pub lost: u64,
     /// The handshakes that this node has refused, and how many for each cause: `cookie`,
     /// `insecure` (TLS), `plain_text` (another machine without TLS), `protocol`, `abilities`,
     /// `name`, `closed` (by the other side), `timed_out`, `displaced` (there were too many at a
@@ -138,9 +142,12 @@ impl Node {
         names.sort();
         let Self(inner) = self;
         let (name, creation) = (inner.own.name.clone(), inner.own.creation);
-        let ends = inner.peers.lock().ends();
+        let (ends, lost) = {
+            let peers = inner.peers.lock();
+            (peers.ends(), peers.lost())
+        };
         let (peers, refusals) = (self.peers(), inner.refusals.counts());
-        NodeStatus { name, creation, attached, names, peers, ends, refusals }
+        NodeStatus { name, creation, attached, names, peers, ends, lost, refusals }
     }
 
     /// Asks a connected node of this crate for its state.
@@ -184,7 +191,8 @@ impl Node {
 
     /// Shows the state in the live views of the scheduler, as that of the keeper.
     pub(super) fn show(&self, out: &mut Inspection) {
-        let NodeStatus { name, creation, attached, names, peers, ends, refusals } = self.status();
+        let NodeStatus { name, creation, attached, names, peers, ends, lost, refusals } =
+            self.status();
         let listed = |atoms: &mut dyn Iterator<Item = &Atom>| {
             atoms.map(Atom::as_str).collect::<Vec<_>>().join(", ")
         };
@@ -194,6 +202,7 @@ impl Node {
         for (cause, count) in ends {
             out.field("ended", format_args!("{count}: {cause}"));
         }
+        out.field("lost", lost);
         for (cause, count) in refusals {
             out.field("refused", format_args!("{count}: {cause}"));
         }
@@ -319,6 +328,7 @@ impl NodeStatus {
             ("names", Term::list(self.names.iter().cloned().map(Term::from))),
             ("peers", Term::list(self.peers.iter().map(PeerInfo::to_term))),
             ("ends", Term::list(self.ends.iter().map(cause_to_term))),
+            ("lost", number(self.lost)),
             ("refusals", Term::list(self.refusals.iter().map(cause_to_term))),
         ])
     }
@@ -336,6 +346,7 @@ impl NodeStatus {
             names: get_list(term, "names", usize::MAX, as_atom)?,
             peers: get_list(term, "peers", usize::MAX, PeerInfo::from_term)?,
             ends: get_list(term, "ends", CAUSES_MAX, cause_from_term)?,
+            lost: get_number(term, "lost").unwrap_or_default(),
             refusals: get_list(term, "refusals", CAUSES_MAX, cause_from_term).unwrap_or_default(),
         })
     }

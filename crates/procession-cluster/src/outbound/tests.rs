@@ -2,7 +2,7 @@
 
 use procession::time::Instant;
 
-use super::{LARGE_ROOM, MESSAGE_MAX, Outbound, ROOM, Unqueued};
+use super::{LARGE_ROOM, MESSAGE_MAX, Outbound, PULSE_LANE, ROOM, Unqueued};
 use crate::handshake::flags;
 use crate::term::{Atom, NodePid, Reader, Reference, Term};
 use crate::wire::control::{Control, Target};
@@ -167,4 +167,33 @@ fn a_node_without_headers_gets_whole_messages() {
     let mut reader = Reader::new(&reader.rest()[1..], &[], MESSAGE_MAX * 4);
     assert_eq!(reader.term(), Ok(term));
     assert_eq!(reader.end(), Ok(()));
+}
+
+/// Goal: a queue that drains keeps what was accepted, refuses the rest, and knows what is left.
+#[test]
+fn what_is_left_is_counted() {
+    let queue = Outbound::new(flags::OWN);
+    let send = |term: &Term| queue.send(1, &to("x"), term);
+    let large = Term::from(vec![7; 100_000]);
+    for term in [&Term::atom("one"), &large, &Term::atom("three")] {
+        send(term).expect("there is room");
+    }
+    queue.signal(1, &to("x"), Some(&Term::atom("no message")));
+    queue.drain();
+    assert!(queue.is_ending());
+    assert_eq!(send(&large), Err(Unqueued::Closed));
+    assert_eq!(queue.unsent(), 3);
+    // What has left the queue last may not have reached the system.
+    let mut out = Vec::new();
+    assert!(queue.fill(&mut out, 1));
+    assert_eq!(queue.unsent(), 3);
+    assert!(queue.fill(&mut out, usize::MAX));
+    assert_eq!((queue.unsent(), queue.is_empty()), (2, true));
+    queue.signal(PULSE_LANE, &to("x"), Some(&Term::atom("a question")));
+    assert!(queue.fill(&mut out, usize::MAX));
+    assert_eq!(queue.unsent(), 0);
+    queue.drain();
+    queue.close();
+    queue.signal(PULSE_LANE, &to("x"), None);
+    assert!(!queue.fill(&mut out, usize::MAX));
 }

@@ -1,0 +1,147 @@
+//! The end of a connection that this node decides: by a stop, a disconnect, or a shutdown of the
+//! scheduler.
+//!
+//! ## Problem
+//! A send has succeeded once its message is in the queue. If the connection ended at once, what the
+//! queue holds would be lost, and so would be bytes in the system, since the connection is reset.
+//!
+//! ## Steps
+//! - `Sends`: the queue accepts no further message, and the connection writes what the queue holds.
+//!   The connection still reads and answers, so that two nodes that end a connection at the same
+//!   time do not wait for each other.
+//! - `Asked`: asks the other node whether it is there. The answer proves that the other node has
+//!   taken everything before the question, because operations are carried out in order. Nodes of
+//!   the BEAM answer this question, too.
+//! - `Shut`: a node that takes no monitors cannot be asked. Shuts down the writing side of the
+//!   socket, and waits until the other node closes its own side.
+//! - `Over`: writes the answers of this node that still wait. Then the connection is reset.
+//!
+//! The steps take at most one patience. Messages that are left after it are counted
+//! ([`NodeStatus::lost`](crate::NodeStatus::lost)), and the process of the connection fails with
+//! their number, which reports them. A connection that a newer one replaces ends without these
+//! steps, because the other node has given it up.
+//!
+//! ## Allowed
+//! A process of this node that ends during these steps tells the other node no reason: its links
+//! and monitors end with the connection.
+//!
+//! ## Rejected
+//! To accept messages until the queue is empty: a busy sender would never let it become empty, and
+//! the end would cut the messages of all senders.
+//!
+//! ## Checked by
+//! `tests/it/ends.rs`, the tests of the connection, and the simulated cluster.
+
+use std::fmt;
+use std::net::Shutdown;
+
+use procession::net::TcpStream;
+use procession::time::Instant;
+use socket2::SockRef;
+
+use crate::connection::io::CLOSED;
+use crate::connection::{Connection, Ends};
+use crate::term::{Atom, Reference};
+
+#[derive(Debug)]
+pub(super) struct Farewell {
+    why: Ends,
+    /// When the connection ends, whatever is left.
+    pub(super) until: Instant,
+    stage: Stage,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Stage {
+    Sends,
+    Asked(Reference),
+    Shut,
+    Over,
+}
+
+impl Farewell {
+    pub(super) fn why(self) -> Ends {
+        self.why
+    }
+
+    /// Notes an answer of the other node.
+    pub(super) fn answered(&mut self, question: &Reference) {
+        if matches!(&self.stage, Stage::Asked(asked) if asked == question) {
+            self.stage = Stage::Over;
+        }
+    }
+}
+
+/// Messages that a connection has left when it ended in order.
+#[derive(Debug)]
+pub(crate) struct Left {
+    count: u64,
+    peer: Atom,
+    /// The reason why the connection ends, and what has kept the messages from being sent.
+    why: Ends,
+    cause: Ends,
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, peer, why, cause } = self;
+        write!(f, "{why}, and {count} messages to {} may be lost: {cause}", peer.as_str())
+    }
+}
+
+impl Connection {
+    /// Begins to end the connection: nothing more is accepted, and what was accepted is sent.
+    pub(super) fn end_in_order(&mut self, why: Ends) {
+        if self.farewell.is_none() {
+            self.link.outbound.drain();
+            let until = Instant::now() + self.node.patience();
+            self.farewell = Some(Farewell { why, until, stage: Stage::Sends });
+        }
+    }
+
+    /// Returns an error if the connection ends now. `is_written` says that the system has taken all
+    /// that has left the queue.
+    pub(super) fn end_if_over(
+        &mut self,
+        is_written: bool,
+        stream: &TcpStream,
+        now: Instant,
+    ) -> Result<(), Ends> {
+        let Some(farewell) = &self.farewell else { return Ok(()) };
+        if now >= farewell.until {
+            return Err("it took too long".to_owned());
+        }
+        if !is_written || !self.link.outbound.is_empty() {
+            return Ok(());
+        }
+        let next = match farewell.stage {
+            Stage::Sends if self.link.takes_monitors() => Stage::Asked(self.ask(now)),
+            Stage::Sends => {
+                // Ignored: a connection that has ended is found by the next read.
+                drop(SockRef::from(stream).shutdown(Shutdown::Write));
+                Stage::Shut
+            }
+            Stage::Over => return Err(CLOSED.to_owned()),
+            Stage::Asked(_) | Stage::Shut => return Ok(()),
+        };
+        if let Some(farewell) = &mut self.farewell {
+            farewell.stage = next;
+        }
+        Ok(())
+    }
+
+    /// Returns an error if the connection ends in order and leaves messages. `cause` says what has
+    /// ended it.
+    pub(super) fn left(&self, cause: &str) -> Result<(), Left> {
+        let count = self.link.lost();
+        match &self.farewell {
+            Some(farewell) if count > 0 => Err(Left {
+                count,
+                peer: self.link.peer.name.clone(),
+                why: farewell.why.clone(),
+                cause: cause.to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Connections that a node ends: what was accepted arrives.
+
+use std::time::Duration;
+
+use procession::{Child, Context, Scheduler, start};
+use procession_cluster::{Letter, Node, Remote, SendTermCause, Term};
+
+use crate::{PATIENCE, connect, listens, run, seen_by, until};
+
+const MANY: usize = 1000;
+
+/// Starts a process that is told of the connections of a node, and counts the messages that come by
+/// the first of them.
+fn counter(node: &Node) -> Child<Letter, usize> {
+    let of_node = node.clone();
+    let counter = start(|mut cx: Context<Letter>| async move {
+        let mut count = 0;
+        loop {
+            match cx.recv_timeout(PATIENCE).await {
+                Ok(Some(Letter::Message { .. })) => count += 1,
+                Ok(Some(Letter::NodeDown { .. })) => return count,
+                Ok(Some(Letter::NodeUp { .. })) => {}
+                other => panic!("{other:?} came after {count}"),
+            }
+        }
+    });
+    let recipient = counter.address().map(|letter| letter);
+    let member = of_node.attach(&recipient);
+    of_node.register("counter", &member).expect("the name is free");
+    of_node.subscribe(&recipient);
+    counter
+}
+
+/// Sends many messages, of which the system cannot take all at once.
+fn send_many(from: &Node, to: &Node) {
+    let counter = Remote::named("counter", to.name().as_str());
+    for n in 0..MANY {
+        from.send(counter.clone(), Term::from(vec![n as u8; 1000])).expect("there is room");
+    }
+}
+
+async fn two() -> (Node, Node) {
+    let a = listens("a@127.0.0.1").start().await.expect("it starts");
+    let b = listens("b@127.0.0.1").start().await.expect("it starts");
+    connect(&a, &b).await;
+    seen_by(&b, &a).await;
+    (a, b)
+}
+
+#[test]
+fn what_was_accepted_arrives_before_a_stop() {
+    run(async {
+        for _ in 0..5 {
+            let (a, b) = two().await;
+            let counter = counter(&b);
+            send_many(&a, &b);
+            a.stop();
+            let counter_of_b = Remote::named("counter", "b@127.0.0.1");
+            let refused = a.send(counter_of_b, Term::from(1)).expect_err("it has stopped");
+            assert_eq!(refused.cause(), SendTermCause::NoConnection);
+            assert_eq!(counter.await.expect("it ends"), MANY);
+            until(|| !a.status().ends.is_empty()).await;
+            assert_eq!(a.status().ends, [("this node has stopped".to_owned(), 1)]);
+            assert_eq!(a.status().lost, 0);
+            b.stop();
+        }
+    });
+}
+
+#[test]
+fn what_was_accepted_arrives_before_a_disconnect() {
+    run(async {
+        let (a, b) = two().await;
+        let counter = counter(&b);
+        send_many(&a, &b);
+        assert!(a.disconnect("b@127.0.0.1"));
+        let counter_of_b = Remote::named("counter", "b@127.0.0.1");
+        let refused = a.send(counter_of_b.clone(), Term::from(1)).expect_err("it is ending");
+        assert_eq!(refused.cause(), SendTermCause::NoConnection);
+        // The next connection is another one, although the first one may still send.
+        connect(&a, &b).await;
+        assert_eq!(a.peers()[0].connection, 2);
+        assert_eq!(counter.await.expect("it ends"), MANY);
+        assert_eq!((a.status().lost, a.status().ends.len()), (0, 1));
+    });
+}
+
+#[test]
+fn what_was_accepted_arrives_before_a_shutdown() {
+    let builder = Scheduler::builder().worker_threads(1);
+    let theirs = builder.build().expect("it can be built");
+    run(async {
+        let b = listens("b@127.0.0.1").start().await.expect("it starts");
+        let counter = counter(&b);
+        let address = b.local_addr().expect("it listens");
+        let to = b.clone();
+        let sends = theirs.spawn(async move {
+            let a = listens("a@127.0.0.1").start().await.expect("it starts");
+            a.connect_at("b@127.0.0.1", address).await.expect("it accepts");
+            send_many(&a, &to);
+            a
+        });
+        let a = sends.await.expect("it ends");
+        assert!(theirs.shutdown(PATIENCE).await.is_empty());
+        assert_eq!(counter.await.expect("it ends"), MANY);
+        assert_eq!(a.status().ends, [("this node is shutting down".to_owned(), 1)]);
+        assert_eq!(a.status().lost, 0);
+    });
+}
+
+/// Goal: two nodes that end at the same time do not wait for each other's answers.
+#[test]
+fn two_nodes_stop_at_the_same_time() {
+    run(async {
+        for _ in 0..5 {
+            let [a, b] = ["a@127.0.0.1", "b@127.0.0.1"]
+                .map(|name| listens(name).patience(Duration::from_secs(60)));
+            let a = a.start().await.expect("it starts");
+            let b = b.start().await.expect("it starts");
+            connect(&a, &b).await;
+            seen_by(&b, &a).await;
+            let counters = [counter(&a), counter(&b)];
+            send_many(&a, &b);
+            send_many(&b, &a);
+            a.stop();
+            b.stop();
+            for counter in counters {
+                counter.await.expect("the connection ends before the patience does");
+            }
+        }
+    });
+}
