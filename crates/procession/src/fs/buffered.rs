@@ -1,24 +1,43 @@
 //! The buffer between a process and a file with blocking calls.
 //!
 //! One job at a time runs on a helper, so the operations on a file have an order. The buffer of a
-//! job is its own: a read fills it and a write takes a copy. So the future of an operation can be
-//! dropped at any time. What a job has read stays here for the next read. The error of a write
-//! stays for the next write or flush.
+//! job is its own: a read fills it and a write has a copy. So the future of an operation can be
+//! dropped at any time. What an abandoned read has read stays here for the next read.
+//!
+//! # Writes
+//! A write is accepted once a job has a copy of the data, which then stays here until the system
+//! has all of it. If the system refuses a part, the next operation returns the error. Each
+//! operation after that writes the rest first, and does nothing else while this fails. So no
+//! operation says that the data is written while it is not, and none acts at the wrong position.
+//!
+//! A file that is not open for writing takes no data at any later time, so its data is not kept.
+//! Writes and flushes fail from then on, and the file can still be read.
+//!
+//! # Reads
+//! A job reads at most what its read asks for. So the position is where the reader believes it to
+//! be, for all that share it. Only a read that is abandoned may move it further. Whatever a later
+//! and smaller read leaves of that data is given back to the file, if the file has a position.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use rustix::io::Errno;
+
 use super::jobs::submit;
-use crate::pool::JobHandle;
+use crate::pool::{JobError, JobHandle};
 
 /// The most that one job reads or writes, as in tokio: 2 MiB.
 const BUFFER_MAX: usize = 2 << 20;
 
 /// A file with calls that may block.
 pub(crate) trait BlockingFile: Send + Sync + 'static {
-    fn write_all(&self, bytes: &[u8]) -> io::Result<()>;
+    /// Writes a part of `bytes`, and returns its length.
+    fn write_some(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Hands the system what `write_some` has kept.
+    fn hand_over(&self) -> io::Result<()>;
 
     /// Moves the position back, over data that was read ahead. Does not block.
     fn step_back(&self, count: usize) -> io::Result<()>;
@@ -27,19 +46,28 @@ pub(crate) trait BlockingFile: Send + Sync + 'static {
 pub(crate) struct Buffered<T> {
     target: Arc<T>,
     job: Option<JobHandle<JobDone>>,
-    /// What was read and not taken yet, from `taken` on.
+    /// What was read and not taken yet is between `taken` and `filled`. The rest is room.
     ahead: Vec<u8>,
     taken: usize,
+    filled: usize,
     read_error: Option<io::Error>,
-    /// The buffer of the last write, for the next one.
-    spare: Vec<u8>,
+    /// What was accepted last. The system has the first `written` bytes of it.
+    accepted: Arc<Vec<u8>>,
+    written: usize,
+    /// `true` until the system has everything that was accepted.
+    is_unwritten: bool,
     write_error: Option<io::Error>,
+    /// Set if the system has said that the file is not open for writing.
+    is_read_only: bool,
+    /// Set if a job was lost, and with it the count of what is written.
+    lost: Option<JobError>,
 }
 
 /// The end of a job, with its buffer.
 enum JobDone {
-    Read(Vec<u8>, io::Result<()>),
-    Wrote(Vec<u8>, io::Result<()>),
+    Read(Vec<u8>, io::Result<usize>),
+    /// The number of bytes that the system has.
+    Wrote(usize, Result<(), io::Error>),
     Moved(io::Result<u64>),
 }
 
@@ -50,6 +78,19 @@ pub(super) enum JobEnd {
     Moved(io::Result<u64>),
 }
 
+/// Writes everything but the first `written` bytes, and counts them there.
+fn write_rest<T: BlockingFile>(target: &T, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+    while *written < bytes.len() {
+        match target.write_some(&bytes[*written..]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => *written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    target.hand_over()
+}
+
 impl<T: BlockingFile> Buffered<T> {
     pub(crate) fn new(target: T) -> Self {
         Self {
@@ -57,9 +98,14 @@ impl<T: BlockingFile> Buffered<T> {
             job: None,
             ahead: Vec::new(),
             taken: 0,
+            filled: 0,
             read_error: None,
-            spare: Vec::new(),
+            accepted: Arc::default(),
+            written: 0,
+            is_unwritten: false,
             write_error: None,
+            is_read_only: false,
+            lost: None,
         }
     }
 
@@ -71,9 +117,9 @@ impl<T: BlockingFile> Buffered<T> {
         self.target
     }
 
-    /// Returns `true` if a job runs, or has ended and its result was not looked at.
-    pub(super) fn is_busy(&self) -> bool {
-        self.job.is_some()
+    /// Returns `true` if the next read has to wait for a job, or finds what an earlier one left.
+    pub(super) fn is_engaged(&self) -> bool {
+        self.job.is_some() || self.is_unwritten || !self.ahead().is_empty()
     }
 
     /// Waits until no job runs. Returns the kind of the one that has ended.
@@ -83,27 +129,33 @@ impl<T: BlockingFile> Buffered<T> {
         self.job = None;
         Poll::Ready(match done {
             Ok(JobDone::Read(buffer, result)) => {
-                (self.ahead, self.taken) = (buffer, 0);
-                self.read_error = result.err();
+                (self.ahead, self.taken, self.filled) = (buffer, 0, 0);
+                match result {
+                    Ok(count) => self.filled = count,
+                    Err(error) => self.read_error = Some(error),
+                }
                 Some(JobEnd::Read)
             }
-            Ok(JobDone::Wrote(buffer, result)) => {
-                self.spare = buffer;
-                self.write_error = self.write_error.take().or(result.err());
+            Ok(JobDone::Wrote(written, result)) => {
+                self.written = written;
+                self.write_error = result.err();
+                let errno = self.write_error.as_ref().and_then(io::Error::raw_os_error);
+                self.is_read_only = errno == Some(Errno::BADF.raw_os_error());
+                self.is_unwritten = self.write_error.is_some() && !self.is_read_only;
                 Some(JobEnd::Wrote)
             }
             Ok(JobDone::Moved(result)) => Some(JobEnd::Moved(result)),
             // A job neither panics nor is cancelled. If it did, a write was perhaps lost.
             Err(error) => {
-                self.write_error = Some(io::Error::other(error));
+                self.lost = Some(error);
                 None
             }
         })
     }
 
     /// Returns the data that was read ahead.
-    pub(super) fn ahead(&self) -> &[u8] {
-        &self.ahead[self.taken..]
+    fn ahead(&self) -> &[u8] {
+        &self.ahead[self.taken..self.filled]
     }
 
     /// Waits for data that was not taken yet; none is the end. Reads at most `room` bytes.
@@ -111,7 +163,7 @@ impl<T: BlockingFile> Buffered<T> {
         &mut self,
         task: &mut Context<'_>,
         room: usize,
-        read: impl FnOnce(&T, &mut Vec<u8>) -> io::Result<()> + Send + 'static,
+        read: fn(&T, &mut [u8]) -> io::Result<usize>,
     ) -> Poll<io::Result<&[u8]>> {
         let has_read = matches!(ready!(self.poll_idle(task)), Some(JobEnd::Read));
         if let Some(error) = self.read_error.take() {
@@ -120,24 +172,32 @@ impl<T: BlockingFile> Buffered<T> {
         if has_read || !self.ahead().is_empty() {
             return Poll::Ready(Ok(self.ahead()));
         }
+        ready!(self.poll_settled(task))?;
         let (target, mut buffer) = (Arc::clone(&self.target), std::mem::take(&mut self.ahead));
-        self.taken = 0;
-        buffer.clear();
-        buffer.reserve_exact(room.min(BUFFER_MAX));
+        (self.taken, self.filled) = (0, 0);
+        let room = room.min(BUFFER_MAX);
+        if buffer.len() < room {
+            buffer = vec![0; room];
+        }
         self.job = Some(submit(move || {
-            let result = read(&target, &mut buffer);
+            let result = read(&target, &mut buffer[..room]);
             JobDone::Read(buffer, result)
         })?);
         ready!(self.poll_idle(task));
-        match self.read_error.take() {
-            Some(error) => Poll::Ready(Err(error)),
-            None => Poll::Ready(Ok(self.ahead())),
+        if let Some(error) = self.read_error.take() {
+            return Poll::Ready(Err(error));
         }
+        // Nothing is to be written. A job that was lost is no end of the file.
+        ready!(self.poll_settled(task))?;
+        Poll::Ready(Ok(self.ahead()))
     }
 
-    /// Takes data that was read ahead.
+    /// Takes data that was read ahead. If an abandoned read has left more than that, gives the rest
+    /// back to the file.
     pub(super) fn take(&mut self, count: usize) {
         self.taken += count;
+        // Ignored: what the file does not take back stays for the next read.
+        let _ = self.step_back();
     }
 
     /// Forgets what was read ahead, and moves the position back over it. A file without a position
@@ -150,8 +210,7 @@ impl<T: BlockingFile> Buffered<T> {
                 result => result?,
             }
         }
-        (self.taken, self.read_error) = (0, None);
-        self.ahead.clear();
+        (self.taken, self.filled, self.read_error) = (0, 0, None);
         Ok(())
     }
 
@@ -167,21 +226,52 @@ impl<T: BlockingFile> Buffered<T> {
         }
         self.step_back()?;
         let bytes = &bytes[..bytes.len().min(BUFFER_MAX)];
-        let (target, mut buffer) = (Arc::clone(&self.target), std::mem::take(&mut self.spare));
-        buffer.extend_from_slice(bytes);
-        self.job = Some(submit(move || {
-            let result = target.write_all(&buffer);
-            buffer.clear();
-            JobDone::Wrote(buffer, result)
-        })?);
+        match Arc::get_mut(&mut self.accepted) {
+            Some(buffer) => {
+                buffer.clear();
+                buffer.extend_from_slice(bytes);
+            }
+            None => self.accepted = Arc::new(bytes.to_vec()),
+        }
+        self.written = 0;
+        self.start_to_write()?;
         Poll::Ready(Ok(bytes.len()))
     }
 
-    /// Waits until everything is written that was handed over. Returns the first error since the
-    /// last call.
+    /// Waits until the system has everything that was accepted. If it refuses a part, returns the
+    /// error, and the next call tries again.
     pub(crate) fn poll_written(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_idle(task));
-        Poll::Ready(self.write_error.take().map_or(Ok(()), Err))
+        ready!(self.poll_settled(task))?;
+        Poll::Ready(if self.is_read_only { Err(Errno::BADF.into()) } else { Ok(()) })
+    }
+
+    /// Waits until nothing is left to write. After the error that the file is not open for writing,
+    /// nothing is.
+    pub(super) fn poll_settled(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_idle(task));
+            if let Some(error) = self.write_error.take() {
+                return Poll::Ready(Err(error));
+            }
+            if let Some(lost) = &self.lost {
+                return Poll::Ready(Err(io::Error::other(lost.clone())));
+            }
+            if !self.is_unwritten {
+                return Poll::Ready(Ok(()));
+            }
+            self.start_to_write()?;
+        }
+    }
+
+    fn start_to_write(&mut self) -> io::Result<()> {
+        let (target, bytes) = (Arc::clone(&self.target), Arc::clone(&self.accepted));
+        let mut written = self.written;
+        self.job = Some(submit(move || {
+            let result = write_rest(&*target, &bytes, &mut written);
+            JobDone::Wrote(written, result)
+        })?);
+        self.is_unwritten = true;
+        Ok(())
     }
 
     /// Starts to move the position, when no job runs.

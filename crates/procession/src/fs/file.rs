@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::buffered::{BlockingFile, Buffered, JobEnd};
@@ -30,14 +29,28 @@ const READ_SIZE: usize = 32 << 10;
 ///
 /// # Writes
 /// A write hands a copy of the data to a helper thread and returns, without waiting for the system.
-/// The next operation waits for it. If the system refuses the data, the next write, or
-/// [`flush`](Self::flush), or [`sync_all`](Self::sync_all), returns its error. So call `flush`
-/// before the file is dropped: a drop neither waits nor reports an error. The helper still finishes
-/// the write, unless the program ends first.
+/// The next operation waits for it. If the system refuses a part of the data, the next operation
+/// that reads, writes, moves the position, flushes or syncs returns the error, and does nothing
+/// else. The file keeps the data: each such operation after that first tries again to write the
+/// rest, and returns the error again if it cannot. So once [`flush`](Self::flush) returns `Ok`, the
+/// system has all data, for example because a full disk has room again. The exception is a file
+/// that is not open for writing: after the first error, writes, `flush` and syncs continue to fail,
+/// and the file can be read.
+///
+/// Call `flush` before the file is dropped: a drop neither waits nor returns an error. The helper
+/// still finishes the write, unless the program ends first.
+///
+/// # Reads and the position
+/// A read takes from the system what it asks for and nothing beyond, so the position is behind what
+/// was read, for all that share it: the file of [`into_std`](Self::into_std), handles of
+/// [`try_clone`](Self::try_clone), a child process that inherits the file. Each read is a call of
+/// the system. For many small reads, wrap the file into a `BufReader` of `futures-lite` or tokio.
 ///
 /// # Cancellation
 /// Reads and writes may be dropped at any time. A read that was dropped leaves its data for the
-/// next read, and a write that was dropped while it waited has taken nothing.
+/// next read, and the position is behind that data until then. If the next read asks for less, the
+/// file gets the rest back; one without a position, such as a FIFO, leaves it for the next read. A
+/// write that was dropped while it waited has taken nothing.
 ///
 /// ```
 /// use std::io::SeekFrom;
@@ -64,45 +77,54 @@ pub struct File {
 }
 
 impl BlockingFile for StdFile {
-    fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        Write::write_all(&mut &*self, bytes)
+    fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        Write::write(&mut &*self, bytes)
+    }
+
+    fn hand_over(&self) -> io::Result<()> {
+        Write::flush(&mut &*self)
     }
 
     fn step_back(&self, count: usize) -> io::Result<()> {
-        let count = i64::try_from(count).expect("a buffer is smaller");
-        (&mut &*self).seek(SeekFrom::Current(-count)).map(drop)
+        let back = i64::try_from(count).expect("a buffer is smaller");
+        let mut file = self;
+        let before = file.stream_position()?;
+        let after = file.seek(SeekFrom::Current(-back))?;
+        // Some devices have no position and accept every seek.
+        let is_back = before.checked_sub(after) == Some(count as u64);
+        if is_back { Ok(()) } else { Err(io::ErrorKind::NotSeekable.into()) }
     }
 }
 
-/// Reads once into the free room of the buffer.
-fn read_some(file: &StdFile, buffer: &mut Vec<u8>) -> io::Result<()> {
+/// Reads once.
+fn read_some(file: &StdFile, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
-        match rustix::io::read(file, spare_capacity(buffer)) {
+        match rustix::io::read(file, &mut *buffer) {
             Err(Errno::INTR) => {}
-            result => return Ok(result.map(drop)?),
+            result => return Ok(result?),
         }
     }
 }
 
 impl File {
-    /// Waits for the operation that runs, and returns the file as one of std. If data was read
-    /// ahead for a read that was dropped, the position is moved back over it. A file without a
-    /// position, such as a FIFO, loses that data.
+    /// Waits for the operation that runs, and returns the file as one of std. If a read that was
+    /// dropped has left data, the position is moved back over it. A file without a position, such
+    /// as a FIFO, loses that data.
     ///
     /// If the future of another operation was abandoned, such as [`sync_all`](Self::sync_all) or
     /// [`metadata`](Self::metadata), the result is a duplicate of the descriptor, and the first one
     /// is closed when that operation ends.
     ///
     /// # Errors
-    /// Returns the error of a write that no other operation has returned, of moving the position,
-    /// or of the duplicate. The file is closed then.
+    /// Returns the error of an earlier write, of moving the position, or of the duplicate. The file
+    /// is closed then.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, the file is closed.
     #[track_caller]
     pub fn into_std(mut self) -> impl Future<Output = io::Result<StdFile>> {
         placed(async move {
-            self.flush().await?;
+            poll_fn(|task| self.buffered.poll_settled(task)).await?;
             self.buffered.step_back()?;
             // An operation that was abandoned, or not begun, may have a share, too.
             Arc::try_unwrap(self.buffered.into_target()).or_else(|shared| shared.try_clone())
@@ -113,7 +135,7 @@ impl File {
     /// end of the file, unless `buffer` is empty.
     ///
     /// # Errors
-    /// Returns the system's error.
+    /// Returns the system's error, and that of an earlier write.
     #[track_caller]
     pub fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
         placed(poll_fn(move |task| self.poll_read_into(task, buffer)))
@@ -122,8 +144,8 @@ impl File {
     /// Reads until `buffer` is full.
     ///
     /// # Errors
-    /// Returns the system's error, or [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the file
-    /// ends first.
+    /// Returns the same errors as [`read`](Self::read), or
+    /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the file ends first.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, a part of the data may have been read.
@@ -148,7 +170,7 @@ impl File {
     /// bytes.
     ///
     /// # Errors
-    /// Returns the system's error. What was read before it is in `buffer`.
+    /// Returns the same errors as [`read`](Self::read). What was read before is in `buffer`.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, a part of the data is in `buffer`.
@@ -178,8 +200,9 @@ impl File {
     /// bytes.
     ///
     /// # Errors
-    /// Returns the system's error, or [`InvalidData`](io::ErrorKind::InvalidData) if the data is
-    /// not UTF-8. `buffer` is unchanged then, and the data is lost.
+    /// Returns the same errors as [`read`](Self::read), or
+    /// [`InvalidData`](io::ErrorKind::InvalidData) if the data is not UTF-8. `buffer` is unchanged
+    /// then, and the data is lost.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, the data it has read so far is lost.
@@ -202,8 +225,8 @@ impl File {
     /// the operation before this one; see [Writes](Self#writes).
     ///
     /// # Errors
-    /// Returns the error of an earlier write, and an error if the system gives no thread. Nothing
-    /// of `bytes` was taken then.
+    /// Returns the error of an earlier write, whose data is kept, and an error if the system gives
+    /// no thread. Nothing of `bytes` was taken then.
     #[track_caller]
     pub fn write(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<usize>> {
         placed(poll_fn(move |task| self.buffered.poll_write(task, bytes)))
@@ -231,7 +254,8 @@ impl File {
     /// see [`sync_all`](Self::sync_all).
     ///
     /// # Errors
-    /// Returns the error of an earlier write that no other operation has returned.
+    /// Returns the error of an earlier write. The data is kept, and the next operation tries again;
+    /// see [Writes](Self#writes).
     #[track_caller]
     pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> {
         placed(poll_fn(move |task| self.buffered.poll_written(task)))
@@ -241,7 +265,7 @@ impl File {
     ///
     /// # Errors
     /// Returns the system's error, for example for a position before the start or for a file
-    /// without a position, such as a FIFO.
+    /// without a position, such as a FIFO; and that of an earlier write.
     ///
     /// # Cancellation
     /// If the future is dropped after it was polled, the position may or may not be moved.
@@ -324,7 +348,7 @@ impl File {
     #[track_caller]
     pub fn try_clone(&mut self) -> impl Future<Output = io::Result<Self>> {
         placed(async move {
-            self.flush().await?;
+            poll_fn(|task| self.buffered.poll_settled(task)).await?;
             self.buffered.step_back()?;
             self.buffered.target().try_clone().map(Self::from)
         })
@@ -370,7 +394,7 @@ impl File {
         if buffer.is_empty() {
             return Poll::Ready(Some(0));
         }
-        if !self.reads_inline || self.buffered.is_busy() || !self.buffered.ahead().is_empty() {
+        if !self.reads_inline || self.buffered.is_engaged() {
             return Poll::Ready(None);
         }
         if !budget::charge(task) {
@@ -404,6 +428,7 @@ impl File {
         {
             return Poll::Ready(result);
         }
+        ready!(self.buffered.poll_settled(task))?;
         self.buffered.step_back()?;
         self.buffered.start_to_move(move |file| (&mut &*file).seek(position))?;
         self.seeking = Some(position);

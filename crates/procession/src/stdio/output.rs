@@ -39,14 +39,11 @@ macro_rules! output {
         }
 
         impl BlockingFile for $Std {
-            fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
-                while !bytes.is_empty() {
-                    let count = until_done(self, || (&mut &*self).write(bytes))?;
-                    if count == 0 {
-                        return Err(io::ErrorKind::WriteZero.into());
-                    }
-                    bytes = &bytes[count..];
-                }
+            fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
+                until_done(self, || (&mut &*self).write(bytes))
+            }
+
+            fn hand_over(&self) -> io::Result<()> {
                 until_done(self, || (&mut &*self).flush())
             }
 
@@ -61,7 +58,8 @@ macro_rules! output {
             ///
             /// # Errors
             /// Returns the error of an earlier write through this handle, and an error if the
-            /// system gives no thread. Nothing of `bytes` was taken then.
+            /// system gives no thread. Nothing of `bytes` was taken then. The earlier data is kept,
+            /// and the next operation tries again to write it.
             ///
             /// # Cancellation
             /// If the future is dropped before it completes, nothing was taken.
@@ -91,7 +89,8 @@ macro_rules! output {
             /// Waits until the system has everything that was written through this handle.
             ///
             /// # Errors
-            /// Returns the error of an earlier write that no other operation has returned.
+            /// Returns the error of an earlier write. The data is kept, and the next operation
+            /// tries again.
             #[track_caller]
             pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> {
                 placed(poll_fn(move |task| self.0.poll_written(task)))
@@ -168,8 +167,10 @@ output!(
     /// process whose reader is slow waits, and its worker runs others, unlike with `println!`.
     ///
     /// A write returns when the data is handed over; the next write or [`flush`](Stdout::flush)
-    /// waits for it and returns its error. Call `flush` before the program ends. Writes through one
-    /// handle are written in order, and those through several handles in any order.
+    /// waits for it and returns its error. The end of the program waits for it, too, for at most 10
+    /// s; see [At the end](crate::fs#at-the-end). Call `flush` to wait for a reader that is slower.
+    /// Writes through one handle are written in order, and those through several handles in any
+    /// order.
     ///
     /// ```
     /// procession::run(async {

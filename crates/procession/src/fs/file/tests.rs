@@ -1,4 +1,5 @@
-//! Random operations, some of which are dropped, against a file of std.
+//! Random operations, some of which are dropped, against a file of std. A second handle sees the
+//! position after each read.
 
 use std::fs::File as StdFile;
 use std::future::{Future, poll_fn};
@@ -42,7 +43,9 @@ async fn perhaps<F: Future>(future: F, drops: bool) -> Option<F::Output> {
 
 /// Plays the operations on a file here and on one of std, which sees only those that completed.
 async fn play(operations: Vec<(FileOperation, bool)>, inline: bool) {
-    let (mut ours, mut theirs) = (File::from(scratch()), scratch());
+    let (file, mut theirs) = (scratch(), scratch());
+    let mut twin = file.try_clone().expect("the system has descriptors");
+    let mut ours = File::from(file);
     ours.reads_inline = inline;
     for (operation, drops) in operations {
         match operation {
@@ -56,6 +59,8 @@ async fn play(operations: Vec<(FileOperation, bool)>, inline: bool) {
                     if count == 0 {
                         assert_eq!(theirs.read(&mut [0]).expect("it can be read"), 0, "the end");
                     }
+                    let at = theirs.stream_position().expect("it has positions");
+                    assert_eq!(twin.stream_position().expect("it has positions"), at);
                 }
             }
             FileOperation::Write(bytes) => {
@@ -80,6 +85,27 @@ async fn play(operations: Vec<(FileOperation, bool)>, inline: bool) {
     let at = theirs.stream_position().expect("it has positions");
     assert_eq!(ours.stream_position().expect("it has positions"), at);
     assert_eq!(content(&mut ours), content(&mut theirs));
+}
+
+/// A read that was dropped has moved the position. The next read gives back what it does not want.
+#[test]
+fn what_an_abandoned_read_leaves_is_given_back() {
+    let mut file = scratch();
+    file.write_all(&(0..200).collect::<Vec<u8>>()).expect("there is room");
+    file.rewind().expect("it has positions");
+    let mut twin = file.try_clone().expect("the system has descriptors");
+    let mut file = File::from(file);
+    file.reads_inline = false;
+    crate::run(async {
+        assert!(perhaps(file.read(&mut [0; 100]), true).await.is_none(), "a helper reads");
+        for expected in [[0, 1, 2], [3, 4, 5]] {
+            let mut bytes = [0; 3];
+            file.read_exact(&mut bytes).await.expect("it has as much");
+            assert_eq!(bytes, expected);
+            let at = u64::from(expected[2]) + 1;
+            assert_eq!(twin.stream_position().expect("it has positions"), at);
+        }
+    });
 }
 
 fn scratch() -> StdFile {
