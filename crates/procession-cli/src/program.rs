@@ -12,7 +12,7 @@ use std::time::Duration;
 use procession::door::Observe;
 use procession::scheduler::BuildError;
 use procession::signal::{EndRequest, end_request};
-use procession::snapshot::{ProcessSnapshot, Snapshot};
+use procession::snapshot::{ProcessSnapshot, Snapshot, Unfinished};
 use procession::time::Instant;
 use procession::{Exit, JoinHandle, OnCancel, Pid, Scheduler, Select, SpawnOptions};
 use procession_lua::{
@@ -95,8 +95,8 @@ pub(crate) enum RunError {
     Watch(String, io::Error),
     /// Holds the program and the exit of its `main`.
     Ended(String, Exit),
-    /// Holds the program and the number of processes that did not end in time.
-    Unfinished(String, usize),
+    /// Holds the program and what did not end in time.
+    Unfinished(String, Unfinished),
 }
 
 impl From<procession_lua::Error> for RunError {
@@ -126,8 +126,10 @@ impl fmt::Display for RunError {
                 write!(f, "main of {program} failed: {text}")
             }
             Self::Ended(program, exit) => write!(f, "main of {program} ended: {exit}"),
-            Self::Unfinished(program, count) => {
-                write!(f, "cannot end {program}: {count} of its processes did not end in time")
+            Self::Unfinished(program, left) => {
+                let count = left.processes.len();
+                write!(f, "cannot end {program}: {count} of its processes did not end in time")?;
+                if left.writes > 0 { write!(f, ", and {} writes", left.writes) } else { Ok(()) }
             }
         }
     }
@@ -247,7 +249,7 @@ fn run_once(
             Stop::Ended(Err(exit)) => Err(RunError::Ended(name, exit).into()),
             // Processes that have not ended are no news: they ended for the output.
             Stop::OutputLost => written.map_err(Failure::from).and(logged).map(|()| None),
-            _ if !unfinished.is_empty() => Err(RunError::Unfinished(name, unfinished.len()).into()),
+            _ if !unfinished.is_empty() => Err(RunError::Unfinished(name, unfinished).into()),
             stop => {
                 written?;
                 logged?;

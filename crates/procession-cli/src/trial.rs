@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use procession::Scheduler;
 use procession::signal::{EndRequest, end_request};
-use procession::snapshot::UnfinishedProcess;
+use procession::snapshot::Unfinished;
 use procession::time::Instant;
 use procession_sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -165,7 +165,7 @@ struct Shutdown {
     was_asked: bool,
     /// Number of requests that were answered after it began.
     finished: u64,
-    unfinished: Vec<UnfinishedProcess>,
+    unfinished: Unfinished,
 }
 
 impl Trial {

@@ -245,6 +245,8 @@ pub(crate) fn end(engine: &Engine, scheduler: &Scheduler, limit: Duration) -> Sn
         snapshot.workers.iter().map(|worker| worker.deque + worker.fifo + worker.bound).sum();
     let broken = if let Some(process) = unfinished.first() {
         Some(format!("a process does not end when the scheduler shuts down: {process:?}"))
+    } else if unfinished.writes > 0 {
+        Some(format!("{} writes do not reach the system", unfinished.writes))
     } else if snapshot.spawned != snapshot.ended {
         Some(format!("{} processes were spawned, and {} ended", snapshot.spawned, snapshot.ended))
     } else if queued + snapshot.global_queue > 0 {

@@ -37,7 +37,7 @@ pub use crate::time::{interval, sleep, timeout};
 ///
 /// The function runs on the main thread, as in [`run`], beside the processes of the default
 /// scheduler. It is no process, so its future need not be `Send`. It may return what any main
-/// function may.
+/// function may. What becomes of the processes when it returns is said at [`Scheduler::global`].
 ///
 /// # Options
 /// With options, the program has a scheduler of its own instead. The options are the methods of
@@ -427,8 +427,8 @@ pub mod snapshot {
 
     pub use crate::mailbox::bounded::MailboxSnapshot;
     pub use crate::observe::snapshot::{
-        DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess,
-        WaitingProcess, WorkerSnapshot,
+        DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, Unfinished,
+        UnfinishedProcess, WaitingProcess, WorkerSnapshot,
     };
     pub use crate::process::state::ProcessState;
     pub use crate::process::stuck::StuckCoroutine;
@@ -438,6 +438,10 @@ pub mod snapshot {
 
 /// Runs `future` on this thread until it completes, beside the processes of the default scheduler.
 /// See [`Scheduler::block_on`].
+///
+/// It returns when `future` is complete, and waits neither for the processes of the default
+/// scheduler nor for anything but [writes](crate::fs#at-the-end). The processes go on. What becomes
+/// of them when `main` returns is said at [`Scheduler::global`].
 ///
 /// ```
 /// assert_eq!(procession::run(async { 1 + 1 }), 2);

@@ -44,6 +44,25 @@
 //! helper, even if the future is dropped; only its result is lost. [`File`] keeps what an abandoned
 //! operation has read, and the error of an abandoned write, for its next operation.
 //!
+//! # At the end
+//! A helper that has accepted data finishes its write although the process that wrote has ended. So
+//! that the data is not lost, the end of the scheduler and of the program waits for all operations
+//! that write: those of [`File`], [`Stdout`](crate::io::Stdout) and [`Stderr`](crate::io::Stderr),
+//! and functions here that change files and directories.
+//!
+//! | what ends | which writes it waits for | how long | what it leaves |
+//! |---|---|---|---|
+//! | [`Scheduler::shutdown`](crate::Scheduler::shutdown) | those that were accepted on the scheduler | until its deadline | it returns their number, in [`Unfinished`](crate::snapshot::Unfinished) |
+//! | `Scheduler::run_until_signal` | the same | until its deadline | `Stopped` prints their number and fails |
+//! | [`run`](crate::run) and [`Scheduler::block_on`](crate::Scheduler::block_on) on a plain thread | those that were accepted on the scheduler during the call | 10 s | the helper goes on |
+//! | the program: `main` returns, or [`exit`](std::process::exit) | all but those that a shutdown has given up | 10 s | it prints their number on standard error |
+//!
+//! A write that failed is counted with what is left, if its error was never returned because the
+//! file was dropped. Reading and opening is not waited for.
+//!
+//! The end waits for a limited time because a write to a pipe or a FIFO may wait for its reader
+//! forever. To wait as long as it takes, call [`flush`](File::flush).
+//!
 //! # Files that never end
 //! Opening a FIFO, or reading from one or from a terminal, may block a helper forever. That harms
 //! neither the process, which can be cancelled, nor the end of the scheduler or the program. But

@@ -45,6 +45,7 @@ mod thread_end;
 mod threads;
 pub(crate) mod wait_cycle;
 pub(crate) mod worker;
+pub(crate) mod writes;
 
 pub use self::enter::EnterGuard;
 pub use self::error::{BlockOnError, BuildError, WorkerThreadsError};

@@ -16,7 +16,7 @@ use crate::mailbox::bounded::{MailboxSnapshot, WhenFull};
 use crate::observe::look::detail::ProcessDetail;
 use crate::observe::look::view::{MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View};
 use crate::observe::snapshot::{
-    DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess,
+    DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, Unfinished, UnfinishedProcess,
     WaitingProcess, WorkerSnapshot,
 };
 use crate::process::state::ProcessState;
@@ -253,6 +253,7 @@ as_structs! {
     }
     WaitingProcess { pid, label, location = PlaceText(location), waiting }
     UnfinishedProcess { pid, label, location = PlaceText(location), state }
+    Unfinished { processes, writes }
     StuckCoroutine { pid, label, location = PlaceText(location) }
     TimerSnapshot { armed, fired, cancelled, pending }
     DescriptorSnapshot { registered, polls, events, accepts_put_off }

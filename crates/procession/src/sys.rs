@@ -7,6 +7,8 @@
 //! on the real one. In all modes, every random choice is drawn from the seed.
 
 pub(crate) mod alarm;
+#[expect(unsafe_code, reason = "the C library calls a function at the end of the program")]
+mod at_exit;
 #[expect(unsafe_code, reason = "an instruction that no safe interface offers")]
 mod cycles;
 pub(crate) mod epoll;
@@ -430,6 +432,11 @@ impl World {
             return os.thread();
         }
         rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
+    }
+
+    /// Lets `call` run when the program ends in order, on the thread that ends it.
+    pub(crate) fn at_exit(call: extern "C" fn()) {
+        at_exit::at_exit(call);
     }
 
     /// Returns `true` on the main thread, which ends with the program.

@@ -25,8 +25,9 @@ use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 
-use super::jobs::submit;
+use super::jobs::{submit, submit_write};
 use crate::pool::{JobError, JobHandle};
+use crate::scheduler::writes::LostWrite;
 
 /// The most that one job reads or writes, as in tokio: 2 MiB.
 const BUFFER_MAX: usize = 2 << 20;
@@ -56,7 +57,7 @@ pub(crate) struct Buffered<T> {
     written: usize,
     /// `true` until the system has everything that was accepted.
     is_unwritten: bool,
-    write_error: Option<io::Error>,
+    write_error: Option<(io::Error, LostWrite)>,
     /// Set if the system has said that the file is not open for writing.
     is_read_only: bool,
     /// Set if a job was lost, and with it the count of what is written.
@@ -67,7 +68,7 @@ pub(crate) struct Buffered<T> {
 enum JobDone {
     Read(Vec<u8>, io::Result<usize>),
     /// The number of bytes that the system has.
-    Wrote(usize, Result<(), io::Error>),
+    Wrote(usize, Result<(), (io::Error, LostWrite)>),
     Moved(io::Result<u64>),
 }
 
@@ -139,7 +140,7 @@ impl<T: BlockingFile> Buffered<T> {
             Ok(JobDone::Wrote(written, result)) => {
                 self.written = written;
                 self.write_error = result.err();
-                let errno = self.write_error.as_ref().and_then(io::Error::raw_os_error);
+                let errno = self.write_error.as_ref().and_then(|error| error.0.raw_os_error());
                 self.is_read_only = errno == Some(Errno::BADF.raw_os_error());
                 self.is_unwritten = self.write_error.is_some() && !self.is_read_only;
                 Some(JobEnd::Wrote)
@@ -250,7 +251,8 @@ impl<T: BlockingFile> Buffered<T> {
     pub(super) fn poll_settled(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_idle(task));
-            if let Some(error) = self.write_error.take() {
+            if let Some((error, loss)) = self.write_error.take() {
+                loss.is_told();
                 return Poll::Ready(Err(error));
             }
             if let Some(lost) = &self.lost {
@@ -266,9 +268,9 @@ impl<T: BlockingFile> Buffered<T> {
     fn start_to_write(&mut self) -> io::Result<()> {
         let (target, bytes) = (Arc::clone(&self.target), Arc::clone(&self.accepted));
         let mut written = self.written;
-        self.job = Some(submit(move || {
+        self.job = Some(submit_write(move |accepted| {
             let result = write_rest(&*target, &bytes, &mut written);
-            JobDone::Wrote(written, result)
+            JobDone::Wrote(written, result.map_err(|error| (error, accepted.fail())))
         })?);
         self.is_unwritten = true;
         Ok(())

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::buffered::{BlockingFile, Buffered, JobEnd};
-use super::jobs::run;
+use super::jobs::{run, run_write};
 use crate::scheduler::budget;
 use crate::scheduler::placed::placed;
 
@@ -38,7 +38,8 @@ const READ_SIZE: usize = 32 << 10;
 /// and the file can be read.
 ///
 /// Call `flush` before the file is dropped: a drop neither waits nor returns an error. The helper
-/// still finishes the write, unless the program ends first.
+/// still finishes the write, and the end of the scheduler or of the program waits for it; see
+/// [At the end](crate::fs#at-the-end).
 ///
 /// # Reads and the position
 /// A read takes from the system what it asks for and nothing beyond, so the position is behind what
@@ -306,7 +307,7 @@ impl File {
         permissions: Permissions,
     ) -> impl Future<Output = io::Result<()>> + use<> {
         let file = Arc::clone(self.buffered.target());
-        placed(run(move || file.set_permissions(permissions)))
+        placed(run_write(move || file.set_permissions(permissions)))
     }
 
     /// Cuts the file, or extends it with zeros, to `length` bytes. The position stays.
@@ -363,7 +364,7 @@ impl File {
             self.flush().await?;
             self.buffered.step_back()?;
             let file = Arc::clone(self.buffered.target());
-            run(move || call(&file)).await
+            run_write(move || call(&file)).await
         })
     }
 

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::task::Poll;
 
 use super::cached;
-use super::jobs::run;
+use super::jobs::{run, run_write};
 use crate::scheduler::budget;
 use crate::scheduler::placed::placed;
 
-/// Functions with one path, which each call the function of the same name in `std::fs`.
+/// Functions with one path, which each call the function of the same name in `std::fs` by `$run`.
 macro_rules! of_a_path {
-    ($($(#[$doc:meta])* $name:ident -> $Result:ty = $call:path;)*) => {$(
+    ($run:ident: $($(#[$doc:meta])* $name:ident -> $Result:ty = $call:path;)*) => {$(
         $(#[$doc])*
         ///
         /// # Errors
@@ -26,33 +26,38 @@ macro_rules! of_a_path {
         #[track_caller]
         pub fn $name(path: impl AsRef<Path>) -> impl Future<Output = io::Result<$Result>> {
             let path = path.as_ref().to_owned();
-            placed(run(move || $call(path)))
+            placed($run(move || $call(path)))
         }
     )*};
 }
 
 of_a_path! {
+    run:
     /// Returns the absolute path without symbolic links and without `.` and `..`.
     canonicalize -> PathBuf = std::fs::canonicalize;
+    /// Returns the metadata of a file or directory, and follows symbolic links.
+    metadata -> Metadata = std::fs::metadata;
+    /// Returns the target of a symbolic link.
+    read_link -> PathBuf = std::fs::read_link;
+    /// Returns the metadata of a file, a directory or a symbolic link itself.
+    symlink_metadata -> Metadata = std::fs::symlink_metadata;
+    /// Returns `true` if the path exists.
+    try_exists -> bool = std::fs::exists;
+}
+
+of_a_path! {
+    run_write:
     /// Creates a directory. Its parent must exist.
     create_dir -> () = std::fs::create_dir;
     /// Creates a directory, and its parents if they do not exist. A directory that exists is no
     /// error.
     create_dir_all -> () = std::fs::create_dir_all;
-    /// Returns the metadata of a file or directory, and follows symbolic links.
-    metadata -> Metadata = std::fs::metadata;
-    /// Returns the target of a symbolic link.
-    read_link -> PathBuf = std::fs::read_link;
     /// Removes an empty directory.
     remove_dir -> () = std::fs::remove_dir;
     /// Removes a directory with everything in it. Symbolic links are removed and not followed.
     remove_dir_all -> () = std::fs::remove_dir_all;
     /// Removes a file, or a symbolic link.
     remove_file -> () = std::fs::remove_file;
-    /// Returns the metadata of a file, a directory or a symbolic link itself.
-    symlink_metadata -> Metadata = std::fs::symlink_metadata;
-    /// Returns `true` if the path exists.
-    try_exists -> bool = std::fs::exists;
 }
 
 /// Reads a whole file, with `cached` if the system has it in memory, and with `call` on a helper
@@ -115,7 +120,7 @@ macro_rules! of_two_paths {
             $to: impl AsRef<Path>,
         ) -> impl Future<Output = io::Result<$Result>> {
             let ($from, $to) = ($from.as_ref().to_owned(), $to.as_ref().to_owned());
-            placed(run(move || $call($from, $to)))
+            placed(run_write(move || $call($from, $to)))
         }
     )*};
 }
@@ -147,7 +152,7 @@ pub fn write(
     contents: impl AsRef<[u8]>,
 ) -> impl Future<Output = io::Result<()>> {
     let (path, contents) = (path.as_ref().to_owned(), contents.as_ref().to_owned());
-    placed(run(move || fs::write(path, contents)))
+    placed(run_write(move || fs::write(path, contents)))
 }
 
 /// Changes the permissions of a file or directory.
@@ -164,5 +169,5 @@ pub fn set_permissions(
     permissions: Permissions,
 ) -> impl Future<Output = io::Result<()>> {
     let path = path.as_ref().to_owned();
-    placed(run(move || fs::set_permissions(path, permissions)))
+    placed(run_write(move || fs::set_permissions(path, permissions)))
 }

@@ -5,6 +5,8 @@
 //! `yield` with and without): each counter is a plain store by the one thread that writes it.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
 use std::panic::Location;
 use std::time::Duration;
 
@@ -199,6 +201,62 @@ pub struct UnfinishedProcess {
     /// of its result, if other code had a reference to the process. `Ready` may be the `Drop` of a
     /// process that never had a step.
     pub state: ProcessState,
+}
+
+/// What [`Scheduler::shutdown`](crate::Scheduler::shutdown) has to leave at its deadline.
+///
+/// It dereferences to the list of processes.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::Scheduler;
+///
+/// let scheduler = Scheduler::builder().build()?;
+/// let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(1)));
+/// assert!(unfinished.is_empty(), "{unfinished}");
+/// # Ok::<(), procession::scheduler::BuildError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Unfinished {
+    /// The processes that have not ended.
+    pub processes: Vec<UnfinishedProcess>,
+    /// The number of writes that were accepted on the scheduler and whose data the system does not
+    /// have: a helper thread is still writing, or the write has failed and nobody received the
+    /// error. See [`fs`](crate::fs#at-the-end).
+    pub writes: usize,
+}
+
+impl Unfinished {
+    /// Returns `true` if everything has ended: each process and each write.
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty() && self.writes == 0
+    }
+}
+
+impl Deref for Unfinished {
+    type Target = [UnfinishedProcess];
+
+    fn deref(&self) -> &[UnfinishedProcess] {
+        &self.processes
+    }
+}
+
+/// Writes a line for each process, and one for the writes.
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut end = "";
+        for UnfinishedProcess { pid, label, location, state } in &self.processes {
+            let label = label.as_deref().unwrap_or("a process");
+            write!(f, "{end}{label} ({pid}, spawned at {location}) had not ended: {state:?}")?;
+            end = "\n";
+        }
+        match self.writes {
+            0 => Ok(()),
+            1 => write!(f, "{end}1 write had not ended or was lost"),
+            count => write!(f, "{end}{count} writes had not ended or were lost"),
+        }
+    }
 }
 
 /// Returns the current label of a process.

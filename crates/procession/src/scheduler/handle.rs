@@ -15,7 +15,7 @@ use crate::observe::look::tree;
 use crate::observe::look::tree::SupervisorRow;
 use crate::observe::look::view::View;
 use crate::observe::snapshot;
-use crate::observe::snapshot::{ProcessSnapshot, Snapshot, UnfinishedProcess, WaitingProcess};
+use crate::observe::snapshot::{ProcessSnapshot, Snapshot, Unfinished, WaitingProcess};
 use crate::process::outcome::Returns;
 use crate::recorder::dump::DumpCause;
 use crate::recorder::state::WORDS_DEFAULT;
@@ -27,7 +27,7 @@ use crate::scheduler::builder::{
 };
 use crate::scheduler::error::{BlockOnError, WorkerThreadsError};
 use crate::scheduler::owner::{Owner, Scheduler};
-use crate::scheduler::settle::SettledReports;
+use crate::scheduler::settle::SettledOutput;
 use crate::scheduler::{block_on, current};
 use crate::spawn::error::SpawnError;
 use crate::spawn::join_handle::{Child, JoinHandle};
@@ -110,6 +110,14 @@ impl Scheduler {
     /// Returns the default scheduler, which is built at its first use with the builder's defaults.
     /// If the system refuses its first thread, it is driven by its callers instead
     /// ([`Builder::callers_drive`]).
+    ///
+    /// # When `main` returns
+    /// The program ends, and the processes of the default scheduler end with it, wherever they are.
+    /// They are not cancelled, and neither their futures nor their results are dropped, as with the
+    /// threads of [`std::thread::spawn`]. The end of the program waits only for
+    /// [writes](crate::fs#at-the-end), for at most 10 s, and processes still run during that time.
+    /// To let processes clean up, call [`shutdown`](Self::shutdown) before, or use
+    /// `run_until_signal` (feature `signal`), which does so.
     pub fn global() -> &'static Self {
         static GLOBAL: OnceLock<Scheduler> = OnceLock::new();
         #[cfg(feature = "sim")]
@@ -255,6 +263,9 @@ impl Scheduler {
     /// The future is not a process: it has no PID and need not be `Send`. Processes that it spawns
     /// belong to this scheduler.
     ///
+    /// On a plain thread, it then waits for [writes](crate::fs#at-the-end) that the scheduler
+    /// accepted during the call, for at most 10 s of the scheduler's clock.
+    ///
     /// # Blocking
     /// The thread is parked while the future waits. In a process this is a blocking section (see
     /// [`blocking`](crate::blocking())); awaiting is better.
@@ -262,7 +273,7 @@ impl Scheduler {
     /// # Panics
     /// In a process, if [`try_block_on`](Self::try_block_on) would return an error.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let _settled = SettledReports(self.shared());
+        let _settled = SettledOutput::of(self.shared());
         block_on::block_on(self.shared(), future)
     }
 
@@ -278,7 +289,7 @@ impl Scheduler {
     /// - `self` is another scheduler without a thread left: all of its threads wait, in `block_on`,
     ///   for schedulers that have none left. The wait would close a circle.
     pub fn try_block_on<F: Future>(&self, future: F) -> Result<F::Output, BlockOnError<F>> {
-        let _settled = SettledReports(self.shared());
+        let _settled = SettledOutput::of(self.shared());
         block_on::try_block_on(self.shared(), future)
     }
 
@@ -436,7 +447,8 @@ impl Scheduler {
         self.shared().watchdog.counts()
     }
 
-    /// Ends the scheduler in order, and returns the processes that have not ended by the deadline.
+    /// Ends the scheduler in order, and returns what has not ended by the deadline: processes, and
+    /// writes that helper threads have accepted.
     ///
     /// 1. From the beginning, only processes of this scheduler can spawn.
     /// 2. Cancels every process except the caller. Processes that are asked
@@ -447,7 +459,8 @@ impl Scheduler {
     ///    ended, whatever the effect.
     /// 3. Terminates the remaining processes shortly before `deadline` has passed. A tenth of it is
     ///    reserved for this, at most 100 ms.
-    /// 4. Returns when all processes have ended, or when `deadline` has passed.
+    /// 4. Waits for the [writes](crate::fs#at-the-end) that were accepted on this scheduler.
+    /// 5. Returns when all processes and these writes have ended, or when `deadline` has passed.
     ///
     /// A terminated process has ended only when its `Drop` has returned. If a plain thread awaits
     /// this in [`block_on`](Self::block_on), it returns by its deadline whatever the processes do,
@@ -457,24 +470,28 @@ impl Scheduler {
     /// If [reports](crate::report) wait to be written to standard error, it waits for that, for at
     /// most 100 ms of the deadline. In a process, this is a [blocking
     /// section](crate::blocking()).
-    pub async fn shutdown(&self, deadline: Duration) -> Vec<UnfinishedProcess> {
+    pub async fn shutdown(&self, deadline: Duration) -> Unfinished {
         let shared = self.shared();
         let caller =
             current::current().map(|slot| slot.pid()).filter(|pid| pid.scheduler() == shared.id());
         let left = u64::from(caller.is_some());
+        let allowed = nanoseconds(deadline);
         let now = shared.world.now();
-        let deadline = nanoseconds(deadline);
-        let kept_back = (deadline / 10).min(TERMINATION_MAX);
+        let deadline = now.saturating_add(allowed);
+        let kept_back = (allowed / 10).min(TERMINATION_MAX);
         shared.cancel_all(caller);
-        shared.wait_for_ends(left, now.saturating_add(deadline - kept_back)).await;
+        shared.wait_for_ends(left, now.saturating_add(allowed - kept_back)).await;
         if shared.alive() > left {
             // Before the processes are gone.
             shared.request_dump(DumpCause::Shutdown);
         }
         shared.terminate_all(caller);
-        shared.wait_for_ends(left, now.saturating_add(deadline)).await;
-        shared.settle_dump(now.saturating_add(deadline));
-        shared.settle_reports(now.saturating_add(deadline));
-        if shared.alive() <= left { Vec::new() } else { snapshot::unfinished(shared, caller) }
+        shared.wait_for_ends(left, deadline).await;
+        let writes = shared.settle_writes(0, deadline).await.give_up();
+        shared.settle_dump(deadline);
+        shared.settle_reports(deadline);
+        let processes =
+            if shared.alive() <= left { Vec::new() } else { snapshot::unfinished(shared, caller) };
+        Unfinished { processes, writes }
     }
 }

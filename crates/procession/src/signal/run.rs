@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::listener::SignalKind;
 use super::request::end_request;
-use crate::observe::snapshot::UnfinishedProcess;
+use crate::observe::snapshot::Unfinished;
 use crate::scheduler::owner::Scheduler;
 
 impl Scheduler {
@@ -32,7 +32,8 @@ impl Scheduler {
     /// 1. Polls `future` as [`block_on`](Self::block_on) does, until it completes or the first
     ///    SIGINT or SIGTERM comes.
     /// 2. Drops `future`, so that a server in it accepts no more connections.
-    /// 3. Calls [`shutdown`](Self::shutdown) with `deadline`: processes may clean up.
+    /// 3. Calls [`shutdown`](Self::shutdown) with `deadline`: processes may clean up, and what was
+    ///    written reaches its files.
     ///
     /// The second SIGINT or SIGTERM ends the program at once, with the exit code 128 plus the
     /// number of the signal. No destructor runs then, and output in buffers is lost.
@@ -72,15 +73,15 @@ impl Scheduler {
 
 /// The end of [`Scheduler::run_until_signal`].
 ///
-/// As the result of `main`, it decides the exit code of the program. If processes have not ended by
-/// the deadline, it prints them on standard error and fails. Otherwise, if the future completed,
-/// its output decides. An orderly end that a signal asked for is a success.
+/// As the result of `main`, it decides the exit code of the program. If processes or writes have
+/// not ended by the deadline, it prints them on standard error and fails. Otherwise, if the future
+/// completed, its output decides. An orderly end that a signal asked for is a success.
 #[derive(Debug)]
 #[must_use = "return it from `main`, where it decides the exit code"]
 pub struct Stopped<T> {
     output: Option<T>,
     signal: Option<SignalKind>,
-    unfinished: Vec<UnfinishedProcess>,
+    unfinished: Unfinished,
 }
 
 impl<T> Stopped<T> {
@@ -100,8 +101,8 @@ impl<T> Stopped<T> {
         self.signal
     }
 
-    /// Returns the processes that had not ended by the deadline.
-    pub fn unfinished(&self) -> &[UnfinishedProcess] {
+    /// Returns what had not ended by the deadline.
+    pub fn unfinished(&self) -> &Unfinished {
         &self.unfinished
     }
 }
@@ -112,9 +113,8 @@ impl<T> fmt::Display for Stopped<T> {
             Some(signal) => write!(f, "stopped by {signal}")?,
             None => f.write_str("stopped")?,
         }
-        for UnfinishedProcess { pid, label, location, state, .. } in &self.unfinished {
-            let label = label.as_deref().unwrap_or("a process");
-            write!(f, "\n{label} ({pid}, spawned at {location}) had not ended: {state:?}")?;
+        if !self.unfinished.is_empty() {
+            write!(f, "\n{}", self.unfinished)?;
         }
         Ok(())
     }

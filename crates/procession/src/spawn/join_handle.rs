@@ -16,7 +16,7 @@ use crate::process::wait_reason::Waiting;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::block_on;
 use crate::scheduler::current;
-use crate::scheduler::settle::SettledReports;
+use crate::scheduler::settle::SettledOutput;
 use crate::scheduler::shared::Shared;
 use crate::time;
 use crate::util::cost::{self, Access, Operation, SharedLine};
@@ -124,7 +124,7 @@ impl<T: Send + 'static> JoinHandle<T> {
     pub fn join(self) -> Result<T, Exit> {
         match self.shared() {
             Some(shared) => {
-                let _settled = SettledReports(&shared);
+                let _settled = SettledOutput::of(&shared);
                 block_on::block_on(&shared, self)
             }
             None => Err(Exit::Refused),

@@ -1,5 +1,6 @@
 //! Files and directories: what reaches the disk, errors, and operations that never end.
 
+mod ends;
 mod errors;
 mod positions;
 

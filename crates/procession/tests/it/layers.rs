@@ -322,6 +322,7 @@ const ISLANDS: &[&str] = &[
     "signal::relay",
     "sync::mutex",
     "sync::rw_lock",
+    "sys::at_exit",
     "sys::cycles",
     "sys::poll",
     "sys::read_buf",

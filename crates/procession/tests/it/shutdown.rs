@@ -10,7 +10,7 @@ use crate::home::mpsc;
 use std::time::Duration;
 
 use procession::command::{CommandId, Completion, Value};
-use procession::snapshot::UnfinishedProcess;
+use procession::snapshot::Unfinished;
 use procession::{Builder, Scheduler};
 
 /// A deadline that passes only if something hangs.
@@ -43,6 +43,6 @@ fn mortal_of(builder: Builder) -> (Scheduler, mpsc::Receiver<()>) {
 }
 
 /// Shuts down from this thread, with enough time.
-fn shut_down(scheduler: &Scheduler) -> Vec<UnfinishedProcess> {
+fn shut_down(scheduler: &Scheduler) -> Unfinished {
     scheduler.block_on(scheduler.shutdown(AMPLE))
 }
