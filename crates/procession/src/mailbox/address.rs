@@ -250,8 +250,8 @@ impl<M: Send + 'static> Address<M> {
 
     /// Sends the message that `make` makes. If the process does not accept one, `make` is not
     /// called. A process of another node accepts none: its relay decides about a message that is
-    /// made.
-    pub(crate) fn send_made(&self, make: impl FnOnce() -> M) -> Result<(), SendCause> {
+    /// made. If `make` makes none, the message is refused like one without room.
+    pub(crate) fn send_made(&self, make: impl FnOnce() -> Option<M>) -> Result<(), SendCause> {
         let refused = |kind| Err(SendCause::new(self.pid(), kind));
         let Some(slot) = self.route.pin() else {
             let is_far = self.far_process().is_some();

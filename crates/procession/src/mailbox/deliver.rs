@@ -93,31 +93,34 @@ pub(crate) fn finish_offer<M: Send + 'static>(
 }
 
 /// Delivers the message that `make` makes. If the process does not accept one, `make` is not
-/// called.
+/// called. If `make` makes none, the message is refused like one without room.
 ///
 /// If the process ends while the message is made, the message counts as accepted and discarded, as
 /// one that was accepted just before the end.
 pub(crate) fn deliver_made<M: Send + 'static>(
     slot: &Slot,
     mailbox: Mailbox<'_, M>,
-    make: impl FnOnce() -> M,
+    make: impl FnOnce() -> Option<M>,
 ) -> Result<(), Refused<()>> {
+    let made = || make().ok_or(Refused::Full(()));
     let delivered = match mailbox {
         Mailbox::Unbounded(_) | Mailbox::Headed(_) if slot.state.see().is_complete() => {
             return Err(Refused::Ended(()));
         }
-        Mailbox::Unbounded(_) | Mailbox::Headed(_) => push_message(slot, mailbox, make()),
+        Mailbox::Unbounded(_) | Mailbox::Headed(_) => push_message(slot, mailbox, made()?),
         Mailbox::Bounded(ring) => match ring.reserve() {
             Reserved::Room => {
                 let room = Room { slot, ring };
-                let message = make();
+                let message = made()?;
                 std::mem::forget(room);
                 match ring.fill(message, request::header_for(slot)) {
                     Ok(wake) => finish_offer(slot, Offered::Queued { wake }),
                     Err(message) => Err(Refused::Ended(message)),
                 }
             }
-            Reserved::Needless => finish_offer(slot, ring.offer(make(), request::header_for(slot))),
+            Reserved::Needless => {
+                finish_offer(slot, ring.offer(made()?, request::header_for(slot)))
+            }
             Reserved::Full => return Err(Refused::Full(())),
             Reserved::Kills => {
                 links::end_by_itself(slot, Exit::MailboxFull);

@@ -94,7 +94,7 @@ struct Mapped<M, F> {
 impl<N, M, F> Deliver<N> for Mapped<M, F>
 where
     M: Send + 'static,
-    F: Fn(N) -> M + Send + Sync,
+    F: Fn(N) -> Result<M, N> + Send + Sync,
 {
     fn pid(&self) -> Pid {
         self.address.pid()
@@ -105,7 +105,11 @@ where
     }
 
     fn deliver(&self, message: &mut Option<N>) -> Result<(), SendCause> {
-        self.address.send_made(|| (self.map)(message.take().expect("there is one")))
+        self.address.send_made(|| {
+            (self.map)(message.take().expect("there is one"))
+                .map_err(|refused| *message = Some(refused))
+                .ok()
+        })
     }
 }
 
@@ -125,6 +129,36 @@ impl<M: Send + 'static> Address<M> {
         N: Send + 'static,
         F: Fn(N) -> M + Send + Sync + 'static,
     {
+        self.filter_map(move |message| Ok(map(message)))
+    }
+
+    /// Returns an address like [`map`](Self::map), with a function that may refuse a message, for
+    /// example because the process has a limit of its own. To refuse a message, the function
+    /// returns it. The sender then gets the error of a full mailbox
+    /// ([`SendError::is_full`](crate::SendError::is_full)), with the message.
+    ///
+    /// ```
+    /// use procession::mailbox::Recipient;
+    /// use procession::{Context, start};
+    ///
+    /// procession::run(async {
+    ///     let mut receiver = start(|mut cx: Context<u8>| async move { cx.recv().await });
+    ///     let small: Recipient<u32> =
+    ///         receiver.filter_map(|n: u32| u8::try_from(n).map_err(|_| n));
+    ///     let refused = small.send(1000).unwrap_err();
+    ///     assert!(refused.is_full());
+    ///     assert_eq!(refused.into_inner(), 1000);
+    ///     small.send(7)?;
+    ///     assert_eq!((&mut receiver).await, Ok(Some(7)));
+    ///     Ok::<(), procession::SendError<u32>>(())
+    /// })?;
+    /// # Ok::<(), procession::SendError<u32>>(())
+    /// ```
+    pub fn filter_map<N, F>(&self, map: F) -> Recipient<N>
+    where
+        N: Send + 'static,
+        F: Fn(N) -> Result<M, N> + Send + Sync + 'static,
+    {
         Recipient { process: Arc::new(Mapped { address: self.clone(), map }) }
     }
 }
@@ -139,8 +173,9 @@ impl<N: Send + 'static> Recipient<N> {
     /// order, as with [`Address::send`].
     ///
     /// # Errors
-    /// [`SendError`] returns the message, as it was, if the process has ended or its mailbox is
-    /// full. If the process ends before it receives an accepted message, the message is discarded.
+    /// [`SendError`] returns the message, as it was, if the process has ended, its mailbox is full,
+    /// or the function of the recipient refuses it. If the process ends before it receives an
+    /// accepted message, the message is discarded.
     ///
     /// # Panics
     /// Panics if the function of the recipient panics. The message is then lost, and nothing is

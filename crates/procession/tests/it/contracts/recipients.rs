@@ -181,6 +181,36 @@ fn each_message_is_received_refused_or_discarded_when_the_receiver_ends_amid_the
 }
 
 #[test]
+fn a_message_that_the_function_refuses_comes_back_and_takes_no_room() {
+    for when_full in
+        [None, Some(WhenFull::Reject), Some(WhenFull::DropOldest), Some(WhenFull::Kill)]
+    {
+        let scheduler = driven();
+        let mut options = SpawnOptions::new().on(&scheduler);
+        if let Some(when_full) = when_full {
+            options = options.mailbox(1, when_full);
+        }
+        let receiver = options.start(|mut cx: Context<Part>| async move {
+            matches!(cx.recv().await, Some(Part::Number(3)))
+        });
+        let odd = receiver.filter_map(|number: u32| match number % 2 {
+            0 => Err(number),
+            _ => Ok(Part::Number(number)),
+        });
+        for _ in 0..3 {
+            let refused = odd.send(2).expect_err("it is refused");
+            assert!(refused.is_full() && !refused.is_ended(), "{refused}");
+            assert_eq!(refused.into_inner(), 2);
+        }
+        odd.send(3).expect("there is room, and no process was ended");
+        assert_eq!(receiver.join(), Ok(true), "{when_full:?}");
+        let ended = odd.send(4).expect_err("it has ended");
+        assert!(ended.is_ended(), "the function is not called");
+        assert_conserved(&scheduler);
+    }
+}
+
+#[test]
 fn recipients_are_compared_by_their_process() {
     let scheduler = driven();
     let (one, numbers) = bounded(&scheduler, WhenFull::Reject);
