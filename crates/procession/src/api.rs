@@ -369,7 +369,7 @@ pub mod relay {
     pub use crate::mailbox::parcel::{
         NodeRelay, Parcel, Relay, RelayCause, RelayError, RoomFuture,
     };
-    pub use crate::mailbox::relay::{FaultyRelay, InProcess};
+    pub use crate::mailbox::relay::{FaultyRelay, InProcess, discard};
     pub use crate::relations::remote::{draw_monitor, receive, receive_link, receive_monitor};
     pub use crate::relations::signal::RemoteSignal;
     pub use crate::scheduler::nodes::RemoteNode;

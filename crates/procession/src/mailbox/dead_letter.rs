@@ -14,10 +14,11 @@ pub enum DeadCause {
     /// The message was in the mailbox when its process ended, or a
     /// [`Statem`](crate::behaviour::Statem) had put it off.
     Ended,
-    /// The mailbox was full, and its policy is to drop messages.
+    /// The mailbox was full, and its policy is to drop messages. Or the message came from another
+    /// node, and the process refused it.
     Full,
-    /// The message came from [`Address::send_after`](crate::Address::send_after), and was refused
-    /// after its delay.
+    /// The message was sent with a delay, for example by
+    /// [`Address::send_after`](crate::Address::send_after), and was refused after it.
     Late,
 }
 

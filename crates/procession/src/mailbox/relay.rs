@@ -7,10 +7,13 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::Pid;
+use crate::mailbox::dead_letter::{self, DeadCause};
 use crate::mailbox::parcel::{Parcel, Relay, RelayCause, RelayError};
 use crate::process::slot::Refused;
+use crate::scheduler::current;
 use crate::scheduler::nodes::relay_to;
-use crate::scheduler::reach::find;
+use crate::scheduler::reach::{find, reach};
 use crate::time::run_after;
 
 /// The relay between all schedulers of a program, and to the other nodes. It is the default.
@@ -39,6 +42,20 @@ impl Relay for InProcess {
             parcel.refused(cause)
         })
     }
+}
+
+/// Drops a message that was accepted on behalf of a process and that the process cannot receive.
+/// The message is a [dead letter](crate::relay::DeadLetter) of the process's scheduler.
+///
+/// A [`Relay`] or a connection uses this if it finds only after it has accepted a message that the
+/// process refuses the message, so that nobody is left to whom the message could be returned.
+/// Without a [hook](crate::Builder::on_dead_letter), the message is only dropped. For a process of
+/// another node, the hook is that of the current scheduler.
+pub fn discard<M: Send + 'static>(to: Pid, cause: DeadCause, message: M) {
+    let own = if to.node() == 0 { reach(to.scheduler()) } else { None };
+    let scheduler = own.or_else(current::here);
+    let observer = scheduler.as_ref().and_then(|shared| shared.dead_letters()).cloned();
+    dead_letter::bury(observer.as_ref(), to, cause, message);
 }
 
 /// A relay for tests that drops and delays messages at random, and passes the rest to another

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::mailbox::WhenFull;
-use procession::relay::DeadCause;
+use procession::relay::{self, DeadCause};
 use procession::{
     CallError, Context, Event, Exit, Reply, Scheduler, SpawnOptions, sleep, yield_now,
 };
@@ -113,6 +113,19 @@ fn a_full_mailbox_does_what_its_policy_says() {
         assert_eq!(letters(&dead), expected);
         assert_conserved(&scheduler);
     }
+}
+
+#[test]
+fn what_is_discarded_on_behalf_of_a_process_is_a_dead_letter_of_its_scheduler() {
+    let (scheduler, dead) = with_letters();
+    let child = scheduler.start(collects);
+    let pid = child.pid();
+    relay::discard(pid, DeadCause::Full, 1_u32);
+    assert_eq!(letters(&dead), [(DeadCause::Full, 1)]);
+    assert_eq!(child.join(), Ok(vec![]));
+    relay::discard(pid, DeadCause::Late, 2_u32);
+    assert_eq!(letters(&dead), [(DeadCause::Late, 2)], "also after its end");
+    assert_conserved(&scheduler);
 }
 
 #[test]
