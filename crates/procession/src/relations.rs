@@ -34,5 +34,5 @@ pub(crate) mod remote_links;
 pub(crate) mod signal;
 
 pub use self::links::{cancel, kill, link, send_exit, unlink};
-pub use self::names::{Named, RegisterError, register, whereis};
+pub use self::names::{Named, RegisterError, register, registered, whereis};
 pub use self::signal::{Down, ExitSignal, MonitorRef};

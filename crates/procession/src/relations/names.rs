@@ -200,6 +200,24 @@ pub fn whereis(name: &str) -> Option<Pid> {
     crate::scheduler::owner::here().names().whereis(name)
 }
 
+/// Returns the names that processes have, in order, in the scheduler of the calling process or
+/// thread.
+///
+/// ```
+/// use procession::relations::{register, registered};
+///
+/// procession::run(async {
+///     let process = procession::spawn(procession::pending::<()>());
+///     register("waits", process.pid())?;
+///     assert_eq!(registered(), ["waits".into()]);
+///     Ok::<(), procession::relations::RegisterError>(())
+/// })?;
+/// # Ok::<(), procession::relations::RegisterError>(())
+/// ```
+pub fn registered() -> Vec<Arc<str>> {
+    crate::scheduler::owner::here().names().with(|names| names.keys().cloned().collect())
+}
+
 /// Sends messages to the process that has a certain name at that moment. It stays valid when a
 /// named process is restarted.
 ///
