@@ -434,7 +434,7 @@ impl Connection {
         match (control, message) {
             (Control::Send { from, to }, Some(term)) => {
                 count(&self.link.counts.received, 1);
-                self.deliver(from, &to, term);
+                self.deliver(cx, from, &to, term);
             }
             (Control::AliasSend { .. }, _) => {
                 // This node makes no aliases.
@@ -468,7 +468,7 @@ impl Connection {
             (Control::Unlink { id, from, to }, _) => self.unlink(id, from, to),
             (Control::UnlinkAck { id, from, .. }, _) => self.unlinked(id, &from),
             (Control::Monitor { from, to, monitor }, _) => self.monitor(cx, from, to, monitor),
-            (Control::Demonitor { monitor, .. }, _) => self.demonitor(cx, &monitor),
+            (Control::Demonitor { monitor, .. }, _) => drop(self.demonitor(cx, &monitor)),
             (Control::SpawnReply { id, to, links, monitors, result }, _) => {
                 self.started(&id, &to, links, monitors, result);
             }
@@ -486,7 +486,7 @@ impl Connection {
         Some((number, pid, recipient))
     }
 
-    fn deliver(&mut self, from: Option<NodePid>, to: &Target, term: Term) {
+    fn deliver(&mut self, cx: &mut Context<Order>, from: Option<NodePid>, to: &Target, term: Term) {
         if is_kernel(to) {
             return self.ask_kernel(term);
         }
@@ -502,12 +502,18 @@ impl Connection {
         let Some(Receiver { own, inlet, .. }) = &self.latest else {
             return count(&self.link.counts.undelivered, 1);
         };
-        let is_taken = match inlet {
+        let taken = match inlet {
             Inlet::Letters(recipient) => post(recipient, sort(&self.node, own, from, term)),
-            Inlet::Typed(typed) => typed.take(&self.node, own, &self.link.peer.name, term),
+            // A right to reply that is dropped tells the caller itself.
+            Inlet::Typed(typed) => {
+                typed.take(&self.node, own, &self.link.peer.name, term).then_some(()).ok_or(None)
+            }
         };
-        if !is_taken {
+        if let Err(call) = taken {
             count(&self.link.counts.undelivered, 1);
+            if let Some(call) = call {
+                self.refuse_call(cx, &call);
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use procession::Exit;
 use procession::mailbox::Recipient;
+use procession::relay::{self, DeadCause};
 
 use crate::guarded;
 use crate::link::Remote;
@@ -113,6 +114,13 @@ impl TermReply {
         &self.to
     }
 
+    /// Returns about how many bytes of memory this takes. The tag counts, because the caller
+    /// chooses it.
+    pub fn memory_bytes(&self) -> usize {
+        let names = self.from.node.as_str().len() + self.to.node.as_str().len();
+        size_of::<Self>() + names + self.tag.memory_bytes()
+    }
+
     /// Returns the reference in the tag of the call, if it has one as it should.
     pub(crate) fn reference(&self) -> Option<&Reference> {
         match &self.tag {
@@ -139,10 +147,28 @@ impl fmt::Debug for TermReply {
     }
 }
 
-/// Gives a letter to a process. Returns `false` if it does not accept the letter, or if the
-/// function of its [`Recipient`] panics, which is code of the user.
-pub(crate) fn post(recipient: &Recipient<Letter>, letter: Letter) -> bool {
-    guarded::call(|| recipient.send(letter).is_ok()).unwrap_or(false)
+/// Gives a letter to a process. It is not given if the function of the [`Recipient`] panics, which
+/// is code of the user.
+///
+/// # Errors
+/// If the process does not accept the letter, returns the reference of the call that it is, if any.
+/// If the process has not ended, nobody else learns of the letter, so it is a dead letter.
+pub(crate) fn post(recipient: &Recipient<Letter>, letter: Letter) -> Result<(), Option<Reference>> {
+    let send = || {
+        let Err(refused) = recipient.send(letter) else { return Ok(()) };
+        if !refused.is_full() {
+            // The end of the process reports itself to those that monitor it.
+            return Err(None);
+        }
+        let letter = refused.into_inner();
+        let call = match &letter {
+            Letter::Call { reply, .. } => reply.reference().cloned(),
+            _ => None,
+        };
+        relay::discard(recipient.pid(), DeadCause::Full, letter);
+        Err(call)
+    };
+    guarded::call(send).unwrap_or(Err(None))
 }
 
 /// Sorts a message: calls and casts have forms of their own.

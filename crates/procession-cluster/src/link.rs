@@ -460,7 +460,7 @@ impl Watch {
             Teller::Letter(recipient) => {
                 let down = RemoteDown { monitor, process: self.process, exit };
                 // Ignored: a process that has ended or takes no more learns nothing.
-                post(&recipient, Letter::Down(down));
+                drop(post(&recipient, Letter::Down(down)));
             }
             Teller::Signal { from, to, monitor, .. } => {
                 relay::receive(RemoteSignal::Down { from, to, monitor, exit });

@@ -332,7 +332,7 @@ impl Node {
         if replaced.is_none() {
             for event in connected {
                 // Ignored: it has ended, or takes no more.
-                post(&recipient, event.letter());
+                drop(post(&recipient, event.letter()));
             }
             if !is_attached {
                 self.notice_end(pid);
@@ -659,7 +659,7 @@ impl Node {
                     self.0.locals.lock().subscribers.values().cloned().collect();
                 for subscriber in subscribers {
                     // Ignored: it has ended, or takes no more.
-                    post(&subscriber, told.1.letter());
+                    drop(post(&subscriber, told.1.letter()));
                 }
             }
             drop(telling);

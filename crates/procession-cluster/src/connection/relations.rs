@@ -170,13 +170,31 @@ impl Connection {
         }
     }
 
-    /// Ends a monitor on behalf of the other side.
-    pub(super) fn demonitor(&mut self, cx: &mut Context<Order>, monitor: &Reference) {
-        let Some(own) = self.by_reference.remove(monitor) else { return };
-        self.watched.remove(&own);
+    /// Ends a monitor on behalf of the other side. Returns what it was.
+    pub(super) fn demonitor(
+        &mut self,
+        cx: &mut Context<Order>,
+        monitor: &Reference,
+    ) -> Option<Watched> {
+        let own = self.by_reference.remove(monitor)?;
+        let watched = self.watched.remove(&own);
         if !self.late_links.contains_key(&own) {
             cx.demonitor(own);
         }
+        watched
+    }
+
+    /// Tells a caller that the process has not accepted its request: the monitor of the call ends,
+    /// so that the caller does not wait for its time limit.
+    pub(super) fn refuse_call(&mut self, cx: &mut Context<Order>, call: &Reference) {
+        let Some(watched) = self.demonitor(cx, call) else { return };
+        let Watched { watcher, target, monitor, .. } = watched;
+        self.link.tell(lane_of(&target), Term::atom("system_limit"), |reason| Control::Down {
+            from: target,
+            to: watcher,
+            monitor,
+            reason,
+        });
     }
 
     /// Handles the end of a linked process of the other node.

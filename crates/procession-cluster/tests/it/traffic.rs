@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::{Context, start};
+use procession::mailbox::WhenFull;
+use procession::{Context, Exit, SpawnOptions, start};
 use procession_cluster::{CallTermError, Letter, Remote, SendTermCause, Term};
 use procession_sync::atomic::{AtomicUsize, Ordering};
 
@@ -260,5 +261,26 @@ fn a_name_is_followed_from_process_to_process() {
         for expected in [1, 3, 1, 3] {
             assert_eq!(call("found").await.expect("it replies"), Some(expected));
         }
+    });
+}
+
+/// The caller would otherwise wait for its time limit.
+#[test]
+fn a_call_that_finds_no_room_fails() {
+    run(async {
+        let (a, b) = pair().await;
+        let full = SpawnOptions::new().mailbox(1, WhenFull::Reject);
+        let full = full.start(|cx: Context<Letter>| async move { cx.cancelled().await });
+        full.send(Letter::Cast(Term::from(1))).expect("there is room");
+        let member = b.attach(&full.address().map(|letter| letter));
+        b.register("full", &member).expect("the name is free");
+        let called = a.call(Remote::named("full", "b@127.0.0.1"), Term::from(2), PATIENCE).await;
+        match called {
+            Err(CallTermError::Ended(exit)) => assert_eq!(exit, Exit::failed("system_limit")),
+            other => panic!("the call must be refused: {other:?}"),
+        }
+        assert_eq!(b.peers()[0].undelivered, 1);
+        full.cancel();
+        full.await.expect("it ends");
     });
 }
