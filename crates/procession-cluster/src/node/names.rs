@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use procession::mailbox::Recipient;
+use procession::relations::registered;
 
 use crate::guarded::{self, Guarded};
 use crate::letter::Letter;
@@ -13,6 +14,10 @@ use crate::term::Atom;
 
 /// Finds the process that has a name. See [`Node::find_names_with`].
 pub(super) type FindName = dyn Fn(&str) -> Option<Recipient<Letter>> + Send + Sync;
+
+/// The names of the scheduler that a status asks the function about. The status of a node whose
+/// processes have more names must still fit into a message.
+const FOUND_MAX: usize = 1 << 14;
 
 /// A reference to a [`Node`] that does not keep it. [`Node::downgrade`] makes it.
 ///
@@ -40,7 +45,9 @@ impl Node {
     /// before. A process that it finds is [attached](Self::attach).
     ///
     /// The process of a connection calls it for each message and each monitor by such a name, so it
-    /// must not block. If it panics, no process has the name.
+    /// must not block. If it panics, no process has the name. The [status](Self::status) of the
+    /// node also asks it about the names of the scheduler
+    /// ([`registered`](procession::relations::registered)).
     pub fn find_names_with<F>(&self, find: F)
     where
         F: Fn(&str) -> Option<Recipient<Letter>> + Send + Sync + 'static,
@@ -48,6 +55,22 @@ impl Node {
         let replaced = self.0.find_name.lock().replace(Guarded::new(Arc::new(find)));
         // Outside of the lock, since it has code of the user.
         drop(replaced);
+    }
+
+    /// Returns the names of the processes that other nodes can reach, in order.
+    pub(super) fn names(&self) -> Vec<Atom> {
+        let mut names: Vec<_> = self.0.locals.lock().by_name.keys().cloned().collect();
+        let find = self.0.find_name.lock().clone();
+        if let Some(find) = find {
+            let is_found = |name: &str| {
+                guarded::call(|| find(name).map(Guarded::new)).is_some_and(|found| found.is_some())
+            };
+            let others = registered().into_iter().take(FOUND_MAX).filter(|name| is_found(name));
+            names.extend(others.filter_map(Atom::new));
+        }
+        names.sort();
+        names.dedup();
+        names
     }
 
     /// Returns `true` if the node of a process is connected: in the same incarnation, if the

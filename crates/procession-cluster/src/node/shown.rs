@@ -8,10 +8,8 @@ impl Node {
     /// Shows the state in the door of the scheduler.
     pub(super) fn show_section(&self, section: &mut DoorSection) {
         let (node, creation) = (&self.0.own.name, self.0.own.creation);
-        let (attached, names) = {
-            let locals = self.0.locals.lock();
-            (locals.by_number.len(), locals.by_name.len())
-        };
+        let attached = self.0.locals.lock().by_number.len();
+        let names = self.names().len();
         let (ends, lost) = {
             let peers = self.0.peers.lock();
             (peers.ends(), peers.lost())

@@ -80,7 +80,7 @@ pub struct NodeStatus {
     pub creation: u32,
     /// The number of its attached processes.
     pub attached: usize,
-    /// The names of processes.
+    /// The names of processes, with those that [others give](Node::find_names_with).
     pub names: Vec<Atom>,
     /// The connected nodes, by name.
     pub peers: Vec<PeerInfo>,
@@ -135,11 +135,8 @@ impl Error for StatusError {
 impl Node {
     /// Returns the state of this node.
     pub fn status(&self) -> NodeStatus {
-        let (attached, mut names) = {
-            let locals = self.0.locals.lock();
-            (locals.by_number.len(), locals.by_name.keys().cloned().collect::<Vec<_>>())
-        };
-        names.sort();
+        let attached = self.0.locals.lock().by_number.len();
+        let names = self.names();
         let Self(inner) = self;
         let (name, creation) = (inner.own.name.clone(), inner.own.creation);
         let (ends, lost) = {
