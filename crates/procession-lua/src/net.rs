@@ -19,6 +19,10 @@ use crate::value::{Socket, Value};
 
 /// The number of bytes that one read takes at most.
 const READ_MAX: usize = 64 * 1024;
+/// The bytes that are dropped, and the time that passes, until a connection is closed whose peer
+/// still sends. Most peers that send a long body read the refusal in between, and stop.
+const LINGER_BYTES: usize = 16 << 20;
+const LINGER_TIME: Duration = Duration::from_secs(5);
 
 /// A TCP connection of a guest.
 #[derive(Debug)]
@@ -153,6 +157,40 @@ impl Connection {
 
     pub(crate) fn close(&self) {
         self.stream.close();
+    }
+
+    /// Ends the direction to the peer. Returns `true` if the peer has closed the connection, too.
+    /// Otherwise [`linger`](Self::linger) should follow: if the peer sends something to a
+    /// connection that is closed, the kernel resets the connection, and the peer may never see what
+    /// was written last.
+    pub(crate) fn end(&self) -> bool {
+        self.stream.end();
+        matches!(self.drop_some(), Some(Ok(0) | Err(_)))
+    }
+
+    fn drop_some(&self) -> Option<io::Result<usize>> {
+        with_buffer(READ_MAX, |buffer| self.stream.drop_some(buffer), <[u8]>::len)
+    }
+
+    /// Drops what the peer still sends, until it has read the rest and closes the connection, or it
+    /// has sent or waited for too long.
+    pub(crate) async fn linger(self: Arc<Self>) -> io::Result<Value> {
+        let dropped = async {
+            let mut left = LINGER_BYTES;
+            loop {
+                match self.drop_some() {
+                    Some(Ok(0)) | Some(Err(_)) => break,
+                    Some(Ok(count)) => match left.checked_sub(count) {
+                        Some(rest) => left = rest,
+                        None => break,
+                    },
+                    None => self.stream.until_more().await?,
+                }
+                procession::yield_if_due().await;
+            }
+            Ok(Value::Nil)
+        };
+        with_timeout(Some(LINGER_TIME), dropped).await
     }
 }
 

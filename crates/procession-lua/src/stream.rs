@@ -185,6 +185,26 @@ impl Stream {
         }
     }
 
+    /// Ends the direction to the peer, which learns that nothing is missing. What the peer sends
+    /// can still be [dropped](Self::drop_some).
+    pub(crate) fn end(&self) {
+        if let Some(session) = &self.session {
+            session.end(&self.socket);
+        }
+        // Ignored: the peer may have closed the connection.
+        drop(self.socket.shutdown(Shutdown::Write));
+    }
+
+    /// Reads bytes of the socket into a buffer in which nobody looks. Zero bytes are the end.
+    pub(crate) fn drop_some(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.try_read(buffer)
+    }
+
+    /// Waits until [`drop_some`](Self::drop_some) may find something.
+    pub(crate) async fn until_more(&self) -> io::Result<()> {
+        self.socket.readable().await
+    }
+
     /// Closes the connection in both directions. The peer of a session learns that nothing is
     /// missing.
     pub(crate) fn close(&self) {

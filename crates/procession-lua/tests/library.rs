@@ -1,6 +1,8 @@
 //! Supervisors, groups, timers, dates, folders and datagrams of guests.
 #![cfg(not(procession_loom))]
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use procession::{Exit, Scheduler, SpawnOptions};
@@ -205,6 +207,57 @@ fn dates_are_those_of_the_calendar() {
           assert(math.abs(os.time() - time.since_epoch() / 1000) < 2)
         end";
     assert_eq!(run(source), Ok(Value::Nil));
+}
+
+/// Starts a server of HTTP in Lua, and connects to it.
+fn connected(scheduler: &Scheduler) -> TcpStream {
+    let source = "
+        function answer(request) return 'body' end
+        function serve(listener) http.serve(listener, 'answer', 60000) end
+        function main()
+          local listener = assert(net.listen('127.0.0.1:0'))
+          process.spawn('serve', listener)
+          return listener:address()
+        end";
+    let program = Program::load("test", source).expect("the source is valid Lua");
+    let program = program.permissions(Permissions::all());
+    let main = program.spawn_with(SpawnOptions::new().on(scheduler), "main", []);
+    match main.expect("the program has main").join_timeout(TIMEOUT).expect("it ends") {
+        Ok(Value::String(address)) => {
+            let address = std::str::from_utf8(&address).expect("it is text");
+            TcpStream::connect(address).expect("it listens")
+        }
+        other => panic!("the program must return a text, but: {other:?}"),
+    }
+}
+
+/// A connection that is closed while something is unread is reset, and what was written last is
+/// lost.
+#[test]
+fn a_client_that_has_sent_more_than_was_read_reads_the_answer() {
+    let scheduler = scheduler();
+    let refused = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8388608\r\n\r\n";
+    let mut client = connected(&scheduler);
+    client.write_all(refused.as_bytes()).expect("it reads");
+    client.write_all(&vec![b'x'; 8 << 20]).expect("it reads what it does not want");
+    let mut got = String::new();
+    client.read_to_string(&mut got).expect("the connection ends in order");
+    assert!(got.starts_with("HTTP/1.1 413 ") && got.ends_with("Content Too Large\n"), "{got}");
+
+    let last = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let mut client = connected(&scheduler);
+    client.write_all(last.as_bytes()).expect("it reads");
+    // Most of this comes while the answer is on its way.
+    client.write_all(&vec![b'x'; 8 << 20]).expect("it reads what it does not want");
+    let mut got = String::new();
+    client.read_to_string(&mut got).expect("the connection ends in order");
+    assert!(got.starts_with("HTTP/1.1 200 ") && got.ends_with("body"), "{got}");
+
+    // There is an end to its patience.
+    let mut client = connected(&scheduler);
+    client.write_all(refused.as_bytes()).expect("it reads");
+    let part = vec![b'x'; 1 << 20];
+    assert!((0..64).any(|_| client.write_all(&part).is_err()), "it must close the connection");
 }
 
 /// Sends bytes to a server of HTTP in Lua, which answers with the method, the path, the header

@@ -113,6 +113,31 @@ const CLIENT: &str = "
     return response and response.headers.path or cause
   end";
 
+/// A connection that is closed while something is unread is reset, and what was written last is
+/// lost.
+#[test]
+fn a_client_that_sends_a_long_body_reads_the_refusal() {
+    let folder = Folder::new("refused");
+    folder.certificate("server", &["127.0.0.1", "localhost"], 2100);
+    let scheduler = scheduler();
+    let address = run_on(&scheduler, &program(SERVER, folder.tls("server")), &[]);
+    let client = "
+      function main(address)
+        local client = assert(net.connect(address, 10000, { tls = true }))
+        local head = 'POST / HTTP/1.1\\r\\nHost: a\\r\\nContent-Length: 8388608\\r\\n\\r\\n'
+        assert(client:write(head .. ('x'):rep(8388608)))
+        local got = ''
+        while true do
+          local bytes, cause = client:read(65536, 10000)
+          if not bytes then return got .. tostring(cause) end
+          got = got .. bytes
+        end
+      end";
+    let got = run_on(&scheduler, &program(client, folder.trusting()), &[&address]);
+    assert!(got.starts_with("HTTP/1.1 413 "), "{got}");
+    assert!(got.ends_with("\r\n\r\nContent Too Large\nnil"), "{got}");
+}
+
 #[test]
 fn requests_and_answers_of_any_size_pass_through_tls() {
     let folder = Folder::new("sizes");

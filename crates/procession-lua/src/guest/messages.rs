@@ -59,6 +59,13 @@ impl Running {
                 let text = http::refusal(arguments.integer(1)?);
                 self.answer(arguments, text, false, yields)
             }
+            b"end" => {
+                if to.end() {
+                    return Ok(Served::Done(Value::Nil));
+                }
+                let ends = Cancel::Ends { limited: true };
+                self.in_helper(yields, ends, String::new(), to.linger())
+            }
             b"request" => {
                 let most = usize::try_from(arguments.integer(2)?).unwrap_or(0).min(arguments.1);
                 let asked = match Asked::new(&arguments.value(1)?, most) {

@@ -30,9 +30,13 @@ http["serve connection"] = function(connection, name, timeout)
     if not ok or not found then break end
     if type(found) == "number" then
       yield("http.refuse", connection, found, nil, timeout)
+      yield("http.end", connection)
       break
     end
-    if not answer(connection, name, timeout, found[1], found[2]) then break end
+    if not answer(connection, name, timeout, found[1], found[2]) then
+      yield("http.end", connection)
+      break
+    end
   end
   native("close", connection)
 end
