@@ -12,7 +12,7 @@ use procession::Pid;
 use procession_cluster::{Atom, Member, Node, PeerInfo, Remote, Term};
 
 pub use self::letters::RemoteCall;
-use self::terms::{items, recipient, to_term, to_value};
+use self::terms::{arrived, items, recipient, to_term};
 pub(crate) use self::values::{LuaCall, LuaTerm, give_value, kind, typed};
 use crate::account::Account;
 use crate::arguments::{self, Arguments};
@@ -89,7 +89,7 @@ impl OwnNode {
         let (node, request) = (node.clone(), to_term(node, request)?);
         Ok(async move {
             let reply = member.call(to, request, timeout.unwrap_or(FOREVER)).await;
-            reply.map(|reply| to_value(&node, reply)).map_err(io::Error::other)
+            arrived(&node, reply.map_err(io::Error::other)?).map_err(io::Error::other)
         })
     }
 
@@ -155,7 +155,9 @@ impl OwnNode {
             b"kind" => kind_of(&arguments.value(0)?).into(),
             b"format" => {
                 let term = to_term(self.node()?, &arguments.value(0)?)?;
-                values::format(&term, arguments.1, Watch::new())?.as_str().into()
+                values::format(&term, arguments.1.min(values::TEXT_MAX), Watch::new())?
+                    .as_str()
+                    .into()
             }
             _ => return Err("the runtime has no such operation".to_owned()),
         })
@@ -257,12 +259,12 @@ fn without_nil(value: Value) -> Value {
     if value == Value::Nil { Value::Term(Term::atom("nil")) } else { value }
 }
 
-fn kind_of(value: &Value) -> &'static str {
+pub(crate) fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Nil => "atom",
         Value::Boolean(_) | Value::Term(Term::Atom(_)) => "atom",
         Value::Integer(_) | Value::Term(Term::Big(_)) => "integer",
-        Value::Float(_) => "float",
+        Value::Float(_) | Value::Term(Term::Float(_)) => "float",
         Value::String(_) => "binary",
         Value::Tuple(_) => "tuple",
         Value::Map(_) => "map",

@@ -111,6 +111,13 @@ pub(crate) enum Content {
         call: Value,
         value: Value,
     },
+    /// A report of another node, which `process.receive` returns with its kind. No process can send
+    /// it.
+    #[cfg(feature = "cluster")]
+    News {
+        kind: &'static str,
+        value: Value,
+    },
     /// The result of an operation that ran on behalf of the process.
     Done {
         tag: u64,
@@ -132,6 +139,8 @@ impl Content {
             | Self::Answer { value, .. }
             | Self::RemoteCall { value, .. }
             | Self::Done { value, .. } => value.size(),
+            #[cfg(feature = "cluster")]
+            Self::News { value, .. } => value.size(),
             Self::Exit { exit, .. } => account::end_bytes(exit),
         }
     }
@@ -152,6 +161,9 @@ impl From<Content> for Message {
             Content::Call { from, tag, value } => Self::Call { from, tag, value },
             Content::Answer { tag, value } => Self::Answer { tag, value },
             Content::RemoteCall { call, value } => Self::RemoteCall { call, value },
+            // For a process of the host, which asks for none.
+            #[cfg(feature = "cluster")]
+            Content::News { value, .. } => Self::Plain(value),
             Content::Done { tag, value } => Self::Done { tag, result: Ok(value) },
             Content::Exit { from, exit } => Self::Exit { from, exit },
         }

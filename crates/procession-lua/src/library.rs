@@ -9,8 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table};
 use procession::relations::RegisterError;
+use procession::relay::{self, DeadCause};
 use procession::time::Instant;
-use procession::{Exit, Pid, SpawnOptions};
+use procession::{Exit, Pid, SendError, SpawnOptions};
 
 use crate::account::Account;
 use crate::arguments::{self, Arguments};
@@ -148,25 +149,37 @@ pub(crate) fn send_charged(
 ) -> Result<bool, &'static str> {
     // A refused message is dropped: as in Erlang, a send to a process that has ended does nothing.
     // Lua gets the result.
-    Ok(procession::mailbox::send(to, charge(to, account, content)?).is_ok())
+    Ok(procession::mailbox::send(to, charge(to, account, content).map_err(|_| FULL)?).is_ok())
+}
+
+/// Sends to a process on behalf of one that no longer waits for the result. A refused message is a
+/// dead letter.
+pub(crate) fn send_late(to: Pid, content: Content) {
+    let refused = match charge(to, Account::of(to).as_ref(), content) {
+        Ok(message) => procession::mailbox::send(to, message).err().map(SendError::into_inner),
+        Err(content) => Some(content.into()),
+    };
+    if let Some(message) = refused {
+        relay::discard(to, DeadCause::Late, message);
+    }
 }
 
 /// Returns a message that takes room in the mailbox of its receiver.
 ///
 /// # Errors
-/// Returns an error if too many messages wait for the process.
-fn charge(
-    to: Pid,
-    account: Option<&Arc<Account>>,
-    content: Content,
-) -> Result<Message, &'static str> {
+/// Returns the content if too many messages wait for the process.
+fn charge(to: Pid, account: Option<&Arc<Account>>, content: Content) -> Result<Message, Content> {
     let (bytes, is_answer) = (content.size(), content.is_answer());
     let Some(account) = account else {
-        Account::check_host(to, bytes, is_answer).map_err(|_| FULL)?;
-        return Ok(content.into());
+        return match Account::check_host(to, bytes, is_answer) {
+            Ok(()) => Ok(content.into()),
+            Err(_) => Err(content),
+        };
     };
-    let charge = account.charge(bytes, is_answer).ok_or(FULL)?;
-    Ok(Message::Charged(content.charged(charge)))
+    match account.charge(bytes, is_answer) {
+        Some(charge) => Ok(Message::Charged(content.charged(charge))),
+        None => Err(content),
+    }
 }
 
 /// Gives the result of a send to Lua. A refusal is a text.

@@ -14,10 +14,10 @@ use crate::watch::{VALUE_WORK, Watch};
 
 /// The depth of nested tables up to which they are copied. Each level uses some of the thread's
 /// stack.
-const DEPTH_MAX: usize = 64;
+pub(crate) const DEPTH_MAX: usize = 64;
 /// The number of values in one copy. A table that can be reached in two ways is copied twice, so
 /// without this limit a small table could become an endless copy.
-const VALUES_MAX: usize = 1 << 20;
+pub(crate) const VALUES_MAX: usize = 1 << 20;
 /// The bytes of a value outside of its state, beside the bytes of a string. In a state, an entry of
 /// a table takes about as much.
 const VALUE_BYTES: usize = size_of::<Value>();

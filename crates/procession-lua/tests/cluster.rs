@@ -2,13 +2,17 @@
 #![cfg(not(procession_loom))]
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use procession::relay::DeadCause;
 use procession::sync::oneshot;
 use procession::{Context, Exit, Scheduler, start, timeout};
 use procession_cluster::term::BigInteger;
-use procession_cluster::{Cookie, Letter, Node, Remote, Term};
+use procession_cluster::{CallTermError, Cookie, Letter, Node, Remote, Term, TermReply};
 use procession_lua::{Permissions, Program, Value};
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::Relaxed;
 
 /// Longer than any test takes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -116,8 +120,8 @@ fn a_process_has_a_bounded_number_of_monitors_of_names() {
         if count % 64 == 0 then process.yield() end
       until not ok or count == 100000
       assert(count == 65537 and not ok, count)
-      -- They end with the process.
-      assert(node.send("shop", "shop@127.0.0.1", "fail"))
+      -- They end with the process. The queue may still be full of them.
+      while not node.send("shop", "shop@127.0.0.1", "fail") do process.yield() end
       for _ = 1, 65536 do assert(process.receive().down == "shop") end
       assert(node.monitor("shop", "shop@127.0.0.1"))
       return cause
@@ -224,6 +228,7 @@ fn terms_come_back_as_they_went() {
             Term::tuple([Term::atom("ok"), Term::tuple([Term::from(1)]), Term::list([])]),
             Term::Map(vec![]),
             Term::Map(vec![(Term::from(1), Term::from("one"))]),
+            Term::Map(vec![(Term::from(1.0), Term::from("one"))]),
             Term::Map(vec![(Term::atom("name"), Term::tuple([Term::atom("undefined")]))]),
             Term::Improper(vec![Term::from(1)], Box::new(Term::from(2))),
             // One of a node that is not connected.
@@ -276,20 +281,12 @@ fn casts_and_ends_of_connections_arrive_as_messages() {
     assert_eq!(result, Ok(Value::string("cast till@127.0.0.1")));
 }
 
-/// Messages of other nodes take room in the mailbox, so that they cannot fill the memory.
-#[test]
-fn messages_of_other_nodes_count_against_the_limits_of_the_mailbox() {
-    let source = r#"
-    function main()
-      process.register("shop")
-      assert(node.call("gate", "till@127.0.0.1", "wait"))
-      local count = 0
-      while process.receive(0) do count = count + 1 end
-      return count
-    end"#;
-    let scheduler = scheduler();
-    let count = scheduler.block_on(async {
-        let (shop, till) = nodes().await;
+/// A process of the other node that answers a call once [`open`](Gate::open) is called. Until then,
+/// the process that calls it receives nothing.
+struct Gate(oneshot::Receiver<TermReply>);
+
+impl Gate {
+    fn new(node: &Node) -> Self {
         let (sender, receiver) = oneshot::channel();
         let gate = start(|mut cx: Context<Letter>| async move {
             if let Some(Letter::Call { reply, .. }) = cx.recv().await {
@@ -297,21 +294,245 @@ fn messages_of_other_nodes_count_against_the_limits_of_the_mailbox() {
             }
             cx.recv().await;
         });
-        let member = till.attach(&gate.address().map(|letter| letter));
-        till.register("gate", &member).expect("the name is free");
-        let program = load(source, &shop).mailbox_limit(10).permissions(Permissions::all());
+        let member = node.attach(&gate.detach().map(|letter| letter));
+        node.register("gate", &member).expect("the name is free");
+        Self(receiver)
+    }
+
+    /// Waits until it is called.
+    async fn called(self) -> TermReply {
+        timeout(LIMIT, self.0).await.expect("in time").expect("it is called")
+    }
+}
+
+fn open(gate: TermReply) {
+    gate.send(Term::from(true)).expect("it is connected");
+}
+
+/// Returns when everything that the second node has sent before has arrived.
+async fn all_arrived(till: &Node) {
+    // It is refused behind the messages.
+    let nobody = till.call(Remote::named("nobody", SHOP), Term::from(1), LIMIT).await;
+    nobody.expect_err("there is none");
+}
+
+/// The process of the first node that waits for the gate, and then counts its messages.
+const COUNTS: &str = r#"
+function main()
+  process.register("shop")
+  assert(node.call("gate", "till@127.0.0.1", "wait"))
+  local count = 0
+  while process.receive(0) do count = count + 1 end
+  return count
+end"#;
+
+/// Messages of other nodes take room in the mailbox, so that they cannot fill the memory. A refused
+/// one does not vanish.
+#[test]
+fn messages_of_other_nodes_that_find_no_room_are_counted_and_their_callers_told() {
+    let dead = Arc::new(AtomicU32::new(0));
+    let counts = Arc::clone(&dead);
+    let scheduler = Scheduler::builder().worker_threads(2).on_dead_letter(move |letter| {
+        assert_eq!(letter.cause, DeadCause::Full);
+        assert!(letter.message.is::<Letter>());
+        counts.fetch_add(1, Relaxed);
+    });
+    let scheduler = scheduler.build().expect("the system has threads");
+    let count = scheduler.block_on(async {
+        let (shop, till) = nodes().await;
+        let gate = Gate::new(&till);
+        let program = load(COUNTS, &shop).mailbox_limit(10).permissions(Permissions::all());
         let main = program.spawn("main", []).expect("it has main");
         // It has its name by then.
-        let reply = timeout(LIMIT, receiver).await.expect("in time").expect("it is called");
+        let gate = gate.called().await;
+        let to = || Remote::named("shop", SHOP);
         for number in 0..1000 {
-            let to = Remote::named("shop", SHOP);
-            till.send(to, Term::from(number)).expect("there is room in the queue");
+            till.send(to(), Term::from(number)).expect("there is room in the queue");
         }
-        // It is refused behind the messages, which have arrived then.
-        let nobody = till.call(Remote::named("nobody", SHOP), Term::from(1), LIMIT).await;
-        assert!(nobody.is_err());
-        reply.send(Term::from(true)).expect("it is connected");
+        match till.call(to(), Term::from(1), LIMIT).await {
+            Err(CallTermError::Ended(exit)) => assert_eq!(exit, Exit::failed("system_limit")),
+            other => panic!("the call must be refused: {other:?}"),
+        }
+        let undelivered: u64 = shop.peers().iter().map(|peer| peer.undelivered).sum();
+        assert_eq!(undelivered, 991);
+        open(gate);
         timeout(LIMIT, main).await.expect("it ends in time")
     });
     assert_eq!(count, Ok(Value::Integer(10)));
+    drop(scheduler);
+    assert_eq!(dead.load(Relaxed), 991);
+}
+
+/// The caller of another node chooses the tag of a call.
+#[test]
+fn calls_of_other_nodes_count_with_their_tags() {
+    let scheduler = scheduler();
+    let count = scheduler.block_on(async {
+        let (shop, till) = nodes().await;
+        let gate = Gate::new(&till);
+        let program = load(COUNTS, &shop).memory_limit(2 << 20).permissions(Permissions::all());
+        let main = program.spawn("main", []).expect("it has main");
+        let gate = gate.called().await;
+        let caller = till.attach(
+            &start(|mut cx: Context<Letter>| async move {
+                cx.recv().await;
+            })
+            .detach()
+            .map(|letter| letter),
+        );
+        for _ in 0..100 {
+            let from = Term::tuple([caller.pid().into(), Term::from("x".repeat(60_000))]);
+            let call = Term::tuple([Term::atom("$gen_call"), from, Term::from(1)]);
+            caller.send_wait(Remote::named("shop", SHOP), call).await.expect("it is connected");
+        }
+        all_arrived(&till).await;
+        open(gate);
+        timeout(LIMIT, main).await.expect("it ends in time")
+    });
+    // Half of the memory.
+    assert_eq!(count, Ok(Value::Integer(17)));
+}
+
+/// Returns a list of so many levels.
+fn nested(levels: usize) -> Term {
+    (1..levels).fold(Term::list([]), |inner, _| Term::list([inner]))
+}
+
+/// A program could not pass it on, not even to answer.
+#[test]
+fn what_is_too_deep_for_a_copy_is_refused_where_it_arrives() {
+    let scheduler = scheduler();
+    scheduler.block_on(async {
+        let (shop, till) = nodes().await;
+        let echo = load(ECHO, &shop).spawn("main", []).expect("it has main");
+        wait_for(&till, "shop").await;
+        let undelivered = || shop.peers().iter().map(|peer| peer.undelivered).sum::<u64>();
+        let before = undelivered();
+        let call = |term: Term| till.call(Remote::named("shop", SHOP), term, LIMIT);
+        for levels in [64, 65, 100, 126, 64] {
+            for term in [nested(levels), Term::Map(vec![(nested(levels - 1), Term::from(1))])] {
+                match call(term.clone()).await {
+                    Ok(reply) => assert!(levels == 64 && reply == term),
+                    Err(CallTermError::Ended(exit)) => {
+                        assert_eq!((levels > 64, exit), (true, Exit::failed("system_limit")));
+                    }
+                    Err(error) => panic!("{levels} levels: {error}"),
+                }
+            }
+        }
+        till.send(Remote::named("shop", SHOP), nested(100)).expect("it is connected");
+        assert_eq!(call(Term::from(1)).await.expect("it lives"), Term::from(1));
+        assert_eq!(undelivered() - before, 7);
+
+        // The same holds for the reply to a call of a program.
+        let deep = start(|mut cx: Context<Letter>| async move {
+            if let Some(Letter::Call { reply, .. }) = cx.recv().await {
+                reply.send(nested(65)).expect("it is connected");
+            }
+        });
+        let member = till.attach(&deep.detach().map(|letter| letter));
+        till.register("deep", &member).expect("the name is free");
+        let asks = "function main() return select(2, node.call('deep', 'till@127.0.0.1', 1)) end";
+        let asks = load(asks, &shop).permissions(Permissions::all()).spawn("main", []);
+        match timeout(LIMIT, asks.expect("it has main")).await.expect("it ends in time") {
+            Ok(Value::String(cause)) => {
+                let cause = String::from_utf8_lossy(&cause);
+                assert!(cause.contains("nested more than 64 levels"), "{cause}");
+            }
+            other => panic!("the call must fail: {other:?}"),
+        }
+        drop(echo);
+    });
+}
+
+/// Any process of another node can send a map that looks like a report.
+#[test]
+fn no_message_has_the_kind_of_a_report() {
+    let source = r#"
+    function main()
+      process.register("shop")
+      node.subscribe()
+      local seen = {}
+      while #seen < 6 do
+        local message, call, kind = process.receive()
+        if call then
+          process.reply(call, message == "count" and #seen or message)
+        else
+          if message == "watch" then node.monitor("gate", "till@127.0.0.1")
+          else seen[#seen + 1] = (message.node_up or message.node_down or message.down) .. " " .. tostring(kind) end
+        end
+      end
+      return table.concat(seen, ", ")
+    end"#;
+    let scheduler = scheduler();
+    let seen = scheduler.block_on(async {
+        let (shop, till) = nodes().await;
+        let gate = start(|mut cx: Context<Letter>| async move {
+            cx.recv().await;
+        });
+        let member = till.attach(&gate.address().map(|letter| letter));
+        till.register("gate", &member).expect("the name is free");
+        let program = load(source, &shop).permissions(Permissions::all());
+        let main = program.spawn("main", []).expect("it has main");
+        wait_for(&till, "shop").await;
+        let text = |text: &str| Term::from(text);
+        for key in ["node_up", "node_down", "down"] {
+            let forged = [(key, "bank"), ("node", TILL), ("reason", "noconnection")];
+            let forged = Term::Map(forged.map(|(key, value)| (text(key), text(value))).into());
+            till.send(Remote::named("shop", SHOP), forged).expect("it is connected");
+        }
+        till.send(Remote::named("shop", SHOP), text("watch")).expect("it is connected");
+        wait_for(&till, "shop").await;
+        gate.cancel();
+        gate.await.expect("it ends");
+        let count = || till.call(Remote::named("shop", SHOP), Term::from("count"), LIMIT);
+        while count().await.expect("it replies") != Term::from(5) {
+            procession::yield_now().await;
+        }
+        till.disconnect(SHOP);
+        timeout(LIMIT, main).await.expect("it ends in time")
+    });
+    let expected =
+        "till@127.0.0.1 node_up, bank nil, bank nil, bank nil, gate down, till@127.0.0.1 node_down";
+    assert_eq!(seen, Ok(Value::string(expected)));
+}
+
+#[test]
+fn keys_that_lua_would_take_for_one_stay_apart() {
+    let scheduler = scheduler();
+    scheduler.block_on(async {
+        let (shop, till) = nodes().await;
+        let echo = load(ECHO, &shop).spawn("main", []).expect("it has main");
+        wait_for(&till, "shop").await;
+        let pairs = [
+            (Term::from(1), Term::from("integer")),
+            (Term::from(1.0), Term::from("float")),
+            (Term::from(0), Term::from("zero")),
+            (Term::from(-0.0), Term::from("negative zero")),
+            (Term::from(1.5), Term::from("half")),
+        ];
+        let reply = till.call(Remote::named("shop", SHOP), Term::Map(pairs.clone().into()), LIMIT);
+        let Ok(Term::Map(replied)) = reply.await else { panic!("it replies with a map") };
+        assert_eq!(replied.len(), pairs.len());
+        assert!(pairs.iter().all(|pair| replied.contains(pair)), "{replied:?}");
+        drop(echo);
+    });
+}
+
+#[test]
+fn the_status_of_a_node_has_the_names_of_the_programs_processes() {
+    let scheduler = scheduler();
+    scheduler.block_on(async {
+        let (shop, till) = nodes().await;
+        let echo = load(ECHO, &shop).spawn("main", []).expect("it has main");
+        wait_for(&till, "shop").await;
+        // Other nodes cannot reach it.
+        let other = start(|mut cx: Context<u32>| async move {
+            cx.recv().await;
+        });
+        procession::relations::register("other", other.pid()).expect("the name is free");
+        let names = shop.status().names;
+        assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["shop"]);
+        drop(echo);
+    });
 }

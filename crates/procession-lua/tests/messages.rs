@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use procession::relay::DeadCause;
 use procession::{Exit, Scheduler, SpawnOptions};
-use procession_lua::{Deployment, Program, Value};
+use procession_lua::{Deployment, Message, Program, Value};
 
 /// Longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -61,6 +62,33 @@ fn items_of_all_kinds_are_received_in_their_order() {
         end",
     );
     assert_eq!(run(&program), Ok(Value::Nil));
+}
+
+/// The sender no longer waits for the result, so nobody else would learn of it.
+#[test]
+fn a_message_for_later_that_finds_no_room_is_a_dead_letter() {
+    let program = load(
+        "
+        function main()
+          local own = process.self()
+          process.send_after(1, own, 'first')
+          process.send_after(2, own, 'second')
+          time.sleep(3)
+          assert(process.receive(0) == 'first' and process.receive(0) == nil)
+        end",
+    );
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let scheduler = Scheduler::builder().worker_threads(1).test_clock();
+    let scheduler = scheduler.on_dead_letter(move |letter| {
+        let message = letter.message.downcast_ref::<Message>().cloned();
+        sender.send((letter.cause, message)).expect("the test waits");
+    });
+    let scheduler = scheduler.build().expect("it starts no thread");
+    let options = SpawnOptions::new().on(&scheduler);
+    let main = program.mailbox_limit(1).spawn_with(options, "main", []);
+    assert_eq!(main.expect("the program has main").join(), Ok(Value::Nil));
+    let dead: Vec<_> = receiver.try_iter().collect();
+    assert_eq!(dead, [(DeadCause::Late, Some(Message::Plain("second".into())))]);
 }
 
 /// The answer and the end may come together. The end is that of the call then, and no message.

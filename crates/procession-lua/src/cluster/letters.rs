@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use procession::Pid;
-use procession_cluster::{Atom, Letter, NodePid, Remote, RemoteDown, Term, TermReply, WeakNode};
+use procession_cluster::{Atom, Letter, Node, NodePid, Remote, RemoteDown, Term, TermReply};
 use procession_sync::Mutex;
 
-use super::terms::to_value;
-use crate::account::Account;
+use super::terms::{Measure, to_value};
+use crate::account::{self, Account, Charge};
 use crate::guest::{Content, Message};
 use crate::value::Value;
+
+/// The bytes of a report of the end of a process or of news of a node, beside its texts.
+const NEWS_BYTES: usize = 8 * size_of::<Value>();
 
 /// A call of a process of another node that was received and not answered yet. Copies are the same
 /// call.
@@ -19,6 +22,11 @@ pub struct RemoteCall(Arc<Mutex<Option<TermReply>>>);
 impl RemoteCall {
     fn new(reply: TermReply) -> Self {
         Self(Arc::new(Mutex::new(Some(reply))))
+    }
+
+    /// Returns the bytes that it takes until it is answered.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.lock().as_ref().map_or(0, TermReply::memory_bytes)
     }
 
     /// Takes what answers the call. `None` if it was taken before.
@@ -38,19 +46,57 @@ impl PartialEq for RemoteCall {
     }
 }
 
-/// Returns the message that a letter is for a guest. If the mailbox of the guest has no room for
-/// it, that is one that the guest ignores.
-pub(super) fn message(node: &WeakNode, to: Pid, letter: Letter) -> Message {
-    let ignored = Message::Answer { tag: 0, value: Value::Nil };
-    let Some(node) = node.upgrade() else { return ignored };
-    let value = |term: Term| to_value(&node, term);
-    let is_signal =
-        matches!(letter, Letter::Down(_) | Letter::NodeUp { .. } | Letter::NodeDown { .. });
-    let account = Account::of(to);
-    // The report of a monitor of a PID is no letter for a guest.
-    if let (Letter::Down(_), Some(account)) = (&letter, &account) {
+/// The room that a letter takes in the mailbox of a process. A process of the host has none to
+/// charge.
+pub(super) struct Room(Option<Charge>);
+
+/// Takes room for a letter in the mailbox of a process. Returns `None` if the mailbox has none, or
+/// if a program could not copy the letter.
+pub(super) fn room(to: Pid, letter: &Letter) -> Option<Room> {
+    let Some(account) = Account::of(to) else {
+        let bytes = bytes(letter)?;
+        return Account::check_host(to, bytes, false).ok().map(|()| Room(None));
+    };
+    if let Letter::Down(_) = letter {
+        // The report of a monitor of a PID is no letter for a guest.
         account.end_name_monitor();
+        // The number of monitors bounds the reports, and a process waits for them.
+        return Some(Room(Some(account.charge_over(bytes(letter)?))));
     }
+    if let Letter::Call { .. } = letter
+        && !account.hold().fits()
+    {
+        return None;
+    }
+    // News of nodes come in addition to messages, as answers do.
+    let is_signal = matches!(letter, Letter::NodeUp { .. } | Letter::NodeDown { .. });
+    account.charge(bytes(letter)?, is_signal).map(|charge| Room(Some(charge)))
+}
+
+/// Returns the bytes that the message of a letter takes. `None` if a program could not copy it.
+fn bytes(letter: &Letter) -> Option<usize> {
+    let text = |atom: &Atom| atom.as_str().len();
+    let news = |texts: usize| Some(NEWS_BYTES + texts);
+    match letter {
+        Letter::Message { term, .. } | Letter::Cast(term) => Measure::of(term),
+        Letter::Call { request, reply } => Some(Measure::of(request)? + reply.memory_bytes()),
+        Letter::Down(RemoteDown { process, exit, .. }) => news(
+            account::end_bytes(exit)
+                + match process {
+                    Remote::Name { name, node } => text(name) + text(node),
+                    Remote::Pid(_) => 0,
+                },
+        ),
+        Letter::NodeUp { node, .. } => news(text(node)),
+        Letter::NodeDown { node, why, .. } => news(text(node) + why.len()),
+        _ => None,
+    }
+}
+
+/// Returns the message that a letter is for a process with room for it. A letter of an unknown kind
+/// becomes a message that a guest ignores.
+pub(super) fn message(node: &Node, letter: Letter, room: Room) -> Message {
+    let value = |term: Term| to_value(node, term);
     let content = match letter {
         Letter::Message { term, .. } | Letter::Cast(term) => Content::Plain(value(term)),
         Letter::Call { request, reply } => {
@@ -61,24 +107,26 @@ pub(super) fn message(node: &WeakNode, to: Pid, letter: Letter) -> Message {
         }
         Letter::Down(RemoteDown { process, exit, .. }) => {
             let reason = ("reason", Value::string(exit.to_string()));
-            Content::Plain(match process {
+            let value = match process {
                 Remote::Name { name, node } => {
                     table([("down", text(&name)), ("node", text(&node)), reason])
                 }
                 Remote::Pid(pid) => table([("down", value(NodePid::into(pid))), reason]),
-            })
+            };
+            Content::News { kind: "down", value }
         }
-        Letter::NodeUp { node, .. } => Content::Plain(table([("node_up", text(&node))])),
+        Letter::NodeUp { node, .. } => {
+            Content::News { kind: "node_up", value: table([("node_up", text(&node))]) }
+        }
         Letter::NodeDown { node, why, .. } => {
-            Content::Plain(table([("node_down", text(&node)), ("reason", Value::string(why))]))
+            let value = table([("node_down", text(&node)), ("reason", Value::string(why))]);
+            Content::News { kind: "node_down", value }
         }
-        _ => return ignored,
+        _ => Content::Answer { tag: 0, value: Value::Nil },
     };
-    let Some(account) = account else { return content.into() };
-    // The ends of processes and nodes come in addition to messages, as answers do.
-    match account.charge(content.size(), is_signal) {
+    match room.0 {
         Some(charge) => Message::Charged(content.charged(charge)),
-        None => ignored,
+        None => content.into(),
     }
 }
 

@@ -45,8 +45,8 @@ pub(crate) fn typed(kind: Kind, entries: Vec<(Value, Value)>) -> Option<Value> {
     }
 }
 
-/// The bytes of the text that `tostring` makes of a term.
-const TEXT_MAX: usize = 1 << 20;
+/// The bytes of the text of a term. To make one of this length takes some 50 ms.
+pub(super) const TEXT_MAX: usize = 1 << 20;
 
 /// Returns a term in the notation of Erlang.
 ///
@@ -106,8 +106,11 @@ impl UserData for LuaTerm {
     }
 }
 
-/// A call that was received, in a Lua state.
-pub(crate) struct LuaCall(pub(crate) RemoteCall);
+/// A call that was received, in a Lua state, with the charge for it.
+pub(crate) struct LuaCall(
+    pub(crate) RemoteCall,
+    #[expect(dead_code, reason = "it ends when this is dropped")] Option<Held>,
+);
 
 impl UserData for LuaCall {}
 
@@ -131,20 +134,27 @@ pub(crate) fn give_value(lua: &Lua, value: &Value, watch: &mut Watch) -> mlua::R
         }
         Value::Term(term) => give_term(lua, term, watch),
         Value::RemoteCall(call) => {
-            Ok(mlua::Value::UserData(lua.create_userdata(LuaCall(call.clone()))?))
+            // A call comes whatever the process does. Once there are too many, others are refused.
+            let held = procession::current_pid().and_then(Account::of).map(|account| {
+                let mut held = account.hold();
+                held.set(call.bytes());
+                held
+            });
+            Ok(mlua::Value::UserData(lua.create_userdata(LuaCall(call.clone(), held))?))
         }
         other => Err(mlua::Error::runtime(format!("{other:?} is a value of Lua"))),
     }
 }
 
-/// Copies a term into a Lua state. Equal atoms, references and PIDs are the same object there, so
-/// that they can be keys.
+/// Copies a term into a Lua state. Equal atoms, references, PIDs and floats are the same object
+/// there, so that they can be keys.
 fn give_term(lua: &Lua, term: &Term, watch: &mut Watch) -> mlua::Result<mlua::Value> {
     watch.count(term.memory_bytes()).map_err(mlua::Error::external)?;
     let key = match term {
         Term::Atom(atom) => format!("atom {}", atom.as_str()),
         Term::Reference(reference) => format!("reference {} {reference}", reference.creation),
         Term::Pid(pid) => format!("pid {} {pid}", pid.creation),
+        Term::Float(float) => format!("float {float:?}"),
         other => {
             let held = hold(lua, other.memory_bytes())?;
             let made = LuaTerm(other.clone(), held);

@@ -23,6 +23,9 @@ pub(super) enum Received {
     Call(Pid, u64, Value),
     /// The call and the request.
     RemoteCall(Value, Value),
+    /// A report of another node, with its kind.
+    #[cfg(feature = "cluster")]
+    News(&'static str, Value),
     /// The end of a process: its PID, its exit, and `true` for a monitor or `false` for a link.
     Ended(Option<Pid>, Exit, bool),
 }

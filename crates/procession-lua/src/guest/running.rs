@@ -145,6 +145,8 @@ impl Running {
             Content::Plain(value) => Received::Message(value),
             Content::Call { from, tag, value } => Received::Call(from, tag, value),
             Content::RemoteCall { call, value } => Received::RemoteCall(call, value),
+            #[cfg(feature = "cluster")]
+            Content::News { kind, value } => Received::News(kind, value),
             Content::Answer { tag, value } => {
                 if let Awaited::Answer { tag: wanted, monitor, .. } = self.waits
                     && wanted == tag

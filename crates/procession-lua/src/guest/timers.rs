@@ -82,8 +82,7 @@ impl Timers {
         let fired = Arc::downgrade(&pending);
         let timer = run_after(delay, move || {
             drop((pending, charges));
-            // Ignored: the process may have ended, or have no room.
-            let _ = library::send(to, content);
+            library::send_late(to, content);
         });
         let timer = timer.map_err(|error| error.to_string())?;
         self.last += 1;

@@ -226,6 +226,11 @@ impl Running {
                 (message, Some(Value::Table(call)))
             }
             Received::RemoteCall(call, message) => (message, Some(call)),
+            #[cfg(feature = "cluster")]
+            Received::News(kind, message) => {
+                reports = self.text(kind)?;
+                (message, None)
+            }
             Received::Ended(pid, exit, is_down) => {
                 self.monitors = self.monitors.saturating_sub(usize::from(is_down));
                 let key = if is_down { "down" } else { "exit" };
