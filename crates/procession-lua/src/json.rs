@@ -6,7 +6,7 @@ use std::io::{self, Read};
 
 use serde_core::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use crate::value::Value;
+use crate::value::{DEPTH_MAX, Value};
 use crate::watch::{VALUE_WORK, Watch};
 
 /// The bytes that a decoded value takes beside a string: as an entry of a list, with the list's
@@ -91,7 +91,15 @@ impl Encoder {
                 text => self.string(text),
             },
             #[cfg(feature = "cluster")]
-            Value::Term(term) => Err(format!("{term} has no JSON form")),
+            Value::Term(procession_cluster::Term::Float(float)) => {
+                self.value(&Value::Float(*float))
+            }
+            // Without the text of the term, which may be long.
+            #[cfg(feature = "cluster")]
+            Value::Term(_) => Err(format!(
+                "a value of the kind '{}' has no JSON form",
+                crate::cluster::kind_of(value)
+            )),
             #[cfg(feature = "cluster")]
             Value::RemoteCall(_) => Err("a call has no JSON form".to_owned()),
         }
@@ -139,7 +147,8 @@ impl Encoder {
 
 /// Decodes a value that takes at most about `most` bytes.
 pub(crate) fn decode(text: &[u8], most: usize, watch: Watch) -> Result<Value, String> {
-    let mut decoder = Decoder { most, left: most, watch: watch.clone(), refusal: None };
+    let mut decoder =
+        Decoder { most, left: most, levels: DEPTH_MAX, watch: watch.clone(), refusal: None };
     let decoded = if text.len() < LONG {
         decoder.run(&mut serde_json::Deserializer::from_slice(text))
     } else {
@@ -157,6 +166,8 @@ struct Decoder {
     /// The bytes that the result may take, and those of them that are left.
     most: usize,
     left: usize,
+    /// The number of levels that the result may still have.
+    levels: usize,
     watch: Watch,
     /// The cause of an error that is not one of the text.
     refusal: Option<String>,
@@ -191,6 +202,18 @@ impl Decoder {
             )));
         };
         self.left = left;
+        Ok(())
+    }
+
+    /// Enters an array or an object. A program could not copy a value with more levels.
+    fn enter<E: serde_core::de::Error>(&mut self) -> Result<(), E> {
+        match self.levels.checked_sub(1) {
+            Some(left) => self.levels = left,
+            None => {
+                let cause = format!("this JSON is nested more than {DEPTH_MAX} levels deep");
+                return Err(self.refuse(cause));
+            }
+        }
         Ok(())
     }
 }
@@ -237,6 +260,7 @@ impl<'de> Visitor<'de> for &mut Decoder {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        self.enter()?;
         let mut entries = Vec::new();
         let mut index = 0;
         while let Some(item) = items.next_element_seed(&mut *self)? {
@@ -245,15 +269,18 @@ impl<'de> Visitor<'de> for &mut Decoder {
                 entries.push((Value::Integer(index), item));
             }
         }
+        self.levels += 1;
         Ok(Value::Table(entries))
     }
 
     /// The last one of several members of a name counts, also if it is `null`.
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        self.enter()?;
         let mut entries = Vec::new();
         while let Some(name) = members.next_key_seed(&mut *self)? {
             entries.push((name, members.next_value_seed(&mut *self)?));
         }
+        self.levels += 1;
         Ok(Value::Table(entries))
     }
 }
@@ -274,7 +301,7 @@ impl Read for Pieces<'_> {
 #[cfg(test)]
 mod tests {
     use super::{LONG, decode, encode};
-    use crate::value::Value;
+    use crate::value::{self, DEPTH_MAX, Value};
     use crate::watch::{Terminated, Watch};
 
     const MOST: usize = 64 << 20;
@@ -293,6 +320,34 @@ mod tests {
             let cause = decode(text, MOST, Watch::new()).expect_err("it is none");
             assert!(cause.starts_with("this is not JSON: "), "{cause}");
         }
+    }
+
+    /// A program could do nothing with a deeper value: a copy refuses it.
+    #[test]
+    fn as_many_levels_are_decoded_as_a_copy_may_have() {
+        for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+            let nested = |levels: usize| {
+                format!("[0,{}1{}]", open.repeat(levels - 1), close.repeat(levels - 1))
+            };
+            let deepest = decode(nested(DEPTH_MAX).as_bytes(), MOST, Watch::new());
+            let lua = mlua::Lua::new();
+            let given = value::give(&lua, &deepest.expect("it is not too deep"));
+            value::take(&given.expect("there is memory"), MOST).expect("it can be copied");
+            let cause = decode(nested(DEPTH_MAX + 1).as_bytes(), MOST, Watch::new());
+            assert!(cause.expect_err("it is too deep").contains("nested more than 64 levels"));
+        }
+        // Levels beside each other do not add up.
+        let wide = format!("[{}[]]", "[],{},".repeat(DEPTH_MAX));
+        assert!(decode(wide.as_bytes(), MOST, Watch::new()).is_ok());
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn the_refusal_of_a_term_is_short() {
+        use procession_cluster::Term;
+        let term = Term::Improper(vec![1.into(); 1 << 20], Box::new(2.into()));
+        let cause = encode(&Value::Term(term), MOST, Watch::over()).expect_err("it has no form");
+        assert_eq!(cause, "a value of the kind 'improper list' has no JSON form");
     }
 
     #[test]
