@@ -17,8 +17,8 @@ use mlua::MultiValue;
 use procession::machine::{Events, InitError, Process, Status, Yields, is_terminated};
 use procession::{Exit, Pid};
 
-pub(crate) use self::failure::cleaned;
 use self::failure::printable;
+pub(crate) use self::failure::{NOWHERE, cleaned};
 pub(crate) use self::inbox::Inbox;
 use self::running::{Ending, Ran, Running};
 use self::timers::Timers;

@@ -18,7 +18,7 @@ use crate::arguments::{self, Arguments};
 use crate::budget::Budget;
 use crate::entry::Entry;
 use crate::groups;
-use crate::guest::{Content, Message};
+use crate::guest::{Content, Message, NOWHERE};
 use crate::information;
 use crate::interrupt;
 use crate::json;
@@ -408,7 +408,9 @@ fn serve(
         b"commands" => commands(lua, program),
         b"doomed" => {
             let doomed = budget.end_thread(lua);
-            let text = arguments.0.front().and_then(|error| interrupt::text_of(lua, error));
+            let text = arguments.0.front().and_then(|error| {
+                interrupt::text_of(lua, error).or_else(|| without_nowhere(lua, error))
+            });
             Ok(text.filter(|_| !doomed).unwrap_or(mlua::Value::Boolean(doomed)))
         }
         b"open" => lazy::open(lua, &arguments.text(0)?)
@@ -469,6 +471,13 @@ fn spend(lua: &Lua, arguments: &Arguments, budget: &Budget) -> Answer {
     let can_yield = arguments.0.get(1) == Some(&mlua::Value::Boolean(true));
     let due = budget.spend(lua, work, can_yield)?;
     give(lua, due)
+}
+
+/// Returns an error of Lua in a function of the library without the place, which is none.
+fn without_nowhere(lua: &Lua, error: &mlua::Value) -> Option<mlua::Value> {
+    let text = error.as_string()?.as_bytes();
+    let text = text.strip_prefix(NOWHERE.as_bytes())?;
+    lua.create_string(text).ok().map(mlua::Value::String)
 }
 
 /// Returns the number of bytes that tables have for their names in texts and errors.

@@ -209,6 +209,33 @@ fn dates_are_those_of_the_calendar() {
     assert_eq!(run(source), Ok(Value::Nil));
 }
 
+/// The library has no line information, and a program should not see a place that is none.
+#[test]
+fn errors_in_functions_of_the_library_have_no_false_place() {
+    let source = "
+        function main(how)
+          local function act() table.sort({ {}, {} }) end
+          local expected = 'attempt to compare two table values'
+          local function check(ok, cause) assert(not ok and cause == expected, cause) end
+          check(pcall(act))
+          check(pcall(table.sort, { {}, {} }))
+          check(coroutine.resume(coroutine.create(act)))
+          check(pcall(coroutine.wrap(act)))
+          local handled
+          assert(not xpcall(act, function(cause) handled = cause end))
+          assert(handled == expected, handled)
+          check(pcall(string.gsub, 'a', 'a', setmetatable({}, { __index = function() act() end })))
+          act()
+        end";
+    match run(source) {
+        Err(Exit::Failed(text)) => {
+            let expected = "runtime error: attempt to compare two table values\nstack traceback:";
+            assert!(text.starts_with(expected), "{text}");
+        }
+        other => panic!("the program must fail: {other:?}"),
+    }
+}
+
 /// Starts a server of HTTP in Lua, and connects to it.
 fn connected(scheduler: &Scheduler) -> TcpStream {
     let source = "

@@ -3,6 +3,11 @@
 /// The number of bytes of a text that are kept.
 const BYTES_MAX: usize = 64 * 1024;
 const TRACEBACK: &str = "stack traceback:";
+/// How `mlua` begins the text of an error.
+const RUNTIME_ERROR: &str = "runtime error: ";
+/// The place of an error that Lua itself raises in a function of the library, which has no line
+/// information. Errors of functions in C have no place either.
+pub(crate) const NOWHERE: &str = "?:-1: ";
 
 /// Returns the text of an error without the frames of the library and of functions in C, and
 /// without characters that control a terminal.
@@ -11,7 +16,10 @@ pub(crate) fn cleaned(text: &str) -> String {
         Some(at) => (text[..at].trim_end_matches('\n'), &text[at + TRACEBACK.len()..]),
         None => (text, ""),
     };
-    let mut cleaned = printable(message);
+    let kind = if message.starts_with(RUNTIME_ERROR) { RUNTIME_ERROR } else { "" };
+    let message = &message[kind.len()..];
+    let message = message.strip_prefix(NOWHERE).unwrap_or(message);
+    let mut cleaned = kind.to_owned() + &printable(message);
     let frames = frames(traceback);
     if !frames.is_empty() {
         cleaned.push('\n');
@@ -70,6 +78,8 @@ mod tests {
         let expected = "runtime error: main:1: broken\nstack traceback:\n\tmain:1: in upvalue 'deep'\n\t(...tail calls...)\n\tmain:2: in function 'main'";
         assert_eq!(cleaned(text), expected);
         assert_eq!(cleaned("broken\nstack traceback:\n\t[C]: in ?"), "broken");
+        assert_eq!(cleaned("runtime error: ?:-1: broken"), "runtime error: broken");
+        assert_eq!(cleaned("?:-1: a ?:-1: b"), "a ?:-1: b");
     }
 
     #[test]

@@ -4,11 +4,13 @@ local lists, strings = check(native("open", "table")), check(native("open", "str
 local concat, sub, raw_pcall, type = lists.concat, strings.sub, raw.pcall, type
 local is_doomed, failed, settle, pause = is_doomed, failed, settle, pause
 
--- Lua calls the handler of an error in a hook without hooks, where nothing could end it.
+-- Lua calls the handler of an error in a hook without hooks, where nothing could end it. The errors of
+-- hooks are tables.
 local function guard(handler)
   return function(cause)
-    if is_doomed(cause) then return cause end
-    return handler(cause)
+    local doomed = is_doomed(cause)
+    if doomed == true or doomed and type(cause) ~= "string" then return cause end
+    return handler(doomed or cause)
   end
 end
 function late.xpcall(f, handler, ...)
