@@ -152,7 +152,7 @@ const VALUES: &[Function] = &[
     ),
     function(
         "json.decode(text: string): any, string?",
-        "returns a value, or `nil` and the cause; `null` becomes `nil`",
+        "returns a value, or `nil` and the cause; `null` becomes `nil`; at most 64 levels",
     ),
     function("log.debug(...: any)", "writes a line to standard error, with the level and the PID"),
     function("log.info(...: any)", "like `log.debug`"),
@@ -344,11 +344,11 @@ const NODE: &[Function] = &[
     ),
     function(
         "node.monitor(name: string, node: string): boolean?, string?",
-        "sends this process a message `{ down = name, node = node, reason = text }` when it ends, or its node cannot be reached; a process may have 65 536 such monitors at a time",
+        "reports to this process when the other one ends, or its node cannot be reached: `{ down = name, node = node, reason = text }`, with the third result `\"down\"`; a process may have 65 536 such monitors at a time",
     ),
     function(
         "node.subscribe(): boolean",
-        "sends this process a message `{ node_up = name }` for each node that is connected or will be, and `{ node_down = name, reason = text }` at the end of a connection",
+        "reports to this process each node that is connected or will be: `{ node_up = name }`, with the third result `\"node_up\"`; and the end of each connection: `{ node_down = name, reason = text }`, with the third result `\"node_down\"`",
     ),
 ];
 
@@ -363,7 +363,10 @@ const ERLANG: &[Function] = &[
         "node.kind(value: any): string",
         "returns the type that the value has in Erlang: `\"atom\"`, `\"integer\"`, `\"float\"`, `\"binary\"`, `\"list\"`, `\"tuple\"`, `\"map\"`, `\"pid\"`, `\"reference\"` or another",
     ),
-    function("node.format(value: any): string", "returns the value in the notation of Erlang"),
+    function(
+        "node.format(value: any): string",
+        "returns the value in the notation of Erlang; raises an error if that has more than 1 MiB",
+    ),
 ];
 
 /// The globals of Lua itself that programs have. A line holds the fields of one table, or the
