@@ -166,6 +166,8 @@ const SLOW: Tests = (
         "contracts::marks::what_is_received_is_as_of_a_list",
         "contracts::monitors::an_end_comes_behind_the_messages_sent_before",
         "contracts::monitors::every_end_of_200_000_killed_at_once_is_told_and_nobody_is_left",
+        "contracts::supervisors::moments::one_event_at_each_moment_leaves_a_whole_tree_or_none",
+        "contracts::supervisors::moments::two_events_at_each_moment_leave_a_whole_tree_or_none",
         "door::access::a_byte_at_a_time_takes_too_long",
         "door::live::looks_come_at_most_four_times_a_second",
         "door::metrics::busy_workers_and_waiting_queues_are_seen",
