@@ -4,6 +4,7 @@ mod calls;
 mod children;
 mod commands;
 mod far;
+mod hygiene;
 mod links;
 mod mailboxes;
 mod marks;

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use procession::Scheduler;
+use procession::look::{ProcessDetail, detail};
 use procession::snapshot::{ProcessSnapshot, ProcessState, Snapshot};
+use procession::{Pid, Scheduler};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -70,8 +71,8 @@ pub(crate) fn alive(snapshot: &Snapshot) -> impl Iterator<Item = &ProcessSnapsho
     snapshot.processes.iter().filter(|process| process.state != ProcessState::Complete)
 }
 
-/// Asserts that processes and messages are conserved, once nothing runs: an end is counted after
-/// the handle was woken for it.
+/// Asserts that processes and messages are conserved, and that no process has a relation with one
+/// that has ended, once nothing runs: an end is counted after the handle was woken for it.
 #[track_caller]
 pub(crate) fn assert_conserved(scheduler: &Scheduler) {
     scheduler.run_until_idle();
@@ -82,6 +83,40 @@ pub(crate) fn assert_conserved(scheduler: &Scheduler) {
         living.iter().map(|process| u64::from(process.received) + u64::from(process.mailbox)).sum();
     let accounted = snapshot.messages_received + snapshot.messages_discarded + theirs;
     assert_eq!(snapshot.messages_sent, accounted, "sent = received + discarded + in mailboxes");
+    // A process of another scheduler may be about to settle its relations.
+    let settled = (0..1000).any(|_| {
+        let is_whole = broken_relation(scheduler).is_none();
+        if !is_whole {
+            thread::yield_now();
+            scheduler.run_until_idle();
+        }
+        is_whole
+    });
+    assert!(settled, "{}", broken_relation(scheduler).unwrap_or_default());
+}
+
+/// Returns a relation of a process with one that has ended, if there is any. The processes that it
+/// monitors are left out, because it has yet to receive their downs.
+fn broken_relation(scheduler: &Scheduler) -> Option<String> {
+    let has_ended = |pid: &Pid| {
+        let is_alive = |detail: ProcessDetail| detail.row.state != ProcessState::Complete;
+        pid.node() == 0 && !detail(*pid).is_some_and(is_alive)
+    };
+    alive(&scheduler.snapshot()).find_map(|process| {
+        let pid = process.pid;
+        let detail = scheduler.detail(pid)?;
+        let lists = [
+            ("is linked with", &detail.links),
+            ("is monitored by", &detail.monitors),
+            ("has in its scope", &detail.scope),
+        ];
+        let dead = lists.into_iter().find_map(|(relation, list)| {
+            let dead = list.first.iter().find(|pid| has_ended(pid))?;
+            Some(format!("{pid} {relation} {dead}, which has ended"))
+        });
+        let name = detail.name.filter(|name| scheduler.whereis(name) != Some(pid));
+        dead.or_else(|| name.map(|name| format!("{pid} has the name {name:?}, which is not its")))
+    })
 }
 
 /// Waits until the system knows no process with this number, not even a zombie.

@@ -1,10 +1,15 @@
 //! Names: each has one owner, and is free before any process learns of the owner's end.
 
 use crate::home::{others_may_run, thread};
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Wake, Waker};
 
-use procession::relations::{Named, RegisterError, register, whereis};
-use procession::{Context, Reply, SpawnOptions, start, yield_now};
+use procession::group::Registry;
+use procession::relations::{Named, RegisterError, kill, register, whereis};
+use procession::{Address, Context, Pid, Reply, Scheduler, SpawnOptions, start, yield_now};
+use procession_sync::Mutex;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -169,4 +174,72 @@ fn a_name_that_is_freed_as_it_is_registered_leaves_nothing_with_its_process() {
     scheduler.terminate(pid);
     assert!(process.join().is_err());
     assert_eq!((scheduler.whereis("a"), scheduler.whereis("b")), (None, None));
+}
+
+/// Looks at a process when it is woken.
+struct Looks {
+    process: Address<()>,
+    scheduler: Scheduler,
+    seen: Mutex<Vec<(bool, Option<Pid>)>>,
+}
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        let seen = (self.process.is_alive(), self.scheduler.whereis("a"));
+        self.seen.lock().push(seen);
+    }
+}
+
+/// A process leaves all tables before anybody can see that it has ended. The waker of a listener
+/// runs in the middle of that, and so sees the order.
+#[test]
+fn a_process_has_left_all_tables_before_it_counts_as_ended() {
+    for by_signal in [false, true] {
+        let (scheduler, registry) = (driven(), Registry::unique());
+        let process = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
+        scheduler.run_until_idle();
+        scheduler.register("a", process.pid()).expect("it is free");
+        registry.register("a", process.pid(), ()).expect("it is free");
+        let mut listener = registry.listen();
+        let looks = Arc::new(Looks {
+            process: process.address().clone(),
+            scheduler: scheduler.clone(),
+            seen: Mutex::default(),
+        });
+        let waker = Waker::from(Arc::clone(&looks));
+        let mut task = std::task::Context::from_waker(&waker);
+        let mut event = pin!(listener.recv());
+        assert!(event.as_mut().poll(&mut task).is_pending());
+        if by_signal {
+            assert!(kill(process.pid()))
+        } else {
+            process.cancel()
+        }
+        scheduler.run_until_idle();
+        assert!(!process.is_alive());
+        assert_eq!(*looks.seen.lock(), [(true, None)], "alive, and its name is free");
+    }
+}
+
+#[test]
+fn no_thread_finds_the_name_of_a_process_that_has_ended() {
+    let scheduler = threaded(2);
+    for round in 0..2000 {
+        let process = scheduler.start(|_: Context<()>| async {
+            for _ in 0..3 {
+                yield_now().await;
+            }
+        });
+        let address = process.address().clone();
+        if scheduler.register("a", process.pid()).is_err() {
+            // It was faster.
+            continue;
+        }
+        // Half of the processes have a handle.
+        let _kept = (round % 2 == 0).then_some(process);
+        while address.is_alive() {
+            others_may_run();
+        }
+        assert_eq!(scheduler.whereis("a"), None, "round {round}");
+    }
 }
