@@ -6,6 +6,7 @@
 
 mod others;
 mod signals;
+mod victims;
 
 use crate::home::mpsc;
 use std::future::{Future, poll_fn};

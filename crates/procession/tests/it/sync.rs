@@ -4,6 +4,7 @@ mod broadcast;
 mod conserved;
 mod notify;
 mod oneshot;
+mod order;
 mod owned;
 mod probe;
 mod reserve;

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use procession::mailbox::call_all;
+use procession::mailbox::{WhenFull, call_all};
 use procession::relations::send_exit;
-use procession::{Address, Context, Exit, Reply, Scheduler, sleep, spawn, timeout, yield_now};
+use procession::{
+    Address, Context, Exit, Reply, Scheduler, SpawnOptions, sleep, spawn, timeout, yield_now,
+};
 
 use super::HOUR;
 use crate::scene::{assert_conserved, driven, threaded};
@@ -194,4 +196,124 @@ fn a_call_to_many_reaches_all_though_the_first_do_not_answer() {
     crate::scene::soon(&asks);
     scheduler.terminate(caller.pid());
     assert!(caller.join().is_err());
+}
+
+/// What a process does with the question that a call of many puts to it.
+#[derive(Clone, Copy, Debug)]
+enum Callee {
+    Answers,
+    Late,
+    Mute,
+    DropsIt,
+    Ended,
+    Fails,
+    RefusesIt,
+    HasNoRoom,
+    /// It makes room for the question while the call waits, and answers it.
+    MakesRoom,
+}
+
+#[derive(Debug, PartialEq)]
+enum Called {
+    Answered,
+    Elapsed,
+    NoReply,
+    Refused,
+}
+
+impl Callee {
+    const ALL: [Self; 9] = [
+        Self::Answers,
+        Self::Late,
+        Self::Mute,
+        Self::DropsIt,
+        Self::Ended,
+        Self::Fails,
+        Self::RefusesIt,
+        Self::HasNoRoom,
+        Self::MakesRoom,
+    ];
+
+    async fn start(self) -> Address<Option<Reply<u32>>> {
+        let options = match self {
+            Self::RefusesIt => SpawnOptions::new().mailbox(1, WhenFull::Reject),
+            Self::HasNoRoom | Self::MakesRoom => SpawnOptions::new().mailbox(1, WhenFull::Wait),
+            _ => SpawnOptions::new(),
+        };
+        let callee = options.start(move |mut cx: Context<Option<Reply<u32>>>| async move {
+            match self {
+                Self::Ended => return,
+                Self::RefusesIt | Self::HasNoRoom => return std::future::pending().await,
+                Self::MakesRoom => {
+                    sleep(HOUR / 2).await;
+                    cx.recv().await;
+                }
+                _ => {}
+            }
+            let Some(Some(reply)) = cx.recv().await else { return };
+            match self {
+                Self::Late => sleep(2 * HOUR).await,
+                Self::DropsIt => return drop(reply),
+                Self::Fails => procession::exit(Exit::failed("asked to")),
+                Self::Mute => std::future::pending().await,
+                _ => {}
+            }
+            reply.send(7);
+            std::future::pending().await
+        });
+        if matches!(self, Self::RefusesIt | Self::HasNoRoom | Self::MakesRoom) {
+            callee.send(None).expect("there is room for one");
+        }
+        if let Self::Ended = self {
+            let address = callee.address().clone();
+            callee.await.expect("it ends");
+            return address;
+        }
+        callee.detach()
+    }
+
+    fn expected(self) -> Called {
+        match self {
+            Self::Answers | Self::MakesRoom => Called::Answered,
+            Self::Late | Self::Mute | Self::HasNoRoom => Called::Elapsed,
+            Self::DropsIt | Self::Fails => Called::NoReply,
+            Self::Ended | Self::RefusesIt => Called::Refused,
+        }
+    }
+}
+
+/// Each address has the result that it has alone, whatever those before it and behind it do.
+#[test]
+fn a_call_to_several_has_the_result_of_each() {
+    let scheduler = driven();
+    let asks = scheduler.spawn(async {
+        for first in Callee::ALL {
+            for second in Callee::ALL {
+                for third in Callee::ALL {
+                    let callees = [first, second, third];
+                    let mut addresses = Vec::new();
+                    for callee in callees {
+                        addresses.push(callee.start().await);
+                    }
+                    let answers = call_all(&addresses, Some, HOUR).await;
+                    let results: Vec<_> = answers
+                        .into_iter()
+                        .map(|answer| match answer {
+                            Ok(7) => Called::Answered,
+                            Ok(other) => panic!("{other} came"),
+                            Err(error) if error.is_elapsed() => Called::Elapsed,
+                            Err(error) if error.is_refused() => Called::Refused,
+                            Err(error) if error.is_no_reply() => Called::NoReply,
+                            Err(other) => panic!("{other}"),
+                        })
+                        .collect();
+                    assert_eq!(results, callees.map(Callee::expected), "{callees:?}");
+                    for address in addresses {
+                        procession::relations::kill(address.pid());
+                    }
+                }
+            }
+        }
+    });
+    assert_eq!(asks.join(), Ok(()));
 }

@@ -2,6 +2,7 @@
 
 use crate::home::mpsc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use procession::mailbox::send;
 use procession::relay::{FaultyRelay, InProcess, Parcel, Relay, RelayError};
@@ -124,4 +125,56 @@ fn a_full_mailbox_elsewhere_refuses() {
     });
     assert_eq!(sent.join(), Ok((Ok(()), Err(2))));
     assert_eq!(full.join(), Ok(Some(1)));
+}
+
+/// A relay that the test keeps, so that it can read its counts.
+struct Kept(Arc<FaultyRelay>);
+
+impl Relay for Kept {
+    fn relay(&self, parcel: Parcel) -> Result<(), RelayError> {
+        self.0.relay(parcel)
+    }
+}
+
+#[test]
+fn what_is_sent_through_faults_arrives_or_is_counted_as_dropped() {
+    const SENT: u64 = 40;
+    let longest = Duration::from_secs(1);
+    for drops in [0.0, 0.3, 1.0] {
+        for delays in [0.0, 0.5, 1.0] {
+            for seed in 0..4 {
+                let there = driven();
+                let relay = FaultyRelay::new(InProcess, seed).drops(drops).delays(delays, longest);
+                let relay = Arc::new(relay);
+                let builder = Scheduler::builder().worker_threads(1).test_clock();
+                let here = builder.relay(Kept(Arc::clone(&relay))).build();
+                let here = here.expect("it starts no thread");
+                let receiver = there.start(|mut cx: Context<u64>| async move {
+                    let mut arrived = Vec::new();
+                    while let Some(number) = cx.recv().await {
+                        arrived.push(number);
+                    }
+                    arrived
+                });
+                let pid = receiver.pid();
+                let sends = here.spawn(async move {
+                    (0..SENT).for_each(|number| assert_eq!(send(pid, number), Ok(())));
+                });
+                assert_eq!(sends.join(), Ok(()));
+                here.block_on(procession::sleep(2 * longest));
+                receiver.cancel();
+                let mut arrived = receiver.join().expect("it ends");
+                let case = format!("drops {drops}, delays {delays}, seed {seed}: {arrived:?}");
+                assert_eq!(arrived.len() as u64 + relay.dropped(), SENT, "{case}");
+                assert!(delays > 0.0 || arrived.is_sorted(), "{case}: in their order");
+                arrived.sort_unstable();
+                arrived.dedup();
+                assert_eq!(arrived.len() as u64 + relay.dropped(), SENT, "{case}: each once");
+                assert!(drops > 0.0 || relay.dropped() == 0, "{case}");
+                let all_delayed = SENT - relay.dropped();
+                assert!(delays < 1.0 || relay.delayed() == all_delayed, "{case}");
+                assert!(delays > 0.0 || relay.delayed() == 0, "{case}");
+            }
+        }
+    }
 }
