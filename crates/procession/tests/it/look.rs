@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use procession::look::{GroupKey, ProcessRow, Query, SortKey, WaitReason};
 use procession::snapshot::ProcessState;
+use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
     Address, Context, Exit, Pid, Reply, Scheduler, SpawnOptions, sleep, start, yield_now,
 };
@@ -171,6 +172,8 @@ fn filters_must_all_match() {
     assert_eq!(matched(&Query::new().place(&format!("look.rs:{line}"))), 3);
     assert_eq!(matched(&Query::new().place("it/look.rs")), 4);
     assert_eq!(matched(&Query::new().place("elsewhere.rs")), 0);
+    assert_eq!(matched(&Query::new().place(&format!("elsewhere.rs:{line}"))), 0);
+    assert_eq!(matched(&Query::new().place(&format!("look.rs:{}", line + 1))), 0);
     assert_eq!(matched(&Query::new().kind("async").waiting_for(WaitReason::Timer)), 1);
     assert_eq!(matched(&Query::new().kind("machine")), 0);
     let empty = scheduler.look(&Query::new().top(0));
@@ -200,6 +203,83 @@ fn groups_are_those_of_the_places_the_states_and_the_waits() {
     assert_eq!(waits[1].place.map(Location::line), Some(line));
     let cut = scheduler.look(&Query::new().group_by(GroupKey::Place).top(1));
     assert_eq!((cut.groups.len(), cut.left_off), (1, 3));
+}
+
+/// The differences of each row are known, whatever the earlier view and the later one are sorted by.
+#[test]
+fn a_window_is_exact_in_every_order() {
+    let scheduler = driven();
+    let all: Vec<_> = (0..5)
+        .map(|_| {
+            scheduler.start(|mut cx: Context<u8>| async move { while cx.recv().await.is_some() {} })
+        })
+        .collect();
+    scheduler.run_until_idle();
+    // In an order that is not that of the PIDs.
+    let send = |rounds: [u32; 5]| {
+        for (child, count) in all.iter().zip(rounds) {
+            for _ in 0..count {
+                child.send(0).expect("it is alive");
+                scheduler.run_until_idle();
+            }
+        }
+    };
+    send([3, 1, 4, 2, 5]);
+    for earlier in SortKey::ALL {
+        for later in SortKey::ALL {
+            let before = scheduler.look(&Query::new().sort(earlier));
+            send([1, 0, 2, 3, 4]);
+            let query = Query::new().sort(later);
+            let rows = [
+                scheduler.look(&query.clone().since(&before)).rows,
+                scheduler.look(&query).since(&before).rows,
+            ];
+            for rows in rows {
+                for (child, count) in all.iter().zip([1, 0, 2, 3, 4]) {
+                    let row = rows.iter().find(|row| row.pid == child.pid());
+                    let row = row.expect("all are shown");
+                    let seen = (row.received_in_window, row.steps_in_window);
+                    assert_eq!(seen, (Some(count), Some(count)), "{earlier}, then {later}");
+                }
+            }
+        }
+    }
+}
+
+/// A child is one row with the last of its ends, whether it runs or not.
+#[test]
+fn a_child_that_was_restarted_is_one_row_with_its_ends() {
+    let builder = Scheduler::builder().worker_threads(1).test_clock().on_supervisor(|_| {});
+    let scheduler = builder.build().expect("it starts no thread");
+    let child = |id: &'static str| {
+        ChildSpec::new(id, |mut cx: Context<()>| async move { cx.recv().await }).name(id)
+    };
+    let tree = Supervisor::one_for_one().intensity(100, LONG).child(child("a")).child(child("b"));
+    let tree = scheduler.block_on(tree.start()).expect("it starts");
+    scheduler.run_until_idle();
+    for ends in 0..12_u64 {
+        let rows = scheduler.supervision();
+        assert_eq!((rows.len(), rows[0].pid), (1, tree.pid()));
+        let children = &rows[0].children;
+        assert_eq!(children.len(), 2, "{children:?}");
+        for (id, ends) in [("a", ends), ("b", 0)] {
+            let pid = scheduler.whereis(id);
+            let row = children.iter().find(|row| row.pid == pid).expect("it runs");
+            assert_eq!(row.ends, ends);
+            let exits: Vec<_> = row.exits.iter().map(|exit| exit.exit.clone()).collect();
+            let last = (ends.saturating_sub(8)..ends).map(|n| Exit::failed(n.to_string()));
+            assert_eq!(exits, last.collect::<Vec<_>>(), "the oldest first");
+            assert_eq!(row.id.as_deref(), (ends > 0).then_some(id));
+        }
+        let pid = scheduler.whereis("a").expect("it runs");
+        assert!(procession::relations::send_exit(pid, Exit::failed(ends.to_string())));
+        scheduler.run_until_idle();
+    }
+    scheduler.block_on(tree.terminate_child("a")).expect("it is there");
+    let children = &scheduler.supervision()[0].children;
+    let stopped = children.iter().find(|row| row.id.as_deref() == Some("a"));
+    assert_eq!(stopped.map(|row| (row.pid, row.ends)), Some((None, 12)), "a stop is no end");
+    assert_eq!(children.len(), 2);
 }
 
 /// Two processes compute by turns, one three times as much as the other. The samples of the one

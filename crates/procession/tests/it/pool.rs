@@ -8,6 +8,7 @@ mod lanes;
 mod model;
 mod others;
 mod processes;
+mod resting;
 mod scope;
 mod threads;
 mod waits;

@@ -261,3 +261,23 @@ fn a_unique_key_passes_from_owner_to_owner() {
         assert!(registry.is_empty());
     }
 }
+
+/// What happens after the drop of a listener is kept for nobody.
+#[test]
+fn a_dropped_listener_keeps_nothing() {
+    driven().block_on(async {
+        let registry = Registry::duplicate();
+        let (own, _handle) = idle();
+        let [read, unread] = [registry.listen(), registry.listen()];
+        let before = Arc::new(());
+        registry.register("hello", own, Arc::clone(&before)).expect("it is alive");
+        registry.unregister("hello", own);
+        assert!(Arc::strong_count(&before) > 1, "the events wait for their receivers");
+        drop((read, unread));
+        assert_eq!(Arc::strong_count(&before), 1, "nobody receives them");
+        let after = Arc::new(());
+        registry.register("hello", own, Arc::clone(&after)).expect("it is alive");
+        registry.unregister("hello", own);
+        assert_eq!(Arc::strong_count(&after), 1, "nobody listens");
+    });
+}

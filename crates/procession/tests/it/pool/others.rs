@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::pool::{Balance, ObjectPool, OnFull, Pool, PoolError, WaitError};
+use procession::pool::{
+    AsyncPool, Balance, ObjectPool, OnFull, Pool, PoolError, PoolStats, Queue, WaitError,
+};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -84,6 +86,54 @@ fn several_pools_of_processes_share_the_work() {
     });
     assert_eq!(sum, 435);
     assert!(pools.members().iter().all(|member| member.stats().completed > 0));
+}
+
+/// The numbers of several pools are the sums of theirs. Each number is made greater than zero in
+/// two of the pools.
+#[test]
+fn the_numbers_of_several_pools_are_the_sums_of_theirs() {
+    let scheduler = driven();
+    let pools = Pool::builder()
+        .capacity(2)
+        .queue(Queue::Bounded(1))
+        .on_full(OnFull::Refuse)
+        .build_multi_of(3, Balance::RoundRobin, |one| one.build_async_on(&scheduler))
+        .expect("valid");
+    scheduler.block_on(async {
+        for member in &pools.members()[1..] {
+            member.execute(async {}).await.expect("there is room");
+            let fails = member.submit(async { panic_quietly("as told") }).await;
+            let ends = fails.expect("there is room").await;
+            assert!(ends.map(|never: ()| never).is_err());
+            member.idle().await.expect("it stays open");
+            for _ in 0..3 {
+                member.execute(std::future::pending()).await.expect("there is room");
+            }
+            assert!(member.execute(async {}).await.is_err(), "it is full");
+            let queued = member.stats().queued;
+            assert_eq!(queued, 1);
+        }
+        let warm = &pools.members()[0];
+        warm.execute(async {}).await.expect("there is room");
+        warm.idle().await.expect("it stays open");
+    });
+    let (all, each): (PoolStats, Vec<_>) =
+        (pools.stats(), pools.members().iter().map(AsyncPool::stats).collect());
+    macro_rules! sums {
+        ($($number:ident)*) => {$(
+            let parts: Vec<_> = each.iter().map(|stats| stats.$number).collect();
+            let sum = parts.iter().fold(0, |sum, part| sum + part);
+            assert_eq!(all.$number, sum, "{} of {parts:?}", stringify!($number));
+        )*};
+    }
+    sums!(capacity live busy idle free queued reserved waiting inline);
+    sums!(submitted completed panicked cancelled refused);
+    sums!(workers_started workers_retired workers_refused);
+    assert!([all.idle, all.busy, all.queued].iter().all(|&number| number > 0), "{all:?}");
+    assert!(all.refused == 2 && all.panicked == 2 && all.completed == 3, "{all:?}");
+    super::assert_sums(&all);
+    pools.shutdown_now();
+    assert!(pools.stats().closed);
 }
 
 /// Counts the objects that are alive.
