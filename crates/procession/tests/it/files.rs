@@ -353,6 +353,54 @@ fn a_length_is_set_and_the_position_stays() {
     .expect("every step works");
 }
 
+/// After any reads and any move, a file reads and writes where one of std does.
+#[test]
+fn a_position_is_where_std_has_it() {
+    let scratch = Scratch::new("positions");
+    let content: Vec<u8> = (0..200).collect();
+    let moves = [
+        SeekFrom::Start(0),
+        SeekFrom::Start(7),
+        SeekFrom::Current(0),
+        SeekFrom::Current(2),
+        SeekFrom::Current(-1),
+        SeekFrom::End(-5),
+        SeekFrom::End(3),
+    ];
+    let open = |name: &str| {
+        let path = scratch.path(name);
+        std::fs::write(&path, &content).expect("it can be written");
+        StdOpenOptions::new().read(true).write(true).open(path).expect("it is there")
+    };
+    procession::run(async {
+        for first in [0, 1, 3, 64, 200] {
+            for position in moves {
+                for writes in [false, true] {
+                    let (mut ours, mut theirs) = (File::from(open("ours")), open("theirs"));
+                    let case = format!("{first} bytes, then {position:?}, writes: {writes}");
+                    let mut bytes = vec![0; first];
+                    ours.read_exact(&mut bytes).await.expect("there are as many");
+                    assert_eq!(bytes, content[..first], "{case}");
+                    theirs.read_exact(&mut bytes).expect("there are as many");
+                    let moved = ours.seek(position).await.map_err(|error| error.kind());
+                    let expected = theirs.seek(position).map_err(|error| error.kind());
+                    assert_eq!(moved, expected, "{case}");
+                    if writes {
+                        ours.write_all(b"new").await.expect("it is handed over");
+                        theirs.write_all(b"new").expect("there is room");
+                    }
+                    let (mut rest, mut expected) = (Vec::new(), Vec::new());
+                    ours.read_to_end(&mut rest).await.expect("it can be read");
+                    theirs.read_to_end(&mut expected).expect("it can be read");
+                    assert_eq!(rest, expected, "{case}");
+                    let read = |name: &str| std::fs::read(scratch.path(name)).expect("it is there");
+                    assert_eq!(read("ours"), read("theirs"), "{case}");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn coroutines_and_threads_use_files_too() {
     let scratch = Scratch::new("coroutines");
