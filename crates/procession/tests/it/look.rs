@@ -205,7 +205,7 @@ fn groups_are_those_of_the_places_the_states_and_the_waits() {
     assert_eq!((cut.groups.len(), cut.left_off), (1, 3));
 }
 
-/// The differences of each row are known, whatever the earlier view and the later one are sorted by.
+/// The differences of each row are known, whatever the two views are sorted by.
 #[test]
 fn a_window_is_exact_in_every_order() {
     let scheduler = driven();

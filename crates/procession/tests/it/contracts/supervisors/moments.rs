@@ -392,7 +392,8 @@ enum Late {
 fn a_report_of_an_earlier_process_is_not_one_of_the_next() {
     for late in [Late::Ready, Late::Fails, Late::Dropped] {
         let scheduler = quiet();
-        // The first process reports in time, so that the tree starts. The others keep their reports.
+        // The first process reports in time, so that the tree starts. The others keep their
+        // reports.
         let (kept, count) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
         let keeps = Arc::clone(&kept);
         let child = ChildSpec::with_init("b", move |mut cx: Context<()>, started: Started| {
