@@ -147,7 +147,8 @@ pub use procession_macros::main;
 #[cfg(feature = "macros")]
 pub use procession_macros::test;
 
-use crate::process::outcome::Returns;
+use crate::process::async_body::AsyncBody;
+use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
 use crate::scheduler::current;
 
 /// The functions and traits of the modules `coroutine` and `machine` that depend on all rooms.
@@ -481,7 +482,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    SpawnOptions::new().spawn(future)
+    SpawnOptions::new().spawn_body::<F, AnyOutput>(Box::new(AsyncBody::Runs(future)))
 }
 
 /// Starts a process that runs `future`, like [`spawn`], and fails if its output says so.
@@ -518,7 +519,7 @@ where
     F::Output: Send + 'static,
     fn() -> F::Output: Returns,
 {
-    SpawnOptions::new().spawn_fallible(future)
+    SpawnOptions::new().spawn_body::<F, ByOutcome>(Box::new(AsyncBody::Runs(future)))
 }
 
 /// Starts a process with a mailbox.

@@ -167,8 +167,8 @@ fn the_memory_of_a_queue_follows_its_length() {
     });
 }
 
-/// A fifth of the stack of a thread, as it is by default.
-const LARGE: usize = 400 * 1024;
+/// A quarter of the stack of a thread, as it is by default.
+const LARGE: usize = 512 * 1024;
 
 async fn large() -> usize {
     let bytes = [1_u8; LARGE];

@@ -16,7 +16,8 @@ use crate::observe::look::tree::SupervisorRow;
 use crate::observe::look::view::View;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{ProcessSnapshot, Snapshot, Unfinished, WaitingProcess};
-use crate::process::outcome::Returns;
+use crate::process::async_body::AsyncBody;
+use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
 use crate::recorder::dump::DumpCause;
 use crate::recorder::state::WORDS_DEFAULT;
 use crate::report::crash_report::CrashReport;
@@ -174,7 +175,8 @@ impl Scheduler {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        SpawnOptions::new().on(self).spawn(future)
+        let options = SpawnOptions::new().on(self);
+        options.spawn_body::<F, AnyOutput>(Box::new(AsyncBody::Runs(future)))
     }
 
     /// Starts a process that runs `future` on this scheduler, and fails if its output says so. See
@@ -186,7 +188,8 @@ impl Scheduler {
         F::Output: Send + 'static,
         fn() -> F::Output: Returns,
     {
-        SpawnOptions::new().on(self).spawn_fallible(future)
+        let options = SpawnOptions::new().on(self);
+        options.spawn_body::<F, ByOutcome>(Box::new(AsyncBody::Runs(future)))
     }
 
     /// Starts a process with a mailbox on this scheduler. See [`start`](crate::start()).

@@ -182,9 +182,7 @@ impl SpawnOptions {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let location = crate::scheduler::owner::caller();
-        self.launch_body::<F, AnyOutput>(location, Box::new(AsyncBody::Runs(future)))
-            .unwrap_or_else(|_| JoinHandle::refused())
+        self.spawn_body::<F, AnyOutput>(Box::new(AsyncBody::Runs(future)))
     }
 
     /// Starts a process that runs `future`, and returns the future if it is refused.
@@ -212,9 +210,7 @@ impl SpawnOptions {
         F::Output: Send + 'static,
         fn() -> F::Output: Returns,
     {
-        let location = crate::scheduler::owner::caller();
-        self.launch_body::<F, ByOutcome>(location, Box::new(AsyncBody::Runs(future)))
-            .unwrap_or_else(|_| JoinHandle::refused())
+        self.spawn_body::<F, ByOutcome>(Box::new(AsyncBody::Runs(future)))
     }
 
     /// Starts a process like [`spawn_fallible`](Self::spawn_fallible), and returns the future if it
@@ -235,6 +231,19 @@ impl SpawnOptions {
     }
 
     /// Starts an async process. Takes the body in its box, and not the future: see [`AsyncBody`].
+    #[inline]
+    #[track_caller]
+    pub(crate) fn spawn_body<F, J>(self, body: Box<AsyncBody<F, J>>) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+        J: Judge<F::Output> + 'static,
+    {
+        let location = crate::scheduler::owner::caller();
+        self.launch_body(location, body).unwrap_or_else(|_| JoinHandle::refused())
+    }
+
+    /// Starts an async process, and returns its body if it is refused.
     #[inline]
     fn launch_body<F, J>(
         self,
