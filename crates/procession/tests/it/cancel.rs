@@ -1,5 +1,6 @@
 //! What a cancel does to each kind of process, the order in which a shutdown cancels, and tokens.
 
+mod kinds;
 mod shutdown;
 mod tokens;
 mod waits;
