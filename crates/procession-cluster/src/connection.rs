@@ -24,7 +24,7 @@ pub(crate) mod pulse;
 mod relations;
 
 use self::farewell::{Farewell, Left};
-use self::io::{CLOSED, Inbox, Outbox, ends, given_up, told_to_end, unless, wait, write};
+use self::io::{CLOSED, Inbox, Outbox, ends, given_up, unless, wait, write};
 use self::pulse::{Next, Pulse};
 use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
@@ -200,22 +200,6 @@ pub(crate) async fn run(
 }
 
 impl Connection {
-    /// Waits until the subscribers were told that the connection is there.
-    async fn until_up(&mut self, cx: &mut Context<Order>) -> Result<(), Ends> {
-        let (node, link) = (self.node.clone(), Arc::clone(&self.link));
-        let mut up = pin!(timeout(node.connect_timeout(), node.until_up(&link)));
-        let told = match unless(told_to_end(cx), up.as_mut()).await {
-            Ok(told) => told,
-            Err(Order::Close(why)) => return Err(why),
-            // Messages may have been accepted.
-            Err(Order::End(why)) => {
-                self.end_in_order(why);
-                up.await
-            }
-        };
-        told.map_err(|_| "it took too long to tell that it is there".to_owned())
-    }
-
     async fn serve(
         &mut self,
         cx: &mut Context<Order>,

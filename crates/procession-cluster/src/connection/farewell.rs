@@ -34,13 +34,17 @@
 
 use std::fmt;
 use std::net::Shutdown;
+use std::pin::pin;
+use std::sync::Arc;
 
 use procession::net::TcpStream;
 use procession::time::Instant;
+use procession::{Context, timeout};
 use socket2::SockRef;
 
-use crate::connection::io::CLOSED;
+use crate::connection::io::{CLOSED, told_to_end, unless};
 use crate::connection::{Connection, Ends};
+use crate::link::Order;
 use crate::term::{Atom, Reference};
 
 #[derive(Debug)]
@@ -90,6 +94,22 @@ impl fmt::Display for Left {
 }
 
 impl Connection {
+    /// Waits until the subscribers were told that the connection is there.
+    pub(super) async fn until_up(&mut self, cx: &mut Context<Order>) -> Result<(), Ends> {
+        let (node, link) = (self.node.clone(), Arc::clone(&self.link));
+        let mut up = pin!(timeout(node.connect_timeout(), node.until_up(&link)));
+        let told = match unless(told_to_end(cx), up.as_mut()).await {
+            Ok(told) => told,
+            Err(Order::Close(why)) => return Err(why),
+            // Messages may have been accepted.
+            Err(Order::End(why)) => {
+                self.end_in_order(why);
+                up.await
+            }
+        };
+        told.map_err(|_| "it took too long to tell that it is there".to_owned())
+    }
+
     /// Begins to end the connection: nothing more is accepted, and what was accepted is sent.
     pub(super) fn end_in_order(&mut self, why: Ends) {
         if self.farewell.is_none() {
