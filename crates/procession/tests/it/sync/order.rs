@@ -141,9 +141,9 @@ impl Place {
     fn run(self, scheduler: &Scheduler, wake: Box<dyn FnOnce() + Send>) {
         match self {
             Self::ThisThread => wake(),
-            Self::AnotherThread => {
-                thread::spawn(wake).join().expect("it does not panic");
-            }
+            Self::AnotherThread => thread::scope(|scope| {
+                scope.spawn(wake);
+            }),
             Self::BlockOn => scheduler.block_on(async { wake() }),
             Self::BlockOnOfAnotherScheduler => driven().block_on(async { wake() }),
             Self::AnotherScheduler => {
