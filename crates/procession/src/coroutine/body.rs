@@ -1,9 +1,7 @@
 //! The body of a coroutine: its begin, its steps, its unwinding and its end.
 
 use std::any::Any;
-use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::rc::Rc;
 use std::task::Context as TaskContext;
 use std::{fmt, ptr};
 
@@ -11,7 +9,7 @@ use procession_coroutine::{Coroutine, Resumed, Stack, StackError, Suspender, Unw
 
 use crate::Exit;
 use crate::coroutine::foreign;
-use crate::coroutine::frame::{Frame, NOTHING, Out, Resume, Resuming, set_current};
+use crate::coroutine::frame::{Frame, LocalValues, NOTHING, Out, Resume, Resuming, set_current};
 use crate::process::body::{Body, Step};
 use crate::process::outcome::{ByOutcome, Judge, Returns};
 use crate::process::residence::{Begin, Residence, ResidentKind};
@@ -43,7 +41,7 @@ impl Drop for Root<'_> {
     }
 }
 
-fn drop_locals(locals: &RefCell<Vec<(usize, Rc<dyn Any>)>>) {
+fn drop_locals(locals: &LocalValues) {
     for local in locals.take() {
         drop_guarded(local);
     }

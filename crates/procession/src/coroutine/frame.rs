@@ -19,6 +19,13 @@ use crate::Exit;
 use crate::process::exit::Exiting;
 use crate::process::slot::Slot;
 
+/// The address of a local, and the depth of the schedulers that a thread drives. The depth is 0 if
+/// the value is that of the thread or of a coroutine, whatever runs there.
+pub(crate) type LocalKey = (usize, u32);
+
+/// The values of the locals that were used.
+pub(crate) type LocalValues = RefCell<Vec<(LocalKey, Rc<dyn Any>)>>;
+
 /// What a coroutine passes to its body when it suspends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Out {
@@ -71,7 +78,7 @@ pub(crate) struct Frame {
     pub(crate) refused: Cell<u32>,
     /// `true` once its process ends and its frames go on.
     pub(crate) ends: Cell<bool>,
-    pub(crate) locals: RefCell<Vec<(usize, Rc<dyn Any>)>>,
+    pub(crate) locals: LocalValues,
     pub(crate) sleeper: OnceCell<Arc<Sleeper>>,
 }
 
@@ -85,6 +92,15 @@ pub(crate) const NOTHING: StepFrame = StepFrame { frame: ptr::null(), task: ptr:
 
 thread_local! {
     static CURRENT: Cell<StepFrame> = const { Cell::new(NOTHING) };
+    /// The number of schedulers that the thread drives, one inside the other.
+    static DRIVE_DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Returns how many schedulers the thread drives, one inside the other. What is kept for a thread
+/// during a poll belongs to one of them. Not inlined, like [`current_step`].
+#[inline(never)]
+pub(crate) fn drive_depth() -> u32 {
+    DRIVE_DEPTH.get()
 }
 
 /// Returns what the thread runs. Not inlined, so that a coroutine that migrates reads the word of
@@ -127,32 +143,54 @@ pub(crate) fn suspendable<'a>() -> Option<&'a Frame> {
     frame().filter(|frame| frame.may_suspend())
 }
 
-/// What a thread runs, for [`Resuming`].
+/// What a thread runs: a coroutine or none, in so many schedulers that the thread drives, one
+/// inside the other.
 #[derive(Clone, Copy)]
-pub(crate) struct SavedStep(StepFrame);
+pub(crate) struct SavedStep {
+    step: StepFrame,
+    depth: u32,
+}
 
 impl SavedStep {
-    /// No coroutine.
-    pub(crate) const NOTHING: Self = Self(NOTHING);
-
     /// Returns what the calling thread runs now.
     pub(crate) fn now() -> Self {
-        Self(current_step())
+        Self { step: current_step(), depth: drive_depth() }
     }
 }
 
-/// Restores on drop what ran before a coroutine was resumed, or before the thread began something
-/// else on top of a coroutine's stack.
+/// Restores on drop what a thread ran before it began something else on top of the same stack.
+#[must_use]
+pub(crate) struct SetAside(SavedStep);
+
+impl SetAside {
+    /// Sets aside what the thread runs, because it is about to drive a scheduler. The processes and
+    /// timers of that scheduler are no part of it.
+    pub(crate) fn all() -> Self {
+        Self::for_running(SavedStep { step: NOTHING, depth: drive_depth() + 1 })
+    }
+
+    /// Makes `running` current until the guard is dropped. It must not end before that.
+    #[inline(never)]
+    pub(crate) fn for_running(running: SavedStep) -> Self {
+        let before = SavedStep::now();
+        set_current(running.step);
+        DRIVE_DEPTH.set(running.depth);
+        Self(before)
+    }
+}
+
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        set_current(self.0.step);
+        DRIVE_DEPTH.set(self.0.depth);
+    }
+}
+
+/// Restores on drop what ran before a coroutine was resumed.
 #[must_use]
 pub(crate) struct Resuming(StepFrame);
 
 impl Resuming {
-    /// Makes `running` current until the guard is dropped. It must not end before that.
-    #[inline(never)]
-    pub(crate) fn with(running: SavedStep) -> Self {
-        Self(CURRENT.try_with(|word| word.replace(running.0)).unwrap_or(NOTHING))
-    }
-
     pub(crate) fn begin(task: &mut TaskContext<'_>) -> Self {
         Self(begin_step(ptr::from_mut(task).cast()))
     }

@@ -1,16 +1,15 @@
 //! Locals of a coroutine.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::{fmt, ptr};
 
-use crate::coroutine::frame::frame;
+use crate::coroutine::frame::{LocalKey, LocalValues, drive_depth, frame};
 use crate::variance::Typed;
 
 thread_local! {
-    static LOCALS: RefCell<Vec<(usize, Rc<dyn Any>)>> = const { RefCell::new(Vec::new()) };
+    static LOCALS: LocalValues = const { RefCell::new(Vec::new()) };
 }
 
 /// A value that each coroutine has separately, and each thread that runs none. It is made when it
@@ -49,22 +48,32 @@ impl<T: 'static> Local<T> {
 
     /// Calls `function` with the value of the coroutine, or of the thread, that runs.
     pub fn with<R>(&'static self, function: impl FnOnce(&T) -> R) -> R {
-        self.try_with(function).expect("the thread does not end")
+        function(&self.here().expect("the thread does not end"))
     }
 
-    /// Like [`with`](Self::with), but returns `None` if the locals of the thread are gone, because
-    /// the thread ends.
-    pub(crate) fn try_with<R>(&'static self, function: impl FnOnce(&T) -> R) -> Option<R> {
-        let key = ptr::from_ref(self).addr();
-        let value = match frame() {
-            Some(frame) => self.find(key, &frame.locals),
-            None => LOCALS.try_with(|locals| self.find(key, locals)).ok()?,
-        };
-        Some(function(&value))
+    /// Returns the value of the coroutine, or of the thread, that runs. Returns `None` if the
+    /// locals of the thread are gone, because the thread ends.
+    pub(crate) fn here(&'static self) -> Option<Rc<T>> {
+        self.at_depth(0)
     }
 
-    fn find(&self, key: usize, locals: &RefCell<Vec<(usize, Rc<dyn Any>)>>) -> Rc<T> {
-        let of_key = |locals: &RefCell<Vec<(usize, Rc<dyn Any>)>>| {
+    /// Like [`here`](Self::here), but a thread has one value for what runs in each of the
+    /// schedulers that it drives, one inside the other.
+    pub(crate) fn in_drive(&'static self) -> Option<Rc<T>> {
+        self.at_depth(drive_depth())
+    }
+
+    fn at_depth(&'static self, depth: u32) -> Option<Rc<T>> {
+        let address = ptr::from_ref(self).addr();
+        match frame() {
+            // A coroutine that drives a scheduler is set aside meanwhile.
+            Some(frame) => Some(self.find((address, 0), &frame.locals)),
+            None => LOCALS.try_with(|locals| self.find((address, depth), locals)).ok(),
+        }
+    }
+
+    fn find(&self, key: LocalKey, locals: &LocalValues) -> Rc<T> {
+        let of_key = |locals: &LocalValues| {
             let locals = locals.borrow();
             let (_, value) = locals.iter().find(|(other, _)| *other == key)?;
             Rc::clone(value).downcast().ok()

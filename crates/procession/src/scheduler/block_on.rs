@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use crate::coroutine::frame::{Resuming, SavedStep, suspendable};
+use crate::coroutine::frame::{SavedStep, SetAside, suspendable};
 use crate::scheduler::current;
 use crate::scheduler::current::{Current, Entered, Section};
 use crate::scheduler::entries::EntriesTurn;
@@ -133,9 +133,9 @@ fn block_in_section(
     // The future belongs to what runs here, perhaps a coroutine. The processes and timers that this
     // thread runs meanwhile do not.
     let running = SavedStep::now();
-    let _turned = Resuming::with(SavedStep::NOTHING);
+    let _aside = SetAside::all();
     let mut poll = || {
-        let _resuming = Resuming::with(running);
+        let _running = SetAside::for_running(running);
         let _turn = EntriesTurn::begin();
         poll(&mut TaskContext::from_waker(&waker))
     };
@@ -194,7 +194,7 @@ pub(crate) fn drain(shared: &Arc<Shared>) {
 pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
     match shared.take_callers_seat() {
         Some((seat, core)) => {
-            let _turned = Resuming::with(SavedStep::NOTHING);
+            let _aside = SetAside::all();
             let _visit = Visit(shared);
             sit(Arc::clone(shared), seat, core, false, Stay::Idle);
             true

@@ -13,7 +13,7 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
-use crate::coroutine::frame::{Resuming, SavedStep};
+use crate::coroutine::frame::SetAside;
 use crate::scheduler::current;
 use crate::scheduler::local::Stay;
 use crate::scheduler::seat_id::SeatId;
@@ -71,7 +71,7 @@ fn end_coroutines(shared: &Arc<Shared>) {
     if !shared.idle.is_absent_for(current::thread_number()) {
         return;
     }
-    let _turned = Resuming::with(SavedStep::NOTHING);
+    let _aside = SetAside::all();
     if let Some((seat, core)) = shared.take_callers_seat() {
         sit(Arc::clone(shared), seat, core, false, Stay::EndCoroutines(Vec::new()));
     }

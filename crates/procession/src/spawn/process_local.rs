@@ -1,10 +1,11 @@
 //! Values that the code of one future sees, whatever worker polls it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 
 use pin_project_lite::pin_project;
@@ -38,12 +39,51 @@ use crate::coroutine::local::Local;
 ///
 /// In a coroutine, [`coroutine::Local`](crate::coroutine::Local) is a value for the whole
 /// coroutine.
-pub struct ProcessLocal<T: 'static>(Local<RefCell<Option<T>>>);
+pub struct ProcessLocal<T: 'static>(Local<Scopes<T>>);
+
+/// The values of the scopes of one local that are polled now, one inside the other.
+///
+/// Each scope has a cell of its own, so that it can begin while the value of an outer one is
+/// borrowed. The cells stay for later scopes.
+struct Scopes<T> {
+    cells: RefCell<Vec<Rc<RefCell<Option<T>>>>>,
+    depth: Cell<usize>,
+}
+
+impl<T> Scopes<T> {
+    fn new() -> Self {
+        Self { cells: RefCell::new(Vec::new()), depth: Cell::new(0) }
+    }
+
+    /// Returns the cell of the innermost scope.
+    fn innermost(&self) -> Option<Rc<RefCell<Option<T>>>> {
+        let place = self.depth.get().checked_sub(1)?;
+        self.cells.borrow().get(place).map(Rc::clone)
+    }
+
+    /// Begins a scope.
+    fn enter(&self, value: Option<T>) {
+        let mut cells = self.cells.borrow_mut();
+        let place = self.depth.replace(self.depth.get() + 1);
+        if place == cells.len() {
+            cells.push(Rc::default());
+        }
+        // Nobody borrows the cell: `with` borrows only those of scopes that have begun.
+        cells[place].replace(value);
+    }
+
+    /// Ends the innermost scope, and returns its value.
+    fn leave(&self) -> Option<T> {
+        let cell = self.innermost()?;
+        self.depth.update(|depth| depth - 1);
+        cell.take()
+    }
+}
 
 impl<T: 'static> ProcessLocal<T> {
     /// Creates a local. Put it into a `static`: its address identifies it.
     pub const fn new() -> Self {
-        Self(Local::new(|| RefCell::new(None)))
+        Self(Local::new(Scopes::new))
     }
 
     /// Returns a future that runs `future` with this value. In it, another scope of the same local
@@ -59,20 +99,10 @@ impl<T: 'static> ProcessLocal<T> {
     /// # Errors
     /// Returns [`NoScope`], without a call, outside of scopes of this local.
     pub fn with<R>(&'static self, function: impl FnOnce(&T) -> R) -> Result<R, NoScope> {
-        let call = |value: &RefCell<Option<T>>| value.borrow().as_ref().map(function);
-        self.0.try_with(call).flatten().ok_or(NoScope(()))
-    }
-
-    /// Exchanges the value that is visible and another one.
-    fn swap(&'static self, value: &mut Option<T>) {
-        let swap = |visible: &RefCell<Option<T>>| {
-            let mut visible = visible
-                .try_borrow_mut()
-                .expect("a scope of a `ProcessLocal` is not polled inside of its own `with`");
-            std::mem::swap(&mut *visible, value);
-        };
-        // Ignored: the thread ends, and its locals are gone. No value is visible then.
-        let _ = self.0.try_with(swap);
+        let innermost =
+            self.0.in_drive().and_then(|scopes| scopes.innermost()).ok_or(NoScope(()))?;
+        let value = innermost.borrow();
+        value.as_ref().map(function).ok_or(NoScope(()))
     }
 }
 
@@ -89,26 +119,32 @@ impl<T> fmt::Debug for ProcessLocal<T> {
 }
 
 /// Makes a value visible, and hides it when dropped.
-struct Visible<'a, T: 'static>(&'static ProcessLocal<T>, &'a mut Option<T>);
+struct Visible<'a, T: 'static> {
+    /// `None` if the thread ends, and its locals are gone. No value is visible then.
+    scopes: Option<Rc<Scopes<T>>>,
+    value: &'a mut Option<T>,
+}
 
 impl<'a, T: 'static> Visible<'a, T> {
     fn new(local: &'static ProcessLocal<T>, value: &'a mut Option<T>) -> Self {
-        local.swap(value);
-        Self(local, value)
+        let scopes = local.0.in_drive();
+        if let Some(scopes) = &scopes {
+            scopes.enter(value.take());
+        }
+        Self { scopes, value }
     }
 }
 
 impl<T: 'static> Drop for Visible<'_, T> {
     fn drop(&mut self) {
-        self.0.swap(self.1);
+        if let Some(scopes) = &self.scopes {
+            *self.value = scopes.leave();
+        }
     }
 }
 
 pin_project! {
     /// The future of [`ProcessLocal::scope`].
-    ///
-    /// # Panics
-    /// Polling or dropping it panics inside of [`ProcessLocal::with`] of the same local.
     #[must_use = "futures do nothing unless awaited"]
     pub struct ProcessLocalScope<T, F>
     where

@@ -1,12 +1,15 @@
 //! Values of one process. The semantics are those of `tokio/tests/task_local.rs`.
 
 use std::cell::Cell;
-use std::future::{pending, poll_fn};
+use std::future::{Future, pending, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context as Task, Poll, Waker};
+use std::time::Duration;
 
 use procession::local::{NoScope, ProcessLocal};
-use procession::{Exit, spawn, yield_now};
+use procession::time::run_after;
+use procession::{Exit, Scheduler, spawn, yield_now};
 use procession_sync::Mutex;
 
 use crate::scene::{driven, panic_quietly, threaded};
@@ -87,4 +90,61 @@ fn a_value_is_visible_to_drops_and_gone_after_a_panic() {
         let mut scope = Box::pin(NUMBER.scope(5, poll_fn(|_| Poll::Ready(number()))));
         assert_eq!(scope.as_mut().await, Some(5));
     });
+}
+
+/// Goal: what runs on the thread of a scope, but is no part of it, sees no value. Method: a process
+/// in a scope drives another scheduler, which runs processes and a function of a timer meanwhile.
+#[test]
+fn what_another_scheduler_runs_on_the_thread_of_a_scope_is_not_in_it() {
+    let outer = threaded(1);
+    let inner = Scheduler::builder().worker_threads(1).callers_drive().build();
+    let inner = inner.expect("it starts no thread");
+    let driven = inner.clone();
+    let process = outer.spawn(NUMBER.scope(1, async move {
+        driven.block_on(async {
+            let stranger = spawn(async { (number(), yield_now().await, number()) }).await;
+            let own = spawn(NUMBER.scope(2, async { (yield_now().await, number()).1 })).await;
+            (stranger, own, number())
+        })
+    }));
+    let seen = process.join();
+    assert_eq!(seen, Ok((Ok((None, (), None)), Ok(Some(2)), Some(1))));
+    let process = outer.spawn(NUMBER.scope(1, async move {
+        // The processes run while the value is borrowed.
+        NUMBER.with(|_| inner.block_on(async { spawn(NUMBER.scope(2, async { number() })).await }))
+    }));
+    assert_eq!(process.join(), Ok(Ok(Ok(Some(2)))));
+    let process = outer.spawn(NUMBER.scope(1, async {
+        let other = threaded(1);
+        other.block_on(async {
+            let (tell, told) = procession::sync::oneshot::channel();
+            let function = move || tell.send(number()).expect("the test waits");
+            // The thread that waits runs the function.
+            assert!(run_after(Duration::from_millis(1), function).is_ok());
+            told.await
+        })
+    }));
+    assert_eq!(process.join(), Ok(Ok(None)));
+}
+
+#[test]
+fn a_scope_begins_and_ends_while_the_value_of_another_is_borrowed() {
+    let scheduler = threaded(1);
+    let process = scheduler.spawn(NUMBER.scope(1, async {
+        let inner = NUMBER.with(|outer| {
+            let mut inner = pin!(NUMBER.scope(2, poll_fn(|_| Poll::Ready(number()))));
+            let inner = inner.as_mut().poll(&mut Task::from_waker(Waker::noop()));
+            (*outer, inner, number())
+        });
+        (inner, number())
+    }));
+    assert_eq!(process.join(), Ok((Ok((1, Poll::Ready(Some(2)), Some(1))), Some(1))));
+    let process = scheduler.spawn(NUMBER.scope(1, async {
+        NUMBER.with(|_| {
+            let _dropped = NUMBER.scope(2, async {});
+            panic_quietly("in a borrow")
+        })
+    }));
+    let ended: Result<Result<(), NoScope>, Exit> = process.join();
+    assert_eq!(ended, Err(Exit::Panicked("in a borrow".into())));
 }
