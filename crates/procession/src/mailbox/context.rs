@@ -226,12 +226,12 @@ impl<M: Send + 'static> Context<M> {
         }
         let pick = |context: &mut Self| {
             while let Some(event) = context.take_charged() {
-                match event {
-                    Event::Message(message) if wanted(&message) => {
-                        context.receive_looked_at();
-                        return Some(message);
-                    }
-                    other => context.put_aside(other),
+                let Event::Message(message) = event else {
+                    context.put_aside(event);
+                    continue;
+                };
+                if let Some(message) = context.receive_if(message, &mut wanted) {
+                    return Some(message);
                 }
             }
             None

@@ -152,16 +152,18 @@ impl Drop for TracedStep<'_> {
 /// Answers what the process shows of itself.
 fn inspect(slot: &Slot, answer: InspectAnswer) {
     let generation = slot.pins.generation();
+    let inspectors = slot.shared().processes.inspectors.of(slot.index(), generation);
     let inspected = guarded(|| {
         let mut shown = Inspection::default();
         inspect_body(slot, &mut shown);
-        for inspector in slot.shared().processes.inspectors.of(slot.index(), generation) {
-            inspector(&mut shown);
-        }
+        inspectors.iter().for_each(|inspector| inspector(&mut shown));
         shown
     });
     if inspected.is_err() {
         panics::tell_caught(slot);
     }
+    // Dropped only now: one of them may have been removed by itself, and its captures may panic in
+    // their `Drop`, which must not happen while it unwinds.
+    drop_each(inspectors);
     answer(inspected.map_err(|exit| exit.to_string()));
 }

@@ -18,12 +18,13 @@ use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields
 use procession::snapshot::ProcessState;
 use procession::sync::oneshot;
 use procession::{Context, Event, Exit, OnCancel, Pid, Scheduler, SpawnOptions, sleep};
+use procession_sync::Mutex;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::SeqCst;
 
 use crate::home::mpsc::{Sender, channel};
 use crate::home::thread;
-use crate::scene::{driven, soon, threaded};
+use crate::scene::{driven, panic_quietly, soon, threaded};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -118,6 +119,36 @@ fn an_async_process_shows_what_its_closures_add_while_their_guards_live() {
     shows.send(()).expect("it lives");
     scheduler.run_until_idle();
     assert_eq!(inspect(&scheduler, shows.pid()), Err(AskError::Ended));
+}
+
+/// Goal: a closure that panics, and whose captures panic when they are dropped, ends no program.
+/// Method: it removes itself, so that its caller is its last owner.
+#[test]
+fn a_closure_that_removes_itself_and_panics_is_dropped_after_its_panic() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic_quietly("a bomb was dropped");
+        }
+    }
+    let scheduler = driven();
+    let shows = scheduler.start(|mut cx: Context<()>| async move {
+        let own = Arc::new(Mutex::new(None));
+        let (bomb, removed) = (Bomb, Arc::clone(&own));
+        let inspecting = cx.inspect_with(move |_| {
+            let _kept = &bomb;
+            drop(removed.lock().take());
+            panic_quietly("no luck");
+        });
+        *own.lock() = Some(inspecting);
+        cx.recv().await
+    });
+    scheduler.run_until_idle();
+    let panicked = inspect(&scheduler, shows.pid()).expect_err("it panics");
+    assert!(matches!(&panicked, AskError::Panicked(text) if text.contains("no luck")));
+    assert_eq!(inspect(&scheduler, shows.pid()), Err(AskError::ShowsNothing));
+    shows.send(()).expect("it lives");
+    assert_eq!(shows.join(), Ok(Some(())));
 }
 
 #[test]

@@ -16,6 +16,21 @@ use crate::relations::signal::Signal;
 use crate::scheduler::current;
 use crate::util::cost::{self, Access, Operation, SharedLine};
 
+/// A message that a filter looks at. If it is dropped, the message is put aside, also if the filter
+/// panics.
+struct LookedAt<'a, M: Send + 'static> {
+    context: &'a mut Context<M>,
+    message: Option<M>,
+}
+
+impl<M: Send + 'static> Drop for LookedAt<'_, M> {
+    fn drop(&mut self) {
+        if let Some(message) = self.message.take() {
+            self.context.put_aside(Event::Message(message));
+        }
+    }
+}
+
 impl<M: Send + 'static> Context<M> {
     #[cold]
     pub(super) fn put_aside(&mut self, event: Event<M>) {
@@ -111,6 +126,18 @@ impl<M: Send + 'static> Context<M> {
         }
         crate::scheduler::budget::spend();
         self.take_event_with(|context, header| context.make_aside().looked_at = Some(header))
+    }
+
+    /// Receives a message that `take_charged` has returned, if it is wanted.
+    pub(super) fn receive_if(
+        &mut self,
+        message: M,
+        wanted: &mut impl FnMut(&M) -> bool,
+    ) -> Option<M> {
+        let mut looked_at = LookedAt { context: self, message: Some(message) };
+        let message = looked_at.message.take_if(|message| wanted(message))?;
+        looked_at.context.receive_looked_at();
+        Some(message)
     }
 
     /// Receives the header of the message that `take_charged` has returned.
