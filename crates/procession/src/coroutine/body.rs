@@ -15,7 +15,7 @@ use crate::process::outcome::{ByOutcome, Judge, Returns};
 use crate::process::residence::{Begin, Residence, ResidentKind};
 use crate::process::slot::Slot;
 use crate::process::stuck::StuckCoroutine;
-use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::unwind::{drop_guarded, guarded, print_caught};
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
@@ -315,7 +315,7 @@ where
             drop(resuming);
             if let Err(UnwindError::Panicked(payload)) = unwound {
                 // The first exit stands.
-                drop_guarded(payload);
+                print_caught(payload);
             }
         }
         self.finish(slot, Err(exit));

@@ -5,10 +5,11 @@ use std::convert::identity;
 use std::fmt;
 use std::sync::Arc;
 
-use super::job::{Settled, caught};
+use super::job::Settled;
 use super::state::outcome::Ended;
 use crate::process::exit::Exiting;
-use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::unwind::{guarded, print_caught, text_of};
+use crate::util::caught;
 
 type PoolHook = Arc<dyn Fn() + Send + Sync>;
 type PanicHandler = Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
@@ -61,11 +62,10 @@ impl Hooks {
         let payload = payload.downcast().map_or_else(identity, exited);
         match &self.panic {
             Some(handler) => {
-                if let Err(second) = caught(|| handler(payload)) {
-                    drop_guarded(second);
-                }
+                caught::print(text_of(&*payload));
+                drop(guarded(|| handler(payload)));
             }
-            None => drop_guarded(payload),
+            None => print_caught(payload),
         }
     }
 }

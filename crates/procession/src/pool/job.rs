@@ -11,7 +11,7 @@ use super::error::JobError;
 use super::state::outcome::Ended;
 use crate::process::async_body::Settle;
 use crate::process::exit::Exiting;
-use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::unwind::{drop_guarded, guarded, print_caught, text_of};
 use crate::scheduler::origin::JobOrigin;
 use crate::scheduler::shared::Shared;
 
@@ -128,18 +128,15 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// Turns the payload of a panic, or of an [`exit`](crate::exit), into the error of the job.
+/// Turns the payload of a panic, or of an [`exit`](crate::exit), into the error of the job. The
+/// panic is printed, because nobody may look at the handle.
 pub(super) fn failed(payload: Box<dyn Any + Send>) -> JobError {
     let payload = match payload.downcast::<Exiting>() {
         Ok(exiting) => return JobError::Exited(exiting.0),
         Err(payload) => payload,
     };
-    let text: Arc<str> = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
-        (Some(text), _) => Arc::from(*text),
-        (_, Some(text)) => Arc::from(text.as_str()),
-        _ => Arc::from("a value that is no text"),
-    };
-    drop_guarded(payload);
+    let text = Arc::from(text_of(&*payload));
+    print_caught(payload);
     JobError::Panicked(text)
 }
 

@@ -1,5 +1,6 @@
 //! Guards for user code, which may panic.
 
+use std::any::Any;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,22 +10,51 @@ use crate::process::exit::Exiting;
 use crate::util::caught;
 
 /// Runs user code. Returns a panic, or a process's wish to end, as an exit.
+///
+/// The panic is printed if the panic hook of the program has left it to a report. A caller whose
+/// own report contains the panic uses [`guarded_for_report`].
 pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
+    guarded_for_report(user_code).inspect_err(|exit| {
+        if let Exit::Panicked(message) = exit {
+            caught::print(message);
+        }
+    })
+}
+
+/// Runs user code like [`guarded`], for a caller that reports the panic with its text.
+pub(crate) fn guarded_for_report<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
     catch_unwind(AssertUnwindSafe(user_code)).map_err(|payload| {
         let payload = match payload.downcast::<Exiting>() {
             Ok(exiting) => return exiting.0,
             Err(payload) => payload,
         };
-        let message: Arc<str> =
-            match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
-                (Some(text), _) => Arc::from(*text),
-                (_, Some(text)) => Arc::from(text.as_str()),
-                _ => Arc::from("a value that is no text"),
-            };
+        let message: Arc<str> = Arc::from(text_of(&*payload));
         drop_guarded(payload);
         caught::tell(&message);
         Exit::Panicked(message)
     })
+}
+
+/// Returns the text of a panic.
+pub(crate) fn text_of(payload: &(dyn Any + Send)) -> &str {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text.as_str(),
+        _ => "a value that is no text",
+    }
+}
+
+/// Drops the payload of a panic that nothing reports, and has the panic printed like
+/// [`guarded`] does.
+#[cold]
+pub(crate) fn print_caught(payload: Box<dyn Any + Send>) {
+    if !payload.is::<Exiting>() {
+        caught::print(text_of(&*payload));
+    }
+    // Bounded: the second payload is leaked, since each drop could panic with another one.
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(second);
+    }
 }
 
 /// Drops several user values, each like [`drop_guarded`].
@@ -33,20 +63,11 @@ pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
 }
 
 /// Drops a user value. A panic of its `Drop` ends here, and so does a panic of that panic's
-/// payload.
+/// payload. The first is printed like that of [`guarded`].
 pub(crate) fn drop_guarded<T>(value: T) {
-    let _ = is_dropped(value);
-}
-
-/// Drops a user value like [`drop_guarded`]. Returns `false` if its `Drop` has panicked.
-#[must_use]
-pub(crate) fn is_dropped<T>(value: T) -> bool {
-    let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) else { return true };
-    // Bounded: the second payload is leaked, since each drop could panic with another one.
-    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(second);
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        print_caught(payload);
     }
-    false
 }
 
 /// A user value that is dropped by [`drop_guarded`], also while one of its methods unwinds.

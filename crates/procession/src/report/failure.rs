@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::observe::snapshot::label;
 use crate::process::slot::Slot;
-use crate::process::unwind::guarded;
+use crate::process::unwind::guarded_for_report;
 use crate::recorder::dump::DumpCause;
 use crate::relations::links;
 use crate::relations::pid_list::LISTED_MAX;
@@ -96,7 +96,7 @@ impl CrashReport {
 /// reported. User code can run here, as in a `Drop` of what the process holds.
 pub(crate) fn tell(shared: &Shared, report: &ExitReport, trace: impl FnOnce() -> bool) {
     if let Some(hook) = &shared.extensions.reports.on_exit {
-        return after_hook(shared, "on_exit", guarded(|| hook(report)));
+        return after_hook(shared, "on_exit", guarded_for_report(|| hook(report)));
     }
     if !trace() {
         writer::write(&shared.world, report);
@@ -142,7 +142,7 @@ pub(crate) fn tell_supervisor(
         event,
     };
     if let Some(hook) = &shared.extensions.reports.on_supervisor {
-        return after_hook(shared, "on_supervisor", guarded(|| hook(&report)));
+        return after_hook(shared, "on_supervisor", guarded_for_report(|| hook(&report)));
     }
     #[cfg(feature = "tracing")]
     if crate::observe::trace::supervised(&report) {

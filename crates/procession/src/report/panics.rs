@@ -5,8 +5,22 @@
 //! coroutine, and takes the note for its report.
 //!
 //! The hook keeps silent only about the first panic of a step that is not reported yet. Each
-//! further one may be that of a destructor, which aborts the program or ends unseen, so both are
-//! printed.
+//! further one may be that of a destructor, which aborts the program, so both are printed.
+//!
+//! # Rule
+//! The hook keeps silent only if a report or a line is certain to follow:
+//!
+//! | caught by | printed by |
+//! |---|---|
+//! | the step of a process (`guarded_for_report` in `scheduler/run.rs`) | the report of its exit |
+//! | the call of a hook for reports (`guarded_for_report` in `report/failure.rs`) | the line about the hook |
+//! | anything else of the runtime (`guarded`, `drop_guarded`, `print_caught` of `process/unwind.rs`) | a line with the process and the place, from `print_caught` here |
+//! | a job of a pool, whose handle may be gone | such a line |
+//! | code of the user | nothing: the code has dealt with it |
+//!
+//! A panic outside of steps is printed by the hook that was installed before. Code of the runtime
+//! that catches a panic by other means passes it on, by `resume_unwind`. The test
+//! `reports::catches` goes through the places.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -23,6 +37,7 @@ use crate::report::crash_report::BACKTRACE_MAX;
 use crate::report::text::{Escaped, REASON_MAX, line_of};
 use crate::report::writer;
 use crate::scheduler::current;
+use crate::util::caught;
 
 /// A step of a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,14 +83,16 @@ thread_local! {
 /// - for each panic in a program that aborts on panics. There is no report then, so the process is
 ///   named before.
 ///
-/// A panic that code in a process catches ends no process and is not printed. A panic of a
-/// destructor that the runtime catches, because the process is ending anyway, is a line of its own.
+/// A panic that code in a process catches ends no process and is not printed. If the runtime
+/// catches it, and the process goes on or is ending anyway, the panic is a line of its own: that of
+/// a job of a pool, of a destructor, or of a function that the runtime calls, for example.
 ///
 /// # Panics
 /// Panics on a thread that is panicking, as [`std::panic::set_hook`] does.
 pub fn install_panic_hook() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
+        caught::print_by(print_caught);
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if !leaves_to_report(info) {
@@ -155,19 +172,19 @@ fn backtrace(slot: &Slot, by_environment: bool) -> Vec<usize> {
     }
 }
 
-/// Has the panic printed that the runtime has caught in this step, if nothing has printed it. It
-/// ends no process, so no report contains it.
+/// Has the panic printed that the runtime has just caught on this thread, if nothing has printed
+/// it. It ends no process, so no report contains it.
 #[cold]
-pub(crate) fn tell_caught(slot: &Slot) {
-    let step = StepId::of(slot);
+fn print_caught(message: &str) {
+    let Some(slot) = current::current() else { return };
+    let step = StepId::of(&slot);
+    // Nothing is left of it, so the next panic in this step is the first again. A panic that the
+    // process has caught itself may have left a note, and had another text.
     let take = |last: &RefCell<Option<Note>>| {
-        let mut last = last.borrow_mut();
-        let last = last.as_mut().filter(|last| last.step == step && !last.is_told)?;
-        // The note stays, so that a further panic in this step is printed at once.
-        last.is_told = true;
-        Some((std::mem::take(&mut last.place), std::mem::take(&mut last.text)))
+        let is_it = |last: &mut Note| last.step == step && !last.is_told && last.text == message;
+        last.borrow_mut().take_if(is_it)
     };
-    if let Some((place, text)) = LAST.try_with(take).ok().flatten() {
+    if let Some(Note { place, text, .. }) = LAST.try_with(take).ok().flatten() {
         let StepId(pid, _) = step;
         let line = fmt::from_fn(|f| {
             write!(f, "{pid} panicked at {place}: {}", Escaped(&text, REASON_MAX))

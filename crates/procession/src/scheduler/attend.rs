@@ -17,7 +17,6 @@ use crate::process::state::Seen;
 use crate::process::unwind::{drop_each, guarded};
 use crate::process::waker;
 use crate::relations::links;
-use crate::report::panics;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::run::inspect_body;
 
@@ -159,9 +158,6 @@ fn inspect(slot: &Slot, answer: InspectAnswer) {
         inspectors.iter().for_each(|inspector| inspector(&mut shown));
         shown
     });
-    if inspected.is_err() {
-        panics::tell_caught(slot);
-    }
     // Dropped only now: one of them may have been removed by itself, and its captures may panic in
     // their `Drop`, which must not happen while it unwinds.
     drop_each(inspectors);

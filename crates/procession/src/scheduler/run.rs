@@ -11,11 +11,11 @@ use crate::process::body::Step;
 use crate::process::inspection::Inspection;
 use crate::process::slot::{Ready, Slot};
 use crate::process::state::{Duty, Seen};
-use crate::process::unwind::{guarded, is_dropped};
+use crate::process::unwind::{drop_guarded, guarded, guarded_for_report};
 use crate::process::wait_reason::Waiting;
 use crate::process::{wake, waker};
 use crate::relations::links;
-use crate::report::{failure, panics};
+use crate::report::failure;
 use crate::scheduler::current;
 use crate::scheduler::local::{BUDGET, LocalWorker};
 use crate::scheduler::shared::Shared;
@@ -90,7 +90,7 @@ impl LocalWorker {
         waker: &Waker,
     ) -> Result<Step, Exit> {
         let mut task = TaskContext::from_waker(waker);
-        guarded(|| {
+        guarded_for_report(|| {
             #[cfg(feature = "sim")]
             self.panic_if_told(slot);
             // SAFETY: [running] this worker took the entry.
@@ -136,14 +136,11 @@ impl LocalWorker {
         if by_itself && failure::is_failure(exit) {
             self.report(ready, exit);
         }
+        // If it panics in a `Drop`, the state is gone nevertheless, and the first exit stands.
         // SAFETY: [running] this worker took the entry.
-        let ended = guarded(|| unsafe {
+        drop(guarded(|| unsafe {
             slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit.clone())))
-        });
-        // A panic in a `Drop`: the state is gone nevertheless, and the first exit stands.
-        if ended.is_err() {
-            panics::tell_caught(slot);
-        }
+        }));
         self.record_end(slot, failure::is_failure(exit));
         self.end(ready, exit);
     }
@@ -197,9 +194,7 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     if slot.is_alone() {
         // If the `Drop` of a result does not return, its process counts as running.
         // SAFETY: [running] the handle is gone, so the body is the caller's until the end.
-        if !is_dropped(unsafe { slot.with_body(Option::take) }) {
-            panics::tell_caught(slot);
-        }
+        drop_guarded(unsafe { slot.with_body(Option::take) });
         if slot.seal() {
             // SAFETY: just sealed, and nothing is left of it.
             unsafe { crate::process::life::free_sealed(ready) };
@@ -228,9 +223,7 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     if detached {
         slot.note_waiting(Waiting::DROP);
         // SAFETY: [running] the handle was gone, so the body is still the caller's.
-        if !is_dropped(unsafe { slot.with_body(Option::take) }) {
-            panics::tell_caught(slot);
-        }
+        drop_guarded(unsafe { slot.with_body(Option::take) });
         slot.forget_waiting(Waiting::DROP);
     } else if seen.has_waiter()
         // SAFETY: [cell] `complete` has found it.

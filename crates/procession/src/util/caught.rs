@@ -1,18 +1,36 @@
-//! Panics that the runtime has caught, of which a simulated system is told.
+//! Panics that the runtime has caught.
 
 use std::cell::Cell;
+use std::sync::OnceLock;
 
 thread_local! {
-    /// What is called for each panic that is caught on this thread.
+    /// What a simulated system calls for each panic that is caught on this thread.
     static TELL: Cell<Option<fn(&str)>> = const { Cell::new(None) };
 }
 
-/// Tells of a panic that was caught.
+/// What is called for each caught panic that no report contains, in a program whose panic hook
+/// leaves panics to reports.
+static PRINT: OnceLock<fn(&str)> = OnceLock::new();
+
+/// Tells a simulated system of a panic that was caught.
 #[cold]
 pub(crate) fn tell(message: &str) {
     if let Some(tell) = TELL.get() {
         tell(message);
     }
+}
+
+/// Has a caught panic printed if the panic hook has not. No report contains it.
+#[cold]
+pub(crate) fn print(message: &str) {
+    if let Some(print) = PRINT.get() {
+        print(message);
+    }
+}
+
+/// Sets what is called for each caught panic that no report contains. Only the first call counts.
+pub(crate) fn print_by(print: fn(&str)) {
+    PRINT.get_or_init(|| print);
 }
 
 /// Sets what is called for each panic that is caught on this thread.

@@ -46,7 +46,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("process", "machine mailbox relations scheduler time util variance"),
     ("recorder", "observe process report scheduler sys time util"),
     ("relations", "mailbox process scheduler util variance"),
-    ("report", "observe process recorder relations scheduler sys time"),
+    ("report", "observe process recorder relations scheduler sys time util"),
     (
         "scheduler",
         "bridge coroutine door io machine mailbox observe process recorder relations report spawn sys time util watchdog",

@@ -3,6 +3,8 @@
 //! Method: what a hook receives is tested here, on the test clock. What is printed is tested in a
 //! child process that runs the same test again.
 
+mod catches;
+
 use crate::home::mpsc;
 use std::env;
 use std::io::{Read as _, Write as _};

@@ -74,6 +74,7 @@ const EXCEPTED: &[Tests] = &[
             "reports::a_standard_error_that_nobody_reads_holds_up_neither_workers_nor_the_shutdown",
             "reports::a_standard_error_without_a_reader_loses_lines_and_nothing_else",
             "reports::a_writer_that_was_idle_writes_again",
+            "reports::catches::every_caught_panic_is_printed_once",
             "reports::failures_are_printed_by_default_and_a_program_that_ends_at_once_has_printed_them",
             "reports::hooks_silence_what_is_printed_and_their_panics_are_told",
             "reports::the_panic_hook_leaves_backtraces_to_the_hook_before_it",
