@@ -138,11 +138,36 @@ impl FutureJob {
 /// refused. Idle workers, which have no process, are counted until the pool is closed.
 ///
 /// # Jobs that use their own pool
-/// If a job submits to its own full pool while all others wait for the same already, it gets an
-/// error ([`SubmitError::is_deadlock`]). The pool cannot know that the job would give up later,
-/// because of a [`timeout`](crate::timeout()) around the call, for example. Waits of
-/// [`submit_timeout`](Self::submit_timeout) are not counted. Nor is anything else that a job
-/// awaits, such as the handle of another job.
+/// A job may await the handle of another job of its own pool. If that job is still queued, it
+/// begins at once, in a place that the waiting job lends: a job that waits does no work, so no more
+/// jobs work than the capacity allows. A job lends its place to one job at a time, and takes it
+/// back when it drops the handle. So jobs may wait for their own jobs to any depth, with any
+/// capacity:
+///
+/// ```
+/// use procession::pool::{Pool, Queue};
+///
+/// let sum = procession::run(async {
+///     let pool = Pool::builder().capacity(2).queue(Queue::Unbounded).build_async()?;
+///     let inside = pool.clone();
+///     let outer = pool.submit(async move {
+///         let inner = inside.submit(async { 1 }).await.expect("the pool is open");
+///         inner.await.map(|one| one + 1)
+///     });
+///     Ok::<i32, Box<dyn std::error::Error>>(outer.await?.await??)
+/// })?;
+/// assert_eq!(sum, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// While jobs lend their places, there are more workers than the capacity. If a job goes on
+/// although the job that it awaits has not ended, because of a [`timeout`](crate::timeout()) for
+/// example, both work until one of them ends.
+///
+/// If a job submits to its own full pool while all others wait for the same already, or wait for
+/// jobs that were queued, it gets an error ([`SubmitError::is_deadlock`]). The pool cannot know
+/// that the job would give up later. Waits of [`submit_timeout`](Self::submit_timeout) are not
+/// counted. Nor is anything else that a job awaits, such as a lock.
 #[derive(Clone)]
 pub struct AsyncPool(Entrance<FutureJob>);
 

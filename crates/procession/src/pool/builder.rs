@@ -102,6 +102,10 @@ impl Builder {
 
     /// Sets the most workers at once, at least 1. [`UNLIMITED`](super::UNLIMITED) allows any
     /// number. Default: 512.
+    ///
+    /// In a pool of processes, a job that awaits another job of the pool
+    /// [lends its place](super::AsyncPool#jobs-that-use-their-own-pool). There is one worker more
+    /// for each job that does so.
     pub fn capacity(mut self, workers: usize) -> Self {
         self.limits.capacity = workers;
         self

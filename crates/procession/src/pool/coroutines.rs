@@ -12,6 +12,7 @@ use super::job::{Caught, Promise, Settled, caught};
 use super::job_handle::JobHandle;
 use super::operations::{Entrance, Permit, Pooling, operations};
 use super::processes::{Processes, Worker};
+use super::state::busy::Busy;
 use super::state::outcome::Next;
 use super::state::seat::Order;
 use super::submit::FullPolicy;
@@ -69,10 +70,12 @@ fn work<J: Send + 'static>(
     run: impl Fn(J) -> Settled,
 ) {
     worker.inner.hooks.run_start();
+    let mark = worker.inner.coroutine_mark();
     let mut idle = None;
     let mut order = coroutine::wait(worker.await_order(shared, &mut idle));
     while let Order::Run(ticket, job) = order {
         worker.runs = Some(ticket);
+        mark.set(Busy::with_job(ticket));
         let outcome = run(job);
         order = match worker.finish(ticket, outcome) {
             Next::Run(ticket, job) => Order::Run(ticket, job),
@@ -124,9 +127,8 @@ fn refused<F, T>(error: SubmitError<Box<Closure<F, T>>>) -> SubmitError<F> {
 /// A pool of coroutines that run closures, which may [wait](crate::coroutine). It runs at most as
 /// many at once as its capacity.
 ///
-/// It behaves like an [`AsyncPool`](super::AsyncPool), with two exceptions. A worker keeps its
-/// process and its stack while it is idle. If a job submits to its own full pool and waits, the
-/// deadlock is not detected.
+/// It behaves like an [`AsyncPool`](super::AsyncPool), with one exception. A worker keeps its
+/// process and its stack while it is idle.
 ///
 /// ```
 /// use std::time::Duration;

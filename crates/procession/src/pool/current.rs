@@ -1,19 +1,30 @@
 //! The worker of a pool that runs a job on this thread.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use super::state::busy::Busy;
+use crate::coroutine::frame::{drive_depth, frame};
+use crate::coroutine::local::Local;
 
-/// The worker that runs a job on this thread, and the id of its pool.
+/// The worker that runs a job on this thread or in this coroutine, and the id of its pool.
 #[derive(Clone, Copy)]
 struct CurrentWorker {
     pool: u64,
     worker: Busy,
+    /// The number of schedulers that the thread was driving, one inside the other. A process of a
+    /// scheduler that the job drives is no part of the job.
+    depth: u32,
 }
 
+type WorkerMark = Cell<Option<CurrentWorker>>;
+
 thread_local! {
-    static CURRENT: Cell<Option<CurrentWorker>> = const { Cell::new(None) };
+    static CURRENT: WorkerMark = const { Cell::new(None) };
 }
+
+/// The mark of each coroutine, which may go on on another thread.
+static IN_COROUTINE: Local<WorkerMark> = Local::new(|| Cell::new(None));
 
 /// Marks a thread as a worker of a pool. Restores the previous mark when it is dropped.
 #[must_use = "dropping it removes the mark"]
@@ -27,10 +38,37 @@ impl Drop for Marked {
 
 /// Marks this thread as a worker of the pool.
 pub(super) fn mark(pool: u64, worker: Busy) -> Marked {
-    Marked(CURRENT.replace(Some(CurrentWorker { pool, worker })))
+    let depth = drive_depth();
+    Marked(CURRENT.replace(Some(CurrentWorker { pool, worker, depth })))
+}
+
+/// The mark of a coroutine that is a worker of a pool.
+pub(super) struct CoroutineMark {
+    pool: u64,
+    mark: Rc<WorkerMark>,
+}
+
+impl CoroutineMark {
+    /// Returns the mark of the calling coroutine.
+    pub(super) fn of(pool: u64) -> Self {
+        Self { pool, mark: IN_COROUTINE.here().expect("a coroutine has its locals") }
+    }
+
+    /// Notes which worker of the pool the coroutine is: the one that runs this job.
+    pub(super) fn set(&self, worker: Busy) {
+        self.mark.set(Some(CurrentWorker { pool: self.pool, worker, depth: 0 }));
+    }
 }
 
 /// Returns the worker of this pool that runs a job on this thread.
+///
+/// Not inlined: a coroutine may go on on another thread, and must not keep the address of the mark.
+#[inline(never)]
 pub(super) fn worker_of(pool: u64) -> Option<Busy> {
-    CURRENT.get().filter(|current| current.pool == pool).map(|current| current.worker)
+    let current = if frame().is_some() {
+        IN_COROUTINE.here()?.get()?
+    } else {
+        CURRENT.get().filter(|current| current.depth == drive_depth())?
+    };
+    (current.pool == pool).then_some(current.worker)
 }

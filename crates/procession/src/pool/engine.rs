@@ -8,7 +8,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use super::current::{Marked, mark, worker_of};
+use super::current::{CoroutineMark, Marked, mark, worker_of};
 use super::hooks::Hooks;
 use super::state::busy::Busy;
 use super::state::core::PoolCore;
@@ -224,6 +224,11 @@ impl<J> Inner<J> {
     /// Marks this thread as a worker of this pool.
     pub(super) fn mark(&self, worker: Busy) -> Marked {
         mark(self.id, worker)
+    }
+
+    /// Returns the mark of the calling coroutine, which is a worker of this pool.
+    pub(super) fn coroutine_mark(&self) -> CoroutineMark {
+        CoroutineMark::of(self.id)
     }
 
     /// Returns the worker of this pool that runs a job on this thread.

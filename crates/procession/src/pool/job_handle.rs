@@ -11,7 +11,8 @@ use std::time::Duration;
 use super::block::block;
 use super::engine::Inner;
 use super::error::JobError;
-use super::job::JobOutcome;
+use super::job::{JobOutcome, ResultCell};
+use super::state::busy::Busy;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::block_on;
@@ -32,6 +33,11 @@ pub(super) trait AnyPool: Send + Sync {
     /// Runs a queued job on this thread, if the caller is a worker of the pool.
     fn help(&self, ticket: u64);
     fn begin_join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
+    /// Returns the worker that runs the caller, if the caller is a job of the pool in a process.
+    fn lender(&self) -> Option<Busy>;
+    /// Lends the place of a job to the job of this ticket. Returns `false` if it is not queued.
+    fn lend(&self, lender: Busy, ticket: u64) -> bool;
+    fn take_back(&self, lender: Busy, ticket: u64);
     fn scheduler(&self) -> Option<Arc<Shared>>;
 }
 
@@ -59,8 +65,73 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
         self.own_worker().is_none_or(|busy| self.core.join(busy, ticket, has_ended))
     }
 
+    fn lender(&self) -> Option<Busy> {
+        self.engine.scheduler().and_then(|_| self.own_worker())
+    }
+
+    fn lend(&self, lender: Busy, ticket: u64) -> bool {
+        self.arc().step(|core, start| core.lend(lender, ticket, start))
+    }
+
+    fn take_back(&self, lender: Busy, ticket: u64) {
+        self.arc().step(|core, start| core.take_back(lender, ticket, start));
+    }
+
     fn scheduler(&self) -> Option<Arc<Shared>> {
         self.engine.scheduler().cloned()
+    }
+}
+
+/// The place that a job lends to another one of its pool while it awaits the handle. Dropping it
+/// takes the place back.
+#[derive(Default)]
+pub(super) struct Lending {
+    /// The job that has awaited the handle last.
+    lender: Option<Busy>,
+    lent: Option<LentPlace>,
+}
+
+struct LentPlace {
+    pool: Arc<dyn AnyPool>,
+    lender: Busy,
+    ticket: u64,
+}
+
+impl Drop for LentPlace {
+    fn drop(&mut self) {
+        self.pool.take_back(self.lender, self.ticket);
+    }
+}
+
+impl Lending {
+    /// Notes that the caller awaits a job without a result.
+    pub(super) fn begin(&mut self, pool: &Arc<dyn AnyPool>, ticket: u64) {
+        let own = pool.lender();
+        // A job that is not queued will not be, so each lender asks once.
+        if let Some(lender) = own.filter(|_| own != self.lender) {
+            self.lender = own;
+            let is_queued = pool.lend(lender, ticket);
+            self.lent = is_queued.then(|| LentPlace { pool: Arc::clone(pool), lender, ticket });
+        }
+    }
+}
+
+impl<T> ResultCell<T> {
+    /// Polls the result for a handle, which lends the place of its job while there is none.
+    pub(super) fn poll_in(
+        &self,
+        waker: &Waker,
+        lending: &mut Lending,
+        pool: &Arc<dyn AnyPool>,
+        ticket: u64,
+    ) -> Poll<Result<T, JobError>> {
+        let result = self.poll_result(waker);
+        if result.is_pending() {
+            lending.begin(pool, ticket);
+        } else {
+            lending.lent = None;
+        }
+        result
     }
 }
 
@@ -76,6 +147,7 @@ struct TakenJob<T> {
     job: Arc<dyn JobOutcome<T>>,
     pool: Arc<dyn AnyPool>,
     ticket: u64,
+    lending: Lending,
 }
 
 impl<T> JobHandle<T> {
@@ -85,7 +157,12 @@ impl<T> JobHandle<T> {
         J: Send + 'static,
         O: JobOutcome<T> + 'static,
     {
-        Self(Some(TakenJob { job, pool: Arc::clone(pool) as _, ticket }))
+        Self(Some(TakenJob {
+            job,
+            pool: Arc::clone(pool) as _,
+            ticket,
+            lending: Lending::default(),
+        }))
     }
 
     pub(super) fn refused() -> Self {
@@ -147,10 +224,10 @@ impl<T> JobHandle<T> {
     }
 
     fn poll_result(&mut self, waker: &Waker) -> Poll<Result<T, JobError>> {
-        let Some(taken) = &self.0 else {
+        let Some(taken) = &mut self.0 else {
             return Poll::Ready(Err(JobError::Refused));
         };
-        taken.job.cell().poll_result(waker)
+        taken.job.cell().poll_in(waker, &mut taken.lending, &taken.pool, taken.ticket)
     }
 }
 

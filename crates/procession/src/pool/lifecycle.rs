@@ -12,7 +12,7 @@ use super::block::block;
 use super::builder::{check_capacity, keep_alive_nanoseconds};
 use super::engine::Inner;
 use super::error::{PoolError, WaitError};
-use super::state::outcome::{Quiescence, Watched};
+use super::state::outcome::{Quiescence, WatchResult};
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -95,9 +95,9 @@ impl<J: Send + 'static> Future for QuiescenceWait<'_, J> {
         let (watched, waker) = inner.core.watch(number, quiescence, is_enlisted, waker);
         drop(waker);
         match watched {
-            Watched::Reached => Poll::Ready(Ok(())),
-            Watched::Open => Poll::Ready(Err(WaitError::Open)),
-            Watched::Waits => {
+            WatchResult::Reached => Poll::Ready(Ok(())),
+            WatchResult::Open => Poll::Ready(Err(WaitError::Open)),
+            WatchResult::Waits => {
                 self.is_enlisted = true;
                 current::note_waiting(Waiting::JOB);
                 Poll::Pending

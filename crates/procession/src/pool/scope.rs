@@ -26,7 +26,7 @@ use super::coroutines::{CoroutineJob, Runs, caught_in_coroutine};
 use super::engine::Inner;
 use super::error::{JobError, SubmitError, WaitError};
 use super::job::{Caught, Promise, ResultCell, Settled, caught};
-use super::job_handle::AnyPool;
+use super::job_handle::{AnyPool, Lending};
 use super::operations::Pooling;
 use super::state::outcome::Ended;
 use super::submit::FullPolicy;
@@ -321,6 +321,7 @@ impl<'scope> Scope<'scope, '_> {
             cell,
             pool: Arc::clone(self.pool.inner()) as _,
             ticket,
+            lending: Lending::default(),
             scope: PhantomData,
         })
     }
@@ -347,6 +348,7 @@ pub struct ScopedHandle<'scope, T> {
     cell: Arc<ResultCell<T>>,
     pool: Arc<dyn AnyPool>,
     ticket: u64,
+    lending: Lending,
     scope: PhantomData<&'scope ()>,
 }
 
@@ -390,7 +392,8 @@ impl<T> Future for ScopedHandle<'_, T> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
-        let result = self.cell.poll_result(task.waker());
+        let Self { cell, pool, ticket, lending, .. } = self.get_mut();
+        let result = cell.poll_in(task.waker(), lending, pool, *ticket);
         if result.is_pending() {
             current::note_waiting(Waiting::JOB);
         }

@@ -55,7 +55,10 @@
 //! Each end of a job that has the turn of its key passes the turn to the next job of the key, which
 //! is ready then, in the place of its ticket.
 //!
-//! Handle: `Withdraw` a job that is still queued, by its ticket.
+//! Handle: `Withdraw` a job that is still queued, by its ticket. `Lend`, if a job of a pool of
+//! processes awaits the handle: the place of that job is lent. One more worker may be live for each
+//! place that is lent, and it takes a job for which a place is lent, not the next one of the queue.
+//! The loan ends with either job, or once the handle is dropped.
 //!
 //! Waiter for a quiescent pool: `Watch`, which enlists it unless the pool is quiescent already.
 //! `Settle` takes it out of the list and wakes it, and its next `Watch` does not find it there.
@@ -81,6 +84,10 @@
 //! - While a job is ready, the pool has as many workers as its capacity allows, or one was refused.
 //!   Each step that could leave it otherwise starts workers by `employ`: a worker that is killed
 //!   frees its place, a job that no worker ran passes the turn of its key, and the capacity rises.
+//! - A job that awaits a queued job of its pool is no reason why that job waits: the loan lets it
+//!   begin, whatever the other workers wait for. Loans form chains as deep as jobs wait for jobs,
+//!   and the last job of a chain works. A job that is held by its key begins once the earlier one
+//!   has ended; the loan waits for that, too.
 //! - A waiter that was served is known by its missing entry. The pool may be open again, or have
 //!   jobs again, by the time the waiter looks.
 //!
@@ -103,10 +110,21 @@
 //! - Of two jobs that are launched at once, the one with the later ticket may begin first.
 //! - A waiter is counted as blocked for the job that began the wait. If that job passes its wait on
 //!   to another job and ends, the other job is not known to wait.
+//! - A job that awaits several others, or that polls a handle and goes on, works beside the job in
+//!   the place that it lent, until one of the two ends.
+//! - A job that waits for a job that is held behind a third one, which is queued and which nobody
+//!   awaits, lends nothing to the third one.
 //! - The allocation of the first job of a process is freed with the process, after the queued jobs
 //!   that the process also ran.
 //!
 //! ## Rejected
+//! - Refusing to await a queued job of the own pool if no other job could go on. The caller has the
+//!   handle already, and can do nothing useful with the error. Thread pools run such a job on the
+//!   thread that waits, so async pools would be the only ones in which nested jobs fail.
+//! - Lending a place to the next job of the queue. With 100,000 jobs that each await one of their
+//!   own, all of them begin before the first of their own does, so the capacity bounds nothing.
+//! - Polling the awaited job inside the job that awaits it. It would be dropped with that job, but
+//!   a job runs on when its handle is dropped.
 //! - One atomic word of packed counts. The queue, the stack and the wait list then have locks of
 //!   their own, and every pair of them is a race that needs an argument. A lock is taken twice for
 //!   each job and held for some ten nanoseconds.
@@ -141,13 +159,15 @@
 //! `models::*`: claim against park, rest, expire, reap and close; submit against resize; withdraw
 //! against run and help; hold against the end of a turn; die against finish; watch against reopen.
 //! `lane_tests` plays jobs with priorities and keys at random. `tests/it/pool/model.rs` compares
-//! the whole interface of every kind of pool with a sequential model.
+//! the whole interface of every kind of pool with a sequential model, and `nested.rs` there has
+//! the loans.
 
 pub(crate) mod busy;
 mod control;
 pub(crate) mod core;
 pub(crate) mod idle;
 pub(crate) mod lane;
+mod loans;
 mod mutation;
 pub(crate) mod outcome;
 pub(crate) mod picture;

@@ -11,7 +11,7 @@ use super::state::picture::Picture;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// The most workers that there may be at once.
+    /// The most workers that there may be at once, besides those in places that jobs lend.
     pub capacity: usize,
     /// Workers that there are.
     pub live: usize,

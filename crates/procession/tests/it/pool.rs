@@ -6,6 +6,7 @@ mod deaths;
 mod functions;
 mod lanes;
 mod model;
+mod nested;
 mod others;
 mod processes;
 mod resting;

@@ -7,6 +7,7 @@ use super::{Scope, ScopedHandle, check_caller, coroutine_job, run, wait_in};
 use crate::pool::coroutines::CoPool;
 use crate::pool::error::{SubmitError, WaitError};
 use crate::pool::job::Promise;
+use crate::pool::job_handle::Lending;
 use crate::pool::operations::Pooling;
 use crate::scheduler::block_on::block_on;
 
@@ -109,6 +110,6 @@ impl<'scope> Scope<'scope, '_, CoPool> {
         let (promise, cell) = Promise::new(None);
         let ticket = self.put(closure, Some(promise))?;
         let pool = Arc::clone(self.pool.inner()) as _;
-        Ok(ScopedHandle { cell, pool, ticket, scope: PhantomData })
+        Ok(ScopedHandle { cell, pool, ticket, lending: Lending::default(), scope: PhantomData })
     }
 }

@@ -8,6 +8,7 @@ use super::{Scope, ScopedHandle, check_caller, future_job, run, wait_in};
 use crate::pool::async_pool::AsyncPool;
 use crate::pool::error::{SubmitError, WaitError};
 use crate::pool::job::Promise;
+use crate::pool::job_handle::Lending;
 use crate::pool::operations::Pooling;
 use crate::scheduler::block_on::try_block_on;
 use crate::scheduler::placed::placed;
@@ -134,7 +135,7 @@ impl<'scope> Scope<'scope, '_, AsyncPool> {
             let (promise, cell) = Promise::new(None);
             let ticket = self.put(future, Some(promise)).await?;
             let pool = Arc::clone(self.pool.inner()) as _;
-            Ok(ScopedHandle { cell, pool, ticket, scope: PhantomData })
+            Ok(ScopedHandle { cell, pool, ticket, lending: Lending::default(), scope: PhantomData })
         })
     }
 }

@@ -8,19 +8,19 @@ use super::seat::PoolSeat;
 
 /// Identifies a busy worker.
 ///
-/// A worker that parks is identified by the address of its seat. Once it has left, a later worker
-/// may get the same address. Waits that its jobs have left behind elsewhere then count for the
-/// later worker, as they counted for this one before.
+/// A thread is identified by the address of its seat. Once it has left, a later worker may get the
+/// same address. Waits that its jobs have left behind elsewhere then count for the later worker, as
+/// they counted for this one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Busy(u64);
 
 impl Busy {
-    /// The busy worker of this seat, if workers park.
+    /// The busy worker of this seat, if workers are threads.
     pub(crate) fn in_seat<J>(seat: &Arc<PoolSeat<J>>) -> Self {
         Self(Arc::as_ptr(seat).addr() as u64)
     }
 
-    /// The busy worker that runs the job of this ticket, if workers rest.
+    /// The busy worker that runs the job of this ticket, if workers are processes.
     pub(crate) fn with_job(ticket: u64) -> Self {
         Self(ticket)
     }
@@ -46,7 +46,7 @@ impl Blocked {
         *self.workers.entry(busy).or_default() += 1;
     }
 
-    /// Removes one wait of a worker. Does nothing if workers rest and the job has ended.
+    /// Removes one wait of a worker. Does nothing if workers are processes and the job has ended.
     pub(super) fn unblock(&mut self, busy: Busy) {
         if let Some(waits) = self.workers.get_mut(&busy) {
             *waits -= 1;

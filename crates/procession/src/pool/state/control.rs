@@ -6,7 +6,7 @@ use std::task::Waker;
 use super::core::PoolCore;
 use super::idle::IdleWorker;
 use super::mutation;
-use super::outcome::{Ended, Quiescence, Watched};
+use super::outcome::{Ended, Quiescence, WatchResult};
 use super::picture::Picture;
 use super::synced::Start;
 use super::wakes::Wakes;
@@ -94,19 +94,19 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         quiescence: Quiescence,
         is_enlisted: bool,
         waker: Waker,
-    ) -> (Watched, Option<Waker>) {
+    ) -> (WatchResult, Option<Waker>) {
         self.look(|state| {
             let is_served = is_enlisted
                 && !mutation::is(MUTATION, mutation::WATCH_THE_STATE)
                 && !state.watchers.contains_key(&number);
             if is_served || state.is(quiescence) {
-                return (Watched::Reached, Some(waker));
+                return (WatchResult::Reached, Some(waker));
             }
             if !is_enlisted && quiescence == Quiescence::Drained && state.places.open {
-                return (Watched::Open, Some(waker));
+                return (WatchResult::Open, Some(waker));
             }
             let before = state.watchers.insert(number, (quiescence, waker));
-            (Watched::Waits, before.map(|watcher| watcher.1))
+            (WatchResult::Waits, before.map(|watcher| watcher.1))
         })
     }
 

@@ -8,7 +8,7 @@ use super::core::PoolCore;
 use super::idle::IdleWorker;
 use super::lane::JobLane;
 use super::mutation;
-use super::outcome::{Admission, Ended, Expired, Next, Quiescence, Verdict, Watched};
+use super::outcome::{Admission, Ended, Expired, Next, Quiescence, Verdict, WatchResult};
 use super::picture::Limits;
 use super::seat::{Order, PoolSeat};
 
@@ -515,7 +515,7 @@ fn watch_against_reopen<const MUTATION: u8>() {
         core.close().1.wake();
         let watch =
             |is_enlisted| core.watch(1, Quiescence::Drained, is_enlisted, Waker::noop().clone()).0;
-        assert_eq!(watch(false), Watched::Waits);
+        assert_eq!(watch(false), WatchResult::Waits);
         let worker = {
             let core = Arc::clone(&core);
             thread::spawn(move || {
@@ -528,7 +528,7 @@ fn watch_against_reopen<const MUTATION: u8>() {
         };
         let early = watch(true);
         worker.join().expect("it does not panic");
-        let is_told = early == Watched::Reached || watch(true) == Watched::Reached;
+        let is_told = early == WatchResult::Reached || watch(true) == WatchResult::Reached;
         assert!(is_told, "a waiter misses the end of the pool");
     });
 }

@@ -57,7 +57,7 @@ pub(crate) enum Quiescence {
 /// What a waiter for a quiescent pool learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Watched {
+pub(crate) enum WatchResult {
     Reached,
     Waits,
     /// The pool is open, so it does not drain.

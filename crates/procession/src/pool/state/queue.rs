@@ -204,6 +204,12 @@ impl<J> JobQueue<J> {
         self.ready += 1;
     }
 
+    /// Returns `true` if this job is queued, ready or held.
+    pub(super) fn contains(&self, ticket: u64) -> bool {
+        let turn = self.keys.get(&ticket).and_then(|key| self.turns.get(key));
+        turn.is_some_and(|turn| turn.held.contains_key(&ticket)) || self.has_ready(ticket)
+    }
+
     /// Returns `true` if nothing is remembered of any key.
     #[cfg(test)]
     pub(super) fn has_no_keys(&self) -> bool {

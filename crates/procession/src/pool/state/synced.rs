@@ -9,6 +9,7 @@ use procession_sync::Arc;
 use super::busy::{Blocked, Busy};
 use super::idle::{IdleStack, IdleWorker};
 use super::lane::JobLane;
+use super::loans::Loans;
 use super::mutation;
 use super::outcome::{Admission, Ended, EnterError, Quiescence, Verdict};
 use super::picture::{Limits, Totals};
@@ -37,6 +38,7 @@ pub(super) struct Synced<J> {
     pub(super) last_ticket: u64,
     pub(super) places: Places,
     pub(super) blocked: Blocked,
+    pub(super) loans: Loans,
     /// The waiters for a quiescent pool, by number.
     pub(super) watchers: BTreeMap<u64, (Quiescence, Waker)>,
     pub(super) totals: Totals,
@@ -60,6 +62,7 @@ impl<J> Synced<J> {
             last_ticket: 0,
             places: Places::new(),
             blocked: Blocked::new(),
+            loans: Loans::new(),
             watchers: BTreeMap::new(),
             totals: Totals::default(),
         }
@@ -67,6 +70,11 @@ impl<J> Synced<J> {
 
     pub(super) fn busy(&self) -> usize {
         self.live - self.idle.workers.len()
+    }
+
+    /// Returns how many workers there may be now. A job that waits for another one lends its place.
+    pub(super) fn allowed(&self) -> usize {
+        self.limits.capacity.saturating_add(self.loans.lent())
     }
 
     fn has_place(&self) -> bool {
@@ -132,7 +140,7 @@ impl<J> Synced<J> {
     }
 
     fn can_start(&self) -> bool {
-        self.live < self.limits.capacity || self.limits.rests && !self.idle.workers.is_empty()
+        self.live < self.allowed() || self.limits.rests && !self.idle.workers.is_empty()
     }
 
     /// Finds a worker for a job that has a place, unless an earlier job of its key has not ended.
@@ -203,15 +211,27 @@ impl<J> Synced<J> {
     /// ready that its own worker does not take.
     pub(super) fn employ(&mut self, start: Start<'_, J>, wakes: &mut Wakes<J>) -> bool {
         self.hand_to_parked(wakes);
-        while self.can_start() && self.queue.ready > 0 {
+        while self.queue.ready > 0 && (self.can_start() || self.loans.next(&self.queue).is_some()) {
             let Ok(worker) = self.start(start) else {
                 self.starve(wakes);
                 return false;
             };
-            let (ticket, job) = self.queue.pop().expect("jobs are counted");
+            let (ticket, job) = self.next_job().expect("there is one");
             Self::set_to_work(worker, ticket, job, wakes);
         }
         true
+    }
+
+    /// Takes the next job for a worker that is live and off the stack. If there are as many others
+    /// as may be, the job is one for which a place is lent.
+    pub(super) fn next_job(&mut self) -> Option<(u64, J)> {
+        if self.live <= self.allowed() {
+            return self.queue.pop();
+        }
+        let (lender, ticket) = self.loans.next(&self.queue)?;
+        let job = self.queue.withdraw_ready(ticket)?;
+        self.loans.begin(lender, ticket);
+        Some((ticket, job))
     }
 
     fn hand_to_parked(&mut self, wakes: &mut Wakes<J>) {
@@ -301,7 +321,7 @@ impl<J> Synced<J> {
         {
             self.places.reserved += 1;
         }
-        while (self.live > self.limits.capacity || !self.places.open)
+        while (self.live > self.allowed() || !self.places.open)
             && let Some(idle) = self.idle.workers.pop_front()
         {
             self.dismiss(idle, wakes);
@@ -353,7 +373,9 @@ impl<J> Synced<J> {
         }
         self.queue.end(ticket);
         self.blocked.end_joins(ticket);
-        if self.limits.rests {
+        let lender = self.loans.end(ticket);
+        lender.into_iter().for_each(|lender| self.blocked.unblock(lender));
+        if !self.limits.threads {
             self.blocked.forget(Busy::with_job(ticket));
         }
     }

@@ -256,3 +256,20 @@ fn only_workers_that_have_begun_run_their_hook_when_they_leave() {
     let (next, wakes) = core.reap(9);
     assert_eq!((next, wakes.leavers, core.picture().live), (None, 1, 0));
 }
+
+/// Goal: the next job of a key gets a worker although the job before ran in a job that waited for
+/// it. Method: the worker of the first job of the key was refused, and the next one is not.
+#[test]
+fn a_job_that_no_worker_ran_passes_the_turn_of_its_key_to_one_with_a_worker() {
+    let core = core(2, 9);
+    let lane = JobLane::default().with_key("key");
+    core.enter(JobLane::default(), 1, |job| job, &mut start).0.expect("it starts");
+    for job in [2, 3] {
+        core.enter(lane, job, |job| job, &mut refuse).0.expect("a worker is there");
+    }
+    assert_eq!(core.take_inline(2).0, Some(2));
+    let mut seat = None;
+    core.finish_inline(2, Ended::Completed, &mut || start_in(&mut seat)).1.wake();
+    let order = seat.expect("it started").take_order(std::task::Waker::noop());
+    assert!(matches!(order, Some(Order::Run(3, 3))));
+}

@@ -63,6 +63,38 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         })
     }
 
+    /// `Lend`: notes that the job of this worker waits for another one of the same pool. If the
+    /// other one is queued, it begins in the place of the worker. Returns `false` if it is not
+    /// queued.
+    pub(crate) fn lend(&self, lender: Busy, ticket: u64, start: Start<'_, J>) -> (bool, Wakes<J>) {
+        self.change(|state, wakes| {
+            let is_queued = state.queue.contains(ticket);
+            if is_queued {
+                if state.loans.ask(lender, ticket) {
+                    state.blocked.block(lender);
+                }
+                state.employ(start, wakes);
+            }
+            is_queued
+        })
+    }
+
+    /// Notes that the job of this worker does not wait for the other one any more.
+    pub(crate) fn take_back(
+        &self,
+        lender: Busy,
+        ticket: u64,
+        start: Start<'_, J>,
+    ) -> ((), Wakes<J>) {
+        self.change(|state, wakes| {
+            if let Some(lender) = state.loans.take_back(lender, ticket) {
+                state.blocked.unblock(lender);
+            }
+            state.employ(start, wakes);
+            state.settle(wakes);
+        })
+    }
+
     /// Notes that the job of this worker waits for another one of the same pool, without a timeout.
     /// Returns `false` if it could only wait forever.
     pub(crate) fn join(&self, busy: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {

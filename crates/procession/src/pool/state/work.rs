@@ -35,12 +35,9 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         }
         self.change(|state, wakes| {
             state.count_end(ticket, ended);
-            let next = if state.live > state.limits.capacity {
-                state.count_leave();
-                Next::Leave
-            } else if let Some((ticket, job)) = state.queue.pop() {
+            let next = if let Some((ticket, job)) = state.next_job() {
                 Next::Run(ticket, job)
-            } else if !state.places.open {
+            } else if state.live > state.allowed() || !state.places.open {
                 state.count_leave();
                 Next::Leave
             } else {
