@@ -30,7 +30,7 @@ impl Instant {
         Self(nanoseconds)
     }
 
-    #[cfg(feature = "hyper")]
+    #[cfg(any(feature = "hyper", feature = "serde"))]
     pub(crate) fn nanoseconds(self) -> u64 {
         self.0
     }
