@@ -252,7 +252,7 @@ impl<T: BlockingFile> Buffered<T> {
         loop {
             ready!(self.poll_idle(task));
             if let Some((error, loss)) = self.write_error.take() {
-                loss.is_told();
+                loss.returned();
                 return Poll::Ready(Err(error));
             }
             if let Some(lost) = &self.lost {

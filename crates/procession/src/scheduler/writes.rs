@@ -180,8 +180,8 @@ impl Drop for AcceptedWrite {
 pub(crate) struct LostWrite(u64);
 
 impl LostWrite {
-    /// The writer receives the error.
-    pub(crate) fn is_told(self) {
+    /// Notes that the writer has received the error.
+    pub(crate) fn returned(self) {
         WRITES.lock().failed.remove(&self.0);
     }
 }
@@ -370,7 +370,7 @@ mod tests {
         let (slow, told) = (accept(&own), accept(&own));
         let (failed, kept) = (accept(&own), accept(&own));
         drop(failed.fail());
-        told.fail().is_told();
+        told.fail().returned();
         let kept = kept.fail();
         assert_eq!(SettledWrites::of(own.id(), 0).give_up(), 3);
         drop(kept);

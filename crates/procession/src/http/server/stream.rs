@@ -17,7 +17,7 @@ use crate::time::{Sleep, sleep};
 
 /// A stream that ends with an error if the peer does not read for too long. It also notes what
 /// arrives.
-struct Watched<I> {
+struct WatchedStream<I> {
     io: I,
     /// Bytes that were read before the protocol asked for them.
     ahead: Vec<u8>,
@@ -34,7 +34,7 @@ struct Watched<I> {
 ///
 /// Both run in the same process, so the lock is never contended. A stream that was handed over is
 /// left to its new owner.
-pub(super) struct SharedStream<I>(Arc<Mutex<Watched<I>>>);
+pub(super) struct SharedStream<I>(Arc<Mutex<WatchedStream<I>>>);
 
 impl<I> SharedStream<I> {
     /// `ahead` are the bytes that were read from the stream already.
@@ -44,7 +44,7 @@ impl<I> SharedStream<I> {
         watch: Arc<ConnectionWatch>,
         limit: Option<Duration>,
     ) -> Self {
-        let watched = Watched { io, ahead, is_read: false, watch, limit, stalled: None };
+        let watched = WatchedStream { io, ahead, is_read: false, watch, limit, stalled: None };
         Self(Arc::new(Mutex::new(watched)))
     }
 
@@ -130,7 +130,7 @@ impl<I: Write + Unpin> Write for SharedStream<I> {
     }
 }
 
-impl<I> Watched<I> {
+impl<I> WatchedStream<I> {
     /// Limits a wait of the write side. Each result that is ready ends the wait.
     #[inline]
     fn limited<R>(
@@ -167,7 +167,7 @@ impl<I> Watched<I> {
     }
 }
 
-impl<I: Read + Unpin> Read for Watched<I> {
+impl<I: Read + Unpin> Read for WatchedStream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
@@ -190,7 +190,7 @@ impl<I: Read + Unpin> Read for Watched<I> {
     }
 }
 
-impl<I: Write + Unpin> Write for Watched<I> {
+impl<I: Write + Unpin> Write for WatchedStream<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
