@@ -137,10 +137,13 @@ fn processes_of_the_default_scheduler_end_with_main_wherever_they_are() {
             drop(spawn(async move {
                 let _dropped = Dropped;
                 tells.send(()).expect("main listens");
-                while is_busy {
-                    procession::yield_now().await;
+                loop {
+                    if is_busy {
+                        procession::yield_now().await;
+                    } else {
+                        pending::<()>().await;
+                    }
                 }
-                pending::<()>().await
             }));
         }
         procession::run(async {});

@@ -242,10 +242,10 @@ fn the_exit_of_a_job_without_a_handle_reaches_the_handler() {
     let coroutines = builder.build_coroutines_on(&scheduler).expect("valid");
     scheduler.block_on(async {
         asynchronous.execute(async { leaves() }).await.expect("open");
-        coroutines.execute(|| leaves()).await.expect("open");
+        coroutines.execute(leaves).await.expect("open");
         sleep(HOUR).await;
     });
-    threads.execute(|| leaves()).expect("open");
+    threads.execute(leaves).expect("open");
     for _ in 0..3 {
         assert_eq!(soon(&reports), Exit::failed("no disk"));
     }
