@@ -174,9 +174,8 @@ impl<T> Stream for ReceiverStream<T> {
         poll_recv(receiver.channel(), place, &mut false, task)
     }
 
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, self.receiver.is_closed().then(|| self.receiver.len()))
-    }
+    // No upper bound, also once the channel is closed: a reservation may still bring a message, and
+    // another receiver may give one back.
 }
 
 impl<T> Drop for ReceiverStream<T> {

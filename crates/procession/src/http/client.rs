@@ -87,6 +87,14 @@ impl Connector {
             Error::io("connect", io::Error::new(io::ErrorKind::InvalidInput, text.to_owned()))
         };
         let name = uri.host().ok_or_else(|| invalid("the URI has no host"))?;
+        // The type of a URI keeps a port that is no number, and then says that there is no port.
+        let host_and_port = uri
+            .authority()
+            .map_or("", |authority| authority.as_str().rsplit('@').next().unwrap_or_default());
+        let port_text = host_and_port.get(name.len()..).unwrap_or_default();
+        if port_text.len() > 1 && uri.port_u16().is_none() {
+            return Err(invalid("the port of the URI is no number from 0 to 65535"));
+        }
         // An IPv6 address is in brackets.
         let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         let port = |default: u16| uri.port_u16().unwrap_or(default);

@@ -39,8 +39,11 @@
 //! on.
 //!
 //! ## Allowed
-//! A message that a cancelled receiver passes on may exceed `room` by one. The next senders then
-//! wait longer.
+//! - Messages that cancelled receivers pass on may exceed `room`, by one for each of them. The next
+//!   senders then wait longer.
+//! - If several receives of one channel are cancelled after they were handed messages, the messages
+//!   return in the order of the cancels and not in the order of the sends. To keep the order, each
+//!   message would need a number.
 //!
 //! ## Rejected
 //! - Waking a receiver so that it looks again. Another receiver may take the message in between,

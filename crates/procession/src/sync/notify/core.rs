@@ -13,8 +13,9 @@
 //!
 //! ## Steps
 //! - Make a waiter: `ReadRound`.
-//! - Wait: `Look` for a permit, and take it; or for a later round than that of `ReadRound`. If
-//!   there is neither, `Enlist` in the same critical section.
+//! - Wait: `Look` for a later round than that of `ReadRound`, or else for a permit, and take it. If
+//!   there is neither, `Enlist` in the same critical section. The round is compared first, because a
+//!   waiter that it releases must leave the permit to a waiter that was made later.
 //! - Notify one: release the first or the last waiter, or store a permit.
 //! - Notify all: `Count` the round and release all waiters, in one critical section. No permit is
 //!   stored.
@@ -153,11 +154,11 @@ impl<const MUTATION: u8> NotifyCore<MUTATION> {
         another: &mut Another<'_>,
     ) -> Option<Release> {
         let notice = |state: &mut NotifyState| {
-            if std::mem::take(&mut state.has_permit) {
-                return Some(Release::First);
-            }
             // Relaxed: see `notify_all`.
-            (self.round.load(Relaxed) != seen).then_some(Release::All)
+            if self.round.load(Relaxed) != seen {
+                return Some(Release::All);
+            }
+            std::mem::take(&mut state.has_permit).then_some(Release::First)
         };
         loop {
             let looks = !(cfg!(procession_loom) && MUTATION == 1);

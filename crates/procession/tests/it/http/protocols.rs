@@ -309,6 +309,20 @@ fn a_failed_handshake_is_an_error_of_the_client() {
     });
 }
 
+/// A wrong port must not become the port of the scheme, where a stranger may listen.
+#[test]
+fn a_connector_refuses_a_port_that_is_no_number() {
+    driven().block_on(async {
+        for uri in ["http://127.0.0.1:99999/", "http://a:b@127.0.0.1:x/", "http://[::1]:65536/"] {
+            let client = Client::builder(Executor).build::<_, String>(Connector::new());
+            let error = client.get(uri.parse().expect("the type takes it")).await;
+            let error = error.expect_err("the port is wrong");
+            let cause = std::error::Error::source(&error).expect("it has a cause");
+            assert!(cause.to_string().contains("port of the URI"), "{uri}: {cause}");
+        }
+    });
+}
+
 fn labels(scheduler: &Scheduler) -> Vec<String> {
     let snapshot = scheduler.snapshot();
     crate::scene::alive(&snapshot)

@@ -85,6 +85,22 @@ fn a_notification_of_all_is_not_passed_on_and_not_stored() {
     probe(notify.notified()).output();
 }
 
+/// A waiter that a notification of all releases leaves a permit to the waiters after it.
+#[test]
+fn a_waiter_of_an_earlier_round_takes_no_permit() {
+    let notify = Arc::new(Notify::new());
+    let mut polled = probe(notify.notified());
+    let mut owned = probe(notify.clone().notified_owned());
+    let mut enabled = Box::pin(notify.notified());
+    notify.notify_waiters();
+    notify.notify_one();
+    polled.output();
+    owned.output();
+    assert!(enabled.as_mut().enable());
+    probe(notify.notified()).output();
+    assert!(probe(notify.notified()).is_pending());
+}
+
 #[test]
 fn a_waiter_that_was_made_before_a_notification_of_all_has_it() {
     let notify = Arc::new(Notify::new());

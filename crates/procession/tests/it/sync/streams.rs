@@ -49,7 +49,7 @@ fn a_stream_that_is_dropped_or_left_loses_no_message() {
     let mut stream = receiver.into_stream();
     sender.try_send(4).expect("it is open");
     drop(sender);
-    assert_eq!(stream.size_hint(), (0, Some(1)));
+    assert_eq!(stream.size_hint(), (0, None));
     assert_eq!(probe(stream.next()).output(), Some(4));
     assert_eq!(probe(stream.next()).output(), None);
     assert_eq!(probe(stream.next()).output(), None);
