@@ -438,7 +438,12 @@ impl File {
                 self.seeking = None;
                 Poll::Ready(result)
             }
-            _ => unreachable!("the job that was started moves the position"),
+            // The job was lost. The file keeps that error.
+            _ => {
+                self.seeking = None;
+                ready!(self.buffered.poll_settled(task))?;
+                Poll::Ready(Err(io::Error::other("the position was not moved")))
+            }
         }
     }
 }
