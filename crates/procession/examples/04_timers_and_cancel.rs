@@ -68,14 +68,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(saves.join(), Ok("saved"));
     assert_eq!(waits.join(), Err(Exit::Killed));
     assert_eq!(sleeps.join(), Err(Exit::Shutdown));
-    for process in &report {
+    for process in &report.processes {
         let label = process.label.as_deref().unwrap_or("without a label");
         println!(
             "{} ({label}) did not stop: {:?}, spawned at {}",
             process.pid, process.state, process.location
         );
     }
-    let [unfinished] = &report[..] else { panic!("all but one have ended") };
+    let [unfinished] = &report.processes[..] else { panic!("all but one have ended") };
     assert_eq!(
         (unfinished.label.as_deref(), unfinished.state),
         (Some("stuck"), ProcessState::Running)
