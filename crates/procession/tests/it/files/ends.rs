@@ -230,6 +230,7 @@ fn a_shutdown_waits_for_a_slow_reader() {
     let ends = both_ends(&path);
     let scheduler = threaded(1);
     write_to_a_fifo(&scheduler, &path);
+    #[expect(clippy::disallowed_methods, reason = "another program reads at its own pace")]
     let reader = thread::spawn(move || assert_sevens(&ends));
     let unfinished = scheduler.block_on(scheduler.shutdown(TIMEOUT));
     assert!(unfinished.is_empty(), "{unfinished}");
@@ -272,6 +273,7 @@ fn a_shutdown_waits_for_a_write_of_a_whole_file_whose_process_it_has_dropped() {
         })
     };
     soon(&told);
+    #[expect(clippy::disallowed_methods, reason = "another program reads at its own pace")]
     let reader = thread::spawn(move || {
         // Opens when the process is gone.
         assert!(writer.join().is_err());
