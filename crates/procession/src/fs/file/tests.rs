@@ -97,7 +97,10 @@ fn what_an_abandoned_read_leaves_is_given_back() {
     let mut file = File::from(file);
     file.reads_inline = false;
     crate::run(async {
-        assert!(perhaps(file.read(&mut [0; 100]), true).await.is_none(), "a helper reads");
+        // If the helper is done by the first poll, nothing was abandoned.
+        while perhaps(file.read(&mut [0; 100]), true).await.is_some() {
+            file.seek(SeekFrom::Start(0)).await.expect("it has positions");
+        }
         for expected in [[0, 1, 2], [3, 4, 5]] {
             let mut bytes = [0; 3];
             file.read_exact(&mut bytes).await.expect("it has as much");

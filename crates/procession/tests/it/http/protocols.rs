@@ -317,7 +317,8 @@ fn a_connector_refuses_a_port_that_is_no_number() {
             let client = Client::builder(Executor).build::<_, String>(Connector::new());
             let error = client.get(uri.parse().expect("the type takes it")).await;
             let error = error.expect_err("the port is wrong");
-            let cause = std::error::Error::source(&error).expect("it has a cause");
+            let act = std::error::Error::source(&error).expect("it has a cause");
+            let cause = act.source().expect("it has a cause");
             assert!(cause.to_string().contains("port of the URI"), "{uri}: {cause}");
         }
     });
