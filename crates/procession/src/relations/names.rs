@@ -207,7 +207,7 @@ pub fn whereis(name: &str) -> Option<Pid> {
 /// use procession::relations::{register, registered};
 ///
 /// procession::run(async {
-///     let process = procession::spawn(procession::pending::<()>());
+///     let process = procession::spawn(std::future::pending::<()>());
 ///     register("waits", process.pid())?;
 ///     assert_eq!(registered(), ["waits".into()]);
 ///     Ok::<(), procession::relations::RegisterError>(())
