@@ -14,8 +14,8 @@
 //! ## Steps
 //! - Make a waiter: `ReadRound`.
 //! - Wait: `Look` for a later round than that of `ReadRound`, or else for a permit, and take it. If
-//!   there is neither, `Enlist` in the same critical section. The round is compared first, because a
-//!   waiter that it releases must leave the permit to a waiter that was made later.
+//!   there is neither, `Enlist` in the same critical section. The round is compared first, because
+//!   a waiter that it releases must leave the permit to a waiter that was made later.
 //! - Notify one: release the first or the last waiter, or store a permit.
 //! - Notify all: `Count` the round and release all waiters, in one critical section. No permit is
 //!   stored.
