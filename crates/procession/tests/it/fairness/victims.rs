@@ -17,8 +17,8 @@ const ROUNDS: usize = 64;
 #[test]
 fn a_thief_begins_with_any_of_the_others() {
     for thief in 0..3_u32 {
-        // A watchdog hands the worker of a slow step to another thread, which takes the processes of
-        // that worker first. On a busy machine the loops below are slow.
+        // A watchdog would hand the worker of a slow step to another thread, which would run the
+        // children there, because the loops below are slow on a busy machine.
         let scheduler = Scheduler::builder()
             .worker_threads(3)
             .watchdog(false)
@@ -41,12 +41,19 @@ fn a_thief_begins_with_any_of_the_others() {
             while !begun.load(SeqCst) {
                 thread::yield_now();
             }
+            // No holder has children until both have begun. Otherwise the second worker could steal
+            // from the first one before it has a holder.
+            let holding = Arc::new(AtomicUsize::new(0));
             let holders: Vec<_> = victims
                 .iter()
                 .map(|&victim| {
-                    let loaded = Arc::clone(&loaded);
+                    let (loaded, holding) = (Arc::clone(&loaded), Arc::clone(&holding));
                     let stolen: Arc<Mutex<Vec<u32>>> = Arc::clone(&stolen);
                     on(victim).spawn(async move {
+                        holding.fetch_add(1, SeqCst);
+                        while holding.load(SeqCst) < 2 {
+                            thread::yield_now();
+                        }
                         // One of them is in the LIFO slot, which is not stolen from at first.
                         let children = [(); 3].map(|()| {
                             let stolen = Arc::clone(&stolen);
