@@ -146,7 +146,11 @@ mod models {
             thread::spawn(move || {
                 let (state, waiter) = &*process;
                 // SAFETY: [cell] as just found.
-                if state.complete().has_waiter() { unsafe { waiter.take() } } else { None }
+                if state.complete(true).expect("its names are released").has_waiter() {
+                    unsafe { waiter.take() }
+                } else {
+                    None
+                }
             })
         };
         let (state, waiter) = &*process;

@@ -13,7 +13,6 @@ use crate::process::body::Body;
 use crate::process::pin::{recycle, unpin};
 use crate::process::refcount::Unpinned;
 use crate::process::slot::{Extra, HAS_BOUNDED, HEADED, Kind, OWN, Parent, Pin, Ready, Slot};
-use crate::process::state::Seen;
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::waker;
 use crate::util::cost::{self, Access, Operation, SharedLine};
@@ -83,11 +82,10 @@ impl Newborn {
         Pin(self.slot)
     }
 
-    /// Completes a process that has no body and will have no handle.
-    pub(crate) fn complete_refused(&self) -> Seen {
+    /// Prepares the end of a process that has no body and will have no handle.
+    pub(crate) fn refuse(&self) {
         let _ = self.state.start();
         let _ = self.state.release_handle();
-        self.state.complete()
     }
 
     /// Stores the body, and drops the pins that were not taken. Returns the share of the handle and

@@ -26,7 +26,7 @@
 //! | `start` (entry taken) | clears `WOKEN` if it sees that | - | - |
 //! | `yield_step` (step ended, process is ready) | nothing, caller queues it | - | - |
 //! | `wait` (step ended, process waits) | `WOKEN` unset: `BLOCKED` or `IDLE`; set: as `yield_step` | - | - |
-//! | `complete` | `COMPLETE` | - | - |
+//! | `complete`, unless `RELATED` is set and the names are not released | `COMPLETE` | - | - |
 //! | `complete_alone` (instead, if the slot was sealed, see `process/refcount.rs`) | `COMPLETE` | - | - |
 //! | `watch` (the handle left a waker, see `process/join_waker.rs`) | sets `WAITER` | sets it | returns: complete |
 //! | `unwatch` (the handle takes it back) | clears `WAITER` | clears it | returns: complete |
@@ -429,18 +429,29 @@ impl<const MUTATION: u8> State<MUTATION> {
     }
 
     /// Ends a process that has left its result in the body. Returns whether a handle takes the
-    /// result, and whether it left a waker.
-    pub(crate) fn complete(&self) -> Seen {
-        self.note_step(false);
+    /// result, and whether it left a waker. Returns `None`, and does nothing, if the process has
+    /// relations whose names were not `released`, because a name must be free before anybody can
+    /// see the end.
+    pub(crate) fn complete(&self, released: bool) -> Option<Seen> {
         // COMPLETE - ACTIVE turns one phase into the other. WOKEN is left, since nothing reads it
         // any more. Ordering: Release pairs with the Acquire of `watch` and `release_handle`: the
         // handle sees the result. Acquire pairs with their Release: the handle's waker is visible
         // here.
         let order =
             if mutation::is(MUTATION, mutation::COMPLETE_RELAXED) { Relaxed } else { AcqRel };
-        let old = self.word.fetch_add(COMPLETE - ACTIVE, order);
-        debug_assert_eq!(old & PHASE, ACTIVE, "[entry] only an active process ends");
-        Seen(old)
+        let mut old = self.word.load(Relaxed);
+        loop {
+            if old & RELATED != 0 && !released {
+                return None;
+            }
+            debug_assert_eq!(old & PHASE, ACTIVE, "[entry] only an active process ends");
+            match self.word.compare_exchange_weak(old, old + (COMPLETE - ACTIVE), order, Relaxed) {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
+        self.note_step(false);
+        Some(Seen(old))
     }
 
     /// Ends a process that only the caller reaches.

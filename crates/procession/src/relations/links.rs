@@ -16,7 +16,8 @@ use procession_queue::Entry;
 use crate::process::body::System;
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::Slot;
-use crate::relations::entries::{self, Entries, LinkId, Membership, Memberships, Relations};
+use crate::process::state::Seen;
+use crate::relations::entries::{self, Entries, LinkId, Membership, Relations};
 use crate::relations::on_exit::{Left, OnExitHooks};
 use crate::relations::pid_list::PidList;
 use crate::relations::remote_links::{LinkNews, RemoteLink};
@@ -278,18 +279,24 @@ pub(crate) fn release_from_supervisor(slot: &Slot) {
     with_any(slot, |relations| relations.supervisor = None);
 }
 
-/// Enters the name of a process. Returns `TooLate` if the process has ended, and `None` if it has
-/// a name already.
+/// Enters the name of a process. Returns `TooLate` if the process has ended or is about to, and
+/// `None` if it has a name already.
 pub(crate) fn name(slot: &Slot, name: &Arc<str>) -> Option<Left> {
-    let taken = Cell::new(false);
+    let (taken, late) = (Cell::new(false), Cell::new(false));
     let left = leave(
         slot,
-        |relations| match relations.name {
-            Some(_) => taken.set(true),
-            None => relations.name = Some(Arc::clone(name)),
+        |relations| {
+            late.set(relations.names_released);
+            taken.set(relations.name.is_some());
+            if !late.get() && !taken.get() {
+                relations.name = Some(Arc::clone(name));
+            }
         },
         |relations| !taken.get() && relations.name.take().is_some(),
     );
+    if late.get() {
+        return Some(Left::TooLate);
+    }
     (!taken.get()).then_some(left)
 }
 
@@ -405,28 +412,45 @@ pub(crate) fn doom(slot: &Slot) -> Exit {
     with_any(slot, |relations| relations.doom.take()).flatten().unwrap_or(Exit::Killed)
 }
 
-/// Enters a table that has a row of a process. The row is there already. If the process has ended,
-/// the caller removes the row.
+/// Enters a table that has a row of a process. The row is there already. If the process has ended
+/// or is about to, the caller removes the row.
 pub(crate) fn enter_table(slot: &Slot, table: &Arc<dyn Membership>) -> Left {
-    leave(
+    let late = Cell::new(false);
+    let left = leave(
         slot,
-        |relations| relations.memberships.insert(table),
+        |relations| {
+            late.set(relations.names_released);
+            if !late.get() {
+                relations.memberships.insert(table);
+            }
+        },
         |relations| relations.memberships.remove(table),
-    )
+    );
+    if late.get() { Left::TooLate } else { left }
 }
 
-/// Frees the name of a process, and removes its rows from all tables, before the process is
-/// complete. A process that learns of the end can then reuse the name, and finds no row.
-pub(crate) fn release_names(slot: &Slot) {
-    let take = |relations: &mut Relations| {
-        (relations.name.take(), std::mem::take(&mut relations.memberships))
-    };
-    if let Some((name, memberships)) = with_any(slot, take) {
-        release(slot, name, memberships);
+/// `Complete` of the on-exit protocol. Frees the name of the process and removes its rows from all
+/// tables before, and lets it enter no more, because whoever sees the end may reuse the name and
+/// must find no row.
+#[inline]
+pub(crate) fn complete(slot: &Slot) -> Seen {
+    let mut released = false;
+    loop {
+        if let Some(seen) = slot.state.complete(released) {
+            return seen;
+        }
+        release_names(slot);
+        released = true;
     }
 }
 
-fn release(slot: &Slot, name: Option<Arc<str>>, memberships: Memberships) {
+#[cold]
+fn release_names(slot: &Slot) {
+    let take = |relations: &mut Relations| {
+        relations.names_released = true;
+        (relations.name.take(), std::mem::take(&mut relations.memberships))
+    };
+    let (name, memberships) = with(slot, take);
     if let Some(name) = name {
         slot.shared().names().release(&name, slot.pid());
     }
@@ -439,9 +463,6 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
     let Some(entries) = slot.extra().and_then(|extra| extra.on_exit.settle()) else {
         return;
     };
-    // Those that came after `release_names`, taken in one piece with the rest: whatever is entered
-    // from now on finds the process complete and is withdrawn.
-    release(slot, entries.name, entries.memberships);
     let pid = slot.pid();
     // First, so that a relay still knows the process: it may itself be told by a monitor.
     for to in entries::linked(&entries.remote_links) {

@@ -19,7 +19,9 @@
 //!   there, the process that left it settles it.
 //!
 //! The end:
-//! - `Complete`, one read-modify-write of the same word.
+//! - `Complete`, one read-modify-write of the same word. If it finds `RELATED`, it fails once. The
+//!   end then takes out the name and the tables of the process, notes under the lock that the
+//!   process enters no others (`Release`), and repeats `Complete`.
 //! - If it finds `RELATED`, `Settle`: take all entries out under the lock, and signal each.
 //!
 //! A relation of two processes is an entry on each side, each under its own lock: first on the side
@@ -46,7 +48,14 @@
 //! halves of an `Unlink`, the other process may unlink and link again. The new link has another
 //! number and stays whole.
 //!
+//! Nobody finds a name of a process that has ended. The name was entered before `Release`, which
+//! comes before `Complete`, or it is refused. A name whose `Mark` comes after a `Complete` that has
+//! found no `RELATED` is withdrawn under the lock of the names, which `whereis` takes.
+//!
 //! ## Allowed
+//! The row of a table is inserted before the process enters the table. If another thread inserts a
+//! row while the process ends, lookups may find the row until that thread removes it.
+//!
 //! A process that is `RELATED` but has no entries left takes its lock once at its end.
 //!
 //! ## Rejected
@@ -139,7 +148,11 @@ mod models {
     }
 
     fn end<const MUTATION: u8>(process: &Process<MUTATION>) -> Vec<u32> {
-        if process.state.complete().is_related() { process.on_exit.settle() } else { Vec::new() }
+        if process.state.complete(true).expect("its names are released").is_related() {
+            process.on_exit.settle()
+        } else {
+            Vec::new()
+        }
     }
 
     fn take_out(entries: &mut Vec<u32>, who: u32) -> bool {

@@ -209,10 +209,7 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     if counted {
         counter.add(|stats| &stats.ended, 1);
     }
-    if slot.state.see().is_related() {
-        links::release_names(slot);
-    }
-    let seen = slot.state.complete();
+    let seen = links::complete(slot);
     if seen.is_asked() {
         wake::forget_requests(slot);
     }

@@ -525,8 +525,8 @@ fn inherit_request(extra: Option<Box<Extra>>) -> Box<Extra> {
 #[cold]
 fn end_refused(shared: &Shared, newborn: &Newborn, exit: &Exit) {
     current::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());
-    links::release_names(newborn);
-    if newborn.complete_refused().is_related() {
+    newborn.refuse();
+    if links::complete(newborn).is_related() {
         links::settle(newborn, exit);
     }
     shared.count_refused();

@@ -114,7 +114,8 @@ fn end_against_handle<const MUTATION: u8>() {
         let _ = state.start();
         // SAFETY: [running]
         body.with_mut(|result| unsafe { *result = 7 });
-        let disposes = u32::from(!state.complete().has_handle());
+        let disposes =
+            u32::from(!state.complete(true).expect("its names are released").has_handle());
         let disposed = disposes + handle.join().expect("the handle does not panic");
         waker.join().expect("the waker does not panic");
         assert_eq!(disposed, 1, "the body is disposed of once");

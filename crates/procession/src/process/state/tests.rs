@@ -16,7 +16,7 @@ fn in_phase(phase: ProcessState) -> Word {
     match phase {
         Blocked => assert_eq!(state.wait(WaitPhase::Blocked), Duty::Nothing),
         Idle => assert_eq!(state.wait(WaitPhase::Idle), Duty::Nothing),
-        Complete => assert!(state.complete().has_handle()),
+        Complete => assert!(state.complete(true).expect("its names are released").has_handle()),
         _ => {}
     }
     assert_eq!(state.see().phase(), phase);
@@ -65,7 +65,7 @@ fn every_event_in_every_phase() {
         let state = in_phase(Ready);
         let _ = (state.cancel(), state.start());
         if phase == Complete {
-            let _ = state.complete();
+            let _ = state.complete(true).expect("its names are released");
         }
         let _ = state.release_handle();
         assert!(state.see().is_cancelled(), "it is never forgotten");

@@ -176,17 +176,22 @@ fn a_name_that_is_freed_as_it_is_registered_leaves_nothing_with_its_process() {
     assert_eq!((scheduler.whereis("a"), scheduler.whereis("b")), (None, None));
 }
 
-/// Looks at a process when it is woken.
+/// Looks at a process when it is woken, and tries to name it again.
 struct Looks {
     process: Address<()>,
     scheduler: Scheduler,
-    seen: Mutex<Vec<(bool, Option<Pid>)>>,
+    registry: Registry<()>,
+    seen: Mutex<Vec<(bool, Option<Pid>, bool)>>,
 }
 
 impl Wake for Looks {
     fn wake(self: Arc<Self>) {
         let seen = (self.process.is_alive(), self.scheduler.whereis("a"));
-        self.seen.lock().push(seen);
+        let pid = self.process.pid();
+        let named = self.scheduler.register("b", pid);
+        let refused = named == Err(RegisterError::Ended { name: "b".into(), pid })
+            && self.registry.register("b", pid, ()).is_err();
+        self.seen.lock().push((seen.0, seen.1, refused));
     }
 }
 
@@ -204,6 +209,7 @@ fn a_process_has_left_all_tables_before_it_counts_as_ended() {
         let looks = Arc::new(Looks {
             process: process.address().clone(),
             scheduler: scheduler.clone(),
+            registry: registry.clone(),
             seen: Mutex::default(),
         });
         let waker = Waker::from(Arc::clone(&looks));
@@ -217,7 +223,12 @@ fn a_process_has_left_all_tables_before_it_counts_as_ended() {
         }
         scheduler.run_until_idle();
         assert!(!process.is_alive());
-        assert_eq!(*looks.seen.lock(), [(true, None)], "alive, and its name is free");
+        assert_eq!(
+            *looks.seen.lock(),
+            [(true, None, true)],
+            "it lives, has left, and enters no more"
+        );
+        assert_eq!((scheduler.whereis("b"), registry.lookup("b").len()), (None, 0));
     }
 }
 
