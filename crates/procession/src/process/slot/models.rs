@@ -158,7 +158,10 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
             self.pins.occupy(OWN);
         }
         let discarded = self.with_mailbox(EventQueue::close).map(Event::into_inner).collect();
-        assert!(!self.state.complete(true).expect("its names are released").has_handle(), "it was left to itself");
+        assert!(
+            !self.state.complete(true).expect("its names are released").has_handle(),
+            "it was left to itself"
+        );
         (discarded, self.unpin(OWN))
     }
 
