@@ -64,7 +64,8 @@ impl<I: Read + Unpin> SharedStream<I> {
     /// not read. Otherwise, the process is woken when the client ends or sends more.
     ///
     /// The end of a client is behind the bytes that it has sent, so this reads them. If the service
-    /// leaves more than [`AHEAD_MAX`] bytes of a body unread, the end behind them is not seen.
+    /// leaves more than [`AHEAD_MAX`] bytes of a body unread, an end or a reset behind them is not
+    /// seen.
     ///
     /// # Errors
     /// Returns the error of a connection that was reset.
