@@ -127,9 +127,18 @@ impl fmt::Display for RunError {
             }
             Self::Ended(program, exit) => write!(f, "main of {program} ended: {exit}"),
             Self::Unfinished(program, left) => {
-                let count = left.processes.len();
-                write!(f, "cannot end {program}: {count} of its processes did not end in time")?;
-                if left.writes > 0 { write!(f, ", and {} writes", left.writes) } else { Ok(()) }
+                let parts = [
+                    (left.processes.len() as u64, "of its processes did not end in time"),
+                    (left.writes as u64, "writes did not end or were lost"),
+                    (left.messages, "messages to other nodes may be lost"),
+                ];
+                write!(f, "cannot end {program}")?;
+                let mut before = ": ";
+                for (count, what) in parts.into_iter().filter(|(count, _)| *count > 0) {
+                    write!(f, "{before}{count} {what}")?;
+                    before = ", and ";
+                }
+                Ok(())
             }
         }
     }

@@ -124,7 +124,7 @@ pub(crate) fn run(args: &TrialArgs, out: &mut impl Write) -> Result<(), Failure>
         }
     }
     let shutdown = shutdown.expect("the last stage is a shutdown");
-    let ledger = Ledger::new(&trial.service, &trial.sums, &shutdown.unfinished);
+    let ledger = Ledger::new(&trial.service, &trial.sums, &shutdown.unfinished.processes);
     ledger.print(out)?;
     let broken = ledger.broken() + usize::from(!shutdown.in_time) + trial.silent_stages;
     if trial.silent_stages > 0 {

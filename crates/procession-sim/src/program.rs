@@ -243,7 +243,7 @@ pub(crate) fn end(engine: &Engine, scheduler: &Scheduler, limit: Duration) -> Sn
     let snapshot = scheduler.snapshot();
     let queued: usize =
         snapshot.workers.iter().map(|worker| worker.deque + worker.fifo + worker.bound).sum();
-    let broken = if let Some(process) = unfinished.first() {
+    let broken = if let Some(process) = unfinished.processes.first() {
         Some(format!("a process does not end when the scheduler shuts down: {process:?}"))
     } else if unfinished.writes > 0 {
         Some(format!("{} writes do not reach the system", unfinished.writes))

@@ -374,6 +374,7 @@ pub mod relay {
     pub use crate::relations::remote::{draw_monitor, receive, receive_link, receive_monitor};
     pub use crate::relations::signal::RemoteSignal;
     pub use crate::scheduler::nodes::RemoteNode;
+    pub use crate::scheduler::writes::Outgoing;
 }
 
 pub mod request {

@@ -57,8 +57,9 @@
 //! | [`run`](crate::run) and [`Scheduler::block_on`](crate::Scheduler::block_on) on a plain thread | those that were accepted on the scheduler during the call | 10 s | the helper goes on |
 //! | the program: `main` returns, or [`exit`](std::process::exit) | all but those that a shutdown has given up | 10 s | it prints their number on standard error |
 //!
-//! A write that failed is counted with what is left, if its error was never returned because the
-//! file was dropped. Reading and opening is not waited for.
+//! Messages that wait in a connection to [another node](crate::relay::Outgoing) are waited for in
+//! the same way, and counted apart. A write that failed is counted with what is left, if its error
+//! was never returned because the file was dropped. Reading and opening is not waited for.
 //!
 //! The end waits for a limited time because a write to a pipe or a FIFO may wait for its reader
 //! forever. To wait as long as it takes, call [`flush`](File::flush).

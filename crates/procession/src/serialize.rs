@@ -253,7 +253,7 @@ as_structs! {
     }
     WaitingProcess { pid, label, location = PlaceText(location), waiting }
     UnfinishedProcess { pid, label, location = PlaceText(location), state }
-    Unfinished { processes, writes }
+    Unfinished { processes, writes, messages }
     StuckCoroutine { pid, label, location = PlaceText(location) }
     TimerSnapshot { armed, fired, cancelled, pending }
     DescriptorSnapshot { registered, polls, events, accepts_put_off }

@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::Deref;
 use std::panic::Location;
 use std::time::Duration;
 
@@ -205,8 +204,6 @@ pub struct UnfinishedProcess {
 
 /// What [`Scheduler::shutdown`](crate::Scheduler::shutdown) has to leave at its deadline.
 ///
-/// It dereferences to the list of processes.
-///
 /// ```
 /// use std::time::Duration;
 /// use procession::Scheduler;
@@ -225,24 +222,20 @@ pub struct Unfinished {
     /// have: a helper thread is still writing, or the write has failed and nobody received the
     /// error. See [`fs`](crate::fs#at-the-end).
     pub writes: usize,
+    /// The number of messages to other nodes that were accepted and may be lost, because a
+    /// connection could not send them in time. See [`relay::Outgoing`](crate::relay::Outgoing).
+    pub messages: u64,
 }
 
 impl Unfinished {
-    /// Returns `true` if everything has ended: each process and each write.
+    /// Returns `true` if nothing is left: each process and each write has ended, and no message is
+    /// lost.
     pub fn is_empty(&self) -> bool {
-        self.processes.is_empty() && self.writes == 0
+        self.processes.is_empty() && self.writes == 0 && self.messages == 0
     }
 }
 
-impl Deref for Unfinished {
-    type Target = [UnfinishedProcess];
-
-    fn deref(&self) -> &[UnfinishedProcess] {
-        &self.processes
-    }
-}
-
-/// Writes a line for each process, and one for the writes.
+/// Writes a line for each process, one for the writes and one for the messages.
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut end = "";
@@ -252,9 +245,17 @@ impl fmt::Display for Unfinished {
             end = "\n";
         }
         match self.writes {
+            0 => {}
+            1 => write!(f, "{end}1 write had not ended or was lost")?,
+            count => write!(f, "{end}{count} writes had not ended or were lost")?,
+        }
+        if self.writes > 0 {
+            end = "\n";
+        }
+        match self.messages {
             0 => Ok(()),
-            1 => write!(f, "{end}1 write had not ended or was lost"),
-            count => write!(f, "{end}{count} writes had not ended or were lost"),
+            1 => write!(f, "{end}1 message to another node may be lost"),
+            count => write!(f, "{end}{count} messages to other nodes may be lost"),
         }
     }
 }

@@ -29,6 +29,7 @@ use crate::scheduler::builder::{
 use crate::scheduler::error::{BlockOnError, WorkerThreadsError};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::settle::SettledOutput;
+use crate::scheduler::writes::Unwritten;
 use crate::scheduler::{block_on, current};
 use crate::spawn::error::SpawnError;
 use crate::spawn::join_handle::{Child, JoinHandle};
@@ -450,8 +451,8 @@ impl Scheduler {
         self.shared().watchdog.counts()
     }
 
-    /// Ends the scheduler in order, and returns what has not ended by the deadline: processes, and
-    /// writes that helper threads have accepted.
+    /// Ends the scheduler in order, and returns what has not ended by the deadline: processes,
+    /// writes that helper threads have accepted, and messages to other nodes.
     ///
     /// 1. From the beginning, only processes of this scheduler can spawn.
     /// 2. Cancels every process except the caller. Processes that are asked
@@ -490,11 +491,11 @@ impl Scheduler {
         }
         shared.terminate_all(caller);
         shared.wait_for_ends(left, deadline).await;
-        let writes = shared.settle_writes(0, deadline).await.give_up();
+        let Unwritten { writes, messages } = shared.settle_writes(0, deadline).await.give_up();
         shared.settle_dump(deadline);
         shared.settle_reports(deadline);
         let processes =
             if shared.alive() <= left { Vec::new() } else { snapshot::unfinished(shared, caller) };
-        Unfinished { processes, writes }
+        Unfinished { processes, writes, messages }
     }
 }

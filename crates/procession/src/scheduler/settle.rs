@@ -86,7 +86,8 @@ impl SettledOutput<'_> {
             return;
         }
         // A panic goes on without a wait: if it ends the program, the program's end waits.
-        if !thread::panicking() && writes::accepted() != self.before {
+        let is_settled = || SettledWrites::of(self.shared.id(), self.before).is_settled();
+        if !thread::panicking() && writes::accepted() != self.before && !is_settled() {
             let deadline = self.shared.world.now().saturating_add(nanoseconds(PATIENCE));
             drop(block_on::block_on(self.shared, self.shared.settle_writes(self.before, deadline)));
         }

@@ -1,11 +1,12 @@
-//! The writes that helper threads have accepted, until the system has their data.
+//! The writes that helper threads and connections have accepted, until the system has their data.
 //!
 //! # Accepted writes
 //!
 //! ## Problem
 //! A write of a file returns when a helper thread has a copy of the data. If the scheduler or the
 //! program ends before the helper has run, the data is lost, although its writer has ended in
-//! order.
+//! order. A connection to another node accepts messages in the same way, until its process has
+//! written them.
 //!
 //! ## Owner
 //! A write belongs to the scheduler on which it was accepted, or to no scheduler, and to the
@@ -25,7 +26,9 @@
 //! ## Losses
 //! The next operation on a file returns the error of a failed write. Until then the write counts as
 //! lost, in the step in which it leaves the table. If there is no next operation, because the file
-//! was dropped, the end of the scheduler or of the program reports the loss.
+//! was dropped, the end of the scheduler or of the program reports the loss. A connection that
+//! ends in order and leaves messages reports their number in the same way. If a shutdown gives up a
+//! connection, the process of the connection is one of those that it reports.
 //!
 //! ## Allowed
 //! A reader of the count of accepted writes may miss a write that does not happen before its look.
@@ -49,6 +52,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::Pid;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current;
 use crate::sys::{World, os};
@@ -64,9 +68,19 @@ static PROGRESS: Condvar = Condvar::new();
 /// The number of writes that were accepted, which is the number of the last one.
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
 
+/// What a write consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Content {
+    /// The data of one operation.
+    Data,
+    /// The messages that wait in a connection.
+    Messages,
+}
+
 /// Where a write was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WriteOrigin {
+    content: Content,
     scheduler: Option<u32>,
     /// `false` in a simulated program, whose end is not that of this program.
     is_real: bool,
@@ -77,8 +91,9 @@ struct Writes {
     pending: BTreeMap<u64, WriteOrigin>,
     /// The writes that failed, while their errors can still be received.
     failed: BTreeMap<u64, WriteOrigin>,
-    /// The number of writes that failed and whose errors nobody has received.
-    lost: BTreeMap<WriteOrigin, usize>,
+    /// The number of writes that failed and whose errors nobody has received, or of messages that
+    /// connections have left.
+    lost: BTreeMap<WriteOrigin, u64>,
     waits: BTreeMap<u64, WriteWait>,
     last_wait: u64,
 }
@@ -102,8 +117,9 @@ impl Writes {
         }
     }
 
-    fn is_pending_until(&self, last: u64) -> bool {
-        self.pending.range(..=last).any(|(_, origin)| origin.is_real)
+    /// Returns the accepted writes of this program up to a number.
+    fn pending_until(&self, last: u64) -> impl Iterator<Item = WriteOrigin> {
+        self.pending.range(..=last).map(|(_, origin)| *origin).filter(|origin| origin.is_real)
     }
 }
 
@@ -120,15 +136,18 @@ pub(crate) struct AcceptedWrite {
     number: u64,
     origin: WriteOrigin,
     has_failed: bool,
+    /// The messages that are lost.
+    lost: u64,
 }
 
 impl AcceptedWrite {
     /// Accepts a write for the scheduler of this thread.
     pub(crate) fn begin() -> Self {
-        let origin = WriteOrigin {
-            scheduler: current::here().map(|shared| shared.id()),
-            is_real: os::here().is_none(),
-        };
+        Self::of(Content::Data, current::here().map(|shared| shared.id()))
+    }
+
+    fn of(content: Content, scheduler: Option<u32>) -> Self {
+        let origin = WriteOrigin { content, scheduler, is_real: os::here().is_none() };
         if origin.is_real {
             wait_at_exit();
         }
@@ -137,7 +156,7 @@ impl AcceptedWrite {
         let number = ACCEPTED.load(Relaxed) + 1;
         ACCEPTED.store(number, Relaxed);
         writes.pending.insert(number, origin);
-        Self { number, origin, has_failed: false }
+        Self { number, origin, has_failed: false, lost: 0 }
     }
 
     /// Ends a write that the system has refused.
@@ -156,6 +175,9 @@ impl Drop for AcceptedWrite {
         }
         if self.has_failed {
             writes.failed.insert(self.number, self.origin);
+        }
+        if self.lost > 0 {
+            *writes.lost.entry(self.origin).or_default() += self.lost;
         }
         let mut woken = Vec::new();
         for wait in writes.waits.values_mut() {
@@ -195,6 +217,54 @@ impl Drop for LostWrite {
     }
 }
 
+/// Messages that a connection to another node has accepted and has not sent. Dropping it says that
+/// the system has all of them.
+///
+/// It is for crates that connect programs, such as `procession-cluster`. While it exists, an
+/// orderly end [waits](crate::fs#at-the-end), as it does for writes of files: a
+/// [shutdown](crate::Scheduler::shutdown) of the connection's scheduler, a
+/// [`block_on`](crate::Scheduler::block_on) that ends on a plain thread, and the end of the
+/// program.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::relay::Outgoing;
+/// use procession::{Scheduler, sleep};
+///
+/// let scheduler = Scheduler::builder().build()?;
+/// let connection = scheduler.spawn(async { sleep(Duration::from_secs(60)).await });
+/// let outgoing = Outgoing::accept(connection.pid());
+/// // The connection has to end before it has sent all.
+/// outgoing.lose(2);
+/// let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(1)));
+/// assert_eq!(unfinished.messages, 2);
+/// # Ok::<(), procession::scheduler::BuildError>(())
+/// ```
+#[derive(Debug)]
+pub struct Outgoing(AcceptedWrite);
+
+impl Outgoing {
+    /// Notes that messages wait in a connection, which is a process of this program.
+    pub fn accept(connection: Pid) -> Self {
+        Self(AcceptedWrite::of(Content::Messages, Some(connection.scheduler())))
+    }
+
+    /// Says that the connection has ended and that some messages may be lost. The shutdown of its
+    /// scheduler returns their number, or the end of the program prints it.
+    pub fn lose(mut self, messages: u64) {
+        self.0.lost = messages;
+    }
+}
+
+/// What the end of a scheduler leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unwritten {
+    /// Writes that are not done or lost.
+    pub(crate) writes: usize,
+    /// Messages to other nodes that are lost.
+    pub(crate) messages: u64,
+}
+
 /// A wait for the writes of a scheduler that are accepted by now.
 #[must_use = "futures do nothing unless awaited"]
 pub(crate) struct SettledWrites {
@@ -222,15 +292,22 @@ impl SettledWrites {
 
     /// Gives up what is left. Returns the number of writes that are not done or lost, each of which
     /// is reported only once.
-    pub(crate) fn give_up(self) -> usize {
+    pub(crate) fn give_up(self) -> Unwritten {
         let mut writes = WRITES.lock();
         let Self { scheduler, number } = self;
         let numbers = writes.waits[&number].numbers.clone();
         let is_own = |origin: &WriteOrigin| origin.scheduler == Some(scheduler);
-        let given_up = writes.pending.extract_if(numbers, |_, origin| is_own(origin)).count();
-        let failed = writes.failed.extract_if(.., |_, origin| is_own(origin)).count();
-        let lost = writes.lost.extract_if(.., |origin, _| is_own(origin));
-        given_up + failed + lost.map(|(_, count)| count).sum::<usize>()
+        let given_up = writes.pending.extract_if(numbers, |_, origin| is_own(origin));
+        let is_data = |(_, origin): &(u64, WriteOrigin)| origin.content == Content::Data;
+        let mut left = Unwritten { writes: given_up.filter(is_data).count(), messages: 0 };
+        left.writes += writes.failed.extract_if(.., |_, origin| is_own(origin)).count();
+        for (origin, lost) in writes.lost.extract_if(.., |origin, _| is_own(origin)) {
+            match origin.content {
+                Content::Data => left.writes += lost as usize,
+                Content::Messages => left.messages += lost,
+            }
+        }
+        left
     }
 }
 
@@ -267,20 +344,27 @@ fn wait_at_exit() {
             return;
         }
         let last = accepted();
-        let (mut writes, _) = PROGRESS
-            .wait_timeout_while(WRITES.lock(), PATIENCE, |writes| writes.is_pending_until(last));
-        let left = writes.pending.range(..=last).filter(|(_, origin)| origin.is_real).count();
-        let failed = writes.failed.values().filter(|origin| origin.is_real).count();
-        let lost = std::mem::take(&mut writes.lost);
+        let (mut writes, _) = PROGRESS.wait_timeout_while(WRITES.lock(), PATIENCE, |writes| {
+            writes.pending_until(last).next().is_some()
+        });
+        let mut found = UnwrittenAtExit::default();
+        for origin in writes.pending_until(last) {
+            match origin.content {
+                Content::Data => found.left += 1,
+                Content::Messages => found.connections += 1,
+            }
+        }
+        found.lost = writes.failed.values().filter(|origin| origin.is_real).count() as u64;
+        for (origin, lost) in std::mem::take(&mut writes.lost) {
+            match origin.content {
+                _ if !origin.is_real => {}
+                Content::Data => found.lost += lost,
+                Content::Messages => found.messages += lost,
+            }
+        }
         drop(writes);
-        let lost: usize = failed
-            + lost
-                .into_iter()
-                .filter(|(origin, _)| origin.is_real)
-                .map(|(_, count)| count)
-                .sum::<usize>();
-        if left + lost > 0 {
-            tell(&UnwrittenAtExit { left, lost });
+        if found != UnwrittenAtExit::default() {
+            tell(&found);
         }
     }
 
@@ -301,24 +385,34 @@ fn tell(line: &dyn Display) {
 }
 
 /// What the end of the program has to leave, in words.
+#[derive(Default, PartialEq, Eq)]
 struct UnwrittenAtExit {
-    left: usize,
-    lost: usize,
+    /// Writes that have not ended.
+    left: u64,
+    /// Writes that have failed.
+    lost: u64,
+    /// Connections to other nodes that have not sent all messages.
+    connections: u64,
+    /// Messages that connections have left.
+    messages: u64,
 }
 
 impl Display for UnwrittenAtExit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { left, lost } = self;
-        let of = |count: &usize| if *count == 1 { "write" } else { "writes" };
+        let Self { left, lost, connections, messages } = self;
+        let in_time = format!("did not end within {} s", PATIENCE.as_secs());
+        let parts = [
+            (*left, "write", &*in_time),
+            (*lost, "write", "failed, and nobody asked for the error"),
+            (*connections, "connection", "had messages left"),
+            (*messages, "message", "to other nodes may be lost"),
+        ];
         f.write_str("procession: the program ends and data is lost: ")?;
-        if *left > 0 {
-            write!(f, "{left} {} did not end within {} s", of(left), PATIENCE.as_secs())?;
-        }
-        if *left > 0 && *lost > 0 {
-            f.write_str(", ")?;
-        }
-        if *lost > 0 {
-            write!(f, "{lost} {} failed, and nobody asked for the error", of(lost))?;
+        let mut comma = "";
+        for (count, noun, what) in parts.into_iter().filter(|(count, ..)| *count > 0) {
+            let plural = if count == 1 { "" } else { "s" };
+            write!(f, "{comma}{count} {noun}{plural} {what}")?;
+            comma = ", ";
         }
         Ok(())
     }
@@ -329,7 +423,8 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Waker};
 
-    use super::{AcceptedWrite, SettledWrites, WRITES, WriteOrigin, accepted};
+    use super::{AcceptedWrite, Content, Outgoing, SettledWrites, Unwritten};
+    use super::{WRITES, WriteOrigin, accepted};
     use crate::Scheduler;
 
     fn scheduler() -> Scheduler {
@@ -372,14 +467,32 @@ mod tests {
         drop(failed.fail());
         told.fail().returned();
         let kept = kept.fail();
-        assert_eq!(SettledWrites::of(own.id(), 0).give_up(), 3);
+        assert_eq!(SettledWrites::of(own.id(), 0).give_up().writes, 3);
         drop(kept);
-        assert_eq!(SettledWrites::of(own.id(), 0).give_up(), 0);
+        assert_eq!(SettledWrites::of(own.id(), 0).give_up().writes, 0);
         drop(slow);
-        assert_eq!(SettledWrites::of(own.id(), 0).give_up(), 0);
-        let own = WriteOrigin { scheduler: Some(own.id()), is_real: true };
+        assert_eq!(SettledWrites::of(own.id(), 0).give_up().writes, 0);
+        let own = WriteOrigin { content: Content::Data, scheduler: Some(own.id()), is_real: true };
         let writes = WRITES.lock();
         assert!(!writes.lost.contains_key(&own));
         assert!(!writes.pending.values().chain(writes.failed.values()).any(|at| *at == own));
+    }
+
+    #[test]
+    fn messages_are_awaited_and_counted_apart() {
+        let own = scheduler();
+        let connection = own.spawn(std::future::pending::<()>()).pid();
+        let [sent, cut] = [(); 2].map(|()| Outgoing::accept(connection));
+        let mut wait = SettledWrites::of(own.id(), 0);
+        drop(sent);
+        assert!(!is_settled(&mut wait));
+        cut.lose(5);
+        assert!(is_settled(&mut wait));
+        assert_eq!(wait.give_up(), Unwritten { writes: 0, messages: 5 });
+        // A connection that is given up is one of the processes.
+        let stuck = Outgoing::accept(connection);
+        assert_eq!(SettledWrites::of(own.id(), 0).give_up(), Unwritten::default());
+        stuck.lose(1);
+        assert_eq!(SettledWrites::of(own.id(), 0).give_up(), Unwritten::default());
     }
 }

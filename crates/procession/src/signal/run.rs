@@ -73,8 +73,8 @@ impl Scheduler {
 
 /// The end of [`Scheduler::run_until_signal`].
 ///
-/// As the result of `main`, it decides the exit code of the program. If processes or writes have
-/// not ended by the deadline, it prints them on standard error and fails. Otherwise, if the future
+/// As the result of `main`, it decides the exit code of the program. If anything is left at the
+/// deadline ([`Unfinished`]), it prints that on standard error and fails. Otherwise, if the future
 /// completed, its output decides. An orderly end that a signal asked for is a success.
 #[derive(Debug)]
 #[must_use = "return it from `main`, where it decides the exit code"]

@@ -438,7 +438,7 @@ fn processes_that_do_not_end_are_named_and_fail_the_program() {
             soon(&begun);
         });
         let stopped = stopped.expect("the system has descriptors");
-        assert_eq!(stopped.unfinished().len(), 1);
+        assert_eq!(stopped.unfinished().processes.len(), 1);
         assert_eq!(stopped.report(), ExitCode::FAILURE);
         return;
     };

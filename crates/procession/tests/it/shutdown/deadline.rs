@@ -74,7 +74,7 @@ fn a_process_that_swallows_the_cancel_is_terminated_shortly_before_the_deadline(
                 "all have ended, so it waits no longer"
             );
         } else {
-            assert_eq!(unfinished.len(), 2, "there was no time");
+            assert_eq!(unfinished.processes.len(), 2, "there was no time");
         }
         assert_eq!(sleeper.join(), Err(Exit::Killed));
         assert_eq!(waiter.join(), Err(Exit::Killed));
@@ -106,7 +106,7 @@ fn a_process_that_is_busy_with_swallowing_the_cancel_is_terminated_between_two_s
         });
         let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(200)));
         // On a slow machine, 20 ms may be too short to end all of them, but then they are reported.
-        assert!(unfinished.iter().all(|process| process.state != ProcessState::Complete));
+        assert!(unfinished.processes.iter().all(|process| process.state != ProcessState::Complete));
         let results: [Result<(), Exit>; 3] = [yielding.join(), receiving.join(), waiting.join()];
         assert!(results.iter().all(|result| *result == Err(Exit::Killed)), "{results:?}");
         drop(scheduler);
@@ -142,7 +142,7 @@ fn a_step_that_does_not_return_is_reported_by_the_deadline() {
             let unfinished = scheduler.block_on(scheduler.shutdown(deadline));
             let took = scheduler.now() - begin;
             assert!(deadline <= took && took < deadline + SLACK, "{took:?}");
-            let [process] = &unfinished[..] else { unreachable!("{unfinished:?}") };
+            let [process] = &unfinished.processes[..] else { unreachable!("{unfinished:?}") };
             assert_eq!(process.pid, stuck.pid());
             assert_eq!(
                 (process.label.as_deref(), process.state),
@@ -174,12 +174,13 @@ fn a_process_behind_a_stuck_step_is_reported_too() {
     soon(&begins);
     let behind = [(); 3].map(|()| scheduler.spawn(async {}));
     let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(50)));
-    let pids: Vec<_> = unfinished.iter().map(|process| process.pid).collect();
-    assert_eq!(unfinished.len(), 4);
+    let pids: Vec<_> = unfinished.processes.iter().map(|process| process.pid).collect();
+    assert_eq!(unfinished.processes.len(), 4);
     assert!(
         pids.contains(&stuck.pid()) && behind.iter().all(|process| pids.contains(&process.pid()))
     );
-    let running = unfinished.iter().filter(|process| process.state == ProcessState::Running);
+    let running =
+        unfinished.processes.iter().filter(|process| process.state == ProcessState::Running);
     assert!(running.map(|process| process.pid).eq([stuck.pid()]));
     release.store(true, Relaxed);
     assert_eq!(stuck.join(), Ok(()));
@@ -230,7 +231,7 @@ fn a_drop_that_does_not_return_is_reported_by_the_deadline() {
             let took = scheduler.now() - begin;
             assert!(deadline <= took && took < deadline + SLACK, "{took:?}");
             assert!(
-                unfinished.iter().map(|process| process.pid).eq([pid]),
+                unfinished.processes.iter().map(|process| process.pid).eq([pid]),
                 "{of:?} {unfinished:?}"
             );
             drop(release);
@@ -257,7 +258,10 @@ fn a_process_that_shuts_down_is_told_of_others_but_not_of_itself() {
     let own = scheduler.clone();
     let caller = scheduler.spawn(async move { own.shutdown(Duration::from_millis(100)).await });
     let unfinished = caller.join().expect("it is not terminated");
-    assert!(unfinished.iter().map(|process| process.pid).eq([stuck.pid()]), "{unfinished:?}");
+    assert!(
+        unfinished.processes.iter().map(|process| process.pid).eq([stuck.pid()]),
+        "{unfinished:?}"
+    );
     release.store(true, Relaxed);
     assert_eq!(stuck.join(), Ok(()));
 }
@@ -270,7 +274,7 @@ fn without_any_time_everybody_is_terminated_and_reported() {
             (0..100).map(|_| scheduler.start(|_: Context<()>| pending::<()>())).collect();
         scheduler.run_until_idle();
         let unfinished = scheduler.block_on(scheduler.shutdown(Duration::ZERO));
-        assert!(unfinished.len() <= 100, "some may have ended already");
+        assert!(unfinished.processes.len() <= 100, "some may have ended already");
         for process in processes {
             assert_eq!(process.join(), Err(Exit::Killed));
         }
@@ -291,7 +295,7 @@ fn a_second_shutdown_reports_what_is_still_there() {
     });
     for _ in 0..2 {
         let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(20)));
-        assert!(unfinished.iter().map(|process| process.pid).eq([process.pid()]));
+        assert!(unfinished.processes.iter().map(|process| process.pid).eq([process.pid()]));
     }
     drop(release);
     assert!(shut_down(&scheduler).is_empty());

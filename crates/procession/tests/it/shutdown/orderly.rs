@@ -335,7 +335,7 @@ fn the_last_scheduler_may_be_dropped_by_the_process_that_shut_it_down() {
         let own = scheduler.clone();
         let caller = scheduler.spawn(async move {
             let unfinished = own.shutdown(AMPLE).await;
-            told.send(unfinished.len()).expect("the test listens");
+            told.send(unfinished.processes.len()).expect("the test listens");
             drop(own);
         });
         drop(scheduler);
@@ -388,7 +388,7 @@ fn of_two_processes_that_shut_down_the_first_deadline_decides() {
         let own = scheduler.clone();
         scheduler.start(move |_: Context<()>| async move {
             let unfinished = own.shutdown(Duration::from_secs(deadline)).await;
-            (unfinished.len(), Instant::now() - begin)
+            (unfinished.processes.len(), Instant::now() - begin)
         })
     });
     let [later, sooner] = callers.map(|caller| caller.join());

@@ -142,7 +142,7 @@ fn a_child_may_shut_the_scheduler_down() {
         let (handle, told) = (handle.clone(), told.clone());
         async move {
             cx.recv().await;
-            told.send(handle.shutdown(HOUR).await.len()).expect("the test listens");
+            told.send(handle.shutdown(HOUR).await.processes.len()).expect("the test listens");
         }
     });
     let tree = Supervisor::one_for_one()
