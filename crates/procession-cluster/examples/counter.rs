@@ -61,7 +61,7 @@ async fn serve() -> Result<(), Box<dyn Error + Send + Sync>> {
         writeln!(std::io::stdout(), "{} listens at {address}", node.name())?;
     }
     procession::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
-    node.stop();
+    node.stop().await;
     Ok(())
 }
 

@@ -30,7 +30,7 @@ async fn call(mut cx: Context<()>, arguments: [String; 4]) -> Result<String, Fai
     let call = vec![Term::atom("call"), module, function, Term::List(Vec::new())];
     let (_, monitor) = node.spawn_monitor(&other, "erpc", "execute_call", call, LIMIT).await?;
     let down = cx.down(monitor).await.ok_or("this process was cancelled")?;
-    node.stop();
+    node.stop().await;
     let Exit::Failed(reason) = &down.exit else { return Err(down.exit.to_string().into()) };
     let reason = reason.to_string();
     let result = reason.strip_prefix("{call,return,").and_then(|rest| rest.strip_suffix('}'));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use procession::Event;
 use procession::relations::MonitorRef;
-use procession::relay::{self, RemoteSignal};
+use procession::relay::{self, Outgoing, RemoteSignal};
 use procession::time::{Instant, sleep_until};
 use procession::{Context, Exit, timeout, yield_now};
 use procession_sync::atomic::Ordering::Relaxed;
@@ -24,7 +24,7 @@ pub(crate) mod pulse;
 mod relations;
 
 use self::farewell::{Farewell, Left};
-use self::io::{CLOSED, Inbox, Outbox, ends, given_up, unless, wait, write};
+use self::io::{CLOSED, Inbox, Outbox, SHUTS_DOWN, ends, given_up, unless, wait, write};
 use self::pulse::{Next, Pulse};
 use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
@@ -43,6 +43,9 @@ const HELD_MAX: usize = 64 << 20;
 /// The bytes that the system may hold and has not sent yet. Fragments wait in the queue instead,
 /// where the messages of other senders pass them.
 const UNSENT_MAX: u32 = 2 * FRAGMENT_LEN as u32;
+
+/// The reads after a failed write. A socket holds less, unless the other node goes on.
+const RESTS_MAX: usize = 64;
 
 /// The turns in a row that read or write before other processes have theirs.
 const BUSY_TURNS: u32 = 2;
@@ -96,7 +99,8 @@ struct Connection {
     told: Option<Reach>,
     /// Set once this node ends the connection in order.
     farewell: Option<Farewell>,
-    why: String,
+    /// Set once it has ended, unless its process is terminated.
+    why: Option<Ends>,
 }
 
 /// The end of a connection that was told to all but the subscribers. Its drop makes it known, also
@@ -104,12 +108,17 @@ struct Connection {
 struct Over {
     node: Node,
     link: Arc<Link>,
-    why: String,
+    why: Ends,
+    /// The entry of the messages that are left, and their number.
+    outgoing: Option<(Outgoing, u64)>,
 }
 
 impl Drop for Over {
     fn drop(&mut self) {
         self.node.disconnected(&self.link, std::mem::take(&mut self.why));
+        if let Some((outgoing, lost)) = self.outgoing.take() {
+            outgoing.lose(lost);
+        }
     }
 }
 
@@ -117,9 +126,21 @@ impl Drop for Over {
 impl Drop for Connection {
     fn drop(&mut self) {
         let (node, link) = (self.node.clone(), Arc::clone(&self.link));
+        let is_terminated = self.why.is_none();
+        let why = self.why.take().unwrap_or_else(|| "its process was terminated".to_owned());
+        let is_in_order = self.link.outbound.is_ending();
+        let is_last = is_terminated || self.node.is_stopped() || why == SHUTS_DOWN;
+        let outgoing = self.link.outbound.close().map(|outgoing| {
+            let lost = match (is_last, is_in_order) {
+                (true, true) => self.link.lost(),
+                (true, false) => self.link.outbound.unsent(),
+                // The program goes on, and its subscribers learn the number.
+                (false, _) => 0,
+            };
+            (outgoing, lost)
+        });
         // The last one that is dropped.
-        let _over = Over { node, link, why: std::mem::take(&mut self.why) };
-        self.link.outbound.close();
+        let _over = Over { node, link, why, outgoing };
         // First, so that a process that is told can connect again.
         self.node.forget(&self.link);
         let mut tables = self.link.close();
@@ -185,7 +206,7 @@ pub(crate) async fn run(
         listens: false,
         told: None,
         farewell: None,
-        why: "its process was terminated".to_owned(),
+        why: None,
     };
     // The socket waits: if it has ended, what has come before is carried out first.
     let Err(why) = match this.until_up(&mut cx).await {
@@ -195,7 +216,7 @@ pub(crate) async fn run(
     // The other side learns at once, even of bytes that it did not take.
     drop(carrier.stream.set_linger(Some(Duration::ZERO)));
     let left = this.left(&why);
-    this.why = this.farewell.take().map_or(why, Farewell::why);
+    this.why = Some(this.farewell.take().map_or(why, Farewell::why));
     left
 }
 
@@ -220,7 +241,10 @@ impl Connection {
             if link.permitted.is_due() {
                 self.tell_grants();
             }
-            let wrote = write(&link, carrier, &mut outbox)?;
+            let wrote = match write(&link, carrier, &mut outbox) {
+                Ok(wrote) => wrote,
+                Err(why) => return Err(self.read_rest(cx, carrier, &mut inbox, why)),
+            };
             let read = self.read(cx, carrier, &mut inbox)?;
             if link.outbound.is_overrun() {
                 return Err("too many signals wait for it".to_owned());
@@ -372,6 +396,23 @@ impl Connection {
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
             Err(error) => Err(ends(&error)),
         }
+    }
+
+    /// Carries out what the other node has sent before it ended the connection, such as its answer.
+    /// Returns the reason for the end.
+    fn read_rest(
+        &mut self,
+        cx: &mut Context<Order>,
+        carrier: &mut Carrier,
+        inbox: &mut Inbox,
+        why: Ends,
+    ) -> Ends {
+        for _ in 0..RESTS_MAX {
+            if !matches!(self.read(cx, carrier, inbox), Ok(true)) {
+                break;
+            }
+        }
+        why
     }
 
     fn read_frames(&mut self, cx: &mut Context<Order>, inbox: &mut Inbox) -> Result<(), Ends> {

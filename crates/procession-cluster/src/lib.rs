@@ -112,7 +112,7 @@ pub use crate::node::StartError;
 pub use crate::node::{
     ApplyError, CallTermError, ConnectError, Find, Found, GrantError, Grants, Member, Node,
     NodeBuilder, NodeStatus, PeerInfo, PingError, RegisterError, SendTermCause, SendTermError,
-    StartTermError, StatusError, WeakNode,
+    StartTermError, StatusError, Stopping, WeakNode,
 };
 pub use crate::term::{Atom, NodePid, Reference, Term};
 pub use crate::tls::{Tls, TlsError};

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use procession::mailbox::Recipient;
@@ -289,6 +290,8 @@ pub(crate) struct Link {
     pub(crate) counts: Counts,
     pub(crate) permitted: Permitted,
     answers: Mutex<Answers>,
+    /// Set once all but the subscribers were told of the end: the messages that are lost, at most.
+    pub(crate) left: OnceLock<u64>,
 }
 
 /// What was sent and received.
@@ -333,12 +336,13 @@ impl Link {
             number,
             attempt,
             since: Instant::now(),
-            outbound: Outbound::new(common),
+            outbound: Outbound::new(common, orders.pid()),
             orders,
             tables: Mutex::new(Tables::default()),
             counts: Counts::default(),
             permitted: Permitted::default(),
             answers: Mutex::new(Answers::default()),
+            left: OnceLock::new(),
         }
     }
 

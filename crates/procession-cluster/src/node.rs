@@ -11,7 +11,7 @@ use std::time::Duration;
 use procession::mailbox::Recipient;
 use procession::relations::MonitorRef;
 use procession::sync::Notify;
-use procession::{Address, Context, Outcome, Pid, SpawnOptions, relations};
+use procession::{Address, Context, Outcome, Pid, SpawnOptions};
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use procession_sync::{Mutex, MutexGuard};
@@ -33,6 +33,7 @@ mod remotes;
 mod shown;
 mod start;
 mod status;
+mod stop;
 
 pub use self::builder::{NodeBuilder, StartError};
 pub use self::connect::ConnectError;
@@ -59,6 +60,7 @@ pub(crate) use self::start::STARTS_MAX;
 pub use self::start::StartTermError;
 pub(crate) use self::status::STATUS_NAME;
 pub use self::status::{NodeStatus, PeerInfo, StatusError};
+pub use self::stop::Stopping;
 
 use crate::connection::pulse::Beat;
 use crate::cookie::Cookie;
@@ -399,23 +401,6 @@ impl Node {
         let link = self.link_to(node);
         link.is_some_and(|link| end(&link, "it was disconnected by this node"))
     }
-
-    /// Ends all connections, and stops listening. It cannot be undone.
-    ///
-    /// Each connection ends as by [`disconnect`](Self::disconnect): what it has accepted is sent
-    /// first. To wait for that, shut the scheduler down, which also ends the connections in this
-    /// way.
-    pub fn stop(&self) {
-        let links = self.0.peers.lock().stop();
-        for link in links {
-            end(&link, "this node has stopped");
-        }
-        let keeper = self.0.keeper.lock().take();
-        if let Some(keeper) = keeper {
-            relations::cancel(keeper.pid());
-        }
-        self.0.changed.notify_waiters();
-    }
 }
 
 /// Ends a connection in order. Returns `false` if it has ended.
@@ -436,6 +421,10 @@ impl Node {
 
     fn keeper(&self) -> Option<Address<NoMessage>> {
         self.0.keeper.lock().clone()
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.0.peers.lock().is_stopped()
     }
 
     pub(crate) fn connect_timeout(&self) -> Duration {

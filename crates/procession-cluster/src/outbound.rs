@@ -4,6 +4,10 @@
 //! small messages, or one fragment of a large one, so that no message holds up those of other
 //! senders for longer than a fragment takes.
 //!
+//! While messages wait, an orderly end of the scheduler or the program waits, too: the queue has an
+//! entry ([`Outgoing`]) from the first message until the system has taken the last one. A
+//! connection that ends in order has another entry until it has ended.
+//!
 //! A connection that ends in order accepts nothing more, and sends what it has accepted. See
 //! [`farewell`](crate::connection).
 //!
@@ -15,6 +19,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use procession::Pid;
+use procession::relay::Outgoing;
 use procession::sync::Notify;
 use procession::time::Instant;
 use procession_sync::Mutex;
@@ -144,6 +150,10 @@ struct Queue {
     /// The messages that the latest call of [`fill`](Outbound::fill) has moved.
     moved: u64,
     accepts: Accepts,
+    /// The entry of the messages that the system does not have.
+    outgoing: Option<Outgoing>,
+    /// The entry of a connection that ends in order.
+    ending: Option<Outgoing>,
     /// Too many signals wait.
     is_overrun: bool,
     /// Some sender waits for room.
@@ -176,12 +186,14 @@ pub(crate) struct Outbound {
     room: Notify,
     /// What both nodes are able to do.
     flags: u64,
+    /// The process of the connection.
+    connection: Pid,
 }
 
 impl Outbound {
-    pub(crate) fn new(flags: u64) -> Self {
+    pub(crate) fn new(flags: u64, connection: Pid) -> Self {
         let queue = Mutex::new(Queue::default());
-        Self { queue, filled: Notify::new(), room: Notify::new(), flags }
+        Self { queue, filled: Notify::new(), room: Notify::new(), flags, connection }
     }
 
     /// Queues a message of a process.
@@ -298,6 +310,9 @@ impl Outbound {
             return Err(Unqueued::Full(length));
         }
         let messages = u64::from(kind.is_message());
+        if kind.is_message() {
+            queue.outgoing.get_or_insert_with(|| Outgoing::accept(self.connection));
+        }
         queue.accepted += messages;
         queue.waiting += messages;
         *queue.bytes.of(is_large) += length;
@@ -415,6 +430,7 @@ impl Outbound {
         let mut queue = self.queue.lock();
         if queue.accepts == Accepts::All {
             queue.accepts = Accepts::Pulses;
+            queue.ending = Some(Outgoing::accept(self.connection));
         }
         drop(queue);
         self.room.notify_waiters();
@@ -425,16 +441,28 @@ impl Outbound {
         self.queue.lock().accepts != Accepts::All
     }
 
-    /// Refuses all that is sent from now on, and drops what waits.
-    pub(crate) fn close(&self) {
+    /// Notes that the system has taken all that has left the queue.
+    pub(crate) fn written(&self) {
+        let mut queue = self.queue.lock();
+        let outgoing = if queue.turns.is_empty() { queue.outgoing.take() } else { None };
+        drop(queue);
+        // Outside of the lock, since it wakes those that wait.
+        drop(outgoing);
+    }
+
+    /// Refuses all that is sent from now on, and drops what waits. Returns the entry of a
+    /// connection that ends in order, or of the messages that the system does not have.
+    pub(crate) fn close(&self) -> Option<Outgoing> {
         let mut queue = self.queue.lock();
         queue.accepts = Accepts::Nothing;
         queue.turns.clear();
         let lanes = std::mem::take(&mut queue.lanes);
         queue.bytes = Waiting::default();
+        let entries = (queue.ending.take(), queue.outgoing.take());
         drop(queue);
         drop(lanes);
         self.room.notify_waiters();
+        entries.0.or(entries.1)
     }
 
     /// Returns `true` if nothing waits.

@@ -38,7 +38,7 @@ async fn ask(args: &NodeArgs, peer: &Peer) -> Result<NodeStatus, NodeError> {
     let connected = connect(&node, peer).await;
     connected.map_err(|error| NodeError::Connect(peer.name.clone(), error))?;
     let status = node.status_of(&peer.name, ANSWER_TIMEOUT).await;
-    node.stop();
+    node.stop().await;
     status.map_err(|error| NodeError::Status(peer.name.clone(), error))
 }
 

@@ -18,8 +18,10 @@
 //!
 //! The steps take at most one patience. Messages that are left after it are counted
 //! ([`NodeStatus::lost`](crate::NodeStatus::lost)), and the process of the connection fails with
-//! their number, which reports them. A connection that a newer one replaces ends without these
-//! steps, because the other node has given it up.
+//! their number, which reports them. If the connection ends because the node has stopped or the
+//! scheduler shuts down, a shutdown of the scheduler returns their number, too
+//! ([`Outgoing`](procession::relay::Outgoing)). A connection that a newer one replaces ends without
+//! these steps, because the other node has given it up.
 //!
 //! ## Allowed
 //! A process of this node that ends during these steps tells the other node no reason: its links

@@ -25,7 +25,7 @@ const FRAME_MAX: usize = MESSAGE_MAX + (1 << 16);
 /// The end of a connection by the other node.
 pub(super) const CLOSED: &str = "it has closed the connection";
 /// The end of a connection by a cancel of its process.
-const SHUTS_DOWN: &str = "this node is shutting down";
+pub(super) const SHUTS_DOWN: &str = "this node is shutting down";
 
 /// The bytes that have come and were not read as frames yet.
 #[derive(Debug)]
@@ -113,6 +113,7 @@ pub(super) fn write(link: &Link, carrier: &mut Carrier, outbox: &mut Outbox) -> 
         outbox.bytes.shrink_to(4 * FRAGMENT_LEN);
     }
     if outbox.is_empty() && !carrier.has_more() {
+        link.outbound.written();
         return Ok(false);
     }
     match carrier.try_write(&outbox.bytes[outbox.sent..]) {

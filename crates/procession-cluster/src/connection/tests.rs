@@ -730,17 +730,16 @@ fn messages_that_are_left_at_the_end_are_reported() {
         for n in 0..5 {
             node.send(pid(), Term::from(n)).expect("it has room");
         }
-        node.stop();
-    });
-    let report = reported.recv().expect("it is reported");
-    assert!(report.contains("this node has stopped, and 5 messages to b@127.0.0.1"), "{report}");
-    scheduler.block_on(async {
-        while node.status().ends.is_empty() {
-            procession::yield_now().await;
-        }
+        assert_eq!(node.stop().await, 5);
+        assert_eq!(node.stop().await, 5, "it is the same end");
     });
     assert_eq!(node.status().ends, [("this node has stopped".to_owned(), 1)]);
+    let report = reported.recv().expect("it is reported");
+    assert!(report.contains("this node has stopped, and 5 messages to b@127.0.0.1"), "{report}");
     assert_eq!(node.status().lost, 5);
+    let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(60)));
+    assert_eq!((unfinished.processes.len(), unfinished.messages), (0, 5));
+    assert_eq!(unfinished.to_string(), "5 messages to other nodes may be lost");
     drop(stream);
 }
 
@@ -751,26 +750,24 @@ fn a_node_that_takes_no_monitors_gets_what_was_accepted() {
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
     let node = scheduler.block_on(listens(60));
     let mut stream = connect(&node, flags::REQUIRED);
-    scheduler.block_on(async {
-        while node.peers().is_empty() {
+    let sends = node.clone();
+    let stopped = scheduler.spawn(async move {
+        while sends.peers().is_empty() {
             procession::yield_now().await;
         }
         for n in 0..100 {
-            node.send(pid(), Term::tuple([Term::from(n), Term::from(vec![7; 10_000])]))
+            sends
+                .send(pid(), Term::tuple([Term::from(n), Term::from(vec![7; 10_000])]))
                 .expect("it has room");
         }
-        node.stop();
+        sends.stop().await
     });
     let mut come = Vec::new();
     stream.read_to_end(&mut come).expect("it is not reset");
     let payload = [7; 10_000];
     assert_eq!(come.windows(10_000).filter(|part| *part == payload).count(), 100);
     drop(stream);
-    scheduler.block_on(async {
-        while node.status().ends.is_empty() {
-            procession::yield_now().await;
-        }
-    });
+    assert_eq!(stopped.join(), Ok(0));
     assert_eq!(node.status().lost, 0);
 }
 

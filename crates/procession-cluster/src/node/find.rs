@@ -168,7 +168,7 @@ pub(super) async fn find(node: Node, find: Find) {
         let mut changed = std::pin::pin!(node.0.changed.notified());
         changed.as_mut().enable();
         let next = attempts(&node, &found, &tries).unwrap_or(look_at).min(look_at);
-        if node.0.peers.lock().is_stopped() {
+        if node.is_stopped() {
             return;
         }
         // Whichever comes first: the next time, or a change of the connections.

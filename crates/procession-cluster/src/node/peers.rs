@@ -90,7 +90,8 @@ pub(super) struct Peers {
     /// The greatest number of a connection that is forgotten.
     forgotten: u64,
     attempts: u64,
-    is_stopped: bool,
+    /// Set once the node is stopped: the connections that were there.
+    stopped: Option<Vec<Arc<Link>>>,
     /// The connections whose ends are not told to all yet. There is one to each node at most.
     told: HashMap<Atom, Told>,
     /// The attempts of other nodes that wait for that.
@@ -233,21 +234,21 @@ impl Peers {
         self.by_name.keys().filter_map(|peer| self.link(peer))
     }
 
-    /// Refuses all connections from now on. Returns those that are there.
+    /// Refuses all connections from now on. Returns the connections that were there when the node
+    /// was first stopped.
     pub(super) fn stop(&mut self) -> Vec<Arc<Link>> {
-        self.is_stopped = true;
-        let links = self.links().cloned().collect();
+        let links = self.stopped.take().unwrap_or_else(|| self.links().cloned().collect());
         self.by_name.clear();
-        links
+        self.stopped.insert(links).clone()
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        self.is_stopped
+        self.stopped.is_some()
     }
 
     /// `Dial`. An impatient process does not wait for an attempt of the other node.
     pub(super) fn dial(&mut self, peer: &Atom, is_impatient: bool) -> Dial {
-        if self.is_stopped {
+        if self.is_stopped() {
             return Dial::Stopped;
         }
         match self.by_name.get(peer) {
@@ -286,7 +287,7 @@ impl Peers {
     pub(super) fn decide(&mut self, own: &Atom, peer: &Atom) -> (Status, u64) {
         self.attempts += 1;
         let attempt = self.attempts;
-        if self.is_stopped {
+        if self.is_stopped() {
             return (Status::NotAllowed, attempt);
         }
         let status = match self.by_name.entry(peer.clone()) {
@@ -349,7 +350,7 @@ impl Peers {
         (side, attempt): (Side, u64),
         make: impl FnOnce(u64) -> Link,
     ) -> Admission {
-        if self.is_stopped {
+        if self.is_stopped() {
             return Admission::Unwanted("this node has stopped");
         }
         let is_wanted = match (side, self.by_name.get(peer)) {
@@ -441,7 +442,7 @@ impl Peers {
         let is_counted = self.ends.len() < CAUSES_MAX || self.ends.contains_key(&why);
         let cause = if is_counted { why.clone() } else { "another reason".to_owned() };
         *self.ends.entry(cause).or_default() += 1;
-        self.lost += link.lost();
+        self.lost += *link.left.get_or_init(|| link.lost());
         let node = link.peer.name.clone();
         if let Some(told) = self.told.get_mut(&node) {
             told.has_ended = true;

@@ -8,6 +8,10 @@ use crate::term::{Atom, NodePid, Reader, Reference, Term};
 use crate::wire::control::{Control, Target};
 use crate::wire::frame::Frames;
 
+fn queue(flags: u64) -> Outbound {
+    Outbound::new(flags, "p1.1.1".parse().expect("it is the text of a PID"))
+}
+
 fn to(name: &str) -> Control {
     let from = NodePid { node: Atom::known("a@here"), id: 1, serial: 0, creation: 7 };
     let to = Target::Name(Atom::new(name).expect("it is short"));
@@ -31,7 +35,7 @@ fn messages(mut bytes: &[u8], frames: &mut Frames) -> Vec<Term> {
 
 #[test]
 fn senders_take_turns_and_stay_in_order() {
-    let queue = Outbound::new(flags::OWN);
+    let queue = queue(flags::OWN);
     let large = Term::from(vec![7; 1 << 20]);
     queue.send(1, &to("x"), &large).expect("there is room");
     queue.send(1, &to("x"), &Term::atom("behind")).expect("there is room");
@@ -52,7 +56,7 @@ fn senders_take_turns_and_stay_in_order() {
 
 #[test]
 fn the_oldest_wait_is_that_of_the_first_that_is_left() {
-    let queue = Outbound::new(flags::OWN);
+    let queue = queue(flags::OWN);
     assert_eq!(queue.oldest_wait(), None);
     queue.send(1, &to("x"), &Term::atom("first")).expect("there is room");
     queue.send(2, &to("x"), &Term::from(vec![7; 1 << 20])).expect("there is room");
@@ -73,7 +77,7 @@ fn the_oldest_wait_is_that_of_the_first_that_is_left() {
 
 #[test]
 fn a_full_queue_refuses_messages_and_takes_signals() {
-    let queue = Outbound::new(flags::OWN);
+    let queue = queue(flags::OWN);
     let term = Term::from(vec![7; 60_000]);
     let mut own = 0;
     while queue.send(1, &to("x"), &term).is_ok() {
@@ -100,7 +104,7 @@ fn a_full_queue_refuses_messages_and_takes_signals() {
 
 #[test]
 fn too_many_signals_end_the_connection() {
-    let queue = Outbound::new(flags::OWN);
+    let queue = queue(flags::OWN);
     let term = Term::from(vec![7; 60_000]);
     while !queue.is_overrun() {
         queue.signal(1, &to("x"), Some(&term));
@@ -121,7 +125,7 @@ fn a_reason_that_is_too_long_or_finds_no_room_is_a_word() {
     let large = Term::from(vec![7; MESSAGE_MAX - 200]);
     let longer = Term::from(vec![7; MESSAGE_MAX]);
     for has_payload in [true, false] {
-        let queue = Outbound::new(flags::OWN);
+        let queue = queue(flags::OWN);
         let tell = |lane, reason| {
             queue.signal(lane, &down(reason, has_payload), has_payload.then_some(reason));
         };
@@ -155,7 +159,7 @@ fn a_reason_that_is_too_long_or_finds_no_room_is_a_word() {
 
 #[test]
 fn a_node_without_headers_gets_whole_messages() {
-    let queue = Outbound::new(flags::REQUIRED);
+    let queue = queue(flags::REQUIRED);
     let term = Term::from(vec![7; 1 << 20]);
     queue.send(1, &to("x"), &term).expect("there is room");
     let mut out = Vec::new();
@@ -172,7 +176,7 @@ fn a_node_without_headers_gets_whole_messages() {
 /// Goal: a queue that drains keeps what was accepted, refuses the rest, and knows what is left.
 #[test]
 fn what_is_left_is_counted() {
-    let queue = Outbound::new(flags::OWN);
+    let queue = queue(flags::OWN);
     let send = |term: &Term| queue.send(1, &to("x"), term);
     let large = Term::from(vec![7; 100_000]);
     for term in [&Term::atom("one"), &large, &Term::atom("three")] {

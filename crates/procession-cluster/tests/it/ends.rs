@@ -5,7 +5,7 @@ use std::time::Duration;
 use procession::{Child, Context, Scheduler, start};
 use procession_cluster::{Letter, Node, Remote, SendTermCause, Term};
 
-use crate::{PATIENCE, connect, listens, run, seen_by, until};
+use crate::{PATIENCE, connect, listens, run, seen_by};
 
 const MANY: usize = 1000;
 
@@ -54,15 +54,15 @@ fn what_was_accepted_arrives_before_a_stop() {
             let (a, b) = two().await;
             let counter = counter(&b);
             send_many(&a, &b);
-            a.stop();
+            let stopping = a.stop();
             let counter_of_b = Remote::named("counter", "b@127.0.0.1");
             let refused = a.send(counter_of_b, Term::from(1)).expect_err("it has stopped");
             assert_eq!(refused.cause(), SendTermCause::NoConnection);
+            assert_eq!(stopping.await, 0);
             assert_eq!(counter.await.expect("it ends"), MANY);
-            until(|| !a.status().ends.is_empty()).await;
             assert_eq!(a.status().ends, [("this node has stopped".to_owned(), 1)]);
             assert_eq!(a.status().lost, 0);
-            b.stop();
+            b.stop().await;
         }
     });
 }
@@ -106,6 +106,31 @@ fn what_was_accepted_arrives_before_a_shutdown() {
         assert_eq!(a.status().ends, [("this node is shutting down".to_owned(), 1)]);
         assert_eq!(a.status().lost, 0);
     });
+}
+
+/// Goal: what a program sends last, without an end in order, is in the system when `block_on`
+/// returns.
+#[test]
+fn what_was_accepted_is_written_when_block_on_returns() {
+    let [ours, theirs] = [(); 2].map(|()| Scheduler::builder().worker_threads(1).build());
+    let (ours, theirs) = (ours.expect("it can be built"), theirs.expect("it can be built"));
+    let b = ours.block_on(listens("b@127.0.0.1").start()).expect("it starts");
+    let counter = {
+        let _entered = ours.enter();
+        counter(&b)
+    };
+    let address = b.local_addr().expect("it listens");
+    let a = theirs.block_on(async {
+        let a = listens("a@127.0.0.1").start().await.expect("it starts");
+        a.connect_at("b@127.0.0.1", address).await.expect("it accepts");
+        send_many(&a, &b);
+        a
+    });
+    assert_eq!(a.peers()[0].queued_bytes, 0);
+    // The end of a stop is awaited in the same way.
+    theirs.block_on(async { drop(a.stop()) });
+    assert_eq!(a.status().ends, [("this node has stopped".to_owned(), 1)]);
+    assert_eq!(counter.join().expect("it ends"), MANY);
 }
 
 /// Goal: two nodes that end at the same time do not wait for each other's answers.
