@@ -1,9 +1,9 @@
 //! Values of the user, whose drop may panic.
 
 use std::fmt;
-use std::mem::forget;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use procession::report::catch_panic;
 
 /// A value with code of the user. A panic of its drop ends here, so that it harms neither the
 /// process of a connection nor the keeper of a node.
@@ -27,21 +27,7 @@ impl<T> Deref for Guarded<T> {
 impl<T> Drop for Guarded<T> {
     fn drop(&mut self) {
         let value = self.0.take();
-        call(|| drop(value));
-    }
-}
-
-/// Calls code of the user. Returns `None` if it panics.
-pub(crate) fn call<R>(code: impl FnOnce() -> R) -> Option<R> {
-    match catch_unwind(AssertUnwindSafe(code)) {
-        Ok(value) => Some(value),
-        Err(payload) => {
-            if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-                // Bounded: each drop could panic with another one.
-                forget(second);
-            }
-            None
-        }
+        catch_panic(|| drop(value));
     }
 }
 
@@ -53,9 +39,7 @@ impl<T: fmt::Debug> fmt::Debug for Guarded<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::panic_any;
-
-    use super::{Guarded, call};
+    use super::Guarded;
 
     /// Panics when it is dropped.
     struct Rude;
@@ -67,9 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn panics_end_here_with_their_payloads() {
-        assert_eq!(call(|| 1), Some(1));
-        assert_eq!(call(|| panic_any(Rude)), None::<()>);
+    fn a_panic_of_a_drop_ends_here() {
         drop(Guarded::new(Rude));
     }
 }

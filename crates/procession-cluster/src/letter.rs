@@ -5,8 +5,8 @@ use std::fmt;
 use procession::Exit;
 use procession::mailbox::Recipient;
 use procession::relay::{self, DeadCause};
+use procession::report::catch_panic;
 
-use crate::guarded;
 use crate::link::Remote;
 use crate::node::Node;
 use crate::term::{Atom, NodePid, Reference, Term};
@@ -168,7 +168,7 @@ pub(crate) fn post(recipient: &Recipient<Letter>, letter: Letter) -> Result<(), 
         relay::discard(recipient.pid(), DeadCause::Full, letter);
         Err(call)
     };
-    guarded::call(send).unwrap_or(Err(None))
+    catch_panic(send).unwrap_or(Err(None))
 }
 
 /// Sorts a message: calls and casts have forms of their own.

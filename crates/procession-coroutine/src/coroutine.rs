@@ -346,15 +346,18 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
     /// If the coroutine is suspended, its stack is unwound from the suspension. If it was not
     /// entered, its function is dropped. If it has ended, nothing happens.
     ///
+    /// Returns `Some` with the result if the coroutine catches the panic that unwinds it, and
+    /// returns.
+    ///
     /// # Errors
     /// Returns an [`UnwindError`] if the coroutine panicked meanwhile, or if it cannot be unwound.
-    pub fn unwind(&mut self) -> Result<(), UnwindError> {
+    pub fn unwind(&mut self) -> Result<Option<R>, UnwindError> {
         if self.inner.done() {
-            return Ok(());
+            return Ok(None);
         }
         if !self.inner.started() {
             self.inner.force_unwind();
-            return Ok(());
+            return Ok(None);
         }
         if cfg!(panic = "abort") {
             return Err(UnwindError::Aborts);
@@ -362,11 +365,8 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
         for _ in 0..UNWINDINGS {
             match catch_unwind(AssertUnwindSafe(|| self.resume_with(Input::Unwind))) {
                 Ok(Resumed::Suspended(out)) => drop_guarded(out),
-                Ok(Resumed::Returned(result)) => {
-                    drop_guarded(result);
-                    return Ok(());
-                }
-                Err(payload) if payload.is::<Unwinding>() => return Ok(()),
+                Ok(Resumed::Returned(result)) => return Ok(Some(result)),
+                Err(payload) if payload.is::<Unwinding>() => return Ok(None),
                 Err(payload) => return Err(UnwindError::Panicked(payload)),
             }
         }
@@ -418,7 +418,7 @@ impl<I: 'static, Y: 'static, R: 'static> Drop for Ends<'_, I, Y, R> {
 impl<I: 'static, Y: 'static, R: 'static> Drop for Coroutine<I, Y, R> {
     fn drop(&mut self) {
         match self.unwind() {
-            Ok(()) => {}
+            Ok(result) => drop_guarded(result),
             Err(UnwindError::Panicked(payload)) => drop_guarded(payload),
             // [frames] The stack is leaked, and the slab with it.
             Err(UnwindError::Stuck | UnwindError::Aborts) => {

@@ -11,11 +11,11 @@
 //! that.
 
 use std::ffi::{c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use mlua::ffi::{self, lua_Debug, lua_State};
 use mlua::{Lua, Table};
+use procession::report::catch_panic;
 
 use crate::budget::Budget;
 
@@ -138,9 +138,9 @@ unsafe extern "C-unwind" fn hook(thread: *mut lua_State, _: *mut lua_Debug) {
     let lua = unsafe { Lua::get_or_init_from_ptr(thread) };
     // SAFETY: the thread is valid.
     let passed = u32::try_from(unsafe { ffi::lua_gethookcount(thread) }).unwrap_or(1);
-    // A panic must not pass through Lua. It was reported, and the program fails.
+    // A panic must not pass through Lua. It is printed, and the program fails.
     // SAFETY: the thread is valid.
-    let asked = catch_unwind(AssertUnwindSafe(|| unsafe { ask(lua, thread, passed) }));
+    let asked = catch_panic(|| unsafe { ask(lua, thread, passed) });
     // From here on nothing has a drop, since an error of Lua skips it.
     let verdict = asked.unwrap_or(Verdict::Fail);
     match verdict {

@@ -46,11 +46,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use procession::command::Completion;
+use procession::report::catch_panic;
 use procession::sync::CancellationToken;
 use procession_sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 
@@ -438,16 +438,9 @@ impl Shared {
             drop(state);
             moved.into_iter().for_each(resume);
 
-            let result = catch_unwind(AssertUnwindSafe(|| {
-                sink.write_all(&batch).and_then(|()| sink.flush())
-            }));
-            let mut error = result
-                .unwrap_or_else(|payload| {
-                    // Its drop may panic, too.
-                    std::mem::forget(payload);
-                    Err(io::Error::other("the sink panicked"))
-                })
-                .err();
+            let result = catch_panic(|| sink.write_all(&batch).and_then(|()| sink.flush()));
+            let mut error =
+                result.unwrap_or_else(|| Err(io::Error::other("the sink panicked"))).err();
             let mut state = self.lock();
             state.sink = Some(sink);
             state.written += batch.len() as u64;

@@ -81,3 +81,4 @@ pub use self::exit_report::ExitReport;
 pub use self::panics::install_panic_hook;
 pub use self::supervision::ChildExit;
 pub use self::supervisor_report::{ChildFailure, SupervisorEvent, SupervisorReport};
+pub use crate::process::unwind::catch_panic;

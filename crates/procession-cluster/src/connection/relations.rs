@@ -2,10 +2,10 @@
 
 use procession::relations::MonitorRef;
 use procession::relay::{RemoteSignal, draw_monitor, receive, receive_link, receive_monitor};
+use procession::report::catch_panic;
 use procession::{Context, Exit, Pid};
 
 use crate::connection::{Connection, Watched, is_answered_by_node, is_pulse, lane_of};
-use crate::guarded;
 use crate::link::{Asker, Order, StartRefusal, Teller, Watch, count};
 use crate::node::{Applied, ENDED, Spawned};
 use crate::reason;
@@ -306,7 +306,7 @@ impl Connection {
                 let returned = applied.map(|applied| applied.returned.clone());
                 // The function makes a future, which is code of the user.
                 let start = || (export.start)(arguments, returned);
-                guarded::call(start).flatten().ok_or("system_limit")
+                catch_panic(start).flatten().ok_or("system_limit")
             }
             (Some(_), _) => Err("badarg"),
         }

@@ -5,8 +5,9 @@ use std::sync::{Arc, Weak};
 
 use procession::mailbox::Recipient;
 use procession::relations::registered;
+use procession::report::catch_panic;
 
-use crate::guarded::{self, Guarded};
+use crate::guarded::Guarded;
 use crate::letter::Letter;
 use crate::link::Remote;
 use crate::node::{Inner, Node};
@@ -63,7 +64,7 @@ impl Node {
         let find = self.0.find_name.lock().clone();
         if let Some(find) = find {
             let is_found = |name: &str| {
-                guarded::call(|| find(name).map(Guarded::new)).is_some_and(|found| found.is_some())
+                catch_panic(|| find(name).map(Guarded::new)).is_some_and(|found| found.is_some())
             };
             let others = registered().into_iter().take(FOUND_MAX).filter(|name| is_found(name));
             names.extend(others.filter_map(Atom::new));
@@ -89,7 +90,7 @@ impl Node {
         let known = self.0.locals.lock().by_name.get(name).copied();
         known.map(|number| (number, true)).or_else(|| {
             let find = self.0.find_name.lock().clone()?;
-            let found = guarded::call(|| find(name.as_str()).map(Guarded::new))??;
+            let found = catch_panic(|| find(name.as_str()).map(Guarded::new))??;
             Some((self.attach_number(&found), false))
         })
     }

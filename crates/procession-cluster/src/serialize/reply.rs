@@ -14,12 +14,12 @@
 //! nodes know each other's kind. A process of the BEAM that does not reply keeps the caller waiting
 //! until its time limit.
 
+use procession::report::catch_panic;
 use procession::{Exit, Reply};
 use serde_core::de::{self, Deserialize, DeserializeOwned, Deserializer};
 use serde_core::ser::{self, Serialize, Serializer};
 
 use super::{from_term, scope, to_term};
-use crate::guarded;
 use crate::link::{AwaitedReply, CallResult};
 use crate::node::{NO_REPLY, Node};
 use crate::term::{NodePid, Term};
@@ -40,7 +40,7 @@ impl<T: DeserializeOwned + Send> AwaitedReply for Awaited<T> {
     fn end(self: Box<Self>, result: CallResult) {
         let Self { node, own, right } = *self;
         // The type's own code may panic, here in the process of the connection.
-        guarded::call(move || match result {
+        catch_panic(move || match result {
             Ok(term) if term.is_atom(NO_REPLY) => drop(right),
             Ok(term) => match scope::within(&node, &own, None, || from_term(term)).0 {
                 Ok(value) => right.send(value),

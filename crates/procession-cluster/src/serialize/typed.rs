@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use procession::relay::{Parcel, Relay, RelayCause, RelayError, RoomFuture};
+use procession::report::catch_panic;
 use procession::{Address, Pid};
 use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
 
 use super::scope::{self, Replies};
 use super::{ConvertError, Messages, from_term, to_term};
-use crate::guarded::{self, Guarded};
+use crate::guarded::Guarded;
 use crate::letter::last;
 use crate::link::{Caller, Link, Remote, Waits};
 use crate::node::{Held, Inlet, Member, Node, SendTermCause, TypedInlet, without_sender};
@@ -179,7 +180,7 @@ struct Typed<M> {
 impl<M: Send + 'static> TypedInlet for Typed<M> {
     fn take(&self, node: &Node, own: &NodePid, sender: &Atom, term: Term) -> bool {
         // Code of the type may panic, here in the process of the connection.
-        guarded::call(|| {
+        catch_panic(|| {
             let read = || (self.read)(without_call(term));
             let (message, _) = scope::within(node, own, Some(sender), read);
             message.is_some_and(|message| self.address.send(message).is_ok())

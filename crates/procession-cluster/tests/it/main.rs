@@ -4,6 +4,7 @@ mod ends;
 mod epmd;
 mod functions;
 mod grants;
+mod panics;
 mod pids;
 mod relations;
 #[cfg(all(feature = "postcard", feature = "message-pack"))]

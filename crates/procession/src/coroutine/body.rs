@@ -311,11 +311,13 @@ where
                 self.out = go_on_to_end(coroutine);
             }
             // The frames of one that is abandoned must not be unwound.
-            let unwound = if self.out == Out::Abandoned { Ok(()) } else { coroutine.unwind() };
+            let unwound = if self.out == Out::Abandoned { Ok(None) } else { coroutine.unwind() };
             drop(resuming);
-            if let Err(UnwindError::Panicked(payload)) = unwound {
-                // The first exit stands.
-                print_caught(payload);
+            // The first exit stands.
+            match unwound {
+                Ok(result) => drop_guarded(result),
+                Err(UnwindError::Panicked(payload)) => print_caught(payload),
+                Err(UnwindError::Stuck | UnwindError::Aborts) => {}
             }
         }
         self.finish(slot, Err(exit));

@@ -21,6 +21,23 @@ pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
     })
 }
 
+/// Runs code of a user, for a crate that calls such code within processes. Returns `None` if it
+/// panics: the panic ends here.
+///
+/// The panic is printed once: by the panic hook of the program, or, if
+/// [`install_panic_hook`](crate::report::install_panic_hook) has installed the hook of the runtime,
+/// as a line with the process and the place.
+///
+/// ```
+/// use procession::report::catch_panic;
+///
+/// assert_eq!(catch_panic(|| 1), Some(1));
+/// assert_eq!(catch_panic(|| panic!("wrong input")), None::<()>);
+/// ```
+pub fn catch_panic<R>(code: impl FnOnce() -> R) -> Option<R> {
+    guarded(code).ok()
+}
+
 /// Runs user code like [`guarded`], for a caller that reports the panic with its text.
 pub(crate) fn guarded_for_report<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
     catch_unwind(AssertUnwindSafe(user_code)).map_err(|payload| {

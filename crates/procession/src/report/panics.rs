@@ -15,12 +15,16 @@
 //! | the step of a process (`guarded_for_report` in `scheduler/run.rs`) | the report of its exit |
 //! | the call of a hook for reports (`guarded_for_report` in `report/failure.rs`) | the line about the hook |
 //! | anything else of the runtime (`guarded`, `drop_guarded`, `print_caught` of `process/unwind.rs`) | a line with the process and the place, from `print_caught` here |
+//! | other crates of the runtime (`catch_panic`, which is `guarded`) | such a line |
 //! | a job of a pool, whose handle may be gone | such a line |
 //! | code of the user | nothing: the code has dealt with it |
 //!
 //! A panic outside of steps is printed by the hook that was installed before. Code of the runtime
-//! that catches a panic by other means passes it on, by `resume_unwind`. The test
-//! `reports::catches` goes through the places.
+//! that catches a panic by other means hands it to its caller: by `resume_unwind`, or as the result
+//! of a step, of a job or of `Coroutine::unwind`.
+//!
+//! The test `reports::catches` goes through the kinds of places. It does not go through each call
+//! of `guarded` and `drop_guarded`, because all of them print in the same function.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -13,11 +13,12 @@ use std::time::Duration;
 use procession::machine::{Events, InitError, Process, Status, Yields};
 use procession::pool::{ObjectPool, Pool};
 use procession::relations::kill;
-use procession::report::install_panic_hook;
-use procession::sync::CancellationToken;
+use procession::report::{catch_panic, install_panic_hook};
+use procession::sync::{CancellationToken, oneshot};
 use procession::time::run_after;
 use procession::{
-    Context, Reply, Scheduler, SpawnOptions, coroutine, sleep, spawn, spawn_blocking, start,
+    Context, Exit, Outcome, Reply, Scheduler, SpawnOptions, coroutine, sleep, spawn,
+    spawn_blocking, start,
 };
 
 use super::{child, enabled, is_child};
@@ -31,6 +32,8 @@ type Place = fn(&'static str) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Panics with its text when it is dropped.
 struct Bomb(&'static str);
+
+impl Outcome for Bomb {}
 
 impl Drop for Bomb {
     fn drop(&mut self) {
@@ -229,6 +232,24 @@ const PLACES: &[(&str, Place)] = &[
         }),
     ),
     (
+        "the output of a coroutine that returns as it is terminated",
+        place!(|text| {
+            let returns = move |_: coroutine::Context<()>| {
+                let wait = || coroutine::wait(pending::<()>());
+                drop(catch_unwind(AssertUnwindSafe(wait)));
+                Bomb(text)
+            };
+            let returns = SpawnOptions::new().spawn_coroutine(returns).expect("they are enabled");
+            procession::yield_now().await;
+            assert!(kill(returns.pid()), "it waits");
+            assert_eq!(returns.await.err(), Some(Exit::Killed));
+        }),
+    ),
+    (
+        "the function of a crate that calls its users",
+        place!(|text| { assert!(catch_panic(|| fails(text)).is_none()) }),
+    ),
+    (
         "the drop of an output",
         place!(|text| {
             let spawned = spawn(async move {
@@ -251,6 +272,9 @@ const PLACES: &[(&str, Place)] = &[
 /// The dead letter hook, which is set for the whole scheduler.
 const DEAD_LETTER: &str = "the hook for dead letters";
 
+/// The closure by which a process shows itself, which needs the scheduler, too.
+const INSPECTOR: &str = "the closure of an inspector";
+
 /// The name of the variable that chooses the place.
 const PLACE: &str = "PROCESSION_TEST_PLACE";
 
@@ -259,7 +283,7 @@ fn every_caught_panic_is_printed_once() {
     if is_child() {
         return fail_at(&std::env::var(PLACE).expect("the test sets it"));
     }
-    for text in PLACES.iter().map(|place| place.0).chain([DEAD_LETTER]) {
+    for text in PLACES.iter().map(|place| place.0).chain([DEAD_LETTER, INSPECTOR]) {
         let mut child = child("catches::every_caught_panic_is_printed_once");
         let output = child.env(PLACE, text).output().expect("the system has processes");
         let said = String::from_utf8_lossy(&output.stderr);
@@ -283,6 +307,17 @@ fn fail_at(chosen: &str) {
             let receiver = start(|_: Context<u8>| async { sleep(Duration::from_millis(1)).await });
             receiver.send(1).expect("it lives");
             receiver.await.expect("it returns");
+        }
+        if chosen == INSPECTOR {
+            let (begins, begun) = oneshot::channel();
+            let shown = start(move |mut cx: Context<()>| async move {
+                let _inspecting = cx.inspect_with(|_| fails(INSPECTOR));
+                assert!(begins.send(()).is_ok(), "the test waits");
+                cx.recv().await;
+            });
+            begun.await.expect("it begins");
+            let asked = scheduler.inspect(shown.pid()).await;
+            assert!(asked.expect_err("it panics").to_string().ends_with(INSPECTOR));
         }
         drop(scheduler.shutdown(Duration::from_secs(10)).await);
     });
