@@ -91,6 +91,9 @@
 //! | [`Template`]: many of one kind | [`start_another`](SupervisorRef::start_another) | none, or with a clone | the argument |
 //! | [`OnceSpec`]: a closure that runs once | [`start_once`](SupervisorRef::start_once) | none | the closure |
 //!
+//! A value that has moved into a process does not come back. This happens if the `init` of a
+//! behaviour fails.
+//!
 //! Each of them gives the [`Address`](crate::Address) of the child. Other supervisors accept
 //! children at run time, too, but each child needs an id there, so they take no templates.
 //!
@@ -154,8 +157,8 @@
 //! | made by | has started when |
 //! |---|---|
 //! | [`ChildSpec::with_init`] | it reports that |
-//! | [`ChildSpec::server`] | [`Server::init`](crate::behaviour::Server::init) has succeeded |
-//! | [`ChildSpec::statem`] | [`Statem::enter`](crate::behaviour::Statem::enter) has returned for the first state |
+//! | [`ChildSpec::server`], [`Template::server`], [`OnceSpec::server`] | [`Server::init`](crate::behaviour::Server::init) has succeeded |
+//! | [`ChildSpec::statem`], [`Template::statem`], [`OnceSpec::statem`] | [`Statem::enter`](crate::behaviour::Statem::enter) has returned for the first state |
 //! | [`ChildSpec::machine`] | [`Process::init`](crate::machine::Process::init), which runs in the supervisor, has succeeded |
 //! | [`ChildSpec::supervisor`] | all its children have started |
 //!

@@ -444,7 +444,7 @@ fn the_closure_of_a_child_that_does_not_start_returns() {
                 Err(refused) => {
                     sim.sometimes("a closure returns", true);
                     sim.always("it is not dropped", dropped.load(Relaxed) == 0);
-                    closure = refused.into_inner();
+                    closure = refused.into_inner().expect("no process has it");
                 }
             }
             if attempt == 3 {

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::description::{ChildSpec, Make, Spawned, StartReport, Started};
+use super::description::{ChildSpec, Make, Spawned, StartNote, StartReport, Started};
 use super::error::StartReason;
 use super::policy::{Restart, Stop};
 use crate::behaviour::server::{Server, ServerMessage, serve_reporting};
@@ -22,9 +22,6 @@ use crate::{Address, Child, Context, Exit, SpawnOptions};
 
 /// The default time that a child has to end.
 pub(super) const STOP_DEFAULT: Duration = Duration::from_secs(5);
-
-/// Reports that a child has started.
-type StartNote = Box<dyn FnOnce() + Send>;
 
 impl<M: Send + 'static> ChildSpec<Address<M>> {
     /// Describes an async process with a mailbox. `process` is called for each start, in the first
@@ -163,12 +160,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
     {
         let process = Arc::new(process);
         let factory = move |options: SpawnOptions, started: Started| {
-            let (process, report) = (Arc::clone(&process), started.into_report());
-            let ready: StartNote = Box::new(move || {
-                if let Some(report) = report {
-                    report.send(Ok(()));
-                }
-            });
+            let (process, ready) = (Arc::clone(&process), started.into_note());
             let child = options
                 .try_start(move |cx| process(cx, ready))
                 .map_err(|error| StartReason::of(error.cause()))?;

@@ -325,6 +325,9 @@ impl<T> fmt::Debug for ChildSpec<T> {
     }
 }
 
+/// Reports that a child has started.
+pub(super) type StartNote = Box<dyn FnOnce() + Send>;
+
 /// The right of a child to report that it has started. Dropping it reports that the start failed.
 #[derive(Debug)]
 #[must_use = "dropping it reports that the start failed"]
@@ -352,6 +355,17 @@ impl Started {
     /// Drops the report of a child that has started as soon as its process exists.
     pub(super) fn forget(self) {
         drop(self.into_report());
+    }
+
+    /// Returns a closure that reports that the child has started. If it is dropped, the exit of the
+    /// child is the reason of the failed start.
+    pub(super) fn into_note(self) -> StartNote {
+        let report = self.into_report();
+        Box::new(move || {
+            if let Some(report) = report {
+                report.send(Ok(()));
+            }
+        })
     }
 
     /// Returns the bare report. Dropping that reports no failure.

@@ -227,23 +227,24 @@ impl Error for ChildError {}
 /// The error of a child that was made from a value and did not start. It holds the value, and the
 /// [`ChildError`].
 pub struct RefusedChild<V> {
-    value: Exclusive<V>,
+    value: Exclusive<Option<V>>,
     cause: ChildError,
 }
 
 impl<V> RefusedChild<V> {
-    pub(super) fn new(value: V, cause: ChildError) -> Self {
+    pub(super) fn new(value: Option<V>, cause: ChildError) -> Self {
         Self { value: Exclusive::new(value), cause }
     }
 
     /// Returns the value: the closure or function of an [`OnceSpec`](super::OnceSpec), or the
-    /// argument for a [`Template`](super::Template).
-    pub fn into_inner(self) -> V {
+    /// argument for a [`Template`](super::Template). `None` if it has moved into a process that did
+    /// not start, such as a server whose `init` has failed.
+    pub fn into_inner(self) -> Option<V> {
         self.value.into_inner()
     }
 
-    /// Returns the value and the cause.
-    pub fn into_parts(self) -> (V, ChildError) {
+    /// Returns the value, as [`into_inner`](Self::into_inner) does, and the cause.
+    pub fn into_parts(self) -> (Option<V>, ChildError) {
         (self.value.into_inner(), self.cause)
     }
 

@@ -1,8 +1,8 @@
 //! Children that are made from a value which moves into them.
 //!
-//! `[moved]`: the value is in its cell until a process has it. A start takes the value out, and
-//! puts it back if the process is refused. A supervisor starts a process and answers the request in
-//! one step, which nothing interrupts, so an error means that no process has the value.
+//! The value is in its cell until a process has it. A start takes the value out, and puts it back
+//! if the process is refused. If a process has taken the value and then fails to start, the value
+//! does not come back.
 
 use std::fmt;
 use std::future::Future;
@@ -12,9 +12,11 @@ use std::sync::Arc;
 use procession_sync::Mutex;
 
 use super::child::STOP_DEFAULT;
-use super::description::{ChildSpec, Spawned, Started};
+use super::description::{ChildSpec, Spawned, StartNote, Started};
 use super::error::StartReason;
 use super::policy::{Restart, Stop};
+use crate::behaviour::server::{Server, ServerMessage, serve_reporting};
+use crate::behaviour::statem::{Statem, run_reporting};
 use crate::coroutine::body::Placement;
 use crate::mailbox::bounded::WhenFull;
 use crate::process::outcome::Returns;
@@ -22,7 +24,7 @@ use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::owner;
 use crate::spawn::error::SpawnError;
 use crate::variance::Typed;
-use crate::{Address, Context, SpawnOptions};
+use crate::{Address, Context, Exit, SpawnOptions};
 
 /// The cell of a value on its way into a child.
 pub(super) struct Moved<V>(Mutex<Option<V>>);
@@ -81,7 +83,7 @@ impl<V> Drop for Moved<V> {
 /// The description of a child that is made from a value which moves into it, such as a connection.
 ///
 /// The closure runs once, so the child is [temporary](Restart::Temporary): it is never restarted,
-/// and forgotten when it ends. [`SupervisorRef::start_once`] starts it. If the start is refused,
+/// and forgotten when it ends. [`SupervisorRef::start_once`] starts it. If the process is refused,
 /// the closure comes back, with everything that it has captured.
 ///
 /// Many children of one kind come from a [`Template`]. Its argument comes back if it is refused.
@@ -118,7 +120,8 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
         P::Output: Send + 'static,
         fn() -> P::Output: Returns,
     {
-        Self::made(owner::caller(), process, |options, process| {
+        Self::made(owner::caller(), process, false, |options, process, started| {
+            started.forget();
             options.try_start(process).map(Spawned::of)
         })
     }
@@ -131,23 +134,58 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
         T: Send + 'static,
         fn() -> T: Returns,
     {
-        Self::made(owner::caller(), function, |options, function| {
+        Self::made(owner::caller(), function, false, |options, function, started| {
+            started.forget();
             options.spawn_coroutine(function).map(Spawned::of)
+        })
+    }
+
+    /// Describes a [`Statem`]. `machine` makes its value and its first state, in the first step of
+    /// the new process. The child has started once [`Statem::enter`] has returned for that state,
+    /// as with [`ChildSpec::statem`].
+    #[track_caller]
+    pub fn statem<S: Statem<Message = M>>(machine: F) -> Self
+    where
+        F: FnOnce() -> (S, S::State),
+    {
+        Self::reporting(owner::caller(), machine, |cx, machine, ready| {
+            let (machine, initial) = machine();
+            run_reporting(machine, initial, cx, ready)
+        })
+    }
+
+    /// Describes a child with an async body that reports when it has started, by the closure that
+    /// `process` is called with.
+    fn reporting<P>(
+        location: &'static Location<'static>,
+        value: F,
+        process: fn(Context<M>, F, StartNote) -> P,
+    ) -> Self
+    where
+        P: Future<Output = Exit> + Send + 'static,
+    {
+        Self::made(location, value, true, move |options, value, started| {
+            let ready = started.into_note();
+            let run = move |cx, value| process(cx, value, ready);
+            options.launch_with_mailbox(location, value, run).map(Spawned::of)
         })
     }
 
     fn made(
         location: &'static Location<'static>,
         process: F,
-        start: fn(SpawnOptions, F) -> Result<Spawned, SpawnError<F>>,
+        reports_start: bool,
+        start: impl Fn(SpawnOptions, F, Started) -> Result<Spawned, SpawnError<F>>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         let process = Moved::new(process);
         let moved = Arc::clone(&process);
         let factory = move |options: SpawnOptions, started: Started| {
-            started.forget();
-            moved.start(|process| start(options, process))
+            moved.start(|process| start(options, process, started))
         };
-        let child = ChildSpec::made(location, factory, false).restart(Restart::Temporary);
+        let child = ChildSpec::made(location, factory, reports_start).restart(Restart::Temporary);
         Self { child, process }
     }
 
@@ -198,6 +236,44 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
     }
 }
 
+impl<S: Server, F: FnOnce() -> S + Send + 'static> OnceSpec<ServerMessage<S>, F> {
+    /// Describes a [`Server`]. `server` makes its value, in the first step of the new process. The
+    /// child has started once [`Server::init`] has succeeded, as with [`ChildSpec::server`].
+    ///
+    /// ```
+    /// use procession::behaviour::{Server, ServerContext};
+    /// use procession::supervisor::{OnceSpec, Supervisor};
+    /// use procession::{Exit, Reply};
+    ///
+    /// struct Session(String);
+    ///
+    /// impl Server for Session {
+    ///     type Call = ();
+    ///     type Answer = ();
+    ///     type Cast = ();
+    ///
+    ///     async fn init(&mut self, _: &mut ServerContext<Self>) -> Result<(), Exit> {
+    ///         Err(Exit::failed(format!("{} is not known", self.0)))
+    ///     }
+    ///
+    ///     async fn handle_call(&mut self, _: (), _: Reply<()>, _: &mut ServerContext<Self>) {}
+    /// }
+    ///
+    /// procession::run(async {
+    ///     let sessions = Supervisor::dynamic().start().await.expect("it has no children");
+    ///     let session = OnceSpec::server(|| Session("ann".to_owned()));
+    ///     let error = sessions.start_once(session).await.unwrap_err();
+    ///     assert!(error.to_string().ends_with("ann is not known"));
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn server(server: F) -> Self {
+        Self::reporting(owner::caller(), server, |cx, server, ready| {
+            serve_reporting(server(), cx, ready)
+        })
+    }
+}
+
 impl<M, F> fmt::Debug for OnceSpec<M, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("OnceSpec").field(&self.child).finish()
@@ -205,7 +281,8 @@ impl<M, F> fmt::Debug for OnceSpec<M, F> {
 }
 
 /// Starts a process from an argument.
-type TemplateStart<A> = dyn Fn(SpawnOptions, A) -> Result<Spawned, SpawnError<A>> + Send + Sync;
+type TemplateStart<A> =
+    dyn Fn(SpawnOptions, A, Started) -> Result<Spawned, SpawnError<A>> + Send + Sync;
 
 /// Describes children of one kind, each of which is made from an argument of type `A` and receives
 /// messages of type `M`.
@@ -263,6 +340,7 @@ type TemplateStart<A> = dyn Fn(SpawnOptions, A) -> Result<Spawned, SpawnError<A>
 #[must_use = "a description does nothing; give it to a supervisor"]
 pub struct Template<A, M> {
     start: Arc<TemplateStart<A>>,
+    reports_start: bool,
     /// `None` if the child is never restarted.
     clone: Option<fn(&A) -> A>,
     restart: Restart,
@@ -286,7 +364,8 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         fn() -> P::Output: Returns,
     {
         let (process, location) = (Arc::new(process), owner::caller());
-        Self::made(location, move |options, argument| {
+        Self::made(location, false, move |options, argument, started| {
+            started.forget();
             let process = Arc::clone(&process);
             let child = options
                 .launch_with_mailbox(location, argument, move |cx, argument| process(cx, argument));
@@ -303,7 +382,8 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         fn() -> T: Returns,
     {
         let (function, location) = (Arc::new(function), owner::caller());
-        Self::made(location, move |options, argument| {
+        Self::made(location, false, move |options, argument, started| {
+            started.forget();
             let function = Arc::clone(&function);
             let function =
                 move |cx: crate::coroutine::context::Context<M>, argument| function(cx, argument);
@@ -312,12 +392,45 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         })
     }
 
+    /// Describes [`Statem`]s. `machine` makes the value and the first state of each, in its first
+    /// step. A child has started once [`Statem::enter`] has returned for that state, as with
+    /// [`ChildSpec::statem`].
+    #[track_caller]
+    pub fn statem<S: Statem<Message = M>>(
+        machine: impl Fn(A) -> (S, S::State) + Send + Sync + 'static,
+    ) -> Self {
+        Self::reporting(owner::caller(), move |cx, argument, ready| {
+            let (machine, initial) = machine(argument);
+            run_reporting(machine, initial, cx, ready)
+        })
+    }
+
+    /// Describes children with an async body that report when they have started, by the closure
+    /// that `process` is called with.
+    fn reporting<F, P>(location: &'static Location<'static>, process: F) -> Self
+    where
+        F: Fn(Context<M>, A, StartNote) -> P + Send + Sync + 'static,
+        P: Future<Output = Exit> + Send + 'static,
+    {
+        let process = Arc::new(process);
+        Self::made(location, true, move |options, argument, started| {
+            let (process, ready) = (Arc::clone(&process), started.into_note());
+            let run = move |cx, argument| process(cx, argument, ready);
+            options.launch_with_mailbox(location, argument, run).map(Spawned::of)
+        })
+    }
+
     fn made(
         location: &'static Location<'static>,
-        start: impl Fn(SpawnOptions, A) -> Result<Spawned, SpawnError<A>> + Send + Sync + 'static,
+        reports_start: bool,
+        start: impl Fn(SpawnOptions, A, Started) -> Result<Spawned, SpawnError<A>>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         Self {
             start: Arc::new(start),
+            reports_start,
             clone: None,
             restart: Restart::Temporary,
             stop: Stop::Within(STOP_DEFAULT),
@@ -376,14 +489,13 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         let argument = Moved::new(argument);
         let (start, clone, moved) = (Arc::clone(&self.start), self.clone, Arc::clone(&argument));
         let factory = move |options: SpawnOptions, started: Started| {
-            started.forget();
-            let start = |argument| start(options, argument);
+            let start = |argument| start(options, argument, started);
             match clone {
                 None => moved.start(start),
                 Some(clone) => moved.start_clone(clone, start),
             }
         };
-        let mut child = ChildSpec::made(self.location, factory, false);
+        let mut child = ChildSpec::made(self.location, factory, self.reports_start);
         child.restart = self.restart;
         child.stop = self.stop;
         child.significant = self.significant;
@@ -391,6 +503,17 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         child.mailbox = self.mailbox;
         child.affinity = self.affinity;
         (child, argument)
+    }
+}
+
+impl<A: Send + 'static, S: Server> Template<A, ServerMessage<S>> {
+    /// Describes [`Server`]s. `server` makes the value of each, in its first step. A child has
+    /// started once [`Server::init`] has succeeded, as with [`ChildSpec::server`].
+    #[track_caller]
+    pub fn server(server: impl Fn(A) -> S + Send + Sync + 'static) -> Self {
+        Self::reporting(owner::caller(), move |cx, argument, ready| {
+            serve_reporting(server(argument), cx, ready)
+        })
     }
 }
 

@@ -179,9 +179,7 @@ impl SupervisorRef {
         child: ChildSpec<T>,
         value: Arc<Moved<V>>,
     ) -> Result<T, RefusedChild<V>> {
-        self.start_child(child).await.map_err(|cause| {
-            RefusedChild::new(value.take().expect("[moved] no process has the value"), cause)
-        })
+        self.start_child(child).await.map_err(|cause| RefusedChild::new(value.take(), cause))
     }
 
     /// Stops a child by its stop policy, and returns when it has ended.

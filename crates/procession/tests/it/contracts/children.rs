@@ -102,6 +102,7 @@ fn assert_comes_back(scheduler: &Scheduler, tree: &SupervisorRef, expected: &str
     let refused = scheduler.block_on(tree.start_another(&template, connection));
     let (connection, cause) = refused.expect_err("it is refused").into_parts();
     assert_eq!(cause.to_string(), expected);
+    let connection = connection.expect("no process has it");
     let process = move |cx| serve(cx, connection);
     let refused = scheduler.block_on(tree.start_once(OnceSpec::new(process)));
     let refused = refused.expect_err("it is refused");
@@ -268,7 +269,7 @@ fn coroutines_are_made_from_values_too() {
     let refused = without.block_on(tree.start_another(&template, Connection(3, drops)));
     let refused = refused.expect_err("there are no coroutines");
     assert!(matches!(refused.cause(), ChildError::Start(_)));
-    assert_eq!(refused.into_inner().0, 3);
+    assert_eq!(refused.into_inner().expect("no process has it").0, 3);
 }
 
 #[derive(Debug)]

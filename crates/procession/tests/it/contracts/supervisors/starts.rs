@@ -9,7 +9,8 @@ use procession::behaviour::{
 use procession::mailbox::WhenFull;
 use procession::relations::send_exit;
 use procession::supervisor::{
-    ChildError, ChildSpec, ChildStatus, StartError, Supervisor, SupervisorRef,
+    ChildError, ChildSpec, ChildStatus, OnceSpec, RefusedChild, Restart, StartError, Supervisor,
+    SupervisorRef, Template,
 };
 use procession::sync::oneshot;
 use procession::{Context, Exit, OnCancel, Reply, Scheduler, SpawnOptions, exit, sleep};
@@ -183,6 +184,69 @@ fn the_init_of_a_behaviour_holds_up_the_next_child_and_the_start() {
         scheduler.run_until_idle();
         assert_eq!(log.take(), "+before +slow -before");
     }
+}
+
+/// Starts a [`Slow`] child from a value that moves into it. Returns the error and whether the value
+/// came back.
+type StartMoved = fn(SupervisorRef, Log, bool) -> BoxFuture<Option<(ChildError, bool)>>;
+type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
+
+#[test]
+fn the_init_of_a_behaviour_from_a_moved_value_holds_up_the_start() {
+    fn refused<T, V>(started: Result<T, RefusedChild<V>>) -> Option<(ChildError, bool)> {
+        let (value, cause) = started.err()?.into_parts();
+        Some((cause, value.is_some()))
+    }
+    let kinds: [StartMoved; 4] = [
+        |tree, log, fails| {
+            let spec = OnceSpec::server(move || Slow(log, fails));
+            Box::pin(async move { refused(tree.start_once(spec).await) })
+        },
+        |tree, log, fails| {
+            let spec = OnceSpec::statem(move || (Slow(log, fails), ()));
+            Box::pin(async move { refused(tree.start_once(spec).await) })
+        },
+        |tree, log, fails| {
+            let template = Template::server(|(log, fails)| Slow(log, fails));
+            Box::pin(async move { refused(tree.start_another(&template, (log, fails)).await) })
+        },
+        |tree, log, fails| {
+            let template = Template::statem(|(log, fails)| (Slow(log, fails), ()));
+            Box::pin(async move { refused(tree.start_another(&template, (log, fails)).await) })
+        },
+    ];
+    for kind in kinds {
+        let (scheduler, log) = (driven(), Log::default());
+        let tree = start(&scheduler, Supervisor::dynamic());
+        let start = |fails| scheduler.block_on(kind((*tree).clone(), log.clone(), fails));
+        assert_eq!(start(false), None);
+        assert_eq!(log.take(), "+slow");
+        let (cause, is_back) = start(true).expect("its init fails");
+        assert_eq!(cause.to_string(), "the child did not start: the process failed: no disk");
+        assert!(!is_back, "it has moved into the process");
+        assert_eq!(log.take(), "+slow");
+        tree.cancel();
+        assert_eq!(tree.join(), Exit::Shutdown);
+    }
+}
+
+/// Goal: a restart from a template waits for `init`, too, and its clone is not lost.
+#[test]
+fn a_template_of_servers_restarts_with_a_clone() {
+    let (scheduler, log) = (driven(), Log::default());
+    let tree = start(&scheduler, Supervisor::dynamic());
+    let template = Template::server(|log| Slow(log, false)).restart(Restart::Permanent);
+    let child = scheduler.block_on(tree.start_another(&template, log.clone())).expect("it starts");
+    assert_eq!(log.take(), "+slow");
+    scheduler.terminate(child.pid());
+    scheduler.block_on(async {
+        sleep(SECOND / 2).await;
+        assert_eq!(log.take(), "");
+        sleep(SECOND).await;
+    });
+    assert_eq!(log.take(), "+slow");
+    tree.cancel();
+    assert_eq!(tree.join(), Exit::Shutdown);
 }
 
 #[test]
