@@ -456,8 +456,9 @@ impl Error for Elapsed {}
 /// wait.
 ///
 /// If the time is over, polls the future once more after the look at the clock: its event may have
-/// come while the process waited for its worker. A step that has spent its budget cannot poll it,
-/// so the next step does.
+/// come while the process waited for its worker. This poll has a fresh budget, because the step may
+/// have spent its own before, and so may each later step. If it has, the next step returns the
+/// error, so that a loop of timeouts lets other processes run.
 pub(crate) fn poll_within<'a, R>(
     task: &mut TaskContext<'_>,
     mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<R>,
@@ -471,7 +472,7 @@ pub(crate) fn poll_within<'a, R>(
         return Poll::Pending;
     }
     let last = LastTry::begin();
-    let polled = poll(task);
+    let polled = crate::scheduler::budget::with_fresh(|| poll(task));
     drop(last);
     match polled {
         Poll::Ready(output) => Poll::Ready(Ok(output)),

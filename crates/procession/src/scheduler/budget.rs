@@ -11,7 +11,8 @@
 //!   it. Examples are the mailbox of a process and the result of a handle.
 //! - An operation that acts on the *absence* of something draws no conclusion from a poll that the
 //!   budget may have refused. It looks at the state itself, as a wait for a cancel does, or it
-//!   polls with a fresh budget ([`with_fresh`]), as the default of a select does.
+//!   polls with a fresh budget ([`with_fresh`]), as the default of a select and the last poll of a
+//!   timeout do.
 
 use std::future::poll_fn;
 use std::task::{Context as TaskContext, Poll};

@@ -563,6 +563,39 @@ fn what_is_ready_is_in_time() {
     });
 }
 
+/// Spends the budget of each step before it polls the future.
+async fn greedily<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|task| {
+        spend(BUDGET + 1);
+        future.as_mut().poll(task)
+    })
+    .await
+}
+
+#[test]
+fn what_is_ready_is_in_time_although_each_step_spends_its_budget() {
+    driven().block_on(async {
+        let child = start(|mut cx: Context<u32>| async move {
+            let lock = Mutex::new(1);
+            let locked = greedily(timeout(Duration::ZERO, lock.lock())).await.map(|guard| *guard);
+            let permits = Semaphore::new(1);
+            let permit = greedily(permits.acquire_timeout(1, Duration::ZERO)).await;
+            let (sender, receiver) = channel::bounded(1);
+            let sent = greedily(sender.send_timeout(2, Duration::ZERO)).await;
+            let received = greedily(receiver.recv_timeout(Duration::ZERO)).await;
+            let ended = spawn(async { 3 });
+            yield_now().await;
+            let joined = greedily(timeout(Duration::ZERO, ended)).await;
+            let message = greedily(cx.recv_timeout(Duration::ZERO)).await;
+            (locked, permit.map(|got| got.is_some()), sent, received, joined, message)
+        });
+        child.send(4).expect("it is alive");
+        let got = child.await.expect("it does not panic");
+        assert_eq!(got, (Ok(1), Ok(true), Ok(()), Ok(Some(2)), Ok(Ok(3)), Ok(Some(4))));
+    });
+}
+
 /// A future that tells whether it was polled.
 fn noting(polled: &AtomicUsize) -> impl Future<Output = ()> + Send {
     poll_fn(|_| {
