@@ -483,7 +483,8 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    SpawnOptions::new().spawn_body::<F, AnyOutput>(Box::new(AsyncBody::Runs(future)))
+    let body = Box::new(AsyncBody::<F, AnyOutput>::Runs(future));
+    SpawnOptions::new().spawn_body(body)
 }
 
 /// Starts a process that runs `future`, like [`spawn`], and fails if its output says so.
@@ -520,7 +521,8 @@ where
     F::Output: Send + 'static,
     fn() -> F::Output: Returns,
 {
-    SpawnOptions::new().spawn_body::<F, ByOutcome>(Box::new(AsyncBody::Runs(future)))
+    let body = Box::new(AsyncBody::<F, ByOutcome>::Runs(future));
+    SpawnOptions::new().spawn_body(body)
 }
 
 /// Starts a process with a mailbox.

@@ -17,7 +17,8 @@ use crate::process::unwind::guarded;
 ///
 /// A build without optimisation keeps each value that is moved on the stack at both ends of the
 /// move. So a future is moved as rarely as possible on its way into the body, and a value of the
-/// size of a future exists in functions of their own.
+/// size of a future exists in functions of their own. A function builds the body before all values
+/// with a `Drop`, or the build keeps another copy for the case that one of these unwinds.
 pub(crate) enum AsyncBody<F: Future, J = AnyOutput> {
     Runs(F),
     Ended(Result<F::Output, Exit>, PhantomData<fn() -> J>),

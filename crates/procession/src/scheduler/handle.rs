@@ -176,8 +176,8 @@ impl Scheduler {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let options = SpawnOptions::new().on(self);
-        options.spawn_body::<F, AnyOutput>(Box::new(AsyncBody::Runs(future)))
+        let body = Box::new(AsyncBody::<F, AnyOutput>::Runs(future));
+        SpawnOptions::new().on(self).spawn_body(body)
     }
 
     /// Starts a process that runs `future` on this scheduler, and fails if its output says so. See
@@ -189,8 +189,8 @@ impl Scheduler {
         F::Output: Send + 'static,
         fn() -> F::Output: Returns,
     {
-        let options = SpawnOptions::new().on(self);
-        options.spawn_body::<F, ByOutcome>(Box::new(AsyncBody::Runs(future)))
+        let body = Box::new(AsyncBody::<F, ByOutcome>::Runs(future));
+        SpawnOptions::new().on(self).spawn_body(body)
     }
 
     /// Starts a process with a mailbox on this scheduler. See [`start`](crate::start()).
