@@ -130,6 +130,11 @@ where
             // The lender may be gone by now.
             drop(crate::process::unwind::guarded(|| waker.wake()));
         }
+        // The lender is queued by now, unless it is suspended, and then the clock has to go on. The
+        // lender would end the count too late.
+        if let Some(shared) = self.1.on_test_clock() {
+            shared.end_outstanding();
+        }
     }
 }
 
@@ -145,7 +150,6 @@ impl<F: FnOnce() -> R + Send, R: Send> Drop for Until<'_, F, R> {
                 std::future::poll_fn(|task: &mut TaskContext<'_>| self.0.poll(task)),
             );
         }
-        self.1.end_outstanding();
         if thread::panicking() {
             drop_guarded(self.0.change(|loan| loan.result.take()));
         }

@@ -1,6 +1,6 @@
 //! What coroutines wait for: tokens, blocking functions, futures and other schedulers.
 
-use crate::home::mpsc;
+use crate::home::{mpsc, thread};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -8,6 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use procession::coroutine::{Wait, spawn_coroutine, wait};
+use procession::look::ProcessDetail;
+use procession::snapshot::ProcessState;
 use procession::sync::{Mutex, channel};
 use procession::time::Instant;
 use procession::{Exit, Scheduler, Select, sleep, spawn, start, yield_now};
@@ -139,6 +141,35 @@ fn locals_are_each_coroutines_own_and_go_with_it() {
     scheduler.terminate(killed.pid());
     assert_eq!(killed.join(), Err(Exit::Killed));
     soon(&notes);
+}
+
+/// Goal: the end of a blocking function does not wake a coroutine that is suspended, and the test
+/// clock goes on. Method: the function waits until its coroutine has no step, and then suspends the
+/// coroutine.
+#[test]
+fn a_coroutine_that_is_suspended_while_its_function_blocks_stands_still_after_it() {
+    let scheduler = driven();
+    let begin = scheduler.now();
+    let (passes, passed) = mpsc::channel();
+    let own = scheduler.clone();
+    let blocks = coroutine(&scheduler, move |cx| {
+        let pid = cx.pid();
+        let suspended = coroutine::blocking(|| {
+            let waits = |detail: ProcessDetail| detail.row.state == ProcessState::Blocked;
+            while !own.detail(pid).is_some_and(waits) {
+                thread::yield_now();
+            }
+            own.suspend(pid)
+        });
+        let suspended = suspended.ok();
+        passes.send(suspended).expect("the test listens");
+    });
+    scheduler.run_until_idle();
+    assert!(passed.try_recv().is_err(), "it stands still");
+    assert_eq!(scheduler.now(), begin);
+    assert_eq!(blocks.join(), Ok(()));
+    assert_eq!(passed.try_recv(), Ok(Some(Ok(()))));
+    assert_eq!(scheduler.now() - begin, Duration::from_secs(5), "the suspension ends by itself");
 }
 
 #[test]
