@@ -217,6 +217,12 @@ pub(crate) fn sleep_on(shared: Arc<Shared>, deadline: u64) -> Sleep {
 /// The first poll that has to wait sets a timer. Dropping the future removes the timer. If the
 /// scheduler has reached its limit of timers, the future waits until a timer is free, even beyond
 /// its deadline.
+///
+/// The timer belongs to the scheduler of that poll, and its clock counts, even if another scheduler
+/// polls afterwards. The deadline is a moment on the clock of the scheduler that calls [`sleep`].
+/// So if one of two schedulers has a test clock, the first poll must be on the scheduler of the
+/// call. For example, `scheduler.spawn(async move { sleep(time).await })` calls and polls on
+/// `scheduler`, and `scheduler.spawn(sleep(time))` may not.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     /// In nanoseconds: a moment, or a duration with `Since::FirstPoll`.

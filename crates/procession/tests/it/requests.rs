@@ -17,10 +17,10 @@ use procession::look::{AskError, Inspection};
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::snapshot::ProcessState;
 use procession::sync::oneshot;
-use procession::{Context, Event, Exit, OnCancel, Pid, Scheduler, SpawnOptions, sleep};
+use procession::{Context, Event, Exit, OnCancel, Pid, Scheduler, SpawnOptions, sleep, yield_now};
 use procession_sync::Mutex;
-use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::SeqCst;
+use procession_sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::home::mpsc::{Sender, channel};
 use crate::home::thread;
@@ -202,6 +202,34 @@ fn a_suspended_process_stands_still_until_its_time_is_over() {
     assert_eq!((detail.row.state, detail.row.mailbox), (ProcessState::Ready, 1));
     let received = counts.join().expect("it goes on by itself");
     assert_eq!(received - begin, Duration::from_secs(5));
+}
+
+/// Goal: a process that is suspended in a blocking section stands still after the section.
+/// Method: the section itself waits until another thread has suspended the process.
+#[test]
+fn a_process_that_is_suspended_in_a_blocking_section_stands_still_after_it() {
+    let scheduler = driven();
+    let begin = scheduler.now();
+    let passed = Arc::new(AtomicU32::new(0));
+    let (own, passes) = (scheduler.clone(), Arc::clone(&passed));
+    let blocks = scheduler.start(move |cx: Context<()>| async move {
+        let suspended = procession::blocking(|| {
+            thread::scope(|scope| {
+                let suspends = scope.spawn(|| own.suspend_for(cx.pid(), LONG));
+                suspends.join().expect("it does not panic")
+            })
+        });
+        passes.fetch_add(1, SeqCst);
+        yield_now().await;
+        passes.fetch_add(1, SeqCst);
+        suspended
+    });
+    scheduler.run_until_idle();
+    assert_eq!(passed.load(SeqCst), 1, "the step of the section goes on, and no other begins");
+    assert!(scheduler.detail(blocks.pid()).expect("it is there").row.suspended);
+    assert!(scheduler.resume(blocks.pid()));
+    assert_eq!(blocks.join(), Ok(Ok(())));
+    assert_eq!(scheduler.now(), begin, "no timer was waited for");
 }
 
 #[test]

@@ -187,6 +187,23 @@ fn a_closed_semaphore_also_refuses_its_waiters() {
 }
 
 #[test]
+fn a_semaphore_stays_closed_whatever_becomes_of_its_permits() {
+    let semaphore = Arc::new(Semaphore::new(5));
+    let mut permits = semaphore.try_acquire(3).expect("there are five");
+    let mut owned = Arc::clone(&semaphore).try_acquire_owned(2).expect("two are left");
+    semaphore.close();
+    let returned = (permits.split(1), owned.split(1));
+    let is_closed = || semaphore.is_closed() && semaphore.try_acquire(1).is_none();
+    permits.forget();
+    assert!(is_closed());
+    owned.forget();
+    assert!(is_closed());
+    drop(returned);
+    assert!(is_closed());
+    assert_eq!(semaphore.available_permits(), 2, "three are forgotten");
+}
+
+#[test]
 fn no_permit_is_lost_by_waiters_that_give_up() {
     threaded(3).block_on(async {
         let semaphore = Arc::new(Semaphore::new(2));

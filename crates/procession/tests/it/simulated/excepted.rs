@@ -207,4 +207,6 @@ const POLLING: &[&str] = &[
     "panics::wakers::the_waker_of_a_combinator_panics_when_a_message_comes",
     "time::sleeps::a_process_that_ends_takes_its_timers_along",
     "time::sleeps::a_sleep_that_has_left_its_process_ends_elsewhere",
+    "time::wakers::a_sleep_that_was_polled_on_a_test_clock_ends_on_that_clock",
+    "time::wakers::a_sleep_that_was_polled_on_the_real_clock_ends_on_that_clock",
 ];

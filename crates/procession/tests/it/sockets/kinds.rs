@@ -1,7 +1,9 @@
 //! Halves, std's sockets, datagrams and paths.
 
+use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream as StdTcpStream;
+use std::pin::pin;
 use std::sync::Arc;
 use std::{env, io};
 
@@ -10,6 +12,7 @@ use procession::net::{
     ReadHalf, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
 };
 use procession::spawn;
+use procession::sync::oneshot;
 
 use super::{HERE, SHORT, connected, echo};
 use crate::scene::threaded;
@@ -95,6 +98,43 @@ fn datagrams_stay_whole() -> io::Result<()> {
         assert_eq!(one.recv_from(&mut buffer).await?, (5, to));
         assert_eq!(&buffer[..5], b"first");
         assert_eq!(waits.await.expect("it does not panic")?, Err(ErrorKind::TimedOut));
+        Ok(())
+    })
+}
+
+/// Goal: the error of a connected socket wakes a process that receives, although no datagram comes.
+/// Method: the peer keeps its port, so that no other socket gets the port. The peer is connected
+/// to itself, so it takes no datagrams of others.
+#[test]
+fn a_refused_datagram_wakes_the_receiver_of_its_sender() -> io::Result<()> {
+    threaded(1).block_on(async {
+        let peer = UdpSocket::bind(HERE).await?;
+        peer.connect(peer.local_addr()?).await?;
+        let socket = Arc::new(UdpSocket::bind(HERE).await?);
+        socket.connect(peer.local_addr()?).await?;
+        let own = Arc::clone(&socket);
+        let (waiting, waits) = oneshot::channel();
+        let receiver = spawn(async move {
+            let (mut buffer, mut waiting) = ([0; 8], Some(waiting));
+            let mut received = pin!(own.recv(&mut buffer));
+            poll_fn(|task| {
+                let polled = received.as_mut().poll(task);
+                // After this poll, nothing but a wake polls again.
+                if polled.is_pending()
+                    && let Some(waiting) = waiting.take()
+                {
+                    waiting.send(()).expect("the test waits");
+                }
+                polled
+            })
+            .await
+        });
+        waits.await.expect("nothing has come yet");
+        socket.send(b"refused").await?;
+        let refused = receiver.await.expect("it does not panic");
+        assert_eq!(refused.expect_err("no datagram comes").kind(), ErrorKind::ConnectionRefused);
+        // The error was returned once. The socket can be used afterwards.
+        assert_eq!(socket.send(b"refused").await?, 7);
         Ok(())
     })
 }

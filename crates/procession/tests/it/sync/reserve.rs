@@ -87,6 +87,51 @@ fn a_message_with_a_permit_arrives_after_a_close() {
     assert_eq!(end.output(), 0);
 }
 
+/// Goal: the end of the last claim on the room of a closed channel ends a receive that waits.
+#[test]
+fn a_receive_ends_when_the_last_reservation_of_a_closed_channel_does() {
+    // The reservation has got its room and has not looked.
+    let (sender, receiver) = channel::bounded::<u32>(1);
+    let held = sender.try_reserve().expect("there is room");
+    let mut served = probe(sender.reserve());
+    assert!(served.is_pending());
+    drop(held);
+    assert!(served.is_woken());
+    let mut waits = probe(receiver.recv());
+    assert!(waits.is_pending());
+    receiver.close();
+    assert!(!waits.is_woken() && waits.is_pending(), "room is reserved");
+    drop(served);
+    assert!(waits.is_woken());
+    assert_eq!(waits.output(), None);
+
+    // The close refuses a reservation in the queue, so that its cancel changes nothing.
+    let (sender, receiver) = channel::bounded::<u32>(1);
+    let held = sender.try_reserve().expect("there is room");
+    let mut queued = probe(sender.reserve());
+    let mut waits = probe(receiver.recv());
+    assert!(queued.is_pending() && waits.is_pending());
+    receiver.close();
+    assert!(queued.is_woken());
+    drop(queued);
+    assert!(!waits.is_woken() && waits.is_pending(), "there is a permit");
+    drop(held);
+    assert!(waits.is_woken());
+    assert_eq!(waits.output(), None);
+
+    // A reservation in the queue has the last sender.
+    let (sender, receiver) = channel::bounded::<u32>(1);
+    let held = sender.clone().try_reserve_owned().expect("there is room");
+    let mut queued = probe(sender.reserve_owned());
+    let mut waits = probe(receiver.recv());
+    assert!(queued.is_pending() && waits.is_pending());
+    drop(held);
+    assert!(queued.is_woken() && !waits.is_woken());
+    drop(queued);
+    assert!(waits.is_woken());
+    assert_eq!(waits.output(), None);
+}
+
 #[test]
 fn a_message_to_no_receiver_is_dropped() {
     let message = Arc::new(());

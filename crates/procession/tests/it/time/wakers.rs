@@ -1,9 +1,10 @@
 //! Sleeps that are polled with one waker after another, and wakers that change timers.
 
-use std::future::{Future, pending};
+use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Wake, Waker};
+use std::time::Duration;
 
 use procession::time::{Instant, Sleep, sleep_until};
 use procession::{Context, sleep};
@@ -11,7 +12,9 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
 
-use super::{HOUR, on_test_clock, polled, seconds, timers};
+use super::{HOUR, joined, on_real_clock, on_test_clock, polled, seconds, timers};
+use crate::home::mpsc;
+use crate::scene::TIMEOUT;
 
 #[derive(Default)]
 struct Counting(AtomicU32);
@@ -163,6 +166,61 @@ fn a_waker_may_drop_other_sleeps_when_it_is_woken() {
         assert_eq!((timers.cancelled, timers.pending), (2, 0));
         assert!(sleeps.iter_mut().all(|slept| poll_with(Waker::noop(), slept.as_mut())));
     });
+}
+
+/// Goal: a sleep keeps the clock of its first poll.
+#[test]
+fn a_sleep_that_was_polled_on_a_test_clock_ends_on_that_clock() {
+    let (first, second) = (on_test_clock(1), on_real_clock(1));
+    let mut slept = first.block_on(async {
+        let mut slept = Box::pin(sleep(seconds(10)));
+        assert!(polled(slept.as_mut()).await.is_pending());
+        slept
+    });
+    let (waiting, waits) = mpsc::channel();
+    let sleeper = second.spawn(async move {
+        poll_fn(|task| {
+            let polled = slept.as_mut().poll(task);
+            // Ignored: the test has heard of an earlier poll.
+            let _ = waiting.send(polled.is_pending());
+            polled
+        })
+        .await;
+    });
+    let pending = waits.recv_timeout(TIMEOUT);
+    assert_eq!(pending, Ok(true), "the real clock has been past the deadline since its start");
+    assert_eq!(timers(&second).armed, 0);
+    first.advance(seconds(9));
+    first.run_until_idle();
+    assert_eq!(timers(&first).pending, 1);
+    first.advance(seconds(1));
+    first.run_until_idle();
+    joined(sleeper);
+    assert_eq!(timers(&first).pending, 0);
+}
+
+/// The reverse: years pass on a test clock, and a sleep on the real clock is not over.
+#[test]
+fn a_sleep_that_was_polled_on_the_real_clock_ends_on_that_clock() {
+    let (first, second) = (on_real_clock(1), on_test_clock(1));
+    let (leaves, left) = mpsc::channel();
+    // The sleep is so long that a slow machine cannot end it before it is reset.
+    drop(first.spawn(async move {
+        let mut slept = Box::pin(sleep(HOUR));
+        assert!(polled(slept.as_mut()).await.is_pending());
+        leaves.send(slept).expect("the test listens");
+    }));
+    let mut slept = left.recv_timeout(TIMEOUT).expect("it leaves its process");
+    second.block_on(async {
+        assert!(polled(slept.as_mut()).await.is_pending());
+        sleep(HOUR * 100_000).await;
+        assert!(polled(slept.as_mut()).await.is_pending(), "no hour has passed on the real clock");
+        let end = first.now() + Duration::from_millis(1);
+        slept.as_mut().reset(end);
+        slept.as_mut().await;
+        assert!(end <= first.now(), "it is early");
+    });
+    assert_eq!((timers(&first).pending, timers(&second).pending), (0, 0));
 }
 
 #[test]
