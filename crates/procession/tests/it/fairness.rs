@@ -18,7 +18,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
 
-use crate::scene::{driven, soon, threaded};
+use crate::scene::{driven, soon, unwatched};
 
 /// Number of dispatches between two looks at the oldest of a queue. This is the documented bound
 /// for a process with nothing older before it.
@@ -240,7 +240,7 @@ fn the_oldest_of_a_batch_from_outside_does_not_run_last() {
 fn the_oldest_of_a_stolen_half_does_not_run_last() {
     const BATCH: usize = 32;
     const STOLEN: usize = BATCH / 2;
-    let (steps, waits, scheduler) = (Steps::default(), Waits::default(), threaded(2));
+    let (steps, waits, scheduler) = (Steps::default(), Waits::default(), unwatched(2));
     let (enters, entered) = mpsc::channel();
     let (releases, released) = mpsc::channel::<()>();
     let thief = scheduler.spawn(async move {

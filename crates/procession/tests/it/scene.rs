@@ -1,7 +1,7 @@
 //! Common parts of many tests.
 
 use crate::home::mpsc::{Receiver, channel};
-use crate::home::thread;
+use crate::home::thread::{self, ThreadId};
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use procession::look::{ProcessDetail, detail};
 use procession::snapshot::{ProcessSnapshot, ProcessState, Snapshot};
+use procession::time::Instant as Now;
 use procession::{Pid, Scheduler};
+use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -25,6 +27,14 @@ pub(crate) fn driven() -> Scheduler {
 /// Creates a scheduler with workers on their own threads, and the real clock.
 pub(crate) fn threaded(width: usize) -> Scheduler {
     Scheduler::builder().worker_threads(width).build().expect("the system has threads")
+}
+
+/// Creates a scheduler like [`threaded`], without a watchdog, for tests that look at which worker
+/// runs what. The watchdog hands the worker of a slow step to another thread, and on a busy machine
+/// any step can be slow.
+pub(crate) fn unwatched(width: usize) -> Scheduler {
+    let builder = Scheduler::builder().worker_threads(width).watchdog(false);
+    builder.build().expect("the system has threads")
 }
 
 /// Returns the next value that another thread sends.
@@ -59,6 +69,43 @@ pub(crate) fn meet(scheduler: &Scheduler, width: usize) {
         }));
     }
     (0..width).for_each(|_| soon(&met));
+}
+
+/// Shows that processes of one worker begin on two. A worker that has begun [`ENOUGH`] of them
+/// stays in its step until another worker has begun as many. So the result does not depend on how
+/// soon the system lets a worker run.
+///
+/// [`ENOUGH`]: Self::ENOUGH
+#[derive(Default)]
+pub(crate) struct SpreadBegins(Mutex<Vec<(ThreadId, u32)>>);
+
+impl SpreadBegins {
+    const ENOUGH: u32 = 30;
+
+    /// Notes that a process begins on this thread.
+    pub(crate) fn note(&self) {
+        let here = thread::current().id();
+        let begun = {
+            let mut begun = self.0.lock();
+            if !begun.iter().any(|(thread, _)| *thread == here) {
+                begun.push((here, 0));
+            }
+            let own = begun.iter_mut().find(|(thread, _)| *thread == here);
+            own.map_or(0, |own| {
+                own.1 += 1;
+                own.1
+            })
+        };
+        let end = Now::now() + TIMEOUT;
+        while begun == Self::ENOUGH && !self.is_spread() && Now::now() < end {
+            thread::yield_now();
+        }
+    }
+
+    /// Returns `true` if two threads have begun enough.
+    pub(crate) fn is_spread(&self) -> bool {
+        self.0.lock().iter().filter(|begun| begun.1 >= Self::ENOUGH).count() == 2
+    }
 }
 
 /// Panics like `panic!`, but prints nothing.

@@ -11,7 +11,7 @@ use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 
 use super::{Blocked, is_served, sockets_are_served};
-use crate::scene::{TIMEOUT, meet, soon, soon_closed, threaded};
+use crate::scene::{TIMEOUT, meet, soon, soon_closed, threaded, unwatched};
 
 #[test]
 fn processes_bound_to_a_worker_run_whichever_workers_have_the_permits() {
@@ -101,7 +101,7 @@ fn the_width_can_be_changed_a_thousand_times_under_load() {
 
 #[test]
 fn no_more_steps_run_at_once_than_the_scheduler_is_wide() {
-    let scheduler = threaded(2);
+    let scheduler = unwatched(2);
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     // There are extra threads, and every permit changes hands often.
     Blocked::enter(&scheduler, 6).release();

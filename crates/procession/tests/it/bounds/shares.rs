@@ -13,7 +13,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32};
 
 use super::{MS, NO_TIME, Program};
-use crate::scene::{TIMEOUT, driven, soon, threaded};
+use crate::scene::{TIMEOUT, driven, soon, unwatched};
 
 /// Asserts that the hogs 0 to `count` get equal shares, within a tenth, over the longer of 100 ms
 /// and 50 rounds.
@@ -165,7 +165,7 @@ fn more_that_yield_than_a_ring_holds_get_equal_shares() {
 #[test]
 fn a_busy_worker_takes_over_from_one_that_has_more() {
     const PROCESSES: usize = 20;
-    let (scheduler, over) = (threaded(2), Arc::new(AtomicBool::new(false)));
+    let (scheduler, over) = (unwatched(2), Arc::new(AtomicBool::new(false)));
     let hog = |over: Arc<AtomicBool>| async move {
         while !over.load(Relaxed) {
             yield_now().await;
@@ -243,7 +243,7 @@ impl Computes {
 fn a_difference_of_two_is_made_even() {
     const STAYS: u32 = 10;
     for (few, more) in [(1, 3), (1, 3), (2, 4), (3, 5)] {
-        let scheduler = threaded(2);
+        let scheduler = unwatched(2);
         let until = scheduler.now() + TIMEOUT;
         let all: Vec<_> =
             (0..2 * (few + more) + 8).map(|_| Arc::new(Computes::default())).collect();
