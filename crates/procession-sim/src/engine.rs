@@ -12,6 +12,7 @@
 //! cases, since some thread comes to the work later, so the end of the run would be too late.
 
 mod bounds;
+mod end;
 mod network;
 #[cfg(procession_sim)]
 mod operations;
@@ -530,12 +531,6 @@ impl Engine {
         }
     }
 
-    /// The check waits no longer for the threads of this run.
-    pub(crate) fn abandon(&self) {
-        let mut state = self.state();
-        (state.is_over, state.is_abandoned) = (true, true);
-    }
-
     pub(crate) fn note(&self, text: impl FnOnce() -> String) {
         let now = self.time();
         self.state().story.tell(now, text);
@@ -604,44 +599,6 @@ impl Engine {
         drop(state);
         // The drop of a waker may come back here.
         drop(before);
-    }
-
-    /// Ends the part of the run in which anything is to be found out.
-    pub(crate) fn finish(&self) {
-        self.note_panics();
-        self.set_faults(false);
-        self.stop_hosts();
-        let mut state = self.state();
-        #[cfg(procession_sim)]
-        self.end_turn(&mut state, ME.get() as usize - 1, Why::Wait);
-        state.is_over = true;
-        // What was planned for the rest of the turn does not come.
-        #[cfg(procession_sim)]
-        self.begin_turn(&mut state);
-        // The wakers keep their scheduler, and its world keeps this engine.
-        let wakers = (state.root.take(), std::mem::take(&mut state.settling));
-        drop(state);
-        drop(wakers);
-    }
-
-    /// Drops the values that the program of a host keeps in its system.
-    pub(crate) fn drop_locals(&self, home: usize) {
-        let mut locals = self.locals.lock();
-        let dropped: Vec<_> = locals.extract_if(.., |place, _| place.0 == home).collect();
-        drop(locals);
-        drop(dropped);
-    }
-
-    /// Returns the failure, the decisions and the story.
-    pub(crate) fn outcome(&self) -> (Option<Failure>, Chance, Story) {
-        let mut state = self.state();
-        let chance = std::mem::replace(&mut state.chance, Chance::replayed(Default::default()));
-        let (failure, story) = (state.failure.take(), std::mem::take(&mut state.story));
-        // The programs of hosts may keep this engine.
-        let net = state.net.take();
-        drop(state);
-        drop(net);
-        (failure, chance, story)
     }
 
     /// Returns the virtual nanoseconds since the start.

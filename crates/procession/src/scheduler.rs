@@ -37,6 +37,7 @@ mod search;
 pub(crate) mod seat;
 pub(crate) mod seat_id;
 mod service;
+pub(crate) mod serving;
 pub(crate) mod settle;
 pub(crate) mod shared;
 pub(crate) mod shutdown;

@@ -96,8 +96,10 @@
 //! `it::stalls`; the models of `scheduler/idle.rs` for the permits, of `scheduler/lifo_slot.rs` for
 //! the LIFO slots, and of `watchdog/park.rs`.
 
+mod judge;
 pub(crate) mod park;
 mod queue_ages;
+mod quiet;
 pub(crate) mod samples;
 pub(crate) mod state;
 pub(crate) mod wait_stamps;
@@ -119,14 +121,13 @@ use crate::scheduler::seat::Seat;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sys::{RunState, ThreadFile, nanoseconds};
+use crate::watchdog::judge::judge;
 use crate::watchdog::park::Woken;
 use crate::watchdog::queue_ages::QueueAges;
-use crate::watchdog::state::{Stall, StallKind, Watchdog};
+use crate::watchdog::quiet::{has_driver, is_attended, is_quiet};
+use crate::watchdog::state::{LOOK_EVERY, Stall, StallKind, Watchdog};
 use crate::watchdog::wait_stamps::{VISITS, VISITS_QUIET};
 
-/// Nanoseconds between two looks while a worker runs: a quarter of the default `stall_after`, so
-/// that a stall is noticed at most a quarter late.
-pub(crate) const LOOK_EVERY: u64 = 2_500_000;
 /// Nanoseconds between two looks while no worker runs.
 const LOOK_EVERY_QUIET: u64 = 10_000_000;
 /// Maximum number of quiet looks, 100 ms together, before the watchdog sleeps without a timeout.
@@ -658,27 +659,6 @@ fn is_traced() -> bool {
     false
 }
 
-/// Returns `true` if no worker runs, and nothing is queued or due.
-fn is_quiet(shared: &Shared) -> bool {
-    let (_, awake, _) = shared.idle.counts();
-    awake == 0
-        && !shared.has_queued()
-        && shared.stranded_seat().is_none()
-        && (is_attended(shared) || shared.next_deadline() > shared.world.now())
-}
-
-/// Returns `true` if a worker looks after deadlines and descriptors, or can be woken to. If all
-/// threads block, the watchdog does it.
-fn is_attended(shared: &Shared) -> bool {
-    shared.idle.counts().2 > 0
-}
-
-/// Returns `true` if a driver waits for all timers and descriptors, or there are none.
-fn has_driver(shared: &Shared) -> bool {
-    shared.clock.driver.is_kept()
-        || shared.poller.kernel().is_none() && shared.next_deadline() == NEVER
-}
-
 /// Classifies a step that has lasted for `duration`, by what the thread in the seat did since it
 /// was first asked. Returns `None` if the delay is not the thread's own doing, or is not known to
 /// be yet.
@@ -721,30 +701,6 @@ fn classify(
         count(&watchdog.counts.guessed);
     }
     kind
-}
-
-/// Classifies a stall by the processor time that the thread used while `passed` nanoseconds passed,
-/// and by its state, as far as either is known. Returns `None` if the stall is not the thread's own
-/// doing.
-fn judge(used: Option<u64>, state: Option<RunState>, passed: u64) -> Option<StallKind> {
-    let Some(used) = used else {
-        // Ignoring it would leave the work that waits behind it without help.
-        return match state {
-            Some(RunState::Stopped) => None,
-            Some(RunState::Runs) => Some(StallKind::Computing),
-            Some(RunState::Waits) | None => Some(StallKind::Blocked),
-        };
-    };
-    let computes = used * 4 >= passed || used >= LOOK_EVERY;
-    match state {
-        // It may have begun to wait just now, and have used the time before.
-        Some(RunState::Waits) if used * 2 < passed => Some(StallKind::Blocked),
-        Some(RunState::Waits | RunState::Runs) | None if computes => Some(StallKind::Computing),
-        // Either it waits or the system lets it wait; which one is not known.
-        None => Some(StallKind::Blocked),
-        // The system lets it wait.
-        Some(_) => None,
-    }
 }
 
 /// Returns the builder's `stall_after` in nanoseconds, but at least two looks: a shorter stall

@@ -23,7 +23,7 @@ use crate::process::slot::{Pin, Slot};
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::error::BuildError;
-use crate::scheduler::{current, reach};
+use crate::scheduler::{reach, serving};
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::arm;
@@ -308,7 +308,7 @@ impl Completion {
     fn finish(&mut self, result: CommandResult) {
         match self.target.take() {
             Some(Target::Machine { slot, tag }) => {
-                if let Some(result) = current::serve(&slot, tag, result) {
+                if let Some(result) = serving::serve(&slot, tag, result) {
                     // Ignored: an ended process receives no completion.
                     slot.push_system(Entry::new(System::Completion { tag, result }));
                 }

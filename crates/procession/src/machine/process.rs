@@ -25,7 +25,7 @@ use crate::process::wait_reason::Waiting;
 use crate::relations::links;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current;
-use crate::scheduler::current::Serving;
+use crate::scheduler::serving::Serving;
 use crate::time::armed::Armed;
 use crate::util::small_vec::SmallVec;
 use crate::{Exit, Pid};

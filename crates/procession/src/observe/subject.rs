@@ -12,7 +12,7 @@ use crate::scheduler::seat::Seat;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sys::os::{Demand, Subject, WaitSource};
-use crate::watchdog::LOOK_EVERY;
+use crate::watchdog::state::LOOK_EVERY;
 
 /// The number of looks within which the watchdog starts threads again once the system may give
 /// some.

@@ -13,6 +13,10 @@ use crate::sys::alarm::Alarm;
 use crate::watchdog::park::WatchdogPark;
 use crate::watchdog::samples::SampleTable;
 
+/// Nanoseconds between two looks while a worker runs: a quarter of the default `stall_after`, so
+/// that a stall is noticed at most a quarter late.
+pub(crate) const LOOK_EVERY: u64 = 2_500_000;
+
 /// What the thread of a stalled worker did during the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
