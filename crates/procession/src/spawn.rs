@@ -5,3 +5,4 @@ pub(crate) mod join_handle;
 mod local;
 pub(crate) mod options;
 pub(crate) mod process_local;
+pub(crate) mod reservation;

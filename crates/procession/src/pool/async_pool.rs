@@ -16,7 +16,7 @@ use super::submit::FullPolicy;
 use crate::Scheduler;
 use crate::process::async_body::{AsyncBody, Guarded, OwnOr};
 use crate::scheduler::shared::Shared;
-use crate::spawn::options::Reservation;
+use crate::spawn::reservation::Reservation;
 
 /// A job of a pool of async processes. If it is dropped before its end, it is cancelled.
 pub(super) struct FutureJob(Box<dyn AsyncJob>);

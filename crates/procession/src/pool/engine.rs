@@ -22,7 +22,7 @@ use super::stats::PoolStats;
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::shared::Shared;
-use crate::spawn::options::Reservation;
+use crate::spawn::reservation::Reservation;
 use crate::time::armed::Armed;
 use crate::util::small_vec::SmallVec;
 

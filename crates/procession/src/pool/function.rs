@@ -20,7 +20,7 @@ use crate::Scheduler;
 use crate::process::async_body::{AsyncBody, Guarded, Settle};
 use crate::scheduler::origin::JobOrigin;
 use crate::scheduler::shared::Shared;
-use crate::spawn::options::Reservation;
+use crate::spawn::reservation::Reservation;
 
 /// An argument, and the promise of the result, if the call has a handle.
 pub(super) struct Call<A, T> {

@@ -20,7 +20,7 @@ use super::state::wakes::Launch;
 use crate::process::async_body::Beside;
 use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
-use crate::spawn::options::Reservation;
+use crate::spawn::reservation::Reservation;
 use crate::time::action::Action;
 use crate::time::{Instant, Sleep, arm, sleep_on};
 use crate::{OnCancel, SpawnOptions};

@@ -20,6 +20,9 @@ pub(crate) const COROUTINE: &str = "coroutine";
 /// The name of the kind of state machines.
 pub(crate) const MACHINE: &str = "machine";
 
+/// The message type of a process without a mailbox.
+pub(crate) enum Nothing {}
+
 /// The kind of a process that receives messages of type `M`.
 pub(crate) struct TypedKind<M> {
     kind: &'static Kind,

@@ -6,10 +6,10 @@ use crate::mailbox::address::Address;
 use crate::mailbox::context::Context;
 use crate::process::local_body::LocalBody;
 use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
-use crate::process::typed::TypedKind;
+use crate::process::typed::{Nothing, TypedKind};
 use crate::spawn::error::SpawnError;
 use crate::spawn::join_handle::{Child, JoinHandle};
-use crate::spawn::options::{Nothing, SpawnOptions};
+use crate::spawn::options::SpawnOptions;
 
 impl SpawnOptions {
     /// Starts a local process. See [`spawn_local`](crate::spawn_local()).

@@ -1,10 +1,8 @@
 //! The options of a new process, and the steps that start it.
 
 use std::future::Future;
-use std::mem;
 use std::num::NonZeroU32;
 use std::panic::Location;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::Exit;
@@ -20,21 +18,17 @@ use crate::process::handling::Handling;
 use crate::process::life::{Birth, HandleShare, Newborn};
 use crate::process::on_cancel::OnCancel;
 use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
-use crate::process::slot::{Extra, Kind, Pin, Ready, Slot};
-use crate::process::typed::{COROUTINE, TypedKind, TypedNewborn};
+use crate::process::slot::{Extra, Kind, Pin, Slot};
+use crate::process::typed::{COROUTINE, Nothing, TypedKind, TypedNewborn};
 use crate::relations::links;
 use crate::relations::names;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current::{self, Hold};
-use crate::scheduler::end::Newcomer;
-use crate::scheduler::local::LocalWorker;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
 use crate::spawn::error::{SpawnError, SpawnErrorKind};
 use crate::spawn::join_handle::{Child, JoinHandle};
-
-/// The message type of a process without a mailbox.
-pub(super) enum Nothing {}
+use crate::spawn::reservation::{Reservation, queue};
 
 /// The options of a new process. See [`spawn`](crate::spawn()) for a process without options.
 #[derive(Debug, Default)]
@@ -437,7 +431,7 @@ impl SpawnOptions {
     ) -> Result<Unqueued<'a>, SpawnErrorKind> {
         let parent = current::parent_in(shared);
         let reservation = Reservation::take(shared, parent.is_some());
-        if reservation.slot == Err(Unavailable::Closing) {
+        if reservation.is_closing() {
             return Err(SpawnErrorKind::Closing);
         }
         if kind.name == COROUTINE && shared.coroutines.stacks.is_none() {
@@ -530,104 +524,6 @@ fn end_refused(shared: &Shared, newborn: &Newborn, exit: &Exit) {
         links::settle(newborn, exit);
     }
     shared.count_refused();
-}
-
-/// Queues a new process, or ends it if no worker will run it. `inside` is set if a process of the
-/// same scheduler starts it.
-#[inline]
-fn queue(shared: &Hold, ready: Ready, inside: bool) {
-    match shared.after_publishing(ready.slot(), inside) {
-        Newcomer::Runs => current::enqueue_newborn(shared, ready),
-        Newcomer::Ends => crate::scheduler::run::end_unqueued(shared, ready),
-    }
-}
-
-/// The reason why a scheduler refuses a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unavailable {
-    Limit,
-    Closing,
-}
-
-impl From<Unavailable> for SpawnErrorKind {
-    fn from(unavailable: Unavailable) -> Self {
-        match unavailable {
-            Unavailable::Limit => Self::Limit,
-            Unavailable::Closing => Self::Closing,
-        }
-    }
-}
-
-/// A process that is counted, and that has a slot if there is room. Dropping it refuses the
-/// process. This must not happen under a lock, since it can end the scheduler.
-pub(crate) struct Reservation<'a> {
-    shared: &'a Hold,
-    slot: Result<NonNull<Slot>, Unavailable>,
-}
-
-impl<'a> Reservation<'a> {
-    /// Counts a process, and takes a slot for it. `inside` is set if a process of the same
-    /// scheduler starts it.
-    // Inlined like `begin`: as a call it takes 27 instructions more of some 800 for a spawn.
-    #[cfg_attr(not(debug_assertions), inline(always))]
-    fn take(shared: &'a Hold, inside: bool) -> Self {
-        let local = shared.local();
-        local.map_or_else(crate::scheduler::budget::spend, |local| local.step.spend());
-        // Counted before the phase is read. A shutdown that begins afterwards then waits for this
-        // process.
-        local
-            .map_or_else(|| current::counter(shared), LocalWorker::counter)
-            .add(|stats| &stats.spawned, 1);
-        let slot = if shared.lifetime.takes_processes(inside) {
-            current::free_slot(shared).ok_or(Unavailable::Limit)
-        } else {
-            Err(Unavailable::Closing)
-        };
-        Self { shared, slot }
-    }
-
-    /// Takes a reservation for a pool. The process must start before the clock may go on.
-    pub(crate) fn of(shared: &'a Hold) -> Self {
-        Self::take(shared, current::parent_in(shared).is_some())
-    }
-
-    /// Returns the error, if there is no room.
-    pub(crate) fn refusal(&self) -> Option<SpawnError<()>> {
-        self.slot.err().map(|unavailable| SpawnError::new((), unavailable.into()))
-    }
-
-    #[inline]
-    fn occupy(self, birth: Birth, pins: u32) -> Result<Newborn, Unavailable> {
-        let newborn = crate::process::life::occupy(self.slot?, birth, pins);
-        mem::forget(self);
-        Ok(newborn)
-    }
-
-    /// Starts an async process without a handle and without a span, if there is room.
-    pub(crate) fn start<F>(self, body: Box<AsyncBody<F>>)
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        let shared = self.shared;
-        let kind = TypedKind::<Nothing>::with_context().erased();
-        let (location, parent) = (Location::caller(), current::parent_in(shared));
-        let Ok(newborn) = self.occupy(Birth { kind, location, parent, extra: None }, 0) else {
-            return;
-        };
-        newborn.set_body_bytes(size_of_val(&*body));
-        let (_share, ready) = newborn.install(body);
-        queue(shared, ready, parent.is_some());
-    }
-}
-
-impl Drop for Reservation<'_> {
-    fn drop(&mut self) {
-        if let Ok(slot) = self.slot {
-            crate::process::pin::return_unused(slot);
-        }
-        self.shared.count_refused();
-    }
 }
 
 /// The options that few processes have, checked and built.
