@@ -50,7 +50,8 @@
 //! The pool, where workers rest:
 //! - `Claim` writes no order. The worker is launched with its job, as a new one is.
 //! - `Reap` from a timer: the workers leave that have rested until now.
-//! - `Retry` from a timer, if a job was queued because no worker could be started for it.
+//! - `Retry` from a timer, if a job was queued because no worker could be started for it, or if a
+//!   step that starts no workers made a job ready for which a place is lent.
 //!
 //! Each end of a job that has the turn of its key passes the turn to the next job of the key, which
 //! is ready then, in the place of its ticket.
@@ -84,6 +85,8 @@
 //! - While a job is ready, the pool has as many workers as its capacity allows, or one was refused.
 //!   Each step that could leave it otherwise starts workers by `employ`: a worker that is killed
 //!   frees its place, a job that no worker ran passes the turn of its key, and the capacity rises.
+//!   A step that cannot start workers asks for a `Retry`: the end of a job may pass the turn of its
+//!   key to a job for which a place is lent, while the worker takes an older job.
 //! - A job that awaits a queued job of its pool is no reason why that job waits: the loan lets it
 //!   begin, whatever the other workers wait for. Loans form chains as deep as jobs wait for jobs,
 //!   and the last job of a chain works. A job that is held by its key begins once the earlier one
@@ -157,10 +160,10 @@
 //!
 //! ## Checked by
 //! `models::*`: claim against park, rest, expire, reap and close; submit against resize; withdraw
-//! against run and help; hold against the end of a turn; die against finish; watch against reopen.
-//! `lane_tests` plays jobs with priorities and keys at random. `tests/it/pool/model.rs` compares
-//! the whole interface of every kind of pool with a sequential model, and `nested.rs` there has
-//! the loans.
+//! against run and help; hold against the end of a turn; die against finish; watch against reopen;
+//! lend against finish and against the end of a loan. `lane_tests` plays jobs with priorities and
+//! keys at random. `tests/it/pool/model.rs` compares the whole interface of every kind of pool with
+//! a sequential model, and `nested.rs` there has the loans.
 
 pub(crate) mod busy;
 mod control;

@@ -1,5 +1,6 @@
 //! The state that the lock of a pool guards, and the operations that its steps share.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::io;
 use std::task::Waker;
@@ -139,8 +140,15 @@ impl<J> Synced<J> {
         self.busy() == 0 && (self.limits.rests || self.idle.workers.is_empty())
     }
 
+    /// Returns `true` if a worker may be started for the next job of the queue. A worker that rests
+    /// is live already. It is not started again while more are live than may be, because the end of
+    /// a loan has left one too many.
     fn can_start(&self) -> bool {
-        self.live < self.allowed() || self.limits.rests && !self.idle.workers.is_empty()
+        match self.live.cmp(&self.allowed()) {
+            Ordering::Less => true,
+            Ordering::Equal => self.limits.rests && !self.idle.workers.is_empty(),
+            Ordering::Greater => false,
+        }
     }
 
     /// Finds a worker for a job that has a place, unless an earlier job of its key has not ended.
@@ -325,6 +333,10 @@ impl<J> Synced<J> {
             && let Some(idle) = self.idle.workers.pop_front()
         {
             self.dismiss(idle, wakes);
+        }
+        // A step without a way to start workers may have made a job ready that its key held.
+        if self.loans.next(&self.queue).is_some() {
+            self.starve(wakes);
         }
         if !self.watchers.is_empty() {
             let (idle, drained) = (self.is(Quiescence::Idle), self.is(Quiescence::Drained));

@@ -6,11 +6,12 @@ use crate::sync::wait_list::Another;
 use super::busy::Busy;
 use super::core::PoolCore;
 use super::idle::IdleWorker;
-use super::lane::JobLane;
+use super::lane::{JobLane, Priority};
 use super::outcome::{Admission, Ended, EnterError, Next, Verdict};
 use super::picture::Limits;
 use super::queue::HOLES_MAX;
 use super::seat::{Order, PoolSeat};
+use super::synced::Start;
 use super::wakes::Wakes;
 
 fn core(capacity: usize, queue: usize) -> PoolCore<u32> {
@@ -272,4 +273,53 @@ fn a_job_that_no_worker_ran_passes_the_turn_of_its_key_to_one_with_a_worker() {
     core.finish_inline(2, Ended::Completed, &mut || start_in(&mut seat)).1.wake();
     let order = seat.expect("it started").take_order(std::task::Waker::noop());
     assert!(matches!(order, Some(Order::Run(3, 3))));
+}
+
+/// Returns a pool of two resting workers with two jobs, and the tickets of these jobs. The first
+/// job waits for a third one, with this key, which begins as soon as it may.
+fn lending(lane: JobLane) -> (PoolCore<u32>, [u64; 3]) {
+    let core = PoolCore::new(Limits {
+        capacity: 2,
+        queue: 9,
+        waiting: 0,
+        kept: 0,
+        rests: true,
+        threads: false,
+    });
+    let enter = |lane, job, start: Start<'_, u32>| {
+        core.enter(lane, job, |job| job, start).0.expect("there is a place")
+    };
+    let lender = enter(JobLane::default(), 1, &mut start_resting);
+    let other = enter(lane, 2, &mut start_resting);
+    let awaited = enter(lane, 3, &mut || panic!("the capacity is reached"));
+    let (is_queued, _) = core.lend(Busy::with_job(lender), awaited, &mut start_resting);
+    assert!(is_queued);
+    (core, [lender, other, awaited])
+}
+
+/// Goal: the end of a loan starts no worker beyond the capacity. Method: a worker rests, because it
+/// could not be started again for a queued job, while a job runs in a lent place.
+#[test]
+fn a_place_that_is_taken_back_is_not_used_by_a_worker_that_rests() {
+    let (core, [lender, other, awaited]) = lending(JobLane::default());
+    assert_eq!(core.picture().live, 3, "the awaited job runs");
+    assert!(matches!(core.finish(|| rests(9, true), other, Ended::Completed).0, Next::Rest(_)));
+    core.enter(JobLane::default(), 4, |job| job, &mut refuse).0.expect("others are busy");
+    core.take_back(Busy::with_job(lender), awaited, &mut start_resting).1.wake();
+    assert_eq!((core.picture().live, core.picture().queued), (2, 1));
+    assert!(matches!(core.finish(|| rests(9, true), awaited, Ended::Completed).0, Next::Run(_, 4)));
+}
+
+/// Goal: an awaited job begins once its key lets it, although the worker that has ended the earlier
+/// job of the key takes another job. Method: that job is older.
+#[test]
+fn a_job_that_its_key_held_gets_the_lent_place() {
+    let (core, [_, other, _]) = lending(JobLane::default().with_key("key"));
+    assert_eq!(core.picture().live, 2, "the awaited job is held");
+    let urgent = JobLane { priority: Priority::High, key: None };
+    core.enter(urgent, 4, |job| job, &mut refuse).0.expect("there is a place");
+    let (next, wakes) = core.finish(|| rests(9, true), other, Ended::Completed);
+    assert!(matches!(next, Next::Run(_, 4)) && wakes.starved, "a worker is asked for");
+    let mut wakes = core.retry(&mut start_resting);
+    assert!(wakes.launches.drain().map(|launch| launch.job).eq([3]));
 }

@@ -22,7 +22,7 @@ pub(crate) struct Wakes<J> {
     pub(crate) launches: SmallVec<Launch<J>>,
     /// The number of resting workers that leave and have a hook to run.
     pub(crate) leavers: usize,
-    /// Set if jobs are queued because no worker could be started. The caller must arrange a
+    /// Set if jobs are queued because no worker was started for them. The caller must arrange a
     /// [retry](super::core::PoolCore::retry).
     pub(crate) starved: bool,
 }

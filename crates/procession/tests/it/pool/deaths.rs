@@ -51,7 +51,7 @@ impl Processes {
         }
     }
 
-    fn with_key(&self, key: &str) -> Self {
+    pub(super) fn with_key(&self, key: &str) -> Self {
         match self {
             Self::Async(pool) => Self::Async(pool.with_key(key)),
             Self::Coroutines(pool) => Self::Coroutines(pool.with_key(key)),

@@ -179,3 +179,28 @@ fn a_killed_lender_and_a_killed_borrower_leave_the_capacity_as_it_was() {
         }
     }
 }
+
+/// Goal: a job that its key has held begins in the place of the job that awaits it. Method: the
+/// worker that ends the earlier job of the key takes an older job, which waits for the held one.
+#[test]
+fn a_job_that_its_key_held_begins_in_the_lent_place() {
+    for (scheduler, pool) in Processes::of_each_kind(2) {
+        scheduler.block_on(async {
+            let keyed = pool.with_key("key");
+            let (end, ended) = oneshot::channel::<()>();
+            let first = keyed.submit(ended);
+            let (pass, passed) = oneshot::channel::<JobHandle<()>>();
+            let lender = pool.submit(async { passed.await.expect("it is passed").await });
+            let (tell, told) = oneshot::channel::<()>();
+            let older = pool.submit(told);
+            let held = keyed.submit(async { tell.send(()).expect("the older job waits") });
+            assert!(pass.send(held).is_ok(), "the lender waits");
+            sleep(Duration::from_secs(1)).await;
+            end.send(()).expect("the first job waits");
+            assert_eq!(timeout(HOUR, lender).await, Ok(Ok(Ok(()))));
+            assert_eq!(older.await, Ok(Ok(())));
+            assert_eq!(first.await, Ok(Ok(())));
+            pool.end().await;
+        });
+    }
+}
