@@ -71,6 +71,23 @@ impl Loans {
         }
     }
 
+    /// Ends the loan of a job, whatever the job waits for.
+    pub(super) fn forget(&mut self, lender: Busy) {
+        if let Some(waits) = self.lenders.remove(&lender) {
+            self.wanting.remove(&lender);
+            if let Some(borrower) = waits.borrower {
+                self.borrowers.remove(&borrower);
+            }
+        }
+    }
+
+    /// Returns `true` if a job waits for this one and for no other.
+    pub(super) fn awaits_only(&self, lender: Busy, ticket: u64) -> bool {
+        self.lenders
+            .get(&lender)
+            .is_some_and(|waits| waits.awaited.iter().all(|awaited| *awaited == ticket))
+    }
+
     /// Notes that a job has ended. Returns its lender, if the lender waits for nothing any more.
     #[must_use]
     pub(super) fn end(&mut self, ticket: u64) -> Option<Busy> {
@@ -79,13 +96,7 @@ impl Loans {
             return None;
         }
         // A lender that ends leaves its place to the job that runs there.
-        let own = Busy::with_job(ticket);
-        if let Some(waits) = self.lenders.remove(&own) {
-            self.wanting.remove(&own);
-            if let Some(borrower) = waits.borrower {
-                self.borrowers.remove(&borrower);
-            }
-        }
+        self.forget(Busy::with_job(ticket));
         let lender = *self.borrowers.get(&ticket)?;
         self.take_back(lender, ticket)
     }

@@ -1,3 +1,5 @@
+mod loans;
+
 use std::task::Waker;
 
 use procession_sync::{Arc, explore, thread};

@@ -28,3 +28,7 @@ pub(crate) const HOLD_IN_TWO: u8 = 9;
 pub(crate) const DIE_SILENTLY: u8 = 10;
 /// A waiter for a quiescent pool that was woken looks at the pool, and not for its own entry.
 pub(crate) const WATCH_THE_STATE: u8 = 11;
+/// `Lend` finds the job queued, and starts a worker for it in a second step.
+pub(crate) const LEND_IN_TWO: u8 = 12;
+/// The end of a loan finds that the job waits for no other one, and forgets it in a second step.
+pub(crate) const TAKE_BACK_IN_TWO: u8 = 13;

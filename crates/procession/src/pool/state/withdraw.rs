@@ -4,7 +4,7 @@ use super::busy::Busy;
 use super::core::PoolCore;
 use super::mutation;
 use super::outcome::Ended;
-use super::synced::Start;
+use super::synced::{Start, Synced};
 use super::wakes::Wakes;
 
 impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
@@ -67,6 +67,21 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// other one is queued, it begins in the place of the worker. Returns `false` if it is not
     /// queued.
     pub(crate) fn lend(&self, lender: Busy, ticket: u64, start: Start<'_, J>) -> (bool, Wakes<J>) {
+        if mutation::is(MUTATION, mutation::LEND_IN_TWO)
+            && self.look(|state| state.queue.contains(ticket))
+        {
+            return self.change(|state, wakes| {
+                state.loans.ask(lender, ticket);
+                state.blocked.block(lender);
+                if let Ok(worker) = state.start(start)
+                    && let Some(job) = state.queue.withdraw_ready(ticket)
+                {
+                    state.loans.begin(lender, ticket);
+                    Synced::set_to_work(worker, ticket, job, wakes);
+                }
+                true
+            });
+        }
         self.change(|state, wakes| {
             let is_queued = state.queue.contains(ticket);
             if is_queued {
@@ -86,6 +101,17 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         ticket: u64,
         start: Start<'_, J>,
     ) -> ((), Wakes<J>) {
+        if mutation::is(MUTATION, mutation::TAKE_BACK_IN_TWO) {
+            let is_last = self.look(|state| state.loans.awaits_only(lender, ticket));
+            return self.change(|state, wakes| {
+                if is_last {
+                    state.loans.forget(lender);
+                    state.blocked.unblock(lender);
+                }
+                state.employ(start, wakes);
+                state.settle(wakes);
+            });
+        }
         self.change(|state, wakes| {
             if let Some(lender) = state.loans.take_back(lender, ticket) {
                 state.blocked.unblock(lender);
