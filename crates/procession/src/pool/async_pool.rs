@@ -139,10 +139,10 @@ impl FutureJob {
 ///
 /// # Jobs that use their own pool
 /// A job may await the handle of another job of its own pool. If that job is still queued, it
-/// begins at once, in a place that the waiting job lends: a job that waits does no work, so no more
-/// jobs work than the capacity allows. A job lends its place to one job at a time, and takes it
-/// back when it drops the handle. So jobs may wait for their own jobs to any depth, with any
-/// capacity:
+/// begins immediately, in a place that the waiting job lends: a job that waits does no work, so no
+/// more jobs work than the capacity allows. If the awaited job is held behind earlier jobs of its
+/// [key](Self::with_key), these begin in the place before it. So jobs may wait for their own jobs
+/// to any depth, with any capacity:
 ///
 /// ```
 /// use procession::pool::{Pool, Queue};
@@ -161,13 +161,15 @@ impl FutureJob {
 /// ```
 ///
 /// While jobs lend their places, there are more workers than the capacity. If a job goes on
-/// although the job that it awaits has not ended, because of a [`timeout`](crate::timeout()) for
-/// example, both work until one of them ends.
+/// although the job in its place has not ended, because of a [`timeout`](crate::timeout()) for
+/// example, both work until one of them ends. A job lends its place to one job at a time. While
+/// that one runs, other queued jobs that it awaits wait for a worker as all jobs do.
 ///
-/// If a job submits to its own full pool while all others wait for the same already, or wait for
-/// jobs that were queued, it gets an error ([`SubmitError::is_deadlock`]). The pool cannot know
-/// that the job would give up later. Waits of [`submit_timeout`](Self::submit_timeout) are not
-/// counted. Nor is anything else that a job awaits, such as a lock.
+/// If a job waits for a place in its own full pool while all others do the same, or await jobs of
+/// the pool, its submit is an error ([`SubmitError::is_deadlock`]). The pool cannot know that one
+/// of them would give up later. Waits of [`submit_timeout`](Self::submit_timeout) are not counted.
+/// Nor is anything else that a job awaits, such as a lock. Jobs that await one another in a circle
+/// wait forever.
 #[derive(Clone)]
 pub struct AsyncPool(Entrance<FutureJob>);
 

@@ -179,6 +179,10 @@ impl<J> Inner<J> {
 
     pub(super) fn woken<R>(&self, (result, wakes): (R, Wakes<J>)) -> R {
         let (leavers, starved) = (wakes.leavers, wakes.starved);
+        if wakes.understaffed {
+            // Before the wake-ups, as in `step`.
+            self.arc().step(|core, start| ((), core.employ(start)));
+        }
         wakes.wake();
         if leavers > 0 {
             self.engine.dismiss(&self.arc(), leavers);

@@ -63,8 +63,8 @@ impl<F> SubmitError<F> {
         matches!(self.kind, SubmitErrorKind::TimedOut)
     }
 
-    /// Returns `true` if a job submitted to its own full pool while all others waited for the same
-    /// already. None of them could ever end.
+    /// Returns `true` if a job waited for a place in its own full pool, and all its other jobs
+    /// waited for a place in it or for one another. None of them could ever end.
     pub fn is_deadlock(&self) -> bool {
         matches!(self.kind, SubmitErrorKind::WouldDeadlock)
     }
@@ -93,7 +93,9 @@ impl<F> fmt::Display for SubmitError<F> {
             }
             SubmitErrorKind::Closed => "it is closed",
             SubmitErrorKind::TimedOut => "it was full until the timeout",
-            SubmitErrorKind::WouldDeadlock => "all its jobs wait for a place in it",
+            SubmitErrorKind::WouldDeadlock => {
+                "all its jobs wait for a place in it, or for one another"
+            }
             SubmitErrorKind::Worker(_) => "it has no worker, and none could be started",
         })
     }

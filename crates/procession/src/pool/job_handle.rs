@@ -35,8 +35,9 @@ pub(super) trait AnyPool: Send + Sync {
     fn begin_join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
     /// Returns the worker that runs the caller, if the caller is a job of the pool in a process.
     fn lender(&self) -> Option<Busy>;
-    /// Lends the place of a job to the job of this ticket. Returns `false` if it is not queued.
-    fn lend(&self, lender: Busy, ticket: u64) -> bool;
+    /// Notes that the lender waits for the job of this ticket, which begins in its place if it is
+    /// queued. Returns `false` if it has ended.
+    fn lend(&self, lender: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
     fn take_back(&self, lender: Busy, ticket: u64);
     fn scheduler(&self) -> Option<Arc<Shared>>;
 }
@@ -69,12 +70,12 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
         self.engine.scheduler().and_then(|_| self.own_worker())
     }
 
-    fn lend(&self, lender: Busy, ticket: u64) -> bool {
-        self.arc().step(|core, start| core.lend(lender, ticket, start))
+    fn lend(&self, lender: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
+        self.arc().step(|core, start| core.lend(lender, ticket, has_ended, start))
     }
 
     fn take_back(&self, lender: Busy, ticket: u64) {
-        self.arc().step(|core, start| core.take_back(lender, ticket, start));
+        self.core.take_back(lender, ticket);
     }
 
     fn scheduler(&self) -> Option<Arc<Shared>> {
@@ -82,22 +83,23 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
     }
 }
 
-/// The place that a job lends to another one of its pool while it awaits the handle. Dropping it
-/// takes the place back.
+/// The wait of a job for another one of its pool, to which it lends its place if that one is
+/// queued.
 #[derive(Default)]
 pub(super) struct Lending {
     /// The job that has awaited the handle last.
     lender: Option<Busy>,
-    lent: Option<LentPlace>,
+    wait: Option<JobWait>,
 }
 
-struct LentPlace {
+/// A wait that the pool knows. Dropping it ends the wait.
+struct JobWait {
     pool: Arc<dyn AnyPool>,
     lender: Busy,
     ticket: u64,
 }
 
-impl Drop for LentPlace {
+impl Drop for JobWait {
     fn drop(&mut self) {
         self.pool.take_back(self.lender, self.ticket);
     }
@@ -105,13 +107,13 @@ impl Drop for LentPlace {
 
 impl Lending {
     /// Notes that the caller awaits a job without a result.
-    pub(super) fn begin(&mut self, pool: &Arc<dyn AnyPool>, ticket: u64) {
+    fn begin(&mut self, pool: &Arc<dyn AnyPool>, ticket: u64, has_ended: &dyn Fn() -> bool) {
         let own = pool.lender();
         // A job that is not queued will not be, so each lender asks once.
         if let Some(lender) = own.filter(|_| own != self.lender) {
             self.lender = own;
-            let is_queued = pool.lend(lender, ticket);
-            self.lent = is_queued.then(|| LentPlace { pool: Arc::clone(pool), lender, ticket });
+            let waits = pool.lend(lender, ticket, has_ended);
+            self.wait = waits.then(|| JobWait { pool: Arc::clone(pool), lender, ticket });
         }
     }
 }
@@ -127,9 +129,9 @@ impl<T> ResultCell<T> {
     ) -> Poll<Result<T, JobError>> {
         let result = self.poll_result(waker);
         if result.is_pending() {
-            lending.begin(pool, ticket);
+            lending.begin(pool, ticket, &|| self.has_ended());
         } else {
-            lending.lent = None;
+            lending.wait = None;
         }
         result
     }

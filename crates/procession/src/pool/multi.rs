@@ -45,6 +45,10 @@ fn load(stats: &PoolStats) -> usize {
 /// the least loaded member. If that one is full as well, the chosen member does what
 /// [`Builder::on_full`] says.
 ///
+/// A job that awaits a job of another member
+/// [lends it no place](AsyncPool#jobs-that-use-their-own-pool), because each member has its own
+/// capacity.
+///
 /// ```
 /// use procession::pool::{Balance, Pool};
 ///

@@ -50,16 +50,22 @@
 //! The pool, where workers rest:
 //! - `Claim` writes no order. The worker is launched with its job, as a new one is.
 //! - `Reap` from a timer: the workers leave that have rested until now.
-//! - `Retry` from a timer, if a job was queued because no worker could be started for it, or if a
-//!   step that starts no workers made a job ready for which a place is lent.
+//! - `Retry` from a timer, if a job was queued because no worker could be started for it.
+//! - `Employ` after a `Finish` or `Withdraw`, which start no workers, if one may be started for a
+//!   job that is ready.
 //!
 //! Each end of a job that has the turn of its key passes the turn to the next job of the key, which
 //! is ready then, in the place of its ticket.
 //!
 //! Handle: `Withdraw` a job that is still queued, by its ticket. `Lend`, if a job of a pool of
-//! processes awaits the handle: the place of that job is lent. One more worker may be live for each
-//! place that is lent, and it takes a job for which a place is lent, not the next one of the queue.
-//! The loan ends with either job, or once the handle is dropped.
+//! processes awaits the handle. If the awaited job is queued, the place of the job that waits, the
+//! *lender*, is lent to the awaited job, or to the job that has the turn of its key. One more
+//! worker may be live for each place that is lent, and it takes a job for which a place is lent,
+//! not the next one of the queue.
+//!
+//! A loan ends when the lender ends, or when the job in the lent place, the *borrower*, ends. Until
+//! then the lender lends to no other job, even if it has dropped the handle. If a borrower that is
+//! a lender itself ends, its borrower becomes the borrower of its lender.
 //!
 //! Waiter for a quiescent pool: `Watch`, which enlists it unless the pool is quiescent already.
 //! `Settle` takes it out of the list and wakes it, and its next `Watch` does not find it there.
@@ -85,12 +91,18 @@
 //! - While a job is ready, the pool has as many workers as its capacity allows, or one was refused.
 //!   Each step that could leave it otherwise starts workers by `employ`: a worker that is killed
 //!   frees its place, a job that no worker ran passes the turn of its key, and the capacity rises.
-//!   A step that cannot start workers asks for a `Retry`: the end of a job may pass the turn of its
-//!   key to a job for which a place is lent, while the worker takes an older job.
+//!   A step that cannot start workers has its caller `Employ` them. For example, the end of a job
+//!   passes the turn of its key to a job for which a place is lent, and the worker takes an older
+//!   job, or leaves because the place in which it ran was lent.
 //! - A job that awaits a queued job of its pool is no reason why that job waits: the loan lets it
 //!   begin, whatever the other workers wait for. Loans form chains as deep as jobs wait for jobs,
-//!   and the last job of a chain works. A job that is held by its key begins once the earlier one
-//!   has ended; the loan waits for that, too.
+//!   and the last job of a chain works. If the awaited job is held by its key, the loan lets the
+//!   first job of the key begin, and then each later one.
+//! - A lender and its borrower both work if the lender goes on before the borrower has ended. They
+//!   are two at most, because the lender has one borrower at a time.
+//! - A job that could only wait forever for a place is refused. If all other jobs wait already, for
+//!   a place or for a job of the pool, `Wait` refuses its caller. If the last one to wait awaits a
+//!   job, `Lend` refuses one of those that wait for a place.
 //! - A waiter that was served is known by its missing entry. The pool may be open again, or have
 //!   jobs again, by the time the waiter looks.
 //!
@@ -114,9 +126,10 @@
 //! - A waiter is counted as blocked for the job that began the wait. If that job passes its wait on
 //!   to another job and ends, the other job is not known to wait.
 //! - A job that awaits several others, or that polls a handle and goes on, works beside the job in
-//!   the place that it lent, until one of the two ends.
-//! - A job that waits for a job that is held behind a third one, which is queued and which nobody
-//!   awaits, lends nothing to the third one.
+//!   the place that it lent, until one of the two ends. It counts as blocked until the awaited jobs
+//!   have ended or it has dropped their handles, so another job may be refused that would have had
+//!   a place later.
+//! - Jobs of processes that await one another in a circle wait forever. Only a submit is refused.
 //! - The allocation of the first job of a process is freed with the process, after the queued jobs
 //!   that the process also ran.
 //!
@@ -124,6 +137,10 @@
 //! - Refusing to await a queued job of the own pool if no other job could go on. The caller has the
 //!   handle already, and can do nothing useful with the error. Thread pools run such a job on the
 //!   thread that waits, so async pools would be the only ones in which nested jobs fail.
+//! - Ending a loan when the handle is dropped. A job that gives up 200 jobs, one after another,
+//!   then has all of them run beside it, in a pool for one.
+//! - Refusing to await a running job if no other job could go on. The job may await it with a
+//!   timeout. So the submit is refused, which is also what happens if the submit comes second.
 //! - Lending a place to the next job of the queue. With 100,000 jobs that each await one of their
 //!   own, all of them begin before the first of their own does, so the capacity bounds nothing.
 //! - Polling the awaited job inside the job that awaits it. It would be dropped with that job, but

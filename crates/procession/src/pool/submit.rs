@@ -51,6 +51,7 @@ impl From<EnterError> for SubmitErrorKind {
         match error {
             EnterError::Full => Self::Full,
             EnterError::Closed => Self::Closed,
+            EnterError::WouldDeadlock => Self::WouldDeadlock,
             EnterError::Worker(error) => Self::Worker(error),
         }
     }
@@ -214,6 +215,7 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
             return match self.inner.core.poll_wait(&mut self.place, &mut another) {
                 Some(Verdict::Granted(generation)) => Poll::Ready(Ok(generation)),
                 Some(Verdict::Closed) => Poll::Ready(Err(SubmitErrorKind::Closed)),
+                Some(Verdict::WouldDeadlock) => Poll::Ready(Err(SubmitErrorKind::WouldDeadlock)),
                 None => Poll::Pending,
             };
         }

@@ -1,6 +1,6 @@
 //! Busy workers, and those that are blocked on their own pool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use procession_sync::Arc;
 
@@ -15,6 +15,9 @@ use super::seat::PoolSeat;
 pub(crate) struct Busy(u64);
 
 impl Busy {
+    const FIRST: Self = Self(0);
+    const LAST: Self = Self(u64::MAX);
+
     /// The busy worker of this seat, if workers are threads.
     pub(crate) fn in_seat<J>(seat: &Arc<PoolSeat<J>>) -> Self {
         Self(Arc::as_ptr(seat).addr() as u64)
@@ -34,12 +37,12 @@ pub(super) struct Blocked {
     workers: BTreeMap<Busy, u32>,
     /// The tickets of jobs that other jobs of the pool wait for, each with the worker of the
     /// waiting job.
-    joins: Vec<(u64, Busy)>,
+    joins: BTreeSet<(u64, Busy)>,
 }
 
 impl Blocked {
     pub(super) fn new() -> Self {
-        Self { workers: BTreeMap::new(), joins: Vec::new() }
+        Self { workers: BTreeMap::new(), joins: BTreeSet::new() }
     }
 
     pub(super) fn block(&mut self, busy: Busy) {
@@ -58,15 +61,24 @@ impl Blocked {
 
     /// Notes that the job of this worker waits for the job of this ticket.
     pub(super) fn join(&mut self, ticket: u64, busy: Busy) {
-        self.block(busy);
-        self.joins.push((ticket, busy));
+        if self.joins.insert((ticket, busy)) {
+            self.block(busy);
+        }
+    }
+
+    /// Notes that the job of this worker does not wait for the job of this ticket any more.
+    pub(super) fn leave(&mut self, ticket: u64, busy: Busy) {
+        if self.joins.remove(&(ticket, busy)) {
+            self.unblock(busy);
+        }
     }
 
     /// Removes the waits for the job of this ticket, which has ended.
     pub(super) fn end_joins(&mut self, ticket: u64) {
-        while let Some(place) = self.joins.iter().position(|join| join.0 == ticket) {
-            let (_, busy) = self.joins.swap_remove(place);
-            self.unblock(busy);
+        while let Some(&(_, busy)) =
+            self.joins.range((ticket, Busy::FIRST)..=(ticket, Busy::LAST)).next()
+        {
+            self.leave(ticket, busy);
         }
     }
 
@@ -76,8 +88,17 @@ impl Blocked {
         self.workers.remove(&busy);
     }
 
+    pub(super) fn contains(&self, busy: Busy) -> bool {
+        self.workers.contains_key(&busy)
+    }
+
+    /// Returns how many workers are blocked.
+    pub(super) fn count(&self) -> usize {
+        self.workers.len()
+    }
+
     /// Returns how many workers are blocked once the job of this one waits as well.
     pub(super) fn count_with(&self, busy: Busy) -> usize {
-        self.workers.len() + usize::from(!self.workers.contains_key(&busy))
+        self.count() + usize::from(!self.contains(busy))
     }
 }

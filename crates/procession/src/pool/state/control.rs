@@ -39,10 +39,11 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     pub(crate) fn resize(&self, capacity: usize, start: Start<'_, J>) -> (usize, Wakes<J>) {
         self.change(|state, wakes| {
             let before = std::mem::replace(&mut state.limits.capacity, capacity);
-            state.employ(start, wakes);
             if !mutation::is(MUTATION, mutation::RESIZE_SILENTLY) {
                 state.settle(wakes);
             }
+            // After the idle workers have left that are too many, so that the others are used.
+            state.employ(start, wakes);
             before
         })
     }

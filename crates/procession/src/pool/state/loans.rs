@@ -5,21 +5,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::busy::Busy;
 use super::queue::JobQueue;
 
-/// A job that waits for other jobs of its pool.
+/// A job that waits for other jobs of its pool, or that has lent its place to one.
 #[derive(Debug, Default)]
 struct Lender {
     /// The tickets of the jobs that it waits for, and that were queued when the wait began.
     awaited: VecDeque<u64>,
-    /// The job that runs in its place.
+    /// The job that runs in its place, until that job ends.
     borrower: Option<u64>,
 }
 
-/// The jobs that wait for queued jobs of their pool. Each lends its place to one of them at a time.
+/// The jobs that wait for queued jobs of their pool. Each lends its place to one job at a time.
 #[derive(Debug)]
 pub(super) struct Loans {
     lenders: BTreeMap<Busy, Lender>,
-    /// The lenders without a borrower. The jobs that they wait for are held, or their worker was
-    /// refused.
+    /// The lenders that wait and have no borrower. The jobs that they wait for are held, or their
+    /// worker was refused.
     wanting: BTreeSet<Busy>,
     /// The tickets of the jobs that run in a lent place, each with its lender.
     borrowers: BTreeMap<u64, Busy>,
@@ -35,27 +35,22 @@ impl Loans {
         self.borrowers.len()
     }
 
-    /// Notes that the job of this worker waits for a queued job. Returns `true` if the worker waits
-    /// for no other.
-    pub(super) fn ask(&mut self, lender: Busy, ticket: u64) -> bool {
-        let is_new = !self.lenders.contains_key(&lender);
-        let waits = self.lenders.entry(lender).or_default();
-        waits.awaited.push_back(ticket);
-        if waits.borrower.is_none() {
-            self.wanting.insert(lender);
-        }
-        is_new
+    /// Notes that the job of this worker waits for a queued job.
+    pub(super) fn ask(&mut self, lender: Busy, ticket: u64) {
+        self.lenders.entry(lender).or_default().awaited.push_back(ticket);
+        self.sort(lender);
     }
 
-    /// Returns the next job that is ready and for which a place is lent, and its lender.
+    /// Returns the next job that is ready and for which a place is lent, and its lender. This is
+    /// the awaited job, or the one that has the turn of its key.
     pub(super) fn next<J>(&mut self, queue: &JobQueue<J>) -> Option<(Busy, u64)> {
         for lender in &self.wanting {
             let waits = self.lenders.get_mut(lender).expect("a lender that wants is known");
             while waits.awaited.front().is_some_and(|ticket| !queue.contains(*ticket)) {
                 waits.awaited.pop_front();
             }
-            let mut awaited = waits.awaited.iter().copied();
-            if let Some(ticket) = awaited.find(|ticket| queue.has_ready(*ticket)) {
+            let mut awaited = waits.awaited.iter();
+            if let Some(ticket) = awaited.find_map(|ticket| queue.ready_for(*ticket)) {
                 return Some((*lender, ticket));
             }
         }
@@ -66,18 +61,42 @@ impl Loans {
     pub(super) fn begin(&mut self, lender: Busy, ticket: u64) {
         if let Some(waits) = self.lenders.get_mut(&lender) {
             waits.borrower = Some(ticket);
-            self.wanting.remove(&lender);
             self.borrowers.insert(ticket, lender);
+            self.sort(lender);
         }
     }
 
-    /// Ends the loan of a job, whatever the job waits for.
-    pub(super) fn forget(&mut self, lender: Busy) {
-        if let Some(waits) = self.lenders.remove(&lender) {
-            self.wanting.remove(&lender);
-            if let Some(borrower) = waits.borrower {
-                self.borrowers.remove(&borrower);
+    /// Notes that a job has ended.
+    pub(super) fn end(&mut self, ticket: u64) {
+        // Most jobs wait for no other.
+        if self.lenders.is_empty() {
+            return;
+        }
+        let own = Busy::with_job(ticket);
+        self.wanting.remove(&own);
+        let borrower = self.lenders.remove(&own).and_then(|waits| waits.borrower);
+        let lender = self.borrowers.remove(&ticket);
+        // The job that runs in its place stays there, and the place may be a lent one itself.
+        if let Some(borrower) = borrower {
+            self.borrowers.remove(&borrower);
+            self.borrowers.extend(lender.map(|lender| (borrower, lender)));
+        }
+        if let Some(lender) = lender
+            && let Some(waits) = self.lenders.get_mut(&lender)
+        {
+            waits.borrower = borrower;
+            self.take_back(lender, ticket);
+        }
+    }
+
+    /// Notes that a job does not wait for another one any more. If that one runs in its place, it
+    /// does so until it ends.
+    pub(super) fn take_back(&mut self, lender: Busy, ticket: u64) {
+        if let Some(waits) = self.lenders.get_mut(&lender) {
+            if let Some(place) = waits.awaited.iter().position(|awaited| *awaited == ticket) {
+                waits.awaited.remove(place);
             }
+            self.sort(lender);
         }
     }
 
@@ -88,37 +107,25 @@ impl Loans {
             .is_some_and(|waits| waits.awaited.iter().all(|awaited| *awaited == ticket))
     }
 
-    /// Notes that a job has ended. Returns its lender, if the lender waits for nothing any more.
-    #[must_use]
-    pub(super) fn end(&mut self, ticket: u64) -> Option<Busy> {
-        // Most jobs wait for no other.
-        if self.lenders.is_empty() {
-            return None;
+    /// Notes that a job waits for no other, whatever it has awaited.
+    pub(super) fn forget(&mut self, lender: Busy) {
+        if let Some(waits) = self.lenders.get_mut(&lender) {
+            waits.awaited.clear();
+            self.sort(lender);
         }
-        // A lender that ends leaves its place to the job that runs there.
-        self.forget(Busy::with_job(ticket));
-        let lender = *self.borrowers.get(&ticket)?;
-        self.take_back(lender, ticket)
     }
 
-    /// Notes that a job does not wait for another one any more. Returns the lender, if it waits for
-    /// nothing any more.
-    #[must_use]
-    pub(super) fn take_back(&mut self, lender: Busy, ticket: u64) -> Option<Busy> {
-        let waits = self.lenders.get_mut(&lender)?;
-        if let Some(place) = waits.awaited.iter().position(|awaited| *awaited == ticket) {
-            waits.awaited.remove(place);
-        }
-        if waits.borrower == Some(ticket) {
-            waits.borrower = None;
-            self.borrowers.remove(&ticket);
+    /// Notes whether this lender wants a borrower, and forgets it if it has none and waits for no
+    /// job.
+    fn sort(&mut self, lender: Busy) {
+        let Some(waits) = self.lenders.get(&lender) else { return };
+        if waits.borrower.is_none() && !waits.awaited.is_empty() {
             self.wanting.insert(lender);
+            return;
         }
-        if waits.awaited.is_empty() && waits.borrower.is_none() {
+        self.wanting.remove(&lender);
+        if waits.borrower.is_none() {
             self.lenders.remove(&lender);
-            self.wanting.remove(&lender);
-            return Some(lender);
         }
-        None
     }
 }

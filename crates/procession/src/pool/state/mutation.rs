@@ -30,5 +30,6 @@ pub(crate) const DIE_SILENTLY: u8 = 10;
 pub(crate) const WATCH_THE_STATE: u8 = 11;
 /// `Lend` finds the job queued, and starts a worker for it in a second step.
 pub(crate) const LEND_IN_TWO: u8 = 12;
-/// The end of a loan finds that the job waits for no other one, and forgets it in a second step.
+/// The end of a wait finds that the job waits for no other one, and forgets its waits in a second
+/// step.
 pub(crate) const TAKE_BACK_IN_TWO: u8 = 13;

@@ -41,6 +41,7 @@ pub(crate) enum Expired {
 pub(crate) enum EnterError {
     Full,
     Closed,
+    WouldDeadlock,
     /// The system refused to start a worker, and no other will come to the queue.
     Worker(io::Error),
 }
@@ -83,4 +84,6 @@ pub(crate) enum Verdict {
     /// A place is reserved, in this generation.
     Granted(u64),
     Closed,
+    /// All jobs wait for one another, and the waiter is one of them.
+    WouldDeadlock,
 }

@@ -77,6 +77,23 @@ impl Places {
         Some(served)
     }
 
+    /// Serves the first waiter whose worker is blocked. Returns it, and its worker.
+    pub(super) fn serve_job(
+        &mut self,
+        verdict: Verdict,
+        is_blocked: impl Fn(Busy) -> bool,
+    ) -> Option<(Waiter, Option<Busy>)> {
+        let served = self.waiters.serve_where(
+            |wish| wish.own.is_some_and(&is_blocked),
+            |wish| {
+                wish.verdict = Some(verdict);
+                wish.own.take()
+            },
+        )?;
+        self.waiting -= 1;
+        Some(served)
+    }
+
     /// Removes a waiter from the list.
     pub(super) fn remove(&mut self, place: Place) -> (Wish, Option<Waiter>) {
         let (wish, waiter) = self.waiters.remove(place);

@@ -210,6 +210,17 @@ impl<J> JobQueue<J> {
         turn.is_some_and(|turn| turn.held.contains_key(&ticket)) || self.has_ready(ticket)
     }
 
+    /// Returns the ready job that begins first if this queued job is to begin: the job itself, or
+    /// the one that has the turn of its key. Returns `None` if that one has begun already.
+    pub(super) fn ready_for(&self, ticket: u64) -> Option<u64> {
+        if self.has_ready(ticket) {
+            return Some(ticket);
+        }
+        let turn = self.turns.get(self.keys.get(&ticket)?)?;
+        let is_held = turn.held.contains_key(&ticket);
+        Some(turn.ticket).filter(|first| is_held && self.has_ready(*first))
+    }
+
     /// Returns `true` if nothing is remembered of any key.
     #[cfg(test)]
     pub(super) fn has_no_keys(&self) -> bool {

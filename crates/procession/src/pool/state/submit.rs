@@ -135,7 +135,8 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
                     state.settle(wakes);
                     entered
                 }
-                _ => Err(EnterError::Closed),
+                Verdict::WouldDeadlock => Err(EnterError::WouldDeadlock),
+                Verdict::Granted(_) | Verdict::Closed => Err(EnterError::Closed),
             })
         })
     }
@@ -157,7 +158,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
                 Some(Verdict::Granted(generation)) => {
                     state.places.unreserve(generation);
                 }
-                Some(Verdict::Closed) => {}
+                Some(Verdict::Closed | Verdict::WouldDeadlock) => {}
                 None => {
                     if let Some(busy) = wish.own {
                         state.blocked.unblock(busy);

@@ -19,7 +19,7 @@ use super::queue::JobQueue;
 use super::seat::{Order, PoolSeat};
 use super::wakes::{Launch, Wakes};
 use crate::scheduler::seat_id::NEVER;
-use crate::sync::wait_list::Another;
+use crate::sync::wait_list::{Another, Waiter};
 
 /// The state that the lock of a pool guards.
 #[derive(Debug)]
@@ -43,6 +43,14 @@ pub(super) struct Synced<J> {
     /// The waiters for a quiescent pool, by number.
     pub(super) watchers: BTreeMap<u64, (Quiescence, Waker)>,
     pub(super) totals: Totals,
+}
+
+/// The job that a worker takes next.
+enum NextJob {
+    /// The first of the queue.
+    First,
+    /// One for which this lender lends its place.
+    Lent { lender: Busy, ticket: u64 },
 }
 
 /// Starts a worker that parks. For a worker that rests, only obtains the permission; the worker is
@@ -219,27 +227,60 @@ impl<J> Synced<J> {
     /// ready that its own worker does not take.
     pub(super) fn employ(&mut self, start: Start<'_, J>, wakes: &mut Wakes<J>) -> bool {
         self.hand_to_parked(wakes);
-        while self.queue.ready > 0 && (self.can_start() || self.loans.next(&self.queue).is_some()) {
+        while let Some(next) = self.next_to_start() {
             let Ok(worker) = self.start(start) else {
                 self.starve(wakes);
                 return false;
             };
-            let (ticket, job) = self.next_job().expect("there is one");
+            let (ticket, job) = self.take(next).expect("the job is ready");
             Self::set_to_work(worker, ticket, job, wakes);
         }
         true
     }
 
+    /// Returns the next job for a worker that would be started.
+    fn next_to_start(&mut self) -> Option<NextJob> {
+        let is_free = self.can_start();
+        self.next_if(is_free)
+    }
+
+    /// Returns the next job: the first of the queue if a place `is_free`, else one for which a
+    /// place is lent.
+    fn next_if(&mut self, is_free: bool) -> Option<NextJob> {
+        if self.queue.ready == 0 {
+            return None;
+        }
+        if is_free {
+            return Some(NextJob::First);
+        }
+        self.loans.next(&self.queue).map(|(lender, ticket)| NextJob::Lent { lender, ticket })
+    }
+
+    /// Takes a job that is ready.
+    fn take(&mut self, next: NextJob) -> Option<(u64, J)> {
+        match next {
+            NextJob::First => self.queue.pop(),
+            NextJob::Lent { lender, ticket } => {
+                let job = self.queue.withdraw_ready(ticket)?;
+                self.loans.begin(lender, ticket);
+                Some((ticket, job))
+            }
+        }
+    }
+
     /// Takes the next job for a worker that is live and off the stack. If there are as many others
     /// as may be, the job is one for which a place is lent.
     pub(super) fn next_job(&mut self) -> Option<(u64, J)> {
-        if self.live <= self.allowed() {
-            return self.queue.pop();
-        }
-        let (lender, ticket) = self.loans.next(&self.queue)?;
-        let job = self.queue.withdraw_ready(ticket)?;
-        self.loans.begin(lender, ticket);
-        Some((ticket, job))
+        let next = self.next_if(self.live <= self.allowed())?;
+        self.take(next)
+    }
+
+    /// Has the caller of a step that starts no workers [employ](Self::employ) them, if the step has
+    /// made a job ready that its own worker does not take. Threads that were refused are left to
+    /// the next submitter, and processes to the retry.
+    pub(super) fn want_workers(&mut self, wakes: &mut Wakes<J>) {
+        wakes.understaffed =
+            !self.limits.threads && !self.retries && self.next_to_start().is_some();
     }
 
     fn hand_to_parked(&mut self, wakes: &mut Wakes<J>) {
@@ -290,13 +331,30 @@ impl<J> Synced<J> {
 
     /// Returns `true` if no job could free a place any more, once the job of this worker waits as
     /// well.
-    pub(super) fn would_deadlock(&self, busy: Busy) -> bool {
+    pub(super) fn would_deadlock(&mut self, busy: Busy) -> bool {
+        self.is_stuck_with(self.blocked.count_with(busy))
+    }
+
+    /// If all jobs wait for one another, refuses the first of them that waits for a place.
+    pub(super) fn refuse_deadlock(&mut self, wakes: &mut Wakes<J>) {
+        if self.is_stuck_with(self.blocked.count()) {
+            let blocked = &self.blocked;
+            let served =
+                self.places.serve_job(Verdict::WouldDeadlock, |busy| blocked.contains(busy));
+            self.wake_served(served, wakes);
+        }
+    }
+
+    /// Returns `true` if no job could free a place any more, with this number of blocked workers.
+    fn is_stuck_with(&mut self, blocked: usize) -> bool {
         let has_no_worker = self.idle.workers.is_empty() && self.live >= self.limits.capacity;
         // A held job takes a place beside workers that are idle.
         let has_only_held = self.queue.ready == 0 && self.queue.jobs > 0;
         (has_no_worker || has_only_held)
             && self.places.reserved == 0
-            && self.blocked.count_with(busy) >= self.busy()
+            && blocked >= self.busy()
+            // A retry starts a worker that was refused.
+            && self.next_to_start().is_none()
     }
 
     /// Closes the pool, and tells the waiters for a place. Returns `true` if it was open.
@@ -310,7 +368,17 @@ impl<J> Synced<J> {
     }
 
     pub(super) fn serve(&mut self, verdict: Verdict, wakes: &mut Wakes<J>) -> bool {
-        let Some((waiter, own)) = self.places.serve(verdict) else {
+        let served = self.places.serve(verdict);
+        self.wake_served(served, wakes)
+    }
+
+    /// Notes that a waiter was served. Returns `true` if there was one.
+    fn wake_served(
+        &mut self,
+        served: Option<(Waiter, Option<Busy>)>,
+        wakes: &mut Wakes<J>,
+    ) -> bool {
+        let Some((waiter, own)) = served else {
             return false;
         };
         if let Some(busy) = own {
@@ -333,10 +401,6 @@ impl<J> Synced<J> {
             && let Some(idle) = self.idle.workers.pop_front()
         {
             self.dismiss(idle, wakes);
-        }
-        // A step without a way to start workers may have made a job ready that its key held.
-        if self.loans.next(&self.queue).is_some() {
-            self.starve(wakes);
         }
         if !self.watchers.is_empty() {
             let (idle, drained) = (self.is(Quiescence::Idle), self.is(Quiescence::Drained));
@@ -385,8 +449,7 @@ impl<J> Synced<J> {
         }
         self.queue.end(ticket);
         self.blocked.end_joins(ticket);
-        let lender = self.loans.end(ticket);
-        lender.into_iter().for_each(|lender| self.blocked.unblock(lender));
+        self.loans.end(ticket);
         if !self.limits.threads {
             self.blocked.forget(Busy::with_job(ticket));
         }

@@ -292,22 +292,49 @@ fn lending(lane: JobLane) -> (PoolCore<u32>, [u64; 3]) {
     let lender = enter(JobLane::default(), 1, &mut start_resting);
     let other = enter(lane, 2, &mut start_resting);
     let awaited = enter(lane, 3, &mut || panic!("the capacity is reached"));
-    let (is_queued, _) = core.lend(Busy::with_job(lender), awaited, &mut start_resting);
-    assert!(is_queued);
+    assert!(core.lend(Busy::with_job(lender), awaited, &|| false, &mut start_resting).0);
     (core, [lender, other, awaited])
 }
 
-/// Goal: the end of a loan starts no worker beyond the capacity. Method: a worker rests, because it
-/// could not be started again for a queued job, while a job runs in a lent place.
+/// Goal: a worker that rests is used only if not more are live than may be. Method: two rest,
+/// because they could not be started again for a queued job, and the capacity is lowered.
 #[test]
-fn a_place_that_is_taken_back_is_not_used_by_a_worker_that_rests() {
+fn a_worker_that_rests_is_not_used_beyond_a_lowered_capacity() {
+    for (capacity, live, queued) in [(1, 2, 1), (3, 3, 0)] {
+        let core = resting(4, 0);
+        for job in [5, 6] {
+            core.enter(JobLane::default(), job, |job| job, &mut start_resting).0.expect("it runs");
+        }
+        core.enter(JobLane::default(), 7, |job| job, &mut refuse).0.expect("others are busy");
+        assert_eq!((core.picture().live, core.picture().idle), (4, 2));
+        drop(core.resize(capacity, &mut start_resting));
+        assert_eq!((core.picture().live, core.picture().queued), (live, queued));
+        assert_eq!(core.picture().idle, 0);
+    }
+}
+
+/// Goal: a job lends its place to one job until that one has ended, also if it awaits another one
+/// then. Method: it takes its place back. The job in it lends the place as well, and ends.
+#[test]
+fn a_lent_place_stays_lent_until_the_job_in_it_has_ended() {
     let (core, [lender, other, awaited]) = lending(JobLane::default());
-    assert_eq!(core.picture().live, 3, "the awaited job runs");
-    assert!(matches!(core.finish(|| rests(9, true), other, Ended::Completed).0, Next::Rest(_)));
-    core.enter(JobLane::default(), 4, |job| job, &mut refuse).0.expect("others are busy");
-    core.take_back(Busy::with_job(lender), awaited, &mut start_resting).1.wake();
-    assert_eq!((core.picture().live, core.picture().queued), (2, 1));
-    assert!(matches!(core.finish(|| rests(9, true), awaited, Ended::Completed).0, Next::Run(_, 4)));
+    core.take_back(Busy::with_job(lender), awaited);
+    for job in [4, 5] {
+        core.enter(JobLane::default(), job, |job| job, &mut refuse).0.expect("there is a place");
+    }
+    let lend = |lender, ticket| {
+        assert!(core.lend(Busy::with_job(lender), ticket, &|| false, &mut start_resting).0);
+        core.picture().live
+    };
+    assert_eq!(lend(lender, 5), 3, "its place is lent");
+    assert_eq!(lend(awaited, 4), 4, "the awaited job lends the same place");
+    let finish = |ticket| core.finish(|| rests(9, true), ticket, Ended::Completed).0;
+    assert!(matches!(finish(awaited), Next::Leave));
+    assert_eq!((core.picture().live, core.picture().queued), (3, 1));
+    assert!(matches!(finish(4), Next::Run(5, 5)), "the place is free");
+    assert!(matches!(finish(lender), Next::Leave));
+    assert!(matches!(finish(5), Next::Rest(_)));
+    assert!(matches!(finish(other), Next::Rest(None)));
 }
 
 /// Goal: an awaited job begins once its key lets it, although the worker that has ended the earlier
@@ -319,7 +346,7 @@ fn a_job_that_its_key_held_gets_the_lent_place() {
     let urgent = JobLane { priority: Priority::High, key: None };
     core.enter(urgent, 4, |job| job, &mut refuse).0.expect("there is a place");
     let (next, wakes) = core.finish(|| rests(9, true), other, Ended::Completed);
-    assert!(matches!(next, Next::Run(_, 4)) && wakes.starved, "a worker is asked for");
-    let mut wakes = core.retry(&mut start_resting);
+    assert!(matches!(next, Next::Run(_, 4)) && wakes.understaffed, "a worker is asked for");
+    let mut wakes = core.employ(&mut start_resting);
     assert!(wakes.launches.drain().map(|launch| launch.job).eq([3]));
 }

@@ -22,9 +22,12 @@ pub(crate) struct Wakes<J> {
     pub(crate) launches: SmallVec<Launch<J>>,
     /// The number of resting workers that leave and have a hook to run.
     pub(crate) leavers: usize,
-    /// Set if jobs are queued because no worker was started for them. The caller must arrange a
+    /// Set if jobs are queued because no worker could be started. The caller must arrange a
     /// [retry](super::core::PoolCore::retry).
     pub(crate) starved: bool,
+    /// Set if workers may be started for queued jobs, after a step that could start none. The
+    /// caller must [do so](super::core::PoolCore::employ).
+    pub(crate) understaffed: bool,
 }
 
 impl<J> Default for Wakes<J> {
@@ -34,6 +37,7 @@ impl<J> Default for Wakes<J> {
             launches: SmallVec::default(),
             leavers: 0,
             starved: false,
+            understaffed: false,
         }
     }
 }

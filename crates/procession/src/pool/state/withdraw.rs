@@ -22,6 +22,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
             let job = state.queue.withdraw(ticket)?;
             state.count_end(ticket, Ended::Cancelled);
             state.settle(wakes);
+            state.want_workers(wakes);
             Some(job)
         })
     }
@@ -64,15 +65,20 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// `Lend`: notes that the job of this worker waits for another one of the same pool. If the
-    /// other one is queued, it begins in the place of the worker. Returns `false` if it is not
-    /// queued.
-    pub(crate) fn lend(&self, lender: Busy, ticket: u64, start: Start<'_, J>) -> (bool, Wakes<J>) {
+    /// other one is queued, it begins in the place of the worker. Returns `false` if it has ended.
+    pub(crate) fn lend(
+        &self,
+        lender: Busy,
+        ticket: u64,
+        has_ended: &dyn Fn() -> bool,
+        start: Start<'_, J>,
+    ) -> (bool, Wakes<J>) {
         if mutation::is(MUTATION, mutation::LEND_IN_TWO)
             && self.look(|state| state.queue.contains(ticket))
         {
             return self.change(|state, wakes| {
                 state.loans.ask(lender, ticket);
-                state.blocked.block(lender);
+                state.blocked.join(ticket, lender);
                 if let Ok(worker) = state.start(start)
                     && let Some(job) = state.queue.withdraw_ready(ticket)
                 {
@@ -83,42 +89,35 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
             });
         }
         self.change(|state, wakes| {
-            let is_queued = state.queue.contains(ticket);
-            if is_queued {
-                if state.loans.ask(lender, ticket) {
-                    state.blocked.block(lender);
-                }
+            // As in `join`.
+            if has_ended() {
+                return false;
+            }
+            state.blocked.join(ticket, lender);
+            if state.queue.contains(ticket) {
+                state.loans.ask(lender, ticket);
                 state.employ(start, wakes);
             }
-            is_queued
+            state.refuse_deadlock(wakes);
+            true
         })
     }
 
     /// Notes that the job of this worker does not wait for the other one any more.
-    pub(crate) fn take_back(
-        &self,
-        lender: Busy,
-        ticket: u64,
-        start: Start<'_, J>,
-    ) -> ((), Wakes<J>) {
+    pub(crate) fn take_back(&self, lender: Busy, ticket: u64) {
         if mutation::is(MUTATION, mutation::TAKE_BACK_IN_TWO) {
             let is_last = self.look(|state| state.loans.awaits_only(lender, ticket));
-            return self.change(|state, wakes| {
+            self.look(|state| {
                 if is_last {
                     state.loans.forget(lender);
-                    state.blocked.unblock(lender);
                 }
-                state.employ(start, wakes);
-                state.settle(wakes);
             });
+            return;
         }
-        self.change(|state, wakes| {
-            if let Some(lender) = state.loans.take_back(lender, ticket) {
-                state.blocked.unblock(lender);
-            }
-            state.employ(start, wakes);
-            state.settle(wakes);
-        })
+        self.look(|state| {
+            state.blocked.leave(ticket, lender);
+            state.loans.take_back(lender, ticket);
+        });
     }
 
     /// Notes that the job of this worker waits for another one of the same pool, without a timeout.

@@ -50,6 +50,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
                 next
             };
             state.settle(wakes);
+            state.want_workers(wakes);
             next
         })
     }
@@ -109,6 +110,11 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
             state.employ(start, wakes);
         })
         .1
+    }
+
+    /// `Employ`: starts workers for queued jobs, after a step that could start none.
+    pub(crate) fn employ(&self, start: Start<'_, J>) -> Wakes<J> {
+        self.change(|state, wakes| state.employ(start, wakes)).1
     }
 
     /// `Expire`.

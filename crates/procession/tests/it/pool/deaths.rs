@@ -25,7 +25,12 @@ pub(super) enum Processes {
 impl Processes {
     /// Returns a pool of each kind, each with a scheduler of its own.
     pub(super) fn of_each_kind(capacity: usize) -> [(Scheduler, Self); 2] {
-        let builder = || Pool::builder().capacity(capacity).queue(Queue::Unbounded);
+        Self::with_queue(capacity, Queue::Unbounded)
+    }
+
+    /// Returns a pool of each kind with this queue, each with a scheduler of its own.
+    pub(super) fn with_queue(capacity: usize, queue: Queue) -> [(Scheduler, Self); 2] {
+        let builder = || Pool::builder().capacity(capacity).queue(queue);
         let [first, second] = [driven(), driven()];
         let asynchronous = builder().build_async_on(&first).expect("valid");
         let coroutines = builder().build_coroutines_on(&second).expect("valid");
@@ -40,6 +45,17 @@ impl Processes {
             Self::Async(pool) => pool.try_submit(job).expect("it is open"),
             Self::Coroutines(pool) => {
                 pool.try_submit(move || coroutine::wait(job)).expect("it is open")
+            }
+        }
+    }
+
+    /// Runs an empty job once there is a place. If the wait is refused, returns whether the reason
+    /// was a deadlock.
+    pub(super) async fn execute(&self) -> Result<(), bool> {
+        match self {
+            Self::Async(pool) => pool.execute(async {}).await.map_err(|error| error.is_deadlock()),
+            Self::Coroutines(pool) => {
+                pool.execute(|| {}).await.map_err(|error| error.is_deadlock())
             }
         }
     }

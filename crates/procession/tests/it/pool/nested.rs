@@ -1,20 +1,22 @@
 //! Jobs that wait for other jobs of their own pool of processes.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::pool::JobHandle;
+use procession::pool::{JobError, JobHandle, Queue};
+use procession::relations::kill;
 use procession::sync::oneshot;
-use procession::{sleep, timeout, yield_now};
+use procession::{current_pid, sleep, timeout, yield_now};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 
 use super::deaths::Processes;
 
 const HOUR: Duration = Duration::from_secs(3600);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Counts the jobs that do not wait for others.
 #[derive(Default)]
@@ -202,5 +204,199 @@ fn a_job_that_its_key_held_begins_in_the_lent_place() {
             assert_eq!(first.await, Ok(Ok(())));
             pool.end().await;
         });
+    }
+}
+
+/// Goal: a job lends its place to one job at a time, even if it gives each of them up. Method: it
+/// gives up 20 jobs. They run themselves, or each leaves another one behind that does.
+#[test]
+fn a_job_that_gives_up_again_and_again_shares_its_place_with_one_other() {
+    async fn give_up(pool: &Processes, running: &Arc<Running>) {
+        let counts = Arc::clone(running);
+        let long = pool.submit(async move {
+            counts.begin();
+            sleep(SECOND).await;
+            counts.end();
+        });
+        assert!(timeout(Duration::from_millis(1), long).await.is_err());
+    }
+    for leaves_another in [false, true] {
+        for (scheduler, pool) in Processes::of_each_kind(1) {
+            let running = Arc::new(Running::default());
+            let (inside, counts) = (pool.clone(), Arc::clone(&running));
+            let outer = pool.submit(async move {
+                for _ in 0..20 {
+                    if leaves_another {
+                        let (within, counts) = (inside.clone(), Arc::clone(&counts));
+                        let between = inside.submit(async move { give_up(&within, &counts).await });
+                        between.await.expect("it returns");
+                    } else {
+                        give_up(&inside, &counts).await;
+                    }
+                }
+            });
+            scheduler.block_on(async {
+                assert_eq!(timeout(HOUR, outer).await, Ok(Ok(())));
+                pool.end().await;
+            });
+            assert_eq!(running.most.load(SeqCst), 1);
+            assert!(pool.stats().peak <= 3);
+        }
+    }
+}
+
+/// Goal: a job that awaits a job of a key goes on, whatever comes before that one. Method: in a
+/// pool for one job, it awaits the last one of a key first, or cancels the one before.
+#[test]
+fn a_place_is_lent_to_the_jobs_that_hold_the_awaited_one() {
+    for (scheduler, pool) in Processes::of_each_kind(1) {
+        let inside = pool.with_key("key");
+        let outer = pool.submit(async move {
+            let [first, second, third] = [1, 2, 3].map(|n| inside.submit(async move { n }));
+            let last = third.await;
+            (first.await, second.await, last)
+        });
+        let inside = pool.with_key("key");
+        let cancels = pool.submit(async move {
+            let first = inside.submit(async { 1 });
+            let mut second = inside.submit(async { 2 });
+            let mut polled = false;
+            poll_fn(|task| {
+                polled |= Pin::new(&mut second).poll(task).is_ready();
+                Poll::Ready(())
+            })
+            .await;
+            assert!(!polled);
+            first.cancel();
+            second.await
+        });
+        scheduler.block_on(async {
+            assert_eq!(timeout(HOUR, outer).await, Ok(Ok((Ok(1), Ok(2), Ok(3)))));
+            assert_eq!(timeout(HOUR, cancels).await, Ok(Ok(Ok(2))));
+            pool.end().await;
+        });
+    }
+}
+
+/// Goal: a job that its key has held begins if a worker is idle, although the worker that ends the
+/// earlier job of the key leaves. Method: the earlier job runs in a lent place, and its lender
+/// waits for the held one by other means.
+#[test]
+fn a_job_that_its_key_held_gets_the_idle_worker() {
+    for (scheduler, pool) in Processes::of_each_kind(2) {
+        scheduler.block_on(async {
+            let (end, ended) = oneshot::channel::<()>();
+            let other = pool.submit(ended);
+            let (inside, (tell, told)) = (pool.with_key("key"), oneshot::channel::<()>());
+            let lender = pool.submit(async move {
+                let earlier = inside.submit(sleep(SECOND));
+                (earlier.await, told.await)
+            });
+            sleep(SECOND / 2).await;
+            let held = pool.with_key("key").submit(async { tell.send(()).expect("it waits") });
+            end.send(()).expect("it waits");
+            assert_eq!(other.await, Ok(Ok(())));
+            assert_eq!(timeout(HOUR, lender).await, Ok(Ok((Ok(()), Ok(())))));
+            assert_eq!(held.await, Ok(()));
+            pool.end().await;
+        });
+    }
+}
+
+/// Goal: a pool outlives a job that runs in a lent place, has lent its own place, and is killed.
+/// Method: another worker is idle, and the key of the job holds another one.
+#[test]
+fn a_killed_job_between_two_others_leaves_its_place_to_the_last() {
+    for (scheduler, pool) in Processes::of_each_kind(2) {
+        scheduler.block_on(async {
+            let (end, ended) = oneshot::channel::<()>();
+            let other = pool.submit(ended);
+            let (tell, told) = oneshot::channel();
+            let inside = pool.clone();
+            let first = pool.submit(async move {
+                let within = inside.clone();
+                let between = inside.with_key("key").submit(async move {
+                    let (tell_last, told) = oneshot::channel();
+                    let mut last = within.submit(async move {
+                        tell_last.send(current_pid()).expect("it waits");
+                        pending::<()>().await;
+                    });
+                    // It lends its place, and then leaves the handle to the test.
+                    poll_fn(|task| {
+                        assert!(Pin::new(&mut last).poll(task).is_pending());
+                        Poll::Ready(())
+                    })
+                    .await;
+                    let pids = (current_pid(), told.await.expect("it runs"));
+                    assert!(tell.send((last, pids)).is_ok(), "the test waits");
+                    pending::<()>().await;
+                });
+                between.await
+            });
+            let (last, pids) = told.await.expect("it is told");
+            let (Some(between), Some(last_pid)) = pids else { panic!("both are processes") };
+            let held = pool.with_key("key").submit(async { 3 });
+            end.send(()).expect("it waits");
+            assert_eq!(other.await, Ok(Ok(())));
+            assert!(kill(between), "it is alive");
+            assert_eq!(timeout(HOUR, held).await, Ok(Ok(3)));
+            assert_eq!(timeout(HOUR, first).await, Ok(Ok(Err(JobError::Cancelled))));
+            assert!(kill(last_pid), "it runs on");
+            assert_eq!(last.await, Err(JobError::Cancelled));
+            pool.end().await;
+        });
+    }
+}
+
+/// Goal: a submit to the own full pool is refused if the other jobs wait for that one. Method: one
+/// job awaits the other one before or after that one waits for a place.
+#[test]
+fn a_submit_is_refused_if_all_other_jobs_await_its_job() {
+    for awaits_late in [false, true] {
+        for (scheduler, pool) in Processes::with_queue(2, Queue::Bounded(1)) {
+            let [first, second] = [pool.clone(), pool.clone()];
+            let outer = pool.submit(async move {
+                let submits = first.submit(async move {
+                    sleep(SECOND).await;
+                    (second.execute().await, second.execute().await)
+                });
+                if awaits_late {
+                    sleep(2 * SECOND).await;
+                }
+                submits.await
+            });
+            scheduler.block_on(async {
+                assert_eq!(timeout(HOUR, outer).await, Ok(Ok(Ok((Ok(()), Err(true))))));
+                pool.end().await;
+            });
+        }
+    }
+}
+
+/// Like the test before, where the other job awaits a queued one, and has given up the one that
+/// submits.
+#[test]
+fn a_submit_is_refused_if_the_place_of_its_job_is_awaited() {
+    for awaits_late in [false, true] {
+        for (scheduler, pool) in Processes::with_queue(1, Queue::Bounded(2)) {
+            let [first, second] = [pool.clone(), pool.clone()];
+            let outer = pool.submit(async move {
+                let (tell, told) = oneshot::channel();
+                let submits = first.submit(async move {
+                    sleep(SECOND).await;
+                    tell.send(second.execute().await).expect("the other job waits");
+                });
+                assert!(timeout(SECOND / 2, submits).await.is_err());
+                let queued = first.submit(async { 1 });
+                if awaits_late {
+                    sleep(2 * SECOND).await;
+                }
+                (queued.await, told.await)
+            });
+            scheduler.block_on(async {
+                assert_eq!(timeout(HOUR, outer).await, Ok(Ok((Ok(1), Ok(Err(true))))));
+                pool.end().await;
+            });
+        }
     }
 }

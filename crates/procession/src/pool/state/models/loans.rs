@@ -58,9 +58,9 @@ fn lend<const MUTATION: u8>(
     seat: Option<&Arc<PoolSeat<u32>>>,
 ) -> bool {
     let start = &mut || Ok(IdleWorker::Parked(seat.map_or_else(PoolSeat::new, Arc::clone)));
-    let (is_queued, wakes) = core.lend(Busy::with_job(lender), ticket, start);
+    let (waits, wakes) = core.lend(Busy::with_job(lender), ticket, &|| false, start);
     wakes.wake();
-    is_queued
+    waits
 }
 
 /// A job begins to wait for a queued job, which another worker takes as it ends its own.
@@ -79,12 +79,13 @@ fn lend_against_finish<const MUTATION: u8>() {
                 matches!(next, Next::Run(3, 3))
             })
         };
-        let is_lent = lend(&core, 1, 3, Some(&seats[2]));
+        assert!(lend(&core, 1, 3, Some(&seats[2])), "the job has not ended");
         let is_taken = worker.join().expect("it does not panic");
         assert_eq!(has_order(&seats[2]), !is_taken, "an awaited job has one worker");
         let live = core.picture().live;
         assert_eq!(live, 2 + usize::from(!is_taken), "a worker has started without a job");
-        assert_eq!(is_lent, !is_taken);
+        let blocked = core.look(|state| state.blocked.count());
+        assert_eq!(blocked, 1, "job 1 waits");
     });
 }
 
@@ -99,21 +100,30 @@ fn canary_lend_in_two() {
     lend_against_finish::<{ mutation::LEND_IN_TWO }>();
 }
 
-/// A job begins to wait for another job, as the handle of the job in its place is dropped elsewhere.
+/// A job begins to wait for another job, as the job in its place ends, and as the handle of that
+/// one is dropped elsewhere.
 fn lend_against_take_back<const MUTATION: u8>() {
     explore(|| {
-        let (core, _borrower) = with_a_lent_place::<MUTATION>();
+        let (core, borrower) = with_a_lent_place::<MUTATION>();
         let dropper = {
             let core = Arc::clone(&core);
+            thread::spawn(move || core.take_back(Busy::with_job(1), 2))
+        };
+        let worker = {
+            let core = Arc::clone(&core);
             thread::spawn(move || {
-                let start = &mut || Ok(IdleWorker::Parked(PoolSeat::new()));
-                core.take_back(Busy::with_job(1), 2, start).1.wake();
+                let (next, wakes) = core.finish(parked(&borrower), 2, Ended::Completed);
+                wakes.wake();
+                matches!(next, Next::Run(3, 3))
             })
         };
-        lend(&core, 1, 3, None);
+        let seat = PoolSeat::new();
+        lend(&core, 1, 3, Some(&seat));
         dropper.join().expect("it does not panic");
+        let is_taken = worker.join().expect("it does not panic");
+        assert!(is_taken || has_order(&seat), "an awaited job does not begin");
         let picture = core.picture();
-        assert_eq!((picture.queued, picture.live), (0, 3), "an awaited job does not begin");
+        assert_eq!((picture.queued, picture.live, picture.totals.peak), (0, 2, 2));
     });
 }
 
@@ -129,7 +139,7 @@ fn canary_take_back_in_two() {
 }
 
 /// The job in a lent place ends as its handle is dropped. Its worker takes no job then, because job
-/// 1 has its place again.
+/// 1 waits for no other.
 #[test]
 fn the_end_of_a_loan_is_counted_once() {
     explore(|| {
@@ -142,7 +152,7 @@ fn the_end_of_a_loan_is_counted_once() {
                 matches!(next, Next::Leave)
             })
         };
-        core.take_back(Busy::with_job(1), 2, &mut || panic!("the capacity is reached")).1.wake();
+        core.take_back(Busy::with_job(1), 2);
         assert!(borrower.join().expect("it does not panic"), "too many workers are live");
         let picture = core.picture();
         assert_eq!((picture.queued, picture.live), (1, 1));
