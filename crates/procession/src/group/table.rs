@@ -367,6 +367,11 @@ impl<V: Clone + Send + Sync + 'static> Membership for KeyTable<V> {
             rows.of_process.get(&pid).into_iter().flatten().cloned().collect()
         });
     }
+
+    #[cfg(feature = "sim")]
+    fn processes(&self) -> Vec<Pid> {
+        self.rows.change(|ringing| ringing.about.of_process.keys().copied().collect())
+    }
 }
 
 /// A listener to the changes of a table.

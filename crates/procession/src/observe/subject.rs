@@ -11,6 +11,7 @@ use crate::scheduler::reach::find;
 use crate::scheduler::seat::Seat;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
+use crate::sim;
 use crate::sys::os::{Demand, Subject, WaitSource};
 use crate::watchdog::state::LOOK_EVERY;
 
@@ -88,8 +89,33 @@ impl Shared {
                     !is_alive && !os.has_told(monitor.number())
                 });
             let (_, target) = silent?;
-            let (own, target) = (described(&slot), crate::sim::name(target));
+            let (own, target) = (described(&slot), sim::name(target));
             Some(format!("{target} has ended, and its monitor has not told {own}"))
+        })
+    }
+
+    /// Returns a relation that has outlived one of its processes, if there is any.
+    fn broken_relation(&self) -> Option<String> {
+        let has_ended =
+            |pid: crate::Pid| find(pid).is_none_or(|slot| slot.state.see().is_complete());
+        let name = self.names().with(|names| {
+            let dead = names.iter().find(|&(_, &pid)| has_ended(pid));
+            dead.map(|(name, &pid)| {
+                format!("{} has ended, and has the name {name:?}", sim::name(pid))
+            })
+        });
+        name.or_else(|| {
+            self.existing().find_map(|slot| {
+                let all = links::mutual(&slot);
+                if slot.state.see().is_complete() {
+                    let &(relation, other) = all.first()?;
+                    let (own, other) = (described(&slot), sim::name(other));
+                    return Some(format!("{own} has ended, and {relation} {other}"));
+                }
+                let (relation, dead) = all.into_iter().find(|&(_, pid)| has_ended(pid))?;
+                let (own, dead) = (described(&slot), sim::name(dead));
+                Some(format!("{own} {relation} {dead}, which has ended"))
+            })
         })
     }
 }
@@ -138,7 +164,7 @@ impl Subject for Shared {
         if is_parked && !self.have_ready_processes_one_entry() {
             return Some("a process that is ready has not exactly one queue entry".into());
         }
-        if is_parked { self.broken_monitor() } else { None }
+        if is_parked { self.broken_monitor().or_else(|| self.broken_relation()) } else { None }
     }
 
     fn broken_law_of_wake_ups(&self) -> Option<String> {
@@ -163,6 +189,7 @@ impl Subject for Shared {
         let (searching, awake, _) = self.idle.counts();
         (searching > 0 || awake > 0)
             .then(|| "all threads have ended, and a worker counts as awake".into())
+            .or_else(|| self.broken_relation())
     }
 
     fn demand(&self) -> Demand {
@@ -205,7 +232,7 @@ impl Subject for Shared {
         // Where each operation is a point, a pin makes the stores of its thread visible. A run must
         // be the same whether its story is told or not.
         #[cfg(procession_sim)]
-        return Some(crate::sim::name(self.table().slot(index)?.pid()));
+        return Some(sim::name(self.table().slot(index)?.pid()));
         #[cfg(not(procession_sim))]
         self.table().pin_any(index).map(|slot| described(&slot))
     }
@@ -242,5 +269,5 @@ fn described(slot: &Slot) -> String {
 fn name(pid: crate::Pid, label: Option<&str>, location: &std::panic::Location<'_>) -> String {
     let file = location.file().rsplit('/').next().unwrap_or_default();
     let label = label.map(|label| format!("{label}, ")).unwrap_or_default();
-    format!("{} ({label}{file}:{})", crate::sim::name(pid), location.line())
+    format!("{} ({label}{file}:{})", sim::name(pid), location.line())
 }

@@ -73,6 +73,10 @@ pub(crate) trait Membership: Send + Sync {
 
     /// Removes the rows of a process that ends. Called without locks.
     fn forget(&self, pid: Pid);
+
+    /// Returns the processes that have rows.
+    #[cfg(feature = "sim")]
+    fn processes(&self) -> Vec<Pid>;
 }
 
 /// The number of tables up to which a process does not look for tables that are gone.
@@ -109,6 +113,12 @@ impl Memberships {
     /// Removes a table. Returns `true` if it was there.
     pub(crate) fn remove(&mut self, table: &Arc<dyn Membership>) -> bool {
         self.tables.remove(&table.number()).is_some()
+    }
+
+    /// Returns the tables.
+    #[cfg(feature = "sim")]
+    pub(crate) fn tables(&self) -> Vec<Arc<dyn Membership>> {
+        self.tables.values().filter_map(Weak::upgrade).collect()
     }
 
     /// Removes the rows of a process from all tables.

@@ -88,6 +88,26 @@ pub(crate) fn watched(slot: &Slot) -> Vec<(MonitorRef, Pid)> {
     with_any(slot, watched).unwrap_or_default()
 }
 
+/// Returns the relations of a process with others of this program that the end of either must have
+/// removed, each with its name. The processes that it monitors are left out, because it has yet to
+/// receive their downs.
+#[cfg(feature = "sim")]
+pub(crate) fn mutual(slot: &Slot) -> Vec<(&'static str, Pid)> {
+    let (mut mutual, tables) = with_any(slot, |relations| {
+        let links = relations.links.0.iter().map(|&(peer, _)| ("is linked with", peer));
+        let watchers = relations.watchers.values().map(|&watcher| ("is monitored by", watcher));
+        let scope = relations.scope.iter().map(|&child| ("has in its scope", child));
+        (links.chain(watchers).chain(scope).collect::<Vec<_>>(), relations.memberships.tables())
+    })
+    .unwrap_or_default();
+    let members = tables.iter().flat_map(|table| table.processes());
+    mutual.extend(members.map(|member| ("shares a table with", member)));
+    mutual.retain(|(_, pid)| pid.node() == 0);
+    // Outside the lock, because the values of rows belong to users.
+    crate::process::unwind::drop_each(tables);
+    mutual
+}
+
 /// Links `own` and another process, until either ends or unlinks. Does nothing if they are linked.
 /// The caller may be any thread, since a context can be moved out of its process.
 pub(crate) fn link_to(own: &Slot, other: Pid) {
