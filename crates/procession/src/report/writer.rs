@@ -84,6 +84,12 @@ pub(crate) fn is_unsettled() -> bool {
     WRITER.unsettled.load(Relaxed)
 }
 
+/// Returns `true` if a flush for the scheduler of this world would wait. What other schedulers of
+/// the program report does not change the run of a simulated one.
+pub(crate) fn is_unsettled_in(world: &World) -> bool {
+    is_unsettled() && !is_simulated(world)
+}
+
 struct Writer {
     state: Mutex<WriterState>,
     /// Wakes the writer thread.

@@ -38,7 +38,7 @@ impl Shared {
     /// Waits until what was reported is written, for a short time, at the end of a shutdown with
     /// this deadline.
     pub(crate) fn settle_reports(&self, deadline: u64) {
-        if !writer::is_unsettled() {
+        if !writer::is_unsettled_in(&self.world) {
             return;
         }
         // The test clock says nothing about standard error.

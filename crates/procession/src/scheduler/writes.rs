@@ -40,7 +40,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::future::Future;
 use std::io::stderr;
-use std::ops::RangeInclusive;
+use std::ops::Range;
 use std::pin::Pin;
 use std::process;
 use std::sync::OnceLock;
@@ -100,7 +100,7 @@ struct Writes {
 
 struct WriteWait {
     scheduler: u32,
-    numbers: RangeInclusive<u64>,
+    numbers: Range<u64>,
     /// The number of its writes that have not ended.
     left: usize,
     waker: Option<Waker>,
@@ -276,7 +276,7 @@ impl SettledWrites {
     /// Returns a wait for the writes after the first `before` of the program.
     pub(crate) fn of(scheduler: u32, before: u64) -> Self {
         let mut writes = WRITES.lock();
-        let numbers = before + 1..=accepted().max(before + 1);
+        let numbers = before + 1..accepted().max(before) + 1;
         let of_this = writes.pending.range(numbers.clone());
         let left = of_this.filter(|(_, origin)| origin.scheduler == Some(scheduler)).count();
         writes.last_wait += 1;
@@ -457,6 +457,14 @@ mod tests {
         drop(early);
         assert!(is_settled(&mut all), "neither the foreign write nor the late one counts");
         drop((foreign, late));
+    }
+
+    #[test]
+    fn the_next_write_is_not_awaited_by_an_earlier_wait() {
+        let own = scheduler();
+        let mut wait = SettledWrites::of(own.id(), accepted());
+        drop(accept(&own));
+        assert!(is_settled(&mut wait));
     }
 
     #[test]

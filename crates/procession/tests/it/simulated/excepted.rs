@@ -149,15 +149,6 @@ const EXCEPTED: &[Tests] = &[
         &["look::samples_show_who_computes"],
     ),
     (
-        "A seed ran twice and differed: what the system has in its memory decides whether a worker or a \
-         helper reads.",
-        &[
-            "files::a_directory_of_several_chunks_is_read_whole_beside_dropped_reads",
-            "files::positions::a_read_moves_the_position_by_what_it_returns",
-            "files::positions::handles_that_read_in_turns_see_each_byte_once",
-        ],
-    ),
-    (
         "Beside many other simulations, a seed ran twice and differed by 60 ns. Why is not known.",
         &["door::views::traces_run_one_at_a_time_and_hold_nobody_up"],
     ),
