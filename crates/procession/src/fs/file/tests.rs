@@ -15,7 +15,7 @@ use super::File;
 enum FileOperation {
     Read(usize),
     Write(Vec<u8>),
-    Seek(u64),
+    Seek(SeekFrom),
     Flush,
 }
 
@@ -23,7 +23,9 @@ fn operation() -> impl Strategy<Value = FileOperation> {
     prop_oneof![
         (1..40_usize).prop_map(FileOperation::Read),
         prop::collection::vec(any::<u8>(), 1..40).prop_map(FileOperation::Write),
-        (0..100_u64).prop_map(FileOperation::Seek),
+        (0..100_u64).prop_map(|to| FileOperation::Seek(SeekFrom::Start(to))),
+        (-40..40_i64).prop_map(|by| FileOperation::Seek(SeekFrom::Current(by))),
+        (-40..40_i64).prop_map(|by| FileOperation::Seek(SeekFrom::End(by))),
         Just(FileOperation::Flush),
     ]
 }
@@ -43,7 +45,7 @@ async fn perhaps<F: Future>(future: F, drops: bool) -> Option<F::Output> {
 
 /// Plays the operations on a file here and on one of std, which sees only those that completed.
 async fn play(operations: Vec<(FileOperation, bool)>, inline: bool) {
-    let (file, mut theirs) = (scratch(), scratch());
+    let [file, mut theirs] = [(); 2].map(|()| filled());
     let mut twin = file.try_clone().expect("the system has descriptors");
     let mut ours = File::from(file);
     ours.reads_inline = inline;
@@ -71,8 +73,8 @@ async fn play(operations: Vec<(FileOperation, bool)>, inline: bool) {
             }
             // A seek that is dropped may have taken place or not.
             FileOperation::Seek(to) => {
-                ours.seek(SeekFrom::Start(to)).await.expect("it has positions");
-                theirs.seek(SeekFrom::Start(to)).expect("it has positions");
+                let moved = ours.seek(to).await.map_err(|error| error.kind());
+                assert_eq!(moved, theirs.seek(to).map_err(|error| error.kind()), "{to:?}");
             }
             FileOperation::Flush => {
                 if let Some(flushed) = perhaps(ours.flush(), drops).await {
@@ -90,17 +92,12 @@ async fn play(operations: Vec<(FileOperation, bool)>, inline: bool) {
 /// A read that was dropped has moved the position. The next read gives back what it does not want.
 #[test]
 fn what_an_abandoned_read_leaves_is_given_back() {
-    let mut file = scratch();
-    file.write_all(&(0..200).collect::<Vec<u8>>()).expect("there is room");
-    file.rewind().expect("it has positions");
+    let file = filled();
     let mut twin = file.try_clone().expect("the system has descriptors");
     let mut file = File::from(file);
     file.reads_inline = false;
     crate::run(async {
-        // If the helper is done by the first poll, nothing was abandoned.
-        while perhaps(file.read(&mut [0; 100]), true).await.is_some() {
-            file.seek(SeekFrom::Start(0)).await.expect("it has positions");
-        }
+        abandon_a_read(&mut file, 0).await;
         for expected in [[0, 1, 2], [3, 4, 5]] {
             let mut bytes = [0; 3];
             file.read_exact(&mut bytes).await.expect("it has as much");
@@ -109,6 +106,43 @@ fn what_an_abandoned_read_leaves_is_given_back() {
             assert_eq!(twin.stream_position().expect("it has positions"), at);
         }
     });
+}
+
+/// Goal: a seek from the position counts from where the reader is. Method: an abandoned read has
+/// moved the position of the system further.
+#[test]
+fn a_seek_from_the_position_does_not_count_what_was_abandoned() {
+    let mut file = File::from(filled());
+    file.reads_inline = false;
+    crate::run(async {
+        for by in [-3, 0, 3] {
+            abandon_a_read(&mut file, 10).await;
+            let at = file.seek(SeekFrom::Current(by)).await.expect("it has positions");
+            assert_eq!(at, (10 + by) as u64);
+            let mut byte = [0];
+            file.read_exact(&mut byte).await.expect("it has as much");
+            assert_eq!(u64::from(byte[0]), at);
+        }
+    });
+}
+
+/// Begins a read at this position and drops it.
+async fn abandon_a_read(file: &mut File, at: u64) {
+    loop {
+        file.seek(SeekFrom::Start(at)).await.expect("it has positions");
+        // If the helper is done by the first poll, nothing was abandoned.
+        if perhaps(file.read(&mut [0; 100]), true).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Returns a file with 200 bytes, each of which is the number of its place.
+fn filled() -> StdFile {
+    let mut file = scratch();
+    file.write_all(&(0..200).collect::<Vec<u8>>()).expect("there is room");
+    file.rewind().expect("it has positions");
+    file
 }
 
 fn scratch() -> StdFile {

@@ -1,6 +1,8 @@
 //! HTTP/2, TLS, upgrades, and the connector for the client of hyper-util.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -152,6 +154,26 @@ fn http2_has_the_limits_too() {
         }
         let after = Instant::now() - start;
         assert!((SECOND * 60..SECOND * 95).contains(&after), "{after:?}");
+    });
+}
+
+/// The server has handed the whole body over, so the connection counts as idle. It goes on as long
+/// as the client reads.
+#[test]
+fn a_client_that_reads_slowly_by_http2_gets_everything() {
+    driven().block_on(async {
+        let answers = service(|_: Request<RequestBody>| async { "x".repeat(1 << 20) });
+        let server = Server::new().idle_timeout(SECOND * 5);
+        let (_door, mut sender) = http2_client(server, answers).await;
+        let answer = sender.send_request(post("/", "")).await.expect("it is served");
+        let (mut body, start, mut length) = (answer.into_body(), Instant::now(), 0);
+        while let Some(frame) = poll_fn(|task| Pin::new(&mut body).poll_frame(task)).await {
+            let frame = frame.expect("the server goes on");
+            length += frame.data_ref().map_or(0, |data| data.len());
+            sleep(SECOND).await;
+        }
+        assert_eq!(length, 1 << 20);
+        assert!(Instant::now() - start > SECOND * 50, "it is slow");
     });
 }
 
