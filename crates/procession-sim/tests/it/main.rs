@@ -8,6 +8,7 @@ mod faults;
 mod found;
 mod mutants;
 mod net;
+mod relations;
 mod scaling;
 mod suspensions;
 
