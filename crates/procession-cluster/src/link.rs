@@ -223,6 +223,9 @@ pub(crate) struct Tables {
     #[cfg(feature = "serde")]
     sweep_at: usize,
     pub(crate) starts: BTreeMap<Reference, Asker>,
+    /// The references of the monitors in `watches` that are told by letters, by the numbers of the
+    /// processes that watch.
+    pub(crate) by_watcher: HashMap<u64, BTreeSet<Reference>>,
     /// The references of the monitors in `watches` that are told by a signal.
     pub(crate) references: HashMap<MonitorRef, Reference>,
     /// The links: the number of a process on this side, and a process on the other. The process on
@@ -256,13 +259,38 @@ impl Tables {
         gone
     }
 
+    /// Enters a monitor that is told by letters.
+    pub(crate) fn watch_by_letter(&mut self, monitor: Reference, watch: Watch) {
+        self.by_watcher.entry(watch.watcher).or_default().insert(monitor.clone());
+        self.watches.insert(monitor, watch);
+    }
+
     /// Removes a monitor.
     pub(crate) fn take_watch(&mut self, monitor: &Reference) -> Option<Watch> {
         let watch = self.watches.remove(monitor)?;
-        if let Teller::Signal { monitor, .. } = &watch.teller {
-            self.references.remove(monitor);
+        match &watch.teller {
+            Teller::Letter(_) => {
+                if let Some(all) = self.by_watcher.get_mut(&watch.watcher) {
+                    all.remove(monitor);
+                    if all.is_empty() {
+                        self.by_watcher.remove(&watch.watcher);
+                    }
+                }
+            }
+            Teller::Signal { monitor, .. } => drop(self.references.remove(monitor)),
+            Teller::Apply(_) => {}
         }
         Some(watch)
+    }
+
+    /// Removes the monitors of a process that are told by letters.
+    pub(crate) fn take_watches_of(&mut self, watcher: u64) -> Vec<(Reference, Watch)> {
+        let all = self.by_watcher.remove(&watcher).unwrap_or_default();
+        let taken = all.into_iter().filter_map(|monitor| {
+            let watch = self.watches.remove(&monitor)?;
+            Some((monitor, watch))
+        });
+        taken.collect()
     }
 }
 

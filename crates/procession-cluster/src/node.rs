@@ -193,6 +193,8 @@ struct Local {
     pid: Pid,
     /// `None` if it is known by a link or a monitor, and takes no messages.
     inlet: Option<Inlet>,
+    /// Set once it has monitored by letters.
+    watches: bool,
 }
 
 /// The way in which an attached process takes messages.
@@ -265,7 +267,7 @@ impl Node {
                 Entry::Vacant(new) => {
                     locals.last += 1;
                     new.insert(locals.last);
-                    let local = Local { pid, inlet: inlet.map(|make| make()) };
+                    let local = Local { pid, inlet: inlet.map(|make| make()), watches: false };
                     locals.by_number.insert(locals.last, local);
                     locals.last
                 }
@@ -475,7 +477,7 @@ impl Node {
 
     /// Forgets a process that has ended.
     pub(crate) fn detach(&self, pid: Pid) {
-        let gone = {
+        let (number, local, subscriber) = {
             let mut locals = self.0.locals.lock();
             self.note_loss();
             let number = locals.by_pid.remove(&pid);
@@ -483,10 +485,32 @@ impl Node {
                 locals.by_name.retain(|_, owner| *owner != number);
             }
             let local = number.and_then(|number| locals.by_number.remove(&number));
-            (local, locals.subscribers.remove(&pid))
+            (number, local, locals.subscribers.remove(&pid))
         };
+        if let Some(number) = number.filter(|_| local.as_ref().is_some_and(|local| local.watches)) {
+            self.end_watches_of(number);
+        }
         // User code may run here, so it runs outside of the lock.
-        drop(gone);
+        drop((local, subscriber));
+    }
+
+    /// Notes that a process has monitors that are told by letters. Returns `false` if it has ended.
+    fn note_watch(&self, number: u64) -> bool {
+        let mut locals = self.0.locals.lock();
+        let local = locals.by_number.get_mut(&number);
+        local.map(|local| local.watches = true).is_some()
+    }
+
+    /// Ends the monitors of a process that has ended, as far as they are told by letters. The
+    /// others end with the relations of the process.
+    fn end_watches_of(&self, number: u64) {
+        let links: Vec<_> = self.0.peers.lock().links().cloned().collect();
+        for link in links {
+            let gone = link.tables(|tables| tables.take_watches_of(number)).unwrap_or_default();
+            for (monitor, watch) in gone {
+                link.tell_demonitor(&self.pid_of(number), &watch.process.target(), &monitor);
+            }
+        }
     }
 
     /// Returns the reference of a call.

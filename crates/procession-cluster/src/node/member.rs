@@ -88,7 +88,8 @@ impl Member {
     /// Monitors a process of another node. This process receives exactly one
     /// [`Down`](Letter::Down) with the returned reference: when the other one ends, or its node
     /// cannot be reached. That is at once if it does not exist or is not connected. A process that
-    /// takes no letters receives nothing: it monitors the [PID](Node::pid).
+    /// takes no letters receives nothing: it monitors the [PID](Node::pid). The monitor ends with
+    /// this process.
     pub fn monitor(&self, process: impl Into<Remote>) -> Reference {
         let process = process.into();
         let monitor = self.node.reference(MONITOR_KIND);
@@ -101,7 +102,9 @@ impl Member {
         let mut watch = Some(watch);
         let entered = link.as_ref().and_then(|link| {
             link.tables(|tables| {
-                tables.watches.extend(watch.take().map(|watch| (monitor.clone(), watch)));
+                if let Some(watch) = watch.take() {
+                    tables.watch_by_letter(monitor.clone(), watch);
+                }
             })
         });
         match (entered, link) {
@@ -117,6 +120,10 @@ impl Member {
                     watch.tell(monitor.clone(), Exit::NoConnection);
                 }
             }
+        }
+        // A process that has ended by now may have been detached before the monitor was entered.
+        if !self.node.note_watch(self.number) {
+            self.node.end_watches_of(self.number);
         }
         monitor
     }

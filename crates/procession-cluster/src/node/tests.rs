@@ -1,5 +1,7 @@
 //! The entries of other nodes, and what is told of them.
 
+mod relations;
+
 use std::sync::Arc;
 
 use procession::{Address, Context, Scheduler, start};
@@ -462,5 +464,25 @@ fn a_number_is_never_used_again() {
         for (number, _, receiver) in receivers {
             assert_eq!(receiver.await, Ok(Term::from(number)));
         }
+    });
+}
+
+/// Goal: another node cannot fill the memory with reasons for which its connections end.
+#[test]
+fn reasons_without_end_are_counted_together() {
+    run(async |orders| {
+        let mut peers = Peers::default();
+        for n in 0..40 {
+            let (_, attempt) = peers.decide(&own(), &greater());
+            let link = made(admit(&mut peers, &greater(), (Side::Other, attempt), &orders));
+            peers.forget(&link);
+            peers.ended(&link, format!("reason {n}"));
+            while let Some(Event::Changed(event)) = peers.next_event() {
+                peers.was_told(&event);
+            }
+        }
+        let ends = peers.ends();
+        assert_eq!(ends.len(), 33);
+        assert!(ends.contains(&("another reason".to_owned(), 8)), "{ends:?}");
     });
 }
