@@ -22,23 +22,25 @@ mod farewell;
 mod io;
 pub(crate) mod pulse;
 mod relations;
+mod watched;
 
 use self::farewell::{Farewell, Left};
 use self::io::{CLOSED, Inbox, Outbox, SHUTS_DOWN, ends, given_up, unless, wait, write};
 use self::pulse::{Next, Pulse};
+use self::watched::WatchedProcesses;
 use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, TermReply, post, sort};
 use crate::link::{Caller, Link, Order, StartRefusal, count};
-use crate::node::{Applied, Attempt, GRANTS_NAME, Inlet, Node, Reach, STATUS_NAME};
+use crate::node::{Attempt, GRANTS_NAME, Inlet, Node, Reach, STATUS_NAME};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
 use crate::wire::frame::{FRAGMENT_LEN, Frames};
 use crate::wire::{self, Incoming};
 
-/// The bytes of messages in parts that are held.
-const HELD_MAX: usize = 64 << 20;
+/// The bytes of messages in parts that are held. A test sends more.
+const HELD_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
 /// The bytes that the system may hold and has not sent yet. Fragments wait in the queue instead,
 /// where the messages of other senders pass them.
@@ -54,16 +56,6 @@ const BUSY_TURNS: u32 = 2;
 const PULSE: &str = "$procession_pulse";
 /// The lane of the questions and answers, so that they do not wait behind messages.
 pub(crate) const PULSE_LANE: u64 = u64::MAX;
-
-/// A process of this node that the other node monitors.
-#[derive(Debug)]
-struct Watched {
-    watcher: NodePid,
-    target: Target,
-    monitor: Reference,
-    /// Set if it is the process of a call, whose end tells the result.
-    applied: Option<Applied>,
-}
 
 /// The receiver of the latest message, most likely that of the next one.
 #[derive(Debug)]
@@ -83,8 +75,7 @@ struct Connection {
     node: Node,
     link: Arc<Link>,
     frames: Frames,
-    watched: HashMap<MonitorRef, Watched>,
-    by_reference: HashMap<Reference, MonitorRef>,
+    watched: WatchedProcesses,
     /// Links that were made by a start, with processes that had ended by then: the number of each,
     /// and the process on the other side. Their monitors tell how they have ended.
     late_links: HashMap<MonitorRef, (u64, NodePid)>,
@@ -197,8 +188,7 @@ pub(crate) async fn run(
         node: node.clone(),
         link: Arc::clone(&link),
         frames,
-        watched: HashMap::new(),
-        by_reference: HashMap::new(),
+        watched: WatchedProcesses::default(),
         late_links: HashMap::new(),
         names: [link.peer.name.clone(), node.name().clone(), node.name().clone()],
         latest: None,

@@ -5,7 +5,8 @@ use procession::relay::{RemoteSignal, draw_monitor, receive, receive_link, recei
 use procession::report::catch_panic;
 use procession::{Context, Exit, Pid};
 
-use crate::connection::{Connection, Watched, is_answered_by_node, is_pulse, lane_of};
+use crate::connection::watched::Watched;
+use crate::connection::{Connection, is_answered_by_node, is_pulse, lane_of};
 use crate::link::{Asker, Order, StartRefusal, Teller, Watch, count};
 use crate::node::{Applied, ENDED, Spawned};
 use crate::reason;
@@ -13,14 +14,13 @@ use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, SpawnRequest, Target};
 
 /// The monitors that one other node may have of processes of this one, and as many links. With some
-/// 600 bytes for each, they take at most about 300 MiB.
-const RELATIONS_MAX: usize = 1 << 18;
+/// 600 bytes for each, they take at most about 300 MiB. A test makes as many as may be.
+pub(super) const RELATIONS_MAX: usize = if cfg!(test) { 1 << 6 } else { 1 << 18 };
 
 impl Connection {
     /// Tells the other side of the end of a process of this one.
     pub(super) fn ended(&mut self, monitor: MonitorRef, exit: &Exit) {
-        if let Some(Watched { watcher, target, monitor, applied }) = self.watched.remove(&monitor) {
-            self.by_reference.remove(&monitor);
+        if let Some(Watched { watcher, target, monitor, applied }) = self.watched.remove(monitor) {
             let lane = lane_of(&target);
             let reason = match applied {
                 Some(applied) => applied.reason(exit),
@@ -78,7 +78,6 @@ impl Connection {
         match found {
             Ok((_, pid, _)) => {
                 let own = cx.monitor(pid);
-                self.by_reference.insert(monitor.clone(), own);
                 self.watched.insert(own, Watched { watcher, target, monitor, applied: None });
             }
             Err(why) => self.link.tell(lane_of(&target), Term::atom(why), |reason| Control::Down {
@@ -176,12 +175,11 @@ impl Connection {
         cx: &mut Context<Order>,
         monitor: &Reference,
     ) -> Option<Watched> {
-        let own = self.by_reference.remove(monitor)?;
-        let watched = self.watched.remove(&own);
+        let (own, watched) = self.watched.remove_by_reference(monitor)?;
         if !self.late_links.contains_key(&own) {
             cx.demonitor(own);
         }
-        watched
+        Some(watched)
     }
 
     /// Tells a caller that the process has not accepted its request: the monitor of the call ends,
@@ -338,7 +336,6 @@ impl Connection {
         applied: Option<Applied>,
     ) {
         let target = Target::Pid(self.node.pid_of(number));
-        self.by_reference.insert(monitor.clone(), own);
         self.watched.insert(own, Watched { watcher, target, monitor, applied });
     }
 
