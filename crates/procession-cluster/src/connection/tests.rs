@@ -7,14 +7,18 @@ use std::time::Duration;
 
 use procession::relations::{link, unlink};
 use procession::relay::{self, RemoteSignal};
+use procession::time::Instant;
 use procession::{Context, Event, Exit, Scheduler};
 
-use super::{PULSE, STATUS_NAME};
+use super::relations::RELATIONS_MAX;
+use super::{HELD_MAX, PULSE, STATUS_NAME};
 use crate::handshake::{Handshake, Introduction, Progress, flags};
 use crate::node::{Reach, STARTS_MAX};
 use crate::term::{Atom, NodePid, Reader, Reference, Writer};
+use crate::wire::frame::{FRAGMENT_LEN, write_fragment};
 use crate::{
-    ApplyError, Cookie, Grants, Letter, Node, PeerInfo, Remote, SendTermCause, StartTermError, Term,
+    ApplyError, CallTermError, Cookie, Grants, Letter, Node, PeerInfo, Remote, SendTermCause,
+    StartTermError, Term,
 };
 
 fn cookie() -> Cookie {
@@ -743,6 +747,30 @@ fn messages_that_are_left_at_the_end_are_reported() {
     drop(stream);
 }
 
+/// Goal: an end in order takes one patience, however much the other node talks. Method: the other
+/// node ticks all the time, and never answers the last question.
+#[test]
+fn an_end_in_order_has_a_time_limit() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(1));
+    let mut stream = connect(&node, flags::OWN);
+    scheduler.block_on(async {
+        while node.peers().is_empty() {
+            procession::yield_now().await;
+        }
+        node.stop();
+    });
+    stream.set_read_timeout(Some(Duration::from_millis(20))).expect("it is a time");
+    let latest = Instant::now() + Duration::from_secs(30);
+    let is_over = |read: io::Result<usize>| match read {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+    };
+    while stream.write_all(&[0; 4]).is_ok() && !is_over(stream.read(&mut [0; 1024])) {
+        assert!(Instant::now() < latest, "the connection goes on");
+    }
+}
+
 /// Goal: to a node that cannot be asked, a connection that ends in order sends what it has, and
 /// ends its side of the socket.
 #[test]
@@ -1264,4 +1292,153 @@ fn the_tag_of_a_call_is_a_reference_of_the_caller() {
         assert_eq!(items[1], id);
         assert_eq!(matches!(items[4], Term::Pid(_)), is_right, "{}", items[4]);
     }
+}
+
+/// Goal: another node has as many relations with processes of this one as may be, and no more.
+/// Method: one more monitor, and one more link, than the limit of a test.
+#[test]
+fn the_relations_of_a_node_are_bounded() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    node.grant("b@127.0.0.1", Grants::new().exits()).expect("it names a node");
+    let process = scheduler
+        .start(|mut cx: Context<Letter>| async move { while cx.recv().await.is_some() {} });
+    let to = Term::from(node.attach(&process.address().map(|letter| letter)).pid());
+    let mut stream = connect(&node, flags::OWN);
+    for n in 0..=RELATIONS_MAX as u32 {
+        let reference = Reference::new(Atom::known("b@127.0.0.1"), 7, &[n + 1]);
+        let reference = Term::from(reference.expect("it has a word"));
+        let monitor = [Term::from(19), pid().into(), to.clone(), reference];
+        write(&mut stream, &[&Term::tuple(monitor)]);
+        let from = NodePid { id: 100 + n, ..pid() };
+        write(&mut stream, &[&Term::tuple([Term::from(1), from.into(), to.clone()])]);
+    }
+    let refused = (read_reason(&mut stream, 28), read_reason(&mut stream, 24));
+    assert_eq!(refused, (Term::atom("system_limit"), Term::atom("system_limit")));
+    process.cancel();
+}
+
+/// Goal: what waits for an answer of another node learns of the end of the connection, and not of
+/// its own time limit.
+#[test]
+fn what_waits_for_an_answer_learns_of_the_end() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    until_done(&mut stream);
+    let (peer, limit) = ("b@127.0.0.1", Duration::from_secs(30));
+    let [calls, starts, applies] = [(); 3].map(|()| node.clone());
+    let call = scheduler.spawn(async move { calls.call(pid(), Term::from(1), limit).await });
+    let start = scheduler.spawn(async move { starts.spawn(peer, "m", "f", vec![], limit).await });
+    let apply = scheduler.spawn(async move { applies.apply(peer, "m", "f", vec![], limit).await });
+    let link = node.link_of(&pid().into()).expect("it is connected");
+    while link.tables(|tables| (tables.calls.len(), tables.starts.len())) != Some((1, 2)) {
+        std::thread::yield_now();
+    }
+    drop(stream);
+    let ended = call.join().expect("it does not panic");
+    assert!(matches!(ended, Err(CallTermError::Ended(Exit::NoConnection))), "{ended:?}");
+    let ended = start.join().expect("it does not panic");
+    assert_ne!(ended, Err(StartTermError::TimedOut));
+    let ended = apply.join().expect("it does not panic");
+    assert_ne!(ended, Err(ApplyError::TimedOut));
+}
+
+/// Goal: a process that has unlinked takes links again once the connection has ended that would
+/// have brought the answer.
+#[test]
+fn an_unlink_without_an_answer_ends_with_its_connection() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    node.grant("b@127.0.0.1", Grants::new().exits()).expect("it names a node");
+    let mut stream = connect(&node, flags::OWN);
+    until_done(&mut stream);
+    let far = node.pid(&pid());
+    let process = scheduler.start(async move |mut cx: Context<()>| {
+        link(far);
+        unlink(far);
+        while cx.recv().await.is_some() {}
+    });
+    let own = read_operation(&mut stream, 1)[1].clone();
+    read_operation(&mut stream, 35);
+    drop(stream);
+    while !node.peers().is_empty() {
+        std::thread::yield_now();
+    }
+    let mut stream = connect(&node, flags::OWN);
+    write(&mut stream, &[&Term::tuple([Term::from(1), pid().into(), own])]);
+    until_done(&mut stream);
+    process.cancel();
+    process.join().expect("it was not ended");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+    read_reason(&mut stream, 24);
+}
+
+/// Reads operations until a process is monitored. The pulse asks by a monitor, too.
+fn read_monitor(stream: &mut TcpStream) -> Vec<Term> {
+    loop {
+        let items = read_operation(stream, 19);
+        if items[2] == Term::from(pid()) {
+            return items;
+        }
+    }
+}
+
+/// Goal: a reply that comes too late is counted.
+#[test]
+fn a_reply_that_nobody_awaits_is_counted() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    until_done(&mut stream);
+    let late = scheduler.block_on(node.call(pid(), Term::from(1), Duration::ZERO));
+    assert!(matches!(late, Err(CallTermError::TimedOut)), "{late:?}");
+    let monitor = read_monitor(&mut stream);
+    let (caller, call) = (monitor[1].clone(), monitor[3].clone());
+    let reply = Term::tuple([call, Term::from(5)]);
+    write(&mut stream, &[&Term::tuple([Term::from(2), Term::atom(""), caller]), &reply]);
+    until_done(&mut stream);
+    assert_eq!(node.peers()[0].undelivered, 1);
+}
+
+/// Goal: the end of a process is told although there is no room for its reason.
+#[test]
+fn an_end_with_a_reason_that_is_too_large_is_told() {
+    let exit = told_after(60, flags::OWN, |stream| {
+        let monitor = read_monitor(stream);
+        let down = [Term::from(28), pid().into(), monitor[1].clone(), monitor[3].clone()];
+        let mut bytes = Vec::new();
+        for term in [Term::tuple(down), Term::from(vec![7; 2 * HELD_MAX])] {
+            Writer::new(&mut bytes).term(&term).expect("it is right");
+        }
+        let parts = bytes.chunks(FRAGMENT_LEN);
+        let (count, mut frames) = (parts.len() as u64, Vec::new());
+        for (at, part) in (0..count).zip(parts) {
+            write_fragment(&mut frames, 1, count - at, at == 0, part);
+        }
+        stream.write_all(&frames).expect("it reads");
+    });
+    assert!(exit.to_string().contains("too_large"), "{exit}");
+}
+
+/// Goal: a connection that a shutdown ends accepts nothing while it sends what was accepted before.
+/// Method: the other node never answers the last question.
+#[test]
+fn a_connection_that_ends_accepts_nothing() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    until_done(&mut stream);
+    let ends = scheduler.clone();
+    let shutdown = procession::spawn_blocking(move || {
+        procession::run(ends.shutdown(Duration::from_secs(60))).is_empty()
+    });
+    let latest = Instant::now() + Duration::from_secs(30);
+    while node.send(pid(), Term::from(1)).is_ok() {
+        assert!(Instant::now() < latest, "it goes on");
+        std::thread::yield_now();
+    }
+    assert_eq!(node.peers().len(), 1, "the connection has not ended");
+    drop(stream);
+    assert_eq!(shutdown.join(), Ok(true), "nothing else holds the shutdown up");
 }

@@ -397,3 +397,61 @@ impl PeerInfo {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{NodeStatus, PeerInfo};
+    use crate::term::Atom;
+
+    /// A status with another number in each place.
+    fn status(first: u64) -> NodeStatus {
+        let mut last = first;
+        let mut next = || {
+            last += 1;
+            last
+        };
+        let peer = PeerInfo {
+            name: Atom::known("b@127.0.0.1"),
+            creation: next() as u32,
+            connection: next(),
+            age: Duration::from_micros(next()),
+            queued_bytes: next() as usize,
+            oldest_wait: Some(Duration::from_micros(next())),
+            sent: next(),
+            received: next(),
+            refused: next(),
+            not_allowed: next(),
+            undelivered: next(),
+            too_large: next(),
+            denied: next(),
+            calls: next() as usize,
+            bytes_sent: next(),
+            bytes_received: next(),
+            round_trip: Some(Duration::from_micros(next())),
+            unconfirmed: Some(next()),
+        };
+        NodeStatus {
+            name: Atom::known("a@127.0.0.1"),
+            creation: next() as u32,
+            attached: next() as usize,
+            names: vec![Atom::known("sink")],
+            peers: vec![peer],
+            ends: vec![("closed".to_owned(), next())],
+            lost: next(),
+            refusals: vec![("cookie".to_owned(), next())],
+        }
+    }
+
+    #[test]
+    fn another_node_reads_each_number_in_its_place() {
+        let mut all = [status(0), status(100)];
+        all[1].peers[0].oldest_wait = None;
+        all[1].peers[0].round_trip = None;
+        all[1].peers[0].unconfirmed = None;
+        for status in all {
+            assert_eq!(NodeStatus::from_term(&status.to_term()), Some(status));
+        }
+    }
+}

@@ -284,3 +284,24 @@ fn a_call_that_finds_no_room_fails() {
         full.await.expect("it ends");
     });
 }
+
+/// Goal: the counters of two nodes agree. Method: what one has sent, the other has received, and
+/// both have sent a message.
+#[test]
+fn two_nodes_count_the_same() {
+    run(async {
+        let (a, b) = pair().await;
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            let nobody = Remote::named("nobody", to.name().as_str());
+            from.send(nobody, Term::from(vec![7; 10_000])).expect("it is connected");
+        }
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            until(|| {
+                let (from, to) = (&from.peers()[0], &to.peers()[0]);
+                let is_same = from.sent == to.received && from.bytes_sent == to.bytes_received;
+                is_same && to.undelivered == 1 && to.bytes_received > 10_000
+            })
+            .await;
+        }
+    });
+}
