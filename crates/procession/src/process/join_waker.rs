@@ -145,8 +145,8 @@ mod models {
             let process = Arc::clone(&process);
             thread::spawn(move || {
                 let (state, waiter) = &*process;
-                // SAFETY: [cell] as just found.
                 if state.complete(true).expect("its names are released").has_waiter() {
+                    // SAFETY: [cell] as just found.
                     unsafe { waiter.take() }
                 } else {
                     None
