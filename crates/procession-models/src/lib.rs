@@ -53,6 +53,10 @@ mod scheduler {
     pub(crate) mod seat_id;
     pub(crate) mod shutdown;
     pub(crate) mod wait_cycle;
+    #[path = "writes"]
+    pub(crate) mod writes {
+        pub(crate) mod table;
+    }
 }
 #[path = "../../procession/src/recorder"]
 mod recorder {

@@ -11,13 +11,13 @@ use crate::report::writer;
 use crate::scheduler::current::Section;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::writes::{PATIENCE, SettledWrites};
-use crate::scheduler::{block_on, current, writes};
+use crate::scheduler::{block_on, current};
 use crate::sys::nanoseconds;
 use crate::time::sleep_on;
 
 impl Shared {
-    /// Waits until the writes of this scheduler are done, except for the first `before` writes of
-    /// the program, or until `deadline`.
+    /// Waits until the writes of this scheduler after the one with the number `before` are done, or
+    /// until `deadline`.
     pub(crate) async fn settle_writes(
         self: &Arc<Self>,
         before: u64,
@@ -59,27 +59,31 @@ impl Shared {
 /// It does nothing on a thread that belongs to a scheduler, which does not end the program.
 pub(crate) struct SettledOutput<'a> {
     shared: &'a Arc<Shared>,
-    /// The number of writes that were accepted before.
+    /// The number of the last write before.
     before: u64,
 }
 
 impl<'a> SettledOutput<'a> {
     #[inline]
     pub(crate) fn of(shared: &'a Arc<Shared>) -> Self {
-        Self { shared, before: writes::accepted() }
+        Self { shared, before: shared.lifetime.last_write() }
     }
 }
 
 impl Drop for SettledOutput<'_> {
     #[inline]
     fn drop(&mut self) {
-        if writer::is_unsettled() || writes::accepted() != self.before {
+        if writer::is_unsettled() || self.has_accepted() {
             self.settle();
         }
     }
 }
 
 impl SettledOutput<'_> {
+    fn has_accepted(&self) -> bool {
+        self.shared.lifetime.last_write() != self.before
+    }
+
     #[cold]
     fn settle(&self) {
         if current::here().is_some() {
@@ -87,7 +91,7 @@ impl SettledOutput<'_> {
         }
         // A panic goes on without a wait: if it ends the program, the program's end waits.
         let is_settled = || SettledWrites::of(self.shared.id(), self.before).is_settled();
-        if !thread::panicking() && writes::accepted() != self.before && !is_settled() {
+        if !thread::panicking() && self.has_accepted() && !is_settled() {
             let deadline = self.shared.world.now().saturating_add(nanoseconds(PATIENCE));
             drop(block_on::block_on(self.shared, self.shared.settle_writes(self.before, deadline)));
         }

@@ -1,60 +1,29 @@
 //! The writes that helper threads and connections have accepted, until the system has their data.
-//!
-//! # Accepted writes
-//!
-//! ## Problem
-//! A write of a file returns when a helper thread has a copy of the data. If the scheduler or the
-//! program ends before the helper has run, the data is lost, although its writer has ended in
-//! order. A connection to another node accepts messages in the same way, until its process has
-//! written them.
-//!
-//! ## Owner
-//! A write belongs to the scheduler on which it was accepted, or to no scheduler, and to the
-//! program. A scheduler that shuts down waits for its own writes, and the end of the program waits
-//! for all. So one table has the writes of the whole program, each with its scheduler.
-//!
-//! ## Steps
-//! Writer: `Accept` enters a number into the table, before the job is submitted.
-//!
-//! Helper: `Settle` removes the number, after the call has returned and whatever its result is, and
-//! wakes the waits for which it was the last one.
-//!
-//! Waiter: notes how many of its writes are in the table. Writes that are accepted later do not
-//! prolong its wait. A shutdown that gives up takes the numbers out of the table. So each write is
-//! reported once, and the end of the program does not wait for it again.
-//!
-//! ## Losses
-//! The next operation on a file returns the error of a failed write. Until then the write counts as
-//! lost, in the step in which it leaves the table. If there is no next operation, because the file
-//! was dropped, the end of the scheduler or of the program reports the loss. A connection that
-//! ends in order and leaves messages reports their number in the same way. If a shutdown gives up a
-//! connection, the process of the connection is one of those that it reports.
-//!
-//! ## Allowed
-//! A reader of the count of accepted writes may miss a write that does not happen before its look.
-//!
-//! ## Checked by
-//! The tests below, and `tests/it/files/ends.rs`. Everything else is plain data under one lock.
+//! The protocol is on the page of [`table`].
 
-use std::collections::BTreeMap;
+pub(crate) mod table;
+
 use std::fmt::Display;
 use std::future::Future;
 use std::io::stderr;
-use std::ops::Range;
 use std::pin::Pin;
 use std::process;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use procession_sync::atomic::AtomicU64;
-use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Pid;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current;
+use crate::scheduler::current::Hold;
+use crate::scheduler::reach::reach;
+use crate::scheduler::writes::table::mutation::SOUND;
+use crate::scheduler::writes::table::{
+    Content, Unwritten, UnwrittenAtExit, WriteEnd, WriteOrigin, WriteTable, Writes, give_up, settle,
+};
 use crate::sys::{World, os};
 
 /// The longest time for which the end of the program, and a `block_on` on a plain thread, waits for
@@ -62,138 +31,58 @@ use crate::sys::{World, os};
 /// most service managers.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-static WRITES: Mutex<Writes> = Mutex::new(Writes::new());
+static WRITES: WriteTable = Mutex::new(Writes::new());
 /// Wakes the thread that ends the program.
 static PROGRESS: Condvar = Condvar::new();
-/// The number of writes that were accepted, which is the number of the last one.
-static ACCEPTED: AtomicU64 = AtomicU64::new(0);
-
-/// What a write consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Content {
-    /// The data of one operation.
-    Data,
-    /// The messages that wait in a connection.
-    Messages,
-}
-
-/// Where a write was accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct WriteOrigin {
-    content: Content,
-    scheduler: Option<u32>,
-    /// `false` in a simulated program, whose end is not that of this program.
-    is_real: bool,
-}
-
-struct Writes {
-    /// The writes that have not ended, by number.
-    pending: BTreeMap<u64, WriteOrigin>,
-    /// The writes that failed, while their errors can still be received.
-    failed: BTreeMap<u64, WriteOrigin>,
-    /// The number of writes that failed and whose errors nobody has received, or of messages that
-    /// connections have left.
-    lost: BTreeMap<WriteOrigin, u64>,
-    waits: BTreeMap<u64, WriteWait>,
-    last_wait: u64,
-}
-
-struct WriteWait {
-    scheduler: u32,
-    numbers: Range<u64>,
-    /// The number of its writes that have not ended.
-    left: usize,
-    waker: Option<Waker>,
-}
-
-impl Writes {
-    const fn new() -> Self {
-        Self {
-            pending: BTreeMap::new(),
-            failed: BTreeMap::new(),
-            lost: BTreeMap::new(),
-            waits: BTreeMap::new(),
-            last_wait: 0,
-        }
-    }
-
-    /// Returns the accepted writes of this program up to a number.
-    fn pending_until(&self, last: u64) -> impl Iterator<Item = WriteOrigin> {
-        self.pending.range(..=last).map(|(_, origin)| *origin).filter(|origin| origin.is_real)
-    }
-}
-
-/// Returns the number of writes that this program has accepted so far.
-#[inline]
-pub(crate) fn accepted() -> u64 {
-    // Relaxed: a thread that was told of a write sees it counted, and others need not.
-    ACCEPTED.load(Relaxed)
-}
 
 /// A write that was accepted. Dropping it says that its call has returned.
 #[derive(Debug)]
 pub(crate) struct AcceptedWrite {
     number: u64,
     origin: WriteOrigin,
-    has_failed: bool,
-    /// The messages that are lost.
-    lost: u64,
+    end: WriteEnd,
 }
 
 impl AcceptedWrite {
     /// Accepts a write for the scheduler of this thread.
     pub(crate) fn begin() -> Self {
-        Self::of(Content::Data, current::here().map(|shared| shared.id()))
+        let here = current::here();
+        let scheduler = here.as_ref().map(|shared| shared.id());
+        Self::of(Content::Data, scheduler, here)
     }
 
-    fn of(content: Content, scheduler: Option<u32>) -> Self {
+    /// Accepts a write for a scheduler, which may be gone.
+    fn of(content: Content, scheduler: Option<u32>, shared: Option<Hold>) -> Self {
         let origin = WriteOrigin { content, scheduler, is_real: os::here().is_none() };
         if origin.is_real {
             wait_at_exit();
         }
-        let mut writes = WRITES.lock();
-        // Relaxed: the lock orders the numbers.
-        let number = ACCEPTED.load(Relaxed) + 1;
-        ACCEPTED.store(number, Relaxed);
-        writes.pending.insert(number, origin);
-        Self { number, origin, has_failed: false, lost: 0 }
+        let number = WRITES.lock().accept(origin);
+        if let Some(shared) = shared {
+            shared.lifetime.note_write(number);
+        }
+        Self { number, origin, end: WriteEnd::default() }
     }
 
     /// Ends a write that the system has refused.
     pub(crate) fn fail(mut self) -> LostWrite {
-        self.has_failed = true;
+        self.end.has_failed = true;
         LostWrite(self.number)
     }
 }
 
 impl Drop for AcceptedWrite {
     fn drop(&mut self) {
-        let mut writes = WRITES.lock();
-        if writes.pending.remove(&self.number).is_none() {
-            // Given up.
-            return;
-        }
-        if self.has_failed {
-            writes.failed.insert(self.number, self.origin);
-        }
-        if self.lost > 0 {
-            *writes.lost.entry(self.origin).or_default() += self.lost;
-        }
-        let mut woken = Vec::new();
-        for wait in writes.waits.values_mut() {
-            if self.origin.scheduler == Some(wait.scheduler) && wait.numbers.contains(&self.number)
-            {
-                wait.left -= 1;
-                if wait.left == 0 {
-                    woken.extend(wait.waker.take());
-                }
-            }
-        }
-        drop(writes);
-        PROGRESS.notify_all();
-        for waker in woken {
-            drop(guarded(|| waker.wake()));
-        }
+        let woken = settle::<SOUND>(&WRITES, self.number, self.origin, self.end);
+        announce(woken);
+    }
+}
+
+/// Wakes those that wait for what has left the table. Their wakers are the user's code.
+fn announce(wakers: Vec<Waker>) {
+    PROGRESS.notify_all();
+    for waker in wakers {
+        drop(guarded(|| waker.wake()));
     }
 }
 
@@ -204,16 +93,13 @@ pub(crate) struct LostWrite(u64);
 impl LostWrite {
     /// Notes that the writer has received the error.
     pub(crate) fn returned(self) {
-        WRITES.lock().failed.remove(&self.0);
+        WRITES.lock().returned(self.0);
     }
 }
 
 impl Drop for LostWrite {
     fn drop(&mut self) {
-        let mut writes = WRITES.lock();
-        if let Some(origin) = writes.failed.remove(&self.0) {
-            *writes.lost.entry(origin).or_default() += 1;
-        }
+        WRITES.lock().lose(self.0);
     }
 }
 
@@ -246,68 +132,40 @@ pub struct Outgoing(AcceptedWrite);
 impl Outgoing {
     /// Notes that messages wait in a connection, which is a process of this program.
     pub fn accept(connection: Pid) -> Self {
-        Self(AcceptedWrite::of(Content::Messages, Some(connection.scheduler())))
+        let scheduler = connection.scheduler();
+        Self(AcceptedWrite::of(Content::Messages, Some(scheduler), reach(scheduler)))
     }
 
     /// Says that the connection has ended and that some messages may be lost. The shutdown of its
     /// scheduler returns their number, or the end of the program prints it.
     pub fn lose(mut self, messages: u64) {
-        self.0.lost = messages;
+        self.0.end.lost = messages;
     }
-}
-
-/// What the end of a scheduler leaves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Unwritten {
-    /// Writes that are not done or lost.
-    pub(crate) writes: usize,
-    /// Messages to other nodes that are lost.
-    pub(crate) messages: u64,
 }
 
 /// A wait for the writes of a scheduler that are accepted by now.
 #[must_use = "futures do nothing unless awaited"]
 pub(crate) struct SettledWrites {
-    scheduler: u32,
     number: u64,
 }
 
 impl SettledWrites {
-    /// Returns a wait for the writes after the first `before` of the program.
+    /// Returns a wait for the writes of a scheduler after the one with the number `before`.
     pub(crate) fn of(scheduler: u32, before: u64) -> Self {
-        let mut writes = WRITES.lock();
-        let numbers = before + 1..accepted().max(before) + 1;
-        let of_this = writes.pending.range(numbers.clone());
-        let left = of_this.filter(|(_, origin)| origin.scheduler == Some(scheduler)).count();
-        writes.last_wait += 1;
-        let number = writes.last_wait;
-        writes.waits.insert(number, WriteWait { scheduler, numbers, left, waker: None });
-        Self { scheduler, number }
+        Self { number: WRITES.lock().enlist(scheduler, before) }
     }
 
     /// Returns `true` if nothing is left to wait for.
     pub(crate) fn is_settled(&self) -> bool {
-        WRITES.lock().waits[&self.number].left == 0
+        WRITES.lock().is_settled(self.number)
     }
 
     /// Gives up what is left. Returns the number of writes that are not done or lost, each of which
     /// is reported only once.
     pub(crate) fn give_up(self) -> Unwritten {
-        let mut writes = WRITES.lock();
-        let Self { scheduler, number } = self;
-        let numbers = writes.waits[&number].numbers.clone();
-        let is_own = |origin: &WriteOrigin| origin.scheduler == Some(scheduler);
-        let given_up = writes.pending.extract_if(numbers, |_, origin| is_own(origin));
-        let is_data = |(_, origin): &(u64, WriteOrigin)| origin.content == Content::Data;
-        let mut left = Unwritten { writes: given_up.filter(is_data).count(), messages: 0 };
-        left.writes += writes.failed.extract_if(.., |_, origin| is_own(origin)).count();
-        for (origin, lost) in writes.lost.extract_if(.., |origin, _| is_own(origin)) {
-            match origin.content {
-                Content::Data => left.writes += lost as usize,
-                Content::Messages => left.messages += lost,
-            }
-        }
-        left
+        let (count, wakers) = give_up::<SOUND>(&WRITES, self.number);
+        announce(wakers);
+        count
     }
 }
 
@@ -317,11 +175,7 @@ impl Future for SettledWrites {
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
         // Cloned and dropped outside the lock: both are the user's code.
         let waker = task.waker().clone();
-        let mut writes = WRITES.lock();
-        let wait = writes.waits.get_mut(&self.number).expect("its drop removes it");
-        let is_settled = wait.left == 0;
-        let old = if is_settled { Some(waker) } else { wait.waker.replace(waker) };
-        drop(writes);
+        let (is_settled, old) = WRITES.lock().look(self.number, waker);
         drop_guarded(old);
         if is_settled { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -329,7 +183,7 @@ impl Future for SettledWrites {
 
 impl Drop for SettledWrites {
     fn drop(&mut self) {
-        let removed = WRITES.lock().waits.remove(&self.number);
+        let removed = WRITES.lock().leave(self.number);
         drop_guarded(removed);
     }
 }
@@ -343,25 +197,11 @@ fn wait_at_exit() {
         if PROGRAM.get() != Some(&process::id()) {
             return;
         }
-        let last = accepted();
-        let (mut writes, _) = PROGRESS.wait_timeout_while(WRITES.lock(), PATIENCE, |writes| {
-            writes.pending_until(last).next().is_some()
-        });
-        let mut found = UnwrittenAtExit::default();
-        for origin in writes.pending_until(last) {
-            match origin.content {
-                Content::Data => found.left += 1,
-                Content::Messages => found.connections += 1,
-            }
-        }
-        found.lost = writes.failed.values().filter(|origin| origin.is_real).count() as u64;
-        for (origin, lost) in std::mem::take(&mut writes.lost) {
-            match origin.content {
-                _ if !origin.is_real => {}
-                Content::Data => found.lost += lost,
-                Content::Messages => found.messages += lost,
-            }
-        }
+        let writes = WRITES.lock();
+        let last = writes.accepted();
+        let (mut writes, _) =
+            PROGRESS.wait_timeout_while(writes, PATIENCE, |writes| writes.is_pending_until(last));
+        let found = writes.take_losses(last);
         drop(writes);
         if found != UnwrittenAtExit::default() {
             tell(&found);
@@ -382,19 +222,6 @@ fn tell(line: &dyn Display) {
         // Ignored: a standard error that is closed has no reader.
         let _ = rustix::io::write(stderr(), format!("{line}\n").as_bytes());
     }
-}
-
-/// What the end of the program has to leave, in words.
-#[derive(Default, PartialEq, Eq)]
-struct UnwrittenAtExit {
-    /// Writes that have not ended.
-    left: u64,
-    /// Writes that have failed.
-    lost: u64,
-    /// Connections to other nodes that have not sent all messages.
-    connections: u64,
-    /// Messages that connections have left.
-    messages: u64,
 }
 
 impl Display for UnwrittenAtExit {
@@ -424,7 +251,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::{AcceptedWrite, Content, Outgoing, SettledWrites, Unwritten};
-    use super::{WRITES, WriteOrigin, accepted};
+    use super::{WRITES, WriteOrigin};
     use crate::Scheduler;
 
     fn scheduler() -> Scheduler {
@@ -446,7 +273,7 @@ mod tests {
     fn a_scheduler_waits_for_its_own_writes_and_for_those_of_its_time() {
         let (own, other) = (scheduler(), scheduler());
         let early = accept(&own);
-        let before = accepted();
+        let before = own.shared().lifetime.last_write();
         let (write, foreign) = (accept(&own), accept(&other));
         let mut all = SettledWrites::of(own.id(), 0);
         let mut since = SettledWrites::of(own.id(), before);
@@ -462,7 +289,8 @@ mod tests {
     #[test]
     fn the_next_write_is_not_awaited_by_an_earlier_wait() {
         let own = scheduler();
-        let mut wait = SettledWrites::of(own.id(), accepted());
+        let last = WRITES.lock().accepted();
+        let mut wait = SettledWrites::of(own.id(), last);
         drop(accept(&own));
         assert!(is_settled(&mut wait));
     }
@@ -481,9 +309,21 @@ mod tests {
         drop(slow);
         assert_eq!(SettledWrites::of(own.id(), 0).give_up().writes, 0);
         let own = WriteOrigin { content: Content::Data, scheduler: Some(own.id()), is_real: true };
-        let writes = WRITES.lock();
-        assert!(!writes.lost.contains_key(&own));
-        assert!(!writes.pending.values().chain(writes.failed.values()).any(|at| *at == own));
+        assert!(WRITES.lock().has_none_of(own));
+    }
+
+    /// Two waits of one scheduler, the first of which gives up the write of both.
+    #[test]
+    fn a_write_that_was_given_up_holds_up_no_other_wait() {
+        let own = scheduler();
+        let write = accept(&own);
+        let first = SettledWrites::of(own.id(), 0);
+        let mut second = SettledWrites::of(own.id(), 0);
+        assert!(!is_settled(&mut second));
+        assert_eq!(first.give_up().writes, 1);
+        assert!(is_settled(&mut second), "nothing is left to wait for");
+        drop(write);
+        assert_eq!(second.give_up().writes, 0);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(crate) struct Lifetime {
     /// The waits for processes to end, by number: how many processes may be left, and the waker.
     waiters: Mutex<BTreeMap<u64, (u64, Waker)>>,
     last_waiter: AtomicU64,
+    /// The number of the last write that was accepted here, in the table of the program.
+    last_write: AtomicU64,
 }
 
 impl Lifetime {
@@ -29,7 +31,20 @@ impl Lifetime {
             dependents: Dependents::default(),
             waiters: Mutex::default(),
             last_waiter: AtomicU64::new(0),
+            last_write: AtomicU64::new(0),
         }
+    }
+
+    /// Returns the number of the last write that was accepted here.
+    #[inline]
+    pub(crate) fn last_write(&self) -> u64 {
+        // Relaxed: a thread that was told of a write sees it noted, and others need not.
+        self.last_write.load(Relaxed)
+    }
+
+    pub(crate) fn note_write(&self, number: u64) {
+        // Relaxed: as above.
+        self.last_write.fetch_max(number, Relaxed);
     }
 
     pub(crate) fn has_ended(&self) -> bool {
