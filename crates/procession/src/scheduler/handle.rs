@@ -29,7 +29,8 @@ use crate::scheduler::builder::{
 use crate::scheduler::error::{BlockOnError, WorkerThreadsError};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::settle::SettledOutput;
-use crate::scheduler::writes::Unwritten;
+use crate::scheduler::writes::SettledWrites;
+use crate::scheduler::writes::table::Unwritten;
 use crate::scheduler::{block_on, current};
 use crate::spawn::error::SpawnError;
 use crate::spawn::join_handle::{Child, JoinHandle};
@@ -466,6 +467,11 @@ impl Scheduler {
     /// 4. Waits for the [writes](crate::fs#at-the-end) that were accepted on this scheduler.
     /// 5. Returns when all processes and these writes have ended, or when `deadline` has passed.
     ///
+    /// You may await this anywhere, for example in a process of another scheduler, or in another
+    /// runtime. A write that never ends does not hold it up beyond `deadline`, because a thread of
+    /// its own keeps the time once the scheduler has ended. On the test clock it waits until the
+    /// writes have ended, because that clock stands still until then.
+    ///
     /// A terminated process has ended only when its `Drop` has returned. If a plain thread awaits
     /// this in [`block_on`](Self::block_on), it returns by its deadline whatever the processes do,
     /// unless that thread is itself a worker ([`Builder::callers_drive`]) and runs a step that
@@ -491,7 +497,9 @@ impl Scheduler {
         }
         shared.terminate_all(caller);
         shared.wait_for_ends(left, deadline).await;
-        let Unwritten { writes, messages } = shared.settle_writes(0, deadline).await.give_up();
+        let mut settled = SettledWrites::of(shared.id(), 0);
+        shared.settle_writes(&mut settled, deadline).await;
+        let Unwritten { writes, messages } = settled.give_up();
         shared.settle_dump(deadline);
         shared.settle_reports(deadline);
         let processes =

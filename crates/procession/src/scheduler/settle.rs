@@ -1,6 +1,7 @@
 //! The waits for what other threads write: the data of files, and reports.
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -12,27 +13,36 @@ use crate::scheduler::current::Section;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::writes::{PATIENCE, SettledWrites};
 use crate::scheduler::{block_on, current};
+use crate::sys::alarm::Alarm;
 use crate::sys::nanoseconds;
 use crate::time::sleep_on;
 
 impl Shared {
-    /// Waits until the writes of this scheduler after the one with the number `before` are done, or
-    /// until `deadline`.
+    /// Waits until nothing is left of `settled`, a wait for writes of this scheduler, or until
+    /// `deadline`.
     pub(crate) async fn settle_writes(
         self: &Arc<Self>,
-        before: u64,
+        settled: &mut SettledWrites,
         deadline: u64,
-    ) -> SettledWrites {
-        let mut settled = SettledWrites::of(self.id(), before);
-        if !settled.is_settled() {
-            let mut sleep = pin!(sleep_on(Arc::clone(self), deadline));
-            poll_fn(|task| match Pin::new(&mut settled).poll(task) {
-                Poll::Ready(()) => Poll::Ready(()),
-                Poll::Pending => sleep.as_mut().poll(task),
-            })
-            .await;
-        }
-        settled
+    ) {
+        let mut sleep = pin!(sleep_on(Arc::clone(self), deadline));
+        let mut timekeeper = None;
+        poll_fn(|task| {
+            if Pin::new(&mut *settled).poll(task).is_ready() || self.world.now() >= deadline {
+                return Poll::Ready(());
+            }
+            // A scheduler that has ended has no thread for its timers. Only a caller in its
+            // `block_on` fires them, but the future may be awaited anywhere. If the system has no
+            // thread for a timekeeper, either, a wait elsewhere lasts until the writes have ended.
+            if self.lifetime.has_ended() {
+                let start = || Timekeeper::start(self, settled, deadline);
+                if timekeeper.get_or_insert_with(start).is_ok() {
+                    return Poll::Pending;
+                }
+            }
+            sleep.as_mut().poll(task)
+        })
+        .await;
     }
 
     /// Waits until what was reported is written, for a short time, at the end of a shutdown with
@@ -49,6 +59,32 @@ impl Shared {
         };
         let _section = Section::enter();
         writer::flush(&self.world, left);
+    }
+}
+
+/// A thread that wakes a wait for writes at its deadline.
+struct Timekeeper(Arc<Alarm>);
+
+impl Timekeeper {
+    /// # Errors
+    /// Returns the error of a system that gives no thread.
+    fn start(shared: &Arc<Shared>, settled: &SettledWrites, deadline: u64) -> io::Result<Self> {
+        let alarm = Arc::new(Alarm::new(false));
+        alarm.set(deadline);
+        let kept = Self(Arc::clone(&alarm));
+        let (on, wake) = (Arc::clone(shared), settled.wake());
+        shared.world.start_thread(format!("{}-writes", shared.name()), move || {
+            alarm.wait(&on.world);
+            wake();
+        })?;
+        Ok(kept)
+    }
+}
+
+impl Drop for Timekeeper {
+    fn drop(&mut self) {
+        // The thread ends.
+        self.0.set(0);
     }
 }
 
@@ -90,10 +126,14 @@ impl SettledOutput<'_> {
             return;
         }
         // A panic goes on without a wait: if it ends the program, the program's end waits.
-        let is_settled = || SettledWrites::of(self.shared.id(), self.before).is_settled();
-        if !thread::panicking() && self.has_accepted() && !is_settled() {
-            let deadline = self.shared.world.now().saturating_add(nanoseconds(PATIENCE));
-            drop(block_on::block_on(self.shared, self.shared.settle_writes(self.before, deadline)));
+        if !thread::panicking() && self.has_accepted() {
+            let mut settled = SettledWrites::of(self.shared.id(), self.before);
+            // Nothing to wait for is no reason to drive the scheduler.
+            if !settled.is_settled() {
+                let world = &self.shared.world;
+                let deadline = world.now().saturating_add(nanoseconds(PATIENCE));
+                block_on::block_on(self.shared, self.shared.settle_writes(&mut settled, deadline));
+            }
         }
         if writer::is_unsettled() {
             writer::flush(&self.shared.world, writer::FLUSH_MAX);

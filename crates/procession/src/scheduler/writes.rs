@@ -81,6 +81,10 @@ impl Drop for AcceptedWrite {
 /// Wakes those that wait for what has left the table. Their wakers are the user's code.
 fn announce(wakers: Vec<Waker>) {
     PROGRESS.notify_all();
+    wake_all(wakers);
+}
+
+fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         drop(guarded(|| waker.wake()));
     }
@@ -158,6 +162,15 @@ impl SettledWrites {
     /// Returns `true` if nothing is left to wait for.
     pub(crate) fn is_settled(&self) -> bool {
         WRITES.lock().is_settled(self.number)
+    }
+
+    /// Returns a function that wakes whoever waits, while the wait exists.
+    pub(crate) fn wake(&self) -> impl FnOnce() + Send + use<> {
+        let number = self.number;
+        move || {
+            let waker = WRITES.lock().interrupt(number);
+            wake_all(waker);
+        }
     }
 
     /// Gives up what is left. Returns the number of writes that are not done or lost, each of which

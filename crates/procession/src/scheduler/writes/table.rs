@@ -24,6 +24,11 @@
 //! takes the numbers out of the table (`GiveUp`). So each write is reported once, and the end of
 //! the program does not wait for it again.
 //!
+//! The deadline of a wait is kept by its scheduler, or by a thread once the scheduler has ended,
+//! because timers of the scheduler have no thread then. The thread takes the waker of the wait
+//! after the deadline. Whoever polls looks at the table, which leaves the waker, and then at the
+//! clock. So either the thread finds the waker, or the look at the clock finds the deadline.
+//!
 //! Each step is one critical section of the lock of the table. Wakers are cloned, woken and dropped
 //! outside of it, because they are the user's code.
 //!
@@ -38,12 +43,13 @@
 //! - `Settle` counts and takes the waker in one step. `Look` finds a count of 0, or leaves its
 //!   waker before the step that makes it 0.
 //! - A write that was given up is out of the table, so the `Settle` of its helper finds nothing to
-//!   count. `GiveUp` removes in the step that counts, so it removes no loss that it has not counted.
+//!   count. `GiveUp` removes in the step that counts, so it removes no loss that it has not
+//!   counted.
 //!
 //! ## Allowed
 //! Each scheduler knows the number of its last write without the lock
-//! ([`Lifetime::last_write`](crate::scheduler::end::state::Lifetime::last_write)). A reader may miss
-//! a write that does not happen before its look.
+//! ([`Lifetime::last_write`](crate::scheduler::end::state::Lifetime::last_write)). A reader may
+//! miss a write that does not happen before its look.
 //!
 //! ## Rejected
 //! One number of the last write for the whole program, without the lock. The end of a `block_on`
@@ -210,6 +216,11 @@ impl Writes {
     pub(crate) fn look(&mut self, wait: u64, waker: Waker) -> (bool, Option<Waker>) {
         let wait = self.waits.get_mut(&wait).expect("its drop removes it");
         if wait.left == 0 { (true, Some(waker)) } else { (false, wait.waker.replace(waker)) }
+    }
+
+    /// Takes the waker of a wait whose time is over, if the wait exists.
+    pub(crate) fn interrupt(&mut self, wait: u64) -> Option<Waker> {
+        self.waits.get_mut(&wait)?.waker.take()
     }
 
     /// Removes a wait, to be dropped outside the lock.

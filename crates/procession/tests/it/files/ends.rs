@@ -7,8 +7,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use futures_lite::future::{block_on, zip};
 use procession::fs::{self, File, OpenOptions};
-use procession::{Scheduler, io, spawn};
+use procession::snapshot::Unfinished;
+use procession::{Scheduler, io, spawn, spawn_blocking, timeout};
 
 use super::{Scratch, both_ends};
 use crate::home::mpsc::channel;
@@ -17,6 +19,8 @@ use crate::scene::{TIMEOUT, soon, threaded};
 
 /// More than a pipe holds, so that the write has not ended when its caller goes on.
 const LENGTH: usize = 1 << 20;
+/// The deadline of a shutdown that gives up.
+const SOON: Duration = Duration::from_millis(100);
 /// The byte that the programs print. The test harness prints none.
 const MARK: u8 = b'~';
 
@@ -44,9 +48,9 @@ fn marks(output: &Output) -> usize {
 }
 
 /// Ends this program without its functions for the end.
-fn end_at_once() -> ! {
+fn end_at_once(code: i32) -> ! {
     // SAFETY: the call has no requirements.
-    unsafe { libc::_exit(0) }
+    unsafe { libc::_exit(code) }
 }
 
 /// Writes the last output of a program, and does not wait for it.
@@ -58,7 +62,7 @@ async fn print() {
 fn run_has_written_what_its_future_wrote() {
     let output = in_child("run_has_written_what_its_future_wrote", || {
         procession::run(print());
-        end_at_once();
+        end_at_once(0);
     });
     assert!(output.is_none_or(|output| marks(&output) == LENGTH));
 }
@@ -68,7 +72,7 @@ fn a_block_on_has_written_what_its_processes_wrote() {
     let output = in_child("a_block_on_has_written_what_its_processes_wrote", || {
         let scheduler = threaded(2);
         scheduler.block_on(async { spawn(print()).await.expect("it does not panic") });
-        end_at_once();
+        end_at_once(0);
     });
     assert!(output.is_none_or(|output| marks(&output) == LENGTH));
 }
@@ -77,7 +81,7 @@ fn a_block_on_has_written_what_its_processes_wrote() {
 fn a_join_has_written_what_its_process_wrote() {
     let output = in_child("a_join_has_written_what_its_process_wrote", || {
         threaded(1).spawn(print()).join().expect("it does not panic");
-        end_at_once();
+        end_at_once(0);
     });
     assert!(output.is_none_or(|output| marks(&output) == LENGTH));
 }
@@ -221,6 +225,120 @@ fn a_shutdown_reports_the_writes_that_it_leaves() {
     assert!(unfinished.is_empty(), "it is reported once");
     // The helper goes on.
     assert_sevens(&ends);
+}
+
+/// Awaits the shutdown of a scheduler that has a write which does not end.
+type Awaits = fn(Scheduler) -> Unfinished;
+
+async fn end_soon(scheduler: Scheduler) -> Unfinished {
+    scheduler.shutdown(SOON).await
+}
+
+/// The scheduler has ended when it waits for the write, so nobody fires its timers.
+#[test]
+fn a_shutdown_that_is_awaited_elsewhere_gives_up_at_its_deadline() {
+    let cases: [(&str, Awaits); 8] = [
+        ("in its own block_on", |scheduler| scheduler.block_on(end_soon(scheduler.clone()))),
+        ("in the block_on of another", |scheduler| threaded(1).block_on(end_soon(scheduler))),
+        ("in run", |scheduler| procession::run(end_soon(scheduler))),
+        ("in a process of its own", |scheduler| {
+            block_on(scheduler.spawn(end_soon(scheduler.clone()))).expect("it does not panic")
+        }),
+        ("in a process of another", |scheduler| {
+            threaded(1).spawn(end_soon(scheduler)).join().expect("it does not panic")
+        }),
+        ("in another runtime", |scheduler| block_on(end_soon(scheduler))),
+        ("in another runtime, entered", |scheduler| {
+            let _entered = scheduler.enter();
+            block_on(end_soon(scheduler.clone()))
+        }),
+        ("in a job of its own", |scheduler| {
+            let job = {
+                let _entered = scheduler.enter();
+                let ending = scheduler.clone();
+                spawn_blocking(move || block_on(end_soon(ending)))
+            };
+            block_on(job).expect("it does not panic")
+        }),
+    ];
+    for (number, (place, awaits)) in cases.into_iter().enumerate() {
+        let scratch = Scratch::new(&format!("end-elsewhere-{number}"));
+        let path = scratch.fifo();
+        let ends = both_ends(&path);
+        let scheduler = threaded(1);
+        write_to_a_fifo(&scheduler, &path);
+        let (tells, told) = channel();
+        #[expect(clippy::disallowed_methods, reason = "the test goes on if it never returns")]
+        let waits = thread::spawn(move || tells.send(awaits(scheduler)).expect("the test listens"));
+        let unfinished = told.recv_timeout(TIMEOUT);
+        let unfinished = unfinished.unwrap_or_else(|_| panic!("{place}, it does not return"));
+        assert_eq!((unfinished.processes.len(), unfinished.writes), (0, 1), "{place}");
+        waits.join().expect("it does not panic");
+        assert_sevens(&ends);
+    }
+}
+
+/// Without a scheduler of the program that goes on.
+#[test]
+fn a_shutdown_of_the_default_scheduler_gives_up_at_its_deadline() {
+    let name = "a_shutdown_of_the_default_scheduler_gives_up_at_its_deadline";
+    drop(in_child(name, || {
+        let scratch = Scratch::new("end-default");
+        let path = scratch.fifo();
+        let _ends = both_ends(&path);
+        write_to_a_fifo(Scheduler::global(), &path);
+        let (tells, told) = channel();
+        #[expect(clippy::disallowed_methods, reason = "the test goes on if it never returns")]
+        let waits = thread::spawn(move || {
+            tells.send(block_on(end_soon(Scheduler::global().clone()))).expect("it listens");
+        });
+        assert_eq!(soon(&told).writes, 1);
+        waits.join().expect("it does not panic");
+        drop(scratch);
+        end_at_once(0);
+    }));
+}
+
+#[test]
+fn a_write_that_a_shutdown_gives_up_holds_up_no_other_shutdown() {
+    let scratch = Scratch::new("end-both");
+    let path = scratch.fifo();
+    let ends = both_ends(&path);
+    let scheduler = threaded(1);
+    write_to_a_fifo(&scheduler, &path);
+    let (patient, impatient) = scheduler.block_on(async {
+        let patient = scheduler.shutdown(Duration::MAX);
+        let both = zip(patient, scheduler.shutdown(SOON));
+        timeout(TIMEOUT, both).await.expect("nothing is left to wait for")
+    });
+    assert!(patient.is_empty(), "the write is reported once: {patient}");
+    assert_eq!(impatient.writes, 1);
+    assert_sevens(&ends);
+}
+
+#[test]
+fn a_write_that_a_shutdown_gives_up_does_not_hold_up_the_end_of_main() {
+    let name = "a_write_that_a_shutdown_gives_up_does_not_hold_up_the_end_of_main";
+    let output = in_child(name, || {
+        let scratch = Scratch::new("end-given-up");
+        let path = scratch.fifo();
+        let ends = both_ends(&path);
+        let scheduler = threaded(1);
+        write_to_a_fifo(&scheduler, &path);
+        #[expect(clippy::disallowed_methods, reason = "it does not end with the test")]
+        drop(thread::spawn(move || {
+            assert_eq!(scheduler.block_on(scheduler.shutdown(SOON)).writes, 1);
+            // By now, nothing holds up the end. It would wait for 10 s.
+            let (_keeps, never) = channel::<()>();
+            drop(never.recv_timeout(Duration::from_secs(6)));
+            end_at_once(1);
+        }));
+        // The reader exists as long as the program.
+        std::mem::forget(ends);
+    });
+    let Some(output) = output else { return };
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!text.contains("data is lost"), "the shutdown has reported it: {text}");
 }
 
 #[test]
