@@ -442,8 +442,8 @@ pub mod snapshot {
 /// See [`Scheduler::block_on`].
 ///
 /// It returns when `future` is complete, and waits neither for the processes of the default
-/// scheduler nor for anything but [writes](crate::fs#at-the-end). The processes go on. What becomes
-/// of them when `main` returns is said at [`Scheduler::global`].
+/// scheduler nor for anything but [writes](crate::fs#at-the-end), for which it waits at most 10 s.
+/// The processes go on. What becomes of them when `main` returns is said at [`Scheduler::global`].
 ///
 /// ```
 /// assert_eq!(procession::run(async { 1 + 1 }), 2);

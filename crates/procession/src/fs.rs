@@ -54,8 +54,8 @@
 //! |---|---|---|---|
 //! | [`Scheduler::shutdown`](crate::Scheduler::shutdown) | those that were accepted on the scheduler | until its deadline | it returns their number, in [`Unfinished`](crate::snapshot::Unfinished) |
 //! | `Scheduler::run_until_signal` | the same | until its deadline | `Stopped` prints their number and fails |
-//! | [`run`](crate::run) and [`Scheduler::block_on`](crate::Scheduler::block_on) on a plain thread | those that were accepted on the scheduler during the call | 10 s | the helper goes on |
-//! | the program: `main` returns, or [`exit`](std::process::exit) | all but those that a shutdown has given up | 10 s | it prints their number on standard error |
+//! | on a plain thread: [`run`](crate::run), [`Scheduler::block_on`](crate::Scheduler::block_on), `try_block_on`, [`JoinHandle::join`](crate::JoinHandle::join) | those that were accepted on the scheduler during the call, by any process | 10 s | the helper goes on |
+//! | the program: `main` returns, or [`exit`](std::process::exit) | all but those that a shutdown has given up, and those that a call of the line above has left | 10 s | it prints the number of all that a shutdown has not reported, on standard error |
 //!
 //! Messages that wait in a connection to [another node](crate::relay::Outgoing) are waited for in
 //! the same way, and counted apart. A write that failed is counted with what is left, if its error
@@ -63,6 +63,10 @@
 //!
 //! The end waits for a limited time because a write to a pipe or a FIFO may wait for its reader
 //! forever. To wait as long as it takes, call [`flush`](File::flush).
+//!
+//! If nobody reads what a process writes, each call on a plain thread during which the scheduler
+//! accepts such a write takes 10 s longer. If a program often calls `block_on` from plain threads,
+//! let processes that write for slow readers run on another scheduler.
 //!
 //! # Files that never end
 //! Opening a FIFO, or reading from one or from a terminal, may block a helper forever. That harms

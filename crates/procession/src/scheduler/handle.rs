@@ -269,7 +269,8 @@ impl Scheduler {
     /// belong to this scheduler.
     ///
     /// On a plain thread, it then waits for [writes](crate::fs#at-the-end) that the scheduler
-    /// accepted during the call, for at most 10 s of the scheduler's clock.
+    /// accepted during the call, for at most 10 s of the scheduler's clock. These may be writes of
+    /// any process, because the call does not know which of them its caller relies on.
     ///
     /// # Blocking
     /// The thread is parked while the future waits. In a process this is a blocking section (see

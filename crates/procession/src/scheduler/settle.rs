@@ -133,6 +133,10 @@ impl SettledOutput<'_> {
                 let world = &self.shared.world;
                 let deadline = world.now().saturating_add(nanoseconds(PATIENCE));
                 block_on::block_on(self.shared, self.shared.settle_writes(&mut settled, deadline));
+                // The test clock says nothing about the system, where the program ends.
+                if !world.is_test() {
+                    settled.note_overdue();
+                }
             }
         }
         if writer::is_unsettled() {

@@ -173,6 +173,12 @@ impl SettledWrites {
         }
     }
 
+    /// Notes that what is left was waited for as long as the end of the program would.
+    pub(crate) fn note_overdue(self) {
+        WRITES.lock().note_overdue(self.number);
+        PROGRESS.notify_all();
+    }
+
     /// Gives up what is left. Returns the number of writes that are not done or lost, each of which
     /// is reported only once.
     pub(crate) fn give_up(self) -> Unwritten {
@@ -213,7 +219,7 @@ fn wait_at_exit() {
         let writes = WRITES.lock();
         let last = writes.accepted();
         let (mut writes, _) =
-            PROGRESS.wait_timeout_while(writes, PATIENCE, |writes| writes.is_pending_until(last));
+            PROGRESS.wait_timeout_while(writes, PATIENCE, |writes| writes.is_awaited_until(last));
         let found = writes.take_losses(last);
         drop(writes);
         if found != UnwrittenAtExit::default() {

@@ -112,6 +112,11 @@ impl<T: Send + 'static> JoinHandle<T> {
 
     /// Waits for the result on a plain thread.
     ///
+    /// It then waits for [writes](crate::fs#at-the-end) that the scheduler accepted during the
+    /// call, for at most 10 s, as [`block_on`](crate::Scheduler::block_on) does. These may be
+    /// writes of other processes. [`join_timeout`](Self::join_timeout) does not wait for writes,
+    /// because its caller has said how long it may take.
+    ///
     /// # Errors
     /// Returns the [`Exit`] of a process that ended without a result.
     ///

@@ -22,7 +22,8 @@
 //! Waiter: `Enlist` notes how many of its writes are in the table. Writes that are accepted later
 //! do not prolong its wait. `Look` leaves a waker if one of them is left. A shutdown that gives up
 //! takes the numbers out of the table (`GiveUp`). So each write is reported once, and the end of
-//! the program does not wait for it again.
+//! the program does not wait for it again. A `block_on` that gives up (`Expire`) marks its writes
+//! as overdue: the end of the program does not wait for them either, and reports them.
 //!
 //! The deadline of a wait is kept by its scheduler, or by a thread once the scheduler has ended,
 //! because timers of the scheduler have no thread then. The thread takes the waker of the wait
@@ -60,7 +61,7 @@
 //! `models::*`: the last write against a wait; a failed write against the end of a shutdown. The
 //! tests of [`writes`](super), and `tests/it/files/ends.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::task::Waker;
 
@@ -132,6 +133,8 @@ pub(crate) struct Writes {
     accepted: u64,
     /// The writes that have not ended, by number.
     pending: BTreeMap<u64, WriteOrigin>,
+    /// Those of them that a `block_on` has waited for as long as the end of the program would.
+    overdue: BTreeSet<u64>,
     /// The writes that failed, while their errors can still be received.
     failed: BTreeMap<u64, WriteOrigin>,
     /// The number of writes that failed and whose errors nobody has received, or of messages that
@@ -165,6 +168,7 @@ impl Writes {
         Self {
             accepted: 0,
             pending: BTreeMap::new(),
+            overdue: BTreeSet::new(),
             failed: BTreeMap::new(),
             lost: BTreeMap::new(),
             waits: BTreeMap::new(),
@@ -223,6 +227,12 @@ impl Writes {
         self.waits.get_mut(&wait)?.waker.take()
     }
 
+    /// `Expire`.
+    pub(crate) fn note_overdue(&mut self, wait: u64) {
+        let left = self.left_of(&self.waits[&wait]);
+        self.overdue.extend(left);
+    }
+
     /// Removes a wait, to be dropped outside the lock.
     pub(crate) fn leave(&mut self, wait: u64) -> Option<WriteWait> {
         self.waits.remove(&wait)
@@ -232,6 +242,7 @@ impl Writes {
     /// nothing left, or `None` if the write was given up before.
     fn remove(&mut self, number: u64) -> Option<Vec<Waker>> {
         let origin = self.pending.remove(&number)?;
+        self.overdue.remove(&number);
         let mut woken = Vec::new();
         for wait in self.waits.values_mut().filter(|wait| wait.is_for(number, origin)) {
             wait.left -= 1;
@@ -263,9 +274,11 @@ impl Writes {
         unwritten
     }
 
-    /// Returns `true` if a write of this program up to the `last` one has not ended.
-    pub(crate) fn is_pending_until(&self, last: u64) -> bool {
-        self.pending.range(..=last).any(|(_, origin)| origin.is_real)
+    /// Returns `true` if a write of this program up to the `last` one has not ended, and the end of
+    /// the program is to wait for it.
+    pub(crate) fn is_awaited_until(&self, last: u64) -> bool {
+        let mut pending = self.pending.range(..=last);
+        pending.any(|(number, origin)| origin.is_real && !self.overdue.contains(number))
     }
 
     /// Takes the losses of this program. Returns them with the writes up to the `last` one that
@@ -459,7 +472,7 @@ mod models {
 mod tests {
     use procession_sync::Mutex;
 
-    use super::{Content, WriteEnd, WriteOrigin, Writes, mutation, settle};
+    use super::{Content, UnwrittenAtExit, WriteEnd, WriteOrigin, Writes, mutation, settle};
 
     const OWN: WriteOrigin =
         WriteOrigin { content: Content::Data, scheduler: Some(7), is_real: true };
@@ -471,5 +484,22 @@ mod tests {
         let number = table.lock().accept(OWN);
         drop(settle::<{ mutation::SOUND }>(&table, number, OWN, WriteEnd::default()));
         assert!(table.lock().is_settled(wait));
+    }
+
+    #[test]
+    fn the_end_of_the_program_reports_overdue_writes_and_waits_for_others() {
+        let mut writes = Writes::new();
+        let early = writes.accept(OWN);
+        let wait = writes.enlist(7, 0);
+        let late = writes.accept(OWN);
+        writes.note_overdue(wait);
+        drop(writes.leave(wait));
+        assert!(!writes.is_awaited_until(early));
+        assert!(writes.is_awaited_until(late), "the wait began before this write");
+        let table = Mutex::new(writes);
+        drop(settle::<{ mutation::SOUND }>(&table, late, OWN, WriteEnd::default()));
+        let mut writes = table.lock();
+        assert!(!writes.is_awaited_until(late));
+        assert_eq!(writes.take_losses(late), UnwrittenAtExit { left: 1, ..Default::default() });
     }
 }
