@@ -585,12 +585,14 @@ fn what_is_ready_is_in_time_although_each_step_spends_its_budget() {
             let sent = greedily(sender.send_timeout(2, Duration::ZERO)).await;
             let received = greedily(receiver.recv_timeout(Duration::ZERO)).await;
             let ended = spawn(async { 3 });
-            yield_now().await;
+            while !ended.is_finished() {
+                yield_now().await;
+            }
+            cx.address().send(4).expect("it is alive");
             let joined = greedily(timeout(Duration::ZERO, ended)).await;
             let message = greedily(cx.recv_timeout(Duration::ZERO)).await;
             (locked, permit.map(|got| got.is_some()), sent, received, joined, message)
         });
-        child.send(4).expect("it is alive");
         let got = child.await.expect("it does not panic");
         assert_eq!(got, (Ok(1), Ok(true), Ok(()), Ok(Some(2)), Ok(Ok(3)), Ok(Some(4))));
     });
