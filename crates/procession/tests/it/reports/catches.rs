@@ -220,13 +220,15 @@ const PLACES: &[(&str, Place)] = &[
     (
         "a coroutine that panics as it is terminated",
         place!(|text| {
+            let (begin, begun) = oneshot::channel();
             let waits = move |_: coroutine::Context<()>| {
+                begin.send(()).expect("the test waits");
                 let wait = || coroutine::wait(pending::<()>());
                 drop(catch_unwind(AssertUnwindSafe(wait)));
                 fails(text);
             };
             let waits = SpawnOptions::new().spawn_coroutine(waits).expect("they are enabled");
-            procession::yield_now().await;
+            begun.await.expect("it begins");
             assert!(kill(waits.pid()), "it waits");
             drop(waits.await);
         }),
@@ -234,13 +236,15 @@ const PLACES: &[(&str, Place)] = &[
     (
         "the output of a coroutine that returns as it is terminated",
         place!(|text| {
+            let (begin, begun) = oneshot::channel();
             let returns = move |_: coroutine::Context<()>| {
+                begin.send(()).expect("the test waits");
                 let wait = || coroutine::wait(pending::<()>());
                 drop(catch_unwind(AssertUnwindSafe(wait)));
                 Bomb(text)
             };
             let returns = SpawnOptions::new().spawn_coroutine(returns).expect("they are enabled");
-            procession::yield_now().await;
+            begun.await.expect("it begins");
             assert!(kill(returns.pid()), "it waits");
             assert_eq!(returns.await.err(), Some(Exit::Killed));
         }),
