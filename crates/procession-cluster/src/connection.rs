@@ -90,6 +90,8 @@ struct Connection {
     told: Option<Reach>,
     /// Set once this node ends the connection in order.
     farewell: Option<Farewell>,
+    /// The other node ends the connection in order, and has sent everything.
+    is_other_done: bool,
     /// Set once it has ended, unless its process is terminated.
     why: Option<Ends>,
 }
@@ -196,6 +198,7 @@ pub(crate) async fn run(
         listens: false,
         told: None,
         farewell: None,
+        is_other_done: false,
         why: None,
     };
     // The socket waits: if it has ended, what has come before is carried out first.
@@ -481,6 +484,11 @@ impl Connection {
             }
             (Control::Link { from, to }, _) => self.link(from, &to),
             (Control::Unlink { id, from, to }, _) => self.unlink(id, from, to),
+            (Control::Down { from, monitor, reason, .. }, message)
+                if is_pulse(&from) && self.has_made(&monitor) =>
+            {
+                self.other_told(reason.or(message).as_ref());
+            }
             (Control::UnlinkAck { id, from, .. }, _) => self.unlinked(id, &from),
             (Control::Monitor { from, to, monitor }, _) => self.monitor(cx, from, to, monitor),
             (Control::Demonitor { monitor, .. }, _) => drop(self.demonitor(cx, &monitor)),

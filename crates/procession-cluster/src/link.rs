@@ -398,7 +398,6 @@ impl Link {
     }
 
     /// Returns `true` if the other node is one of this crate, as far as is known.
-    #[cfg(feature = "serde")]
     pub(crate) fn is_of_own_kind(&self) -> bool {
         self.answers.lock().confirmed.is_some()
     }

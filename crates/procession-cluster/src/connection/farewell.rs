@@ -13,8 +13,13 @@
 //!   taken everything before the question, because operations are carried out in order. Nodes of
 //!   the BEAM answer this question, too.
 //! - `Shut`: a node that takes no monitors cannot be asked. Shuts down the writing side of the
-//!   socket, and waits until the other node closes its own side.
-//! - `Over`: writes the answers of this node that still wait. Then the connection is reset.
+//!   socket, and reads until the other node closes its own side.
+//! - `Answered`: the other node has everything of this one. Tells a node of this crate so.
+//! - `Told`: reads and answers until the other node has sent everything, too, and ends the
+//!   connection. For the other node, the statement is the order to end the connection in the same
+//!   steps. When it comes to `Answered`, it resets the connection, because both nodes have
+//!   everything by then.
+//! - A node of another kind cannot be told. From `Answered`, the connection goes on to `Shut`.
 //!
 //! The steps take at most one patience. Messages that are left after it are counted
 //! ([`NodeStatus::lost`](crate::NodeStatus::lost)), and the process of the connection fails with
@@ -28,8 +33,12 @@
 //! and monitors end with the connection.
 //!
 //! ## Rejected
-//! To accept messages until the queue is empty: a busy sender would never let it become empty, and
-//! the end would cut the messages of all senders.
+//! - To accept messages until the queue is empty: a busy sender would never let it become empty,
+//!   and the end would cut the messages of all senders.
+//! - To reset the connection once the other node has answered: if that node has more to send, such
+//!   as when both nodes are stopped and it has accepted more, its messages are lost.
+//! - To shut down the writing side for a node of this crate: this node could not answer the
+//!   question of the other one, whose messages would count as lost although they have arrived.
 //!
 //! ## Checked by
 //! `tests/it/ends.rs`, the tests of the connection, and the simulated cluster.
@@ -45,9 +54,10 @@ use procession::{Context, timeout};
 use socket2::SockRef;
 
 use crate::connection::io::{CLOSED, told_to_end, unless};
-use crate::connection::{Connection, Ends};
+use crate::connection::{Connection, Ends, PULSE, PULSE_LANE};
 use crate::link::Order;
-use crate::term::{Atom, Reference};
+use crate::term::{Atom, Reference, Term};
+use crate::wire::control::{Control, Target};
 
 #[derive(Debug)]
 pub(super) struct Farewell {
@@ -61,9 +71,13 @@ pub(super) struct Farewell {
 enum Stage {
     Sends,
     Asked(Reference),
+    Answered,
+    Told,
     Shut,
-    Over,
 }
+
+/// The statement that the other node has sent everything, and ends the connection.
+const DONE: &str = "done";
 
 impl Farewell {
     pub(super) fn why(self) -> Ends {
@@ -73,7 +87,7 @@ impl Farewell {
     /// Notes an answer of the other node.
     pub(super) fn answered(&mut self, question: &Reference) {
         if matches!(&self.stage, Stage::Asked(asked) if asked == question) {
-            self.stage = Stage::Over;
+            self.stage = Stage::Answered;
         }
     }
 }
@@ -121,6 +135,25 @@ impl Connection {
         }
     }
 
+    /// Tells a node of this crate that this one has nothing more for it.
+    fn tell_done(&self) {
+        let (to, monitor) = (self.link.peer_pid(), self.node.question());
+        self.link.tell(PULSE_LANE, Term::atom(DONE), |reason| Control::Down {
+            from: Target::Name(Atom::known(PULSE)),
+            to,
+            monitor,
+            reason,
+        });
+    }
+
+    /// Takes the statement that the other node has nothing more for this one.
+    pub(super) fn other_told(&mut self, statement: Option<&Term>) {
+        if statement.is_some_and(|statement| statement.is_atom(DONE)) {
+            self.is_other_done = true;
+            self.end_in_order(CLOSED.to_owned());
+        }
+    }
+
     /// Returns an error if the connection ends now. `is_written` says that the system has taken all
     /// that has left the queue.
     pub(super) fn end_if_over(
@@ -138,13 +171,17 @@ impl Connection {
         }
         let next = match farewell.stage {
             Stage::Sends if self.link.takes_monitors() => Stage::Asked(self.ask(now)),
-            Stage::Sends => {
+            Stage::Answered | Stage::Told if self.is_other_done => return Err(CLOSED.to_owned()),
+            Stage::Answered if self.link.is_of_own_kind() => {
+                self.tell_done();
+                Stage::Told
+            }
+            Stage::Sends | Stage::Answered => {
                 // Ignored: a connection that has ended is found by the next read.
                 drop(SockRef::from(stream).shutdown(Shutdown::Write));
                 Stage::Shut
             }
-            Stage::Over => return Err(CLOSED.to_owned()),
-            Stage::Asked(_) | Stage::Shut => return Ok(()),
+            Stage::Asked(_) | Stage::Told | Stage::Shut => return Ok(()),
         };
         if let Some(farewell) = &mut self.farewell {
             farewell.stage = next;

@@ -159,15 +159,15 @@ fn answer_question(stream: &mut TcpStream, reason: &Term) {
         if items[0] != Term::from(19) || !items[2].is_atom(PULSE) {
             continue;
         }
-        let answer = Term::tuple([
-            Term::from(21),
-            items[2].clone(),
-            items[1].clone(),
-            items[3].clone(),
-            reason.clone(),
-        ]);
-        return write(stream, &[&answer]);
+        return answer(stream, items, reason);
     }
+}
+
+/// Answers a question, by an operation that has this reason.
+fn answer(stream: &mut TcpStream, question: &[Term], reason: &Term) {
+    let [_, from, to, monitor] = question else { panic!("it has other items") };
+    let answer = [Term::from(21), to.clone(), from.clone(), monitor.clone(), reason.clone()];
+    write(stream, &[&Term::tuple(answer)]);
 }
 
 /// Goal: a node of the BEAM that ticks rarely stays, since it answers, until it stops to answer.
@@ -769,6 +769,95 @@ fn an_end_in_order_has_a_time_limit() {
     while stream.write_all(&[0; 4]).is_ok() && !is_over(stream.read(&mut [0; 1024])) {
         assert!(Instant::now() < latest, "the connection goes on");
     }
+}
+
+/// Answers each question with a number of messages, until the node says that it has sent
+/// everything, or closes the connection.
+fn answer_all(stream: &mut TcpStream, received: i64) {
+    let received = Term::tuple([Term::atom("received"), Term::from(received)]);
+    loop {
+        let mut length = [0; 4];
+        if stream.read_exact(&mut length).is_err() {
+            return;
+        }
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        stream.read_exact(&mut frame).expect("it is whole");
+        // Neither a tick nor a part of a large message.
+        if frame.get(1) != Some(&68) {
+            continue;
+        }
+        let mut reader = Reader::new(&frame[3..], &[], 1 << 17);
+        let operation = reader.term().expect("it is an operation");
+        let items = operation.as_tuple().expect("it is a tuple");
+        if items[0] == Term::from(28) && reader.term().is_ok_and(|reason| reason.is_atom("done")) {
+            return;
+        }
+        if items[0] == Term::from(19) && items[2].is_atom(PULSE) {
+            answer(stream, items, &received);
+        }
+    }
+}
+
+/// Goal: a node that has nothing more to send takes what the other one has, and confirms that.
+#[test]
+fn a_node_that_ends_reads_and_answers_until_the_other_node_ends() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let (letters, told) = std::sync::mpsc::channel();
+    let sink = scheduler.start(async move |mut cx: Context<Letter>| {
+        while let Some(letter) = cx.recv().await {
+            if let Letter::Message { term, .. } = letter {
+                letters.send(term).expect("the test waits");
+            }
+        }
+    });
+    let sink = node.attach(&sink.detach().map(|letter| letter));
+    node.register("sink", &sink).expect("the name is free");
+    let mut stream = connect(&node, flags::OWN);
+    until_done(&mut stream);
+    assert!(node.disconnect("b@127.0.0.1"));
+    answer_all(&mut stream, 0);
+    for n in 0..10 {
+        let send = [Term::from(6), pid().into(), Term::atom(""), Term::atom("sink")];
+        write(&mut stream, &[&Term::tuple(send), &Term::from(n)]);
+        assert_eq!(told.recv(), Ok(Term::from(n)));
+        until_done(&mut stream);
+    }
+    assert!(node.status().ends.is_empty());
+    drop(stream);
+    scheduler.block_on(async {
+        while node.status().ends.is_empty() {
+            procession::yield_now().await;
+        }
+    });
+    assert_eq!(node.status().ends, [("it was disconnected by this node".to_owned(), 1)]);
+    assert_eq!(node.status().lost, 0);
+}
+
+/// Goal: a node that is told of the end by the other one sends what it has accepted.
+#[test]
+fn a_node_sends_what_it_has_when_the_other_node_ends() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    answer_question(&mut stream, &Term::tuple([Term::atom("received"), Term::from(0)]));
+    until_done(&mut stream);
+    // More than the system takes from a node while nobody reads.
+    for _ in 0..14 {
+        node.send(pid(), Term::Binary(vec![7; 1 << 20].into())).expect("there is room");
+    }
+    let statement = Reference::new(Atom::known("b@127.0.0.1"), 7, &[5]).expect("it has a word");
+    let to = NodePid { node: node.name().clone(), id: 0, serial: 0, creation: 1 };
+    let down = [Term::from(28), Term::atom(PULSE), to.into(), statement.into()];
+    write(&mut stream, &[&Term::tuple(down), &Term::atom("done")]);
+    answer_all(&mut stream, 14);
+    scheduler.block_on(async {
+        while node.status().ends.is_empty() {
+            procession::yield_now().await;
+        }
+    });
+    assert_eq!(node.status().ends, [("it has closed the connection".to_owned(), 1)]);
+    assert_eq!(node.status().lost, 0);
 }
 
 /// Goal: to a node that cannot be asked, a connection that ends in order sends what it has, and

@@ -5,7 +5,7 @@ use std::time::Duration;
 use procession::{Child, Context, Scheduler, start};
 use procession_cluster::{Letter, Node, Remote, SendTermCause, Term};
 
-use crate::{PATIENCE, connect, listens, run, seen_by};
+use crate::{PATIENCE, connect, listens, run, seen_by, until};
 
 const MANY: usize = 1000;
 
@@ -33,8 +33,12 @@ fn counter(node: &Node) -> Child<Letter, usize> {
 
 /// Sends many messages, of which the system cannot take all at once.
 fn send_many(from: &Node, to: &Node) {
+    send(MANY, from, to);
+}
+
+fn send(count: usize, from: &Node, to: &Node) {
     let counter = Remote::named("counter", to.name().as_str());
-    for n in 0..MANY {
+    for n in 0..count {
         from.send(counter.clone(), Term::from(vec![n as u8; 1000])).expect("there is room");
     }
 }
@@ -133,25 +137,61 @@ fn what_was_accepted_is_written_when_block_on_returns() {
     assert_eq!(counter.join().expect("it ends"), MANY);
 }
 
-/// Goal: two nodes that end at the same time do not wait for each other's answers.
+/// Goal: two nodes that end at the same time do not wait for each other's answers, and the one that
+/// has less to send takes what the other one sends.
 #[test]
 fn two_nodes_stop_at_the_same_time() {
     run(async {
-        for _ in 0..5 {
+        for count in [1, 10, 100, MANY, MANY] {
             let [a, b] = ["a@127.0.0.1", "b@127.0.0.1"]
                 .map(|name| listens(name).patience(Duration::from_secs(60)));
             let a = a.start().await.expect("it starts");
             let b = b.start().await.expect("it starts");
             connect(&a, &b).await;
             seen_by(&b, &a).await;
-            let counters = [counter(&a), counter(&b)];
-            send_many(&a, &b);
+            let [of_a, of_b] = [counter(&a), counter(&b)];
+            send(count, &a, &b);
             send_many(&b, &a);
             a.stop();
             b.stop();
-            for counter in counters {
-                counter.await.expect("the connection ends before the patience does");
-            }
+            // Long before the patience ends.
+            assert_eq!(of_a.await.expect("it ends"), MANY);
+            assert_eq!(of_b.await.expect("it ends"), count);
+            until(|| [&a, &b].iter().all(|node| !node.status().ends.is_empty())).await;
+            assert_eq!((a.status().lost, b.status().lost), (0, 0));
         }
+    });
+}
+
+#[test]
+fn two_nodes_disconnect_at_the_same_time() {
+    run(async {
+        for _ in 0..5 {
+            let (a, b) = two().await;
+            let [of_a, of_b] = [counter(&a), counter(&b)];
+            send(10, &a, &b);
+            send(300, &b, &a);
+            // One of them may have ended it already.
+            let _ = (a.disconnect("b@127.0.0.1"), b.disconnect("a@127.0.0.1"));
+            assert_eq!(of_a.await.expect("it ends"), 300);
+            assert_eq!(of_b.await.expect("it ends"), 10);
+            assert_eq!((a.status().lost, b.status().lost), (0, 0));
+            drop((a.stop(), b.stop()));
+        }
+    });
+}
+
+/// Goal: a node that stops also takes what the other one has accepted before it learns of the stop.
+#[test]
+fn what_the_other_node_has_accepted_arrives_before_a_stop() {
+    run(async {
+        let (a, b) = two().await;
+        let of_a = counter(&a);
+        send_many(&b, &a);
+        a.stop();
+        assert_eq!(of_a.await.expect("it ends"), MANY);
+        until(|| !b.status().ends.is_empty()).await;
+        assert_eq!((a.status().lost, b.status().lost), (0, 0));
+        assert_eq!(b.status().ends, [("it has closed the connection".to_owned(), 1)]);
     });
 }
