@@ -17,8 +17,8 @@ use crate::node::{Reach, STARTS_MAX};
 use crate::term::{Atom, NodePid, Reader, Reference, Writer};
 use crate::wire::frame::{FRAGMENT_LEN, write_fragment};
 use crate::{
-    ApplyError, CallTermError, Cookie, Grants, Letter, Node, PeerInfo, Remote, SendTermCause,
-    StartTermError, Term,
+    ApplyError, CallTermError, ConnectError, Cookie, Grants, Letter, Node, PeerInfo, Remote,
+    SendTermCause, StartTermError, Term,
 };
 
 fn cookie() -> Cookie {
@@ -858,6 +858,24 @@ fn a_node_sends_what_it_has_when_the_other_node_ends() {
     });
     assert_eq!(node.status().ends, [("it has closed the connection".to_owned(), 1)]);
     assert_eq!(node.status().lost, 0);
+}
+
+/// Goal: `connect` keeps its time limit while a connection ends to a node that answers nothing.
+#[test]
+fn a_connect_after_a_disconnect_has_its_time_limit() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let mut stream = connect(&node, flags::OWN);
+    until_done(&mut stream);
+    assert!(node.disconnect("b@127.0.0.1"));
+    scheduler.block_on(async {
+        let connects = node.connect_at("b@127.0.0.1", (Ipv4Addr::LOCALHOST, 1).into());
+        let connected = procession::timeout(Duration::from_secs(40), connects).await;
+        assert!(matches!(connected, Ok(Err(ConnectError::TimedOut))), "{connected:?}");
+        // The connection still waits for the answer.
+        assert!(node.status().ends.is_empty());
+        drop(stream);
+    });
 }
 
 /// Goal: to a node that cannot be asked, a connection that ends in order sends what it has, and

@@ -118,6 +118,7 @@ impl Node {
             let attempt = match dial {
                 Dial::Stopped => return Err(ConnectError::Stopped),
                 Dial::Connected => return Ok(()),
+                Dial::GiveUp => return Err(ConnectError::TimedOut),
                 // The attempt of another process of this node ends by itself.
                 Dial::Wait if is_impatient => {
                     changed.await;

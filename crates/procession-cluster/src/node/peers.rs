@@ -175,8 +175,10 @@ impl PeerEvent {
 pub(super) enum Dial {
     /// There is a connection.
     Connected,
-    /// It waits for an attempt that is going on.
+    /// It waits for an attempt that is going on, or for a connection that this node ends.
     Wait,
+    /// It gives up, because this node still ends a connection.
+    GiveUp,
     /// It makes an attempt with this number.
     Begin(u64),
     /// The node has stopped.
@@ -246,14 +248,17 @@ impl Peers {
         self.stopped.is_some()
     }
 
-    /// `Dial`. An impatient process does not wait for an attempt of the other node.
+    /// `Dial`. An impatient process does not wait for an attempt of the other node, nor for the end
+    /// of a connection, which takes up to the patience.
     pub(super) fn dial(&mut self, peer: &Atom, is_impatient: bool) -> Dial {
         if self.is_stopped() {
             return Dial::Stopped;
         }
         match self.by_name.get(peer) {
             // One that this node ends gives up its entry at its end.
-            Some(Peer::Connected(link)) if link.outbound.is_ending() => return Dial::Wait,
+            Some(Peer::Connected(link)) if link.outbound.is_ending() => {
+                return if is_impatient { Dial::GiveUp } else { Dial::Wait };
+            }
             Some(Peer::Connected(_)) => return Dial::Connected,
             Some(Peer::Connecting(..)) => return Dial::Wait,
             Some(Peer::Accepting(_)) if !is_impatient || self.is_waiting(peer) => {
