@@ -98,12 +98,11 @@ impl OwnNode {
         let Some(Value::RemoteCall(call)) = call.get("reply") else { return None };
         Some(self.node().and_then(|node| {
             let term = to_term(node, value)?;
-            let Some(reply) = call.take() else { return Ok(Value::Boolean(false)) };
-            let again = reply.clone();
-            Ok(match reply.send(term) {
+            let Some(unanswered) = call.take() else { return Ok(Value::Boolean(false)) };
+            Ok(match unanswered.reply.clone().send(term) {
                 Ok(()) => Value::Boolean(true),
                 Err(error) => {
-                    call.put_back(again);
+                    call.put_back(unanswered);
                     Value::string(error.to_string())
                 }
             })

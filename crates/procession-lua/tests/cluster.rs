@@ -394,6 +394,66 @@ fn calls_of_other_nodes_count_with_their_tags() {
 }
 
 /// Returns a list of so many levels.
+/// Sends calls with long tags to a program, each once the one before has arrived. Returns the
+/// result of the program.
+fn called_with_long_tags(source: &str, calls: usize) -> Result<Value, Exit> {
+    let scheduler = scheduler();
+    scheduler.block_on(async {
+        let (shop, till) = nodes().await;
+        let program = load(source, &shop).memory_limit(2 << 20).permissions(Permissions::all());
+        let main = program.spawn("main", []).expect("it has main");
+        wait_for(&till, "shop").await;
+        let (replies, answered) = procession::sync::channel::bounded(1);
+        let caller = start(move |mut cx: Context<Letter>| async move {
+            while let Some(Letter::Message { .. }) = cx.recv().await {
+                replies.send(()).await.expect("the test waits");
+            }
+        });
+        let caller = till.attach(&caller.detach().map(|letter| letter));
+        for _ in 0..calls {
+            let from = Term::tuple([caller.pid().into(), Term::from("x".repeat(200_000))]);
+            let call = Term::tuple([Term::atom("$gen_call"), from, Term::from(1)]);
+            caller.send_wait(Remote::named("shop", SHOP), call).await.expect("it is connected");
+            // A message of the program, or the reply.
+            let arrived = timeout(LIMIT, answered.recv()).await.expect("it comes in time");
+            arrived.expect("the caller goes on");
+        }
+        timeout(LIMIT, main).await.expect("it ends in time")
+    })
+}
+
+/// Goal: calls that were answered leave room for others, although Lua has not collected them.
+#[test]
+fn answered_calls_leave_room_for_others() {
+    let source = r#"
+    function main()
+      process.register("shop")
+      for n = 0, 40 do
+        local request, call = process.receive()
+        assert(process.reply(call, request))
+      end
+      return "done"
+    end"#;
+    assert_eq!(called_with_long_tags(source, 40), Ok("done".into()));
+}
+
+/// Goal: calls that a program forgets without an answer leave room for others.
+#[test]
+fn forgotten_calls_leave_room_for_others() {
+    let source = r#"
+    function main()
+      process.register("shop")
+      local _, ready = process.receive()
+      assert(process.reply(ready, true))
+      for n = 1, 40 do
+        local _, call = process.receive()
+        process.send(call.from, n)
+      end
+      return "done"
+    end"#;
+    assert_eq!(called_with_long_tags(source, 40), Ok("done".into()));
+}
+
 fn nested(levels: usize) -> Term {
     (1..levels).fold(Term::list([]), |inner, _| Term::list([inner]))
 }

@@ -7,7 +7,7 @@ use procession_cluster::{Atom, Letter, Node, NodePid, Remote, RemoteDown, Term, 
 use procession_sync::Mutex;
 
 use super::terms::{Measure, to_value};
-use crate::account::{self, Account, Charge};
+use crate::account::{self, Account, Charge, Held};
 use crate::guest::{Content, Message};
 use crate::value::Value;
 
@@ -17,26 +17,45 @@ const NEWS_BYTES: usize = 8 * size_of::<Value>();
 /// A call of a process of another node that was received and not answered yet. Copies are the same
 /// call.
 #[derive(Clone, Debug)]
-pub struct RemoteCall(Arc<Mutex<Option<TermReply>>>);
+pub struct RemoteCall(Arc<Mutex<Option<Unanswered>>>);
+
+/// What answers a call.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    pub(super) reply: TermReply,
+    /// The charge of the process that has received the call last. It ends with the answer, because
+    /// Lua may collect the call much later.
+    held: Option<Held>,
+}
 
 impl RemoteCall {
     fn new(reply: TermReply) -> Self {
-        Self(Arc::new(Mutex::new(Some(reply))))
+        Self(Arc::new(Mutex::new(Some(Unanswered { reply, held: None }))))
     }
 
-    /// Returns the bytes that it takes until it is answered.
-    pub(super) fn bytes(&self) -> usize {
-        self.0.lock().as_ref().map_or(0, TermReply::memory_bytes)
+    /// Charges a process for the call until the call is answered. A call comes whatever the process
+    /// does, so the charge may exceed the limits. Then the next call is refused, and this returns
+    /// `false`.
+    pub(super) fn hold(&self, account: &Arc<Account>) -> bool {
+        let mut held = account.hold();
+        let mut unanswered = self.0.lock();
+        let Some(Unanswered { reply, held: before }) = &mut *unanswered else { return true };
+        held.set(reply.memory_bytes());
+        let fits = held.fits();
+        let before = before.replace(held);
+        drop(unanswered);
+        drop(before);
+        fits
     }
 
     /// Takes what answers the call. `None` if it was taken before.
-    pub(super) fn take(&self) -> Option<TermReply> {
+    pub(super) fn take(&self) -> Option<Unanswered> {
         self.0.lock().take()
     }
 
     /// Puts a reply back that was not sent.
-    pub(super) fn put_back(&self, reply: TermReply) {
-        *self.0.lock() = Some(reply);
+    pub(super) fn put_back(&self, unanswered: Unanswered) {
+        *self.0.lock() = Some(unanswered);
     }
 }
 

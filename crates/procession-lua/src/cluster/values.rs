@@ -106,11 +106,8 @@ impl UserData for LuaTerm {
     }
 }
 
-/// A call that was received, in a Lua state, with the charge for it.
-pub(crate) struct LuaCall(
-    pub(crate) RemoteCall,
-    #[expect(dead_code, reason = "it ends when this is dropped")] Option<Held>,
-);
+/// A call that was received, in a Lua state.
+pub(crate) struct LuaCall(pub(crate) RemoteCall);
 
 impl UserData for LuaCall {}
 
@@ -134,13 +131,13 @@ pub(crate) fn give_value(lua: &Lua, value: &Value, watch: &mut Watch) -> mlua::R
         }
         Value::Term(term) => give_term(lua, term, watch),
         Value::RemoteCall(call) => {
-            // A call comes whatever the process does. Once there are too many, others are refused.
-            let held = procession::current_pid().and_then(Account::of).map(|account| {
-                let mut held = account.hold();
-                held.set(call.bytes());
-                held
-            });
-            Ok(mlua::Value::UserData(lua.create_userdata(LuaCall(call.clone(), held))?))
+            let account = procession::current_pid().and_then(Account::of);
+            if account.is_some_and(|account| !call.hold(&account)) {
+                // Calls that the program no longer uses, and has not answered, count until they are
+                // collected. The process may get no further message that leads to a collection.
+                lua.gc_collect()?;
+            }
+            Ok(mlua::Value::UserData(lua.create_userdata(LuaCall(call.clone()))?))
         }
         other => Err(mlua::Error::runtime(format!("{other:?} is a value of Lua"))),
     }
