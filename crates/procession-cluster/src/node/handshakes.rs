@@ -3,18 +3,22 @@
 //!
 //! Before the proof of the cookie, a connection may be by anybody. So there are few places, and a
 //! new handshake always gets one: the oldest handshake of the busiest address makes room. Machines
-//! that connect and say nothing lose their places to nodes, whose handshakes take milliseconds.
+//! that connect and say nothing lose their places to nodes, whose handshakes take milliseconds. An
+//! IPv6 network of 64 bits counts as one address, because a machine usually has all addresses of
+//! its network.
 //!
 //! With TLS, a handshake moves to other places once it has a session, because the certificate has
-//! shown that its machine belongs to the cluster. Strangers without a certificate displace only
-//! each other, however fast they connect.
+//! shown that its machine belongs to the cluster. Strangers without a certificate displace no
+//! handshake with a session, however fast they connect. Until a node has its session, which takes
+//! two round trips, strangers with as many addresses as there are places can displace it. The node
+//! tries again then.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -244,8 +248,7 @@ impl Places {
     /// handshakes loses its own. If all addresses have the same number, the oldest handshake of all
     /// makes room.
     fn admit(this: &Arc<Self>, from: IpAddr, next: Option<Arc<Self>>) -> Place {
-        // An address of version 4 is the same in a socket of version 6.
-        let from = from.to_canonical();
+        let from = machine(from);
         let mut taken = this.taken.lock();
         let displaced = if taken.len() < HANDSHAKES_MAX {
             None
@@ -268,6 +271,17 @@ impl Places {
     }
 }
 
+/// Returns the address that stands for all addresses of a machine: of IPv6, that of its network.
+fn machine(address: IpAddr) -> IpAddr {
+    // An address of version 4 is the same in a socket of version 6.
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.all.taken.lock();
@@ -280,7 +294,7 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
     use std::time::Duration;
 
     use procession::sync::channel::TryRecvError;
@@ -324,6 +338,20 @@ mod tests {
         drop(new);
         let _new = all.admit(ip(3));
         assert!(!is_displaced(&mut many[1]));
+    }
+
+    /// Goal: a machine with a network of IPv6 has no more addresses than others.
+    #[test]
+    fn the_addresses_of_a_network_count_as_one() {
+        let all = Handshakes::default();
+        let network = |last: usize| Ipv6Addr::from([0x2001, 0xdb8, 0, 7, 0, 0, 0, last as u16]);
+        let other = Ipv6Addr::from([0x2001, 0xdb8, 0, 8, 0, 0, 0, 1]);
+        let mut one = all.admit(other.into());
+        let mut many: Vec<_> =
+            (1..4 * HANDSHAKES_MAX).map(|at| all.admit(network(at).into())).collect();
+        let mapped = all.admit(Ipv4Addr::new(127, 0, 0, 1).to_ipv6_mapped().into());
+        assert!(!is_displaced(&mut one) && is_displaced(&mut many[0]));
+        assert_eq!(mapped.from, ip(1));
     }
 
     /// Goal: strangers who connect again and again do not push out a node with a session.
