@@ -15,6 +15,7 @@ use std::time::Duration;
 use procession::Event;
 use procession::net::{TcpListener, TcpStream};
 use procession::sync::Notify;
+use procession::time::Instant;
 use procession::{Context, SpawnOptions, spawn};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
@@ -34,6 +35,9 @@ use crate::{chance, epmd};
 /// The time for which no connection is accepted after an error, such as a lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a registration at EPMD lasts, as a rule. After one that ends sooner, the next
+/// registration waits for longer.
+const REGISTERED: Duration = Duration::from_secs(10);
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
@@ -407,8 +411,13 @@ async fn stay_registered(node: &Node, mut registration: Option<TcpStream>) -> In
     while let Some(stream) = registration.take() {
         // It sends nothing else.
         while matches!(stream.read(&mut [0; 16]).await, Ok(1..)) {}
+    let mut wait = Duration::ZERO;
         drop(stream);
-        let mut wait = Duration::ZERO;
+        let since = Instant::now();
+        // Otherwise an EPMD that closes each registration would be asked without end.
+        if Instant::now() >= since + REGISTERED {
+            wait = Duration::ZERO;
+        }
         while registration.is_none() {
             let pause;
             (pause, wait) = find::wait_after(wait);

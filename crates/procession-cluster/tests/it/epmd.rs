@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use procession::blocking;
+use procession::time::Instant;
 use procession_cluster::{ConnectError, Node, PingError};
 
 use crate::{PATIENCE, cookie, listens, run};
@@ -35,11 +36,15 @@ fn a_node_is_registered_again_when_epmd_ends() {
         let mut registration = blocking(|| registers(&epmd));
         let node = starts.await.expect("it ends").expect("it is registered");
         let port = node.local_addr().expect("it listens").port();
-        for _ in 0..3 {
+        let start = Instant::now();
+        for _ in 0..5 {
             assert_eq!((registration.1, &*registration.2), (port, "a"));
             drop(registration);
             registration = blocking(|| registers(&epmd));
         }
+        // The waits double from 100 ms on, and a pause is at least half of its wait: an EPMD that
+        // closes each registration is asked less and less.
+        assert!(Instant::now() - start >= Duration::from_millis(3100 / 2));
         // A node that stops is registered no more.
         let (mut stream, ..) = registration;
         node.stop();
