@@ -420,17 +420,25 @@ impl Connection {
         let read = wire::read(&mut self.frames, has_headers, &self.names, frame);
         match read.map_err(|why| format!("it broke the protocol: {why:?}"))? {
             Some(Incoming::Operation(control, message)) => self.operation(cx, control, message),
-            Some(Incoming::WithoutRoom(control)) => self.without_message(cx, control),
+            Some(Incoming::WithoutRoom(control, call)) => self.without_message(cx, control, call),
             None => {}
         }
         Ok(())
     }
 
     /// Carries out an operation that has no room for its message.
-    fn without_message(&mut self, cx: &mut Context<Order>, control: Control) {
+    fn without_message(
+        &mut self,
+        cx: &mut Context<Order>,
+        control: Control,
+        call: Option<Reference>,
+    ) {
         count(&self.link.counts.too_large, 1);
         if matches!(control, Control::Send { .. } | Control::AliasSend { .. }) {
             count(&self.link.counts.received, 1);
+            if let Some(call) = call {
+                self.refuse_call(cx, &call);
+            }
         } else {
             // A signal must not get lost. It tells this instead of its reason.
             self.operation(cx, control, Some(Term::atom("too_large")));
@@ -476,6 +484,11 @@ impl Connection {
                 let told = reason.or(message).and_then(|told| Reach::from_term(&told));
                 self.link.permitted.told(told);
             }
+            (Control::Down { from, monitor, reason, .. }, message)
+                if is_pulse(&from) && self.has_made(&monitor) =>
+            {
+                self.other_told(reason.or(message).as_ref());
+            }
             (Control::Down { monitor, reason, .. }, message) => {
                 let reason = reason.or(message).unwrap_or(Term::atom("normal"));
                 if !self.answered(&monitor, &reason) {
@@ -484,11 +497,6 @@ impl Connection {
             }
             (Control::Link { from, to }, _) => self.link(from, &to),
             (Control::Unlink { id, from, to }, _) => self.unlink(id, from, to),
-            (Control::Down { from, monitor, reason, .. }, message)
-                if is_pulse(&from) && self.has_made(&monitor) =>
-            {
-                self.other_told(reason.or(message).as_ref());
-            }
             (Control::UnlinkAck { id, from, .. }, _) => self.unlinked(id, &from),
             (Control::Monitor { from, to, monitor }, _) => self.monitor(cx, from, to, monitor),
             (Control::Demonitor { monitor, .. }, _) => drop(self.demonitor(cx, &monitor)),

@@ -57,7 +57,7 @@ pub fn frames(bytes: &[u8]) {
                 assert_eq!(control.has_message(), message.is_some());
                 check_control(&control);
             }
-            Ok(Some(Incoming::WithoutRoom(control))) => assert!(control.has_message()),
+            Ok(Some(Incoming::WithoutRoom(control, _))) => assert!(control.has_message()),
             Ok(None) => {}
             // The connection ends.
             Err(_) => return,

@@ -123,10 +123,15 @@ impl TermReply {
 
     /// Returns the reference in the tag of the call, if it has one as it should.
     pub(crate) fn reference(&self) -> Option<&Reference> {
-        match &self.tag {
-            Term::Reference(reference) => Some(reference),
-            tag => alias_of(tag),
-        }
+        reference_of(&self.tag)
+    }
+}
+
+/// Returns the reference in the tag of a call, if it has one as it should.
+pub(crate) fn reference_of(tag: &Term) -> Option<&Reference> {
+    match tag {
+        Term::Reference(reference) => Some(reference),
+        tag => alias_of(tag),
     }
 }
 

@@ -3,7 +3,8 @@
 pub(crate) mod control;
 pub(crate) mod frame;
 
-use crate::term::{Atom, DecodeError, Reader, Term};
+use crate::letter::reference_of;
+use crate::term::{Atom, DecodeError, Reader, Reference, Term};
 use crate::wire::control::{Control, WrongControl};
 use crate::wire::frame::{Frames, WrongFrame};
 
@@ -15,8 +16,9 @@ const TERM_MEMORY_MAX: usize = 64 << 20;
 pub(crate) enum Incoming {
     /// An operation, with its message if it has one.
     Operation(Control, Option<Term>),
-    /// An operation with a message that is dropped, since it has no room here.
-    WithoutRoom(Control),
+    /// An operation with a message that is dropped, since it has no room here. If the message is a
+    /// call, also the reference of the call.
+    WithoutRoom(Control, Option<Reference>),
 }
 
 /// A frame that breaks the protocol.
@@ -49,6 +51,16 @@ pub(crate) fn read(
     known: &[Atom],
     frame: &[u8],
 ) -> Result<Option<Incoming>, Wrong> {
+    // The call is read only if the whole message has no room.
+    let mut call = None;
+    let mut message_of = |mut reader: Reader<'_>| {
+        let start = reader.clone();
+        let term = reader.last_term();
+        if term.as_ref().is_err_and(|why| is_no_room(*why)) {
+            call = call_of(start);
+        }
+        term
+    };
     let (control, message) = if has_headers {
         let Some(whole) = frames.read(frame)? else { return Ok(None) };
         let mut reader = Reader::new(&whole.bytes, &whole.atoms, TERM_MEMORY_MAX).with_known(known);
@@ -56,7 +68,7 @@ pub(crate) fn read(
         let message = match (control.has_message(), whole.is_cut) {
             (false, _) => None,
             (true, true) => Some(Err(DecodeError::TooLarge)),
-            (true, false) => Some(reader.last_term()),
+            (true, false) => Some(message_of(reader.clone())),
         };
         if message.is_none() {
             reader.end().map_err(Wrong::Message)?;
@@ -71,17 +83,29 @@ pub(crate) fn read(
         let control = Control::read(&mut reader)?;
         let message = match (control.has_message(), reader.rest().split_first()) {
             (false, _) => None,
-            (true, Some((131, rest))) => Some(Reader::new(rest, &[], TERM_MEMORY_MAX).last_term()),
+            (true, Some((131, rest))) => Some(message_of(Reader::new(rest, &[], TERM_MEMORY_MAX))),
             (true, _) => return Err(Wrong::Plain),
         };
         (control, message)
     };
     match message.transpose() {
         Ok(message) => Ok(Some(Incoming::Operation(control, message))),
-        // It may be right, and only has no room here.
-        Err(DecodeError::TooLarge | DecodeError::TooDeep) => {
-            Ok(Some(Incoming::WithoutRoom(control)))
-        }
+        Err(why) if is_no_room(why) => Ok(Some(Incoming::WithoutRoom(control, call))),
         Err(why) => Err(Wrong::Message(why)),
     }
+}
+
+/// Returns `true` for the errors of a message that may be right, and only has no room here.
+fn is_no_room(why: DecodeError) -> bool {
+    matches!(why, DecodeError::TooLarge | DecodeError::TooDeep)
+}
+
+/// Returns the reference of a call, of which only the request has no room. See
+/// [`sort`](crate::letter::sort).
+fn call_of(mut reader: Reader<'_>) -> Option<Reference> {
+    let is_call = reader.tuple_of(3) && reader.term().ok()?.is_atom("$gen_call");
+    if !is_call || !reader.tuple_of(2) || !matches!(reader.term(), Ok(Term::Pid(_))) {
+        return None;
+    }
+    reference_of(&reader.term().ok()?).cloned()
 }

@@ -878,6 +878,42 @@ fn a_connect_after_a_disconnect_has_its_time_limit() {
     });
 }
 
+/// Goal: a call whose request has no room is refused at once, if its head can be read.
+#[test]
+fn a_call_with_too_many_levels_is_refused() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(60));
+    let server = scheduler.start(async |mut cx: Context<Letter>| cx.recv().await.is_some());
+    let member = node.attach(&server.address().map(|letter| letter));
+    node.register("server", &member).expect("the name is free");
+    let mut stream = connect(&node, flags::OWN);
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a time");
+    until_done(&mut stream);
+    for (id, is_alias) in [(1, false), (2, true)] {
+        let tag = Reference::new(Atom::known("b@127.0.0.1"), 7, &[id]).expect("it has a word");
+        let tag = Term::from(tag);
+        let monitor = [Term::from(19), pid().into(), Term::atom("server"), tag.clone()];
+        write(&mut stream, &[&Term::tuple(monitor)]);
+        let send = [Term::from(6), pid().into(), Term::atom(""), Term::atom("server")];
+        let mut bytes = vec![131, 68, 0];
+        Writer::new(&mut bytes).term(&Term::tuple(send)).expect("it is right");
+        bytes.extend([104, 3]);
+        Writer::new(&mut bytes).term(&Term::atom("$gen_call")).expect("it is right");
+        let alias = Term::Improper(vec![Term::atom("alias")], Box::new(tag.clone()));
+        let caller = [pid().into(), if is_alias { alias } else { tag.clone() }];
+        Writer::new(&mut bytes).term(&Term::tuple(caller)).expect("it is right");
+        // Tuples with one item each, and the empty list.
+        bytes.extend([104, 1].repeat(1000));
+        bytes.push(106);
+        let length = (bytes.len() as u32).to_be_bytes();
+        stream.write_all(&[&length[..], &bytes].concat()).expect("it reads");
+        // The node also tells what it permits.
+        while !read_reason(&mut stream, 28).is_atom("system_limit") {}
+    }
+    assert_eq!(node.peers()[0].too_large, 2);
+    drop(server);
+}
+
 /// Goal: to a node that cannot be asked, a connection that ends in order sends what it has, and
 /// ends its side of the socket.
 #[test]

@@ -92,6 +92,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Passes over the beginning of a small tuple with so many items, if it comes next. Its items
+    /// are read one by one then. Returns `true` if it came.
+    pub(crate) fn tuple_of(&mut self, arity: u8) -> bool {
+        self.skip(&[tag::SMALL_TUPLE, arity])
+    }
+
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
