@@ -36,6 +36,10 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// The time limit for the last line on standard error, which comes after the deadline.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
+/// The kind of the processes of a program in reports. Processes of other kinds belong to the
+/// runtime, such as the connections of a node.
+const LUA_KIND: &str = "machine";
+
 #[derive(Debug)]
 pub(crate) struct RunArgs {
     pub(crate) program: Option<PathBuf>,
@@ -228,9 +232,14 @@ fn run_once(
 ) -> Result<Option<Program>, Failure> {
     let Host { out, err, .. } = host;
     let name = args.name();
-    // The program reports its failures itself, among what it prints.
     let builder = || {
-        let builder = Scheduler::builder().on_exit(|_| {});
+        let err = err.clone();
+        let builder = Scheduler::builder().on_exit(move |failed| {
+            // The program reports the failures of its own processes, among what it prints.
+            if failed.kind != LUA_KIND {
+                report(&err, failed);
+            }
+        });
         match args.entry {
             Entry::Main => builder,
             Entry::Repl => builder.handler(repl::READ, repl::reader(out.clone())),

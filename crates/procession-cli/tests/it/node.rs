@@ -45,7 +45,7 @@ struct Node {
     child: Child,
     out: BufReader<ChildStdout>,
     /// Its reports, which are few.
-    _err: BufReader<ChildStderr>,
+    err: BufReader<ChildStderr>,
     name: &'static str,
     address: SocketAddr,
 }
@@ -62,7 +62,7 @@ impl Node {
         let address = line.trim().rsplit(' ').next().and_then(|address| address.parse().ok());
         let address = address.unwrap_or_else(|| panic!("it must say where it listens: {line}"));
         let out = BufReader::new(child.stdout.take().expect("it is piped"));
-        Self { child, out, _err: err, name, address }
+        Self { child, out, err, name, address }
     }
 
     /// Starts a node that stays connected to this one.
@@ -361,6 +361,19 @@ fn garbage_and_silence_before_the_handshake_end_soon() {
     till.expect("up shop@127.0.0.1");
     till.expect("reply two");
     shop.expect("up till@127.0.0.1");
+}
+
+/// Goal: what the processes of the node itself fail with is printed, as that of a program is.
+#[test]
+fn a_refused_handshake_is_reported() {
+    let mut shop = Node::start("shop@127.0.0.1", &[], "");
+    let mut stream = TcpStream::connect(shop.address).expect("it listens");
+    let own = stream.local_addr().expect("it is connected");
+    stream.write_all(&[0; 100]).expect("it reads");
+    let mut line = String::new();
+    shop.err.read_line(&mut line).expect("it reports");
+    assert!(line.starts_with("procession: "), "{line}");
+    assert!(line.contains(&format!("the handshake with {own} was refused")), "{line}");
 }
 
 /// Connects 200 times with garbage, and 100 times in silence. Returns the silent connections, of
