@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use procession::mailbox::Recipient;
@@ -158,6 +158,8 @@ struct Inner {
     references: AtomicU64,
     /// The process that accepts connections and knows the ends of attached processes.
     keeper: Mutex<Option<Address<NoMessage>>>,
+    /// The number of the scheduler of the keeper. The node does not keep the scheduler alive.
+    scheduler: OnceLock<u32>,
 }
 
 /// The messages of the keeper: there are none, since it only receives the ends of processes.

@@ -582,7 +582,7 @@ fn keys_that_lua_would_take_for_one_stay_apart() {
 #[test]
 fn the_status_of_a_node_has_the_names_of_the_programs_processes() {
     let scheduler = scheduler();
-    scheduler.block_on(async {
+    let (shop, echo) = scheduler.block_on(async {
         let (shop, till) = nodes().await;
         let echo = load(ECHO, &shop).spawn("main", []).expect("it has main");
         wait_for(&till, "shop").await;
@@ -593,6 +593,10 @@ fn the_status_of_a_node_has_the_names_of_the_programs_processes() {
         procession::relations::register("other", other.pid()).expect("the name is free");
         let names = shop.status().names;
         assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["shop"]);
-        drop(echo);
+        (shop, echo)
     });
+    // A thread outside all schedulers sees the same names.
+    let names = shop.status().names;
+    assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["shop"]);
+    drop(echo);
 }

@@ -373,6 +373,7 @@ pub mod relay {
     pub use crate::mailbox::relay::{FaultyRelay, InProcess, discard};
     pub use crate::relations::remote::{draw_monitor, receive, receive_link, receive_monitor};
     pub use crate::relations::signal::RemoteSignal;
+    pub use crate::scheduler::enter::within;
     pub use crate::scheduler::nodes::RemoteNode;
     pub use crate::scheduler::writes::Outgoing;
 }

@@ -14,7 +14,7 @@ pub(crate) mod current;
 pub(crate) mod dependents;
 pub(crate) mod driver;
 pub(crate) mod end;
-mod enter;
+pub(crate) mod enter;
 mod entries;
 pub(crate) mod error;
 pub(crate) mod handle;

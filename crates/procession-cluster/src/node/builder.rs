@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -330,6 +330,7 @@ impl NodeBuilder {
             dial_failures: Refusals::default(),
             references: AtomicU64::new(1),
             keeper: Mutex::new(None),
+            scheduler: OnceLock::new(),
         }));
         let listener = listener.map(|(listener, _)| listener);
         let keeper = {
@@ -337,6 +338,8 @@ impl NodeBuilder {
             let options = SpawnOptions::new().label(format!("node {}", self.name));
             options.start(move |cx| keep(cx, node, listener, registration))
         };
+        // Ignored: nobody else sets it.
+        let _ = node.0.scheduler.set(keeper.pid().scheduler());
         *node.0.keeper.lock() = Some(keeper.address().clone());
         for find in self.finds {
             let options = SpawnOptions::new().label(format!("finder of {}", node.name()));
@@ -408,12 +411,12 @@ async fn stay_registered(node: &Node, mut registration: Option<TcpStream>) -> In
     let (Some((word, _)), Some(address)) = (split(node.name().as_str()), node.local_addr()) else {
         return std::future::pending().await;
     };
+    let mut wait = Duration::ZERO;
     while let Some(stream) = registration.take() {
+        let since = Instant::now();
         // It sends nothing else.
         while matches!(stream.read(&mut [0; 16]).await, Ok(1..)) {}
-    let mut wait = Duration::ZERO;
         drop(stream);
-        let since = Instant::now();
         // Otherwise an EPMD that closes each registration would be asked without end.
         if Instant::now() >= since + REGISTERED {
             wait = Duration::ZERO;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use procession::mailbox::Recipient;
 use procession::relations::registered;
+use procession::relay;
 use procession::report::catch_panic;
 
 use crate::guarded::Guarded;
@@ -47,7 +48,7 @@ impl Node {
     ///
     /// The process of a connection calls it for each message and each monitor by such a name, so it
     /// must not block. If it panics, no process has the name. The [status](Self::status) of the
-    /// node also asks it about the names of the scheduler
+    /// node also asks it about the names of the scheduler in which the node was started
     /// ([`registered`](procession::relations::registered)).
     pub fn find_names_with<F>(&self, find: F)
     where
@@ -66,8 +67,13 @@ impl Node {
             let is_found = |name: &str| {
                 catch_panic(|| find(name).map(Guarded::new)).is_some_and(|found| found.is_some())
             };
-            let others = registered().into_iter().take(FOUND_MAX).filter(|name| is_found(name));
-            names.extend(others.filter_map(Atom::new));
+            let others = || {
+                let others = registered().into_iter().take(FOUND_MAX);
+                others.filter(|name| is_found(name)).filter_map(Atom::new).collect::<Vec<_>>()
+            };
+            // Whichever thread asks, the names and the function are those of one scheduler.
+            let others = self.0.scheduler.get().and_then(|own| relay::within(*own, others));
+            names.extend(others.into_iter().flatten());
         }
         names.sort();
         names.dedup();

@@ -5,9 +5,9 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use procession::Scheduler;
 use procession::door::Observe;
-use procession_cluster::{Cookie, Node};
+use procession::{Context, Scheduler, start};
+use procession_cluster::{Cookie, Letter, Node};
 
 use crate::{connect, cookie, listens, seen_by, until};
 
@@ -46,7 +46,15 @@ fn the_door_shows_peers_and_ends() {
         let address = a.local_addr().expect("it listens");
         d.connect_at("a@127.0.0.1", address).await.expect_err("it has another cookie");
         until(|| !a.status().refusals.is_empty()).await;
+        // A name of the scheduler, which the door asks for from another one.
+        let sink = start(async |mut cx: Context<Letter>| cx.recv().await.is_some());
+        procession::relations::register("sink", sink.pid()).expect("the name is free");
+        let recipient = sink.address().map(|letter| letter);
+        a.find_names_with(move |name| {
+            procession::relations::whereis(name).map(|_| recipient.clone())
+        });
         let json = ask(&socket, "/cluster");
+        assert!(json.contains(r#""names":1,"#), "{json}");
         // The nodes come in no particular order.
         let peer = r#"{"node":"a@127.0.0.1","peer":"b@127.0.0.1","creation":"#;
         assert!(json.contains(r#""peer":[{"node":""#) && json.contains(peer), "{json}");

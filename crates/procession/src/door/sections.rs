@@ -9,6 +9,7 @@ use super::labels::{write_escaped, write_labels};
 use super::response::{RESPONSE_BYTES_MAX, Response};
 use crate::observe::metrics::{FAMILIES, FamilyType};
 use crate::process::section::{DoorSection, Figure, FigureKind, SectionRow};
+use crate::scheduler::enter::within;
 use crate::scheduler::shared::Shared;
 
 /// The length of the metrics at which the rest of the sections is left out.
@@ -16,17 +17,23 @@ const METRICS_BYTES_MAX: usize = RESPONSE_BYTES_MAX / 2;
 
 /// Answers `GET /NAME` if a section has the name.
 pub(super) fn section(shared: &Shared, name: &str) -> Option<Response> {
-    let section = shared.extensions.sections.read_one(name)?;
+    let section = within(shared.id(), || shared.extensions.sections.read_one(name))??;
     Some(object(|json| write(json, &section)))
 }
 
 /// Writes all sections, each as a member of `sections`.
 pub(super) fn all(json: &mut Json, shared: &Shared) {
     json.name("sections").object(|json| {
-        for (name, section) in shared.extensions.sections.read() {
+        for (name, section) in read(shared) {
             json.name(name).object(|json| write(json, &section));
         }
     });
+}
+
+/// Reads all sections in their scheduler, because their functions belong to its program. The door
+/// runs in another scheduler.
+fn read(shared: &Shared) -> BTreeMap<&'static str, DoorSection> {
+    within(shared.id(), || shared.extensions.sections.read()).unwrap_or_default()
 }
 
 /// Writes the tables of a section, each a list.
@@ -84,7 +91,7 @@ impl Figure {
 /// rows with the same labels have that of the first. Of families with the same name, or with the
 /// same name of their samples, there is only one; those of the runtime go before.
 pub(super) fn metrics(text: &mut String, shared: &Shared) {
-    let sections = shared.extensions.sections.read();
+    let sections = read(shared);
     let mut families = BTreeMap::<_, FamilyText<'_>>::new();
     for (section, found) in &sections {
         for (table, row) in found.rows() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::scheduler::current;
 use crate::scheduler::owner::Scheduler;
+use crate::scheduler::reach::reach;
 
 impl Scheduler {
     /// Makes this the scheduler of the calling thread until the guard is dropped.
@@ -20,6 +21,7 @@ impl Scheduler {
     /// | the future in `block_on` | the one that was called |
     /// | jobs of [`spawn_blocking`](crate::spawn_blocking), of pools of threads, and of [`coroutine::blocking`](crate::coroutine::blocking) | the one in which they were submitted |
     /// | [`on_thread_start`](crate::Builder::on_thread_start), [`on_thread_stop`](crate::Builder::on_thread_stop), [`on_stall`](crate::Builder::on_stall) | the one that calls them |
+    /// | functions of [`show_section`](crate::Context::show_section) | that of the process |
     /// | tasks of the tokio runtime that `Builder::tokio` starts | the one beside which the runtime runs |
     /// | everything else | the [default](Self::global) scheduler |
     ///
@@ -61,6 +63,31 @@ impl Scheduler {
     pub fn enter(&self) -> EnterGuard<'_> {
         EnterGuard { number: current::add_entry(Arc::clone(self.shared())), stays: PhantomData }
     }
+}
+
+/// Calls a function in the scheduler with this [number](Scheduler::id), as
+/// [`Scheduler::enter`] does. Returns `None` if the scheduler has ended.
+///
+/// A crate that connects programs uses this if it calls code of a program on a thread that may
+/// belong to another scheduler. It needs no handle, which would keep the scheduler alive.
+///
+/// ```
+/// use procession::relations::{register, registered};
+/// use procession::{Scheduler, relay};
+///
+/// let scheduler = Scheduler::builder().worker_threads(1).build()?;
+/// let waits = scheduler.spawn(std::future::pending::<()>());
+/// scheduler.register("waits", waits.pid())?;
+/// let id = scheduler.id();
+/// assert_eq!(relay::within(id, registered), Some(vec!["waits".into()]));
+/// drop(scheduler);
+/// assert_eq!(relay::within(id, registered), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn within<R>(scheduler: u32, call: impl FnOnce() -> R) -> Option<R> {
+    let shared = Arc::clone(&*reach(scheduler)?);
+    let _entered = EnterGuard { number: current::add_entry(shared), stays: PhantomData };
+    Some(call())
 }
 
 /// Ends the effect of [`Scheduler::enter`] when it is dropped.
