@@ -64,9 +64,12 @@ impl<T> BlockQueue<T> {
         }
     }
 
-    /// Pushes an element in front of all others. Unlike the other operations, this may move a
-    /// block's worth of elements.
+    /// Pushes an element in front of all others.
     pub(crate) fn push_front(&mut self, element: T) {
+        if self.first.len() >= Self::BLOCK {
+            let full = std::mem::replace(&mut self.first, VecDeque::with_capacity(Self::BLOCK));
+            self.more.get_or_insert_default().push_front(full);
+        }
         self.first.push_front(element);
     }
 
@@ -196,6 +199,18 @@ mod tests {
             assert_eq!((queue.len(), queue.is_empty()), (deque.len(), deque.is_empty()));
         }
         assert!(queue.into_iter().eq(deque));
+    }
+
+    #[test]
+    fn what_is_put_back_in_front_is_in_blocks_too() {
+        let mut queue = BlockQueue::new();
+        (0..50).for_each(|round| queue.push_front([round; 512]));
+        assert_eq!((blocks(&queue), queue.first.capacity()), (12, 4));
+        // The last one is found behind all others, which are put back.
+        assert_eq!(queue.remove_first(|element| element[0] == 0), Some([0; 512]));
+        assert_eq!((queue.len(), queue.first.capacity()), (49, 4));
+        while queue.pop_front().is_some() {}
+        assert_eq!((blocks(&queue), queue.first.capacity()), (0, 4));
     }
 
     #[test]
