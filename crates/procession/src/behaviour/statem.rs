@@ -230,14 +230,23 @@ struct StatemTimer {
     set_in: u64,
 }
 
+/// An event that waits in a machine.
+struct HeldEvent<M> {
+    event: StatemEvent<M>,
+    /// Set for a message that counts as received. The machine itself has made the others.
+    is_counted: bool,
+}
+
 /// The context of a [`Statem`]. It dereferences to the [`Context`] of its process.
 pub struct StatemContext<S: Statem> {
     context: Context<S::Message>,
     state: S::State,
     /// The events that come before the mailbox.
-    queue: VecDeque<StatemEvent<S::Message>>,
-    postponed: Vec<StatemEvent<S::Message>>,
-    inserted: Vec<StatemEvent<S::Message>>,
+    queue: VecDeque<HeldEvent<S::Message>>,
+    postponed: Vec<HeldEvent<S::Message>>,
+    inserted: Vec<HeldEvent<S::Message>>,
+    /// Set if the event that is handled counts as received, and was not postponed.
+    is_counted: bool,
     /// In the order in which they were set.
     timers: Vec<StatemTimer>,
     /// The number of events that were handled, including the present one.
@@ -252,6 +261,7 @@ impl<S: Statem> StatemContext<S> {
             queue: VecDeque::new(),
             postponed: Vec::new(),
             inserted: Vec::new(),
+            is_counted: false,
             timers: Vec::new(),
             events: 0,
         }
@@ -264,13 +274,15 @@ impl<S: Statem> StatemContext<S> {
 
     /// Puts an event off until the state has changed.
     pub fn postpone(&mut self, event: StatemEvent<S::Message>) {
-        self.postponed.push(event);
+        let is_message = matches!(event, StatemEvent::Message(_));
+        let is_counted = is_message && mem::take(&mut self.is_counted);
+        self.postponed.push(HeldEvent { event, is_counted });
     }
 
     /// Inserts an event before all others. If it is called several times for one event, they are
     /// handled in the order of the calls.
     pub fn next_event(&mut self, event: StatemEvent<S::Message>) {
-        self.inserted.push(event);
+        self.inserted.push(HeldEvent { event, is_counted: false });
     }
 
     /// Sets the timeout of the state, counted from now: [`StatemEvent::StateTimeout`] comes unless
@@ -337,10 +349,14 @@ impl<S: Statem> StatemContext<S> {
         }
         // A machine that inserts events forever receives nothing, but lets others run.
         poll_fn(|task| if budget::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
-        let event = match self.queue.pop_front() {
-            Some(event) => event,
-            None => self.receive().await?,
+        let HeldEvent { event, is_counted } = match self.queue.pop_front() {
+            Some(held) => held,
+            None => {
+                let event = self.receive().await?;
+                HeldEvent { is_counted: matches!(event, StatemEvent::Message(_)), event }
+            }
         };
+        self.is_counted = is_counted;
         self.events += 1;
         self.cancel(TimeoutKind::Event);
         Some(event)
@@ -384,8 +400,8 @@ impl<S: Statem> Drop for StatemContext<S> {
     fn drop(&mut self) {
         let queue = mem::take(&mut self.queue).into_iter();
         let left = queue.chain(mem::take(&mut self.postponed)).chain(mem::take(&mut self.inserted));
-        self.context.discard_received(left.filter_map(|event| match event {
-            StatemEvent::Message(message) => Some(message),
+        self.context.discard_received(left.filter_map(|held| match held.event {
+            StatemEvent::Message(message) => Some((message, held.is_counted)),
             _ => None,
         }));
     }

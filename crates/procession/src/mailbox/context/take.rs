@@ -260,16 +260,16 @@ impl<M: Send + 'static> Context<M> {
         current::count(shared, |stats| &stats.discarded, discarded);
     }
 
-    /// Drops messages that the process has received, but not handled. They count as discarded
-    /// instead.
-    pub(crate) fn discard_received(&self, messages: impl IntoIterator<Item = M>) {
+    /// Drops messages that the process has not handled. A message with `true` counts as received
+    /// before, and as discarded afterwards. The process has made the others itself, and they were
+    /// never counted.
+    pub(crate) fn discard_received(&self, messages: impl IntoIterator<Item = (M, bool)>) {
         let shared = self.slot.shared();
         // Only the process itself may change its count.
         let is_own = crate::scheduler::budget::budget_of(&self.slot).is_some();
         let mut discarded = 0;
-        for message in messages {
-            // A message that the process has made itself was never counted.
-            if is_own && self.slot.received() > 0 {
+        for (message, is_counted) in messages {
+            if is_own && is_counted {
                 self.slot.uncount_received();
                 discarded += 1;
             }

@@ -158,6 +158,34 @@ fn postponed_messages_are_dead_letters_at_every_end() {
 }
 
 #[test]
+fn messages_that_a_machine_has_made_are_not_counted_at_its_end() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let (machine, _) = machine(|cx, event| match event {
+            StatemEvent::Message(1) => {
+                cx.next_event(StatemEvent::Message(10));
+                Transition::Keep
+            }
+            StatemEvent::Message(10) => {
+                cx.postpone(event);
+                Transition::Keep
+            }
+            _ => {
+                cx.next_event(StatemEvent::Message(11));
+                Transition::Stop(Exit::Normal)
+            }
+        });
+        [1, 2].into_iter().for_each(|n| machine.send(n).expect("it is alive"));
+        assert_eq!(machine.await, Ok(Exit::Normal));
+    });
+    // Both messages were received and handled.
+    let snapshot = scheduler.snapshot();
+    let counts = (snapshot.messages_sent, snapshot.messages_received, snapshot.messages_discarded);
+    assert_eq!(counts, (2, 2, 0));
+    assert_conserved(&scheduler);
+}
+
+#[test]
 fn inserted_events_come_before_postponed_ones_and_both_end_an_event_timeout() {
     driven().block_on(async {
         let (machine, log) = machine(|cx, event| match (cx.state(), &event) {
