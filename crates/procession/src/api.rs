@@ -682,7 +682,8 @@ pub async fn yield_now() {
 /// A step has a budget of 128 operations. Each operation of the runtime costs one: a message sent
 /// or received, a call of this function, and each poll of a sleep, a handle, a channel, a lock or a
 /// socket. Once the budget is spent, the next operation that is awaited ends the step, and
-/// everything ready runs before the process continues.
+/// everything ready runs before the process continues. An operation that cannot be undone, such as
+/// a send, is an exception: the first such operation still acts, and the step ends with the next.
 ///
 /// A computation that awaits nothing spends nothing. Call this function about once per microsecond
 /// there. If the watchdog has revoked the permit of the worker, because the step lasted too long,

@@ -34,13 +34,13 @@
 //! was given. A panic poisons nothing, since the guard is dropped together with the process.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use crate::process::unwind::drop_guarded;
-use crate::scheduler::budget::in_turn;
+use crate::scheduler::budget::{charge_act, in_turn};
 use crate::sync::wait_list::{ServedWaiters, wake};
 use crate::time;
 
@@ -391,9 +391,13 @@ impl Barrier {
         crate::scheduler::placed::placed(async move {
             let mut visitor =
                 Visitor { size: self.size, listener: BellListener::new(&self.arrived) };
-            in_turn(|task| {
-                if !visitor.listener.listens() && visitor.arrive(task) {
+            poll_fn(|task| {
+                let may_complete = charge_act(task);
+                if !visitor.listener.listens() && visitor.arrive(task, may_complete) {
                     return Poll::Ready(true);
+                }
+                if !visitor.listener.listens() {
+                    return Poll::Pending;
                 }
                 visitor.listener.poll(task).map(|()| false)
             })
@@ -409,9 +413,10 @@ struct Visitor<'a> {
 }
 
 impl Visitor<'_> {
-    /// Arrives. Returns `true` if this completes the round.
-    fn arrive(&mut self, task: &TaskContext<'_>) -> bool {
-        let size = self.size;
+    /// Arrives, unless this completes the round and `may_complete` is false. Returns `true` if it
+    /// has completed the round.
+    fn arrive(&mut self, task: &TaskContext<'_>, may_complete: bool) -> bool {
+        let (size, mut completes) = (self.size, false);
         let mut woken = ServedWaiters::default();
         // Cloned here, and dropped outside the lock if it is not needed, since it may be user code.
         let mut waker = Some(task.waker().clone());
@@ -420,12 +425,15 @@ impl Visitor<'_> {
                 ringing.about += 1;
                 return waker.take().map(|waker| ringing.enlist(waker));
             }
-            ringing.about = 0;
-            woken = ringing.ring_all();
+            if may_complete {
+                completes = true;
+                ringing.about = 0;
+                woken = ringing.ring_all();
+            }
             None
         });
         woken.wake();
-        self.listener.place.is_none()
+        completes
     }
 }
 

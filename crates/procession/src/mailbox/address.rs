@@ -323,21 +323,19 @@ pub struct SendWait<'a, M: Send + 'static> {
     address: &'a Address<M>,
     /// `None` once the message was offered.
     message: Option<M>,
-    stand: Stand<M>,
+    stand: Stand,
     /// The place of the call.
     place: &'static Location<'static>,
 }
 
 /// The place where a message waits for room.
 #[derive(Debug)]
-enum Stand<M> {
+enum Stand {
     None,
     /// In the queue of the mailbox, with this number.
     Queue(u64),
     /// At the relay of another node.
     Far(FarWait),
-    /// Nowhere: the result is known, and the budget of the step was spent.
-    Done(Result<(), Box<SendError<M>>>),
 }
 
 impl<M: Send + 'static> Unpin for SendWait<'_, M> {}
@@ -348,7 +346,7 @@ impl<M: Send + 'static> SendWait<'_, M> {
         current::note_place(self.place);
     }
 
-    /// Returns `true` if the message waits for room, or the result is known.
+    /// Returns `true` if the message waits for room.
     pub(crate) fn stands(&self) -> bool {
         !matches!(self.stand, Stand::None)
     }
@@ -379,28 +377,18 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
     /// Panics if it is polled again after it was complete.
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let wait = self.get_mut();
-        let sent = wait.poll_uncharged(task);
-        crate::scheduler::budget::charge_after(task, sent, |sent| {
-            wait.stand = Stand::Done(sent.map_err(Box::new));
-        })
-    }
-}
-
-impl<M: Send + 'static> SendWait<'_, M> {
-    /// Sends the message, or takes its place in the queue.
-    fn poll_uncharged(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<(), SendError<M>>> {
-        let wait = self;
-        if matches!(wait.stand, Stand::Done(_))
-            && let Stand::Done(sent) = std::mem::replace(&mut wait.stand, Stand::None)
-        {
-            return Poll::Ready(sent.map_err(|error| *error));
+        let may_act = crate::scheduler::budget::charge_act(task) || wait.stands();
+        let waits = wait.address.bounded().filter(|(_, ring)| ring.when_full() == WhenFull::Wait);
+        let must_wait = |(slot, ring): (&Pin, &BoundedMailbox<M>)| {
+            !current::is_current(slot) && ring.must_wait()
+        };
+        if !may_act && !waits.is_some_and(must_wait) {
+            return Poll::Pending;
         }
         if let Some(process) = wait.address.far_process() {
             return wait.poll_far(process, task);
         }
-        let Some((slot, ring)) =
-            wait.address.bounded().filter(|(_, ring)| ring.when_full() == WhenFull::Wait)
-        else {
+        let Some((slot, ring)) = waits else {
             let message = wait.message.take().expect("a future is not polled after it is complete");
             return Poll::Ready(wait.address.send(message));
         };

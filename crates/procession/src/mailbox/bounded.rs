@@ -233,6 +233,11 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         ring.messages < self.capacity.get() && ring.waiting.is_empty()
     }
 
+    /// Returns `true` if a sender that can wait would have to.
+    pub(crate) fn must_wait(&self) -> bool {
+        self.with(|ring| !ring.closed && !self.has_room(ring))
+    }
+
     /// Push, with the policy of the mailbox. The header of a refused message is dropped, here and
     /// below.
     pub(crate) fn offer(&self, message: M, header: Option<S>) -> Offered<M> {

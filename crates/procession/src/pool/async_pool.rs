@@ -232,8 +232,8 @@ impl AsyncPool {
     /// [`SubmitError`], which holds the future.
     ///
     /// # Cancellation
-    /// If it is dropped while it waits, it leaves the wait list and drops the future. If the pool
-    /// has taken the job, the job runs.
+    /// If it is dropped before it completes, it leaves the wait list and drops the future. The
+    /// pool has not taken the job then.
     #[track_caller]
     pub fn execute<F>(&self, future: F) -> impl Future<Output = Result<(), SubmitError<F>>>
     where

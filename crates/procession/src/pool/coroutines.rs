@@ -219,8 +219,8 @@ impl CoPool {
     /// [`SubmitError`], which holds the closure.
     ///
     /// # Cancellation
-    /// If it is dropped while it waits, it leaves the wait list and drops the closure. If the pool
-    /// has taken the job, the job runs.
+    /// If it is dropped before it completes, it leaves the wait list and drops the closure. The
+    /// pool has not taken the job then.
     #[track_caller]
     pub fn execute<F: FnOnce() + Send + 'static>(
         &self,

@@ -353,8 +353,8 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// [`SubmitError`], which holds the argument.
     ///
     /// # Cancellation
-    /// If it is dropped while it waits, it leaves the wait list and drops the argument. If the pool
-    /// has taken the job, the job runs.
+    /// If it is dropped before it completes, it leaves the wait list and drops the argument. The
+    /// pool has not taken the job then.
     #[track_caller]
     pub fn execute(&self, argument: A) -> impl Future<Output = Result<(), SubmitError<A>>> {
         crate::scheduler::placed::placed(async move {

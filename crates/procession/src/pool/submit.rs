@@ -14,7 +14,7 @@ use super::state::busy::Busy;
 use super::state::lane::JobLane;
 use super::state::outcome::{Admission, EnterError, Verdict};
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::budget::{charge_after, in_turn};
+use crate::scheduler::budget::{charge_act, charge_after};
 use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place};
 use crate::time;
@@ -151,8 +151,9 @@ impl<J: Send + 'static> Inner<J> {
     ) -> Result<u64, SubmitError<C>> {
         let timeout = match policy {
             FullPolicy::Refuse => {
-                let mut entered = Some(self.put_now(lane, content, make));
-                return in_turn(|_| entered.take().map_or(Poll::Pending, Poll::Ready)).await;
+                poll_fn(|task| if charge_act(task) { Poll::Ready(()) } else { Poll::Pending })
+                    .await;
+                return self.put_now(lane, content, make);
             }
             FullPolicy::Wait(timeout) => timeout,
             // An async submitter cannot run the job: only a worker of the pool polls it.
@@ -160,21 +161,20 @@ impl<J: Send + 'static> Inner<J> {
         };
         let mut place = self.place(timeout.is_some());
         let mut content = Some(content);
-        // Outside of the future that enters the job, because a job that was entered is not refused
-        // when the time is over.
-        let mut kept = None;
         let entering = poll_fn(|task| {
-            let entered = match kept.take() {
-                Some(entered) => Poll::Ready(entered),
-                None => place.poll_enter(task, lane, &mut content, &mut make),
-            };
-            charge_after(task, entered, |entered| kept = Some(entered))
+            let may_act = charge_act(task) || place.is_enlisted();
+            if !may_act && !self.core.must_wait() {
+                return Poll::Pending;
+            }
+            let entered = place.poll_enter(task, lane, &mut content, &mut make);
+            // An answer without a job is the same in the next step.
+            if may_act || content.is_none() { entered } else { Poll::Pending }
         });
         let entered = match timeout {
-            Some(timeout) => time::timeout(timeout, entering).await.ok(),
-            None => Some(entering.await),
+            Some(timeout) => time::timeout(timeout, entering).await,
+            None => Ok(entering.await),
         };
-        let entered = entered.or(kept).unwrap_or(Err(SubmitErrorKind::TimedOut));
+        let entered = entered.unwrap_or(Err(SubmitErrorKind::TimedOut));
         drop(place);
         let entered = entered.map_err(|kind| {
             let content = content.take().expect("a job that was not taken is still here");

@@ -2,11 +2,18 @@
 //!
 //! # The rule
 //! A spent budget ends the step. It changes neither the result of an operation nor the order in
-//! which the callers of one thing are served.
+//! which the callers of one thing are served. An operation that answers `Pending` because of the
+//! budget has done nothing that its drop does not undo.
 //! - An operation that others compete for takes its place in the order, or what it asks for, at its
 //!   first poll, and is charged afterwards ([`charge_after`], [`in_turn`]). If the budget is spent,
 //!   the operation keeps what it has taken, and returns it in the next step. Dropping the operation
-//!   passes on what it keeps, as the drop of a served waiter does.
+//!   passes on what it keeps, as the drop of a served waiter does. Examples are permits, and the
+//!   messages of a channel.
+//! - An operation that acts for good is charged first ([`charge_act`]), because no drop could undo
+//!   what it has done. Examples are a send, a submitted job, and the arm of a select. One such
+//!   operation in each step may overdraw the budget, so that it is not overtaken, whatever the step
+//!   has spent before. After it, an operation acts in the next step at the earliest. If it has to
+//!   wait, it takes its place before, since a drop gives a place up.
 //! - An operation with a single taker is charged first ([`charge`]), because nobody can overtake
 //!   it. Examples are the mailbox of a process and the result of a handle.
 //! - An operation that acts on the *absence* of something draws no conclusion from a poll that the
@@ -22,7 +29,7 @@ use crate::mailbox::message_log::{MessageDirection, TracedMessage};
 use crate::process::slot::Slot;
 use crate::process::waker;
 use crate::scheduler::current::{counter_at, current, with_local};
-use crate::scheduler::local::BUDGET;
+use crate::scheduler::local::{BUDGET, CurrentStep};
 
 /// Returns what is left of the budget of this step, if the process in `slot` runs on this thread.
 #[inline]
@@ -37,12 +44,27 @@ pub(crate) fn budget_of(slot: &Slot) -> Option<u32> {
 /// then yields at the end of the step.
 #[inline]
 pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
+    charge_if(task, |_| false)
+}
+
+/// Charges the running step for an operation that acts for good. Returns `false` if the budget is
+/// spent and the step has overdrawn it before. The operation must not act then; the process yields
+/// at the end of the step.
+#[inline]
+pub(crate) fn charge_act(task: &TaskContext<'_>) -> bool {
+    charge_if(task, |step| !step.is_overdrawn.replace(true))
+}
+
+/// Charges the running step for one operation. If the budget is spent, `overdraws` decides whether
+/// the operation is refused.
+#[inline]
+fn charge_if(task: &TaskContext<'_>, overdraws: impl FnOnce(&CurrentStep) -> bool) -> bool {
     let goes_on = with_local(|local| {
         let Some(local) = local.filter(|local| local.step.is_any()) else {
             return true;
         };
         local.step.spend();
-        local.step.budget.get() > 0
+        local.step.budget.get() > 0 || overdraws(&local.step)
     });
     if !goes_on {
         yield_step(task);
@@ -51,7 +73,8 @@ pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
 }
 
 /// Charges the running step for an operation that has been polled. If the operation is ready and
-/// the budget is spent, `keep` stores what it has taken, and the next step polls it again.
+/// the budget is spent, `keep` stores what it has taken, and the next step polls it again. A drop
+/// of the operation must pass on what `keep` has stored.
 #[inline]
 pub(crate) fn charge_after<R>(
     task: &TaskContext<'_>,
@@ -69,18 +92,15 @@ pub(crate) fn charge_after<R>(
     Poll::Pending
 }
 
-/// Awaits what `attempt` takes, and is charged afterwards. What was taken is kept over the end of
-/// the step.
-pub(crate) async fn in_turn<R>(mut attempt: impl FnMut(&mut TaskContext<'_>) -> Poll<R>) -> R {
-    let mut kept = None;
+/// Awaits what `attempt` waits for, and is charged afterwards. `attempt` returns nothing, so a drop
+/// loses nothing.
+pub(crate) async fn in_turn(mut attempt: impl FnMut(&mut TaskContext<'_>) -> Poll<()>) {
+    let mut is_over = false;
     poll_fn(|task| {
-        let polled = match kept.take() {
-            Some(taken) => Poll::Ready(taken),
-            None => attempt(task),
-        };
-        charge_after(task, polled, |taken| kept = Some(taken))
+        let polled = if is_over { Poll::Ready(()) } else { attempt(task) };
+        charge_after(task, polled, |()| is_over = true)
     })
-    .await
+    .await;
 }
 
 /// Polls with the whole budget of a step, so that an operation is pending only if it has to wait.

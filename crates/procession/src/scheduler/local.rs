@@ -104,6 +104,8 @@ pub(crate) struct CurrentStep {
     pub(crate) budget: Cell<u32>,
     /// Set if the step asked for its turn to end.
     pub(crate) yields: Cell<bool>,
+    /// Set if an operation of the step has acted although the budget was spent.
+    pub(crate) is_overdrawn: Cell<bool>,
     /// The length of the chain of wake-ups that led to the running step: 0 unless a step of this
     /// worker woke the process and it ran next, otherwise one more than that of the waking step.
     pub(crate) chain: Cell<u32>,
@@ -130,6 +132,7 @@ impl CurrentStep {
             process: Cell::new(None),
             budget: Cell::new(BUDGET),
             yields: Cell::new(false),
+            is_overdrawn: Cell::new(false),
             chain: Cell::new(0),
             inherits: Cell::new(false),
             kind: Cell::new(WordKind::Step),

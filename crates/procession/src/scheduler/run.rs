@@ -44,6 +44,7 @@ impl LocalWorker {
             self.step.budget.set(BUDGET);
         }
         self.step.yields.set(false);
+        self.step.is_overdrawn.set(false);
         self.step.process.set(Some(ready.as_raw()));
         slot.clear_waiting();
         if seen.is_special() {

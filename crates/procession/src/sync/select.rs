@@ -76,8 +76,9 @@ const ROUNDS: u32 = 8;
 /// A select without arms waits forever. So does a select that is polled again after completion.
 ///
 /// # Cancellation
-/// If the select is dropped before it completes, it has acted on no arm. The messages of sending
-/// arms are dropped with it.
+/// If the select is dropped before it completes, it has acted on no arm, with one exception: since
+/// the last poll, a receiver may have chosen a sending arm and taken its message. The messages of
+/// all other sending arms are dropped with the select.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Select<'a, R> {
     arms: Vec<Box<dyn Arm<R> + Send + 'a>>,
@@ -87,8 +88,6 @@ pub struct Select<'a, R> {
     default: Option<Box<dyn FnOnce() -> R + Send + 'a>>,
     /// Present while the select waits in lists.
     choice: Option<Arc<Choice>>,
-    /// The end that is known, while the select keeps it over the end of a step.
-    kept: Option<SelectEnd>,
     /// The place where the select was made.
     call: &'static Location<'static>,
 }
@@ -103,8 +102,8 @@ enum SelectEnd {
 
 /// One thing that a select waits for.
 trait Arm<R> {
-    /// Acts, if that is possible now, and keeps the outcome. Returns `true` if it has acted. An
-    /// outcome that is not fetched is undone by the drop of the arm, as far as possible.
+    /// Acts, if that is possible now, and stores the outcome until it is fetched. Returns `true` if
+    /// it has acted.
     fn act(&mut self, task: &mut TaskContext<'_>) -> bool;
 
     /// Waits in a list. Returns `false` if the arm could act now.
@@ -122,7 +121,7 @@ impl<'a, R> Select<'a, R> {
     #[track_caller]
     pub fn new() -> Self {
         let call = Location::caller();
-        Self { arms: Vec::new(), polls: false, default: None, choice: None, kept: None, call }
+        Self { arms: Vec::new(), polls: false, default: None, choice: None, call }
     }
 
     /// Adds an arm that receives from a channel. `then` gets the message, or `None` if the channel
@@ -244,9 +243,7 @@ impl<'a, R> Select<'a, R> {
 impl<R> Select<'_, R> {
     /// Waits for an arm, or lets one act.
     fn poll_ending(&mut self, task: &mut TaskContext<'_>) -> Poll<SelectEnd> {
-        if let Some(kept) = self.kept.take() {
-            return Poll::Ready(kept);
-        }
+        let may_act = budget::charge_act(task);
         if let Some(choice) = &self.choice {
             if let Some(chosen) = choice.chosen() {
                 return Poll::Ready(SelectEnd::Arm(chosen));
@@ -266,8 +263,12 @@ impl<R> Select<'_, R> {
                 return Poll::Ready(SelectEnd::Arm(chosen));
             }
         }
+        if !may_act && self.default.is_some() {
+            return Poll::Pending;
+        }
         for _ in 0..ROUNDS {
             let acted = match self.default {
+                _ if !may_act => None,
                 None => self.act(task),
                 Some(_) => budget::with_fresh(|| self.act(task)),
             };
@@ -292,6 +293,9 @@ impl<R> Select<'_, R> {
             if let Some(chosen) = self.withdraw() {
                 return Poll::Ready(SelectEnd::Arm(chosen));
             }
+            if !may_act {
+                return Poll::Pending;
+            }
         }
         budget::yield_step(task);
         Poll::Pending
@@ -309,9 +313,7 @@ impl<R> Future for Select<'_, R> {
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<R> {
         let select = self.get_mut();
-        let ending = select.poll_ending(task);
-        let ending = budget::charge_after(task, ending, |ending| select.kept = Some(ending));
-        match ready!(ending) {
+        match ready!(select.poll_ending(task)) {
             SelectEnd::Arm(arm) => select.fetch(arm),
             SelectEnd::Default => select.default.take().map(|default| default()),
         }

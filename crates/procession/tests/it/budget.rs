@@ -4,24 +4,28 @@
 //! Method: one worker. A process spends a part of its budget, starts another process, and then
 //! polls an operation for the first time; the other process polls the same one afterwards. Each
 //! says what it got. Whatever the first process has spent, both say the same.
+//!
+//! An operation that answers `Pending` because of the budget has done nothing that its drop does
+//! not undo. Method: one step performs the operation more often than its budget allows, polls it
+//! once each time, and compares its answer with what has happened.
 
 use std::fmt::Debug;
 use std::future::{Future, poll_fn, ready};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use procession::mailbox::WhenFull;
-use procession::pool::{Pool, Queue};
+use procession::pool::{OnFull, Pool, Queue};
 use procession::sync::channel::{self, Receiver, Sender};
 use procession::sync::{
     Barrier, CancellationToken, Condvar, Mutex, Notify, OnceCell, RwLock, Semaphore, WaitGroup,
     broadcast, oneshot, watch,
 };
 use procession::{
-    Context, JoinSet, Select, SpawnOptions, cancelled, sleep, spawn, start, timeout,
-    until_cancelled, yield_now,
+    Address, Context, JoinSet, Reply, Select, SpawnOptions, cancelled, sleep, spawn, start,
+    timeout, until_cancelled, yield_now,
 };
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -686,6 +690,216 @@ fn what_is_kept_over_the_end_of_a_step_is_given_back() {
     });
 }
 
+/// Performs an operation in one step, which overdraws its budget. `act` polls it once, and returns
+/// whether it was ready and whether it has acted.
+async fn rounds<F: Future<Output = (bool, bool)>>(act: impl Fn() -> F) -> Vec<(bool, bool)> {
+    let mut outcomes = Vec::new();
+    for _ in 0..2 * BUDGET {
+        outcomes.push(act().await);
+    }
+    outcomes
+}
+
+/// Runs rounds in a process.
+#[track_caller]
+fn agree(name: &str, scene: impl Future<Output = Vec<(bool, bool)>> + Send + 'static) {
+    let outcomes = driven().block_on(async { spawn(scene).await }).expect("it does not panic");
+    let differs = outcomes.iter().position(|(is_ready, has_acted)| is_ready != has_acted);
+    assert_eq!(differs.map(|round| (round, outcomes[round])), None, "{name}");
+    assert!(outcomes.iter().any(|(is_ready, _)| *is_ready), "{name}: it never acts");
+    assert!(outcomes.iter().any(|(is_ready, _)| !is_ready), "{name}: it is never refused");
+}
+
+#[test]
+fn what_is_dropped_while_it_is_pending_has_not_acted() {
+    agree("send", async {
+        let (sender, receiver) = channel::unbounded();
+        rounds(|| async { (once(sender.send(1)).await, receiver.try_recv().is_ok()) }).await
+    });
+    agree("select, send", async {
+        let (sender, receiver) = channel::unbounded();
+        let select = || Select::new().send(&sender, 1, drop);
+        rounds(|| async { (once(select()).await, receiver.try_recv().is_ok()) }).await
+    });
+    agree("select, recv", async {
+        let (sender, receiver) = channel::unbounded();
+        let select = || Select::new().recv(&receiver, drop);
+        rounds(|| async {
+            sender.try_send(1).expect("it is open");
+            (once(select()).await, receiver.try_recv().is_err())
+        })
+        .await
+    });
+    agree("select, or_else", async {
+        let ran = AtomicUsize::new(0);
+        let select = || Select::new().or_else(|| ran.store(1, Relaxed));
+        rounds(|| async { (once(select()).await, ran.swap(0, Relaxed) == 1) }).await
+    });
+    agree("barrier", async {
+        let barrier = Barrier::new(2);
+        rounds(|| async {
+            let mut first = pin!(barrier.wait());
+            assert!(!once(first.as_mut()).await, "it has arrived alone");
+            (once(barrier.wait()).await, once(first.as_mut()).await)
+        })
+        .await
+    });
+    agree("send_wait", async {
+        let options = SpawnOptions::new().mailbox(3 * BUDGET as u32, WhenFull::Wait);
+        let receives = options.start(|mut cx: Context<usize>| async move {
+            let mut all = Vec::new();
+            while let Some(n) = cx.recv().await {
+                all.push(n);
+            }
+            all
+        });
+        let mut were_ready = Vec::new();
+        for n in 0..2 * BUDGET {
+            were_ready.push(once(receives.send_wait(n)).await);
+        }
+        receives.cancel();
+        let received = receives.await.expect("it does not panic");
+        were_ready.into_iter().enumerate().map(|(n, is)| (is, received.contains(&n))).collect()
+    });
+    for on_full in [OnFull::Wait, OnFull::Refuse] {
+        agree("a job", async move {
+            let pool = Pool::builder()
+                .capacity(1)
+                .queue(Queue::Bounded(3 * BUDGET))
+                .on_full(on_full)
+                .build_async()
+                .expect("it starts nothing yet");
+            let (sender, receiver) = channel::unbounded();
+            let mut were_ready = Vec::new();
+            for n in 0..2 * BUDGET {
+                let sender = sender.clone();
+                let job = async move { sender.try_send(n).expect("it is open") };
+                were_ready.push(once(pool.execute(job)).await);
+            }
+            drop(sender);
+            let mut ran = Vec::new();
+            sleep(SHORT).await;
+            while let Ok(n) = receiver.try_recv() {
+                ran.push(n);
+            }
+            were_ready.into_iter().enumerate().map(|(n, is)| (is, ran.contains(&n))).collect()
+        });
+    }
+}
+
+#[test]
+fn a_select_over_the_mailbox_loses_no_message() {
+    let received = driven().block_on(async {
+        let child = start(|mut cx: Context<usize>| async move {
+            let mut all = Vec::new();
+            for _ in 0..2 * BUDGET {
+                let select = Select::new().wait_for(cx.recv(), |message| all.extend(message));
+                once(select).await;
+            }
+            while let Some(message) = now(cx.recv()).await {
+                all.extend(message);
+            }
+            all
+        });
+        (0..2 * BUDGET).for_each(|n| child.send(n).expect("it is alive"));
+        child.await
+    });
+    assert_eq!(received, Ok((0..2 * BUDGET).collect()));
+}
+
+/// Awaits a future, and spends a whole budget before each poll.
+async fn spending<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|task| {
+        spend(BUDGET);
+        future.as_mut().poll(task)
+    })
+    .await
+}
+
+#[test]
+fn what_acts_is_in_time_although_each_step_spends_its_budget_elsewhere() {
+    let outcomes = driven().block_on(async {
+        let ended = start(|_: Context<Reply<u32>>| async {});
+        let callee = ended.address().clone();
+        ended.await.expect("it does not panic");
+        let process = spawn(async move {
+            let call = spending(callee.call(|reply| reply, Duration::ZERO)).await;
+            let (sender, receiver) = channel::bounded(1);
+            let sent = spending(sender.send_timeout(1, Duration::ZERO)).await;
+            let pool = Pool::builder().capacity(1).build_async().expect("it starts nothing yet");
+            let job = spending(pool.submit_timeout(async { 2 }, Duration::ZERO)).await;
+            let job = match job {
+                Ok(job) => job.await.ok(),
+                Err(_) => None,
+            };
+            (call.is_err_and(|error| error.is_refused()), sent, receiver.try_recv(), job)
+        });
+        process.await
+    });
+    assert_eq!(outcomes, Ok((true, Ok(()), Ok(1), Some(2))));
+}
+
+/// Acts once more than the budget of the running step allows.
+async fn overdraw() {
+    let alone = Barrier::new(1);
+    while once(alone.wait()).await {}
+}
+
+/// In a step that has overdrawn its budget, an operation that has to wait takes its place.
+#[test]
+fn what_has_to_wait_is_not_overtaken_after_its_step_has_overdrawn_the_budget() {
+    /// Lets `A` overdraw the budget and wait, and then `B`. Returns the order of the messages.
+    async fn order<F: Future<Output = bool> + Send + 'static>(
+        act: impl Fn(char, Sender<u32>) -> F + Clone + Send + 'static,
+    ) -> Vec<u32> {
+        let (sender, receiver) = channel::bounded(1);
+        sender.try_send(0).expect("there is room");
+        let ends = (sender.clone(), receiver);
+        let overdrawn = move |who| {
+            let (act, sender) = (act.clone(), sender.clone());
+            async move {
+                if who == 'A' {
+                    overdraw().await;
+                }
+                act(who, sender).await
+            }
+        };
+        let mut order = Vec::new();
+        let sent = both(0, overdrawn, async { order = receive_all(ends).await }).await;
+        assert_eq!(sent, (true, true));
+        order
+    }
+    let sent = driven()
+        .block_on(order(|who, sender| async move { sender.send(u32::from(who)).await.is_ok() }));
+    let selected = driven().block_on(order(|who, sender| async move {
+        Select::new().send(&sender, u32::from(who), |sent| sent.is_ok()).await
+    }));
+    let received = driven().block_on(async {
+        let child = SpawnOptions::new().mailbox(1, WhenFull::Wait).start(
+            |mut cx: Context<u32>| async move {
+                sleep(2 * SHORT).await;
+                [cx.recv().await, cx.recv().await, cx.recv().await].map(Option::unwrap_or_default)
+            },
+        );
+        child.send(0).expect("there is room");
+        let address = child.address().clone();
+        let act = move |who| {
+            let address = address.clone();
+            async move {
+                if who == 'A' {
+                    overdraw().await;
+                }
+                address.send_wait(u32::from(who)).await.is_ok()
+            }
+        };
+        assert_eq!(both(0, act, ready(())).await, (true, true));
+        child.await.expect("it does not panic")
+    });
+    let expected = [0, u32::from('A'), u32::from('B')];
+    assert_eq!((&*sent, &*selected, received), (&expected[..], &expected[..], expected));
+}
+
 /// A step ends, however much is ready.
 #[test]
 fn what_is_always_ready_lets_others_run() {
@@ -741,6 +955,30 @@ fn what_is_always_ready_lets_others_run() {
     check("token", move || {
         let token = token.clone();
         async move { assert!(token.run_until_cancelled(ready(())).await.is_none()) }
+    });
+    check("closed channel", || async {
+        let (sender, receiver) = channel::unbounded();
+        drop(receiver);
+        assert!(sender.send(1).await.is_err());
+    });
+    check("barrier", || async { assert!(Barrier::new(1).wait().await) });
+    let full = Arc::new(OnceLock::new());
+    check("refused message", move || {
+        let full = full.clone();
+        async move {
+            let address: &Address<u32> = full.get_or_init(|| {
+                let waits = SpawnOptions::new().mailbox(1, WhenFull::Reject);
+                let address = waits.start(|cx| async move { cx.cancelled().await }).detach();
+                address.send(1).expect("there is room");
+                address
+            });
+            assert!(address.send_wait(2).await.is_err());
+        }
+    });
+    check("closed pool", || async {
+        let pool = Pool::builder().capacity(1).build_async().expect("it starts nothing yet");
+        pool.close();
+        assert!(pool.execute(async {}).await.is_err());
     });
     check("no time", move || async {
         assert!(timeout(Duration::ZERO, Notify::new().notified()).await.is_err())

@@ -74,6 +74,11 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         self.look(|state| state.totals.refused += 1);
     }
 
+    /// Returns `true` if a submitter would have to wait for a place.
+    pub(crate) fn must_wait(&self) -> bool {
+        self.look(|state| state.places.open && !state.has_free_place())
+    }
+
     /// Reserves a place without waiting.
     pub(crate) fn try_reserve(&self) -> Result<u64, EnterError> {
         self.look(|state| {

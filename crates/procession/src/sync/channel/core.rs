@@ -453,6 +453,16 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         self.change(|state| state.closed)
     }
 
+    /// Returns `true` if a sender would have to wait.
+    #[cold]
+    pub(crate) fn must_wait(&self) -> bool {
+        self.change(|state| {
+            !state.closed
+                && state.messages.len() >= state.room
+                && !state.receivers.has_other(None, |_| true)
+        })
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.change(|state| state.messages.len())
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::budget::charge_after;
+use crate::scheduler::budget::{charge_act, charge_after};
 use crate::scheduler::current;
 use crate::sync::channel::core::{NotSent, Sent};
 use crate::sync::channel::error::{SendError, SendTimeoutError, TrySendError};
@@ -71,8 +71,9 @@ impl<T> Sender<T> {
     /// Returns [`SendError`] with the message if the channel is closed.
     ///
     /// # Cancellation
-    /// If the future is dropped before it completes, nothing is sent, and the message is dropped
-    /// with the future. [`Sending::take_back`] returns the message instead.
+    /// If the future is dropped before it completes, the message is dropped with the future, unless
+    /// a receiver has made room for it, or taken it, since the last poll. To know what has become
+    /// of the message, call [`Sending::take_back`], which returns it if it was not sent.
     #[track_caller]
     pub fn send(&self, message: T) -> Sending<'_, T> {
         let call = Location::caller();
@@ -312,21 +313,9 @@ pub(crate) fn poll_send<T>(
     place: &mut Option<Place>,
     task: &TaskContext<'_>,
 ) -> Poll<Result<(), SendError<T>>> {
-    let sent = offer(channel, message, place, task);
-    charge_after(task, sent, |sent| match sent {
-        Ok(()) => *place = Some(channel.core.keep_served()),
-        // The channel stays closed, so the next poll gets the same answer.
-        Err(SendError(refused)) => *message = Some(refused),
-    })
-}
-
-#[inline]
-fn offer<T>(
-    channel: &Channel<T>,
-    message: &mut Option<T>,
-    place: &mut Option<Place>,
-    task: &TaskContext<'_>,
-) -> Poll<Result<(), SendError<T>>> {
+    if !charge_act(task) && message.is_some() && !channel.core.must_wait() {
+        return Poll::Pending;
+    }
     let mut another = Another::of(task.waker());
     if let Some(message) = message.take() {
         match channel.core.send_or_wait(message, &mut another) {

@@ -198,6 +198,7 @@ const SLOW: Tests = (
 /// Tests that run with the usual budgets. They poll a future once, which does nothing but yield if
 /// the drawn budget of the step is used up.
 const POLLING: &[&str] = &[
+    "budget::what_is_dropped_while_it_is_pending_has_not_acted",
     "ends::a_context_that_is_polled_at_the_end_receives_nothing_and_leaves_nothing",
     "panics::wakers::the_waker_of_a_combinator_panics_when_a_message_comes",
     "time::sleeps::a_process_that_ends_takes_its_timers_along",
