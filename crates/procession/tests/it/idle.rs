@@ -291,10 +291,8 @@ fn a_message_wakes_few_of_many_workers() {
         parks(&scheduler) - before
     });
     let fewest = fewest.min().expect("there are some");
-    assert!(
-        (MESSAGES..=WAKE_UPS * MESSAGES).contains(&fewest),
-        "{fewest} parks for {MESSAGES} messages"
-    );
+    // A worker that has not parked yet when a message comes saves a park.
+    assert!((1..=WAKE_UPS * MESSAGES).contains(&fewest), "{fewest} parks for {MESSAGES} messages");
 }
 
 #[test]
