@@ -49,6 +49,6 @@ pub(crate) mod worker;
 pub(crate) mod writes;
 
 pub use self::enter::EnterGuard;
-pub use self::error::{BlockOnError, BuildError, WorkerThreadsError};
+pub use self::error::{BlockOnError, BuildError, InsideError, WorkerThreadsError};
 pub use crate::spawn::error::SpawnCause;
 pub use crate::util::out_of_range::OutOfRange;

@@ -12,14 +12,16 @@ use procession_sync::atomic::fence;
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Parent, Slot};
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
 use crate::process::wake::{cancel, cancellation, terminate};
 use crate::relations::links;
 use crate::scheduler::dependents::Dependent;
+use crate::scheduler::error::InsideError;
 use crate::scheduler::reach::find;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
-use crate::scheduler::{current, shutdown};
+use crate::scheduler::{budget, current, shutdown};
 use crate::time::action::Action;
 use crate::time::sleep_on;
 use crate::{Exit, Pid};
@@ -49,8 +51,8 @@ impl Shared {
     /// Notes that a process has ended: the one that was in `slot`, or one that never ran.
     #[inline]
     pub(crate) fn note_end(&self, slot: Option<&Slot>) {
-        if self.lifetime.closing.phase_after_publishing() != shutdown::OPEN {
-            self.note_end_while_closing(slot);
+        if self.lifetime.closing.is_end_awaited() {
+            self.note_awaited_end(slot);
         }
     }
 
@@ -58,12 +60,12 @@ impl Shared {
     /// missed.
     pub(crate) fn note_end_at_leisure(&self) {
         if !matches!(self.lifetime.closing.phase(), shutdown::OPEN | shutdown::ENDED) {
-            self.note_end_while_closing(None);
+            self.note_awaited_end(None);
         }
     }
 
     #[cold]
-    fn note_end_while_closing(&self, slot: Option<&Slot>) {
+    fn note_awaited_end(&self, slot: Option<&Slot>) {
         // Of the closing protocol.
         fence(SeqCst);
         let phase = self.lifetime.closing.phase();
@@ -77,6 +79,10 @@ impl Shared {
         let alive = self.alive();
         if phase == shutdown::TERMINATING && alive == 0 {
             self.end();
+        }
+        if phase == shutdown::OPEN && alive > 0 {
+            // Without a shutdown, all waiters wait for the end of all processes.
+            return;
         }
         // Only waiters that find what they wait for are woken. A waiter that wakes too early would
         // wait again, be woken again, and so on.
@@ -204,6 +210,42 @@ impl Shared {
         })
         .await;
     }
+
+    /// Waits until no process is alive. `caller` is the process that calls, or for which the caller
+    /// works.
+    pub(crate) async fn wait_until_empty(
+        self: &Arc<Self>,
+        caller: Option<Pid>,
+    ) -> Result<(), InsideError> {
+        let waiter = EndWaiter { shared: self, number: self.lifetime.number() };
+        poll_fn(|task| {
+            if !budget::charge(task) {
+                return Poll::Pending;
+            }
+            if is_inside(self, caller) {
+                return Poll::Ready(Err(InsideError));
+            }
+            waiter.leave(0, task.waker());
+            self.lifetime.closing.watch();
+            if self.alive() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            current::note_waiting(Waiting::PROCESS);
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// Returns `true` if the calling code runs in a process of `shared`, or in a job for a process of
+/// `shared` that has not ended. `caller` is the process or the process of the job, if it has
+/// entered a `block_on`.
+fn is_inside(shared: &Shared, caller: Option<Pid>) -> bool {
+    let is_own = |pid: &Pid| pid.scheduler() == shared.id() && pid.node() == 0;
+    let is_alive = |pid: Option<Pid>| pid.filter(is_own).and_then(find).is_some();
+    is_alive(caller)
+        || is_alive(current::on_behalf_of())
+        || current::current().is_some_and(|slot| is_own(&slot.pid()))
 }
 
 /// Returns `true` if a process has a supervisor. It is left to the supervisor, so that the order of

@@ -121,3 +121,18 @@ impl<F> fmt::Debug for BlockOnError<F> {
 }
 
 impl<F> Error for BlockOnError<F> {}
+
+/// The error of [`Scheduler::wait_until_empty`](crate::Scheduler::wait_until_empty): the caller is
+/// a process of the scheduler, or works for one, and would wait for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InsideError;
+
+impl fmt::Display for InsideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "cannot wait until the scheduler has no process: the caller is one of its processes",
+        )
+    }
+}
+
+impl Error for InsideError {}

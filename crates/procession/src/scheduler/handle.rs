@@ -26,8 +26,9 @@ use crate::scheduler::builder::{
     Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
     STALL_AFTER_DEFAULT, TIMERS_DEFAULT,
 };
-use crate::scheduler::error::{BlockOnError, WorkerThreadsError};
+use crate::scheduler::error::{BlockOnError, InsideError, WorkerThreadsError};
 use crate::scheduler::owner::{Owner, Scheduler};
+use crate::scheduler::placed::placed;
 use crate::scheduler::settle::SettledOutput;
 use crate::scheduler::writes::SettledWrites;
 use crate::scheduler::writes::table::Unwritten;
@@ -338,6 +339,60 @@ impl Scheduler {
         );
         self.shared().run_until_idle();
         snapshot::waiting(self.shared())
+    }
+
+    /// Waits until this scheduler has no process, without ending any.
+    ///
+    /// Processes that are spawned while it waits count as well, so it returns at a moment at which
+    /// every process that was ever spawned has ended. The scheduler stays open, and the next
+    /// process may be spawned right after that moment.
+    ///
+    /// Every process counts, including one that waits forever. For example, the mailbox of a thread
+    /// ([`attach`](Self::attach)) is a process until it is dropped, and a supervisor is a process
+    /// until it is stopped. The runtime keeps no processes of its own here, with one exception: the
+    /// idle workers of a [pool of coroutines](crate::pool::CoPool) are processes, which end after
+    /// their [`keep_alive`](crate::pool::Builder::keep_alive). The [door](crate#features) has its
+    /// own scheduler, and idle workers of other pools are no processes.
+    ///
+    /// It does not wait for a [`block_on`](Self::block_on) future, a timer, or a job of a pool of
+    /// threads, because none of them is a process.
+    ///
+    /// To limit the time, use [`timeout`](crate::timeout). To end the processes as well, use
+    /// [`shutdown`](Self::shutdown).
+    ///
+    /// # Errors
+    /// [`InsideError`](crate::scheduler::InsideError), without a wait, if the caller is a process
+    /// of this scheduler, or a [job that works for one](crate::current_pid()), because it would
+    /// wait for itself. Not found is a process that waits here through others, for example one that
+    /// joins a process of another scheduler which waits here, or one that calls this in a future of
+    /// its own `block_on`.
+    ///
+    /// # Cancellation
+    /// If the future is dropped, the wait ends without an effect.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use procession::{Scheduler, sleep, spawn, timeout};
+    ///
+    /// let scheduler = Scheduler::builder().worker_threads(1).test_clock().build()?;
+    /// let second = Duration::from_secs(1);
+    /// scheduler.spawn(async move {
+    ///     sleep(second).await;
+    ///     spawn(sleep(second));
+    /// });
+    /// let begin = scheduler.now();
+    /// let limited = timeout(second / 2, scheduler.wait_until_empty());
+    /// assert!(scheduler.block_on(limited).is_err());
+    /// scheduler.block_on(scheduler.wait_until_empty())?;
+    /// assert_eq!(scheduler.now() - begin, 2 * second);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn wait_until_empty(&self) -> impl Future<Output = Result<(), InsideError>> {
+        // A `block_on` hides the process that calls it, and the process that a job works for.
+        let caller = current::current().map(|slot| slot.pid()).or_else(current::on_behalf_of);
+        placed(async move { self.shared().wait_until_empty(caller).await })
     }
 
     /// Moves the test clock forward by `duration`. Timers that are then due fire once processes

@@ -3,6 +3,7 @@
 mod after;
 mod deadline;
 mod dropped;
+mod empty;
 mod load;
 mod orderly;
 

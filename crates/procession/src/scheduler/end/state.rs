@@ -76,7 +76,12 @@ impl Lifetime {
 
     /// Removes a wait. Returns its waker, to be dropped.
     pub(crate) fn forget(&self, number: u64) -> Option<Waker> {
-        Some(self.waiters.lock().remove(&number)?.1)
+        let mut waiters = self.waiters.lock();
+        let own = waiters.remove(&number);
+        if waiters.is_empty() {
+            self.closing.unwatch(waiters);
+        }
+        Some(own?.1)
     }
 
     /// Takes the wakers of the waits that are over when `alive` processes are left.
