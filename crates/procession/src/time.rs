@@ -4,6 +4,7 @@ pub(crate) mod action;
 pub(crate) mod armed;
 mod instant;
 mod last_try;
+mod running;
 #[expect(unsafe_code, reason = "slots are shared by protocol")]
 pub(crate) mod timers;
 
@@ -23,6 +24,7 @@ use crate::process::waker;
 use crate::scheduler::current;
 use crate::scheduler::current::Hold;
 use crate::scheduler::local::LocalWorker;
+use crate::scheduler::placed::placed;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
@@ -36,6 +38,7 @@ use self::last_try::LastTry;
 pub(crate) use self::last_try::is_last_try;
 #[cfg(feature = "serve")]
 pub(crate) use self::last_try::poll_last;
+use self::running::{FunctionEnd, TimerFunction};
 
 /// The error of a timer that was refused because the scheduler has reached its limit of timers, or
 /// has ended. It holds the value that was refused.
@@ -634,19 +637,24 @@ pub fn run_after<F: FnOnce() + Send + 'static>(
 ) -> Result<Timer, TimerLimit<F>> {
     let shared = crate::scheduler::owner::here();
     let when = shared.world.now().saturating_add(nanoseconds(delay));
-    let function = Arc::new(procession_sync::Mutex::new(Some(function)));
+    let function = Arc::new(TimerFunction::new(procession_sync::Mutex::new(Some(function))));
     let fired = Arc::clone(&function);
     let take = |cell: &procession_sync::Mutex<Option<F>>| cell.lock().take();
     let action = Action::Call(Arc::new(move || {
-        if let Some(function) = take(&fired) {
-            function();
-        }
+        fired.run(|cell| {
+            if let Some(function) = take(cell) {
+                function();
+            }
+        });
     }));
     match arm(&shared, when, None, action) {
-        Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed }),
-        Err(_) => Err(TimerLimit::new(
-            take(&function).expect("the timer was refused, so it has not fired"),
-        )),
+        Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed, end: function.end() }),
+        Err(action) => {
+            drop(action);
+            let cell = Arc::into_inner(function).and_then(TimerFunction::into_inner);
+            let function = cell.and_then(|cell| take(&cell));
+            Err(TimerLimit::new(function.expect(NOT_FIRED)))
+        }
     }
 }
 
@@ -669,32 +677,80 @@ pub fn run_every<F: Fn() + Send + Sync + 'static>(
     let shared = crate::scheduler::owner::here();
     let period = NonZeroU64::new(nanoseconds(period)).unwrap_or(NonZeroU64::MIN);
     let when = shared.world.now().saturating_add(period.get());
-    let function = Arc::new(function);
+    let function = Arc::new(TimerFunction::new(function));
     let called = Arc::clone(&function);
-    match arm(&shared, when, Some(period), Action::Call(called)) {
-        Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed }),
+    let action = Action::Call(Arc::new(move || called.run(|function| function())));
+    match arm(&shared, when, Some(period), action) {
+        Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed, end: function.end() }),
         Err(action) => {
             drop(action);
-            Err(TimerLimit::new(
-                Arc::into_inner(function)
-                    .expect("the timer was refused, so nobody else has the function"),
-            ))
+            let function = Arc::into_inner(function).and_then(TimerFunction::into_inner);
+            Err(TimerLimit::new(function.expect(NOT_FIRED)))
         }
     }
 }
+
+/// Why the function of a timer that was refused is there.
+const NOT_FIRED: &str =
+    "the timer was refused, so it has not fired, and nobody else has its function";
 
 /// A timer set by [`run_after`] or [`run_every`]. Dropping it leaves the timer set.
 #[derive(Clone)]
 pub struct Timer {
     shared: Arc<Shared>,
     armed: Armed,
+    end: Arc<FunctionEnd>,
 }
 
 impl Timer {
     /// Removes the timer. Returns `true` if this prevented its next firing. A firing that another
-    /// thread has begun continues.
+    /// thread has begun continues; [`cancel_and_wait`](Self::cancel_and_wait) waits for its end.
     pub fn cancel(&self) -> bool {
         self.armed.delete(&self.shared).is_some()
+    }
+
+    /// Removes the timer as [`cancel`](Self::cancel) does, and waits until its function does not
+    /// run any more. So what the function uses can be released afterwards. Returns `true` if the
+    /// removal prevented the next firing.
+    ///
+    /// When it returns, no thread runs the function, none will, and the function was dropped. If no
+    /// thread runs it, this returns at once. A thread waits by
+    /// [`wait`](crate::coroutine::Wait::wait) or by
+    /// [`Scheduler::block_on`](crate::Scheduler::block_on).
+    ///
+    /// The function itself may call this for its own timer, and so may the `Drop` of a value that
+    /// the function holds: on the thread that runs or drops the function, nothing is waited for.
+    /// Two other ways to wait forever remain: the function waits for the caller, for example for a
+    /// lock that the caller holds, or two functions call this for each other's timers.
+    ///
+    /// # Cancellation
+    /// The first poll removes the timer. If the future is dropped after it, the timer stays
+    /// removed, and the function may still run.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// use procession::time::run_every;
+    ///
+    /// procession::run(async {
+    ///     let buffer = Arc::new(vec![0_u8; 1024]);
+    ///     let used = Arc::clone(&buffer);
+    ///     let timer = run_every(Duration::from_micros(10), move || assert_eq!(used[0], 0))?;
+    ///     procession::sleep(Duration::from_millis(1)).await;
+    ///     timer.cancel_and_wait().await;
+    ///     assert!(Arc::into_inner(buffer).is_some(), "no function uses it");
+    ///     Ok::<_, Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn cancel_and_wait(&self) -> impl Future<Output = bool> {
+        placed(async move {
+            let cancelled = self.cancel();
+            self.end.wait().await;
+            cancelled
+        })
     }
 
     /// Sets another moment for the next firing. Returns `true` if the timer was pending.

@@ -51,6 +51,10 @@ impl<T> SmallVec<T> {
         self.first.take().or_else(|| self.more.pop_front())
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(&self.more)
+    }
+
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         drop(self.first.take_if(|first| !keep(first)));
         self.more.retain(keep);

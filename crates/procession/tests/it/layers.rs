@@ -63,7 +63,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("sync", "process scheduler time util"),
     ("sys", "io scheduler util"),
     ("testing", "process scheduler time"),
-    ("time", "process scheduler sys util"),
+    ("time", "process scheduler sync sys util"),
     ("util", ""),
     ("variance", ""),
     ("watchdog", "io observe process recorder scheduler sys util"),

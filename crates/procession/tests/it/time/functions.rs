@@ -1,6 +1,7 @@
 //! Timers that run functions or send messages: results, order and limits.
 
 mod limits;
+mod waits;
 
 use crate::home::mpsc;
 use std::sync::Arc;
