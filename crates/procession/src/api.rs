@@ -293,7 +293,7 @@ pub mod command {
     //! their [`Handler`] gets a [`Completion`].
 
     pub use crate::machine::command::{
-        BlockingWork, Command, Done, SendParcel, SpawnProcess, command, perform,
+        AsyncWork, BlockingWork, Command, Done, SendParcel, SpawnProcess, command, perform,
     };
     pub use crate::machine::completion::Completion;
     pub use crate::machine::registry::Handler;

@@ -1,5 +1,6 @@
 //! State machines: processes that are called with events, and the commands they yield.
 
+pub(crate) mod awaited;
 pub(crate) mod command;
 pub(crate) mod completion;
 pub(crate) mod events;

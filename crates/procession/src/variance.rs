@@ -52,6 +52,7 @@ macro_rules! invariant {
 #[cfg(doctest)]
 invariant! {
     Address: "Address<T>";
+    AsyncWork: "command::AsyncWork<T>";
     AsyncFnPoolArgument: "pool::AsyncFnPool<T, ()>";
     AsyncFnPoolResult: "pool::AsyncFnPool<(), T>";
     ChildMessage: "Child<T, ()>";

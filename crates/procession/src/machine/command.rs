@@ -12,6 +12,7 @@ use procession_queue::Entry;
 use procession_sync::Mutex;
 
 use crate::Pid;
+use crate::machine::awaited::AnyFuture;
 use crate::machine::completion::{Completion, Target};
 use crate::machine::registry::{Handler, HandlerTable};
 use crate::machine::value::{CommandError, CommandId, CommandResult, Value};
@@ -185,6 +186,123 @@ impl<T: Send + 'static> Command for BlockingWork<T> {
 /// The input of the handler of [`CommandId::BLOCKING`].
 struct BlockingCall(Box<dyn FnOnce() -> Value + Send>);
 
+/// The command that awaits a future, such as a wait for a socket, a read or a write.
+///
+/// In a state machine, the future is polled in the steps of the process, whenever the process is
+/// woken. So what it does is charged to the budget of the process, the process shows what the
+/// future waits for, and the end of the process drops it. Events that come meanwhile are delivered
+/// as usual. If several futures are outstanding, each wake-up polls all of them, which suits a few
+/// of them, such as the two directions of a connection. For many, start a process for each.
+///
+/// The future owns what it uses. For example, both directions of a connection can share an
+/// [`Arc`] of it, because its methods take `&self`. The output may return the buffer.
+///
+/// If the future panics or ends its process by [`exit`](crate::exit), the command completes with
+/// [`CommandError::Failed`], and the process goes on.
+///
+/// ```
+/// use std::io;
+/// use std::sync::Arc;
+///
+/// use procession::Event;
+/// use procession::command::{AsyncWork, Command};
+/// use procession::machine::{
+///     Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine,
+/// };
+/// use procession::net::{TcpListener, TcpStream};
+///
+/// /// Answers each byte of a connection by the next one, until the other side closes.
+/// struct Increments(Arc<TcpStream>);
+///
+/// type Served = AsyncWork<io::Result<bool>>;
+///
+/// impl Increments {
+///     /// Serves one byte. Returns `false` if there is none.
+///     fn serve(&self) -> Served {
+///         let stream = Arc::clone(&self.0);
+///         AsyncWork::new(async move {
+///             let mut byte = [0];
+///             if stream.read(&mut byte).await? == 0 {
+///                 return Ok(false);
+///             }
+///             stream.write_all(&[byte[0] + 1]).await?;
+///             Ok(true)
+///         })
+///     }
+/// }
+///
+/// impl Process for Increments {
+///     type Input = ();
+///     type Message = ();
+///     type Output = ();
+///
+///     fn init(&mut self, _method: &str, (): ()) -> Result<(), InitError> {
+///         Ok(())
+///     }
+///
+///     fn step(
+///         &mut self,
+///         events: &mut Events<()>,
+///         yields: &mut Yields<'_>,
+///     ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+///         for event in events {
+///             if let Event::Completion { result, .. } = event
+///                 && !Served::output(result)??
+///             {
+///                 return Ok(Status::Done(()));
+///             }
+///         }
+///         // The first step comes without an event, and each other one with a completion.
+///         yields.perform(0, self.serve());
+///         Ok(Status::Wait(WaitingFor::Completions))
+///     }
+/// }
+///
+/// procession::run(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let client = TcpStream::connect(listener.local_addr()?).await?;
+///     let (served, _) = listener.accept().await?;
+///     let server = spawn_machine(Increments(Arc::new(served)), "", ()).expect("it accepts");
+///     client.write_all(&[41]).await?;
+///     let mut answer = [0];
+///     client.read_exact(&mut answer).await?;
+///     assert_eq!(answer, [42]);
+///     drop(client);
+///     assert_eq!(server.await, Ok(()));
+///     io::Result::Ok(())
+/// })?;
+/// # io::Result::Ok(())
+/// ```
+pub struct AsyncWork<T>(AnyFuture, Typed<T>);
+
+impl<T: Send + 'static> AsyncWork<T> {
+    /// Creates the command that awaits `future`, and completes with its output.
+    pub fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+        let any = async move { Box::new(future.await) as Value };
+        Self(AnyFuture(Box::pin(any)), PhantomData)
+    }
+
+    pub(crate) fn wrong_input() -> CommandError {
+        CommandError::WrongInput("AsyncWork")
+    }
+}
+
+impl<T> fmt::Debug for AsyncWork<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AsyncWork(..)")
+    }
+}
+
+impl<T: Send + 'static> Command for AsyncWork<T> {
+    const ID: CommandId = CommandId::ASYNC;
+    type Output = T;
+
+    /// Erases the type of the output, because the process does not know it.
+    fn into_input(self) -> Value {
+        Box::new(self.0)
+    }
+}
+
 /// Performs a command for the running process, and waits for its result. On a thread that runs no
 /// process, the default scheduler serves it.
 ///
@@ -203,6 +321,15 @@ async fn command_of(id: CommandId, input: Value) -> CommandResult {
         let duration = duration_of(input)?;
         crate::sleep(duration).await;
         return Ok(Box::new(()));
+    }
+    if id == CommandId::ASYNC {
+        return match input.downcast::<AnyFuture>() {
+            Ok(future) => Ok(future.0.await),
+            Err(other) => {
+                drop_guarded(other);
+                Err(AsyncWork::<()>::wrong_input())
+            }
+        };
     }
     let shared = Arc::clone(&crate::scheduler::owner::here());
     let (reply, caller) = call::pair();

@@ -7,10 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Context as TaskContext;
 
-use crate::machine::command::Command;
+use crate::machine::awaited::{AnyFuture, AwaitedFutures};
+use crate::machine::command::{AsyncWork, Command};
 use crate::machine::completion::Completion;
 use crate::machine::events::Events;
-use crate::machine::value::{CommandId, Value};
+use crate::machine::value::{CommandId, CommandResult, Value};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::event::Event;
@@ -481,6 +482,7 @@ pub(crate) struct MachineBody<P: Process> {
     outstanding: usize,
     /// The tags and timers of its sleeps, which end with the process.
     sleeps: Vec<(u64, Armed)>,
+    futures: AwaitedFutures,
     waiting_for: Option<WaitingFor>,
     told_cancel: bool,
     /// Set if the mailbox may hold more entries.
@@ -537,6 +539,7 @@ impl<P: Process> MachineBody<P> {
                 yields: SmallVec::default(),
                 outstanding: 0,
                 sleeps: Vec::new(),
+                futures: AwaitedFutures::default(),
                 waiting_for: None,
                 told_cancel: false,
                 has_more: false,
@@ -609,6 +612,10 @@ impl<P: Process> MachineBody<P> {
         }
         let serving = Serving::begin(slot);
         while let Some((command, tag, input)) = self.yields.pop() {
+            if command == CommandId::ASYNC {
+                self.begin_future(tag, input);
+                continue;
+            }
             self.sleeps.extend(
                 slot.shared()
                     .handlers()
@@ -616,11 +623,36 @@ impl<P: Process> MachineBody<P> {
                     .map(|timer| (tag, timer)),
             );
             if let Some((tag, result)) = serving.take() {
-                self.completions += 1;
-                self.events.0.push_back(Event::Completion { tag, result });
+                self.complete(tag, result);
             }
         }
         self.yields.shrink(KEPT);
+    }
+
+    fn complete(&mut self, tag: u64, result: CommandResult) {
+        self.completions += 1;
+        self.events.0.push_back(Event::Completion { tag, result });
+    }
+
+    /// Serves an [`AsyncWork`].
+    fn begin_future(&mut self, tag: u64, input: Value) {
+        match input.downcast::<AnyFuture>() {
+            Ok(future) => self.futures.push(tag, *future),
+            Err(other) => {
+                drop_guarded(other);
+                self.complete(tag, Err(AsyncWork::<()>::wrong_input()));
+            }
+        }
+    }
+
+    /// Polls the futures that the process awaits.
+    #[inline]
+    fn poll_futures(&mut self, task: &mut TaskContext<'_>) {
+        let (events, completions) = (&mut self.events.0, &mut self.completions);
+        self.futures.poll(task, &mut |tag, result| {
+            *completions += 1;
+            events.push_back(Event::Completion { tag, result });
+        });
     }
 
     /// Returns `true` if an event has come that ends this wait.
@@ -642,9 +674,10 @@ impl<P: Process> MachineBody<P> {
         self.waiting_for.is_none_or(|waiting_for| self.has_come(waiting_for))
     }
 
-    /// Drops the events and commands that are left, one by one, and cancels the sleeps. The caller
-    /// records the end.
+    /// Drops the events, commands and futures that are left, one by one, and cancels the sleeps.
+    /// The caller records the end.
     fn drop_untold(&mut self, slot: &Slot) {
+        self.futures.clear();
         while let Some((_, sleep)) = self.sleeps.pop() {
             drop_guarded(sleep.delete(slot.shared()));
         }
@@ -744,13 +777,14 @@ impl<P: Process> Body for MachineBody<P> {
         }
     }
 
-    fn step(&mut self, slot: &Slot, _: &mut TaskContext<'_>) -> Step {
+    fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
         let ((), terminated) = slot.state.take_for_step(|| self.collect(slot));
         if terminated {
             // The collected events may include some that came after the terminate. The worker ends
             // the process now.
             return Step::GoesOn;
         }
+        self.poll_futures(task);
         if !self.may_step(slot) {
             let waiting_for = self.waiting_for.expect("a process that waits for nothing may step");
             return self.wait(slot, waiting_for);
@@ -804,6 +838,7 @@ impl<P: Process> Body for MachineBody<P> {
         self.waiting_for = waiting_for;
         self.outstanding += self.yields.len();
         self.serve(slot);
+        self.poll_futures(task);
         match waiting_for {
             Some(WaitingFor::Completions) if self.outstanding == 0 => {
                 self.end_with(slot, Exit::WaitsForNothing)

@@ -105,6 +105,9 @@ impl CommandId {
     /// Runs a closure that blocks. See [`BlockingWork`](crate::machine::command::BlockingWork).
     pub const BLOCKING: Self = Self(4);
 
+    /// Awaits a future. See [`AsyncWork`](crate::machine::command::AsyncWork).
+    pub const ASYNC: Self = Self(5);
+
     /// The first number that a program may use for its own commands.
     pub const FIRST_FREE: Self = Self(256);
 }

@@ -4,6 +4,7 @@
 //! each step. A test consists of a script, of what happens to the machine meanwhile, of the
 //! expected events, and of the expected end.
 
+mod awaited;
 mod commands;
 mod sleeps;
 mod successors;

@@ -33,7 +33,7 @@ fn on_real_clock(width: usize) -> Scheduler {
     builder.build().expect("the system has threads")
 }
 
-fn seconds(seconds: u64) -> Duration {
+pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
