@@ -465,9 +465,9 @@ impl Error for Elapsed {}
 /// wait.
 ///
 /// If the time is over, polls the future once more after the look at the clock: its event may have
-/// come while the process waited for its worker. This poll has a fresh budget, because the step may
-/// have spent its own before, and so may each later step. If it has, the next step returns the
-/// error, so that a loop of timeouts lets other processes run.
+/// come while the process waited for its worker. If the step has spent its budget, the next step
+/// does this, so that a loop of timeouts lets other processes run, whatever they return. This poll
+/// has a fresh budget, because each step may spend its own before.
 pub(crate) fn poll_within<'a, R>(
     task: &mut TaskContext<'_>,
     mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<R>,
@@ -480,18 +480,16 @@ pub(crate) fn poll_within<'a, R>(
     if sleep.poll_uncharged(task).is_pending() {
         return Poll::Pending;
     }
+    if crate::scheduler::budget::is_spent() && !std::mem::replace(&mut sleep.is_late, true) {
+        crate::scheduler::budget::yield_step(task);
+        return Poll::Pending;
+    }
+    sleep.is_late = false;
     let last = LastTry::begin();
     let polled = crate::scheduler::budget::with_fresh(|| poll(task));
     drop(last);
     match polled {
         Poll::Ready(output) => Poll::Ready(Ok(output)),
-        Poll::Pending
-            if crate::scheduler::budget::is_spent()
-                && !std::mem::replace(&mut sleep.is_late, true) =>
-        {
-            crate::scheduler::budget::yield_step(task);
-            Poll::Pending
-        }
         Poll::Pending => Poll::Ready(Err(Elapsed)),
     }
 }

@@ -807,16 +807,6 @@ fn a_select_over_the_mailbox_loses_no_message() {
     assert_eq!(received, Ok((0..2 * BUDGET).collect()));
 }
 
-/// Awaits a future, and spends a whole budget before each poll.
-async fn spending<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|task| {
-        spend(BUDGET);
-        future.as_mut().poll(task)
-    })
-    .await
-}
-
 #[test]
 fn what_acts_is_in_time_although_each_step_spends_its_budget_elsewhere() {
     let outcomes = driven().block_on(async {
@@ -824,11 +814,11 @@ fn what_acts_is_in_time_although_each_step_spends_its_budget_elsewhere() {
         let callee = ended.address().clone();
         ended.await.expect("it does not panic");
         let process = spawn(async move {
-            let call = spending(callee.call(|reply| reply, Duration::ZERO)).await;
+            let call = greedily(callee.call(|reply| reply, Duration::ZERO)).await;
             let (sender, receiver) = channel::bounded(1);
-            let sent = spending(sender.send_timeout(1, Duration::ZERO)).await;
+            let sent = greedily(sender.send_timeout(1, Duration::ZERO)).await;
             let pool = Pool::builder().capacity(1).build_async().expect("it starts nothing yet");
-            let job = spending(pool.submit_timeout(async { 2 }, Duration::ZERO)).await;
+            let job = greedily(pool.submit_timeout(async { 2 }, Duration::ZERO)).await;
             let job = match job {
                 Ok(job) => job.await.ok(),
                 Err(_) => None,
@@ -955,6 +945,16 @@ fn what_is_always_ready_lets_others_run() {
     check("token", move || {
         let token = token.clone();
         async move { assert!(token.run_until_cancelled(ready(())).await.is_none()) }
+    });
+    let lock = Arc::new(Mutex::new(()));
+    check("lock, in time", move || {
+        let lock = lock.clone();
+        async move { drop(timeout(Duration::ZERO, lock.lock()).await.expect("it is free")) }
+    });
+    let (sender, _open) = channel::unbounded();
+    check("send, in time", move || {
+        let sender = sender.clone();
+        async move { sender.send_timeout(1, Duration::ZERO).await.expect("it is open") }
     });
     check("closed channel", || async {
         let (sender, receiver) = channel::unbounded();
