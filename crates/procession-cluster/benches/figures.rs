@@ -379,8 +379,9 @@ async fn idle(server: &Server, time: Duration, is_secure: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// The wake-ups in a second of an idle node with one other node.
-const WAKE_UPS_MAX: f64 = 2.0;
+/// The wake-ups in a second of an idle node with one other node. There are 1.2 to 1.8 on a quiet
+/// machine, and up to 3.4 for half a minute while the host of a virtual machine is busy.
+const WAKE_UPS_MAX: f64 = 3.0;
 /// The same for each other node, if there are ten or more.
 const WAKE_UPS_OF_MANY_MAX: f64 = 1.0;
 
@@ -418,8 +419,8 @@ fn idle_peers(scheduler: &Scheduler, peers: u32) -> Result<(), Failed> {
     wake_ups(std::process::id(), Duration::from_secs(6))?;
     let limit = if peers == 1 { WAKE_UPS_MAX } else { WAKE_UPS_OF_MANY_MAX * f64::from(peers) };
     let mut least = f64::INFINITY;
-    // The least of three, since other programs that take the processors make a short step long.
-    for _ in 0..3 {
+    // The least of ten, because other programs that take the processors make a short step long.
+    for _ in 0..10 {
         let [workers, watchdog] = wake_ups(std::process::id(), Duration::from_secs(8))?;
         print(false, &format!("idle with {peers}, all threads"), workers + watchdog, "/s");
         print(false, &format!("idle with {peers}, watchdog"), watchdog, "/s");
