@@ -454,14 +454,7 @@ pub(crate) fn enter_table(slot: &Slot, table: &Arc<dyn Membership>) -> Left {
 /// must find no row.
 #[inline]
 pub(crate) fn complete(slot: &Slot) -> Seen {
-    let mut released = false;
-    loop {
-        if let Some(seen) = slot.state.complete(released) {
-            return seen;
-        }
-        release_names(slot);
-        released = true;
-    }
+    OnExitHooks::<Entries>::complete(&slot.state, || release_names(slot))
 }
 
 #[cold]

@@ -66,11 +66,13 @@
 //! `models::leave_against_end`, `models::canary_mark_before_enter`, `models::link_against_end`,
 //! `models::both_ends_of_a_link_end`, `models::canary_link_told_without_looking`,
 //! `models::unlink_against_unlink_and_link`, `models::canary_links_without_numbers`,
-//! `models::link_against_own_end`, `models::canary_link_without_looking_again`.
+//! `models::link_against_own_end`, `models::canary_link_without_looking_again`,
+//! `models::name_against_end`, `models::canary_release_after_complete`,
+//! `models::canary_name_after_release`.
 
 use procession_sync::Mutex;
 
-use crate::process::state::State;
+use crate::process::state::{Seen, State};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -81,6 +83,8 @@ pub(crate) mod mutation {
     pub(crate) const BUILT: u8 = crate::util::mutant::planted("on_exit", SOUND);
     /// `Mark` comes before `Enter`.
     pub(crate) const MARK_BEFORE_ENTER: u8 = 1;
+    /// `Release` comes after `Complete`.
+    pub(crate) const RELEASE_AFTER_COMPLETE: u8 = 2;
 }
 
 /// The result of leaving an entry.
@@ -122,6 +126,22 @@ impl<T: Default, const MUTATION: u8> OnExitHooks<T, MUTATION> {
         if ended && self.with(withdraw) { Left::TooLate } else { Left::There }
     }
 
+    /// `Complete`. If there may be entries, calls `release` before, which does `Release`.
+    #[inline]
+    pub(crate) fn complete(state: &State, mut release: impl FnMut()) -> Seen {
+        let mut released = mutation::is(MUTATION, mutation::RELEASE_AFTER_COMPLETE);
+        loop {
+            if let Some(seen) = state.complete(released) {
+                if mutation::is(MUTATION, mutation::RELEASE_AFTER_COMPLETE) {
+                    release();
+                }
+                return seen;
+            }
+            release();
+            released = true;
+        }
+    }
+
     /// `Settle`: takes all entries out, for the end to signal.
     pub(crate) fn settle(&self) -> T {
         self.with(std::mem::take)
@@ -130,7 +150,9 @@ impl<T: Default, const MUTATION: u8> OnExitHooks<T, MUTATION> {
 
 #[cfg(all(test, procession_loom))]
 mod models {
-    use procession_sync::{Arc, explore, thread};
+    use std::cell::Cell;
+
+    use procession_sync::{Arc, Mutex, explore, thread};
 
     use super::{Left, OnExitHooks, mutation};
     use crate::process::state::State;
@@ -193,6 +215,89 @@ mod models {
     #[should_panic(expected = "exactly one tells the watcher")]
     fn canary_mark_before_enter() {
         watch::<{ mutation::MARK_BEFORE_ENTER }>();
+    }
+
+    /// The entries of a process that may have a name.
+    #[derive(Default)]
+    struct Named {
+        is_named: bool,
+        is_released: bool,
+    }
+
+    /// A process that may have a name, and the table of names.
+    #[derive(Default)]
+    struct NamedProcess<const MUTATION: u8> {
+        on_exit: OnExitHooks<Named, MUTATION>,
+        is_in_table: Mutex<bool>,
+    }
+
+    /// A thread names a process that ends. Another one that sees the end looks the name up.
+    fn name<const MUTATION: u8, const REFUSES: bool, const IS_RELATED: bool>() {
+        explore(|| {
+            let named = Arc::new((State::vacant(), NamedProcess::<MUTATION>::default()));
+            named.0.renew();
+            let _ = named.0.start();
+            if IS_RELATED {
+                let _ = named.0.relate();
+            }
+            let namer = {
+                let named = Arc::clone(&named);
+                thread::spawn(move || {
+                    let (state, process) = &*named;
+                    let mut table = process.is_in_table.lock();
+                    *table = true;
+                    let is_late = Cell::new(false);
+                    let left = process.on_exit.leave(
+                        state,
+                        |entries| {
+                            is_late.set(REFUSES && entries.is_released);
+                            entries.is_named = !is_late.get();
+                        },
+                        |entries| std::mem::take(&mut entries.is_named),
+                    );
+                    if is_late.get() || left == Left::TooLate {
+                        *table = false;
+                    }
+                })
+            };
+            let looker = {
+                let named = Arc::clone(&named);
+                thread::spawn(move || {
+                    let is_over = named.0.see().is_complete();
+                    assert!(!is_over || !*named.1.is_in_table.lock(), "the name is of no process");
+                })
+            };
+            let (state, process) = &*named;
+            let _ = OnExitHooks::<Named, MUTATION>::complete(state, || {
+                let was_named = process.on_exit.with(|entries| {
+                    entries.is_released = true;
+                    std::mem::take(&mut entries.is_named)
+                });
+                if was_named {
+                    *process.is_in_table.lock() = false;
+                }
+            });
+            namer.join().expect("the namer does not panic");
+            looker.join().expect("the name is of no process");
+        });
+    }
+
+    #[test]
+    fn name_against_end() {
+        name::<{ mutation::SOUND }, true, true>();
+        name::<{ mutation::SOUND }, true, false>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the name is of no process")]
+    fn canary_release_after_complete() {
+        name::<{ mutation::RELEASE_AFTER_COMPLETE }, true, true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the name is of no process")]
+    fn canary_name_after_release() {
+        name::<{ mutation::SOUND }, false, true>();
     }
 
     /// Process 1 links to process 2, which ends meanwhile.
