@@ -31,6 +31,22 @@ async fn listens(patience: u64) -> Node {
     node.listen((Ipv4Addr::LOCALHOST, 0).into()).start().await.expect("it starts")
 }
 
+/// Returns a scheduler with a node that listens.
+fn listening(patience: u64) -> (Scheduler, Node) {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let node = scheduler.block_on(listens(patience));
+    (scheduler, node)
+}
+
+/// Waits until a connection of a node has ended.
+fn until_ended(scheduler: &Scheduler, node: &Node) {
+    scheduler.block_on(async {
+        while node.status().ends.is_empty() {
+            procession::yield_now().await;
+        }
+    });
+}
+
 /// Connects as the node `b@127.0.0.1`, by hand.
 fn connect(node: &Node, flags: u64) -> TcpStream {
     connect_as("b@127.0.0.1", node, flags)
@@ -71,8 +87,7 @@ fn told_after(
     flags: u64,
     spoil: impl FnOnce(&mut TcpStream) + Send + 'static,
 ) -> Exit {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(patience));
+    let (scheduler, node) = listening(patience);
     let mut stream = connect(&node, flags);
     let (sender, monitored) = std::sync::mpsc::channel();
     let watcher = scheduler.start(move |mut cx: Context<Letter>| async move {
@@ -188,8 +203,7 @@ fn a_node_that_answers_is_kept_although_it_never_ticks() {
 /// A node that confirms two messages of five, and stops.
 #[test]
 fn the_end_tells_the_number_of_unconfirmed_messages() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(1));
+    let (scheduler, node) = listening(1);
     let (sender, subscribed) = std::sync::mpsc::channel();
     let subscriber = scheduler.start({
         let node = node.clone();
@@ -259,8 +273,7 @@ fn spawn_request(function: &str, id: u32, options: Vec<Term>) -> (Term, Term) {
 /// node.
 #[test]
 fn a_start_is_told_before_the_end_of_the_process() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let grants = Grants::new().spawn("shop", "worker");
     node.grant("b@127.0.0.1", grants).expect("it names a node");
     node.export("shop", "worker", 0, async |_: Context<Letter>, _| {});
@@ -290,8 +303,7 @@ fn a_start_is_told_before_the_end_of_the_process() {
 /// A node that links a process which has started another one there, and has not asked for a link.
 #[test]
 fn a_start_makes_only_the_relations_that_were_asked_for() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
     let starter = scheduler.start(move |mut cx: Context<Letter>| async move {
         let _own = node.attach(&cx.address().map(|letter| letter));
@@ -424,8 +436,7 @@ fn many_changes_of_grants_keep_a_connection() {
 /// Goal: the end of a process that has the name of the statements is told to those that monitor it.
 #[test]
 fn a_statement_has_a_reference_of_the_node_that_tells() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
     let name = Remote::named(super::GRANTS_NAME, "b@127.0.0.1");
     let watcher = scheduler.start(move |mut cx: Context<Letter>| async move {
@@ -456,8 +467,7 @@ fn a_statement_has_a_reference_of_the_node_that_tells() {
 /// try counts. One with the grant is told which there are not.
 #[test]
 fn links_and_exits_without_a_grant_tell_nothing() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let process =
         scheduler.start(async |mut cx: Context<Letter>| while cx.recv().await.is_some() {});
     let own = node.attach(&process.address().map(|letter| letter)).pid();
@@ -484,8 +494,7 @@ fn links_and_exits_without_a_grant_tell_nothing() {
 /// same link. A refusal would take it away on the other side only.
 #[test]
 fn a_link_that_is_there_is_not_refused() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
     until_done(&mut stream);
     let far = node.pid(&pid());
@@ -508,8 +517,7 @@ fn a_link_that_is_there_is_not_refused() {
 /// answered. Otherwise the other node could link to it without the grant.
 #[test]
 fn a_link_that_has_crossed_an_unlink_is_forgotten() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
     until_done(&mut stream);
     let far = node.pid(&pid());
@@ -530,8 +538,7 @@ fn a_link_that_has_crossed_an_unlink_is_forgotten() {
 /// Goal: a link of the other node that a process ignores, since it has unlinked, is not entered.
 #[test]
 fn a_link_that_is_ignored_is_not_entered() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     node.grant("b@127.0.0.1", Grants::new().exits()).expect("it names a node");
     let mut stream = connect(&node, flags::OWN);
     until_done(&mut stream);
@@ -570,8 +577,7 @@ fn a_link_that_is_ignored_is_not_entered() {
 /// Goal: an exported function is called for nodes that have the grant, and for no others.
 #[test]
 fn starts_need_a_grant() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     node.export("shop", "worker", 0, async |_: Context<Letter>, _| {});
     let mut stream = connect(&node, flags::OWN);
     let mut ask = |function: &str, id: u32| {
@@ -597,8 +603,7 @@ fn starts_need_a_grant() {
 /// Goal: requests that a node does not answer take a bounded number of entries.
 #[test]
 fn starts_without_an_answer_are_bounded() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
     until_done(&mut stream);
     let other_side = stream.try_clone().expect("there is a descriptor");
@@ -751,8 +756,7 @@ fn messages_that_are_left_at_the_end_are_reported() {
 /// node ticks all the time, and never answers the last question.
 #[test]
 fn an_end_in_order_has_a_time_limit() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(1));
+    let (scheduler, node) = listening(1);
     let mut stream = connect(&node, flags::OWN);
     scheduler.block_on(async {
         while node.peers().is_empty() {
@@ -801,8 +805,7 @@ fn answer_all(stream: &mut TcpStream, received: i64) {
 /// Goal: a node that has nothing more to send takes what the other one has, and confirms that.
 #[test]
 fn a_node_that_ends_reads_and_answers_until_the_other_node_ends() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let (letters, told) = std::sync::mpsc::channel();
     let sink = scheduler.start(async move |mut cx: Context<Letter>| {
         while let Some(letter) = cx.recv().await {
@@ -825,11 +828,7 @@ fn a_node_that_ends_reads_and_answers_until_the_other_node_ends() {
     }
     assert!(node.status().ends.is_empty());
     drop(stream);
-    scheduler.block_on(async {
-        while node.status().ends.is_empty() {
-            procession::yield_now().await;
-        }
-    });
+    until_ended(&scheduler, &node);
     assert_eq!(node.status().ends, [("it was disconnected by this node".to_owned(), 1)]);
     assert_eq!(node.status().lost, 0);
 }
@@ -837,8 +836,7 @@ fn a_node_that_ends_reads_and_answers_until_the_other_node_ends() {
 /// Goal: a node that is told of the end by the other one sends what it has accepted.
 #[test]
 fn a_node_sends_what_it_has_when_the_other_node_ends() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
     answer_question(&mut stream, &Term::tuple([Term::atom("received"), Term::from(0)]));
     until_done(&mut stream);
@@ -851,11 +849,7 @@ fn a_node_sends_what_it_has_when_the_other_node_ends() {
     let down = [Term::from(28), Term::atom(PULSE), to.into(), statement.into()];
     write(&mut stream, &[&Term::tuple(down), &Term::atom("done")]);
     answer_all(&mut stream, 14);
-    scheduler.block_on(async {
-        while node.status().ends.is_empty() {
-            procession::yield_now().await;
-        }
-    });
+    until_ended(&scheduler, &node);
     assert_eq!(node.status().ends, [("it has closed the connection".to_owned(), 1)]);
     assert_eq!(node.status().lost, 0);
 }
@@ -863,8 +857,7 @@ fn a_node_sends_what_it_has_when_the_other_node_ends() {
 /// Goal: `connect` keeps its time limit while a connection ends to a node that answers nothing.
 #[test]
 fn a_connect_after_a_disconnect_has_its_time_limit() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
     until_done(&mut stream);
     assert!(node.disconnect("b@127.0.0.1"));
@@ -881,8 +874,7 @@ fn a_connect_after_a_disconnect_has_its_time_limit() {
 /// Goal: a call whose request has no room is refused at once, if its head can be read.
 #[test]
 fn a_call_with_too_many_levels_is_refused() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let server = scheduler.start(async |mut cx: Context<Letter>| cx.recv().await.is_some());
     let member = node.attach(&server.address().map(|letter| letter));
     node.register("server", &member).expect("the name is free");
@@ -918,8 +910,7 @@ fn a_call_with_too_many_levels_is_refused() {
 /// ends its side of the socket.
 #[test]
 fn a_node_that_takes_no_monitors_gets_what_was_accepted() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::REQUIRED);
     let sends = node.clone();
     let stopped = scheduler.spawn(async move {
@@ -945,8 +936,7 @@ fn a_node_that_takes_no_monitors_gets_what_was_accepted() {
 /// Erlang's library for C takes no monitors. To it, they are errors.
 #[test]
 fn a_node_that_takes_no_monitors_gets_none() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(1));
+    let (scheduler, node) = listening(1);
     let mut stream = connect(&node, flags::REQUIRED);
     drop(scheduler.spawn(async move {
         while node.peers().is_empty() {
@@ -965,8 +955,7 @@ fn a_node_that_takes_no_monitors_gets_none() {
 /// Goal: a node that does not read holds up no sender and takes little memory.
 #[test]
 fn a_node_that_never_reads_makes_sends_fail() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let stream = connect(&node, flags::OWN);
     let refused = scheduler.spawn({
         let node = node.clone();
@@ -1009,8 +998,7 @@ fn write_call(stream: &mut TcpStream, name: &str, (to, tag): (NodePid, Term), re
 /// a node would send to third ones with the grants of this one.
 #[test]
 fn a_node_is_answered_itself() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut b = connect(&node, flags::OWN);
     let mut c = connect_as("c@127.0.0.1", &node, flags::OWN);
     while node.peers().len() < 2 {
@@ -1277,8 +1265,7 @@ fn a_connection_waits_for_what_is_refused() {
 /// Goal: a node cannot answer the calls of a second one by what a third one answers to anybody.
 #[test]
 fn calls_of_a_third_node_are_not_answered_for_it() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let third = Node::builder("c@127.0.0.1").cookie(cookie());
     let third = scheduler.block_on(third.start()).expect("it starts");
     let address = node.local_addr().expect("it listens");
@@ -1317,8 +1304,7 @@ fn replies_to_a_third_node_do_not_overrun_it() {
         #[serde(with = "crate::serialize::reply")] procession::Reply<Term>,
     );
 
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let server = scheduler.start(async |mut cx: Context<Ask>| {
         while let Some(Ask(_, reply)) = cx.recv().await {
             reply.send(Term::Binary(vec![7; 1 << 19].into()));
@@ -1355,8 +1341,7 @@ fn replies_to_a_third_node_do_not_overrun_it() {
 /// would be kept here.
 #[test]
 fn only_processes_of_the_other_node_monitor() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let watched =
         scheduler.start(async |mut cx: Context<Letter>| while cx.recv().await.is_some() {});
     let member = node.attach(&watched.address().map(|letter| letter));
@@ -1389,8 +1374,7 @@ fn only_processes_of_the_other_node_monitor() {
 /// Goal: a caller that gives up before the process of its call is known leaves no monitor of it.
 #[test]
 fn a_call_that_was_given_up_ends_its_monitor() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
     let late = scheduler.block_on(async {
@@ -1412,8 +1396,7 @@ fn a_call_that_was_given_up_ends_its_monitor() {
 /// call. Nodes of the BEAM and of this crate have a reference there.
 #[test]
 fn the_tag_of_a_call_is_a_reference_of_the_caller() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     node.grant("b@127.0.0.1", Grants::new().spawn_all()).expect("it names a node");
     node.export_function("shop", "worker", 0, async |_| Ok(Term::from(7)));
     let mut stream = connect(&node, flags::OWN);
@@ -1441,8 +1424,7 @@ fn the_tag_of_a_call_is_a_reference_of_the_caller() {
 /// Method: one more monitor, and one more link, than the limit of a test.
 #[test]
 fn the_relations_of_a_node_are_bounded() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     node.grant("b@127.0.0.1", Grants::new().exits()).expect("it names a node");
     let process = scheduler
         .start(|mut cx: Context<Letter>| async move { while cx.recv().await.is_some() {} });
@@ -1465,8 +1447,7 @@ fn the_relations_of_a_node_are_bounded() {
 /// its own time limit.
 #[test]
 fn what_waits_for_an_answer_learns_of_the_end() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
     until_done(&mut stream);
     let (peer, limit) = ("b@127.0.0.1", Duration::from_secs(30));
@@ -1491,8 +1472,7 @@ fn what_waits_for_an_answer_learns_of_the_end() {
 /// have brought the answer.
 #[test]
 fn an_unlink_without_an_answer_ends_with_its_connection() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     node.grant("b@127.0.0.1", Grants::new().exits()).expect("it names a node");
     let mut stream = connect(&node, flags::OWN);
     until_done(&mut stream);
@@ -1530,8 +1510,7 @@ fn read_monitor(stream: &mut TcpStream) -> Vec<Term> {
 /// Goal: a reply that comes too late is counted.
 #[test]
 fn a_reply_that_nobody_awaits_is_counted() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
     until_done(&mut stream);
     let late = scheduler.block_on(node.call(pid(), Term::from(1), Duration::ZERO));
@@ -1568,8 +1547,7 @@ fn an_end_with_a_reason_that_is_too_large_is_told() {
 /// Method: the other node never answers the last question.
 #[test]
 fn a_connection_that_ends_accepts_nothing() {
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
-    let node = scheduler.block_on(listens(60));
+    let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
     until_done(&mut stream);
     let ends = scheduler.clone();
