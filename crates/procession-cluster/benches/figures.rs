@@ -379,9 +379,8 @@ async fn idle(server: &Server, time: Duration, is_secure: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// The wake-ups in a second of an idle node with one other node. There are 1.2 to 1.8 on a quiet
-/// machine, and up to 3.4 for half a minute while the host of a virtual machine is busy.
-const WAKE_UPS_MAX: f64 = 3.0;
+/// The wake-ups in a second of an idle node with one other node. There are 1.2 on a quiet machine.
+const WAKE_UPS_MAX: f64 = 2.0;
 /// The same for each other node, if there are ten or more.
 const WAKE_UPS_OF_MANY_MAX: f64 = 1.0;
 
