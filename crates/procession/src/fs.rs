@@ -47,15 +47,16 @@
 //! # At the end
 //! A helper that has accepted data finishes its write although the process that wrote has ended. So
 //! that the data is not lost, the end of the scheduler and of the program waits for all operations
-//! that write: those of [`File`], [`Stdout`](crate::io::Stdout) and [`Stderr`](crate::io::Stderr),
-//! and functions here that change files and directories.
+//! that write: the writes of [`File`], [`Stdout`](crate::io::Stdout) and
+//! [`Stderr`](crate::io::Stderr), and the functions here that change files and directories. For
+//! example, a program whose last act is to write a line does not lose the line.
 //!
 //! | what ends | which writes it waits for | how long | what it leaves |
 //! |---|---|---|---|
-//! | [`Scheduler::shutdown`](crate::Scheduler::shutdown) | those that were accepted on the scheduler | until its deadline | it returns their number, in [`Unfinished`](crate::snapshot::Unfinished) |
+//! | [`Scheduler::shutdown`](crate::Scheduler::shutdown) | writes that the scheduler has accepted | until its deadline | it returns their number, in [`Unfinished`](crate::snapshot::Unfinished) |
 //! | `Scheduler::run_until_signal` | the same | until its deadline | `Stopped` prints their number and fails |
-//! | on a plain thread: [`run`](crate::run), [`Scheduler::block_on`](crate::Scheduler::block_on), `try_block_on`, [`JoinHandle::join`](crate::JoinHandle::join) | those that were accepted on the scheduler during the call, by any process | 10 s | the helper goes on |
-//! | the program: `main` returns, or [`exit`](std::process::exit) | all but those that a shutdown has given up, and those that a call of the line above has left | 10 s | it prints the number of all that a shutdown has not reported, on standard error |
+//! | on a plain thread: [`run`](crate::run), [`Scheduler::block_on`](crate::Scheduler::block_on), `try_block_on`, [`JoinHandle::join`](crate::JoinHandle::join) | writes that the scheduler has accepted during the call, from any process | 10 s | the helper goes on |
+//! | the program: `main` returns, or [`exit`](std::process::exit) | all writes, except what a shutdown has given up or a `block_on` has waited 10 s for | 10 s | it prints on standard error how many writes are left that no shutdown has reported |
 //!
 //! Messages that wait in a connection to [another node](crate::relay::Outgoing) are waited for in
 //! the same way, and counted apart. A write that failed is counted with what is left, if its error

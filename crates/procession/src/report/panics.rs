@@ -1,8 +1,8 @@
 //! The places of panics, which only a panic hook learns.
 //!
 //! The hook runs on the thread that panics, before the stack is unwound. In a step of a process it
-//! leaves a note on the thread. The worker catches the panic on the same thread, also that of a
-//! coroutine, and takes the note for its report.
+//! leaves a note on the thread. The worker catches the panic on the same thread, even if a
+//! coroutine has panicked, and takes the note for its report.
 //!
 //! The hook keeps silent only about the first panic of a step that is not reported yet. Each
 //! further one may be that of a destructor, which aborts the program, so both are printed.
@@ -88,8 +88,8 @@ thread_local! {
 ///   named before.
 ///
 /// A panic that code in a process catches ends no process and is not printed. If the runtime
-/// catches it, and the process goes on or is ending anyway, the panic is a line of its own: that of
-/// a job of a pool, of a destructor, or of a function that the runtime calls, for example.
+/// catches it, and the process goes on or is ending anyway, the panic is a line of its own. For
+/// example, a job of a pool may panic, or a destructor, or a function that the runtime calls.
 ///
 /// # Panics
 /// Panics on a thread that is panicking, as [`std::panic::set_hook`] does.

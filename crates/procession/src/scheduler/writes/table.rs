@@ -133,7 +133,7 @@ pub(crate) struct Writes {
     accepted: u64,
     /// The writes that have not ended, by number.
     pending: BTreeMap<u64, WriteOrigin>,
-    /// Those of them that a `block_on` has waited for as long as the end of the program would.
+    /// The pending writes that a `block_on` has awaited as long as the end of the program would.
     overdue: BTreeSet<u64>,
     /// The writes that failed, while their errors can still be received.
     failed: BTreeMap<u64, WriteOrigin>,
