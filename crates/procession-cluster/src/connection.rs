@@ -12,26 +12,26 @@ use std::time::Duration;
 
 use procession::Event;
 use procession::relations::MonitorRef;
-use procession::relay::{self, Outgoing, RemoteSignal};
 use procession::time::{Instant, sleep_until};
-use procession::{Context, Exit, timeout, yield_now};
+use procession::{Context, timeout, yield_now};
 use procession_sync::atomic::Ordering::Relaxed;
 use socket2::SockRef;
 
 mod farewell;
 mod io;
+mod over;
 pub(crate) mod pulse;
 mod relations;
 mod watched;
 
 use self::farewell::{Farewell, Left};
-use self::io::{CLOSED, Inbox, Outbox, SHUTS_DOWN, ends, given_up, unless, wait, write};
+use self::io::{CLOSED, Inbox, Outbox, ends, given_up, unless, wait, write};
 use self::pulse::{Next, Pulse};
 use self::watched::WatchedProcesses;
 use crate::carrier::Carrier;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, TermReply, post, sort};
-use crate::link::{Caller, Link, Order, StartRefusal, count};
+use crate::link::{Caller, Link, Order, count};
 use crate::node::{Attempt, GRANTS_NAME, Inlet, Node, Reach, STATUS_NAME};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
@@ -94,70 +94,6 @@ struct Connection {
     is_other_done: bool,
     /// Set once it has ended, unless its process is terminated.
     why: Option<Ends>,
-}
-
-/// The end of a connection that was told to all but the subscribers. Its drop makes it known, also
-/// if one of those before has panicked: otherwise no later connection would be admitted.
-struct Over {
-    node: Node,
-    link: Arc<Link>,
-    why: Ends,
-    /// The entry of the messages that are left, and their number.
-    outgoing: Option<(Outgoing, u64)>,
-}
-
-impl Drop for Over {
-    fn drop(&mut self) {
-        self.node.disconnected(&self.link, std::mem::take(&mut self.why));
-        if let Some((outgoing, lost)) = self.outgoing.take() {
-            outgoing.lose(lost);
-        }
-    }
-}
-
-/// Tells everybody of the end, also if the process is terminated.
-impl Drop for Connection {
-    fn drop(&mut self) {
-        let (node, link) = (self.node.clone(), Arc::clone(&self.link));
-        let is_terminated = self.why.is_none();
-        let why = self.why.take().unwrap_or_else(|| "its process was terminated".to_owned());
-        let is_in_order = self.link.outbound.is_ending();
-        let is_last = is_terminated || self.node.is_stopped() || why == SHUTS_DOWN;
-        let outgoing = self.link.outbound.close().map(|outgoing| {
-            let lost = match (is_last, is_in_order) {
-                (true, true) => self.link.lost(),
-                (true, false) => self.link.outbound.unsent(),
-                // The program goes on, and its subscribers learn the number.
-                (false, _) => 0,
-            };
-            (outgoing, lost)
-        });
-        // The last one that is dropped.
-        let _over = Over { node, link, why, outgoing };
-        // First, so that a process that is told can connect again.
-        self.node.forget(&self.link);
-        let mut tables = self.link.close();
-        for (monitor, watch) in std::mem::take(&mut tables.watches) {
-            watch.tell(monitor, Exit::NoConnection);
-        }
-        for (_, caller) in std::mem::take(&mut tables.calls) {
-            caller.waits.end(Err(Exit::NoConnection));
-        }
-        for (_, asker) in std::mem::take(&mut tables.starts) {
-            asker.refuse(StartRefusal::NoConnection);
-        }
-        for (own, other) in std::mem::take(&mut tables.links) {
-            if let Some((to, _)) = self.node.local(own) {
-                let from = self.node.pid(&other);
-                relay::receive(RemoteSignal::Exit { from, to, exit: Exit::NoConnection });
-            }
-        }
-        for (id, (own, other)) in std::mem::take(&mut tables.unlinks) {
-            if let Some((to, _)) = self.node.local(own) {
-                relay::receive(RemoteSignal::UnlinkAck { from: self.node.pid(&other), to, id });
-            }
-        }
-    }
 }
 
 /// The reason why a connection ends.

@@ -273,7 +273,7 @@ fn spawn_request(function: &str, id: u32, options: Vec<Term>) -> (Term, Term) {
 /// node.
 #[test]
 fn a_start_is_told_before_the_end_of_the_process() {
-    let (scheduler, node) = listening(60);
+    let (_scheduler, node) = listening(60);
     let grants = Grants::new().spawn("shop", "worker");
     node.grant("b@127.0.0.1", grants).expect("it names a node");
     node.export("shop", "worker", 0, async |_: Context<Letter>, _| {});
@@ -577,7 +577,7 @@ fn a_link_that_is_ignored_is_not_entered() {
 /// Goal: an exported function is called for nodes that have the grant, and for no others.
 #[test]
 fn starts_need_a_grant() {
-    let (scheduler, node) = listening(60);
+    let (_scheduler, node) = listening(60);
     node.export("shop", "worker", 0, async |_: Context<Letter>, _| {});
     let mut stream = connect(&node, flags::OWN);
     let mut ask = |function: &str, id: u32| {
@@ -998,7 +998,7 @@ fn write_call(stream: &mut TcpStream, name: &str, (to, tag): (NodePid, Term), re
 /// a node would send to third ones with the grants of this one.
 #[test]
 fn a_node_is_answered_itself() {
-    let (scheduler, node) = listening(60);
+    let (_scheduler, node) = listening(60);
     let mut b = connect(&node, flags::OWN);
     let mut c = connect_as("c@127.0.0.1", &node, flags::OWN);
     while node.peers().len() < 2 {
@@ -1396,7 +1396,7 @@ fn a_call_that_was_given_up_ends_its_monitor() {
 /// call. Nodes of the BEAM and of this crate have a reference there.
 #[test]
 fn the_tag_of_a_call_is_a_reference_of_the_caller() {
-    let (scheduler, node) = listening(60);
+    let (_scheduler, node) = listening(60);
     node.grant("b@127.0.0.1", Grants::new().spawn_all()).expect("it names a node");
     node.export_function("shop", "worker", 0, async |_| Ok(Term::from(7)));
     let mut stream = connect(&node, flags::OWN);
