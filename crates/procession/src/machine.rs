@@ -4,10 +4,12 @@ pub(crate) mod awaited;
 pub(crate) mod command;
 pub(crate) mod completion;
 pub(crate) mod events;
+pub(crate) mod init_error;
 pub(crate) mod process;
 pub(crate) mod registry;
 pub(crate) mod value;
 
 pub use self::events::Events;
-pub use self::process::{InitError, Process, Status, Successor, WaitingFor, Yields, is_terminated};
+pub use self::init_error::InitError;
+pub use self::process::{Process, Status, Successor, WaitingFor, Yields, is_terminated};
 pub use crate::api::entry::spawn_machine;

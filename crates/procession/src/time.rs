@@ -4,6 +4,7 @@ pub(crate) mod action;
 pub(crate) mod armed;
 mod instant;
 mod last_try;
+mod limit;
 mod running;
 #[expect(unsafe_code, reason = "slots are shared by protocol")]
 pub(crate) mod timers;
@@ -31,43 +32,14 @@ use crate::time::action::Action;
 use crate::time::armed::{Armed, TimerPlace};
 use crate::time::timers::Timers;
 use crate::util::cost::{self, Access, Operation, SharedLine};
-use crate::util::exclusive::Exclusive;
 
 pub use self::instant::Instant;
 use self::last_try::LastTry;
 pub(crate) use self::last_try::is_last_try;
 #[cfg(feature = "serve")]
 pub(crate) use self::last_try::poll_last;
+pub use self::limit::TimerLimit;
 use self::running::{FunctionEnd, TimerFunction};
-
-/// The error of a timer that was refused because the scheduler has reached its limit of timers, or
-/// has ended. It holds the value that was refused.
-pub struct TimerLimit<T>(Exclusive<T>);
-
-impl<T> TimerLimit<T> {
-    fn new(refused: T) -> Self {
-        Self(Exclusive::new(refused))
-    }
-
-    /// Returns the value that was refused.
-    pub fn into_inner(self) -> T {
-        self.0.into_inner()
-    }
-}
-
-impl<T> fmt::Debug for TimerLimit<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TimerLimit(..)")
-    }
-}
-
-impl<T> fmt::Display for TimerLimit<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the scheduler has reached its limit of timers")
-    }
-}
-
-impl<T> Error for TimerLimit<T> {}
 
 impl TimerPlace {
     fn meter_timers(self) {

@@ -11,6 +11,7 @@ use crate::machine::awaited::{AnyFuture, AwaitedFutures};
 use crate::machine::command::{AsyncWork, Command};
 use crate::machine::completion::Completion;
 use crate::machine::events::Events;
+use crate::machine::init_error::InitError;
 use crate::machine::value::{CommandId, CommandResult, Value};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
@@ -412,60 +413,6 @@ pub fn is_terminated() -> bool {
 impl fmt::Debug for Yields<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Yields").field(&self.commands).finish()
-    }
-}
-
-/// The reason why a state machine refused to start.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum InitError {
-    /// There is no such method. The text is its name.
-    UnknownMethod(Box<str>),
-    /// The input was refused. If `init` ended the process ([`exit`](crate::exit())), the [`Exit`]
-    /// is the source.
-    Refused(Box<dyn Error + Send + Sync>),
-    /// `init` panicked. The text is the panic message.
-    Panicked(Arc<str>),
-}
-
-impl InitError {
-    /// Returns the error of an unknown method.
-    pub fn unknown_method(method: &str) -> Self {
-        Self::UnknownMethod(method.into())
-    }
-}
-
-impl InitError {
-    /// Returns the exit of a process that failed with this error, for processes that found it by
-    /// its name.
-    pub(crate) fn exit(&self) -> Exit {
-        match self {
-            Self::UnknownMethod(_) => Exit::Failed(self.to_string().into()),
-            Self::Panicked(text) => Exit::Panicked(Arc::clone(text)),
-            // Converting the error to text is user code.
-            Self::Refused(error) => {
-                guarded(|| Exit::from_error(&**error)).unwrap_or_else(|panicked| panicked)
-            }
-        }
-    }
-}
-
-impl fmt::Display for InitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownMethod(method) => write!(f, "it has no method {method:?}"),
-            Self::Refused(_) => f.write_str("it refused its input"),
-            Self::Panicked(text) => write!(f, "its init panicked: {text}"),
-        }
-    }
-}
-
-impl Error for InitError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Refused(error) => Some(&**error),
-            _ => None,
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::machine::process::InitError;
+use crate::machine::init_error::InitError;
 use crate::relations::names::RegisterError;
 use crate::util::exclusive::Exclusive;
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::Exit;
 use crate::coroutine::body::{CoBody, Placement};
-use crate::machine::process::{InitError, MachineBody, Process};
+use crate::machine::init_error::InitError;
+use crate::machine::process::{MachineBody, Process};
 use crate::mailbox::address::Address;
 use crate::mailbox::bounded::WhenFull;
 use crate::mailbox::context::Context;
