@@ -18,6 +18,10 @@ use procession_sync::atomic::Ordering::SeqCst;
 /// Only a hang takes longer, so this decides only how soon a hang is reported.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
+pub(crate) fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
 /// Creates a scheduler with one worker, which is the calling thread, and a clock that moves when
 /// nothing else can.
 pub(crate) fn driven() -> Scheduler {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use procession::snapshot::TimerSnapshot;
 use procession::{JoinHandle, Scheduler};
 
-use crate::scene::TIMEOUT;
+use crate::scene::{TIMEOUT, seconds};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -31,10 +31,6 @@ fn on_real_clock(width: usize) -> Scheduler {
     let builder =
         Scheduler::builder().worker_threads(width).max_processes(1 << 16).max_timers(1 << 16);
     builder.build().expect("the system has threads")
-}
-
-pub(crate) fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
 }
 
 /// Returns the result of a process that must end soon, without a panic.

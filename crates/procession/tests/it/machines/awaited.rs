@@ -14,8 +14,8 @@ use procession::time::Instant;
 use procession::{Child, Event, Exit, Scheduler, sleep};
 
 use crate::home::mpsc;
+use crate::scene::seconds;
 use crate::scene::{assert_conserved, driven, panic_quietly, soon_closed, threaded};
-use crate::time::seconds;
 
 type StepResult = Result<Status<u32>, Box<dyn Error + Send + Sync>>;
 

@@ -1,0 +1,29 @@
+//! The scheduler: who runs when and where, and how it ends; coroutines.
+#![cfg(not(procession_loom))]
+#![expect(
+    clippy::type_complexity,
+    clippy::borrowed_box,
+    clippy::async_yields_async,
+    reason = "tables of cases, and cases that are about just these types"
+)]
+
+mod basics;
+mod blocked;
+mod bounds;
+mod coroutines;
+mod fairness;
+mod home;
+mod hostile;
+mod idle;
+mod layers;
+mod order;
+mod recorder;
+mod refusals;
+mod request_ids;
+mod requests;
+#[allow(dead_code, reason = "each room uses some of it")]
+mod scene;
+mod seeded;
+mod shutdown;
+mod stalls;
+mod stress;

@@ -1,0 +1,19 @@
+//! What is seen of a scheduler: views, reports, the door.
+#![cfg(not(procession_loom))]
+#![expect(
+    clippy::type_complexity,
+    clippy::async_yields_async,
+    reason = "tables of cases, and cases that are about just these types"
+)]
+
+#[cfg(feature = "observe")]
+mod door;
+#[cfg(feature = "metrics")]
+mod facade;
+mod home;
+mod look;
+mod reports;
+#[allow(dead_code, reason = "each room uses some of it")]
+mod scene;
+#[cfg(feature = "serde")]
+mod serialize;
