@@ -7,28 +7,28 @@ use std::time::Duration;
 
 use crate::Exit;
 use crate::behaviour::info::Info;
-use crate::mailbox::address::Address;
-use crate::mailbox::call::CallError;
 use crate::mailbox::context::Context;
 use crate::mailbox::event::Event;
-use crate::mailbox::reply::Reply;
-use crate::mailbox::send_error::SendError;
 use crate::time::timeout;
 
-/// A process that answers calls and handles casts, one after the other.
+#[cfg(doc)]
+use crate::Address;
+
+/// A process that handles messages, one after the other.
 ///
 /// The value is the state of the server. [`serve`](Self::serve) runs it in a process with a
-/// mailbox, to which [`Address::ask`] and [`Address::cast`] send. All methods but
-/// [`handle_call`](Self::handle_call) have defaults. The [module](crate::behaviour) has an example.
+/// mailbox. All methods but [`handle`](Self::handle) have defaults. The
+/// [module](crate::behaviour) has an example.
+///
+/// A call is a message with a [`Reply`](crate::Reply) in it. Each kind of call has its own type of
+/// answer, which is the type of its reply. Every kind of address sends both: `call` sends a call
+/// and waits for the answer, and `send` is the `cast` of OTP. For example, [`Address::call`] and
+/// [`Named::call`](crate::relations::Named::call) do the same, by address and by name.
 ///
 /// While a method waits, the server receives nothing. If it panics, the process ends.
 pub trait Server: Send + Sized + 'static {
-    /// A request that is answered.
-    type Call: Send + 'static;
-    /// The answer to a call.
-    type Answer: Send + 'static;
-    /// A request that is not answered.
-    type Cast: Send + 'static;
+    /// The messages of the process.
+    type Message: Send + 'static;
 
     /// Prepares the server, before its first message. A supervisor waits for it if the server is a
     /// child made by [`ChildSpec::server`](crate::supervisor::ChildSpec::server).
@@ -44,26 +44,15 @@ pub trait Server: Send + Sized + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// Handles a call.
+    /// Handles a message.
     ///
-    /// The reply may be sent later, by this process or another one. Dropping it tells the caller
-    /// that there is no answer.
-    fn handle_call(
+    /// The reply of a call may be sent later, by this process or another one. Dropping it tells the
+    /// caller that there is no answer.
+    fn handle(
         &mut self,
-        call: Self::Call,
-        reply: Reply<Self::Answer>,
+        message: Self::Message,
         cx: &mut ServerContext<Self>,
     ) -> impl Future<Output = ()> + Send;
-
-    /// Handles a cast. By default, drops it.
-    fn handle_cast(
-        &mut self,
-        cast: Self::Cast,
-        cx: &mut ServerContext<Self>,
-    ) -> impl Future<Output = ()> + Send {
-        let _ = (cast, cx);
-        std::future::ready(())
-    }
 
     /// Handles a notice about another process. By default, drops it.
     fn handle_info(
@@ -104,29 +93,25 @@ pub trait Server: Send + Sized + 'static {
     ///
     /// ```
     /// use procession::behaviour::{Server, ServerContext};
-    /// use procession::{Exit, Reply, SpawnOptions};
+    /// use procession::{Exit, SpawnOptions};
     ///
     /// struct Once;
     ///
     /// impl Server for Once {
-    ///     type Call = ();
-    ///     type Answer = ();
-    ///     type Cast = &'static str;
+    ///     type Message = &'static str;
     ///
-    ///     async fn handle_call(&mut self, _: (), _: Reply<()>, _: &mut ServerContext<Self>) {}
-    ///
-    ///     async fn handle_cast(&mut self, reason: &'static str, cx: &mut ServerContext<Self>) {
+    ///     async fn handle(&mut self, reason: &'static str, cx: &mut ServerContext<Self>) {
     ///         cx.stop(Exit::failed(reason));
     ///     }
     /// }
     ///
     /// procession::run(async {
     ///     let once = SpawnOptions::new().label("once").start(|cx| Once.serve(cx));
-    ///     once.cast("no more").expect("it is alive");
+    ///     once.send("no more").expect("it is alive");
     ///     assert_eq!(once.await, Ok(Exit::failed("no more")));
     /// });
     /// ```
-    fn serve(self, context: Context<ServerMessage<Self>>) -> impl Future<Output = Exit> + Send {
+    fn serve(self, context: Context<Self::Message>) -> impl Future<Output = Exit> + Send {
         serve_reporting(self, context, || ())
     }
 }
@@ -134,7 +119,7 @@ pub trait Server: Send + Sized + 'static {
 /// Runs a server. Calls `ready` once its `init` has succeeded.
 pub(crate) async fn serve_reporting<S: Server>(
     mut server: S,
-    context: Context<ServerMessage<S>>,
+    context: Context<S::Message>,
     ready: impl FnOnce() + Send,
 ) -> Exit {
     let mut cx = ServerContext { context, timeout: None, stop: None };
@@ -144,12 +129,7 @@ pub(crate) async fn serve_reporting<S: Server>(
     ready();
     while cx.stop.is_none() {
         match cx.next().await {
-            ServerInput::Event(Event::Message(ServerMessage::Call(call, reply))) => {
-                server.handle_call(call, reply, &mut cx).await;
-            }
-            ServerInput::Event(Event::Message(ServerMessage::Cast(cast))) => {
-                server.handle_cast(cast, &mut cx).await;
-            }
+            ServerInput::Event(Event::Message(message)) => server.handle(message, &mut cx).await,
             ServerInput::Event(event) => {
                 if let Some(info) = Info::of(event) {
                     server.handle_info(info, &mut cx).await;
@@ -164,54 +144,9 @@ pub(crate) async fn serve_reporting<S: Server>(
     exit
 }
 
-/// The message of a process that runs a [`Server`].
-pub enum ServerMessage<S: Server> {
-    /// A call, with the right to answer.
-    Call(S::Call, Reply<S::Answer>),
-    /// A cast.
-    Cast(S::Cast),
-}
-
-impl<S: Server> fmt::Debug for ServerMessage<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Call(..) => "Call(..)",
-            Self::Cast(_) => "Cast(..)",
-        })
-    }
-}
-
-impl<S: Server> Address<ServerMessage<S>> {
-    /// Sends a call to the server, and waits for the answer, for at most `timeout`. It is
-    /// [`call`](Self::call) with the message of a [`Server`].
-    ///
-    /// # Errors
-    /// See [`call`](Self::call).
-    ///
-    /// # Cancellation
-    /// See [`call`](Self::call).
-    #[track_caller]
-    pub fn ask(
-        &self,
-        call: S::Call,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<S::Answer, CallError<ServerMessage<S>>>> {
-        self.call(|reply| ServerMessage::Call(call, reply), timeout)
-    }
-
-    /// Sends a cast to the server. It is [`send`](Self::send) with the message of a [`Server`].
-    ///
-    /// # Errors
-    /// See [`send`](Self::send).
-    pub fn cast(&self, cast: S::Cast) -> Result<(), SendError<ServerMessage<S>>> {
-        self.send(ServerMessage::Cast(cast))
-    }
-}
-
 /// The context of a [`Server`]. It dereferences to the [`Context`] of its process.
-#[derive(Debug)]
 pub struct ServerContext<S: Server> {
-    context: Context<ServerMessage<S>>,
+    context: Context<S::Message>,
     timeout: Option<Duration>,
     stop: Option<Exit>,
 }
@@ -236,7 +171,7 @@ impl<S: Server> ServerContext<S> {
         self.timeout = Some(timeout);
     }
 
-    async fn next(&mut self) -> ServerInput<ServerMessage<S>> {
+    async fn next(&mut self) -> ServerInput<S::Message> {
         let next = self.context.recv_event();
         let event = match self.timeout.take() {
             Some(limit) => match timeout(limit, next).await {
@@ -250,7 +185,7 @@ impl<S: Server> ServerContext<S> {
 }
 
 impl<S: Server> Deref for ServerContext<S> {
-    type Target = Context<ServerMessage<S>>;
+    type Target = Context<S::Message>;
 
     fn deref(&self) -> &Self::Target {
         &self.context
@@ -260,5 +195,15 @@ impl<S: Server> Deref for ServerContext<S> {
 impl<S: Server> DerefMut for ServerContext<S> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.context
+    }
+}
+
+impl<S: Server> fmt::Debug for ServerContext<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerContext")
+            .field("context", &self.context)
+            .field("timeout", &self.timeout)
+            .field("stop", &self.stop)
+            .finish()
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::description::{ChildSpec, Make, Spawned, StartNote, StartReport, Started};
 use super::error::StartReason;
 use super::policy::{Restart, Stop};
-use crate::behaviour::server::{Server, ServerMessage, serve_reporting};
+use crate::behaviour::server::{Server, serve_reporting};
 use crate::behaviour::statem::{Statem, run_reporting};
 use crate::machine::process::Process;
 use crate::process::outcome::Returns;
@@ -186,7 +186,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
     }
 }
 
-impl<S: Server> ChildSpec<Address<ServerMessage<S>>> {
+impl<M: Send + 'static> ChildSpec<Address<M>> {
     /// Describes a [`Server`]. `server` makes its value, and is called for each start, in the first
     /// step of the new process.
     ///
@@ -197,20 +197,18 @@ impl<S: Server> ChildSpec<Address<ServerMessage<S>>> {
     /// ```
     /// use procession::behaviour::{Server, ServerContext};
     /// use procession::supervisor::{ChildSpec, Supervisor};
-    /// use procession::{Exit, Reply};
+    /// use procession::Exit;
     ///
     /// struct Disk;
     ///
     /// impl Server for Disk {
-    ///     type Call = ();
-    ///     type Answer = ();
-    ///     type Cast = ();
+    ///     type Message = ();
     ///
     ///     async fn init(&mut self, _: &mut ServerContext<Self>) -> Result<(), Exit> {
     ///         Err(Exit::failed("no such device"))
     ///     }
     ///
-    ///     async fn handle_call(&mut self, _: (), _: Reply<()>, _: &mut ServerContext<Self>) {}
+    ///     async fn handle(&mut self, _: (), _: &mut ServerContext<Self>) {}
     /// }
     ///
     /// procession::run(async {
@@ -220,13 +218,14 @@ impl<S: Server> ChildSpec<Address<ServerMessage<S>>> {
     /// });
     /// ```
     #[track_caller]
-    pub fn server(id: impl Into<Arc<str>>, server: impl Fn() -> S + Send + Sync + 'static) -> Self {
+    pub fn server<S: Server<Message = M>>(
+        id: impl Into<Arc<str>>,
+        server: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Self {
         Self::reporting(owner::caller(), move |cx, ready| serve_reporting(server(), cx, ready))
             .id(id)
     }
-}
 
-impl<M: Send + 'static> ChildSpec<Address<M>> {
     /// Describes a [`Statem`]. `machine` makes its value and its first state, and is called for
     /// each start, in the first step of the new process.
     ///

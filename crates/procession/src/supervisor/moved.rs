@@ -15,7 +15,7 @@ use super::child::STOP_DEFAULT;
 use super::description::{ChildSpec, Spawned, StartNote, Started};
 use super::error::StartReason;
 use super::policy::{Restart, Stop};
-use crate::behaviour::server::{Server, ServerMessage, serve_reporting};
+use crate::behaviour::server::{Server, serve_reporting};
 use crate::behaviour::statem::{Statem, run_reporting};
 use crate::coroutine::body::Placement;
 use crate::mailbox::bounded::WhenFull;
@@ -140,6 +140,43 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
         })
     }
 
+    /// Describes a [`Server`]. `server` makes its value, in the first step of the new process. The
+    /// child has started once [`Server::init`] has succeeded, as with [`ChildSpec::server`].
+    ///
+    /// ```
+    /// use procession::behaviour::{Server, ServerContext};
+    /// use procession::supervisor::{OnceSpec, Supervisor};
+    /// use procession::Exit;
+    ///
+    /// struct Session(String);
+    ///
+    /// impl Server for Session {
+    ///     type Message = ();
+    ///
+    ///     async fn init(&mut self, _: &mut ServerContext<Self>) -> Result<(), Exit> {
+    ///         Err(Exit::failed(format!("{} is not known", self.0)))
+    ///     }
+    ///
+    ///     async fn handle(&mut self, _: (), _: &mut ServerContext<Self>) {}
+    /// }
+    ///
+    /// procession::run(async {
+    ///     let sessions = Supervisor::dynamic().start().await.expect("it has no children");
+    ///     let session = OnceSpec::server(|| Session("ann".to_owned()));
+    ///     let error = sessions.start_once(session).await.unwrap_err();
+    ///     assert!(error.to_string().ends_with("ann is not known"));
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn server<S: Server<Message = M>>(server: F) -> Self
+    where
+        F: FnOnce() -> S,
+    {
+        Self::reporting(owner::caller(), server, |cx, server, ready| {
+            serve_reporting(server(), cx, ready)
+        })
+    }
+
     /// Describes a [`Statem`]. `machine` makes its value and its first state, in the first step of
     /// the new process. The child has started once [`Statem::enter`] has returned for that state,
     /// as with [`ChildSpec::statem`].
@@ -233,44 +270,6 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
 
     pub(super) fn into_parts(self) -> (ChildSpec<Address<M>>, Arc<Moved<F>>) {
         (self.child, self.process)
-    }
-}
-
-impl<S: Server, F: FnOnce() -> S + Send + 'static> OnceSpec<ServerMessage<S>, F> {
-    /// Describes a [`Server`]. `server` makes its value, in the first step of the new process. The
-    /// child has started once [`Server::init`] has succeeded, as with [`ChildSpec::server`].
-    ///
-    /// ```
-    /// use procession::behaviour::{Server, ServerContext};
-    /// use procession::supervisor::{OnceSpec, Supervisor};
-    /// use procession::{Exit, Reply};
-    ///
-    /// struct Session(String);
-    ///
-    /// impl Server for Session {
-    ///     type Call = ();
-    ///     type Answer = ();
-    ///     type Cast = ();
-    ///
-    ///     async fn init(&mut self, _: &mut ServerContext<Self>) -> Result<(), Exit> {
-    ///         Err(Exit::failed(format!("{} is not known", self.0)))
-    ///     }
-    ///
-    ///     async fn handle_call(&mut self, _: (), _: Reply<()>, _: &mut ServerContext<Self>) {}
-    /// }
-    ///
-    /// procession::run(async {
-    ///     let sessions = Supervisor::dynamic().start().await.expect("it has no children");
-    ///     let session = OnceSpec::server(|| Session("ann".to_owned()));
-    ///     let error = sessions.start_once(session).await.unwrap_err();
-    ///     assert!(error.to_string().ends_with("ann is not known"));
-    /// });
-    /// ```
-    #[track_caller]
-    pub fn server(server: F) -> Self {
-        Self::reporting(owner::caller(), server, |cx, server, ready| {
-            serve_reporting(server(), cx, ready)
-        })
     }
 }
 
@@ -392,6 +391,15 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         })
     }
 
+    /// Describes [`Server`]s. `server` makes the value of each, in its first step. A child has
+    /// started once [`Server::init`] has succeeded, as with [`ChildSpec::server`].
+    #[track_caller]
+    pub fn server<S: Server<Message = M>>(server: impl Fn(A) -> S + Send + Sync + 'static) -> Self {
+        Self::reporting(owner::caller(), move |cx, argument, ready| {
+            serve_reporting(server(argument), cx, ready)
+        })
+    }
+
     /// Describes [`Statem`]s. `machine` makes the value and the first state of each, in its first
     /// step. A child has started once [`Statem::enter`] has returned for that state, as with
     /// [`ChildSpec::statem`].
@@ -503,17 +511,6 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         child.mailbox = self.mailbox;
         child.affinity = self.affinity;
         (child, argument)
-    }
-}
-
-impl<A: Send + 'static, S: Server> Template<A, ServerMessage<S>> {
-    /// Describes [`Server`]s. `server` makes the value of each, in its first step. A child has
-    /// started once [`Server::init`] has succeeded, as with [`ChildSpec::server`].
-    #[track_caller]
-    pub fn server(server: impl Fn(A) -> S + Send + Sync + 'static) -> Self {
-        Self::reporting(owner::caller(), move |cx, argument, ready| {
-            serve_reporting(server(argument), cx, ready)
-        })
     }
 }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use procession::behaviour::{Info, Server, ServerContext};
-use procession::{Exit, Pid, Reply, spawn, start};
+use procession::mailbox::call;
+use procession::relations::Named;
+use procession::{Exit, Pid, Reply, SpawnOptions, spawn, start};
 
 use crate::scene::{assert_conserved, driven};
 
@@ -14,6 +16,11 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Log(Vec<String>, Option<Reply<Vec<String>>>);
 
 enum Act {
+    /// Answered at once.
+    Seen(Reply<Vec<String>>),
+    Count(Reply<usize>),
+    /// Answered later.
+    Later(Reply<Vec<String>>),
     Note(&'static str),
     Watch(Pid),
     Wait(Duration),
@@ -22,29 +29,17 @@ enum Act {
 }
 
 impl Server for Log {
-    type Call = bool;
-    type Answer = Vec<String>;
-    type Cast = Act;
+    type Message = Act;
 
     async fn init(&mut self, _: &mut ServerContext<Self>) -> Result<(), Exit> {
         if self.0.is_empty() { Ok(()) } else { Err(Exit::failed("not empty")) }
     }
 
-    async fn handle_call(
-        &mut self,
-        now: bool,
-        reply: Reply<Vec<String>>,
-        _: &mut ServerContext<Self>,
-    ) {
-        if now {
-            reply.send(self.0.clone());
-        } else {
-            self.1 = Some(reply);
-        }
-    }
-
-    async fn handle_cast(&mut self, act: Act, cx: &mut ServerContext<Self>) {
+    async fn handle(&mut self, act: Act, cx: &mut ServerContext<Self>) {
         match act {
+            Act::Seen(reply) => reply.send(self.0.clone()),
+            Act::Count(reply) => reply.send(self.0.len()),
+            Act::Later(reply) => self.1 = Some(reply),
             Act::Note(text) => self.0.push(text.into()),
             Act::Watch(pid) => drop(cx.monitor(pid)),
             Act::Wait(timeout) => cx.set_timeout(timeout),
@@ -74,24 +69,24 @@ impl Server for Log {
 }
 
 #[test]
-fn calls_casts_and_notices_come_in_order() {
+fn messages_and_notices_come_in_order() {
     let scheduler = driven();
     scheduler.block_on(async {
         let server = start(|cx| Log::default().serve(cx));
         let watched = spawn(async {});
-        server.cast(Act::Note("first")).expect("it is alive");
-        assert_eq!(server.ask(true, SECOND).await.ok(), Some(vec!["first".into()]));
-        server.cast(Act::Watch(watched.pid())).expect("it is alive");
+        server.send(Act::Note("first")).expect("it is alive");
+        assert_eq!(server.call(Act::Seen, SECOND).await.ok(), Some(vec!["first".into()]));
+        server.send(Act::Watch(watched.pid())).expect("it is alive");
         watched.await.expect("it returns");
         procession::sleep(SECOND).await;
-        let seen = server.ask(true, SECOND).await.expect("it answers");
+        let seen = server.call(Act::Seen, SECOND).await.expect("it answers");
         assert_eq!(seen.len(), 2);
         let late = spawn({
             let server = server.address().clone();
-            async move { server.ask(false, SECOND).await.ok() }
+            async move { server.call(Act::Later, SECOND).await.ok() }
         });
         procession::yield_now().await;
-        server.cast(Act::Answer).expect("it is alive");
+        server.send(Act::Answer).expect("it is alive");
         assert_eq!(late.await, Ok(Some(vec!["late".into()])));
         server.cancel();
         assert_eq!(server.await, Ok(Exit::Normal));
@@ -103,12 +98,12 @@ fn calls_casts_and_notices_come_in_order() {
 fn anything_that_comes_ends_a_timeout() {
     driven().block_on(async {
         let server = start(|cx| Log::default().serve(cx));
-        server.cast(Act::Wait(SECOND)).expect("it is alive");
+        server.send(Act::Wait(SECOND)).expect("it is alive");
         procession::sleep(2 * SECOND).await;
-        server.cast(Act::Wait(SECOND)).expect("it is alive");
-        server.cast(Act::Note("before")).expect("it is alive");
+        server.send(Act::Wait(SECOND)).expect("it is alive");
+        server.send(Act::Note("before")).expect("it is alive");
         procession::sleep(2 * SECOND).await;
-        let seen = server.ask(true, SECOND).await.expect("it answers");
+        let seen = server.call(Act::Seen, SECOND).await.expect("it answers");
         assert_eq!(seen, ["timeout", "before"]);
     });
 }
@@ -118,13 +113,28 @@ fn a_stop_terminates_and_its_first_exit_counts() {
     driven().block_on(async {
         let server = start(|cx| Log::default().serve(cx));
         let address = server.address().clone();
-        let waits = spawn(async move { address.ask(false, SECOND).await.ok() });
+        let waits = spawn(async move { address.call(Act::Later, SECOND).await.ok() });
         procession::yield_now().await;
-        server.cast(Act::Stop(Exit::Shutdown)).expect("it is alive");
-        server.cast(Act::Note("never")).expect("it is alive");
+        server.send(Act::Stop(Exit::Shutdown)).expect("it is alive");
+        server.send(Act::Note("never")).expect("it is alive");
         assert_eq!(server.await, Ok(Exit::Shutdown));
         assert_eq!(waits.await, Ok(Some(vec![Exit::Shutdown.to_string()])));
         let refused = start(|cx| Log(vec!["full".into()], None).serve(cx));
         assert_eq!(refused.await, Ok(Exit::failed("not empty")));
+    });
+}
+
+/// Goal: a server under a name is used as one with an address, and each call has its own answer.
+#[test]
+fn each_call_has_its_own_answer_by_address_and_by_name() {
+    driven().block_on(async {
+        let options = SpawnOptions::new().name("log");
+        let server = options.start(|cx| Log::default().serve(cx));
+        let named: Named<Act> = Named::new("log");
+        named.send(Act::Note("by name")).expect("it is there");
+        assert_eq!(named.call(Act::Count, SECOND).await.ok(), Some(1));
+        assert_eq!(server.call(Act::Count, SECOND).await.ok(), Some(1));
+        assert_eq!(named.call(Act::Seen, SECOND).await.ok(), Some(vec!["by name".into()]));
+        assert_eq!(call(server.pid(), Act::Count, SECOND).await.ok(), Some(1));
     });
 }

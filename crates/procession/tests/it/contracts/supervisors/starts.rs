@@ -13,7 +13,7 @@ use procession::supervisor::{
     SupervisorRef, Template,
 };
 use procession::sync::oneshot;
-use procession::{Context, Exit, OnCancel, Reply, Scheduler, SpawnOptions, exit, sleep};
+use procession::{Context, Exit, OnCancel, Scheduler, SpawnOptions, exit, sleep};
 
 use super::{Log, Refuses, SECOND, start, worker};
 use crate::contracts::{HOUR, waits};
@@ -135,17 +135,13 @@ impl Slow {
 }
 
 impl Server for Slow {
-    type Call = ();
-    type Answer = ();
-    type Cast = ();
+    type Message = ();
 
     async fn init(&mut self, _: &mut ServerContext<Self>) -> Result<(), Exit> {
         self.begin().await
     }
 
-    async fn handle_call(&mut self, (): (), reply: Reply<()>, _: &mut ServerContext<Self>) {
-        reply.send(());
-    }
+    async fn handle(&mut self, (): (), _: &mut ServerContext<Self>) {}
 }
 
 impl Statem for Slow {
