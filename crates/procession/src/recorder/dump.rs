@@ -4,7 +4,6 @@
 //! worker nor the watchdog waits for a disk.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
@@ -13,10 +12,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use crate::recorder::state::DumpCause;
 use crate::recorder::trace::Trace;
 use crate::report::writer;
 use crate::scheduler::current::Section;
-use crate::scheduler::shared::Shared;
+use crate::scheduler::shared::{DumpTarget, Shared};
 use crate::sys::World;
 
 /// The minimum time between two dumps of a scheduler, in nanoseconds.
@@ -33,41 +33,6 @@ const SETTLE_MAX: Duration = Duration::from_millis(100);
 /// The nanoseconds between two looks at a dump in a simulation.
 const SETTLE_LOOK: u64 = 1_000_000;
 
-/// The reason for a dump.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DumpCause {
-    Stall,
-    GaveUp,
-    Shutdown,
-    #[cfg(feature = "signal")]
-    Signal,
-}
-
-impl DumpCause {
-    /// Returns the word for it in the name of the file.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Stall => "stall",
-            Self::GaveUp => "give-up",
-            Self::Shutdown => "shutdown",
-            #[cfg(feature = "signal")]
-            Self::Signal => "signal",
-        }
-    }
-}
-
-impl fmt::Display for DumpCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stall => "a step is stalled",
-            Self::GaveUp => "a supervisor gave up",
-            Self::Shutdown => "a shutdown has to terminate processes",
-            #[cfg(feature = "signal")]
-            Self::Signal => "a signal asked for it",
-        })
-    }
-}
-
 impl Shared {
     /// Writes a dump on another thread, if there is a directory for it and the last dump was long
     /// ago. Returns `true` if it begins.
@@ -76,7 +41,10 @@ impl Shared {
         let dumps = &self.recorder.dumps;
         // A simulation repeats each failure many times.
         let has_files = self.world.simulated().is_none_or(|os| os.keeps_files());
-        if dumps.directory.is_none() || !self.recorder.is_on() || !has_files {
+        let Some(write) = self.extensions.dumps.as_ref().map(|target| target.write) else {
+            return false;
+        };
+        if !self.recorder.is_on() || !has_files {
             return false;
         }
         let Some(shared) = self.weak().upgrade() else { return false };
@@ -121,8 +89,8 @@ impl Shared {
 }
 
 /// Writes a dump, and tells on standard error where it is. Returns `true` if it is there.
-fn write(shared: &Shared, cause: DumpCause) -> bool {
-    let Some(directory) = &shared.recorder.dumps.directory else { return false };
+pub(crate) fn write(shared: &Shared, cause: DumpCause) -> bool {
+    let Some(DumpTarget { directory, .. }) = &shared.extensions.dumps else { return false };
     let trace = Trace::of(shared);
     let path = directory.join(file_name(shared.name(), cause, World::wall_clock()));
     let written = write_file(&trace, directory, &path);

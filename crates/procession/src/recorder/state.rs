@@ -1,6 +1,6 @@
 //! The recorder of a scheduler: its rings, and whether events carry times.
 
-use std::path::PathBuf;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(crate) type RingPlace = OnceLock<Arc<EventRing>>;
 
 impl Recorder {
     /// Creates a recorder of at least `words` words for each worker, or one that records nothing.
-    pub(crate) fn new(words: usize, directory: Option<PathBuf>) -> Self {
+    pub(crate) fn new(words: usize) -> Self {
         Self {
             words: if words == 0 { 0 } else { words.max(WORDS_MIN).next_power_of_two() },
             off: Arc::new(EventRing::new(0, false)),
@@ -52,7 +52,7 @@ impl Recorder {
             is_fine: Mutex::new(false),
             places: PlaceTable::default(),
             bytes: AtomicU64::new(0),
-            dumps: Dumps { directory, state: Mutex::default(), written: Condvar::default() },
+            dumps: Dumps { state: Mutex::default(), written: Condvar::default() },
         }
     }
 
@@ -125,9 +125,43 @@ pub struct RecorderSnapshot {
     pub dumps_failed: u64,
 }
 
+/// The reason for a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DumpCause {
+    Stall,
+    GaveUp,
+    Shutdown,
+    #[cfg(feature = "signal")]
+    Signal,
+}
+
+impl DumpCause {
+    /// Returns the word for it in the name of the file.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Stall => "stall",
+            Self::GaveUp => "give-up",
+            Self::Shutdown => "shutdown",
+            #[cfg(feature = "signal")]
+            Self::Signal => "signal",
+        }
+    }
+}
+
+impl fmt::Display for DumpCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stall => "a step is stalled",
+            Self::GaveUp => "a supervisor gave up",
+            Self::Shutdown => "a shutdown has to terminate processes",
+            #[cfg(feature = "signal")]
+            Self::Signal => "a signal asked for it",
+        })
+    }
+}
+
 /// The dumps of a scheduler to files.
 pub(crate) struct Dumps {
-    pub(crate) directory: Option<PathBuf>,
     state: Mutex<DumpState>,
     /// Wakes the threads that wait for the end of a dump.
     written: Condvar,
@@ -179,7 +213,7 @@ mod tests {
 
     #[test]
     fn dumps_are_one_at_a_time_and_apart() {
-        let dumps = Recorder::new(0, None).dumps;
+        let dumps = Recorder::new(0).dumps;
         assert!(dumps.begin(5, 10), "the first may come at any time");
         assert!(dumps.is_writing() && !dumps.begin(50, 10));
         dumps.end(true);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::observe::snapshot::label;
 use crate::process::slot::Slot;
 use crate::process::unwind::guarded_for_report;
-use crate::recorder::dump::DumpCause;
+use crate::recorder::state::DumpCause;
 use crate::relations::links;
 use crate::relations::pid_list::LISTED_MAX;
 use crate::report::crash_report::{CrashReport, PART_MAX, SupervisorAnswer, cut, cut_exit};

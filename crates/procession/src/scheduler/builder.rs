@@ -20,6 +20,7 @@ use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
 use crate::process::section::Sections;
 use crate::process::table::Table;
+use crate::recorder::dump;
 use crate::recorder::state::{Recorder, WORDS_MAX};
 use crate::report::crash_report::CrashLog;
 use crate::report::exit_report::ExitReport;
@@ -33,7 +34,9 @@ use crate::scheduler::error::BuildError;
 use crate::scheduler::idle::Idle;
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::seat::SeatTable;
-use crate::scheduler::shared::{Extensions, Identity, ProcessIndex, Shared, SharedQueues};
+use crate::scheduler::shared::{
+    DumpTarget, Extensions, Identity, ProcessIndex, Shared, SharedQueues,
+};
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::threads::state::{Hook, ThreadOptions, ThreadSupply};
 use crate::sys::{Cpus, World};
@@ -95,7 +98,7 @@ pub struct Builder {
     pub(crate) door: crate::door::settings::DoorChoice,
     pub(crate) request_ids: bool,
     pub(crate) recorder_events: usize,
-    pub(crate) dump_directory: Option<PathBuf>,
+    pub(crate) dumps: Option<DumpTarget>,
     #[cfg(feature = "tokio")]
     pub(crate) tokio: crate::bridge::runtime::RuntimeChoice,
 }
@@ -493,7 +496,7 @@ impl Builder {
     /// error is reported on standard error and counted
     /// ([`RecorderSnapshot`](crate::recorder::RecorderSnapshot)).
     pub fn dump_directory(mut self, path: impl Into<PathBuf>) -> Self {
-        self.dump_directory = Some(path.into());
+        self.dumps = Some(DumpTarget { directory: path.into(), write: dump::write });
         self
     }
 
@@ -547,12 +550,13 @@ impl Builder {
                 max_computing: self.max_computing.unwrap_or(2 * width),
                 on_stall: self.on_stall,
             }),
-            recorder: Recorder::new(self.recorder_events, self.dump_directory),
+            recorder: Recorder::new(self.recorder_events),
             extensions: Extensions {
                 handlers,
                 dead_letters: self.dead_letters,
                 relay: self.relay,
                 reports: self.reports,
+                dumps: self.dumps,
                 #[cfg(feature = "observe")]
                 door: procession_sync::Mutex::default(),
                 crashes: CrashLog::default(),

@@ -18,7 +18,7 @@ use crate::observe::snapshot;
 use crate::observe::snapshot::{ProcessSnapshot, Snapshot, Unfinished, WaitingProcess};
 use crate::process::async_body::AsyncBody;
 use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
-use crate::recorder::dump::DumpCause;
+use crate::recorder::state::DumpCause;
 use crate::recorder::state::WORDS_DEFAULT;
 use crate::report::crash_report::CrashReport;
 use crate::report::hooks::ReportHooks;
@@ -105,7 +105,7 @@ impl Scheduler {
             door: crate::door::settings::DoorChoice::ByVariable,
             request_ids: false,
             recorder_events: WORDS_DEFAULT,
-            dump_directory: None,
+            dumps: None,
             #[cfg(feature = "tokio")]
             tokio: crate::bridge::runtime::RuntimeChoice::None,
         }

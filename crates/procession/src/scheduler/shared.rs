@@ -1,6 +1,7 @@
 //! The state that the workers of a scheduler share with all threads that know one of its processes.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::{fmt, mem};
@@ -19,7 +20,7 @@ use crate::process::section::Sections;
 use crate::process::slot::Ready;
 use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
-use crate::recorder::state::Recorder;
+use crate::recorder::state::{DumpCause, Recorder};
 use crate::relations::name_table::Names;
 use crate::report::crash_report::CrashLog;
 use crate::report::hooks::ReportHooks;
@@ -143,12 +144,21 @@ impl SharedQueues {
     }
 }
 
+/// Where the flight recorder is written when something has gone wrong.
+pub(crate) struct DumpTarget {
+    pub(crate) directory: PathBuf,
+    /// Writes a dump. It is named only where a directory is set, so that the linker leaves the code
+    /// that writes traces out of a program that sets none.
+    pub(crate) write: fn(&Shared, DumpCause) -> bool,
+}
+
 /// The objects that the program passed to the builder of the scheduler, and the kept reports.
 pub(crate) struct Extensions {
     pub(crate) handlers: HandlerTable,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) reports: ReportHooks,
+    pub(crate) dumps: Option<DumpTarget>,
     /// The door through which the scheduler is observed, while it has a handle.
     #[cfg(feature = "observe")]
     pub(crate) door: Mutex<Option<crate::door::opened::Opened>>,
