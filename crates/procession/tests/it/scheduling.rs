@@ -15,7 +15,6 @@ mod fairness;
 mod home;
 mod hostile;
 mod idle;
-mod layers;
 mod order;
 mod recorder;
 mod refusals;

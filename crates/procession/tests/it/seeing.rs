@@ -1,4 +1,4 @@
-//! What is seen of a scheduler: views, reports, the door.
+//! What is seen of a scheduler: views, reports, the door. The layers of the sources are here, too.
 #![cfg(not(procession_loom))]
 #![expect(
     clippy::type_complexity,
@@ -11,6 +11,7 @@ mod door;
 #[cfg(feature = "metrics")]
 mod facade;
 mod home;
+mod layers;
 mod look;
 mod reports;
 #[allow(dead_code, reason = "each room uses some of it")]
