@@ -69,6 +69,7 @@ use procession_sync::{Condvar, Mutex, MutexGuard, hint, thread};
 
 use crate::io::readiness::ReadyEvent;
 use crate::scheduler::seat_id::NEVER;
+use crate::util::generator::Generator;
 use epoll::Kernel;
 pub(crate) use os::RunState;
 use os::{Os, WaitSource};
@@ -239,11 +240,11 @@ impl World {
     }
 
     /// Returns a random number generator for one purpose. All generators are derived from the seed.
-    pub(crate) fn generator(&self, purpose: u64) -> fastrand::Rng {
-        let mut seeds = fastrand::Rng::with_seed(
+    pub(crate) fn generator(&self, purpose: u64) -> Generator {
+        let mut seeds = Generator::with_seed(
             self.seed.wrapping_add(purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         );
-        fastrand::Rng::with_seed(seeds.u64(..))
+        Generator::with_seed(seeds.any())
     }
 
     /// Starts a detached thread.

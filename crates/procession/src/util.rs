@@ -13,6 +13,7 @@ pub(crate) mod column;
 pub(crate) mod cost;
 #[expect(unsafe_code, reason = "access to the value is exclusive or asks for Sync")]
 pub(crate) mod exclusive;
+pub(crate) mod generator;
 pub(crate) mod histogram;
 pub(crate) mod membarrier;
 pub(crate) mod mutant;

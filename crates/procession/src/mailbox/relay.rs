@@ -15,6 +15,7 @@ use crate::scheduler::current;
 use crate::scheduler::nodes::relay_to;
 use crate::scheduler::reach::{find, reach};
 use crate::time::run_after;
+use crate::util::generator::Generator;
 
 /// The relay between all schedulers of a program, and to the other nodes. It is the default.
 ///
@@ -85,7 +86,7 @@ pub fn discard<M: Send + 'static>(to: Pid, cause: DeadCause, message: M) {
 #[derive(Debug)]
 pub struct FaultyRelay {
     inner: Arc<dyn Relay>,
-    chance: Mutex<fastrand::Rng>,
+    chance: Mutex<Generator>,
     drops: f64,
     delays: f64,
     delay_max: Duration,
@@ -98,7 +99,7 @@ impl FaultyRelay {
     pub fn new(inner: impl Relay, seed: u64) -> Self {
         Self {
             inner: Arc::new(inner),
-            chance: Mutex::new(fastrand::Rng::with_seed(seed)),
+            chance: Mutex::new(Generator::with_seed(seed)),
             drops: 0.0,
             delays: 0.0,
             delay_max: Duration::ZERO,
@@ -138,8 +139,9 @@ impl Relay for FaultyRelay {
     fn relay(&self, parcel: Parcel) -> Result<(), RelayError> {
         let (drops, delay) = {
             let mut chance = self.chance.lock();
-            let delay = (chance.f64() < self.delays).then(|| self.delay_max.mul_f64(chance.f64()));
-            (chance.f64() < self.drops, delay)
+            let delay = (chance.fraction() < self.delays)
+                .then(|| self.delay_max.mul_f64(chance.fraction()));
+            (chance.fraction() < self.drops, delay)
         };
         if drops {
             self.dropped.fetch_add(1, Relaxed);

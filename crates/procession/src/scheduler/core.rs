@@ -12,6 +12,7 @@ use crate::process::table::CACHE;
 use crate::recorder::places::PlaceCache;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::pace::{OwedTurns, Pace};
+use crate::util::generator::Generator;
 
 /// Capacity of the continued ring. It has room for 1000 processes that yield, because each turn of
 /// a process outside of the ring takes a lock. The woken ring is smaller, since woken processes run
@@ -33,7 +34,7 @@ pub(crate) struct Core {
     pub(crate) woken: Lane<Ready, WOKEN>,
     /// The continued ring, in front of the overflow queue.
     pub(crate) continued: Lane<Ready, CONTINUED>,
-    pub(crate) generator: RefCell<fastrand::Rng>,
+    pub(crate) generator: RefCell<Generator>,
     pub(crate) pace: Pace,
     pub(crate) owed: OwedTurns,
     /// The number of services that found something in the overflow queue.
@@ -64,7 +65,7 @@ pub(crate) struct Core {
 unsafe impl Send for Core {}
 
 impl Core {
-    pub(crate) fn new(generator: fastrand::Rng) -> (Self, Queues) {
+    pub(crate) fn new(generator: Generator) -> (Self, Queues) {
         let (deque, deque_stealer) = deque::new();
         let (woken, woken_stealer) = Lane::new();
         let (continued, continued_stealer) = Lane::new();

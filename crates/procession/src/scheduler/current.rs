@@ -35,6 +35,7 @@ use crate::scheduler::wait_cycle;
 use crate::scheduler::wait_cycle::RegisteredRoot;
 use crate::sys::os;
 use crate::util::cost::{self, Access, Operation, SharedLine};
+use crate::util::generator::Generator;
 
 /// The scheduler that the calling thread belongs to.
 pub(crate) enum Current {
@@ -530,7 +531,7 @@ pub(crate) fn chance(count: usize) -> usize {
     }
     with_local(|local| match local {
         Some(local) => local.draw(count),
-        None => fastrand::Rng::with_seed(next_turn()).usize(..count),
+        None => Generator::with_seed(next_turn()).below(count),
     })
 }
 

@@ -302,11 +302,11 @@ impl LocalWorker {
             let mut generator = self.core.generator.borrow_mut();
             let strides = self.shared.seats.strides();
             let stride = if seats == self.shared.seats.first() {
-                strides[generator.usize(0..strides.len())]
+                strides[generator.below(strides.len())]
             } else {
                 1
             };
-            (generator.u32(0..seats), stride)
+            (generator.below_u32(seats), stride)
         };
         let own = self.seat;
         // A stride coprime to the number of seats visits each once.

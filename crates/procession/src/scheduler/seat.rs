@@ -16,6 +16,7 @@ use crate::scheduler::stats::Stats;
 use crate::sys::{Parker, ThreadFile, World};
 use crate::time::action::Action;
 use crate::time::timers::Timers;
+use crate::util::generator::Generator;
 
 /// A worker's seat, as the other workers see it.
 pub(crate) struct Seat {
@@ -52,7 +53,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    pub(crate) fn new(generator: fastrand::Rng, timers: u32) -> Self {
+    pub(crate) fn new(generator: Generator, timers: u32) -> Self {
         let (core, queues) = Core::new(generator);
         Self {
             queues,

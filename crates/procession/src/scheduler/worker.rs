@@ -175,7 +175,7 @@ impl LocalWorker {
 
     /// Draws a number below `count`.
     pub(crate) fn draw(&self, count: usize) -> usize {
-        self.core.generator.borrow_mut().usize(..count)
+        self.core.generator.borrow_mut().below(count)
     }
 
     /// Returns another seat on which to begin a coroutine, if one has far fewer of them. It is

@@ -180,7 +180,7 @@ impl Tree {
         let doubled = first.saturating_mul(1_u64.checked_shl(child.restarts).unwrap_or(u64::MAX));
         child.restarts = child.restarts.saturating_add(1);
         let wait = doubled.min(most);
-        self.generator.u64(wait / 2..=wait)
+        wait / 2 + self.generator.below_u64(wait - wait / 2 + 1)
     }
 
     /// Stops all children from the key `from` on, except `but`, and has them started again.

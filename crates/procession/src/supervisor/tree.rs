@@ -11,6 +11,7 @@ use crate::process::slot::Pin;
 use crate::process::unwind::drop_guarded;
 use crate::relations::signal::MonitorRef;
 use crate::time::Instant;
+use crate::util::generator::Generator;
 use crate::{Address, Exit, Pid, Reply};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,7 @@ pub(super) struct Tree {
     pub(super) own: Address<Request>,
     pub(super) reports: Arc<ChildReports>,
     pub(super) description: Arc<Supervisor>,
-    pub(super) generator: fastrand::Rng,
+    pub(super) generator: Generator,
     /// In the order of their starts.
     pub(super) children: BTreeMap<u64, Child>,
     pub(super) ids: BTreeMap<Arc<str>, u64>,
@@ -106,7 +107,7 @@ impl Tree {
     pub(super) fn new(
         own: Address<Request>,
         description: Arc<Supervisor>,
-        generator: fastrand::Rng,
+        generator: Generator,
         awaited: Option<Reply<Result<(), StartError>>>,
     ) -> Self {
         let mut tree = Self {
