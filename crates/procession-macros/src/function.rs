@@ -98,6 +98,21 @@ impl AsyncFunction {
     }
 }
 
+/// Returns `true` if the item is a function that is not async.
+pub(crate) fn is_plain(item: TokenStream) -> bool {
+    let mut tokens = all_tokens(item);
+    while tokens.next_if(|token| is_punct(token, '#')).is_some() {
+        tokens.next();
+    }
+    visibility(&mut tokens);
+    let is_head = |token: &TokenTree| {
+        matches!(token, TokenTree::Literal(_))
+            || ["const", "unsafe", "extern"].iter().any(|word| is_word(token, word))
+    };
+    while tokens.next_if(is_head).is_some() {}
+    tokens.next().is_some_and(|token| is_word(&token, "fn"))
+}
+
 /// Returns the tokens of an item. A fragment of a declarative macro is in an invisible group.
 fn all_tokens(item: TokenStream) -> Tokens {
     let tokens: Vec<TokenTree> = item.into_iter().collect();

@@ -1,4 +1,4 @@
-//! The attributes `procession::main` and `procession::test`.
+//! The attributes `procession::main` and `procession::testing::test`.
 //!
 //! Use them through the crate `procession`, with its feature `macros`. Its documentation describes
 //! them. The code that they generate refers to items of `procession`.
@@ -29,7 +29,8 @@ pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
     })
 }
 
-/// Makes a test of an async function. See `procession::test`.
+/// Makes a test of an async function. Leaves a plain function to the attribute of the language. See
+/// `procession::testing::test`.
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
     expand_test(options, function).unwrap_or_else(Misuse::into_tokens)
@@ -59,7 +60,13 @@ fn expand_main(options: TokenStream, function: TokenStream) -> Result<TokenStrea
 }
 
 fn expand_test(options: TokenStream, function: TokenStream) -> Result<TokenStream, Misuse> {
-    let function = AsyncFunction::parse(function, "test")?;
+    // With `use procession::testing::test`, this attribute replaces that of the language.
+    if options.is_empty() && function::is_plain(function.clone()) {
+        let mut tokens = code("#[::core::prelude::v1::test]");
+        tokens.extend(function);
+        return Ok(tokens);
+    }
+    let function = AsyncFunction::parse(function, "testing::test")?;
     function.refuse_second_test()?;
     let options = Options::parse(options, &["seed", "repeats", "time_limit", "real_clock"])?;
     let mut body = function.inner();

@@ -18,12 +18,12 @@ const MISUSES: &[(&str, &str, &str)] = &[
     (
         "#[test]\nstruct Test;\nfn main() {}",
         "2:1",
-        "`#[procession::test]` is for functions of the form `async fn`",
+        "`#[procession::testing::test]` is for functions of the form `async fn`",
     ),
     (
         "#[test]\npub const async fn name() {}\nfn main() {}",
         "2:5",
-        "`#[procession::test]` is for functions of the form `async fn`",
+        "`#[procession::testing::test]` is for functions of the form `async fn`",
     ),
     (
         "#[main]\nasync fn main(arguments: u32) {}",
@@ -33,12 +33,12 @@ const MISUSES: &[(&str, &str, &str)] = &[
     (
         "#[test]\nasync fn name<T>() {}\nfn main() {}",
         "2:10",
-        "a function with `#[procession::test]` cannot be generic",
+        "a function with `#[procession::testing::test]` cannot be generic",
     ),
     (
         "#[test]\nasync fn name() -> u32 where u32: Copy { 1 }\nfn main() {}",
         "2:24",
-        "a function with `#[procession::test]` has no `where` clause",
+        "a function with `#[procession::testing::test]` has no `where` clause",
     ),
     (
         "trait Trait {\n#[test]\nasync fn name();\n}\nfn main() {}",

@@ -24,129 +24,6 @@ pub use crate::spawn::options::SpawnOptions;
 pub use crate::sync::select::Select;
 pub use crate::time::{interval, sleep, timeout};
 
-/// Makes an async function the main function of a program.
-///
-/// ```
-/// #[procession::main]
-/// async fn main() -> Result<(), procession::Exit> {
-///     let sum = procession::spawn(async { 1 + 1 }).await?;
-///     assert_eq!(sum, 2);
-///     Ok(())
-/// }
-/// ```
-///
-/// The function runs on the main thread, as in [`run`], beside the processes of the default
-/// scheduler. It is no process, so its future need not be `Send`. It may return what any main
-/// function may. What becomes of the processes when it returns is said at [`Scheduler::global`].
-///
-/// # Options
-/// With options, the program has a scheduler of its own instead. The options are the methods of
-/// [`Builder`]: `name = value` calls a method with a value, and `name` one without. They are called
-/// in their order. The scheduler is dropped when the function returns, which terminates the
-/// processes that are left.
-///
-/// ```
-/// use procession::Scheduler;
-///
-/// #[procession::main(worker_threads = 2, name = "service")]
-/// async fn main() {
-///     let seen = procession::spawn(async { std::thread::current().name().map(str::to_owned) });
-///     let seen = seen.await.expect("it does not panic").expect("workers have names");
-///     assert!(seen.starts_with("service"));
-/// }
-/// ```
-///
-/// `unsafe(name)` calls a method that is unsafe, such as
-/// [`enable_coroutines`](Builder::enable_coroutines), and makes its promise. A value with commas
-/// that are not in parentheses or brackets needs parentheses. `crate = path` is the path of this
-/// crate, if it has another name in the program.
-///
-/// # Panics
-/// Panics if the scheduler cannot be built ([`BuildError`](crate::scheduler::BuildError)).
-#[cfg(feature = "macros")]
-pub use procession_macros::main;
-
-/// Makes an async function a test, which runs on the test clock.
-///
-/// ```
-/// # fn main() { waits_for_a_day() }
-/// # /*
-/// #[procession::test]
-/// # */
-/// # #[procession::main(worker_threads = 1, test_clock)]
-/// async fn waits_for_a_day() {
-///     let start = procession::time::Instant::now();
-///     procession::sleep(std::time::Duration::from_secs(24 * 60 * 60)).await;
-///     assert_eq!((procession::time::Instant::now() - start).as_secs(), 24 * 60 * 60);
-/// }
-/// ```
-///
-/// The test has a scheduler of its own, with one worker and a [test clock](Builder::test_clock).
-/// The clock jumps to the next deadline when nothing can run, so the test takes no time, and it
-/// runs the same way each time. It fails if the function panics or returns an `Err`. A process that
-/// panics does not fail the test unless the function notices. Processes that are left when the
-/// function returns are terminated.
-///
-/// # Options
-/// Options have the forms of those of [`main`](macro@main).
-///
-/// | option | its effect | default |
-/// |---|---|---|
-/// | `seed = n` | the seed of the scheduler's random choices | 0 |
-/// | `repeats = n` | runs the test `n` times, with the seeds `seed`, `seed + 1` and so on. If `n` is above 1, the order of processes is [shuffled](Builder::shuffled) in each run | 1 |
-/// | `time_limit = d` | fails the test if it has not ended after the [`Duration`](std::time::Duration) `d` by the scheduler's clock, and lists what the processes wait for | 30 days; on the real clock, a minute |
-/// | `real_clock` | no test clock, and as many workers as `main` has | |
-/// | any method of [`Builder`] | is called for each run, after the settings above | |
-///
-/// The first run that fails ends the test. The test prints its seed. To repeat this run alone, set
-/// the environment variable `PROCESSION_SEED` to it:
-///
-/// ```text
-/// PROCESSION_SEED=17 cargo test the_name_of_the_test
-/// ```
-///
-/// The variable replaces the seed of every test that runs. A run repeats the course of events
-/// exactly only with one worker and the test clock, and if the test depends on nothing else that
-/// varies.
-///
-/// # Deadlocks
-/// On the test clock, a test whose processes all wait for each other fails at once, since the clock
-/// jumps to the limit. The clock stands still while the scheduler waits for a descriptor, a file or
-/// a job of [`spawn_blocking`], so a test that waits for those forever hangs. It does not stand
-/// still for other threads: a test that waits for one needs `real_clock`.
-///
-/// ```
-/// use std::time::Duration;
-/// use procession::{Context, start};
-///
-/// # /*
-/// #[procession::test(repeats = 100, time_limit = Duration::from_secs(5))]
-/// # */
-/// # #[procession::main(worker_threads = 1, test_clock, shuffled)]
-/// async fn every_order_is_fine() -> Result<(), procession::Exit> {
-///     let mut adds = start(|mut cx: Context<u32>| async move {
-///         let mut sum = 0;
-///         while let Some(n) = cx.recv().await {
-///             sum += n;
-///         }
-///         sum
-///     });
-///     let senders = [1, 2, 3].map(|n| {
-///         let to = adds.address().clone();
-///         procession::spawn(async move { to.send(n).is_ok() })
-///     });
-///     for sender in senders {
-///         assert!(sender.await?);
-///     }
-///     adds.cancel();
-///     assert_eq!(adds.await?, 6);
-///     Ok(())
-/// }
-/// # fn main() -> Result<(), procession::Exit> { every_order_is_fine() }
-/// ```
-#[cfg(feature = "macros")]
-pub use procession_macros::test;
-
 use crate::process::async_body::AsyncBody;
 use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
 use crate::scheduler::current;
@@ -302,13 +179,6 @@ pub mod command {
     };
 }
 
-#[cfg(feature = "tokio")]
-pub mod compat {
-    //! Single futures that need tokio, in processes of any scheduler.
-
-    pub use crate::bridge::{Compat, CompatError, compat};
-}
-
 pub mod local {
     //! Values that belong to one process.
     //!
@@ -345,16 +215,6 @@ pub mod look {
     pub use crate::process::section::{DoorSection, SectionRow};
     pub use crate::process::wait_reason::{WaitReason, Waiting};
     pub use crate::relations::pid_list::PidList;
-}
-
-#[cfg(feature = "metrics")]
-pub mod metrics {
-    //! The metrics of a scheduler for the exporters of the crate [`metrics`](::metrics).
-    //!
-    //! A [`Publisher`] hands them over. With the feature `observe`, a door serves the same metrics
-    //! as text, and needs no exporter.
-
-    pub use crate::observe::facade::Publisher;
 }
 
 pub mod relay {
@@ -453,6 +313,9 @@ pub fn run<F: Future>(future: F) -> F::Output {
     Scheduler::default_here().block_on(future)
 }
 
+// The compiler's messages show the lines of bounds that a call does not satisfy, here and in the
+// methods of `SpawnOptions` and `Scheduler`. So the comments on these lines say what to do.
+
 /// Starts a process that runs `future`, on the scheduler of the calling process or thread, or else
 /// on the default one.
 ///
@@ -481,7 +344,7 @@ pub fn run<F: Future>(future: F) -> F::Output {
 #[track_caller]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
-    F: Future + Send + 'static,
+    F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
     F::Output: Send + 'static,
 {
     let body = Box::new(AsyncBody::<F, AnyOutput>::Runs(future));
@@ -518,7 +381,7 @@ where
 #[track_caller]
 pub fn spawn_fallible<F>(future: F) -> JoinHandle<F::Output>
 where
-    F: Future + Send + 'static,
+    F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
     F::Output: Send + 'static,
     fn() -> F::Output: Returns,
 {
@@ -560,9 +423,9 @@ where
 #[track_caller]
 pub fn start<M, F, P>(process: F) -> Child<M, P::Output>
 where
-    M: Send + 'static,
+    M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
     F: FnOnce(Context<M>) -> P + Send + 'static,
-    P: Future + Send + 'static,
+    P: Future + Send + 'static, // Not `Send`: `start_local`.
     P::Output: Send + 'static,
     fn() -> P::Output: Returns,
 {
@@ -623,7 +486,7 @@ where
 #[track_caller]
 pub fn spawn_local<C, F>(make: C) -> JoinHandle<F::Output>
 where
-    C: FnOnce() -> F + Send + 'static,
+    C: FnOnce() -> F + Send + 'static, // Makes the future there: `|| async { .. }`.
     F: Future + 'static,
     F::Output: Send + 'static,
 {
@@ -655,7 +518,7 @@ where
 #[track_caller]
 pub fn start_local<M, C, F>(process: C) -> Child<M, F::Output>
 where
-    M: Send + 'static,
+    M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
     C: FnOnce(Context<M>) -> F + Send + 'static,
     F: Future + 'static,
     F::Output: Send + 'static,

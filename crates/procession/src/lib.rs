@@ -63,20 +63,23 @@
 //!
 //! # Features
 //!
-//! All features are off by default.
+//! The features `macros` and `signal` are on by default. With `default-features = false`, a program
+//! has no more than it names. The compiler's message for an item of a feature that is off names the
+//! feature.
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `full` | all features of this table. For a first look, because it takes longest to build |
 //! | `hyper` | `http::{Executor, Timer}`, and hyper's I/O traits for streams |
 //! | `serve` | `http::Server` for tower services. Implies `hyper` |
 //! | `http2` | HTTP/2 for the server, and for the client if it is there. Implies `serve` |
 //! | `tls` | TLS by rustls for the server, and for the client if it is there. The program chooses the cryptography of rustls. Implies `serve` |
 //! | `client` | `http::Connector` for the client of hyper-util. Implies `hyper` |
-//! | `macros` | the attributes `main` and `test` for async functions |
+//! | `macros` | the attributes `main` and `testing::test` for async functions. On by default |
 //! | `metrics` | `metrics`: hands the metrics of a scheduler to an exporter of the crate `metrics` |
 //! | `observe` | `door` and `Builder::observe`: an HTTP server at a Unix socket, through which the command `procession top`, a browser or a scraper of metrics looks into the program |
 //! | `serde` | the traits of serde for PIDs, exits, snapshots and views; see [below](#serde) |
-//! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal` |
+//! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal`. On by default |
 //! | `stream` | `stream`: the traits `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime |
 //! | `tokio` | crates that need tokio run unchanged in processes: `Builder::tokio`, and `compat` for single futures. The default scheduler is connected to tokio. Implies `tokio-io` |
@@ -131,9 +134,21 @@ pub mod fs;
 pub mod group;
 #[cfg(feature = "hyper")]
 pub mod http;
+#[cfg(not(feature = "hyper"))]
+#[path = "http/missing.rs"]
+#[doc(hidden)]
+pub mod http;
 pub mod io;
 pub mod machine;
 pub mod mailbox;
+#[cfg(not(all(
+    feature = "signal",
+    feature = "tokio",
+    feature = "observe",
+    feature = "http2",
+    feature = "tls"
+)))]
+mod missing_features;
 pub mod net;
 mod observe;
 pub mod os_process;
@@ -155,7 +170,6 @@ pub mod supervisor;
 pub mod sync;
 mod sys;
 #[cfg(feature = "macros")]
-#[doc(hidden)]
 pub mod testing;
 pub mod time;
 mod util;
@@ -174,6 +188,72 @@ struct CrateReadme;
 
 mod api;
 pub use api::*;
+
+// What a feature adds to the root stands here, not in `api`: if the feature is off, the compiler
+// looks for the item here, and names the feature.
+
+#[cfg(feature = "tokio")]
+pub mod compat {
+    //! Single futures that need tokio, in processes of any scheduler.
+
+    pub use crate::bridge::{Compat, CompatError, compat};
+}
+
+#[cfg(feature = "metrics")]
+pub mod metrics {
+    //! The metrics of a scheduler for the exporters of the crate [`metrics`](::metrics).
+    //!
+    //! A [`Publisher`] hands them over. With the feature `observe`, a door serves the same metrics
+    //! as text, and needs no exporter.
+
+    pub use crate::observe::facade::Publisher;
+}
+
+/// Makes an async function the main function of a program.
+///
+/// ```
+/// #[procession::main]
+/// async fn main() -> Result<(), procession::Exit> {
+///     let sum = procession::spawn(async { 1 + 1 }).await?;
+///     assert_eq!(sum, 2);
+///     Ok(())
+/// }
+/// ```
+///
+/// The function runs on the main thread, as in [`run`], beside the processes of the default
+/// scheduler. It is no process, so its future need not be `Send`. It may return what any main
+/// function may. What becomes of the processes when it returns is said at [`Scheduler::global`].
+///
+/// # Options
+/// With options, the program has a scheduler of its own instead. The options are the methods of
+/// [`Builder`]: `name = value` calls a method with a value, and `name` one without. They are called
+/// in their order. The scheduler is dropped when the function returns, which terminates the
+/// processes that are left.
+///
+/// ```
+/// use procession::Scheduler;
+///
+/// #[procession::main(worker_threads = 2, name = "service")]
+/// async fn main() {
+///     let seen = procession::spawn(async { std::thread::current().name().map(str::to_owned) });
+///     let seen = seen.await.expect("it does not panic").expect("workers have names");
+///     assert!(seen.starts_with("service"));
+/// }
+/// ```
+///
+/// `unsafe(name)` calls a method that is unsafe, such as
+/// [`enable_coroutines`](Builder::enable_coroutines), and makes its promise. A value with commas
+/// that are not in parentheses or brackets needs parentheses. `crate = path` is the path of this
+/// crate, if it has another name in the program.
+///
+/// # Panics
+/// Panics if the scheduler cannot be built ([`BuildError`](crate::scheduler::BuildError)).
+#[cfg(feature = "macros")]
+pub use procession_macros::main;
+
+// Without this, the compiler would only say that the root has no such attribute.
+#[cfg(any())] // It is `#[procession::testing::test]`.
+pub use crate::testing::test;
 
 /// What `procession-sim` implements and looks at. No promise.
 #[cfg(feature = "sim")]

@@ -1,4 +1,4 @@
-//! The runs of a test that has the attribute `test`. What the attribute calls, and no promise.
+//! Tests that run on a scheduler with a test clock: the attribute [`test`](macro@test).
 
 use std::any::Any;
 use std::env;
@@ -13,6 +13,90 @@ use crate::scheduler::builder::Builder;
 use crate::scheduler::owner::Scheduler;
 use crate::time::timeout;
 
+/// Makes an async function a test, which runs on the test clock.
+///
+/// ```
+/// # fn main() { waits_for_a_day() }
+/// # /*
+/// #[procession::testing::test]
+/// # */
+/// # #[procession::main(worker_threads = 1, test_clock)]
+/// async fn waits_for_a_day() {
+///     let start = procession::time::Instant::now();
+///     procession::sleep(std::time::Duration::from_secs(24 * 60 * 60)).await;
+///     assert_eq!((procession::time::Instant::now() - start).as_secs(), 24 * 60 * 60);
+/// }
+/// ```
+///
+/// The test has a scheduler of its own, with one worker and a
+/// [test clock](crate::Builder::test_clock). The clock jumps to the next deadline when nothing can
+/// run, so the test takes no time, and it runs the same way each time. It fails if the function
+/// panics or returns an `Err`. A process that panics does not fail the test unless the function
+/// notices. Processes that are left when the function returns are terminated.
+///
+/// The attribute is not in the root of the crate, because `use procession::*` would make `#[test]`
+/// ambiguous. With `use procession::testing::test`, `#[test]` is this attribute. On a function that
+/// is not async, and without options, it does what the attribute of the language does.
+///
+/// # Options
+/// Options have the forms of those of [`main`](macro@crate::main).
+///
+/// | option | its effect | default |
+/// |---|---|---|
+/// | `seed = n` | the seed of the scheduler's random choices | 0 |
+/// | `repeats = n` | runs the test `n` times, with the seeds `seed`, `seed + 1` and so on. If `n` is above 1, the order of processes is [shuffled](crate::Builder::shuffled) in each run | 1 |
+/// | `time_limit = d` | fails the test if it has not ended after the [`Duration`](std::time::Duration) `d` by the scheduler's clock, and lists what the processes wait for | 30 days; on the real clock, a minute |
+/// | `real_clock` | no test clock, and as many workers as `main` has | |
+/// | any method of [`Builder`](crate::Builder) | is called for each run, after the settings above | |
+///
+/// The first run that fails ends the test. The test prints its seed. To repeat this run alone, set
+/// the environment variable `PROCESSION_SEED` to it:
+///
+/// ```text
+/// PROCESSION_SEED=17 cargo test the_name_of_the_test
+/// ```
+///
+/// The variable replaces the seed of every test that runs. A run repeats the course of events
+/// exactly only with one worker and the test clock, and if the test depends on nothing else that
+/// varies.
+///
+/// # Deadlocks
+/// On the test clock, a test whose processes all wait for each other fails at once, since the clock
+/// jumps to the limit. The clock stands still while the scheduler waits for a descriptor, a file or
+/// a job of [`spawn_blocking`](crate::spawn_blocking), so a test that waits for those forever
+/// hangs. It does not stand still for other threads: a test that waits for one needs `real_clock`.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{Context, start};
+///
+/// # /*
+/// #[procession::testing::test(repeats = 100, time_limit = Duration::from_secs(5))]
+/// # */
+/// # #[procession::main(worker_threads = 1, test_clock, shuffled)]
+/// async fn every_order_is_fine() -> Result<(), procession::Exit> {
+///     let mut adds = start(|mut cx: Context<u32>| async move {
+///         let mut sum = 0;
+///         while let Some(n) = cx.recv().await {
+///             sum += n;
+///         }
+///         sum
+///     });
+///     let senders = [1, 2, 3].map(|n| {
+///         let to = adds.address().clone();
+///         procession::spawn(async move { to.send(n).is_ok() })
+///     });
+///     for sender in senders {
+///         assert!(sender.await?);
+///     }
+///     adds.cancel();
+///     assert_eq!(adds.await?, 6);
+///     Ok(())
+/// }
+/// # fn main() -> Result<(), procession::Exit> { every_order_is_fine() }
+/// ```
+pub use procession_macros::test;
+
 /// The environment variable with a seed that replaces those of all tests.
 const SEED_VARIABLE: &str = "PROCESSION_SEED";
 /// The default limit on the test clock, which a test reaches at once if nothing in it can run. A
@@ -23,7 +107,8 @@ const REAL_CLOCK_LIMIT: Duration = Duration::from_secs(60);
 /// The most processes that the report of a test lists.
 const LISTED_MAX: usize = 20;
 
-/// A test and its options.
+/// A test and its options. What the attribute calls, and no promise.
+#[doc(hidden)]
 pub struct Test {
     name: &'static str,
     seed: u64,

@@ -80,7 +80,7 @@ fn a_scheduler_that_cannot_be_built_is_a_panic_that_says_why() {
     assert!(message.contains("max_processes"), "{message}");
 }
 
-#[procession::test]
+#[procession::testing::test]
 async fn the_default_is_one_worker_on_the_test_clock() {
     let begin = Instant::now();
     procession::sleep(DAY).await;
@@ -90,7 +90,7 @@ async fn the_default_is_one_worker_on_the_test_clock() {
     assert_eq!(workers, Ok(std::thread::current().id()), "this thread is the worker");
 }
 
-#[procession::test(time_limit = 100 * DAY, worker_threads = 2, max_processes = 100)]
+#[procession::testing::test(time_limit = 100 * DAY, worker_threads = 2, max_processes = 100)]
 async fn a_limit_and_the_methods_of_the_builder_are_options() {
     procession::sleep(99 * DAY).await;
     let refused = (0..200).filter(|_| {
@@ -99,7 +99,7 @@ async fn a_limit_and_the_methods_of_the_builder_are_options() {
     assert!(refused.count() >= 100);
 }
 
-#[procession::test(real_clock, time_limit = Duration::from_secs(3600))]
+#[procession::testing::test(real_clock, time_limit = Duration::from_secs(3600))]
 #[expect(clippy::disallowed_methods, reason = "a thread that the scheduler does not know")]
 async fn the_real_clock_waits_for_other_threads() {
     let (sender, receiver) = channel::bounded(1);
@@ -113,13 +113,13 @@ async fn the_real_clock_waits_for_other_threads() {
     thread.join().expect("it does not panic");
 }
 
-#[procession::test]
+#[procession::testing::test]
 #[should_panic(expected = "as it is")]
 async fn other_attributes_stay() {
     panic!("as it is");
 }
 
-#[procession::test]
+#[procession::testing::test]
 #[should_panic(expected = "the test returned an error")]
 async fn an_error_fails_the_test() -> Result<(), Exit> {
     Err(Exit::failed("no disk"))
@@ -220,7 +220,7 @@ fn no_run_at_all_is_refused() {
 
 /// Fails with the order in the environment variable, in the children of
 /// [`a_failed_run_is_repeated_by_its_seed`].
-#[procession::test(repeats = 50, seed = 1000)]
+#[procession::testing::test(repeats = 50, seed = 1000)]
 async fn fails_with_one_order() {
     let wrong = std::env::var("PROCESSION_CHILD").unwrap_or_default();
     assert_ne!(format!("{:?}", order().await), wrong);
@@ -254,4 +254,31 @@ fn a_failed_run_is_repeated_by_its_seed() {
     assert!(passed, "{text}");
     let (passed, text) = child(Some("all"));
     assert!(!passed && text.contains("PROCESSION_SEED is \"all\", which is not"), "{text}");
+}
+
+/// The names of the crate leave `#[test]` alone.
+mod with_all_names {
+    use procession::*;
+
+    #[test]
+    fn a_plain_test() {
+        assert_eq!(current_pid(), None);
+    }
+}
+
+/// With this import, `#[test]` is the attribute of this crate.
+mod with_the_attribute {
+    use procession::testing::test;
+
+    #[test]
+    #[should_panic(expected = "as it should")]
+    fn a_plain_function_is_a_plain_test() {
+        assert_eq!(procession::current_pid(), None);
+        panic!("as it should");
+    }
+
+    #[test]
+    async fn an_async_function_runs_on_the_test_clock() {
+        procession::sleep(super::DAY).await;
+    }
 }

@@ -422,7 +422,7 @@ impl<M: Send + 'static> Address<M> {
     #[track_caller]
     pub fn call<T: Send + 'static>(
         &self,
-        message: impl FnOnce(Reply<T>) -> M,
+        message: impl FnOnce(Reply<T>) -> M, // Makes the message from the reply: `Message::Get`.
         timeout: Duration,
     ) -> impl Future<Output = Result<T, CallError<M>>> {
         crate::scheduler::placed::placed(async move {

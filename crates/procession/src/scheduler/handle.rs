@@ -175,7 +175,7 @@ impl Scheduler {
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
-        F: Future + Send + 'static,
+        F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
         F::Output: Send + 'static,
     {
         let body = Box::new(AsyncBody::<F, AnyOutput>::Runs(future));
@@ -187,7 +187,7 @@ impl Scheduler {
     #[track_caller]
     pub fn spawn_fallible<F>(&self, future: F) -> JoinHandle<F::Output>
     where
-        F: Future + Send + 'static,
+        F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
         F::Output: Send + 'static,
         fn() -> F::Output: Returns,
     {
@@ -199,9 +199,9 @@ impl Scheduler {
     #[track_caller]
     pub fn start<M, F, P>(&self, process: F) -> Child<M, P::Output>
     where
-        M: Send + 'static,
+        M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
         F: FnOnce(Context<M>) -> P + Send + 'static,
-        P: Future + Send + 'static,
+        P: Future + Send + 'static, // Not `Send`: `start_local`.
         P::Output: Send + 'static,
         fn() -> P::Output: Returns,
     {
@@ -212,7 +212,7 @@ impl Scheduler {
     #[track_caller]
     pub fn spawn_local<C, F>(&self, make: C) -> JoinHandle<F::Output>
     where
-        C: FnOnce() -> F + Send + 'static,
+        C: FnOnce() -> F + Send + 'static, // Makes the future there: `|| async { .. }`.
         F: Future + 'static,
         F::Output: Send + 'static,
     {
@@ -224,7 +224,7 @@ impl Scheduler {
     #[track_caller]
     pub fn start_local<M, C, F>(&self, process: C) -> Child<M, F::Output>
     where
-        M: Send + 'static,
+        M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
         C: FnOnce(Context<M>) -> F + Send + 'static,
         F: Future + 'static,
         F::Output: Send + 'static,

@@ -16,7 +16,7 @@ impl SpawnOptions {
     #[track_caller]
     pub fn spawn_local<C, F>(self, make: C) -> JoinHandle<F::Output>
     where
-        C: FnOnce() -> F + Send + 'static,
+        C: FnOnce() -> F + Send + 'static, // Makes the future there: `|| async { .. }`.
         F: Future + 'static,
         F::Output: Send + 'static,
     {
@@ -30,7 +30,7 @@ impl SpawnOptions {
     #[track_caller]
     pub fn try_spawn_local<C, F>(self, make: C) -> Result<JoinHandle<F::Output>, SpawnError<C>>
     where
-        C: FnOnce() -> F + Send + 'static,
+        C: FnOnce() -> F + Send + 'static, // Makes the future there: `|| async { .. }`.
         F: Future + 'static,
         F::Output: Send + 'static,
     {
@@ -45,7 +45,7 @@ impl SpawnOptions {
     #[track_caller]
     pub fn start_local<M, C, F>(self, process: C) -> Child<M, F::Output>
     where
-        M: Send + 'static,
+        M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
         C: FnOnce(Context<M>) -> F + Send + 'static,
         F: Future + 'static,
         F::Output: Send + 'static,
@@ -61,7 +61,7 @@ impl SpawnOptions {
     #[track_caller]
     pub fn try_start_local<M, C, F>(self, process: C) -> Result<Child<M, F::Output>, SpawnError<C>>
     where
-        M: Send + 'static,
+        M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
         C: FnOnce(Context<M>) -> F + Send + 'static,
         F: Future + 'static,
         F::Output: Send + 'static,

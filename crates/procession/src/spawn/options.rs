@@ -174,7 +174,7 @@ impl SpawnOptions {
     #[track_caller]
     pub fn spawn<F>(self, future: F) -> JoinHandle<F::Output>
     where
-        F: Future + Send + 'static,
+        F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
         F::Output: Send + 'static,
     {
         self.spawn_body::<F, AnyOutput>(Box::new(AsyncBody::Runs(future)))
@@ -188,7 +188,7 @@ impl SpawnOptions {
     #[track_caller]
     pub fn try_spawn<F>(self, future: F) -> Result<JoinHandle<F::Output>, SpawnError<F>>
     where
-        F: Future + Send + 'static,
+        F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
         F::Output: Send + 'static,
     {
         let location = crate::scheduler::owner::caller();
@@ -201,7 +201,7 @@ impl SpawnOptions {
     #[track_caller]
     pub fn spawn_fallible<F>(self, future: F) -> JoinHandle<F::Output>
     where
-        F: Future + Send + 'static,
+        F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
         F::Output: Send + 'static,
         fn() -> F::Output: Returns,
     {
@@ -216,7 +216,7 @@ impl SpawnOptions {
     #[track_caller]
     pub fn try_spawn_fallible<F>(self, future: F) -> Result<JoinHandle<F::Output>, SpawnError<F>>
     where
-        F: Future + Send + 'static,
+        F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
         F::Output: Send + 'static,
         fn() -> F::Output: Returns,
     {
@@ -230,7 +230,7 @@ impl SpawnOptions {
     #[track_caller]
     pub(crate) fn spawn_body<F, J>(self, body: Box<AsyncBody<F, J>>) -> JoinHandle<F::Output>
     where
-        F: Future + Send + 'static,
+        F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
         F::Output: Send + 'static,
         J: Judge<F::Output> + 'static,
     {
@@ -246,7 +246,7 @@ impl SpawnOptions {
         body: Box<AsyncBody<F, J>>,
     ) -> Result<JoinHandle<F::Output>, RefusedBody<F, J>>
     where
-        F: Future + Send + 'static,
+        F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
         F::Output: Send + 'static,
         J: Judge<F::Output> + 'static,
     {
@@ -258,9 +258,9 @@ impl SpawnOptions {
     #[track_caller]
     pub fn start<M, F, P>(self, process: F) -> Child<M, P::Output>
     where
-        M: Send + 'static,
+        M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
         F: FnOnce(Context<M>) -> P + Send + 'static,
-        P: Future + Send + 'static,
+        P: Future + Send + 'static, // Not `Send`: `start_local`.
         P::Output: Send + 'static,
         fn() -> P::Output: Returns,
     {
@@ -274,9 +274,9 @@ impl SpawnOptions {
     #[track_caller]
     pub fn try_start<M, F, P>(self, process: F) -> Result<Child<M, P::Output>, SpawnError<F>>
     where
-        M: Send + 'static,
+        M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
         F: FnOnce(Context<M>) -> P + Send + 'static,
-        P: Future + Send + 'static,
+        P: Future + Send + 'static, // Not `Send`: `start_local`.
         P::Output: Send + 'static,
         fn() -> P::Output: Returns,
     {
@@ -292,10 +292,10 @@ impl SpawnOptions {
         process: F,
     ) -> Result<Child<M, P::Output>, SpawnError<V>>
     where
-        M: Send + 'static,
+        M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
         V: Send + 'static,
         F: FnOnce(Context<M>, V) -> P + Send + 'static,
-        P: Future + Send + 'static,
+        P: Future + Send + 'static, // Not `Send`: `start_local`.
         P::Output: Send + 'static,
         fn() -> P::Output: Returns,
     {

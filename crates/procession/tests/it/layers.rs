@@ -39,6 +39,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("io", "process scheduler stdio sys util"),
     ("machine", "mailbox process relations scheduler sys time util variance"),
     ("mailbox", "machine observe process relations scheduler sys time util variance"),
+    ("missing_features", "http scheduler"),
     ("net", "coroutine io pool process scheduler sys time"),
     ("observe", "mailbox process recorder relations report scheduler sync sys time util watchdog"),
     ("os_process", "coroutine fs net pool process scheduler sys"),
