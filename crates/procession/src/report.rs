@@ -74,6 +74,7 @@ pub(crate) mod panics;
 pub(crate) mod supervision;
 pub(crate) mod supervisor_report;
 pub(crate) mod text;
+pub(crate) mod unseen;
 pub(crate) mod writer;
 
 pub use self::crash_report::{CrashReport, SupervisorAnswer};

@@ -5,10 +5,17 @@ use std::env;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
 use std::process::{ExitCode, Termination};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::observe::look::detail;
+use crate::observe::look::view::ProcessWait;
+use crate::observe::snapshot::ProcessSnapshot;
 use crate::process::state::ProcessState;
+use crate::process::wait_reason::WaitReason;
+use crate::report::unseen::UnseenPanics;
 use crate::scheduler::builder::Builder;
 use crate::scheduler::owner::Scheduler;
 use crate::time::timeout;
@@ -28,11 +35,12 @@ use crate::time::timeout;
 /// }
 /// ```
 ///
-/// The test has a scheduler of its own, with one worker and a
-/// [test clock](crate::Builder::test_clock). The clock jumps to the next deadline when nothing can
-/// run, so the test takes no time, and it runs the same way each time. It fails if the function
-/// panics or returns an `Err`. A process that panics does not fail the test unless the function
-/// notices. Processes that are left when the function returns are terminated.
+/// The test has a scheduler of its own, with one worker and a [test
+/// clock](crate::Builder::test_clock). The clock jumps to the next deadline when nothing can run,
+/// so the test takes no time, and it runs the same way each time. It fails if the function panics
+/// or returns an `Err`. It also fails if a process panics and nobody sees it: no code takes its
+/// result, and no monitor, link or supervisor learns of its end. Reports of failures are captured
+/// with the output of the test. Processes that are left when the function returns are terminated.
 ///
 /// The attribute is not in the root of the crate, because `use procession::*` would make `#[test]`
 /// ambiguous. With `use procession::testing::test`, `#[test]` is this attribute. On a function that
@@ -62,9 +70,11 @@ use crate::time::timeout;
 ///
 /// # Deadlocks
 /// On the test clock, a test whose processes all wait for each other fails at once, since the clock
-/// jumps to the limit. The clock stands still while the scheduler waits for a descriptor, a file or
-/// a job of [`spawn_blocking`](crate::spawn_blocking), so a test that waits for those forever
-/// hangs. It does not stand still for other threads: a test that waits for one needs `real_clock`.
+/// jumps to the limit. The message lists each process, what it waits for and where, and the process
+/// that has the lock or the answer that it waits for. The clock stands still while the scheduler
+/// waits for a descriptor, a file or a job of [`spawn_blocking`](crate::spawn_blocking), so a test
+/// that waits for those forever hangs. It does not stand still for other threads: a test that waits
+/// for one needs `real_clock`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -231,18 +241,30 @@ impl Test {
         F: Future,
         F::Output: Termination,
     {
-        let scheduler = self
-            .builder(seed)
+        let unseen = Arc::<UnseenPanics>::default();
+        let mut builder = self.builder(seed);
+        builder.reports.unseen = Some(Arc::clone(&unseen));
+        let scheduler = builder
             .build()
             .unwrap_or_else(|error| panic!("cannot build the scheduler of the test: {error}"));
         let default = if self.has_real_clock { REAL_CLOCK_LIMIT } else { TEST_CLOCK_LIMIT };
         let limit = self.limit.unwrap_or(default);
-        match scheduler.block_on(async { timeout(limit, test()).await }) {
+        let outcome = scheduler.block_on(async {
+            let mut body = pin!(test());
+            // The processes are listed before the body is dropped, because they may wait for what
+            // the body holds.
+            timeout(limit, body.as_mut()).await.map_err(|_| overdue(&scheduler, limit))
+        });
+        // A panic explains a test that waits in vain, so it comes first.
+        let unseen = unseen.take();
+        let late = outcome.as_ref().err().map(|late| format!("\n{late}")).unwrap_or_default();
+        assert!(unseen.is_empty(), "{}{late}", unseen_panics(&unseen));
+        match outcome {
             Ok(output) => {
                 let is_success = output.report() == ExitCode::SUCCESS;
                 assert!(is_success, "the test returned an error");
             }
-            Err(_) => panic!("{}", overdue(&scheduler, limit)),
+            Err(late) => panic!("{late}"),
         }
     }
 
@@ -270,17 +292,29 @@ fn chosen_seed(value: Option<&std::ffi::OsStr>) -> Option<u64> {
     }
 }
 
+/// Returns the report of panics that nobody has seen.
+fn unseen_panics(unseen: &[String]) -> String {
+    let mut report = String::from("a process panicked, and nobody has awaited or monitored it");
+    for line in unseen.iter().take(LISTED_MAX) {
+        report.push_str(&format!("\n{line}"));
+    }
+    if unseen.len() > LISTED_MAX {
+        report.push_str(&format!("\nand {} more panics", unseen.len() - LISTED_MAX));
+    }
+    report
+}
+
 /// Returns the report of a test that has not ended within its limit.
 fn overdue(scheduler: &Scheduler, limit: Duration) -> String {
     let mut alive = scheduler.snapshot().processes;
     alive.retain(|process| process.state != ProcessState::Complete);
-    let mut report = format!("the test has not ended within {limit:?} of its scheduler's clock");
+    let limit = in_words(limit);
+    let mut report = format!("the test has not ended within {limit} of its scheduler's clock");
     for process in alive.iter().take(LISTED_MAX) {
-        let label = process.label.as_deref().unwrap_or("a process");
-        let (pid, place) = (process.pid, process.location);
-        report.push_str(&format!("\n{label} ({pid}, spawned at {place}) "));
+        let (name, place) = (name_of(process), process.location);
+        report.push_str(&format!("\n{name}, spawned at {place}, "));
         report.push_str(&match process.state {
-            ProcessState::Blocked | ProcessState::Idle => format!("waits for {}", process.waiting),
+            ProcessState::Blocked | ProcessState::Idle => wait_of(scheduler, process, &alive),
             state => format!("is {state}"),
         });
     }
@@ -290,11 +324,76 @@ fn overdue(scheduler: &Scheduler, limit: Duration) -> String {
     report
 }
 
+/// Returns the label of a process with its PID.
+fn name_of(process: &ProcessSnapshot) -> String {
+    let label = process.label.as_deref().unwrap_or("a process");
+    format!("{label} ({})", process.pid)
+}
+
+/// Returns what a process waits for, where it does so, and who is ahead of it.
+fn wait_of(scheduler: &Scheduler, process: &ProcessSnapshot, alive: &[ProcessSnapshot]) -> String {
+    let mut text = format!("waits for {}", process.waiting);
+    let shared = scheduler.shared();
+    let row = detail::of(shared, process.pid).and_then(|detail| detail.row.wait);
+    let Some(ProcessWait { reasons, place, target, in_cycle, .. }) = row else { return text };
+    if let Some(place) = place {
+        text.push_str(&format!(" at {place}"));
+    }
+    let slot = shared.table().pin(process.pid.slot(), process.pid.generation());
+    let ahead = match target {
+        Some(pid) => {
+            let known = alive.iter().find(|other| other.pid == pid).map(name_of);
+            Some(known.unwrap_or_else(|| pid.to_string()))
+        }
+        None => slot
+            .is_some_and(|slot| slot.is_behind_outside())
+            .then(|| String::from("the test function")),
+    };
+    if let Some(ahead) = ahead {
+        let is_lock = reasons.contains(WaitReason::Lock);
+        let relation = if is_lock { "which it gets after" } else { "namely" };
+        text.push_str(&format!(", {relation} {ahead}"));
+    }
+    if in_cycle {
+        text.push_str(", so it waits for itself");
+    }
+    text
+}
+
+/// Returns a duration as people say it, such as `30 days`.
+fn in_words(duration: Duration) -> String {
+    const UNITS: [(u64, &str); 4] =
+        [(24 * 60 * 60, "day"), (60 * 60, "hour"), (60, "minute"), (1, "second")];
+    let seconds = duration.as_secs();
+    let unit = UNITS.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
+    match unit {
+        Some((unit, name)) if duration.subsec_nanos() == 0 => {
+            let count = seconds / unit;
+            let plural = if count == 1 { "" } else { "s" };
+            format!("{count} {name}{plural}")
+        }
+        _ => format!("{duration:?}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
 
-    use super::chosen_seed;
+    use std::time::Duration;
+
+    use super::{chosen_seed, in_words};
+
+    #[test]
+    fn durations_are_in_the_largest_unit_that_fits() {
+        let day = Duration::from_secs(24 * 60 * 60);
+        assert_eq!(in_words(30 * day), "30 days");
+        assert_eq!(in_words(day), "1 day");
+        assert_eq!(in_words(36 * day / 24), "36 hours");
+        assert_eq!(in_words(Duration::from_secs(90)), "90 seconds");
+        assert_eq!(in_words(Duration::from_millis(1500)), "1.5s");
+        assert_eq!(in_words(Duration::ZERO), "0ns");
+    }
 
     #[test]
     fn a_seed_is_a_number() {

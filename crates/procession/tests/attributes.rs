@@ -6,9 +6,10 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use procession::sync::channel;
+use procession::sync::{Mutex, channel};
 use procession::testing::Test;
 use procession::time::Instant;
 use procession::{Context, Exit, Scheduler, start};
@@ -195,9 +196,117 @@ fn a_test_whose_processes_wait_for_each_other_fails_at_once() {
         });
     });
     let [first, second] = &message.lines().collect::<Vec<_>>()[..] else { panic!("{message}") };
-    assert_eq!(*first, "the test has not ended within 2592000s of its scheduler's clock");
-    assert!(second.starts_with("waits (p") && second.ends_with("waits for message"), "{second}");
+    assert_eq!(*first, "the test has not ended within 30 days of its scheduler's clock");
+    assert!(second.starts_with("waits (p") && second.contains("waits for message"), "{second}");
     assert!(second.contains("spawned at crates/procession/tests/attributes.rs:"), "{second}");
+}
+
+/// Returns the lines of the failure of a test, of which there are as many.
+fn lines_of_failure<const LINES: usize>(test: impl FnOnce()) -> [String; LINES] {
+    let message = panic_message(test);
+    let lines = message.lines().map(str::to_owned).collect::<Vec<_>>();
+    lines.try_into().unwrap_or_else(|_| panic!("{message}"))
+}
+
+#[test]
+fn a_deadlock_names_who_holds_the_lock() {
+    let lock = || Arc::new(Mutex::new(()));
+    let [_, waits] = lines_of_failure(|| {
+        Test::new("held by the body").run(|| async {
+            let held = lock();
+            let _guard = Arc::clone(&held).lock_owned().await;
+            procession::spawn(async move { drop(held.lock().await) }).await
+        });
+    });
+    assert!(waits.contains("waits for lock at crates/procession/tests/attributes.rs:"), "{waits}");
+    assert!(waits.ends_with(", which it gets after the test function"), "{waits}");
+    let [_, first, second] = lines_of_failure(|| {
+        Test::new("crossed").run(|| async {
+            let (left, right) = (lock(), lock());
+            let crossed = |label, one: Arc<Mutex<()>>, two: Arc<Mutex<()>>| {
+                procession::SpawnOptions::new().label(label).spawn(async move {
+                    let _one = one.lock().await;
+                    procession::yield_now().await;
+                    let _two = two.lock().await;
+                })
+            };
+            let left_first = crossed("ann", Arc::clone(&left), Arc::clone(&right));
+            let right_first = crossed("bob", right, left);
+            left_first.await.and(right_first.await)
+        });
+    });
+    assert!(first.contains(", which it gets after bob (p") && first.starts_with("ann"), "{first}");
+    assert!(second.contains("after ann (p") && second.ends_with("waits for itself"), "{second}");
+}
+
+/// Returns a process that has panicked, while its handle exists.
+async fn panicked() -> procession::JoinHandle<()> {
+    let fails = procession::spawn(async { panic!("on its own") });
+    procession::sleep(DAY).await;
+    fails
+}
+
+#[test]
+fn a_panic_that_nobody_has_seen_fails_the_test() {
+    let lines = [
+        || {
+            Test::new("detached").run(|| async {
+                drop(procession::spawn(async { panic!("on its own") }));
+                procession::sleep(DAY).await;
+            });
+        },
+        || Test::new("not awaited").run(|| async { drop(panicked().await) }),
+    ]
+    .map(lines_of_failure);
+    for [first, second] in lines {
+        assert_eq!(first, "a process panicked, and nobody has awaited or monitored it");
+        assert!(second.ends_with(": on its own"), "{second}");
+    }
+    // With the reason for which the test has waited in vain.
+    let [_, second, third, ..] = lines_of_failure::<4>(|| {
+        Test::new("waits in vain").run(|| async {
+            drop(procession::spawn(async { panic!("on its own") }));
+            procession::spawn(std::future::pending::<()>()).await
+        });
+    });
+    assert!(second.ends_with(": on its own"), "{second}");
+    assert_eq!(third, "the test has not ended within 30 days of its scheduler's clock");
+}
+
+#[procession::testing::test]
+async fn a_panic_that_somebody_sees_fails_no_test() {
+    assert_eq!(panicked().await.await, Err(Exit::Panicked("on its own".into())));
+    let watched = procession::spawn(async {
+        procession::sleep(DAY).await;
+        panic!("on its own");
+    });
+    let watches = start(move |mut cx: Context<()>| async move {
+        cx.monitor(watched.pid());
+        drop(watched);
+        matches!(cx.recv_event().await, Some(procession::Event::Down(_)))
+    });
+    assert_eq!(watches.await, Ok(true));
+}
+
+/// Panics in a detached process, in the child of [`the_report_is_captured_with_its_test`].
+#[procession::testing::test]
+async fn reports_a_panic() {
+    if std::env::var_os("PROCESSION_CHILD").is_some() {
+        drop(procession::spawn(async { std::panic::resume_unwind(Box::new("on its own")) }));
+        procession::yield_now().await;
+    }
+}
+
+#[test]
+fn the_report_is_captured_with_its_test() {
+    let mut command = Command::new(std::env::current_exe().expect("a test knows itself"));
+    command.args(["--exact", "reports_a_panic", "--test-threads=1"]);
+    let output = command.env("PROCESSION_CHILD", "1").output().expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (shown, printed) = (text(&output.stdout), text(&output.stderr));
+    let (_, captured) = shown.split_once("reports_a_panic stdout ----").expect("the test fails");
+    assert!(captured.contains("procession: p"), "{shown}");
+    assert!(!printed.contains("on its own"), "{printed}");
 }
 
 #[test]
@@ -209,7 +318,7 @@ fn a_test_that_goes_on_for_ever_reaches_its_limit() {
             }
         });
     });
-    assert_eq!(message, "the test has not ended within 2s of its scheduler's clock");
+    assert_eq!(message, "the test has not ended within 2 seconds of its scheduler's clock");
 }
 
 #[test]

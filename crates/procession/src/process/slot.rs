@@ -559,6 +559,14 @@ impl Slot {
         Some(Pid::local(shared.id(), slot, generation.get()))
     }
 
+    /// Returns `true` if this process waits for a lock that code outside of processes has, or gets
+    /// first.
+    pub(crate) fn is_behind_outside(&self) -> bool {
+        let shared = self.shared();
+        self.waiting().has(Waiting::LOCK)
+            && shared.processes.targets.get(self.index) == WaitTarget::OUTSIDE.bits()
+    }
+
     /// Returns the process that this one waits for, if it waits and only for that, a timeout or a
     /// cancel.
     pub(crate) fn stuck_behind(&self) -> Option<Pid> {

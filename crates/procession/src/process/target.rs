@@ -13,6 +13,8 @@ pub(crate) struct WaitTarget(u64);
 impl WaitTarget {
     /// It is not known, or belongs to another scheduler.
     pub(crate) const UNKNOWN: Self = Self(0);
+    /// Code that is no process: a future in `block_on`, such as the body of a test, or a thread.
+    pub(crate) const OUTSIDE: Self = Self(1 << 32);
 
     pub(crate) fn new(slot: u32, generation: u32) -> Self {
         Self(u64::from(slot) << 32 | u64::from(generation))

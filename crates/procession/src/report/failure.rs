@@ -15,7 +15,6 @@ use crate::report::exit_report::ExitReport;
 use crate::report::panics;
 use crate::report::supervisor_report::{SupervisorEvent, SupervisorReport};
 use crate::report::text::EndedText;
-use crate::report::writer;
 use crate::scheduler::shared::Shared;
 use crate::time::Instant;
 use crate::{Exit, Pid};
@@ -99,7 +98,7 @@ pub(crate) fn tell(shared: &Shared, report: &ExitReport, trace: impl FnOnce() ->
         return after_hook(shared, "on_exit", guarded_for_report(|| hook(report)));
     }
     if !trace() {
-        writer::write(&shared.world, report);
+        shared.extensions.reports.print(&shared.world, report);
     }
 }
 
@@ -148,7 +147,7 @@ pub(crate) fn tell_supervisor(
     if crate::observe::trace::supervised(&report) {
         return;
     }
-    writer::write(&shared.world, &report);
+    shared.extensions.reports.print(&shared.world, &report);
 }
 
 /// Reports a panic of a hook.
@@ -160,6 +159,6 @@ fn after_hook(shared: &Shared, hook: &str, outcome: Result<(), Exit>) {
             write!(f, "the hook {hook} of the scheduler {:?} ", shared.name())?;
             EndedText(&exit, None).fmt(f)
         });
-        writer::write(&shared.world, &line);
+        shared.extensions.reports.print(&shared.world, &line);
     }
 }

@@ -5,6 +5,10 @@ use std::sync::Arc;
 
 use crate::report::exit_report::ExitReport;
 use crate::report::supervisor_report::SupervisorReport;
+use crate::report::text::line_of;
+use crate::report::unseen::UnseenPanics;
+use crate::report::writer;
+use crate::sys::World;
 
 /// A function of the program that receives reports.
 type ReportHook<R> = Arc<dyn Fn(&R) + Send + Sync>;
@@ -17,6 +21,25 @@ pub(crate) struct ReportHooks {
     pub(crate) panic_backtraces: Option<bool>,
     pub(crate) on_exit: Option<ReportHook<ExitReport>>,
     pub(crate) on_supervisor: Option<ReportHook<SupervisorReport>>,
+    /// Set for the scheduler of a test.
+    pub(crate) unseen: Option<Arc<UnseenPanics>>,
+}
+
+impl ReportHooks {
+    /// Prints a report: for a test on the calling thread, and otherwise on that of the writer.
+    pub(crate) fn print(&self, world: &World, report: &dyn fmt::Display) {
+        match &self.unseen {
+            Some(_) => print_captured(report),
+            None => writer::write(world, report),
+        }
+    }
+}
+
+/// Prints a line in the way that the harness of tests captures, so that the line is shown with its
+/// test. The harness captures the threads of the test and those that they have started.
+#[expect(clippy::print_stderr, reason = "the harness of tests shows it with the failed test")]
+fn print_captured(report: &dyn fmt::Display) {
+    eprint!("{}", line_of(report));
 }
 
 impl fmt::Debug for ReportHooks {

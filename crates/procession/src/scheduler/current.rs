@@ -502,9 +502,9 @@ pub(crate) fn note_place(place: &'static Location<'static>) {
     with_current(|slot| slot.note_place(place));
 }
 
-/// Returns the running process as one that others wait for.
+/// Returns the running process, or the code outside of processes, as what others wait for.
 pub(crate) fn as_target() -> WaitTarget {
-    let mut own = WaitTarget::UNKNOWN;
+    let mut own = WaitTarget::OUTSIDE;
     with_current(|slot| own = slot.as_target());
     own
 }

@@ -63,7 +63,7 @@ const ROOMS: &[(&str, &str)] = &[
     ),
     ("sync", "process scheduler time util"),
     ("sys", "io scheduler util"),
-    ("testing", "process scheduler time"),
+    ("testing", "observe process report scheduler time"),
     ("time", "process scheduler sync sys util"),
     ("util", ""),
     ("variance", ""),
