@@ -75,8 +75,17 @@ impl fmt::Debug for Parcel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RelayCause {
-    /// The process has ended, or receives messages of another type, or the relay gives no reason.
+    /// The relay gives no reason.
     Refused,
+    /// The process has ended.
+    Ended,
+    /// The process receives messages of another type.
+    WrongType {
+        /// The type of the message.
+        sent: &'static str,
+        /// The type that the process receives, or `None` if it receives no messages.
+        wanted: Option<&'static str>,
+    },
     /// There is no connection to the node of the process.
     NoConnection,
     /// There is no room: in the mailbox, or in the queue of the connection.
@@ -91,14 +100,34 @@ pub enum RelayCause {
 
 impl fmt::Display for RelayCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.write_str(match *self {
             Self::Refused => "the relay did not take the message",
+            Self::Ended => "the process has ended",
+            Self::WrongType { sent, wanted } => {
+                return MessageTypes { sent, wanted }.fmt(f);
+            }
             Self::NoConnection => "there is no connection to its node",
             Self::Full => "there is no room for the message",
             Self::NotPortable => "a message of this type cannot leave the program",
             Self::TooLong => "the message is too long to leave the program",
             Self::NotAllowed => "it is not allowed",
         })
+    }
+}
+
+/// The types of a message and of the mailbox that does not take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MessageTypes {
+    pub(crate) sent: &'static str,
+    /// `None` if the process receives no messages.
+    pub(crate) wanted: Option<&'static str>,
+}
+
+impl fmt::Display for MessageTypes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sent, wanted } = self;
+        write!(f, "the message is of type {sent}, but the process receives ")?;
+        f.write_str(wanted.unwrap_or("no messages"))
     }
 }
 

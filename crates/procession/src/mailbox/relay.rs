@@ -32,12 +32,16 @@ impl Relay for InProcess {
                 None => Err(parcel.refused(RelayCause::NoConnection)),
             };
         }
-        let Some(slot) = find(parcel.to) else { return Err(parcel.refused(RelayCause::Refused)) };
+        let Some(slot) = find(parcel.to) else { return Err(parcel.refused(RelayCause::Ended)) };
         let mut parcel = parcel;
+        if (*parcel.message).type_id() != (slot.kind().message)() {
+            let (sent, wanted) = (parcel.type_name, slot.kind().receives());
+            return Err(parcel.refused(RelayCause::WrongType { sent, wanted }));
+        }
         slot.push_any(std::mem::replace(&mut parcel.message, Box::new(()))).map_err(|refused| {
             let cause;
             (parcel.message, cause) = match refused {
-                Refused::Ended(message) => (message, RelayCause::Refused),
+                Refused::Ended(message) => (message, RelayCause::Ended),
                 Refused::Full(message) => (message, RelayCause::Full),
             };
             parcel.refused(cause)

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::Pid;
-use crate::mailbox::parcel::RelayCause;
+use crate::mailbox::parcel::{MessageTypes, RelayCause};
 use crate::process::slot::Slot;
 use crate::util::exclusive::Exclusive;
 
@@ -73,14 +73,16 @@ impl<M: Eq + Sync> Eq for SendError<M> {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendCause {
     pid: Pid,
+    /// The name that the message was sent to, if it was sent to one.
+    name: Option<Arc<str>>,
     kind: SendErrorKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SendErrorKind {
     Ended,
-    /// No process has this name.
-    Unregistered(Arc<str>),
+    /// No process has the name.
+    Unregistered,
     Full,
     /// The process would wait for room in its own mailbox.
     OwnFull,
@@ -89,25 +91,42 @@ pub(crate) enum SendErrorKind {
     NotRelayed(RelayCause),
     /// The process belongs to another node, and the message was to go to a mailbox of this program.
     OtherNode,
-    WrongType {
-        sent: &'static str,
-        wanted: &'static str,
-    },
+    WrongType(MessageTypes),
 }
 
 impl SendCause {
     pub(crate) fn new(pid: Pid, kind: SendErrorKind) -> Self {
-        Self { pid, kind }
+        Self { pid, name: None, kind }
     }
 
     /// The cause for a process with the messages of another type.
     #[cold]
     pub(crate) fn wrong_type<M>(slot: &Slot) -> Self {
-        let kind = SendErrorKind::WrongType {
-            sent: type_name::<M>(),
-            wanted: (slot.kind().message_name)(),
-        };
-        Self::new(slot.pid(), kind)
+        let types = MessageTypes { sent: type_name::<M>(), wanted: slot.kind().receives() };
+        Self::new(slot.pid(), SendErrorKind::WrongType(types))
+    }
+
+    /// The cause for a name that no process has.
+    #[cold]
+    pub(crate) fn unregistered(name: Arc<str>) -> Self {
+        Self::new(Pid::NOBODY, SendErrorKind::Unregistered).to(name)
+    }
+
+    /// Sets the name that the message was sent to.
+    #[cold]
+    pub(crate) fn to(self, name: Arc<str>) -> Self {
+        Self { name: Some(name), ..self }
+    }
+
+    /// Returns the types, if the process receives messages of another type.
+    pub(crate) fn types(&self) -> Option<MessageTypes> {
+        match self.kind {
+            SendErrorKind::WrongType(types) => Some(types),
+            SendErrorKind::NotRelayed(RelayCause::WrongType { sent, wanted }) => {
+                Some(MessageTypes { sent, wanted })
+            }
+            _ => None,
+        }
     }
 
     /// Returns the PID that the message was sent to. If it was sent to a name that no process has,
@@ -116,12 +135,10 @@ impl SendCause {
         self.pid
     }
 
-    /// Returns the name that the message was sent to, if no process has that name.
+    /// Returns the name that the message was sent to, if it was sent by a
+    /// [`Named`](crate::relations::Named).
     pub fn name(&self) -> Option<&str> {
-        match &self.kind {
-            SendErrorKind::Unregistered(name) => Some(name),
-            _ => None,
-        }
+        self.name.as_deref()
     }
 
     /// Returns `true` if the mailbox is full, or the queue of the connection to the other node.
@@ -156,40 +173,55 @@ impl SendCause {
 
     /// Returns `true` if the process has ended or never existed, or no process has the name.
     pub fn is_ended(&self) -> bool {
-        matches!(self.kind, SendErrorKind::Ended | SendErrorKind::Unregistered(_))
+        let is_ended_elsewhere = self.relay_cause() == Some(RelayCause::Ended);
+        is_ended_elsewhere
+            || matches!(self.kind, SendErrorKind::Ended | SendErrorKind::Unregistered)
     }
 
     /// Returns `true` if the process receives messages of another type.
     pub fn is_wrong_type(&self) -> bool {
-        matches!(self.kind, SendErrorKind::WrongType { .. })
+        self.types().is_some()
     }
 }
 
 impl fmt::Display for SendCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pid = self.pid;
+        let to = SentTo { pid: self.pid, name: self.name.as_deref() };
         match &self.kind {
-            SendErrorKind::Unregistered(name) => {
-                write!(f, "cannot send: no process is registered as `{}`", name.escape_debug())
+            SendErrorKind::Unregistered => {
+                let name = self.name().unwrap_or_default().escape_debug();
+                write!(f, "cannot send: no process is registered as `{name}`")
             }
             SendErrorKind::OtherNode => {
-                write!(f, "cannot send to {pid}: it belongs to another node")
+                write!(f, "cannot send to {to}: it belongs to another node")
             }
-            SendErrorKind::Ended => write!(f, "cannot send to {pid}: the process has ended"),
-            SendErrorKind::Full => write!(f, "cannot send to {pid}: its mailbox is full"),
+            SendErrorKind::Ended => write!(f, "cannot send to {to}: the process has ended"),
+            SendErrorKind::Full => write!(f, "cannot send to {to}: its mailbox is full"),
             SendErrorKind::OwnFull => write!(
                 f,
-                "cannot wait for room in the mailbox of {pid}: it is the process's own, and full"
+                "cannot wait for room in the mailbox of {to}: it is the process's own, and full"
             ),
-            SendErrorKind::NotRelayed(cause) => write!(f, "cannot send to {pid}: {cause}"),
+            SendErrorKind::NotRelayed(cause) => write!(f, "cannot send to {to}: {cause}"),
             SendErrorKind::TimerLimit => write!(
                 f,
-                "cannot send to {pid} later: the scheduler has reached its limit of timers"
+                "cannot send to {to} later: the scheduler has reached its limit of timers"
             ),
-            SendErrorKind::WrongType { sent, wanted } => write!(
-                f,
-                "cannot send to {pid}: the message is of type {sent}, but the process receives {wanted}"
-            ),
+            SendErrorKind::WrongType(types) => write!(f, "cannot send to {to}: {types}"),
+        }
+    }
+}
+
+/// The process that a message was sent to, for people.
+struct SentTo<'a> {
+    pid: Pid,
+    name: Option<&'a str>,
+}
+
+impl fmt::Display for SentTo<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name {
+            Some(name) => write!(f, "`{}` ({})", name.escape_debug(), self.pid),
+            None => self.pid.fmt(f),
         }
     }
 }
@@ -208,7 +240,7 @@ impl<M> SendError<M> {
     }
 
     pub(crate) fn new(message: M, pid: Pid, kind: SendErrorKind) -> Self {
-        Self::of(message, SendCause { pid, kind })
+        Self::of(message, SendCause::new(pid, kind))
     }
 
     pub(crate) fn of(message: M, cause: SendCause) -> Self {
@@ -218,6 +250,12 @@ impl<M> SendError<M> {
     /// Marks the mailbox as that of the waiting process.
     pub(crate) fn in_own_mailbox(self) -> Self {
         Self { cause: SendCause { kind: SendErrorKind::OwnFull, ..self.cause }, ..self }
+    }
+
+    /// Sets the name that the message was sent to.
+    #[cold]
+    pub(crate) fn to(self, name: Arc<str>) -> Self {
+        Self { cause: self.cause.to(name), ..self }
     }
 
     /// Returns the refused message.
@@ -283,7 +321,7 @@ impl<M> SendError<M> {
         self.cause.is_ended()
     }
 
-    /// Returns `true` if the process receives messages of another type.
+    /// See [`SendCause::is_wrong_type`].
     pub fn is_wrong_type(&self) -> bool {
         self.cause.is_wrong_type()
     }

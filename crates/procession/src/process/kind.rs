@@ -11,9 +11,16 @@ use crate::mailbox::request;
 use crate::process::body::Queued;
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{BoundedMailbox, Kind, Mailbox, Refused, Slot};
+use crate::process::typed::Nothing;
 use crate::process::unwind::{drop_each, drop_guarded};
 
 impl Kind {
+    /// Returns the name of the type of the messages, unless the process receives none.
+    #[cold]
+    pub(crate) fn receives(&self) -> Option<&'static str> {
+        ((self.message)() != TypeId::of::<Nothing>()).then(self.message_name)
+    }
+
     pub(crate) const fn of<M: Send + 'static>(
         name: &'static str,
         on_cancel: OnCancel,

@@ -11,7 +11,7 @@ use crate::Pid;
 use crate::mailbox::address::Address;
 use crate::mailbox::call::{CallError, refused};
 use crate::mailbox::reply::Reply;
-use crate::mailbox::send_error::{SendCause, SendError, SendErrorKind};
+use crate::mailbox::send_error::{SendCause, SendError};
 use crate::process::slot::Slot;
 use crate::relations::links;
 use crate::relations::name_table::Names;
@@ -66,13 +66,13 @@ impl Names {
     }
 }
 
-/// The reason why a name was not registered.
+/// The reason why a name, or a key in a [`Registry`](crate::group::Registry), was not registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegisterError {
     /// The name belongs to another process, or to this one already.
     Taken {
-        /// The name.
+        /// The name or the key.
         name: Arc<str>,
         /// The process that has the name.
         owner: Pid,
@@ -278,22 +278,25 @@ impl<M: Send + 'static> Named<M> {
     /// # Errors
     /// [`SendCause`]: no process has the name, or the process receives messages of another type.
     pub fn address(&self) -> Result<Address<M>, SendCause> {
-        Address::of(self.pid().ok_or_else(|| self.unregistered())?)
+        let pid = self.pid().ok_or_else(|| self.unregistered())?;
+        Address::of(pid).map_err(|cause| cause.to(Arc::clone(&self.name)))
     }
 
     #[cold]
     fn unregistered(&self) -> SendCause {
-        SendCause::new(Pid::NOBODY, SendErrorKind::Unregistered(Arc::clone(&self.name)))
+        SendCause::unregistered(Arc::clone(&self.name))
     }
 
     /// Sends to the process that has the name now. See [`Address::send`].
     ///
     /// # Errors
     /// [`SendError`] returns the message if no process has the name, the process receives another
-    /// type, or its mailbox refuses the message.
+    /// type, or its mailbox refuses the message. The text of the error has the name, the process
+    /// and both types.
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         match self.pid() {
-            Some(pid) => crate::mailbox::address::send(pid, message),
+            Some(pid) => crate::mailbox::address::send(pid, message)
+                .map_err(|refused| refused.to(Arc::clone(&self.name))),
             None => Err(SendError::of(message, self.unregistered())),
         }
     }
@@ -312,10 +315,16 @@ impl<M: Send + 'static> Named<M> {
         timeout: Duration,
     ) -> impl Future<Output = Result<T, CallError<M>>> {
         crate::scheduler::placed::placed(async move {
-            match self.address() {
+            let called = match self.address() {
                 Ok(address) => address.call(message, timeout).await,
                 Err(cause) => Err(refused(message, cause)),
-            }
+            };
+            called.map_err(|error| match error {
+                CallError::Refused(refused) => {
+                    CallError::Refused(refused.to(Arc::clone(&self.name)))
+                }
+                other => other,
+            })
         })
     }
 }

@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use procession::group::Registry;
+use procession::mailbox::WhenFull;
 use procession::relations::{Named, RegisterError, kill, register, whereis};
-use procession::{Address, Context, Pid, Reply, Scheduler, SpawnOptions, start, yield_now};
+use procession::{
+    Address, CallError, Context, Pid, Reply, Scheduler, SpawnOptions, start, yield_now,
+};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -125,6 +128,43 @@ fn a_named_address_survives_a_restart() {
     scheduler.register("cache", other.pid()).expect("the name is free");
     assert!(named.send(Cache::Break).expect_err("it receives numbers").is_wrong_type());
     assert!(named.address().expect_err("it receives numbers").is_wrong_type());
+}
+
+#[test]
+fn an_error_by_name_has_the_name_the_process_and_both_types() {
+    let scheduler = driven();
+    let options = || SpawnOptions::new().on(&scheduler);
+    let bounded = options().mailbox(1, WhenFull::Reject).name("w");
+    let worker = bounded.start(|mut cx: Context<u64>| async move { cx.recv().await });
+    let idle = options().name("idle").spawn(std::future::pending::<()>());
+    let (pid, idle_pid) = (worker.pid(), idle.pid());
+    let wrong = format!(
+        "cannot send to `w` ({pid}): the message is of type i32, but the process receives u64"
+    );
+    let named: Named<i32> = Named::on(&scheduler, "w");
+    let refused = named.send(1).expect_err("it receives u64");
+    assert_eq!((refused.to_string(), refused.name()), (wrong.clone(), Some("w")));
+    assert!(refused.is_wrong_type() && refused.pid() == pid);
+    assert_eq!(named.address().expect_err("it receives u64").to_string(), wrong);
+    let called = scheduler.block_on(named.call(|_: Reply<()>| 1, HOUR)).expect_err("the same");
+    let CallError::Refused(refused) = called else { panic!("{called:?}") };
+    assert_eq!((refused.to_string(), refused.into_inner()), (wrong, 1));
+
+    let none: Named<i32> = Named::on(&scheduler, "idle");
+    let text = format!(
+        "cannot send to `idle` ({idle_pid}): the message is of type i32, but the process receives \
+         no messages"
+    );
+    assert_eq!(none.send(1).expect_err("it has no mailbox").to_string(), text);
+
+    let right: Named<u64> = Named::on(&scheduler, "w");
+    right.send(1).expect("there is room");
+    let full = format!("cannot send to `w` ({pid}): its mailbox is full");
+    assert_eq!(right.send(2).expect_err("it is full").to_string(), full);
+    assert_eq!(worker.join(), Ok(Some(1)));
+    let error = right.send(3).expect_err("it has ended");
+    assert_eq!(error.to_string(), "cannot send: no process is registered as `w`");
+    assert_eq!((error.name(), error.is_ended()), (Some("w"), true));
 }
 
 #[test]

@@ -43,11 +43,11 @@ fn what_is_not_local_goes_to_the_relay() {
         assert_eq!(send(other, 2_u32), Ok(()));
         assert_eq!(send(far, 3_u32), Ok(()));
         let back = send(other, "text").expect_err("it receives numbers");
-        assert!(
-            back.is_not_relayed()
-                && back.to_string().ends_with("the relay did not take the message"),
-            "{back}"
+        let text = format!(
+            "cannot send to {other}: the message is of type &str, but the process receives u32"
         );
+        assert_eq!(back.to_string(), text);
+        assert!(back.is_not_relayed() && back.is_wrong_type());
         back.into_inner()
     });
     assert_eq!(sends.join(), Ok("text"));

@@ -167,6 +167,8 @@ fn a_message_by_pid_goes_to_the_relay_of_the_node() {
     assert_eq!(far.to_string().parse(), Ok(far), "its text is that of a PID");
     let causes = [
         RelayCause::Refused,
+        RelayCause::Ended,
+        RelayCause::WrongType { sent: "u32", wanted: Some("u64") },
         RelayCause::NoConnection,
         RelayCause::Full,
         RelayCause::NotPortable,
@@ -188,8 +190,9 @@ fn a_message_by_pid_goes_to_the_relay_of_the_node() {
     assert_eq!(sender.join(), Ok(true));
     assert_eq!(receiver.join(), Ok(Some(7)));
     let senders = mirror.0.state.lock().senders.clone();
-    assert_eq!((senders.len(), senders[0], senders[6]), (7, None, Some(pid)));
-    assert_eq!(send(far, 8_u32).unwrap_err().relay_cause(), Some(RelayCause::Refused));
+    assert_eq!((senders.len(), senders[0], senders[8]), (9, None, Some(pid)));
+    let error = send(far, 8_u32).unwrap_err();
+    assert_eq!((error.relay_cause(), error.is_ended()), (Some(RelayCause::Ended), true));
     assert!(procession::Address::<u32>::of(far).unwrap_err().is_not_relayed());
 }
 
