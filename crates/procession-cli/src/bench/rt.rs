@@ -79,7 +79,7 @@ impl Group {
 
     /// Sends a number to all members, and returns how many accepted it.
     pub(super) fn broadcast(&self, number: u64) -> u64 {
-        self.0.broadcast("members", number) as u64
+        self.0.broadcast("members", number).map_or(0, |members| members as u64)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Process groups, as `pg` of OTP has them.
 
+use std::any::type_name;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
@@ -9,8 +10,10 @@ use std::task::{Context as TaskContext, Poll};
 
 use crate::Pid;
 use crate::group::table::{KeyTable, RowEvent, TableListener};
-use crate::mailbox::fan_out::send_clones;
+use crate::mailbox::fan_out::{FannedOut, send_each};
+use crate::mailbox::send_error::SendCause;
 use crate::scheduler::placed::placed;
+use crate::util::exclusive::Exclusive;
 
 /// A scope of process groups: names under which any number of processes can be reached together.
 ///
@@ -33,12 +36,12 @@ use crate::scheduler::placed::placed;
 ///     rooms.join("lobby", ann.pid())?;
 ///     rooms.join("lobby", ben.pid())?;
 ///     assert_eq!(rooms.members("lobby"), [ann.pid(), ben.pid()]);
-///     assert_eq!(rooms.broadcast("lobby", "hello"), 2);
+///     assert_eq!(rooms.broadcast("lobby", "hello")?, 2);
 ///     assert_eq!((ann.await, ben.await), (Ok(Some("hello")), Ok(Some("hello"))));
 ///     assert!(rooms.groups().is_empty(), "both have ended");
-///     Ok::<(), procession::group::NoMember>(())
+///     Ok::<(), Box<dyn std::error::Error>>(())
 /// })?;
-/// # Ok::<(), procession::group::NoMember>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct Groups(Arc<KeyTable<()>>);
@@ -91,19 +94,126 @@ impl Groups {
     /// Returns the number of members that accepted it. A process that joined several times gets as
     /// many clones.
     ///
-    /// Members that have just ended, that receive messages of another type, or that have full
-    /// mailboxes do not accept it. It never blocks. Like all sends by PID, it passes the
-    /// [`Relay`](crate::relay::Relay) of the scheduler for members of other schedulers.
+    /// Members that have just ended or that have full mailboxes do not accept it. It never blocks.
+    /// Like all sends by PID, it passes the [`Relay`](crate::relay::Relay) of the scheduler for
+    /// members of other schedulers.
     ///
     /// The cost grows with the number of members. All of it is in one step of the caller. Messages
     /// are cloned 64 at a time, before the first of these is sent. Those of up to 48 bytes share
     /// memory if there are eight or more: a message that a slow member has not received keeps 512
     /// bytes.
     ///
+    /// # Errors
+    /// Returns [`BroadcastError`] if the group has no members, or if a member receives messages of
+    /// another type. The other members have the message then, and the error counts them.
+    ///
+    /// ```
+    /// use procession::group::Groups;
+    /// use procession::{Context, start};
+    ///
+    /// procession::run(async {
+    ///     let rooms = Groups::new();
+    ///     let error = rooms.broadcast("lobby", 1).unwrap_err();
+    ///     let text = "cannot broadcast a message of type i32 to the group `lobby`: it has no \
+    ///                 members";
+    ///     assert_eq!(error.to_string(), text);
+    ///
+    ///     let ann = start(|mut cx: Context<u64>| async move { cx.recv().await });
+    ///     rooms.join("lobby", ann.pid())?;
+    ///     let error = rooms.broadcast("lobby", 1).unwrap_err();
+    ///     let text = format!(
+    ///         "cannot broadcast to the group `lobby`: cannot send to {}: the message is of type \
+    ///          i32, but the process receives u64",
+    ///         ann.pid(),
+    ///     );
+    ///     assert_eq!(error.to_string(), text);
+    ///     assert_eq!(error.into_inner(), Some(1));
+    ///     Ok::<(), procession::group::NoMember>(())
+    /// })?;
+    /// # Ok::<(), procession::group::NoMember>(())
+    /// ```
+    ///
     /// # Panics
     /// Panics if the `Clone` of the message panics. The members before have it then.
-    pub fn broadcast<M: Clone + Send + 'static>(&self, group: &str, message: M) -> usize {
-        send_clones(&self.0.lookup(group), message)
+    pub fn broadcast<M: Clone + Send + 'static>(
+        &self,
+        group: &str,
+        message: M,
+    ) -> Result<usize, BroadcastError<M>> {
+        let mut message = Some(message);
+        let sent = self.send_each(group, |is_last| {
+            let copy = if is_last { message.take() } else { message.clone() };
+            copy.expect("the message itself goes to the last member")
+        });
+        sent.map_err(|error| BroadcastError {
+            message: Exclusive::new(error.message.into_inner().or(message)),
+            ..error
+        })
+    }
+
+    /// Sends a message that `make` makes to each member of a group, like
+    /// [`broadcast`](Self::broadcast). The messages need no `Clone`, and each may differ.
+    ///
+    /// `make` is called once for each member, 64 times before the first of these messages is sent.
+    ///
+    /// ```
+    /// use procession::group::Groups;
+    /// use procession::sync::channel;
+    /// use procession::{Context, start};
+    ///
+    /// procession::run(async {
+    ///     let workers = Groups::new();
+    ///     for _ in 0..2 {
+    ///         // A message that cannot be cloned.
+    ///         let worker = start(|mut cx: Context<Box<dyn FnOnce() + Send>>| async move {
+    ///             while let Some(job) = cx.recv().await {
+    ///                 job();
+    ///             }
+    ///         });
+    ///         workers.join("all", worker.pid())?;
+    ///     }
+    ///     let (done, dones) = channel::unbounded();
+    ///     let told = workers.broadcast_with("all", || -> Box<dyn FnOnce() + Send> {
+    ///         let done = done.clone();
+    ///         Box::new(move || drop(done.try_send("done")))
+    ///     })?;
+    ///     assert_eq!(told, 2);
+    ///     assert_eq!((dones.recv().await, dones.recv().await), (Some("done"), Some("done")));
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`broadcast`](Self::broadcast).
+    ///
+    /// # Panics
+    /// Panics if `make` panics. The members before have their messages then.
+    pub fn broadcast_with<M: Send + 'static>(
+        &self,
+        group: &str,
+        mut make: impl FnMut() -> M,
+    ) -> Result<usize, BroadcastError<M>> {
+        self.send_each(group, |_| make())
+    }
+
+    fn send_each<M: Send + 'static>(
+        &self,
+        group: &str,
+        make: impl FnMut(bool) -> M,
+    ) -> Result<usize, BroadcastError<M>> {
+        let members = self.0.lookup(group);
+        let FannedOut { accepted, wrong_type } = send_each(&members, make);
+        if wrong_type.is_none() && !members.is_empty() {
+            return Ok(accepted);
+        }
+        let (message, cause) = wrong_type.map(|error| error.into_parts()).unzip();
+        Err(BroadcastError {
+            group: group.into(),
+            message: Exclusive::new(message),
+            accepted,
+            cause,
+        })
     }
 
     /// Monitors a group. Returns its present members, and a monitor that receives each join and
@@ -245,3 +355,63 @@ impl fmt::Display for NoMember {
 }
 
 impl Error for NoMember {}
+
+/// The error of a broadcast to a group without members, or to a member that receives messages of
+/// another type.
+pub struct BroadcastError<M> {
+    group: Arc<str>,
+    message: Exclusive<Option<M>>,
+    accepted: usize,
+    /// `None` if the group has no members.
+    cause: Option<SendCause>,
+}
+
+impl<M> BroadcastError<M> {
+    /// Returns the name of the group.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// Returns the number of members that accepted the message.
+    pub fn accepted(&self) -> usize {
+        self.accepted
+    }
+
+    /// Returns the cause at the first member that receives messages of another type, or `None` if
+    /// the group has no members.
+    pub fn cause(&self) -> Option<&SendCause> {
+        self.cause.as_ref()
+    }
+
+    /// Returns the message: the refused one, or the message itself if the group has no members.
+    /// [`Groups::broadcast_with`] makes none for a group without members.
+    pub fn into_inner(self) -> Option<M> {
+        self.message.into_inner()
+    }
+}
+
+impl<M> fmt::Debug for BroadcastError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BroadcastError")
+            .field("group", &self.group)
+            .field("accepted", &self.accepted)
+            .field("cause", &self.cause)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Display for BroadcastError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = self.group.escape_debug();
+        match &self.cause {
+            Some(cause) => write!(f, "cannot broadcast to the group `{group}`: {cause}"),
+            None => {
+                let message = type_name::<M>();
+                write!(f, "cannot broadcast a message of type {message} to the group `{group}`: ")?;
+                f.write_str("it has no members")
+            }
+        }
+    }
+}
+
+impl<M> Error for BroadcastError<M> {}

@@ -1,51 +1,76 @@
-//! Sends clones of a message to many processes.
+//! Sends a message to each of many processes.
 //!
 //! The receivers are woken in batches of [`TOGETHER`] processes (`process/wake.rs`), within which
-//! no code of the user may run. So the messages of a batch are cloned before it, and those that are
-//! refused are dropped after it. A receiver with a bounded mailbox ends the batch: a full one may
+//! no code of the user may run. So the messages of a batch are made before it, and refused messages
+//! are dropped after it. A receiver with a bounded mailbox ends the batch: a full one may
 //! call the user's code.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::slice;
 
 use procession_queue::{Closed, Pushed, SharedNodes};
 
 use crate::Pid;
 use crate::mailbox::address::{count_returned, send};
+use crate::mailbox::send_error::SendError;
 use crate::process::slot::{Mailbox, Pin};
-use crate::process::unwind::drop_each;
+use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::wake::WakeBatch;
 use crate::scheduler::budget::charge_send;
 use crate::scheduler::current;
 use crate::util::cost::{self, Access, Operation, SharedLine};
 
-/// The number of messages that are cloned, sent and announced together.
+/// The number of messages that are made, sent and announced together.
 const TOGETHER: usize = 64;
 
 /// The number of receivers that the processor fetches while it serves the one before them.
 const AHEAD: usize = 8;
 
-/// Sends a clone of a message to each receiver, in their order, and the message itself to the last.
-/// Returns the number of receivers that accepted it.
+/// What became of the messages to many processes.
+pub(crate) struct FannedOut<M> {
+    /// The number of receivers that accepted their message.
+    pub(crate) accepted: usize,
+    /// The first refusal by a process that receives messages of another type.
+    pub(crate) wrong_type: Option<SendError<M>>,
+}
+
+impl<M> FannedOut<M> {
+    /// Notes a refusal. Leaves the messages that nobody asks for in `refused`.
+    fn refuse(&mut self, error: SendError<M>, refused: &mut Vec<M>) {
+        if self.wrong_type.is_none() && error.is_wrong_type() {
+            self.wrong_type = Some(error);
+        } else {
+            refused.push(error.into_inner());
+        }
+    }
+}
+
+/// Sends a message to each receiver, in their order. `make` makes each message. Its argument is
+/// `true` for the last one.
 ///
 /// # Panics
-/// Panics if the `Clone` of the message panics. The receivers before have it then.
-pub(crate) fn send_clones<M: Clone + Send + 'static>(receivers: &[(Pid, ())], message: M) -> usize {
-    let Some((last, others)) = receivers.split_last() else { return 0 };
-    let mut accepted = 0;
-    let mut clones = Vec::with_capacity(receivers.len().min(TOGETHER));
+/// Panics if `make` panics. The receivers before have their messages then.
+pub(crate) fn send_each<M: Send + 'static>(
+    receivers: &[(Pid, ())],
+    mut make: impl FnMut(bool) -> M,
+) -> FannedOut<M> {
+    let mut fanned = FannedOut { accepted: 0, wrong_type: None };
+    let mut messages = Vec::with_capacity(receivers.len().min(TOGETHER));
     let mut nodes = SharedNodes::for_messages(receivers.len());
-    for part in others.chunks(TOGETHER) {
-        let cloned = catch_unwind(AssertUnwindSafe(|| {
-            part.iter().for_each(|_| clones.push(message.clone()));
+    let mut left = receivers.len();
+    for part in receivers.chunks(TOGETHER) {
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            for _ in part {
+                left -= 1;
+                messages.push(make(left == 0));
+            }
         }));
-        accepted += deliver(part, &mut clones, &mut nodes);
-        if let Err(panic) = cloned {
+        deliver(part, &mut messages, &mut nodes, &mut fanned);
+        if let Err(panic) = made {
+            drop_guarded(fanned.wrong_type);
             resume_unwind(panic);
         }
     }
-    clones.push(message);
-    accepted + deliver(slice::from_ref(last), &mut clones, &mut nodes)
+    fanned
 }
 
 /// Sends as many messages as there are, the first to the first receiver, and leaves none.
@@ -53,14 +78,18 @@ fn deliver<M: Send + 'static>(
     receivers: &[(Pid, ())],
     messages: &mut Vec<M>,
     nodes: &mut SharedNodes<M>,
-) -> usize {
+    fanned: &mut FannedOut<M>,
+) {
+    let mut refused = Vec::new();
     let Some(shared) = current::here() else {
-        let sent = receivers.iter().zip(messages.drain(..));
-        let mut refused = Vec::new();
-        refused.extend(sent.filter_map(|(&(pid, ()), message)| send(pid, message).err()));
-        let accepted = receivers.len() - refused.len();
+        for (&(pid, ()), message) in receivers.iter().zip(messages.drain(..)) {
+            match send(pid, message) {
+                Ok(()) => fanned.accepted += 1,
+                Err(error) => fanned.refuse(error, &mut refused),
+            }
+        }
         drop_each(refused);
-        return accepted;
+        return;
     };
     let is_near = |pid: Pid| pid.node() == 0 && pid.scheduler() == shared.id();
     let fetch = |&(pid, ()): &(Pid, ())| {
@@ -69,7 +98,6 @@ fn deliver<M: Send + 'static>(
         }
     };
     receivers.iter().take(AHEAD).for_each(fetch);
-    let (mut accepted, mut refused) = (0, Vec::new());
     // As for a single wake-up.
     let _stopped = shared.stop_clock();
     let mut batch = WakeBatch::new(&shared, receivers.len());
@@ -81,7 +109,7 @@ fn deliver<M: Send + 'static>(
         let message = match slot {
             Some(slot) => match push(&slot, message, nodes, &mut batch) {
                 Ok(()) => {
-                    accepted += 1;
+                    fanned.accepted += 1;
                     continue;
                 }
                 Err(Unsent::Refused(message)) => {
@@ -99,13 +127,12 @@ fn deliver<M: Send + 'static>(
             }
         };
         match send(pid, message) {
-            Ok(()) => accepted += 1,
-            Err(error) => refused.push(error.into_inner()),
+            Ok(()) => fanned.accepted += 1,
+            Err(error) => fanned.refuse(error, &mut refused),
         }
     }
     drop(batch);
     drop_each(refused);
-    accepted
 }
 
 /// A message that was not pushed.

@@ -197,8 +197,23 @@ fn a_broadcast_reaches_all_members_that_take_the_message() {
         for pid in [first.pid(), second.pid(), second.pid(), full.pid(), deaf.pid()] {
             groups.join("group", pid).expect("it is alive");
         }
-        assert_eq!(groups.broadcast("group", 7_u32), 3);
-        assert_eq!(groups.broadcast("nobody", 7_u32), 0);
+        let error = groups.broadcast("group", 7_u32).expect_err("one receives texts");
+        assert_eq!((error.group(), error.accepted()), ("group", 3));
+        let cause = error.cause().expect("it is that of a member");
+        assert!(cause.is_wrong_type() && cause.pid() == deaf.pid());
+        let text = format!(
+            "cannot broadcast to the group `group`: cannot send to {}: the message is of type u32, \
+             but the process receives alloc::string::String",
+            deaf.pid()
+        );
+        assert_eq!((error.to_string(), error.into_inner()), (text, Some(7)));
+        let error = groups.broadcast("nobody", 7_u32).expect_err("it has no members");
+        assert_eq!((error.group(), error.accepted(), error.cause()), ("nobody", 0, None));
+        let text =
+            "cannot broadcast a message of type u32 to the group `nobody`: it has no members";
+        assert_eq!((error.to_string().as_str(), error.into_inner()), (text, Some(7)));
+        let error = groups.broadcast_with("nobody", || 7_u32).expect_err("it has no members");
+        assert_eq!(error.into_inner(), None, "none was made");
         for pid in [first.pid(), second.pid(), full.pid()] {
             procession::relations::cancel(pid);
         }
@@ -206,6 +221,35 @@ fn a_broadcast_reaches_all_members_that_take_the_message() {
         assert_eq!(second.await, Ok(vec![7, 7]));
         assert_eq!(full.await, Ok(vec![0]));
         assert!(groups.leave("group", deaf.pid()));
+        deaf.cancel();
+    });
+    assert_conserved(&scheduler);
+}
+
+/// Goal: members that are of no use to a message do not keep it from the others, and the messages
+/// need no `Clone`.
+#[test]
+fn each_member_gets_a_message_that_is_made_for_it() {
+    struct Unique(u32);
+    async fn take(mut cx: Context<Unique>) -> Option<u32> {
+        cx.recv().await.map(|Unique(n)| n)
+    }
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let groups = Groups::new();
+        let (first, second) = (start(take), start(take));
+        let deaf = start(hear);
+        for pid in [first.pid(), deaf.pid(), second.pid()] {
+            groups.join("group", pid).expect("it is alive");
+        }
+        let mut made = 0;
+        let sent = groups.broadcast_with("group", || {
+            made += 1;
+            Unique(made)
+        });
+        let error = sent.expect_err("one receives numbers");
+        assert_eq!((error.accepted(), error.into_inner().map(|Unique(n)| n)), (2, Some(2)));
+        assert_eq!((first.await, second.await, made), (Ok(Some(1)), Ok(Some(3)), 3));
         deaf.cancel();
     });
     assert_conserved(&scheduler);
@@ -231,7 +275,8 @@ fn a_message_is_cloned_once_less_than_there_are_members_and_without_a_lock() {
             let member = start(|mut cx: Context<Nosy>| async move { drop(cx.recv().await) });
             groups.join("group", member.pid()).expect("it is alive");
         }
-        assert_eq!(groups.broadcast("group", Nosy(groups.clone(), Arc::clone(&clones))), 2);
+        let sent = groups.broadcast("group", Nosy(groups.clone(), Arc::clone(&clones)));
+        assert_eq!(sent.ok(), Some(2));
         assert_eq!(*clones.lock(), 1);
     });
 }
@@ -260,12 +305,12 @@ fn a_large_group_hears_all_messages_in_their_order() {
             })
             .collect();
         // From outside, and from processes.
-        assert_eq!(groups.broadcast("group", 0_u32), MEMBERS);
+        assert_eq!(groups.broadcast("group", 0_u32).ok(), Some(MEMBERS));
         let speaks = |n: u32| {
             let groups = groups.clone();
-            scheduler.spawn(async move { groups.broadcast("group", n) }).join()
+            scheduler.spawn(async move { groups.broadcast("group", n).ok() }).join()
         };
-        (1..4).for_each(|n| assert_eq!(speaks(n), Ok(MEMBERS)));
+        (1..4).for_each(|n| assert_eq!(speaks(n), Ok(Some(MEMBERS))));
         members.iter().for_each(|member| member.cancel());
         for member in members {
             assert_eq!(member.join(), Ok(vec![0, 1, 2, 3]));
@@ -303,7 +348,8 @@ fn members_of_all_kinds_are_served_in_one_broadcast() {
             move |mut cx: Context<u32>| async move {
                 groups.join("group", cx.pid()).expect("it is alive");
                 full.send(0).expect("there is room");
-                (groups.broadcast("group", 7_u32), cx.recv().await)
+                let error = groups.broadcast("group", 7_u32).expect_err("one receives texts");
+                (error.accepted(), cx.recv().await)
             }
         });
         // The full one ends, and the deaf one receives texts.
@@ -349,8 +395,9 @@ fn members_before_a_clone_that_panics_have_the_message() {
             groups.join("group", member.pid()).expect("it is alive");
         }
         procession::yield_now().await;
-        let speaker =
-            spawn(async move { groups.broadcast("group", Brittle(Arc::new(Mutex::new(CLONES)))) });
+        let speaker = spawn(async move {
+            groups.broadcast("group", Brittle(Arc::new(Mutex::new(CLONES)))).ok()
+        });
         assert_eq!(speaker.await, Err(Exit::Panicked("no more clones".into())));
         members.iter().skip(CLONES).for_each(|member| member.cancel());
         for (at, member) in members.into_iter().enumerate() {
@@ -385,7 +432,8 @@ fn members_behind_one_that_refuses_have_the_message_although_its_drop_panics() {
             let members: Vec<_> = (0..100).map(|_| start(hears)).collect();
             for (at, member) in members.iter().enumerate() {
                 if at == deaf_at {
-                    groups.join("group", deaf.pid()).expect("it is alive");
+                    // The error keeps the first message that it refuses, and not the second.
+                    (0..2).for_each(|_| groups.join("group", deaf.pid()).expect("it is alive"));
                 }
                 groups.join("group", member.pid()).expect("it is alive");
             }
@@ -393,7 +441,8 @@ fn members_behind_one_that_refuses_have_the_message_although_its_drop_panics() {
             let fuse = Arc::new(Mutex::new(true));
             let message = Fused(Arc::clone(&fuse));
             let speaker = spawn(async move { groups.broadcast("group", message) });
-            assert_eq!(speaker.await, Ok(100), "{deaf_at}");
+            let error = speaker.await.expect("it returns").expect_err("one receives texts");
+            assert_eq!(error.accepted(), 100, "{deaf_at}");
             assert!(!*fuse.lock(), "the refused one was dropped");
             for member in members {
                 assert_eq!(member.await, Ok(true));
@@ -430,7 +479,7 @@ fn the_messages_of_a_broadcast_are_dropped_once_however_members_end() {
         let (groups, message) = (groups.clone(), Arc::clone(&message));
         scheduler.spawn(async move {
             for _ in 0..MESSAGES {
-                groups.broadcast("group", Arc::clone(&message));
+                groups.broadcast("group", Arc::clone(&message)).expect("it has members");
             }
         })
     };
