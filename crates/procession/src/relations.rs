@@ -32,6 +32,7 @@ pub(crate) mod pid_list;
 pub(crate) mod remote;
 pub(crate) mod remote_links;
 pub(crate) mod signal;
+pub(crate) mod table_entry;
 
 pub use self::links::{cancel, kill, link, send_exit, unlink};
 pub use self::names::{Named, RegisterError, register, registered, whereis};

@@ -91,6 +91,10 @@
 //! | [`Template`]: many of one kind | [`start_another`](SupervisorRef::start_another) | none, or with a clone | the argument |
 //! | [`OnceSpec`]: a closure that runs once | [`start_once`](SupervisorRef::start_once) | none | the closure |
 //!
+//! A child has its name and its [entries](ChildSpec::enter) in registries and groups before it
+//! runs, so it can be looked up as soon as its start has returned. A [`Template`] makes them from
+//! the argument of each child.
+//!
 //! A value that has moved into a process does not come back. This happens if the `init` of a
 //! behaviour fails.
 //!
@@ -107,7 +111,7 @@
 //! | [`restart`] | [`Permanent`](Restart::Permanent); [`Temporary`](Restart::Temporary) for a [`Template`] or [`OnceSpec`] | the same |
 //! | [`stop`] | [`Within`](Stop::Within) 5 s | [`Wait`](Stop::Wait) |
 //! | [`significant`] | no | the same |
-//! | [`name`], bounded mailbox, worker | none | a name |
+//! | [`name`], [entries](ChildSpec::enter), bounded mailbox, worker | none | a name, entries |
 //! | [`label`] | the id | the same |
 //!
 //! [`intensity`]: Supervisor::intensity

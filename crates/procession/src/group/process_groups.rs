@@ -12,6 +12,8 @@ use crate::Pid;
 use crate::group::table::{KeyTable, RowEvent, TableListener};
 use crate::mailbox::fan_out::{FannedOut, send_each};
 use crate::mailbox::send_error::SendCause;
+use crate::relations::names::RegisterError;
+use crate::relations::table_entry::TableEntry;
 use crate::scheduler::placed::placed;
 use crate::util::exclusive::Exclusive;
 
@@ -59,6 +61,31 @@ impl Groups {
     pub fn join(&self, group: impl Into<Arc<str>>, pid: Pid) -> Result<(), NoMember> {
         let group = group.into();
         self.0.insert(&group, pid, (), false).map_err(|_| NoMember { group, pid })
+    }
+
+    /// Describes a membership that a new process gets before it runs. See
+    /// [`SpawnOptions::enter`](crate::SpawnOptions::enter).
+    ///
+    /// ```
+    /// use procession::group::Groups;
+    /// use procession::{Context, SpawnOptions};
+    ///
+    /// procession::run(async {
+    ///     let rooms = Groups::new();
+    ///     let options = SpawnOptions::new().enter(rooms.entry("lobby"));
+    ///     let ann = options.start(|mut cx: Context<&str>| async move { cx.recv().await });
+    ///     assert_eq!(rooms.broadcast("lobby", "hello")?, 1);
+    ///     assert_eq!(ann.await, Ok(Some("hello")));
+    ///     Ok::<(), procession::group::BroadcastError<&str>>(())
+    /// })?;
+    /// # Ok::<(), procession::group::BroadcastError<&str>>(())
+    /// ```
+    pub fn entry(&self, group: impl Into<Arc<str>>) -> TableEntry {
+        let (group, groups) = (group.into(), self.clone());
+        TableEntry::new(Arc::clone(&group), move |pid| {
+            let joined = groups.join(Arc::clone(&group), pid);
+            joined.map_err(|NoMember { group: name, pid }| RegisterError::Ended { name, pid })
+        })
     }
 
     /// Removes a process from a group, once. Returns `true` if it was a member.

@@ -9,6 +9,8 @@ use std::task::{Context as TaskContext, Poll};
 use crate::Pid;
 use crate::group::table::{KeyTable, RowEvent, RowRefused, TableListener};
 use crate::process::unwind::drop_guarded;
+use crate::relations::names::RegisterError;
+use crate::relations::table_entry::TableEntry;
 use crate::scheduler::placed::placed;
 
 /// A table of keys, processes, and a value for each pair.
@@ -73,6 +75,42 @@ impl<V: Send + Sync + 'static> Registry<V> {
         let (key, value) = (key.into(), Arc::new(value));
         let refused = self.table.insert(&key, pid, Arc::clone(&value), self.is_unique);
         refused.map_err(|refused| RegistryError { key, pid, refused, value })
+    }
+
+    /// Describes an entry that a new process gets before it runs, so that whoever knows of the
+    /// process finds it by the key. See [`SpawnOptions::enter`](crate::SpawnOptions::enter).
+    ///
+    /// If the process is restarted, the new one gets the same entry with the same value.
+    ///
+    /// ```
+    /// use procession::group::Registry;
+    /// use procession::{Context, SpawnOptions};
+    ///
+    /// procession::run(async {
+    ///     let rooms = Registry::unique();
+    ///     let options = || SpawnOptions::new().enter(rooms.entry("lobby", "ground floor"));
+    ///     let lobby = options().start(|mut cx: Context<()>| async move { cx.recv().await });
+    ///     let entries = rooms.lookup("lobby");
+    ///     assert_eq!((entries[0].0, *entries[0].1), (lobby.pid(), "ground floor"));
+    ///
+    ///     // The key is taken, so a second process is refused.
+    ///     let refused = options().try_start(|_: Context<()>| async {}).unwrap_err();
+    ///     let owner = refused.register_error().and_then(|error| error.owner());
+    ///     assert_eq!(owner, Some(lobby.pid()));
+    /// });
+    /// ```
+    pub fn entry(&self, key: impl Into<Arc<str>>, value: V) -> TableEntry {
+        let (key, value, registry) = (key.into(), Arc::new(value), self.clone());
+        TableEntry::new(Arc::clone(&key), move |pid| {
+            let made = registry.table.insert(&key, pid, Arc::clone(&value), registry.is_unique);
+            made.map_err(|refused| {
+                let name = Arc::clone(&key);
+                match refused {
+                    RowRefused::Taken(owner) => RegisterError::Taken { name, owner },
+                    RowRefused::NoProcess => RegisterError::Ended { name, pid },
+                }
+            })
+        })
     }
 
     /// Removes all entries of a process for a key. Returns their number.

@@ -51,7 +51,7 @@ impl SpawnCause {
         matches!(self.0, SpawnErrorKind::Closing)
     }
 
-    /// Returns the error of the registration, if the name was refused.
+    /// Returns the error of the registration, if the name or the key of a registry was refused.
     pub fn register_error(&self) -> Option<&RegisterError> {
         match &self.0 {
             SpawnErrorKind::Name(error) => Some(error),
@@ -150,7 +150,7 @@ impl<T> SpawnError<T> {
         self.cause.is_closing()
     }
 
-    /// Returns the error of the registration, if the name was refused.
+    /// Returns the error of the registration, if the name or the key of a registry was refused.
     pub fn register_error(&self) -> Option<&RegisterError> {
         self.cause.register_error()
     }

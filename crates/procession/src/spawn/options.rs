@@ -5,7 +5,6 @@ use std::num::NonZeroU32;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::Exit;
 use crate::coroutine::body::{CoBody, Placement};
 use crate::machine::init_error::InitError;
 use crate::machine::process::{MachineBody, Process};
@@ -22,14 +21,16 @@ use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
 use crate::process::slot::{Extra, Kind, Pin, Slot};
 use crate::process::typed::{COROUTINE, Nothing, TypedKind, TypedNewborn};
 use crate::relations::links;
-use crate::relations::names;
+use crate::relations::names::{self, RegisterError};
 use crate::relations::signal::MonitorRef;
+use crate::relations::table_entry::TableEntry;
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
 use crate::spawn::error::{SpawnError, SpawnErrorKind};
 use crate::spawn::join_handle::{Child, JoinHandle};
 use crate::spawn::reservation::{Reservation, queue};
+use crate::{Exit, Pid};
 
 /// The options of a new process. See [`spawn`](crate::spawn()) for a process without options.
 #[derive(Debug, Default)]
@@ -52,10 +53,28 @@ struct Rest {
     scoped: bool,
     stack_bytes: Option<usize>,
     supervised: bool,
-    name: Option<Arc<str>>,
+    known: Known,
     on_cancel: Option<OnCancel>,
     /// The reported place of the spawn, if it is not the caller's.
     location: Option<&'static Location<'static>>,
+}
+
+/// Where others find the process from its first moment on.
+#[derive(Debug, Default)]
+struct Known {
+    name: Option<Arc<str>>,
+    entries: Vec<TableEntry>,
+}
+
+impl Known {
+    /// Makes the process known, before it runs and before anybody else knows its PID.
+    #[cold]
+    fn announce(&mut self, shared: &Shared, pid: Pid) -> Result<(), RegisterError> {
+        if let Some(name) = self.name.take() {
+            names::register_in(shared, name, pid)?;
+        }
+        self.entries.iter().try_for_each(|entry| entry.make(pid))
+    }
 }
 
 impl SpawnOptions {
@@ -131,7 +150,20 @@ impl SpawnOptions {
     /// Registers the process under a name before it runs. See
     /// [`register`](crate::relations::names::register()).
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.rest().name = Some(name.into());
+        self.rest().known.name = Some(name.into());
+        self
+    }
+
+    /// Enters the process into a registry ([`Registry::entry`](crate::group::Registry::entry)) or a
+    /// group ([`Groups::entry`](crate::group::Groups::entry)) before it runs, so that whoever knows
+    /// of the process also finds it there. It can be called several times.
+    ///
+    /// If the key of a unique registry is taken, the process is refused, as if a
+    /// [name](Self::name) were taken:
+    /// [`SpawnCause::register_error`](crate::spawn::SpawnCause::register_error) has the key and the
+    /// process that owns it.
+    pub fn enter(mut self, entry: TableEntry) -> Self {
+        self.rest().known.entries.push(entry);
         self
     }
 
@@ -455,8 +487,8 @@ impl SpawnOptions {
         }
         let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
         let newborn = reservation.occupy(Birth { kind, location, parent, extra }, pins)?;
-        if let Some(name) = rest.as_mut().and_then(|rest| rest.name.take())
-            && let Err(error) = names::register_in(shared, name, newborn.pid())
+        if let Some(rest) = rest.as_mut()
+            && let Err(error) = rest.known.announce(shared, newborn.pid())
         {
             end_refused(shared, &newborn, &Exit::Refused);
             return Err(SpawnErrorKind::Name(error));
@@ -536,7 +568,7 @@ struct Prepared {
     monitor: bool,
     scoped: bool,
     supervised: bool,
-    name: Option<Arc<str>>,
+    known: Known,
     on_cancel: Option<OnCancel>,
     location: Option<&'static Location<'static>>,
 }
@@ -553,7 +585,7 @@ impl Rest {
             scoped,
             stack_bytes: _,
             supervised,
-            name,
+            known,
             on_cancel,
             location,
         } = self;
@@ -581,7 +613,7 @@ impl Rest {
             monitor,
             scoped,
             supervised,
-            name,
+            known,
             on_cancel,
             location,
         }))

@@ -264,6 +264,7 @@ impl<T> ChildSpec<T> {
             stop: Stop::Within(STOP_DEFAULT),
             significant: false,
             name: None,
+            entries: Vec::new(),
             label: None,
             mailbox: None,
             affinity: None,
@@ -291,6 +292,9 @@ impl<T> ChildSpec<T> {
         }
         if let Some(name) = &self.name {
             options = options.name(Arc::clone(name));
+        }
+        for entry in &self.entries {
+            options = options.enter(entry.clone());
         }
         if let Some((capacity, when_full)) = self.mailbox {
             options = options.mailbox(capacity, when_full);

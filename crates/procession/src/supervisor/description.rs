@@ -16,6 +16,7 @@ use crate::mailbox::bounded::WhenFull;
 use crate::process::slot::Pin;
 use crate::process::wake::wake;
 use crate::relations::signal::MonitorRef;
+use crate::relations::table_entry::TableEntry;
 use crate::scheduler::reach::find;
 use crate::{Address, Pid, Reply, SpawnOptions};
 
@@ -217,6 +218,7 @@ pub struct ChildSpec<T = Pid> {
     pub(super) stop: Stop,
     pub(super) significant: bool,
     pub(super) name: Option<Arc<str>>,
+    pub(super) entries: Vec<TableEntry>,
     pub(super) label: Option<Arc<str>>,
     pub(super) mailbox: Option<(u32, WhenFull)>,
     pub(super) affinity: Option<u32>,
@@ -239,6 +241,7 @@ impl<T> ChildSpec<T> {
             stop,
             significant,
             name,
+            entries,
             label,
             mailbox,
             affinity,
@@ -252,6 +255,7 @@ impl<T> ChildSpec<T> {
             stop,
             significant,
             name,
+            entries,
             label,
             mailbox,
             affinity,
@@ -282,6 +286,13 @@ impl<T> ChildSpec<T> {
     /// Sets the name under which each process of this child is registered before it runs.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Enters each process of this child into a registry or a group before it runs. See
+    /// [`SpawnOptions::enter`]. It can be called several times.
+    pub fn enter(mut self, entry: TableEntry) -> Self {
+        self.entries.push(entry);
         self
     }
 

@@ -104,7 +104,7 @@ impl StartReason {
         Self { text: cause.to_string().into(), name: cause.register_error().cloned() }
     }
 
-    /// Returns the error of the registration, if the name was refused.
+    /// Returns the error of the registration, if the name or the key of a registry was refused.
     pub fn register_error(&self) -> Option<&RegisterError> {
         self.name.as_ref()
     }
@@ -203,6 +203,18 @@ pub enum ChildError {
     Spec(SpecError),
     /// The supervisor is ending, or has ended.
     Ended,
+}
+
+impl ChildError {
+    /// Returns the process that stands in the way of the new child: it has the same id, or the name
+    /// or the key that the new child was to get.
+    pub fn owner(&self) -> Option<Pid> {
+        match self {
+            Self::AlreadyStarted(pid) => Some(*pid),
+            Self::Start(reason) => reason.register_error()?.owner(),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for ChildError {

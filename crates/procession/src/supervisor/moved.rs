@@ -21,6 +21,7 @@ use crate::coroutine::body::Placement;
 use crate::mailbox::bounded::WhenFull;
 use crate::process::outcome::Returns;
 use crate::process::unwind::{drop_guarded, guarded};
+use crate::relations::table_entry::TableEntry;
 use crate::scheduler::owner;
 use crate::spawn::error::SpawnError;
 use crate::variance::Typed;
@@ -250,6 +251,12 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
         self
     }
 
+    /// See [`ChildSpec::enter`].
+    pub fn enter(mut self, entry: TableEntry) -> Self {
+        self.child = self.child.enter(entry);
+        self
+    }
+
     /// See [`ChildSpec::label`].
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.child = self.child.label(label);
@@ -283,6 +290,9 @@ impl<M, F> fmt::Debug for OnceSpec<M, F> {
 type TemplateStart<A> =
     dyn Fn(SpawnOptions, A, Started) -> Result<Spawned, SpawnError<A>> + Send + Sync;
 
+/// Makes a part of the description of a child from its argument.
+type FromArgument<A, T> = dyn Fn(&A) -> T + Send + Sync;
+
 /// Describes children of one kind, each of which is made from an argument of type `A` and receives
 /// messages of type `M`.
 ///
@@ -293,7 +303,39 @@ type TemplateStart<A> =
 ///
 /// A child is [temporary](Restart::Temporary) by default, because the argument moves into it. If
 /// the argument can be cloned, [`restart`](Self::restart) makes the children start again with a
-/// clone. They have no ids and no names, since they are many.
+/// clone. They have no ids, since they are many.
+///
+/// A child gets its name and its entries in registries and groups before it runs, so it can be
+/// found by them as soon as `start_another` has returned its address. The template makes both from
+/// the argument:
+///
+/// ```
+/// use procession::group::Registry;
+/// use procession::supervisor::{ChildError, Supervisor, Template};
+/// use procession::{Context, mailbox::send};
+///
+/// async fn room(mut cx: Context<&'static str>, _: String) {
+///     while cx.recv().await.is_some() {}
+/// }
+///
+/// procession::run(async {
+///     let rooms = Registry::unique();
+///     let entries = rooms.clone();
+///     let template = Template::new(room)
+///         .enter(move |name: &String| entries.entry(name.as_str(), ()))
+///         .name(|name: &String| format!("room {name}"));
+///     let supervisor = Supervisor::dynamic().start().await?;
+///     let lobby = supervisor.start_another(&template, "lobby".to_owned()).await?;
+///     assert_eq!(rooms.lookup("lobby")[0].0, lobby.pid());
+///     send(procession::relations::whereis("room lobby").expect("it runs"), "hello")?;
+///
+///     // A second child of the same name is refused, with the first one in the error.
+///     let refused = supervisor.start_another(&template, "lobby".to_owned()).await.unwrap_err();
+///     assert_eq!(refused.cause().owner(), Some(lobby.pid()));
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// [`SupervisorRef::start_another`]: super::SupervisorRef::start_another
 ///
@@ -345,6 +387,8 @@ pub struct Template<A, M> {
     restart: Restart,
     stop: Stop,
     significant: bool,
+    name: Option<Arc<FromArgument<A, Arc<str>>>>,
+    entries: Vec<Arc<FromArgument<A, TableEntry>>>,
     label: Option<Arc<str>>,
     mailbox: Option<(u32, WhenFull)>,
     affinity: Option<u32>,
@@ -443,6 +487,8 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
             restart: Restart::Temporary,
             stop: Stop::Within(STOP_DEFAULT),
             significant: false,
+            name: None,
+            entries: Vec::new(),
             label: None,
             mailbox: None,
             affinity: None,
@@ -474,6 +520,30 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         self
     }
 
+    /// Sets the function that makes the name of each child from its argument. The child is
+    /// registered under it before it runs. See [`ChildSpec::name`]. Default: no name.
+    ///
+    /// The function runs once for each child, in `start_another`. A restarted child has the same
+    /// name.
+    pub fn name<N: Into<Arc<str>>>(
+        mut self,
+        name: impl Fn(&A) -> N + Send + Sync + 'static,
+    ) -> Self {
+        self.name = Some(Arc::new(move |argument| name(argument).into()));
+        self
+    }
+
+    /// Sets a function that makes an entry of each child in a registry or a group from its
+    /// argument. The child gets it before it runs. See [`ChildSpec::enter`]. It can be called
+    /// several times.
+    ///
+    /// The function runs once for each child, in `start_another`. A restarted child has the same
+    /// entries.
+    pub fn enter(mut self, entry: impl Fn(&A) -> TableEntry + Send + Sync + 'static) -> Self {
+        self.entries.push(Arc::new(entry));
+        self
+    }
+
     /// See [`ChildSpec::label`]. Default: none.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.label = Some(label.into());
@@ -494,6 +564,8 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
 
     /// Describes the child with this argument.
     pub(super) fn child(&self, argument: A) -> (ChildSpec<Address<M>>, Arc<Moved<A>>) {
+        let name = self.name.as_ref().map(|name| name(&argument));
+        let entries = self.entries.iter().map(|entry| entry(&argument)).collect();
         let argument = Moved::new(argument);
         let (start, clone, moved) = (Arc::clone(&self.start), self.clone, Arc::clone(&argument));
         let factory = move |options: SpawnOptions, started: Started| {
@@ -507,6 +579,8 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         child.restart = self.restart;
         child.stop = self.stop;
         child.significant = self.significant;
+        child.name = name;
+        child.entries = entries;
         child.label = self.label.clone();
         child.mailbox = self.mailbox;
         child.affinity = self.affinity;
@@ -516,7 +590,13 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
 
 impl<A, M> Clone for Template<A, M> {
     fn clone(&self) -> Self {
-        Self { start: Arc::clone(&self.start), label: self.label.clone(), ..*self }
+        Self {
+            start: Arc::clone(&self.start),
+            name: self.name.clone(),
+            entries: self.entries.clone(),
+            label: self.label.clone(),
+            ..*self
+        }
     }
 }
 

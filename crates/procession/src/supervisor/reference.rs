@@ -162,6 +162,9 @@ impl SupervisorRef {
     ///
     /// # Cancellation
     /// If the future is dropped after the supervisor was asked, the child still starts.
+    ///
+    /// # Panics
+    /// Panics if a function of the template that makes the name or an entry panics.
     #[track_caller]
     pub fn start_another<A: Send + 'static, M: Send + 'static>(
         &self,

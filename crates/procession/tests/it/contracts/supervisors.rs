@@ -1,5 +1,6 @@
 //! Supervisors. The outcomes are those of Erlang/OTP's `supervisor`.
 
+mod entries;
 mod moments;
 mod starts;
 mod stops;
