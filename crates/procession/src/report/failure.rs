@@ -81,6 +81,20 @@ pub(crate) fn kept(slot: &Slot, report: &ExitReport) -> CrashReport {
     }
 }
 
+/// Notes the panic of a process for the test that it belongs to, unless another process learns of
+/// its end.
+pub(crate) fn note_unseen(slot: &Slot, report: &ExitReport) {
+    let Some(unseen) = &slot.shared().extensions.reports.unseen else { return };
+    if !report.exit.is_panic() {
+        return;
+    }
+    let relations = links::overview(slot);
+    let is_watched = relations.links.total + relations.monitors.total > 0;
+    if !is_watched && relations.supervisor.is_none() {
+        unseen.note(report.pid, report.to_string());
+    }
+}
+
 impl CrashReport {
     /// Returns when it failed, on the clock of the scheduler.
     pub fn at(&self) -> Instant {

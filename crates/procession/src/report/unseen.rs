@@ -3,9 +3,6 @@
 use procession_sync::Mutex;
 
 use crate::Pid;
-use crate::process::slot::Slot;
-use crate::relations::links;
-use crate::report::exit_report::ExitReport;
 
 /// The panics of processes for which no monitor, link or supervisor exists, and whose results were
 /// not taken.
@@ -13,13 +10,9 @@ use crate::report::exit_report::ExitReport;
 pub(crate) struct UnseenPanics(Mutex<Vec<(Pid, String)>>);
 
 impl UnseenPanics {
-    /// Notes a process that panics, unless another process learns of its end.
-    pub(crate) fn note(&self, slot: &Slot, report: &ExitReport) {
-        let relations = links::overview(slot);
-        let is_watched = relations.links.total + relations.monitors.total > 0;
-        if !is_watched && relations.supervisor.is_none() {
-            self.0.lock().push((slot.pid(), report.to_string()));
-        }
+    /// Notes a process that panics, with its report.
+    pub(crate) fn note(&self, pid: Pid, report: String) {
+        self.0.lock().push((pid, report));
     }
 
     /// Forgets the panic of a process whose result was taken.

@@ -161,11 +161,7 @@ impl LocalWorker {
     /// Reports a process that fails, before anything else learns of its end.
     fn report(&self, ready: Ready, exit: &Exit) {
         let report = failure::of(ready.slot(), exit);
-        if exit.is_panic()
-            && let Some(unseen) = &self.shared.extensions.reports.unseen
-        {
-            unseen.note(ready.slot(), &report);
-        }
+        failure::note_unseen(ready.slot(), &report);
         self.shared.extensions.crashes.keep(failure::kept(ready.slot(), &report));
         failure::tell(&self.shared, &report, || {
             #[cfg(feature = "tracing")]
