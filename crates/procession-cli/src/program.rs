@@ -133,6 +133,11 @@ impl fmt::Display for RunError {
             Self::Unfinished(program, left) => {
                 let parts = [
                     (left.processes.len() as u64, "of its processes did not end in time"),
+                    (
+                        left.terminated.len() as u64,
+                        "of its processes were terminated before they had ended",
+                    ),
+                    (left.requests, "requests were cut off"),
                     (left.writes as u64, "writes did not end or were lost"),
                     (left.messages, "messages to other nodes may be lost"),
                 ];

@@ -290,9 +290,10 @@ pub mod snapshot {
 
     pub use crate::mailbox::bounded::MailboxSnapshot;
     pub use crate::observe::snapshot::{
-        DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, Unfinished,
-        UnfinishedProcess, WaitingProcess, WorkerSnapshot,
+        DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, WaitingProcess,
+        WorkerSnapshot,
     };
+    pub use crate::observe::unfinished::{Unfinished, UnfinishedProcess};
     pub use crate::process::state::ProcessState;
     pub use crate::process::stuck::StuckCoroutine;
     pub use crate::process::wait_reason::Waiting;

@@ -20,6 +20,7 @@ mod subject;
 pub(crate) mod symbols;
 #[cfg(feature = "tracing")]
 pub(crate) mod trace;
+pub(crate) mod unfinished;
 #[cfg(all(
     feature = "observe",
     target_os = "linux",

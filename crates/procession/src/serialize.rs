@@ -16,9 +16,9 @@ use crate::mailbox::bounded::{MailboxSnapshot, WhenFull};
 use crate::observe::look::detail::ProcessDetail;
 use crate::observe::look::view::{MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View};
 use crate::observe::snapshot::{
-    DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, Unfinished, UnfinishedProcess,
-    WaitingProcess, WorkerSnapshot,
+    DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, WaitingProcess, WorkerSnapshot,
 };
+use crate::observe::unfinished::{Unfinished, UnfinishedProcess};
 use crate::process::state::ProcessState;
 use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::{WaitReason, Waiting};
@@ -253,7 +253,9 @@ as_structs! {
     }
     WaitingProcess { pid, label, location = PlaceText(location), waiting }
     UnfinishedProcess { pid, label, location = PlaceText(location), state }
-    Unfinished { processes, writes, messages }
+    Unfinished {
+        processes, terminated, requests, writes, messages, stopped, stopped_requests,
+    }
     StuckCoroutine { pid, label, location = PlaceText(location) }
     TimerSnapshot { armed, fired, cancelled, pending }
     DescriptorSnapshot { registered, polls, events, accepts_put_off }

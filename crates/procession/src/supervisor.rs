@@ -109,7 +109,7 @@
 //! | [`auto_shutdown`] | [`Never`](AutoShutdown::Never) | |
 //! | [`back_off`] | none: a restart is tried at once | |
 //! | [`restart`] | [`Permanent`](Restart::Permanent); [`Temporary`](Restart::Temporary) for a [`Template`] or [`OnceSpec`] | the same |
-//! | [`stop`] | [`Within`](Stop::Within) 5 s | [`Wait`](Stop::Wait) |
+//! | [`stop`] | [`Graceful`](Stop::Graceful): until the deadline of a shutdown, or else 5 s | [`Wait`](Stop::Wait) |
 //! | [`significant`] | no | the same |
 //! | [`name`], [entries](ChildSpec::enter), bounded mailbox, worker | none | a name, entries |
 //! | [`label`] | the id | the same |
@@ -173,15 +173,30 @@
 //!
 //! # Stopping
 //!
-//! [`Stop::Within`] cancels the child, which is cooperative: its `recv` ends, and the child can
-//! clean up. If the child has not ended after the given time, it is terminated. A child that never
-//! looks whether it is cancelled uses all of that time. [`Stop::Signal`] ends such a child at once,
-//! as OTP does.
+//! A stop begins with a cancel, which is cooperative: the `recv` of the child ends, and the child
+//! can clean up. A child that has not ended in time is terminated. The [`Stop`] of the child says
+//! how long it has:
+//!
+//! | [`Stop`] | in a shutdown of the scheduler | if only the supervisor stops it |
+//! |---|---|---|
+//! | [`Graceful`](Stop::Graceful), the default | until the deadline of the shutdown | 5 s |
+//! | [`Within(time)`](Stop::Within), [`Signal(time)`](Stop::Signal) | `time`, and at most until the deadline | `time` |
+//! | [`Wait`](Stop::Wait) | until the deadline of the shutdown | any time |
+//! | [`Kill`](Stop::Kill) | none | none |
+//!
+//! A child that never looks whether it is cancelled uses all of its time. [`Stop::Signal`] ends
+//! such a child at once, as OTP does.
 //!
 //! [`Scheduler::shutdown`](crate::Scheduler::shutdown) works through the trees: it cancels the
-//! supervisors and leaves their children to them. If a supervised process calls it, the supervisor
-//! releases that process. A supervisor that is terminated takes its children with it by their
-//! links, except for children that trap exits.
+//! supervisors and leaves their children to them. A child that the deadline ends is
+//! [lost](crate::snapshot::Unfinished::terminated), and so is the orderly end of the children that
+//! would have been stopped after it. For example, a server that does not finish its requests by the
+//! deadline takes the store before it along. A child that its own `Stop` ends earlier is no loss,
+//! because the program has asked for that.
+//!
+//! If a supervised process calls `shutdown`, the supervisor releases that process. A supervisor
+//! that is terminated takes its children with it by their links, except for children that trap
+//! exits.
 //!
 //! # Invalid combinations
 //!
@@ -221,6 +236,8 @@
 //! - A [`Template`] is a value of the program and not a part of the supervisor, so that the
 //!   compiler checks its argument.
 //! - A stop begins with a cancel. [`Stop::Signal`] is OTP's way.
+//! - The default time of a stop is that of the shutdown, because a program knows how long it may
+//!   take to end, and its children do not.
 //! - The window of the intensity is exact. OTP's is coarse.
 //! - A supervisor answers requests while a child starts or stops.
 //! - Back-off is an addition.

@@ -236,14 +236,17 @@ struct Settings {
 ///    begun, including one that has arrived in its socket, and closes. The response of HTTP/1.1
 ///    says `connection: close`. If an HTTP/1.1 connection has no request, its client may send one
 ///    within 1 s, because a request may be on its way; otherwise the connection closes then. An
-///    HTTP/2 connection says so by GOAWAY, and closes without a grace.
+///    HTTP/2 connection says so by GOAWAY, and closes without a grace. This second, and the times
+///    of a closing connection, are shorter if a shutdown of the scheduler leaves less than four
+///    times as much.
 /// 3. It returns once all connections have ended.
 ///
 /// So a child of a supervisor that serves ends after its last response. In a tree of *rest for
 /// one*, the children before it are there until then. A handler that runs for long, such as a
 /// stream of events, learns of the cancel of its process. The server itself sets no limit for the
-/// drain; that is the [`Stop`](crate::supervisor::Stop) of the child or the deadline of the
-/// shutdown.
+/// drain; that is the deadline of the shutdown, or the [`Stop`](crate::supervisor::Stop) of the
+/// child if it says so. A request that the deadline cuts off is counted in
+/// [`Unfinished::requests`](crate::snapshot::Unfinished::requests).
 ///
 /// A client that *pipelines* sends further HTTP/1.1 requests before it has the first response. Of
 /// those, the server answers the one that is under way, and says `connection: close` unless the
@@ -536,7 +539,7 @@ async fn begin<R>(
         }
         if !was_told && is_told(own.as_ref(), task) {
             was_told = true;
-            end = end.min(Instant::now() + limits::FAREWELL);
+            end = end.min(Instant::now() + limits::farewell());
             sleep.as_mut().reset(end);
         }
         if end == Instant::NEVER {

@@ -5,7 +5,6 @@
 //! `yield` with and without): each counter is a plain store by the one thread that writes it.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
@@ -185,81 +184,6 @@ pub struct WaitingProcess {
     pub waiting: Waiting,
 }
 
-/// A process that has not ended within the time given to
-/// [`Scheduler::shutdown`](crate::Scheduler::shutdown).
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct UnfinishedProcess {
-    /// Its PID.
-    pub pid: Pid,
-    /// Its label, if it has one.
-    pub label: Option<String>,
-    /// Where it was spawned.
-    pub location: &'static Location<'static>,
-    /// Its state. `Running` is a step or a `Drop` that has not returned. `Complete` is the `Drop`
-    /// of its result, if other code had a reference to the process. `Ready` may be the `Drop` of a
-    /// process that never had a step.
-    pub state: ProcessState,
-}
-
-/// What [`Scheduler::shutdown`](crate::Scheduler::shutdown) has to leave at its deadline.
-///
-/// ```
-/// use std::time::Duration;
-/// use procession::Scheduler;
-///
-/// let scheduler = Scheduler::builder().build()?;
-/// let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(1)));
-/// assert!(unfinished.is_empty(), "{unfinished}");
-/// # Ok::<(), procession::scheduler::BuildError>(())
-/// ```
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Unfinished {
-    /// The processes that have not ended.
-    pub processes: Vec<UnfinishedProcess>,
-    /// The number of writes that were accepted on the scheduler and whose data the system does not
-    /// have: a helper thread is still writing, or the write has failed and nobody received the
-    /// error. See [`fs`](crate::fs#at-the-end).
-    pub writes: usize,
-    /// The number of messages to other nodes that were accepted and may be lost, because a
-    /// connection could not send them in time. See [`relay::Outgoing`](crate::relay::Outgoing).
-    pub messages: u64,
-}
-
-impl Unfinished {
-    /// Returns `true` if nothing is left: each process and each write has ended, and no message is
-    /// lost.
-    pub fn is_empty(&self) -> bool {
-        self.processes.is_empty() && self.writes == 0 && self.messages == 0
-    }
-}
-
-/// Writes a line for each process, one for the writes and one for the messages.
-impl fmt::Display for Unfinished {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut end = "";
-        for UnfinishedProcess { pid, label, location, state } in &self.processes {
-            let label = label.as_deref().unwrap_or("a process");
-            write!(f, "{end}{label} ({pid}, spawned at {location}) had not ended: {state:?}")?;
-            end = "\n";
-        }
-        match self.writes {
-            0 => {}
-            1 => write!(f, "{end}1 write had not ended or was lost")?,
-            count => write!(f, "{end}{count} writes had not ended or were lost")?,
-        }
-        if self.writes > 0 {
-            end = "\n";
-        }
-        match self.messages {
-            0 => Ok(()),
-            1 => write!(f, "{end}1 message to another node may be lost"),
-            count => write!(f, "{end}{count} messages to other nodes may be lost"),
-        }
-    }
-}
-
 /// Returns the current label of a process.
 pub(crate) fn current_label(slot: &Slot) -> Option<Cow<'_, str>> {
     let extra = slot.extra()?;
@@ -274,7 +198,7 @@ pub(crate) fn label(slot: &Slot) -> Option<String> {
     current_label(slot).map(Cow::into_owned)
 }
 
-fn each<R>(shared: &Shared, mut of: impl FnMut(&Slot, Seen) -> Option<R>) -> Vec<R> {
+pub(crate) fn each<R>(shared: &Shared, mut of: impl FnMut(&Slot, Seen) -> Option<R>) -> Vec<R> {
     let pinned = (0..shared.table().used()).filter_map(|index| shared.table().pin_any(index));
     pinned.filter_map(|slot| of(&slot, slot.state.see())).collect()
 }
@@ -286,19 +210,6 @@ pub(crate) fn waiting(shared: &Shared) -> Vec<WaitingProcess> {
             label: label(slot),
             location: slot.location(),
             waiting: slot.waiting(),
-        })
-    })
-}
-
-pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<UnfinishedProcess> {
-    let in_steps = in_steps(shared);
-    each(shared, |slot, seen| {
-        let has_ended = seen.is_complete() && !slot.waiting().has(Waiting::DROP);
-        (!has_ended && Some(slot.pid()) != except).then(|| UnfinishedProcess {
-            pid: slot.pid(),
-            label: label(slot),
-            location: slot.location(),
-            state: state(slot, seen, &in_steps),
         })
     })
 }

@@ -151,6 +151,8 @@ pub(crate) struct Extra {
     pub(crate) bounded: Option<Box<dyn Any + Send + Sync>>,
     /// Set if messages to the process have headers from the start. Fixed while occupied.
     pub(crate) headed: bool,
+    /// Nothing of the process is lost if a shutdown terminates it. Fixed while occupied.
+    pub(crate) is_expendable: bool,
     /// The request that the process works for. Boxed on first use.
     pub(crate) handling: Mutex<Option<Box<Handling>>>,
     /// Links, monitors, a name. Boxed on first use.

@@ -5,6 +5,8 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use procession_sync::atomic::Ordering::Relaxed;
+
 use crate::machine::process::Process;
 use crate::mailbox::context::Context;
 use crate::observe::look::detail;
@@ -15,7 +17,9 @@ use crate::observe::look::tree;
 use crate::observe::look::tree::SupervisorRow;
 use crate::observe::look::view::View;
 use crate::observe::snapshot;
-use crate::observe::snapshot::{ProcessSnapshot, Snapshot, Unfinished, WaitingProcess};
+use crate::observe::snapshot::{ProcessSnapshot, Snapshot, WaitingProcess};
+use crate::observe::unfinished;
+use crate::observe::unfinished::Unfinished;
 use crate::process::async_body::AsyncBody;
 use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
 use crate::recorder::state::DumpCause;
@@ -508,8 +512,9 @@ impl Scheduler {
         self.shared().watchdog.counts()
     }
 
-    /// Ends the scheduler in order, and returns what has not ended by the deadline: processes,
-    /// writes that helper threads have accepted, and messages to other nodes.
+    /// Ends the scheduler in order, and returns what it could not finish by the deadline:
+    /// processes, requests of HTTP servers, writes that helper threads have accepted, and messages
+    /// to other nodes.
     ///
     /// 1. From the beginning, only processes of this scheduler can spawn.
     /// 2. Cancels every process except the caller. Processes that are asked
@@ -518,6 +523,8 @@ impl Scheduler {
     ///    ended. If that is the caller, or no process of this scheduler, they are dropped at once.
     ///    A process that is spawned from now on is cancelled once the process that spawned it has
     ///    ended, whatever the effect.
+    ///    A supervisor stops its children in order, and they have until `deadline`, unless their
+    ///    [`Stop`](crate::supervisor::Stop) says otherwise.
     /// 3. Terminates the remaining processes shortly before `deadline` has passed. A tenth of it is
     ///    reserved for this, at most 100 ms.
     /// 4. Waits for the [writes](crate::fs#at-the-end) that were accepted on this scheduler.
@@ -545,11 +552,15 @@ impl Scheduler {
         let now = shared.world.now();
         let deadline = now.saturating_add(allowed);
         let kept_back = (allowed / 10).min(TERMINATION_MAX);
+        let terminates = now.saturating_add(allowed - kept_back);
+        shared.lifetime.note_deadline(terminates);
         shared.cancel_all(caller);
-        shared.wait_for_ends(left, now.saturating_add(allowed - kept_back)).await;
+        shared.wait_for_ends(left, terminates).await;
+        let mut terminated = Vec::new();
         if shared.alive() > left {
             // Before the processes are gone.
             shared.request_dump(DumpCause::Shutdown);
+            terminated = unfinished::interrupted(shared, caller);
         }
         shared.terminate_all(caller);
         shared.wait_for_ends(left, deadline).await;
@@ -558,8 +569,17 @@ impl Scheduler {
         let Unwritten { writes, messages } = settled.give_up();
         shared.settle_dump(deadline);
         shared.settle_reports(deadline);
-        let processes =
-            if shared.alive() <= left { Vec::new() } else { snapshot::unfinished(shared, caller) };
-        Unfinished { processes, writes, messages }
+        let processes = if shared.alive() <= left {
+            Vec::new()
+        } else {
+            unfinished::unfinished(shared, caller)
+        };
+        terminated.retain(|row| processes.iter().all(|process| process.pid != row.pid));
+        let losses = &shared.lifetime.losses;
+        let [requests, stopped, stopped_requests] =
+            [&losses.requests, &losses.stopped, &losses.stopped_requests]
+                // Relaxed: see there.
+                .map(|count| count.load(Relaxed));
+        Unfinished { processes, terminated, requests, writes, messages, stopped, stopped_requests }
     }
 }

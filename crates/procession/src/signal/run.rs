@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::listener::SignalKind;
 use super::request::end_request;
-use crate::observe::snapshot::Unfinished;
+use crate::observe::unfinished::Unfinished;
 use crate::scheduler::owner::Scheduler;
 
 impl Scheduler {
@@ -73,9 +73,17 @@ impl Scheduler {
 
 /// The end of [`Scheduler::run_until_signal`].
 ///
-/// As the result of `main`, it decides the exit code of the program. If anything is left at the
-/// deadline ([`Unfinished`]), it prints that on standard error and fails. Otherwise, if the future
-/// completed, its output decides. An orderly end that a signal asked for is a success.
+/// As the result of `main`, it decides the exit code of the program:
+///
+/// | the end | exit code |
+/// |---|---|
+/// | the future completed first | that of its output |
+/// | a signal asked for an orderly end | 0 |
+/// | something is lost ([`Unfinished::is_empty`] is `false`) | 1, unless the output already fails |
+/// | the second signal | 128 plus the number of the signal, at once: 130 for SIGINT, 143 for SIGTERM |
+///
+/// What is lost, and what a [`Stop`](crate::supervisor::Stop) of a child cut short, is printed on
+/// standard error.
 #[derive(Debug)]
 #[must_use = "return it from `main`, where it decides the exit code"]
 pub struct Stopped<T> {
@@ -101,7 +109,7 @@ impl<T> Stopped<T> {
         self.signal
     }
 
-    /// Returns what had not ended by the deadline.
+    /// Returns what the shutdown could not finish by the deadline.
     pub fn unfinished(&self) -> &Unfinished {
         &self.unfinished
     }
@@ -113,20 +121,22 @@ impl<T> fmt::Display for Stopped<T> {
             Some(signal) => write!(f, "stopped by {signal}")?,
             None => f.write_str("stopped")?,
         }
-        if !self.unfinished.is_empty() {
-            write!(f, "\n{}", self.unfinished)?;
-        }
-        Ok(())
+        let left = self.unfinished.to_string();
+        if left.is_empty() { Ok(()) } else { write!(f, "\n{left}") }
     }
 }
 
 impl<T: Termination> Termination for Stopped<T> {
     fn report(self) -> ExitCode {
-        if !self.unfinished.is_empty() {
+        let is_complete = self.unfinished.is_empty();
+        let left = self.unfinished.to_string();
+        if !left.is_empty() {
             // Ignored: if standard error is closed, the exit code must do.
             let _ = writeln!(io::stderr(), "{self}");
-            return ExitCode::FAILURE;
         }
-        self.output.map_or(ExitCode::SUCCESS, Termination::report)
+        match self.output.map_or(ExitCode::SUCCESS, Termination::report) {
+            ExitCode::SUCCESS if !is_complete => ExitCode::FAILURE,
+            code => code,
+        }
     }
 }

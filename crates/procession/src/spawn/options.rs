@@ -54,6 +54,7 @@ struct Rest {
     stack_bytes: Option<usize>,
     supervised: bool,
     known: Known,
+    is_expendable: bool,
     on_cancel: Option<OnCancel>,
     /// The reported place of the spawn, if it is not the caller's.
     location: Option<&'static Location<'static>>,
@@ -194,6 +195,13 @@ impl SpawnOptions {
     /// Makes the running process stop the new one when the scheduler shuts down.
     pub(crate) fn supervised(mut self) -> Self {
         self.rest().supervised = true;
+        self
+    }
+
+    /// Makes the end of the new process by a shutdown no loss of that shutdown
+    /// ([`Unfinished`](crate::snapshot::Unfinished)).
+    pub(crate) fn expendable(mut self) -> Self {
+        self.rest().is_expendable = true;
         self
     }
 
@@ -586,6 +594,7 @@ impl Rest {
             stack_bytes: _,
             supervised,
             known,
+            is_expendable,
             on_cancel,
             location,
         } = self;
@@ -604,8 +613,10 @@ impl Rest {
             }
             None => None,
         };
-        let extra = (label.is_some() || affinity.is_some() || bounded.is_some())
-            .then(|| Box::new(Extra { label, affinity, bounded, ..Extra::default() }));
+        let has_extra = label.is_some() || affinity.is_some() || bounded.is_some() || is_expendable;
+        let extra = has_extra.then(|| {
+            Box::new(Extra { label, affinity, bounded, is_expendable, ..Extra::default() })
+        });
         Ok(Box::new(Prepared {
             extra,
             own,

@@ -19,6 +19,19 @@ use crate::{Context, Exit};
 /// than a microsecond.
 const STARTS_IN_A_ROW: u32 = 64;
 
+/// The time that a child with [`Stop::Graceful`] has to end if no shutdown says how long that may
+/// take.
+const GRACEFUL: Duration = Duration::from_secs(5);
+
+/// Returns the time after which a child is terminated that was asked to end.
+fn time_to_stop(stop: Stop) -> Option<Duration> {
+    match stop {
+        Stop::Graceful => Some(GRACEFUL),
+        Stop::Within(time) | Stop::Signal(time) => Some(time),
+        Stop::Kill | Stop::Wait => None,
+    }
+}
+
 /// Removes the first child with a time that has come.
 fn due(moments: &mut BTreeSet<(u64, u64)>, now: u64) -> Option<u64> {
     moments.first().filter(|&&(moment, _)| moment <= now)?;
@@ -35,9 +48,15 @@ impl Tree {
             if let ChildState::Stopping { pid, deadline } = &mut child.state {
                 *deadline = None;
                 let pid = *pid;
+                let lifetime = &cx.slot().shared().lifetime;
+                if child.spec.stop == Stop::Graceful && lifetime.is_stopping() {
+                    // The shutdown began after the stop. Its deadline is the later one.
+                    continue;
+                }
                 if let Some(slot) = find(pid) {
                     crate::process::wake::terminate(&slot);
-                    if let Stop::Within(timeout) | Stop::Signal(timeout) = child.spec.stop {
+                    lifetime.note_stopped();
+                    if let Some(timeout) = time_to_stop(child.spec.stop) {
                         tell(child, Some(pid), SupervisorEvent::StoppedLate { timeout });
                     }
                 }
@@ -145,16 +164,14 @@ impl Tree {
                 return;
             }
             let after = |time: Duration| Some(now.saturating_add(nanoseconds(time)));
+            deadline = time_to_stop(child.spec.stop).and_then(after);
             match child.spec.stop {
                 Stop::Kill => crate::process::wake::terminate(&slot),
-                Stop::Wait => crate::process::wake::cancel(&slot),
-                Stop::Within(time) => {
+                Stop::Graceful | Stop::Within(_) | Stop::Wait => {
                     crate::process::wake::cancel(&slot);
-                    deadline = after(time);
                 }
-                Stop::Signal(time) => {
+                Stop::Signal(_) => {
                     links::deliver(&slot, Some(cx.pid()), Exit::Shutdown, Cause::Sent);
-                    deadline = after(time);
                 }
             }
         }

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::description::{ChildSpec, Make, Spawned, StartNote, StartReport, Started};
 use super::error::StartReason;
@@ -19,9 +18,6 @@ use crate::spawn::error::SpawnCause;
 use crate::sys;
 use crate::sys::os::CallFault;
 use crate::{Address, Child, Context, Exit, SpawnOptions};
-
-/// The default time that a child has to end.
-pub(super) const STOP_DEFAULT: Duration = Duration::from_secs(5);
 
 impl<M: Send + 'static> ChildSpec<Address<M>> {
     /// Describes an async process with a mailbox. `process` is called for each start, in the first
@@ -261,7 +257,7 @@ impl<T> ChildSpec<T> {
             id: None,
             make,
             restart: Restart::Permanent,
-            stop: Stop::Within(STOP_DEFAULT),
+            stop: Stop::default(),
             significant: false,
             name: None,
             entries: Vec::new(),
@@ -301,6 +297,9 @@ impl<T> ChildSpec<T> {
         }
         if let Some(worker) = self.affinity {
             options = options.affinity(worker);
+        }
+        if self.stop == Stop::Kill || self.is_supervisor() {
+            options = options.expendable();
         }
         (self.make.factory)(options, Started::new(report))
     }

@@ -270,7 +270,7 @@ impl<T> ChildSpec<T> {
         self
     }
 
-    /// Sets how the child is stopped. Default: [`Stop::Within`] 5 s, and [`Stop::Wait`] for a
+    /// Sets how the child is stopped. Default: [`Stop::Graceful`], and [`Stop::Wait`] for a
     /// supervisor.
     pub fn stop(mut self, stop: Stop) -> Self {
         self.stop = stop;

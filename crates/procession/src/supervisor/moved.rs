@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use procession_sync::Mutex;
 
-use super::child::STOP_DEFAULT;
 use super::description::{ChildSpec, Spawned, StartNote, Started};
 use super::error::StartReason;
 use super::policy::{Restart, Stop};
@@ -485,7 +484,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
             reports_start,
             clone: None,
             restart: Restart::Temporary,
-            stop: Stop::Within(STOP_DEFAULT),
+            stop: Stop::default(),
             significant: false,
             name: None,
             entries: Vec::new(),

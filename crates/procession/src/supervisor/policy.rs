@@ -29,11 +29,17 @@ pub enum Restart {
 }
 
 /// The way in which a supervisor stops a child. See [Stopping](super#stopping).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Stop {
+    /// Cancels the child, and terminates it if it has not ended in time. If the scheduler shuts
+    /// down, the child has until the deadline of that shutdown. If only the supervisor stops it,
+    /// for example for a restart, it has 5 s.
+    #[default]
+    Graceful,
     /// Terminates the child at once, as OTP's `brutal_kill`.
     Kill,
-    /// Cancels the child, and terminates it if it has not ended after this time.
+    /// Cancels the child, and terminates it if it has not ended after this time, even if a
+    /// shutdown of the scheduler would leave it more.
     Within(Duration),
     /// Sends the child [`Exit::Shutdown`](crate::Exit::Shutdown), which ends it at once unless it
     /// traps exits. Terminates it if it has not ended after this time.

@@ -52,7 +52,7 @@ impl Supervisor {
     ) -> impl Future<Output = Result<Running, StartError>> + Send {
         // A supervisor that was dropped would leave its children to their links, and those that
         // trap exits would go on.
-        let options = options.called_at(owner::caller()).on_cancel(OnCancel::Ask);
+        let options = options.called_at(owner::caller()).on_cancel(OnCancel::Ask).expendable();
         async move {
             // Checked and started at the first poll, so that the scheduler is that of the awaiting
             // process.

@@ -94,7 +94,8 @@ impl Connections {
         F::Output: Send + 'static,
     {
         let number = place.number;
-        let options = SpawnOptions::new().label(format!("http {peer}"));
+        // A connection counts the requests that it loses.
+        let options = SpawnOptions::new().label(format!("http {peer}")).expendable();
         // Not `spawn`: a cancel must not drop it.
         let child = options.try_start(move |_: Context<Infallible>| async move {
             // Dropped: an error concerns only the client and the service, and is no failure here.

@@ -14,7 +14,7 @@ use hyper::{Request, Response, StatusCode, Version};
 use tower_service::Service;
 
 use super::body::{RequestBody, ResponseBody};
-use super::limits::{BYTES_PER_SECOND, FAREWELL, GRACE, ServerLimits};
+use super::limits::{BYTES_PER_SECOND, ServerLimits, farewell, grace};
 use super::linger::linger;
 use super::stream::SharedStream;
 use super::watch::{Begun, ConnectionWatch};
@@ -152,6 +152,26 @@ where
     ended.map(drop)
 }
 
+/// Tells a shutdown of the requests that are lost if the process of a connection is ended.
+struct CutOff<'a> {
+    /// `None` once the connection has ended in its own way.
+    own: Option<crate::process::slot::Pin>,
+    watch: &'a ConnectionWatch,
+}
+
+impl Drop for CutOff<'_> {
+    fn drop(&mut self) {
+        let unanswered = self.watch.unanswered();
+        // A panic of the service is a failure of its own, and has its report.
+        if let Some(own) = &self.own
+            && unanswered > 0
+            && !std::thread::panicking()
+        {
+            own.shared().lifetime.note_cut_off(unanswered);
+        }
+    }
+}
+
 /// Runs the protocol of a connection until its end.
 async fn talk<I, S, B>(
     settings: &Arc<Settings>,
@@ -260,10 +280,10 @@ impl PhaseClock<'_> {
     fn limit_of(&self, phase: Phase) -> Option<Duration> {
         let is_told = self.ending == Ending::Told;
         match phase {
-            Phase::Head | Phase::Idle if self.ending == Ending::Grace => Some(GRACE),
+            Phase::Head | Phase::Idle if self.ending == Ending::Grace => Some(grace()),
             Phase::Head if self.ending == Ending::Open => self.limits.head,
-            Phase::Head => Some(self.limits.head.map_or(FAREWELL, |limit| limit.min(FAREWELL))),
-            Phase::Idle if is_told && self.watch.is_multiplexed => Some(FAREWELL),
+            Phase::Head => Some(self.limits.head.map_or(farewell(), |limit| limit.min(farewell()))),
+            Phase::Idle if is_told && self.watch.is_multiplexed => Some(farewell()),
             // A stream that takes no bytes has the limit of writes.
             Phase::Idle if is_told => None,
             Phase::Idle => self.limits.idle,
@@ -357,6 +377,8 @@ async fn run<I: Read + Unpin>(
 ) -> Result<ConnectionEnd, Error> {
     let own = current::current();
     let mut connection = pin!(connection);
+    // Behind the connection, so that it is dropped while the requests still count.
+    let mut cut_off = CutOff { own: own.clone(), watch };
     let mut sleep = pin!(sleep_until(Instant::NEVER));
     let (phase, ending) = (None, Ending::Open);
     let mut clock = PhaseClock { watch, limits, phase, ending, begun: 0, written: 0, limit: None };
@@ -411,6 +433,7 @@ async fn run<I: Read + Unpin>(
         }
     })
     .await;
+    cut_off.own = None;
     // If the stream was handed over, it belongs to another process.
     watch.upgrade();
     ended

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::scheduler::current;
+
 /// The limits of a server. `None` is no limit.
 #[derive(Clone, Debug)]
 pub(super) struct ServerLimits {
@@ -56,7 +58,7 @@ pub(super) const BYTES_PER_SECOND: u64 = 512;
 /// How long a client that keeps its connection may take to send one more request, once the server
 /// ends. A client that sends requests in a row does so within milliseconds of the last answer. This
 /// is also the longest time by which a connection without a request delays the end of a server.
-pub(super) const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Number of bytes that a connection reads ahead of its protocol, to see the end of its client
 /// behind them. A pipelined request, and the rest of a small body, are shorter.
@@ -64,7 +66,7 @@ pub(super) const AHEAD_MAX: usize = 16 * 1024;
 
 /// How long the closing of a connection waits for the next bytes of the client, or for its end. It
 /// covers the round trip and a few packets that were lost.
-pub(super) const LINGER_QUIET: Duration = Duration::from_secs(2);
+const LINGER_QUIET: Duration = Duration::from_secs(2);
 
 /// How long the closing of a connection may take as a whole, as in nginx (`lingering_time`). A
 /// client that sends for longer loses the rest of the answer.
@@ -76,7 +78,32 @@ pub(super) const LINGER_BYTES_MAX: usize = 64 << 20;
 
 /// How long a connection that has nothing to do may take to end, after it was told to. An HTTP/2
 /// client confirms the end.
-pub(super) const FAREWELL: Duration = Duration::from_secs(3);
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Returns how long a connection without a request waits for one, once the server ends.
+pub(super) fn grace() -> Duration {
+    in_shutdown(GRACE)
+}
+
+/// Returns how long a connection that has nothing to do may take to end, after it was told to.
+pub(super) fn farewell() -> Duration {
+    in_shutdown(FAREWELL)
+}
+
+/// Returns how long the closing of a connection waits for the next bytes of the client.
+pub(super) fn linger_quiet() -> Duration {
+    in_shutdown(LINGER_QUIET)
+}
+
+/// Returns a quarter of the time that is left until a shutdown terminates the processes, if that is
+/// shorter than `limit`. Otherwise, connections that have nothing to lose would hold the server
+/// until then, and it would count as terminated. A connection waits up to three times in a row.
+fn in_shutdown(limit: Duration) -> Duration {
+    let Some(own) = current::current() else { return limit };
+    let shared = own.shared();
+    let left = shared.lifetime.deadline().saturating_sub(shared.world.now());
+    limit.min(Duration::from_nanos(left / 4))
+}
 
 impl Default for ServerLimits {
     fn default() -> Self {

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use hyper::rt::{Read, ReadBuf, Write};
 
 use super::is_told;
-use super::limits::{FAREWELL, LINGER_BYTES_MAX, LINGER_MAX, LINGER_QUIET};
+use super::limits::{LINGER_BYTES_MAX, LINGER_MAX, farewell, linger_quiet};
 use crate::scheduler::current;
 use crate::time::{Instant, sleep_until};
 
@@ -23,7 +23,8 @@ pub(super) async fn linger<I: Read + Write + Unpin>(mut stream: I) {
     let own = current::current();
     let (mut is_shut, mut was_told, mut left) = (false, false, LINGER_BYTES_MAX);
     let mut end = Instant::now() + LINGER_MAX;
-    let mut sleep = pin!(sleep_until(Instant::now() + LINGER_QUIET));
+    let mut quiet = Instant::now() + linger_quiet();
+    let mut sleep = pin!(sleep_until(quiet));
     poll_fn(|task| {
         if !is_shut && let Poll::Ready(shut) = Pin::new(&mut stream).poll_shutdown(task) {
             is_shut = true;
@@ -42,10 +43,13 @@ pub(super) async fn linger<I: Read + Write + Unpin>(mut stream: I) {
         }
         if !was_told && is_told(own.as_ref(), task) {
             was_told = true;
-            end = end.min(Instant::now() + FAREWELL);
+            end = end.min(Instant::now() + farewell());
+            quiet = quiet.min(Instant::now() + linger_quiet());
+            sleep.as_mut().reset(end.min(quiet));
         }
         if left < before {
-            sleep.as_mut().reset(end.min(Instant::now() + LINGER_QUIET));
+            quiet = Instant::now() + linger_quiet();
+            sleep.as_mut().reset(end.min(quiet));
         }
         sleep.as_mut().poll(task)
     })

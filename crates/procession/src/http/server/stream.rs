@@ -161,7 +161,10 @@ impl<I> WatchedStream<I> {
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)))
     }
 
+    /// Notes the result of a write. A protocol that could not write all of its bytes tries again
+    /// until the stream takes none, so the last result says whether bytes are left.
     fn note_written(&self, polled: &Poll<io::Result<usize>>) {
+        self.watch.hold_up(polled.is_pending());
         if let Poll::Ready(Ok(count)) = polled {
             self.watch.write(*count);
         }
@@ -218,6 +221,7 @@ impl<I: Write + Unpin> Write for WatchedStream<I> {
 
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.io).poll_flush(task);
+        self.watch.hold_up(polled.is_pending());
         self.limited(task, polled)
     }
 

@@ -24,6 +24,8 @@ pub(super) struct ConnectionWatch {
     half_closed: AtomicBool,
     /// The connection is about to end, so the next answer is the last one.
     ending: AtomicBool,
+    /// The stream took less than the protocol has for it.
+    held_up: AtomicBool,
     /// Bytes written.
     written: AtomicU64,
     /// Set for HTTP/2, which counts what follows.
@@ -68,6 +70,20 @@ impl ConnectionWatch {
 
     pub(super) fn written(&self) -> u64 {
         self.written.load(Relaxed)
+    }
+
+    /// Notes whether the protocol has bytes that the stream did not take.
+    pub(super) fn hold_up(&self, is_held_up: bool) {
+        // Most writes go through, so the flag is seldom written.
+        if is_held_up != self.held_up.load(Relaxed) {
+            self.held_up.store(is_held_up, Relaxed);
+        }
+    }
+
+    /// Returns the number of requests whose clients do not have the whole answer. Of an answer that
+    /// is complete and waits for the stream, only the last one is known.
+    pub(super) fn unanswered(&self) -> u64 {
+        u64::from(self.requests().active).max(u64::from(self.held_up.load(Relaxed)))
     }
 
     pub(super) fn upgrade(&self) {

@@ -12,6 +12,20 @@ use crate::scheduler::dependents::Dependents;
 use crate::scheduler::shutdown;
 use crate::scheduler::shutdown::ShutdownPhase;
 
+/// What ends during a shutdown before it was finished. The processes are counted elsewhere.
+///
+/// All accesses are relaxed: each number is read after the processes that have added to it were
+/// seen to have ended, or else it may miss the last of them.
+#[derive(Default)]
+pub(crate) struct Losses {
+    /// Requests that the deadline cut off.
+    pub(crate) requests: AtomicU64,
+    /// Children that their supervisors terminated before the deadline.
+    pub(crate) stopped: AtomicU64,
+    /// Requests that ended before the deadline with their processes.
+    pub(crate) stopped_requests: AtomicU64,
+}
+
 /// The life of a scheduler.
 pub(crate) struct Lifetime {
     pub(crate) closing: ShutdownPhase,
@@ -22,6 +36,10 @@ pub(crate) struct Lifetime {
     last_waiter: AtomicU64,
     /// The number of the last write that was accepted here, in the table of the program.
     last_write: AtomicU64,
+    /// When a shutdown terminates the processes, by the scheduler's clock. The greatest value if
+    /// there is none.
+    deadline: AtomicU64,
+    pub(crate) losses: Losses,
 }
 
 impl Lifetime {
@@ -32,6 +50,8 @@ impl Lifetime {
             waiters: Mutex::default(),
             last_waiter: AtomicU64::new(0),
             last_write: AtomicU64::new(0),
+            deadline: AtomicU64::new(u64::MAX),
+            losses: Losses::default(),
         }
     }
 
@@ -45,6 +65,42 @@ impl Lifetime {
     pub(crate) fn note_write(&self, number: u64) {
         // Relaxed: as above.
         self.last_write.fetch_max(number, Relaxed);
+    }
+
+    /// Notes when a shutdown terminates the processes.
+    pub(crate) fn note_deadline(&self, deadline: u64) {
+        // Relaxed: only limits of time are derived from it.
+        self.deadline.fetch_min(deadline, Relaxed);
+    }
+
+    /// Returns when a shutdown terminates the processes. The greatest value if there is none.
+    #[cfg(feature = "serve")]
+    pub(crate) fn deadline(&self) -> u64 {
+        // Relaxed: as above.
+        self.deadline.load(Relaxed)
+    }
+
+    /// Returns `true` while a shutdown lets processes end in order.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.closing.phase() == shutdown::STOPPING
+    }
+
+    /// Counts a child that its supervisor has terminated, if a shutdown goes on.
+    pub(crate) fn note_stopped(&self) {
+        if self.is_stopping() {
+            self.losses.stopped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts requests that end because their process is terminated, if a shutdown goes on.
+    #[cfg(feature = "serve")]
+    pub(crate) fn note_cut_off(&self, requests: u64) {
+        let count = match self.closing.phase() {
+            shutdown::OPEN => return,
+            shutdown::STOPPING => &self.losses.stopped_requests,
+            _ => &self.losses.requests,
+        };
+        count.fetch_add(requests, Relaxed);
     }
 
     pub(crate) fn has_ended(&self) -> bool {

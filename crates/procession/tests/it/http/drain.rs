@@ -51,6 +51,11 @@ fn asks_store(delay: Duration) -> impl Answers {
 
 /// A tree with a store, and a server that needs it.
 fn tree(listener: Pipes, stop: Stop) -> Supervisor {
+    tree_of(listener, stop, SECOND * 2)
+}
+
+/// The same, with a server that takes `delay` for an answer.
+fn tree_of(listener: Pipes, stop: Stop, delay: Duration) -> Supervisor {
     let store = ChildSpec::new("store", |mut cx: Context<Number>| async move {
         let mut number = 0;
         while let Some(Number(reply)) = cx.recv().await {
@@ -62,7 +67,7 @@ fn tree(listener: Pipes, stop: Stop) -> Supervisor {
     let http = ChildSpec::new("http", move |_: Context<()>| {
         let listener = listener.lock().take().expect("it starts once");
         async move {
-            Server::new().serve(listener, asks_store(SECOND * 2)).await.expect("it never fails");
+            Server::new().serve(listener, asks_store(delay)).await.expect("it never fails");
         }
     });
     Supervisor::rest_for_one().child(store.name("store")).child(http.stop(stop))
@@ -128,6 +133,99 @@ fn a_shutdown_answers_the_requests_that_have_begun() {
         assert!(scheduler.shutdown(SECOND * 60).await.is_empty());
         let answer = busy.receive_all().await;
         assert!(answer.ends_with("number 1."), "{answer}");
+    });
+}
+
+#[test]
+fn a_shutdown_leaves_its_whole_deadline_to_requests() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let (door, listener) = listen();
+        let _tree =
+            tree_of(listener, Stop::default(), SECOND * 7).start().await.expect("it starts");
+        let mut busy = begun(&door, "/").await;
+        settle().await;
+        let unfinished = scheduler.shutdown(SECOND * 30).await;
+        assert_eq!(unfinished.to_string(), "");
+        let answer = busy.receive_all().await;
+        assert!(answer.ends_with("number 1."), "{answer}");
+    });
+}
+
+#[test]
+fn a_shutdown_counts_the_requests_that_its_deadline_cuts_off() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let (door, listener) = listen();
+        let _tree = tree(listener, Stop::default()).start().await.expect("it starts");
+        let (mut never, mut other) = (begun(&door, "/never").await, begun(&door, "/").await);
+        let mut pair = begun(&door, "/never").await;
+        // Pipelined, and not begun.
+        pair.send(ASK).await.expect("it is served");
+        settle().await;
+        let unfinished = scheduler.shutdown(SECOND * 30).await;
+        assert!(other.receive_all().await.ends_with("number 1."));
+        for cut in [&mut never, &mut pair] {
+            assert_eq!(cut.receive_all().await, "");
+        }
+        assert_eq!((unfinished.requests, unfinished.stopped_requests), (2, 0));
+        let labels = unfinished.terminated.iter().map(|process| process.label.as_deref());
+        assert!(labels.eq([Some("store"), Some("http")]), "{unfinished}");
+        assert!(unfinished.to_string().ends_with("2 requests were cut off"), "{unfinished}");
+        assert!(!unfinished.is_empty());
+    });
+}
+
+#[test]
+fn a_request_that_ends_with_its_child_as_its_stop_asks_is_no_loss() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let (door, listener) = listen();
+        let tree = tree(listener, Stop::Within(SECOND * 5));
+        let _tree = tree.start().await.expect("it starts");
+        let mut never = begun(&door, "/never").await;
+        settle().await;
+        let unfinished = scheduler.shutdown(SECOND * 30).await;
+        assert_eq!(never.receive_all().await, "");
+        assert_eq!((unfinished.stopped, unfinished.stopped_requests), (1, 1));
+        assert!(unfinished.is_empty(), "{unfinished}");
+        let text = "request ended with its child";
+        assert!(unfinished.to_string().contains(text), "it is said: {unfinished}");
+    });
+}
+
+/// Connections that have nothing to lose leave a server before a deadline that is shorter than
+/// their usual times.
+#[test]
+fn a_short_shutdown_loses_no_idle_connection() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let (door, listener) = listen();
+        let _tree = tree(listener, Stop::default()).start().await.expect("it starts");
+        let (never_asked, mut idle) = (door.connect(), begun(&door, "/").await);
+        idle.receive_until("number 1.").await;
+        let mut half = door.connect();
+        half.send(b"GET / HTT").await.expect("it is served");
+        settle().await;
+        let unfinished = scheduler.shutdown(SECOND / 2).await;
+        assert_eq!(unfinished.to_string(), "");
+        drop((never_asked, half));
+    });
+}
+
+/// The service has made the whole answer, and the client has not read it.
+#[test]
+fn an_answer_that_waits_for_its_client_is_cut_off() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let (door, listener) = listen();
+        let answers = service(|_: hyper::Request<RequestBody>| async { "a".repeat(1 << 16) });
+        let server = spawn_server(Server::new().serve(listener, answers));
+        let slow = begun(&door, "/").await;
+        settle().await;
+        let unfinished = scheduler.shutdown(SECOND).await;
+        assert_eq!(unfinished.requests, 1, "{unfinished}");
+        drop((slow, server));
     });
 }
 

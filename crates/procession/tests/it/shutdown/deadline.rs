@@ -67,7 +67,9 @@ fn a_process_that_swallows_the_cancel_is_terminated_shortly_before_the_deadline(
         });
         let unfinished = scheduler.block_on(scheduler.shutdown(deadline));
         if deadline > Duration::ZERO {
-            assert!(unfinished.is_empty(), "{unfinished:?}");
+            assert!(unfinished.processes.is_empty(), "{unfinished:?}");
+            let pids = unfinished.terminated.iter().map(|process| process.pid);
+            assert!(pids.eq([sleeper.pid(), waiter.pid()]), "{unfinished:?}");
             assert_eq!(
                 scheduler.now() - begin,
                 terminated,

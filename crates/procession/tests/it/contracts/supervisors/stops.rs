@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use procession::relations::{Named, send_exit};
+use procession::snapshot::UnfinishedProcess;
 use procession::supervisor::{ChildSpec, Restart, Stop, Strategy, Supervisor, SupervisorRef};
-use procession::{Context, Exit, SpawnOptions, exit, sleep};
+use procession::{Address, Context, Exit, SpawnOptions, exit, sleep};
 
 use super::{Log, SECOND, start, three, worker};
 use crate::contracts::HOUR;
@@ -129,8 +130,98 @@ fn the_deadline_of_a_shutdown_is_above_those_of_children() {
         ChildSpec::new("stays", |_: Context<()>| std::future::pending::<()>()).stop(Stop::Wait);
     let tree = start(&scheduler, Supervisor::one_for_one().child(stays));
     let unfinished = scheduler.block_on(scheduler.shutdown(SECOND));
-    assert!(unfinished.is_empty(), "{unfinished:?}");
+    assert_eq!(labels(&unfinished.terminated), ["stays"]);
     assert_eq!(tree.join(), Exit::Killed);
+}
+
+/// A child that takes `seconds` to clean up.
+fn cleans_up(id: &'static str, seconds: u32) -> ChildSpec<Address<()>> {
+    ChildSpec::new(id, move |mut cx: Context<()>| async move {
+        while cx.recv().await.is_some() {}
+        sleep(seconds * SECOND).await;
+    })
+}
+
+fn labels(processes: &[UnfinishedProcess]) -> Vec<&str> {
+    processes.iter().map(|process| process.label.as_deref().expect("it has its id")).collect()
+}
+
+#[test]
+fn a_graceful_child_has_the_deadline_of_the_shutdown_and_five_seconds_otherwise() {
+    for stopped_before in [None, Some(SECOND), Some(4 * SECOND)] {
+        let scheduler = driven();
+        let tree = start(&scheduler, Supervisor::one_for_one().child(cleans_up("slow", 20)));
+        let before = scheduler.now();
+        if let Some(time) = stopped_before {
+            // The stop begins before the shutdown does.
+            tree.cancel();
+            scheduler.block_on(sleep(time));
+        }
+        let unfinished = scheduler.block_on(scheduler.shutdown(30 * SECOND));
+        assert!(unfinished.is_empty(), "{unfinished}");
+        assert_eq!((unfinished.stopped, unfinished.to_string().as_str()), (0, ""));
+        assert_eq!(scheduler.now().saturating_duration_since(before), 20 * SECOND);
+        assert_eq!(tree.join(), Exit::Shutdown);
+    }
+    let scheduler = driven();
+    let tree = start(&scheduler, Supervisor::one_for_one().child(cleans_up("slow", 20)));
+    let before = scheduler.now();
+    tree.cancel();
+    assert_eq!(tree.join(), Exit::Shutdown);
+    assert_eq!(scheduler.now().saturating_duration_since(before), 5 * SECOND);
+}
+
+#[test]
+fn a_shutdown_names_the_children_that_its_deadline_ended() {
+    let scheduler = driven();
+    let inner = Supervisor::one_for_one().child(cleans_up("slow", 60));
+    let tree = Supervisor::rest_for_one()
+        .child(cleans_up("first", 0))
+        .child(cleans_up("killed", 0).stop(Stop::Kill))
+        .child(ChildSpec::supervisor("inner", inner))
+        .child(cleans_up("last", 0));
+    let tree = start(&scheduler, tree);
+    let dropped = scheduler.spawn(std::future::pending::<()>());
+    let unfinished = scheduler.block_on(scheduler.shutdown(30 * SECOND));
+    // The first child was never asked.
+    assert_eq!(labels(&unfinished.terminated), ["first", "slow"]);
+    assert!(unfinished.processes.is_empty() && !unfinished.is_empty());
+    let text = unfinished.to_string();
+    assert_eq!(text.matches(" was terminated before it had ended").count(), 2, "{text}");
+    assert_eq!(tree.join(), Exit::Killed);
+    assert_eq!(dropped.join(), Err(Exit::Shutdown));
+}
+
+#[test]
+fn an_end_that_the_stop_of_a_child_asks_for_is_no_loss() {
+    let stops = [
+        (Stop::Within(2 * SECOND), 1),
+        (Stop::Signal(2 * SECOND), 0),
+        (Stop::Kill, 0),
+        (Stop::Graceful, 0),
+    ];
+    for (stop, stopped) in stops {
+        let scheduler = driven();
+        let child = cleans_up("slow", 20).stop(stop);
+        let tree = start(&scheduler, Supervisor::one_for_one().child(child));
+        let unfinished = scheduler.block_on(scheduler.shutdown(30 * SECOND));
+        assert!(unfinished.is_empty(), "{stop:?}: {unfinished}");
+        assert_eq!(unfinished.stopped, stopped, "{stop:?}");
+        assert_eq!(tree.join(), Exit::Shutdown);
+    }
+}
+
+#[test]
+fn the_text_of_a_shutdown_names_few_of_many_processes() {
+    let scheduler = driven();
+    for _ in 0..20 {
+        drop(scheduler.start(|_: Context<()>| std::future::pending::<()>()));
+    }
+    let unfinished = scheduler.block_on(scheduler.shutdown(SECOND));
+    assert_eq!(unfinished.terminated.len(), 20);
+    let text = unfinished.to_string();
+    assert_eq!(text.lines().count(), 9, "{text}");
+    assert!(text.ends_with("12 more processes were terminated before they had ended"), "{text}");
 }
 
 #[test]

@@ -1,0 +1,202 @@
+//! What a shutdown could not finish.
+
+use std::fmt;
+use std::panic::Location;
+
+use crate::Pid;
+use crate::observe::snapshot::{each, in_steps, label, state};
+use crate::process::on_cancel::OnCancel;
+use crate::process::slot::Slot;
+use crate::process::state::ProcessState;
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::shared::Shared;
+
+/// The most processes of one kind that the text of an [`Unfinished`] names. The text goes to a log,
+/// where a line for each of ten thousand connections would hide the others.
+const NAMED_MAX: usize = 8;
+
+/// A process that had not ended by the deadline of a
+/// [`Scheduler::shutdown`](crate::Scheduler::shutdown).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct UnfinishedProcess {
+    /// Its PID.
+    pub pid: Pid,
+    /// Its label, if it has one.
+    pub label: Option<String>,
+    /// Where it was spawned.
+    pub location: &'static Location<'static>,
+    /// Its state. `Running` is a step or a `Drop` that has not returned. `Complete` is the `Drop`
+    /// of its result, if other code had a reference to the process. `Ready` may be the `Drop` of a
+    /// process that never had a step.
+    pub state: ProcessState,
+}
+
+impl UnfinishedProcess {
+    fn of(slot: &Slot, state: ProcessState) -> Self {
+        Self { pid: slot.pid(), label: label(slot), location: slot.location(), state }
+    }
+}
+
+impl fmt::Display for UnfinishedProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, label, location, state: _ } = self;
+        let label = label.as_deref().unwrap_or("a process");
+        write!(f, "{label} ({pid}, spawned at {location})")
+    }
+}
+
+/// What a [`Scheduler::shutdown`](crate::Scheduler::shutdown) could not finish by its deadline, by
+/// kind.
+///
+/// ```
+/// use std::future::pending;
+/// use std::time::Duration;
+/// use procession::{Context, Scheduler};
+///
+/// let scheduler = Scheduler::builder().worker_threads(1).test_clock().build()?;
+/// // It is asked to end, and does not.
+/// drop(scheduler.start(|_: Context<()>| pending::<()>()));
+/// let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(30)));
+/// assert_eq!(unfinished.terminated.len(), 1);
+/// assert!(!unfinished.is_empty());
+/// assert!(unfinished.to_string().ends_with("was terminated before it had ended"));
+/// # Ok::<(), procession::scheduler::BuildError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Unfinished {
+    /// The processes that have not ended, because a step or a `Drop` has not returned.
+    pub processes: Vec<UnfinishedProcess>,
+    /// The processes that were terminated at the deadline. They may clean up
+    /// ([`OnCancel::Ask`](crate::OnCancel::Ask)), and had not done so.
+    ///
+    /// These are not in the list, because nothing of them is lost: a process whose cancel drops it,
+    /// a supervisor, a child with [`Stop::Kill`](crate::supervisor::Stop::Kill), and the connection
+    /// of an HTTP server, which counts its `requests`.
+    pub terminated: Vec<UnfinishedProcess>,
+    /// The number of requests that HTTP servers had begun, and that were cut off at the deadline
+    /// before their clients had the whole answer.
+    pub requests: u64,
+    /// The number of writes that were accepted on the scheduler and whose data the system does not
+    /// have: a helper thread is still writing, or the write has failed and nobody received the
+    /// error. See [`fs`](crate::fs#at-the-end).
+    pub writes: usize,
+    /// The number of messages to other nodes that were accepted and may be lost, because a
+    /// connection could not send them in time. See [`relay::Outgoing`](crate::relay::Outgoing).
+    pub messages: u64,
+    /// The number of children that were terminated during the shutdown, and before its deadline,
+    /// because the time of their own [`Stop`](crate::supervisor::Stop) was over.
+    pub stopped: u64,
+    /// The number of requests of HTTP servers that ended with such children, or with processes that
+    /// the program killed during the shutdown.
+    pub stopped_requests: u64,
+}
+
+impl Unfinished {
+    /// Returns `true` if nothing is lost: each process has ended by itself, each request was
+    /// answered, each write has ended, and each message was sent.
+    ///
+    /// `stopped` and `stopped_requests` do not count, because the
+    /// [`Stop`](crate::supervisor::Stop) of a child has asked for these ends.
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+            && self.terminated.is_empty()
+            && self.requests == 0
+            && self.writes == 0
+            && self.messages == 0
+    }
+}
+
+/// Writes a line for each process, up to eight of a kind, and one for each other number that is not
+/// 0.
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = Lines { f, is_first: true };
+        for process in self.processes.iter().take(NAMED_MAX) {
+            let state = process.state;
+            lines.line(format_args!("{process} had not ended: {state:?}"))?;
+        }
+        let more = self.processes.len().saturating_sub(NAMED_MAX) as u64;
+        lines.count(more, "more process had not ended", "more processes had not ended")?;
+        for process in self.terminated.iter().take(NAMED_MAX) {
+            lines.line(format_args!("{process} was terminated before it had ended"))?;
+        }
+        let more = self.terminated.len().saturating_sub(NAMED_MAX) as u64;
+        lines.count(
+            more,
+            "more process was terminated before it had ended",
+            "more processes were terminated before they had ended",
+        )?;
+        for (count, one, many) in [
+            (self.requests, "request was cut off", "requests were cut off"),
+            (
+                self.writes as u64,
+                "write had not ended or was lost",
+                "writes had not ended or were lost",
+            ),
+            (
+                self.messages,
+                "message to another node may be lost",
+                "messages to other nodes may be lost",
+            ),
+            (
+                self.stopped,
+                "child was terminated when the time of its `Stop` was over",
+                "children were terminated when the time of their `Stop` was over",
+            ),
+            (
+                self.stopped_requests,
+                "request ended with its child, as a `Stop` asked",
+                "requests ended with their children, as a `Stop` asked",
+            ),
+        ] {
+            lines.count(count, one, many)?;
+        }
+        Ok(())
+    }
+}
+
+/// Lines without a line feed at the end.
+struct Lines<'a, 'b> {
+    f: &'a mut fmt::Formatter<'b>,
+    is_first: bool,
+}
+
+impl Lines<'_, '_> {
+    fn line(&mut self, line: fmt::Arguments<'_>) -> fmt::Result {
+        if !std::mem::take(&mut self.is_first) {
+            self.f.write_str("\n")?;
+        }
+        self.f.write_fmt(line)
+    }
+
+    fn count(&mut self, count: u64, one: &str, many: &str) -> fmt::Result {
+        match count {
+            0 => Ok(()),
+            1 => self.line(format_args!("1 {one}")),
+            count => self.line(format_args!("{count} {many}")),
+        }
+    }
+}
+
+/// Returns the processes that have not ended.
+pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<UnfinishedProcess> {
+    let in_steps = in_steps(shared);
+    each(shared, |slot, seen| {
+        let has_ended = seen.is_complete() && !slot.waiting().has(Waiting::DROP);
+        (!has_ended && Some(slot.pid()) != except)
+            .then(|| UnfinishedProcess::of(slot, state(slot, seen, &in_steps)))
+    })
+}
+
+/// Returns the processes that lose something if they are terminated now.
+pub(crate) fn interrupted(shared: &Shared, except: Option<Pid>) -> Vec<UnfinishedProcess> {
+    let in_steps = in_steps(shared);
+    each(shared, |slot, seen| {
+        let cleans_up = slot.kind().on_cancel == OnCancel::Ask
+            && !slot.extra().is_some_and(|extra| extra.is_expendable);
+        (cleans_up && !seen.is_complete() && Some(slot.pid()) != except)
+            .then(|| UnfinishedProcess::of(slot, state(slot, seen, &in_steps)))
+    })
+}
