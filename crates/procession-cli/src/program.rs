@@ -133,10 +133,7 @@ impl fmt::Display for RunError {
             Self::Unfinished(program, left) => {
                 let parts = [
                     (left.processes.len() as u64, "of its processes did not end in time"),
-                    (
-                        left.terminated.len() as u64,
-                        "of its processes were terminated before they had ended",
-                    ),
+                    (left.terminated.len() as u64, "of its processes had to be terminated"),
                     (left.requests, "requests were cut off"),
                     (left.writes as u64, "writes did not end or were lost"),
                     (left.messages, "messages to other nodes may be lost"),
@@ -272,10 +269,13 @@ fn run_once(
             Stop::Ended(Err(exit)) => Err(RunError::Ended(name, exit).into()),
             // Processes that have not ended are no news: they ended for the output.
             Stop::OutputLost => written.map_err(Failure::from).and(logged).map(|()| None),
-            _ if !unfinished.is_empty() => Err(RunError::Unfinished(name, unfinished).into()),
             stop => {
+                // First: a program whose output waits for a reader does not end because of that.
                 written?;
                 logged?;
+                if !unfinished.is_empty() {
+                    return Err(RunError::Unfinished(name, unfinished).into());
+                }
                 Ok(if let Stop::Changed(program) = stop { Some(program) } else { None })
             }
         }

@@ -294,7 +294,9 @@ impl Trial {
         let unfinished = scheduler.block_on(scheduler.shutdown(self.deadline));
         let took = Instant::now().saturating_duration_since(start);
         let finished = self.sums.answered.load(Relaxed) - answered;
-        Shutdown { took, in_time: unfinished.is_empty(), was_asked, finished, unfinished }
+        // The clients of a trial are slow on purpose, so their requests may be cut off.
+        let in_time = unfinished.processes.is_empty() && unfinished.writes == 0;
+        Shutdown { took, in_time, was_asked, finished, unfinished }
     }
 }
 
