@@ -36,13 +36,28 @@ pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
     expand_test(options, function).unwrap_or_else(Misuse::into_tokens)
 }
 
+/// The option of `main` that has the name of the method which it calls.
+const UNTIL_SIGNAL: &str = "run_until_signal";
+
 fn expand_main(options: TokenStream, function: TokenStream) -> Result<TokenStream, Misuse> {
     let function = AsyncFunction::parse(function, "main")?;
-    let options = Options::parse(options, &[])?;
+    let options = Options::parse(options, &[UNTIL_SIGNAL])?;
     let mut body = function.inner();
+    let until_signal = options.own_value(UNTIL_SIGNAL)?;
+    let mut call = TokenStream::from(TokenTree::from(function.name.clone()));
+    call.extend([TokenTree::from(parentheses(TokenStream::new()))]);
+    let (default, own, arguments, output) = match until_signal {
+        None => ("::run", ".block_on", call, function.output.clone()),
+        Some(mut arguments) => {
+            arguments.extend(code(","));
+            arguments.extend(call);
+            let output = code("-> impl ::std::process::Termination");
+            ("::Scheduler::global().run_until_signal", ".run_until_signal", arguments, output)
+        }
+    };
     if options.for_builder.is_empty() {
         body.extend(options.root());
-        body.extend(code("::run"));
+        body.extend(code(default));
     } else {
         body.extend(code("let builder ="));
         body.extend(options.root());
@@ -50,13 +65,12 @@ fn expand_main(options: TokenStream, function: TokenStream) -> Result<TokenStrea
         body.extend(options.builder_statements());
         body.extend(code(
             "builder.build().unwrap_or_else(|error| ::core::panic!(\
-             \"cannot build the scheduler of the main function: {error}\")).block_on",
+             \"cannot build the scheduler of the main function: {error}\"))",
         ));
+        body.extend(code(own));
     }
-    let mut call = TokenStream::from(TokenTree::from(function.name.clone()));
-    call.extend([TokenTree::from(parentheses(TokenStream::new()))]);
-    body.extend([TokenTree::from(parentheses(call))]);
-    Ok(function.outer(TokenStream::new(), function.output.clone(), body))
+    body.extend([TokenTree::from(parentheses(arguments))]);
+    Ok(function.outer(TokenStream::new(), output, body))
 }
 
 fn expand_test(options: TokenStream, function: TokenStream) -> Result<TokenStream, Misuse> {

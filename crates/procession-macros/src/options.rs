@@ -63,6 +63,18 @@ impl Options {
         self.root.clone().unwrap_or_else(|| code("::procession"))
     }
 
+    /// Returns the value of an option of the attribute itself, if it is given.
+    pub(crate) fn own_value(&self, name: &str) -> Result<Option<TokenStream>, Misuse> {
+        let Some(option) = self.own.iter().find(|option| option.name.to_string() == name) else {
+            return Ok(None);
+        };
+        if option.value.is_empty() {
+            let message = format!("`{name}` needs a value, as in `{name} = value`");
+            return Err(Misuse::at(option.name.span(), message));
+        }
+        Ok(Some(option.value.clone()))
+    }
+
     /// Returns the calls that set the options of the attribute itself.
     pub(crate) fn own_calls(&self) -> TokenStream {
         self.own.iter().map(AttributeOption::call).collect()

@@ -10,6 +10,8 @@ mod client;
 #[cfg(any(feature = "serve", feature = "client"))]
 mod error;
 #[cfg(feature = "serve")]
+mod health;
+#[cfg(feature = "serve")]
 mod server;
 #[cfg(feature = "tls")]
 mod tls;
@@ -28,6 +30,8 @@ pub use client::{Connected, Connector};
 #[cfg(any(feature = "serve", feature = "client"))]
 pub use error::Error;
 #[cfg(feature = "serve")]
+pub use health::{HealthBody, HealthChecks, HealthFuture, NotFound};
+#[cfg(feature = "serve")]
 pub use server::{Listener, Peer, RequestBody, Server, serve, serve_connection};
 
 /// Runs the futures of hyper as processes.
@@ -45,8 +49,9 @@ where
     /// Spawns `future`. If the scheduler takes no more processes, `future` is dropped. Callers that
     /// wait for its result learn of that from the channel that it drops.
     fn execute(&self, future: F) {
-        // Asked, not dropped: hyper ends its own tasks when their connections end.
-        drop(SpawnOptions::new().on_cancel(OnCancel::Ask).spawn(future));
+        // Asked, not dropped: hyper ends its own tasks when their connections end. A client keeps
+        // connections without a request, and a server counts the requests that it loses itself.
+        drop(SpawnOptions::new().on_cancel(OnCancel::Ask).expendable().spawn(future));
     }
 }
 

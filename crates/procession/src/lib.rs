@@ -241,6 +241,27 @@ pub mod metrics {
 /// }
 /// ```
 ///
+/// `run_until_signal = value` makes it the main function of a service, whatever the scheduler: it
+/// ends in order at the first SIGINT or SIGTERM, as
+/// [`run_until_signal`](Scheduler#method.run_until_signal) describes (feature `signal`). The value
+/// is a deadline, or `signal::ShutdownOptions`. A program that loses something then exits with a
+/// failure.
+///
+/// ```
+/// # #[cfg(feature = "signal")] mod service {
+/// use std::time::Duration;
+///
+/// #[procession::main(run_until_signal = Duration::from_secs(30))]
+/// async fn main() -> std::io::Result<()> {
+///     // Starts a supervisor, and waits for its end. Here, it has nothing to do.
+///     Ok(())
+/// }
+/// # pub fn run() { drop(main()) }
+/// # }
+/// # #[cfg(feature = "signal")] fn main() { service::run() }
+/// # #[cfg(not(feature = "signal"))] fn main() {}
+/// ```
+///
 /// `unsafe(name)` calls a method that is unsafe, such as
 /// [`enable_coroutines`](Builder::enable_coroutines), and makes its promise. A value with commas
 /// that are not in parentheses or brackets needs parentheses. `crate = path` is the path of this

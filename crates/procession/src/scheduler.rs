@@ -18,6 +18,7 @@ pub(crate) mod enter;
 mod entries;
 pub(crate) mod error;
 pub(crate) mod handle;
+pub(crate) mod health;
 pub(crate) mod idle;
 pub(crate) mod lane;
 pub(crate) mod lifo_slot;
@@ -50,5 +51,6 @@ pub(crate) mod writes;
 
 pub use self::enter::EnterGuard;
 pub use self::error::{BlockOnError, BuildError, InsideError, WorkerThreadsError};
+pub use self::health::{Health, NotReady};
 pub use crate::spawn::error::SpawnCause;
 pub use crate::util::out_of_range::OutOfRange;

@@ -45,4 +45,4 @@ mod run;
 
 pub use self::listener::{Signal, SignalKind, ctrl_c, signal, terminate};
 pub use self::request::{EndRequest, end_request};
-pub use self::run::Stopped;
+pub use self::run::{ShutdownOptions, Stopped};

@@ -58,6 +58,13 @@ pub trait Listener: Sync {
     /// # Cancellation
     /// No connection is lost if the future is dropped before it completes.
     fn next(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
+
+    /// Refuses connections from now on. A server calls this if a shutdown of its scheduler ends it,
+    /// after it has accepted the connections that had come before. It matters if the listener is
+    /// [shared](Arc), because then the drop of the server does not close it.
+    ///
+    /// Default: does nothing.
+    fn refuse(&self) {}
 }
 
 impl Listener for TcpListener {
@@ -70,6 +77,10 @@ impl Listener for TcpListener {
         let _ = stream.set_nodelay(true);
         Ok((stream, address.into()))
     }
+
+    fn refuse(&self) {
+        self.refuse_connections();
+    }
 }
 
 impl Listener for UnixListener {
@@ -78,14 +89,28 @@ impl Listener for UnixListener {
     async fn next(&self) -> io::Result<(UnixStream, Peer)> {
         self.accept().await.map(|(stream, _)| (stream, Peer::LOCAL))
     }
+
+    fn refuse(&self) {
+        self.refuse_connections();
+    }
 }
 
-/// A listener that stays open when a server ends, for example to go on with it after a restart.
+/// A listener that stays open when a server ends, for example to go on with it after a restart. If
+/// a shutdown of the scheduler ends the server, nothing restarts it, so the listener
+/// [refuses](Listener::refuse) connections from then on.
+///
+/// A [`TcpListener`] or [`UnixListener`] that was not bound by this program but converted from one
+/// of the standard library stays open even then, because the program that has passed it on may go
+/// on with it.
 impl<L: Listener + Send> Listener for Arc<L> {
     type Stream = L::Stream;
 
     async fn next(&self) -> io::Result<(L::Stream, Peer)> {
         L::next(self).await
+    }
+
+    fn refuse(&self) {
+        L::refuse(self);
     }
 }
 
@@ -231,7 +256,8 @@ struct Settings {
 /// completes, the server *drains*:
 ///
 /// 1. It accepts the connections that wait in the backlog, and drops the listener, which closes it
-///    unless something else has it ([`Arc`]).
+///    unless something else has it ([`Arc`]). In a shutdown of the scheduler, a shared listener
+///    [refuses](Listener::refuse) connections as well.
 /// 2. It cancels the process of each connection. Such a connection answers the requests that have
 ///    begun, including one that has arrived in its socket, and closes. The response of HTTP/1.1
 ///    says `connection: close`. If an HTTP/1.1 connection has no request, its client may send one

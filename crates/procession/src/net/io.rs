@@ -82,6 +82,8 @@ pub(crate) struct Io<T: AsFd> {
     registered: Registered<T>,
     /// It is a socket of TCP or UDP, and closes it when it is dropped.
     is_socket: bool,
+    /// It is a listener that this program has bound, so no other program has a handle of it.
+    is_bound_here: bool,
     read: Limit,
     write: Limit,
 }
@@ -170,7 +172,23 @@ impl<T: AsFd> Io<T> {
     fn register(shared: &Arc<Shared>, io: T) -> Result<Self, (io::Error, T)> {
         let registered = Registered::new(Arc::clone(shared), io)?;
         let (read, write) = (Limit::none(), Limit::none());
-        Ok(Self { registered, is_socket: false, read, write })
+        Ok(Self { registered, is_socket: false, is_bound_here: false, read, write })
+    }
+
+    /// Notes that this program has bound the listener.
+    pub(crate) fn bound_here(mut self) -> Self {
+        self.is_bound_here = true;
+        self
+    }
+
+    /// Makes the system refuse connections to a listener, although it stays open. Does nothing if
+    /// another program may have a handle of it, for example the one that has started this program.
+    #[cfg(feature = "serve")]
+    pub(crate) fn refuse_connections(&self) {
+        if self.is_bound_here {
+            // Ignored: where the system does not know this, connections wait in the backlog.
+            let _ = rustix::net::shutdown(self.get(), rustix::net::Shutdown::Read);
+        }
     }
 
     #[inline]

@@ -145,7 +145,7 @@ impl SocketOptions {
                 Ok(socket)
             };
             let socket = first_of(host.into().addresses().await?, listening)?;
-            Io::socket(StdTcpListener::from(socket)).map(TcpListener)
+            Ok(TcpListener(Io::socket(StdTcpListener::from(socket))?.bound_here()))
         })
     }
 

@@ -86,6 +86,12 @@ impl TcpListener {
         })
     }
 
+    /// Makes the system refuse connections from now on, if this program has bound the listener.
+    #[cfg(feature = "serve")]
+    pub(crate) fn refuse_connections(&self) {
+        self.0.refuse_connections();
+    }
+
     /// Returns the address at which the socket listens.
     ///
     /// # Errors

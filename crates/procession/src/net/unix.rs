@@ -75,7 +75,8 @@ impl UnixListener {
         let listener = StdUnixListener::bind_addr(address)?;
         // The backlog that std has set fills up quickly.
         listen(&listener, BACKLOG)?;
-        Self::try_from(listener)
+        let Self(listener) = Self::try_from(listener)?;
+        Ok(Self(listener.bound_here()))
     }
 
     /// Waits for the next connection, and returns it with the address of its peer. If the system
@@ -95,6 +96,12 @@ impl UnixListener {
             let address = socket.peer_addr()?;
             Ok((UnixStream(Io::on(self.0.shared(), socket)?), address))
         })
+    }
+
+    /// Makes the system refuse connections from now on, if this program has bound the listener.
+    #[cfg(feature = "serve")]
+    pub(crate) fn refuse_connections(&self) {
+        self.0.refuse_connections();
     }
 
     /// Returns the address at which the socket listens.

@@ -553,6 +553,7 @@ impl Scheduler {
         let deadline = now.saturating_add(allowed);
         let kept_back = (allowed / 10).min(TERMINATION_MAX);
         let terminates = now.saturating_add(allowed - kept_back);
+        shared.lifetime.health.end();
         shared.lifetime.note_deadline(terminates);
         shared.cancel_all(caller);
         shared.wait_for_ends(left, terminates).await;

@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::io::{self, Write as _};
 use std::pin::pin;
 use std::process::{ExitCode, Termination};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::listener::SignalKind;
 use super::request::end_request;
 use crate::observe::unfinished::Unfinished;
 use crate::scheduler::owner::Scheduler;
+use crate::time::sleep_on;
 
 impl Scheduler {
     /// Runs `future` on this thread until it is complete or the program is asked to end, and then
@@ -30,18 +32,27 @@ impl Scheduler {
     /// ```
     ///
     /// 1. Polls `future` as [`block_on`](Self::block_on) does, until it completes or the first
-    ///    SIGINT or SIGTERM comes.
-    /// 2. Drops `future`, so that a server in it accepts no more connections.
-    /// 3. Calls [`shutdown`](Self::shutdown) with `deadline`: processes may clean up, and what was
-    ///    written reaches its files.
+    ///    SIGINT or SIGTERM comes. From then on, the program is not
+    ///    [ready](crate::scheduler::Health).
+    /// 2. Goes on for the [`delay`](ShutdownOptions::delay), if a signal has come. Default: none.
+    /// 3. Drops `future`, so that a server in it accepts no more connections.
+    /// 4. Calls [`shutdown`](Self::shutdown) with what is left of the deadline: processes may clean
+    ///    up, and what was written reaches its files.
+    ///
+    /// `shutdown` is a deadline, or [`ShutdownOptions`]. It counts from the signal.
     ///
     /// The second SIGINT or SIGTERM ends the program at once, with the exit code 128 plus the
     /// number of the signal. No destructor runs then, and output in buffers is lost.
     ///
-    /// What comes back is the exit of the program: return it from `main` (see [`Stopped`]).
+    /// What comes back is the exit of the program: return it from `main` (see [`Stopped`]). The
+    /// attribute [`main`](macro@crate::main) does all of this if it has the option
+    /// `run_until_signal`.
     ///
     /// # Errors
-    /// The system's error, if it has no descriptor or no thread left to listen to signals with.
+    /// - The system's error, if it has no descriptor or no thread left to listen to signals with.
+    /// - [`InvalidInput`](io::ErrorKind::InvalidInput), if the delay is not shorter than the
+    ///   deadline.
+    ///
     /// `future` is dropped then, and the scheduler goes on.
     ///
     /// # Blocking
@@ -52,22 +63,108 @@ impl Scheduler {
     /// not ended then.
     pub fn run_until_signal<F: Future>(
         &self,
-        deadline: Duration,
+        shutdown: impl Into<ShutdownOptions>,
         future: F,
     ) -> io::Result<Stopped<F::Output>> {
+        let ShutdownOptions { deadline, delay } = shutdown.into();
+        if !delay.is_zero() && delay >= deadline {
+            let text = format!(
+                "cannot run until a signal: a delay of {delay:?} leaves nothing of the deadline of {deadline:?}"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let request = end_request()?;
         Ok(self.block_on(async {
+            let mut ends = None;
             let output = {
                 let (mut future, mut asked) = (pin!(future), pin!(request.asked()));
-                poll_fn(|task| match future.as_mut().poll(task) {
+                let mut output = poll_fn(|task| match future.as_mut().poll(task) {
                     Poll::Ready(output) => Poll::Ready(Some(output)),
                     Poll::Pending => asked.as_mut().poll(task).map(|_| None),
                 })
-                .await
+                .await;
+                self.shared().lifetime.health.end();
+                if output.is_none() && !delay.is_zero() {
+                    let now = self.now();
+                    ends = Some(now + deadline);
+                    let end = (now + delay).nanoseconds();
+                    let mut sleep = pin!(sleep_on(Arc::clone(self.shared()), end));
+                    output = poll_fn(|task| match future.as_mut().poll(task) {
+                        Poll::Ready(output) => Poll::Ready(Some(output)),
+                        Poll::Pending => sleep.as_mut().poll(task).map(|()| None),
+                    })
+                    .await;
+                }
+                output
             };
-            let unfinished = self.shutdown(deadline).await;
+            let left = ends.map_or(deadline, |ends| ends.saturating_duration_since(self.now()));
+            let unfinished = self.shutdown(left).await;
             Stopped { output, signal: request.signal(), unfinished }
         }))
+    }
+}
+
+/// How [`Scheduler::run_until_signal`] ends a program. A [`Duration`] is a deadline without a
+/// delay.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::Scheduler;
+/// use procession::signal::{ShutdownOptions, Stopped};
+///
+/// fn main() -> std::io::Result<Stopped<()>> {
+///     let shutdown = ShutdownOptions::within(Duration::from_secs(30));
+///     let shutdown = shutdown.delay(Duration::from_secs(5));
+///     Scheduler::global().run_until_signal(shutdown, async {
+///         // Starts a supervisor, and waits for its end. Here, it has nothing to do.
+///     })
+/// }
+/// ```
+///
+/// # Behind a load balancer
+/// A load balancer sends requests until it has noticed that the program ends. If the listener is
+/// closed before that, these requests fail. So the end has this order:
+///
+/// 1. The signal comes. `GET /readyz` (`http::HealthChecks`) answers 503 from now
+///    on. The program still serves all requests.
+/// 2. The [`delay`](Self::delay) passes. The load balancer notices.
+/// 3. The listener closes, and new connections are refused.
+/// 4. The requests that have begun are answered, until the deadline.
+///
+/// A second signal ends the program at once, in each of these steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShutdownOptions {
+    deadline: Duration,
+    delay: Duration,
+}
+
+impl ShutdownOptions {
+    /// Sets the time after which the program has ended, counted from the signal or from the end of
+    /// the future. A program that something else ends by force, such as Kubernetes after
+    /// `terminationGracePeriodSeconds` (30 s by default), needs a deadline a few seconds before
+    /// that, because a program that is killed can neither report nor write anything.
+    pub fn within(deadline: Duration) -> Self {
+        Self { deadline, delay: Duration::ZERO }
+    }
+
+    /// Sets how long the program goes on after the signal, while it is not
+    /// [ready](crate::scheduler::Health). The deadline includes this time. Default: 0, for programs
+    /// whose clients connect directly, and for development, where Ctrl-C should not take long.
+    ///
+    /// Behind a load balancer, use the time in which it surely notices: the period of its checks,
+    /// times the number of failures that it waits for, plus a second. In Kubernetes, which takes an
+    /// ending program out by itself, 5 s are usual.
+    ///
+    /// If the future completes during this time, the rest of it is left out.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+}
+
+impl From<Duration> for ShutdownOptions {
+    fn from(deadline: Duration) -> Self {
+        Self::within(deadline)
     }
 }
 
@@ -93,18 +190,18 @@ pub struct Stopped<T> {
 }
 
 impl<T> Stopped<T> {
-    /// Returns the output of the future, or `None` if a signal came first.
+    /// Returns the output of the future, or `None` if it had not completed when a signal ended it.
     pub fn output(&self) -> Option<&T> {
         self.output.as_ref()
     }
 
-    /// Returns the output of the future, or `None` if a signal came first.
+    /// Returns the output of the future, or `None` if it had not completed when a signal ended it.
     pub fn into_output(self) -> Option<T> {
         self.output
     }
 
     /// Returns the first signal that asked the program to end, if one did. If the future completed
-    /// first, the signal came during the shutdown.
+    /// before the signal, the signal came during the shutdown.
     pub fn signal(&self) -> Option<SignalKind> {
         self.signal
     }

@@ -2,6 +2,7 @@
 
 mod drain;
 mod gone;
+mod health;
 mod limits;
 mod pipe;
 mod protocols;

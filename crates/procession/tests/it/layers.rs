@@ -53,7 +53,7 @@ const ROOMS: &[(&str, &str)] = &[
         "bridge coroutine door io machine mailbox observe process recorder relations report spawn sys time util watchdog",
     ),
     ("serialize", "mailbox observe process recorder relations time watchdog"),
-    ("signal", "observe process recorder scheduler sync sys"),
+    ("signal", "observe process recorder scheduler sync sys time"),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time util variance"),
     ("stdio", "coroutine fs pool process scheduler"),
     ("stream", "fs group mailbox net process scheduler signal sync time"),

@@ -3,6 +3,8 @@
 //! Method: signals belong to a whole program, so each test runs once more in a child process, which
 //! signals itself or is signalled by the test through pipes.
 
+mod service;
+
 use crate::home::{mpsc, thread};
 use std::env;
 use std::future::pending;

@@ -174,6 +174,9 @@ where
             Some(Err(_)) | None => break,
         }
     }
+    if current::current().is_some_and(|own| own.shared().lifetime.is_stopping()) {
+        listener.refuse();
+    }
     drop((listener, start));
     connections.drain().await;
     Ok(())

@@ -9,6 +9,7 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::dependents::Dependents;
+use crate::scheduler::health::HealthState;
 use crate::scheduler::shutdown;
 use crate::scheduler::shutdown::ShutdownPhase;
 
@@ -40,6 +41,7 @@ pub(crate) struct Lifetime {
     /// there is none.
     deadline: AtomicU64,
     pub(crate) losses: Losses,
+    pub(crate) health: HealthState,
 }
 
 impl Lifetime {
@@ -52,6 +54,7 @@ impl Lifetime {
             last_write: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
             losses: Losses::default(),
+            health: HealthState::default(),
         }
     }
 
