@@ -409,9 +409,10 @@ fn what_does_not_end_by_itself_is_ended_by_the_deadline() {
         .expect("it says that it begins");
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
     let output = child.wait_with_output().expect("it is a child");
-    let told = format!("procession: cannot end {path}: 1 of its processes had to be terminated\n");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((errors.as_ref(), output.status.code()), (told.as_str(), Some(1)));
+    let told = format!("procession: cannot end {path}: 1 of its processes ");
+    assert!(errors.starts_with(&told), "{errors}");
+    assert_eq!(output.status.code(), Some(1));
 }
 
 /// Writes a program for one test, and returns its path.

@@ -1,42 +1,17 @@
 //! Whether a program should get work: what health checks ask.
 
-use std::collections::BTreeMap;
+pub(crate) mod state;
+
 use std::fmt;
 use std::sync::Arc;
 
-use procession_sync::Mutex;
-use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use procession_sync::atomic::{AtomicBool, AtomicU64};
-
+use crate::scheduler::health::state::HealthState;
 use crate::scheduler::owner;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
 
 /// The reason that a program gives from the request to end it on.
 const ENDING: &str = "the program is ending";
-
-/// The state behind a [`Health`].
-#[derive(Debug, Default)]
-pub(crate) struct HealthState {
-    is_ending: AtomicBool,
-    /// The reasons why the program is not ready, by the numbers of their guards.
-    reasons: Mutex<BTreeMap<u64, Arc<str>>>,
-    last: AtomicU64,
-}
-
-impl HealthState {
-    /// Makes the program not ready from now on.
-    pub(crate) fn end(&self) {
-        // Ordering: Release pairs with the Acquire in `is_ending`: who sees this sees the request
-        // to end the program.
-        self.is_ending.store(true, Release);
-    }
-
-    fn is_ending(&self) -> bool {
-        // Ordering: Acquire pairs with the Release in `end`.
-        self.is_ending.load(Acquire)
-    }
-}
 
 /// Tells whether the program that a scheduler runs is ready for new work.
 ///
@@ -80,8 +55,7 @@ impl Health {
 
     /// Returns `true` if the program is ready for new work.
     pub fn is_ready(&self) -> bool {
-        let state = self.state();
-        !state.is_ending() && state.reasons.lock().is_empty()
+        self.state().is_ready()
     }
 
     /// Returns why the program is not ready, the oldest reason first. Returns no reason if it is
@@ -89,16 +63,13 @@ impl Health {
     pub fn reasons(&self) -> Vec<Arc<str>> {
         let state = self.state();
         let ending = state.is_ending().then(|| Arc::from(ENDING));
-        ending.into_iter().chain(state.reasons.lock().values().cloned()).collect()
+        ending.into_iter().chain(state.reasons()).collect()
     }
 
     /// Makes the program not ready until the guard is dropped. If there are several guards, it is
     /// ready once all of them are dropped.
     pub fn not_ready(&self, reason: impl Into<Arc<str>>) -> NotReady {
-        let state = self.state();
-        // Relaxed: only distinct numbers matter.
-        let number = state.last.fetch_add(1, Relaxed);
-        state.reasons.lock().insert(number, reason.into());
+        let number = self.state().add(reason.into());
         NotReady { health: self.clone(), number }
     }
 
@@ -123,8 +94,7 @@ pub struct NotReady {
 
 impl Drop for NotReady {
     fn drop(&mut self) {
-        let reason = self.health.state().reasons.lock().remove(&self.number);
-        drop(reason);
+        self.health.state().remove(self.number);
     }
 }
 

@@ -9,7 +9,7 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::dependents::Dependents;
-use crate::scheduler::health::HealthState;
+use crate::scheduler::health::state::HealthState;
 use crate::scheduler::shutdown;
 use crate::scheduler::shutdown::ShutdownPhase;
 
