@@ -150,13 +150,13 @@ impl<F> fmt::Debug for CompatError<F> {
 
 impl<F> fmt::Display for CompatError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.cause {
-            CompatCause::TestClock => {
-                "cannot wait for tokio on the test clock: tokio goes by the real clock, and the test clock would jump over all \
-                 that waits for it"
-            }
-            CompatCause::Thread(_) => "cannot start a runtime of tokio",
-        })
+        match &self.cause {
+            CompatCause::TestClock => f.write_str(
+                "cannot wait for tokio on the test clock: tokio goes by the real clock, and the \
+                 test clock would jump over all that waits for it",
+            ),
+            CompatCause::Thread(cause) => write!(f, "cannot start a runtime of tokio: {cause}"),
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Opens a door: its sockets, and the scheduler of its server.
 
-use std::fmt;
 use std::fs;
 
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -39,7 +38,7 @@ pub(crate) fn open(shared: &Arc<Shared>, choice: DoorChoice) -> Result<(), Obser
         DoorChoice::ByVariable => match enter(shared, Observe::default()) {
             Ok(opened) => opened,
             Err(error) => {
-                writer::write(&shared.world, &WithCause(&error));
+                writer::write(&shared.world, &error);
                 return Ok(());
             }
         },
@@ -61,21 +60,6 @@ fn has_more_rights() -> bool {
     let words: Vec<_> = words.map(|word| word.try_into().map_or(0, usize::from_ne_bytes)).collect();
     let value = words.chunks_exact(2).find(|pair| pair[0] == AT_SECURE).map(|pair| pair[1]);
     value != Some(0)
-}
-
-/// An error with its causes, in one line.
-struct WithCause<'a>(&'a ObserveError);
-
-impl fmt::Display for WithCause<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)?;
-        let mut next = std::error::Error::source(self.0);
-        while let Some(cause) = next {
-            write!(f, ": {cause}")?;
-            next = cause.source();
-        }
-        Ok(())
-    }
 }
 
 fn enter(shared: &Arc<Shared>, observe: Observe) -> Result<Opened, ObserveError> {

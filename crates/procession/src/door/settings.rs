@@ -99,8 +99,8 @@ impl fmt::Display for ObserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("cannot open a door: ")?;
         match self {
-            Self::Directory(path, _) => {
-                write!(f, "the directory {} cannot be used", path.display())
+            Self::Directory(path, cause) => {
+                write!(f, "the directory {} cannot be used: {cause}", path.display())
             }
             Self::NoDirectory(path) => write!(f, "{} is no directory", path.display()),
             Self::OtherOwner(path, user) => {
@@ -112,15 +112,19 @@ impl fmt::Display for ObserveError {
                 path.display(),
                 mode & 0o7777
             ),
-            Self::Socket(path, _) => {
-                write!(f, "the system refused the socket {}", path.display())
+            Self::Socket(path, cause) => {
+                write!(f, "the system refused the socket {}: {cause}", path.display())
             }
             Self::NotLoopback(address) => {
                 write!(f, "{address} is no loopback address, and there is no encryption")
             }
-            Self::Tcp(address, _) => write!(f, "the system refused to listen at {address}"),
-            Self::Random(_) => f.write_str("the system refused random bytes for a token"),
-            Self::Scheduler(_) => f.write_str("its scheduler could not be built"),
+            Self::Tcp(address, cause) => {
+                write!(f, "the system refused to listen at {address}: {cause}")
+            }
+            Self::Random(cause) => {
+                write!(f, "the system refused random bytes for a token: {cause}")
+            }
+            Self::Scheduler(cause) => write!(f, "its scheduler could not be built: {cause}"),
         }
     }
 }

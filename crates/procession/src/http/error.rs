@@ -62,8 +62,8 @@ impl fmt::Display for Error {
             #[cfg(feature = "serve")]
             HttpErrorKind::TimedOut(what) => write!(f, "{what} within the time limit"),
             #[cfg(feature = "serve")]
-            HttpErrorKind::Hyper(_) => f.write_str("the connection failed"),
-            HttpErrorKind::Io { act, .. } => write!(f, "cannot {act}"),
+            HttpErrorKind::Hyper(cause) => write!(f, "the connection failed: {cause}"),
+            HttpErrorKind::Io { act, cause } => write!(f, "cannot {act}: {cause}"),
         }
     }
 }

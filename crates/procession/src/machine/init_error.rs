@@ -44,7 +44,7 @@ impl fmt::Display for InitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownMethod(method) => write!(f, "it has no method {method:?}"),
-            Self::Refused(_) => f.write_str("it refused its input"),
+            Self::Refused(cause) => write!(f, "it refused its input: {cause}"),
             Self::Panicked(text) => write!(f, "its init panicked: {text}"),
         }
     }

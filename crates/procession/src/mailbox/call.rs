@@ -160,14 +160,10 @@ impl<M> From<CallError<M>> for CallCause {
     }
 }
 
-/// The alternate form `{:#}` adds the reason of a refusal.
 impl fmt::Display for CallCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(cause) => {
-                f.write_str("cannot call: the message was refused")?;
-                if f.alternate() { write!(f, ": {cause}") } else { Ok(()) }
-            }
+            Self::Refused(cause) => write!(f, "cannot call: the message was refused: {cause}"),
             Self::NoReply => f.write_str("the process gave no reply"),
             Self::NoConnection => {
                 f.write_str("the connection to its node ended before the reply came")

@@ -96,7 +96,9 @@ impl<F> fmt::Display for SubmitError<F> {
             SubmitErrorKind::WouldDeadlock => {
                 "all its jobs wait for a place in it, or for one another"
             }
-            SubmitErrorKind::Worker(_) => "it has no worker, and none could be started",
+            SubmitErrorKind::Worker(cause) => {
+                return write!(f, "it has no worker, and none could be started: {cause}");
+            }
         })
     }
 }
@@ -134,7 +136,7 @@ impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Panicked(text) => write!(f, "the job panicked: {text}"),
-            Self::Exited(_) => f.write_str("the job ended itself"),
+            Self::Exited(exit) => write!(f, "the job ended itself: {exit}"),
             Self::Cancelled => f.write_str("the job was cancelled"),
             Self::Refused => f.write_str("the job was refused: no worker could be started for it"),
             Self::WouldDeadlock => {
@@ -183,9 +185,10 @@ impl fmt::Display for PoolError {
                 "cannot build the pool: scheduler {scheduler:?} was built without \
                  Builder::enable_coroutines"
             ),
-            Self::Worker(_) => {
-                f.write_str("cannot build the pool: one of its first workers could not be started")
-            }
+            Self::Worker(cause) => write!(
+                f,
+                "cannot build the pool: one of its first workers could not be started: {cause}"
+            ),
             Self::NotDrained => {
                 f.write_str("cannot reopen the pool: it is open, or still has jobs or workers")
             }

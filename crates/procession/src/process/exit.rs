@@ -49,7 +49,9 @@ impl Exit {
     }
 
     /// Creates a failure. Its reason is the text of `error`, followed by those of its
-    /// [sources](Error::source), each after `": "`. An error that is an `Exit` stays as it is.
+    /// [sources](Error::source), each after `": "`. A source is left out if the text before it ends
+    /// with the source's text, because many errors print their cause. An error that is an `Exit`
+    /// stays as it is.
     ///
     /// The reason has at most 4096 bytes.
     ///
@@ -69,7 +71,11 @@ impl Exit {
         let mut written = write!(reason, "{error}");
         let mut source = error.source();
         while let Some(error) = source.filter(|_| written.is_ok()) {
-            written = write!(reason, ": {error}");
+            let mut text = Reason(String::new());
+            let whole = write!(text, "{error}");
+            if whole.is_err() || !reason.0.ends_with(&text.0) {
+                written = write!(reason, ": {}", text.0).and(whole);
+            }
             source = error.source();
         }
         Self::failed(reason.0)

@@ -45,8 +45,12 @@ impl fmt::Display for BuildError {
             Self::NoCpu(cpus) => {
                 write!(f, "cpus is {cpus:?}, and this program may use none of them")
             }
-            Self::Cpus(_) => f.write_str("the system does not say which processors may be used"),
-            Self::Stacks(_) => f.write_str("the system refused the stacks of its coroutines"),
+            Self::Cpus(cause) => {
+                write!(f, "the system does not say which processors may be used: {cause}")
+            }
+            Self::Stacks(cause) => {
+                write!(f, "the system refused the stacks of its coroutines: {cause}")
+            }
             Self::ReservedCommand(id) => {
                 write!(f, "{id} has a handler, but those below 256 are the runtime's")
             }
@@ -55,7 +59,7 @@ impl fmt::Display for BuildError {
                 "tokio goes by the real clock, and the test clock would jump over all that waits \
                  for it",
             ),
-            Self::Thread(_) => f.write_str("the system refused its first thread"),
+            Self::Thread(cause) => write!(f, "the system refused its first thread: {cause}"),
             #[cfg(feature = "observe")]
             Self::Observe(error) => error.fmt(f),
             Self::Exhausted => f.write_str("all 2^32 numbers are used up"),

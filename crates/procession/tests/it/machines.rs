@@ -563,10 +563,15 @@ fn init_chooses_the_method_and_may_refuse() {
     let cases = [
         ("stop", "", "it has no method \"stop\"", None),
         ("", "", "it has no method \"\"", None),
-        ("refuse", "", "it refused its input", Some("not today")),
-        ("input", "bad", "it refused its input", Some("bad input")),
+        ("refuse", "", "it refused its input: not today", Some("not today")),
+        ("input", "bad", "it refused its input: bad input", Some("bad input")),
         ("panic", "", "its init panicked: stage fright", None),
-        ("exit", "", "it refused its input", Some("the process failed: no stage")),
+        (
+            "exit",
+            "",
+            "it refused its input: the process failed: no stage",
+            Some("the process failed: no stage"),
+        ),
     ];
     for (method, value, text, source) in cases {
         let error = scheduler.spawn_machine(machine(), method, input(value)).expect_err(text);
