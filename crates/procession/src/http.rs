@@ -99,7 +99,7 @@ impl hyper::rt::Timer for Timer {
     }
 
     fn now(&self) -> StdInstant {
-        World::to_std(Instant::now().nanoseconds())
+        World::to_std(Instant::now().nanoseconds()).expect("std's type has room for 584 years")
     }
 
     /// Moves the deadline of `sleep`. To a later deadline, as for each request, this is a single

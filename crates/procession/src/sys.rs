@@ -92,7 +92,6 @@ fn monotonic() -> u64 {
 
 /// Returns the moment of std's clock at which this clock showed 0, or a moment slightly before it,
 /// by the time between the two readings. A deadline of std therefore never comes early.
-#[cfg(feature = "hyper")]
 fn zero() -> RealInstant {
     static ZERO: OnceLock<RealInstant> = OnceLock::new();
     #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
@@ -148,6 +147,10 @@ impl World {
         Self { clock: WorldClock::Test(AtomicU64::new(0)), seed }
     }
 
+    pub(crate) fn is_real(&self) -> bool {
+        matches!(self.clock, WorldClock::Real)
+    }
+
     pub(crate) fn is_test(&self) -> bool {
         matches!(self.clock, WorldClock::Test(_))
     }
@@ -186,16 +189,13 @@ impl World {
         }
     }
 
-    /// Returns the moment of std's clock at which this clock shows `now`. On the test clock, that
-    /// is the moment at which the real clock shows the same.
-    #[cfg(feature = "hyper")]
-    pub(crate) fn to_std(now: u64) -> RealInstant {
-        let zero = zero();
-        zero.checked_add(Duration::from_nanos(now)).unwrap_or(zero)
+    /// Returns the moment of std's clock at which this clock shows `now`, if its type can represent
+    /// it. On the test clock, that is the moment at which the real clock shows the same.
+    pub(crate) fn to_std(now: u64) -> Option<RealInstant> {
+        zero().checked_add(Duration::from_nanos(now))
     }
 
     /// Returns the reading of this clock at a moment of std's clock.
-    #[cfg(feature = "hyper")]
     pub(crate) fn from_std(moment: RealInstant) -> u64 {
         nanoseconds(moment.saturating_duration_since(zero()))
     }

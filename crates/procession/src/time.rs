@@ -522,8 +522,8 @@ pub enum MissedTickBehavior {
     Delay,
 }
 
-/// Returns an [`Interval`] that ticks every `period`. The first tick is one period from now. A
-/// period of zero counts as one nanosecond.
+/// Returns an [`Interval`] that ticks immediately, and then every `period`, as tokio's does. For a
+/// later first tick, use [`interval_at`]. A period of zero counts as one nanosecond.
 ///
 /// ```
 /// use std::time::Duration;
@@ -533,7 +533,7 @@ pub enum MissedTickBehavior {
 /// scheduler.block_on(async {
 ///     let begin = Instant::now();
 ///     let mut ticks = interval(Duration::from_secs(10));
-///     for number in 1..=3 {
+///     for number in 0..3 {
 ///         assert_eq!(ticks.tick().await - begin, number * Duration::from_secs(10));
 ///     }
 /// });
@@ -541,15 +541,32 @@ pub enum MissedTickBehavior {
 /// ```
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
-    let period = nanoseconds(period).max(1);
-    Interval {
-        period,
-        missed: MissedTickBehavior::Skip,
-        sleep: Box::pin(sleep(Duration::from_nanos(period))),
-    }
+    Interval::new(period, sleep(Duration::ZERO))
 }
 
-/// A sequence of ticks, made by [`interval()`]. It ends when it is dropped.
+/// Returns an [`Interval`] that ticks at `start`, and then every `period`. A period of zero counts
+/// as one nanosecond.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::time::{Instant, interval_at};
+///
+/// let scheduler = procession::Scheduler::builder().worker_threads(1).test_clock().build()?;
+/// scheduler.block_on(async {
+///     let (begin, period) = (Instant::now(), Duration::from_secs(10));
+///     let mut ticks = interval_at(begin + period, period);
+///     for number in 1..=3 {
+///         assert_eq!(ticks.tick().await - begin, number * period);
+///     }
+/// });
+/// # Ok::<(), procession::scheduler::BuildError>(())
+/// ```
+#[track_caller]
+pub fn interval_at(start: Instant, period: Duration) -> Interval {
+    Interval::new(period, sleep_until(start))
+}
+
+/// A sequence of ticks, made by [`interval()`] or [`interval_at`]. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Interval {
     period: u64,
@@ -558,6 +575,14 @@ pub struct Interval {
 }
 
 impl Interval {
+    fn new(period: Duration, first: Sleep) -> Self {
+        Self {
+            period: nanoseconds(period).max(1),
+            missed: MissedTickBehavior::Skip,
+            sleep: Box::pin(first),
+        }
+    }
+
     /// Sets the policy for missed ticks. Default: [`MissedTickBehavior::Skip`].
     #[must_use]
     pub fn missed_tick_behavior(mut self, missed: MissedTickBehavior) -> Self {

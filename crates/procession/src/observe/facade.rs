@@ -37,8 +37,11 @@ use crate::util::histogram::{BUCKETS, Histogram};
 /// let mut publisher = Publisher::new(&scheduler);
 /// let publishes = scheduler.spawn(async move {
 ///     let mut ticks = procession::interval(Duration::from_secs(10));
-///     while publisher.publish() {
+///     loop {
 ///         ticks.tick().await;
+///         if !publisher.publish() {
+///             break;
+///         }
 ///     }
 /// });
 /// # scheduler.run_until_idle();

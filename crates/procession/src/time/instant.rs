@@ -1,10 +1,10 @@
 //! Moments on the clocks of schedulers.
 
 use std::fmt;
-use std::ops::{Add, Sub};
-use std::time::Duration;
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+use std::time::{Duration, Instant as StdInstant};
 
-use crate::sys::nanoseconds;
+use crate::sys::{World, nanoseconds};
 
 /// A moment on the clock of a scheduler.
 ///
@@ -35,9 +35,50 @@ impl Instant {
         self.0
     }
 
-    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
-    pub fn saturating_duration_since(self, earlier: Self) -> Duration {
+    /// Returns the time since this moment, or zero if this moment is in the future. Reads the same
+    /// clock as [`now`](Self::now).
+    pub fn elapsed(self) -> Duration {
+        Self::now().duration_since(self)
+    }
+
+    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later. It never
+    /// panics.
+    pub fn duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The same as [`duration_since`](Self::duration_since), under the name that std has for it.
+    pub fn saturating_duration_since(self, earlier: Self) -> Duration {
+        self.duration_since(earlier)
+    }
+
+    /// Returns the moment of std's clock that is the same, or `None` if std's type cannot represent
+    /// it, or the scheduler of this thread has no real clock. A test clock moves apart from std's,
+    /// so no moment of one is a moment of the other.
+    ///
+    /// The two clocks are the same clock of the system. They are compared once in a program, so
+    /// the result is off by the time between two readings, usually less than 1 us, and always by
+    /// the same time.
+    ///
+    /// ```
+    /// use procession::time::Instant;
+    ///
+    /// let deadline = Instant::now() + std::time::Duration::from_secs(5);
+    /// let for_std = deadline.into_std().expect("the default scheduler has the real clock");
+    /// assert!(for_std > std::time::Instant::now());
+    /// assert_eq!(Instant::from_std(for_std), Some(deadline));
+    /// ```
+    pub fn into_std(self) -> Option<StdInstant> {
+        if crate::scheduler::owner::here().world.is_real() { World::to_std(self.0) } else { None }
+    }
+
+    /// Returns the moment that is the same as `moment` of std's clock, or `None` if the scheduler
+    /// of this thread has no real clock. See [`into_std`](Self::into_std).
+    ///
+    /// A moment before the start of the system becomes the start of the system.
+    pub fn from_std(moment: StdInstant) -> Option<Self> {
+        let is_real = crate::scheduler::owner::here().world.is_real();
+        is_real.then(|| Self(World::from_std(moment)))
     }
 }
 
@@ -53,10 +94,31 @@ impl Add<Duration> for Instant {
 impl Sub for Instant {
     type Output = Duration;
 
-    /// Returns the time between the two, as
-    /// [`saturating_duration_since`](Self::saturating_duration_since) does.
+    /// Returns the time between the two, as [`duration_since`](Self::duration_since) does.
     fn sub(self, earlier: Self) -> Duration {
-        self.saturating_duration_since(earlier)
+        self.duration_since(earlier)
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Self;
+
+    /// Returns the moment before `duration`, but no moment before the start of the clock: of the
+    /// system, or of the scheduler if it has a test clock. (std panics there.)
+    fn sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(nanoseconds(duration)))
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, duration: Duration) {
+        *self = *self + duration;
+    }
+}
+
+impl SubAssign<Duration> for Instant {
+    fn sub_assign(&mut self, duration: Duration) {
+        *self = *self - duration;
     }
 }
 

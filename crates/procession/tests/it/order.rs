@@ -34,7 +34,7 @@ programs! {
     channels: 0xd4c5_80ac_0e73_0512,
     coroutines: 0x4aaf_9af6_929e_4b2b,
     exits: 0x976b_2ef8_62ef_913f,
-    intervals: 0xa52f_caaf_e1aa_c09d,
+    intervals: 0x3124_2bc9_d6f6_0117,
     locks: 0x6554_e022_9f96_a2e4,
     mixture: 0x33be_c8e2_3462_e6ab,
     monitors: 0xe2e7_c7bd_0d3a_49ed,

@@ -34,9 +34,47 @@ fn instants_saturate() {
     }
     assert_eq!(now + Duration::ZERO, now);
     assert_eq!(now - Instant::NEVER, Duration::ZERO);
+    assert_eq!(now.duration_since(now + seconds(1)), Duration::ZERO);
     assert_eq!(now.saturating_duration_since(now + seconds(1)), Duration::ZERO);
+    assert_eq!(now - seconds(5), now - seconds(1), "no moment is before the start of the clock");
+    assert_eq!(now - (now - seconds(5)), seconds(1));
     assert_eq!((now + seconds(3)) - now, seconds(3));
     assert!(Instant::NEVER - now > AGES);
+}
+
+#[test]
+fn instants_are_counted_with() {
+    on_test_clock(1).block_on(async {
+        let begin = Instant::now();
+        assert_eq!(begin.elapsed(), Duration::ZERO);
+        sleep(seconds(5)).await;
+        assert_eq!(begin.elapsed(), seconds(5));
+        assert_eq!((begin + seconds(9)).elapsed(), Duration::ZERO, "it is in the future");
+        let mut moment = begin;
+        moment += seconds(7);
+        assert_eq!(moment.duration_since(begin), seconds(7));
+        moment -= seconds(3);
+        assert_eq!(moment, begin + seconds(4));
+        assert_eq!(moment - seconds(4), begin);
+    });
+}
+
+#[test]
+fn only_moments_of_the_real_clock_are_moments_of_std() {
+    let now = on_real_clock(1).block_on(async {
+        let now = Instant::now();
+        for moment in [now, now + HOUR, now - HOUR, Instant::NEVER] {
+            let for_std = moment.into_std().expect("std's type has room for all of them");
+            assert_eq!(Instant::from_std(for_std), Some(moment));
+        }
+        let difference = (now + HOUR).into_std().zip(now.into_std());
+        assert_eq!(difference.map(|(later, earlier)| later - earlier), Some(HOUR));
+        now.into_std().expect("it is")
+    });
+    on_test_clock(1).block_on(async {
+        assert_eq!(Instant::now().into_std(), None);
+        assert_eq!(Instant::from_std(now), None);
+    });
 }
 
 #[test]
@@ -137,7 +175,7 @@ fn an_interval_of_nothing_ticks_every_nanosecond() {
         on_test_clock(1).block_on(async {
             let start = Instant::now();
             let mut ticks = interval(Duration::ZERO).missed_tick_behavior(missed);
-            for n in 1..=5 {
+            for n in 0..5 {
                 assert_eq!(ticks.tick().await - start, Duration::from_nanos(n));
             }
         });
@@ -147,7 +185,7 @@ fn an_interval_of_nothing_ticks_every_nanosecond() {
         let mut ticks = interval(Duration::ZERO);
         for _ in 0..100 {
             let due = ticks.tick().await;
-            assert!(last < due && due <= Instant::now());
+            assert!(last <= due && due <= Instant::now());
             last = due;
         }
     });
@@ -158,6 +196,7 @@ fn an_interval_without_end_never_ticks() {
     for endless in ENDLESS {
         on_test_clock(1).block_on(async {
             let mut ticks = interval(endless);
+            assert_eq!(ticks.tick().await, Instant::now());
             assert_eq!(timeout(AGES, ticks.tick()).await, Err(Elapsed));
         });
     }
@@ -168,12 +207,13 @@ fn an_interval_stops_at_the_end_of_time() {
     for missed in [MissedTickBehavior::Skip, MissedTickBehavior::Burst, MissedTickBehavior::Delay] {
         on_test_clock(1).block_on(async {
             let mut ticks = interval(AGES).missed_tick_behavior(missed);
-            let first = ticks.tick().await;
-            assert_eq!(first, Instant::now());
+            ticks.tick().await;
+            let second = ticks.tick().await;
+            assert_eq!(second, Instant::now());
             assert_eq!(
                 timeout(HOUR, ticks.tick()).await,
                 Err(Elapsed),
-                "the second would be after the end"
+                "the third would be after the end"
             );
         });
     }
