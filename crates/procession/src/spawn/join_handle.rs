@@ -110,6 +110,26 @@ impl<T: Send + 'static> JoinHandle<T> {
         }
     }
 
+    /// Makes a handle that cancels the process when it is dropped, like the type of that name in
+    /// tokio-util.
+    ///
+    /// ```
+    /// use std::future::pending;
+    ///
+    /// procession::run(async {
+    ///     let (kept, ends) = procession::sync::oneshot::channel::<()>();
+    ///     let works = procession::spawn(async move {
+    ///         let _kept = kept;
+    ///         pending::<()>().await;
+    ///     });
+    ///     drop(works.abort_on_drop());
+    ///     assert!(ends.await.is_err(), "the process has dropped what it holds");
+    /// });
+    /// ```
+    pub fn abort_on_drop(self) -> AbortOnDropHandle<T> {
+        AbortOnDropHandle(self)
+    }
+
     /// Waits for the result on a plain thread.
     ///
     /// It then waits for [writes](crate::fs#at-the-end) that the scheduler accepted during the
@@ -227,6 +247,49 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("JoinHandle").field(&self.state.pid()).finish()
+    }
+}
+
+/// A [`JoinHandle`] that cancels its process when it is dropped, made by
+/// [`JoinHandle::abort_on_drop`].
+///
+/// It dereferences to the handle, and awaiting it awaits the handle. For a [`Child`], make it of
+/// the handle that [`Child::into_parts`] returns.
+///
+/// What a cancel does depends on the process ([`OnCancel`](crate::OnCancel)): a process of
+/// [`spawn`](crate::spawn()) is dropped where it waits, and a process of
+/// [`start`](crate::start()) is asked to end. The drop does not wait for the end.
+#[derive(Debug)]
+#[must_use = "dropping it cancels the process"]
+pub struct AbortOnDropHandle<T: Send + 'static>(JoinHandle<T>);
+
+impl<T: Send + 'static> AbortOnDropHandle<T> {
+    /// Returns a handle whose drop lets the process go on.
+    pub fn detach(mut self) -> JoinHandle<T> {
+        // A refused process, which the drop leaves alone, takes the place of this one.
+        std::mem::replace(&mut self.0, JoinHandle::refused())
+    }
+}
+
+impl<T: Send + 'static> Drop for AbortOnDropHandle<T> {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl<T: Send + 'static> Deref for AbortOnDropHandle<T> {
+    type Target = JoinHandle<T>;
+
+    fn deref(&self) -> &JoinHandle<T> {
+        &self.0
+    }
+}
+
+impl<T: Send + 'static> Future for AbortOnDropHandle<T> {
+    type Output = Result<T, Exit>;
+
+    fn poll(mut self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        StdPin::new(&mut self.0).poll(task)
     }
 }
 

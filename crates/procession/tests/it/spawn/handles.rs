@@ -70,6 +70,35 @@ fn dropping_a_handle_detaches_the_process() {
 }
 
 #[test]
+fn a_handle_that_cancels_does_so_when_it_is_dropped_and_not_when_it_is_detached() {
+    for scheduler in [driven(), threaded(2)] {
+        let (held, ends) = mpsc::channel();
+        let waits = scheduler.spawn(async move {
+            let _held = Held(held);
+            for_ever().await
+        });
+        let pid = waits.pid();
+        let waits = waits.abort_on_drop();
+        assert_eq!((waits.pid(), waits.is_finished()), (pid, false));
+        let waits = waits.detach().abort_on_drop();
+        scheduler.run_until_idle();
+        assert!(!waits.is_finished(), "it was detached, so it goes on");
+        drop(waits);
+        scheduler.run_until_idle();
+        soon_closed(&ends);
+        let ended = scheduler.spawn(async { 7 }).abort_on_drop();
+        assert_eq!(scheduler.block_on(ended), Ok(7));
+        // A process that was started is asked, and ends in its own way.
+        let (address, handle) = scheduler
+            .start(|mut cx: Context<()>| async move { assert_eq!(cx.recv().await, None) })
+            .into_parts();
+        drop(handle.abort_on_drop());
+        scheduler.run_until_idle();
+        drop(address);
+    }
+}
+
+#[test]
 fn every_way_to_end_has_its_exit() {
     let cases: [(Result<u32, Exit>, &str, fn(&Scheduler) -> Result<u32, Exit>); 9] = [
         (Ok(1), "", |scheduler| scheduler.spawn(async { 1 }).join()),
