@@ -15,6 +15,7 @@ use crate::scheduler::current;
 use crate::scheduler::placed::placed;
 use crate::spawn::join_handle::JoinHandle;
 use crate::spawn::options::SpawnOptions;
+use crate::sync::Semaphore;
 use crate::sync::bell::Bell;
 use crate::sync::listener;
 use crate::sync::wait_list::Place;
@@ -25,6 +26,8 @@ struct Newcomers<E: Send + 'static> {
     handles: Vec<JoinHandle<Result<(), E>>>,
     /// The number of processes that are being started.
     starting: usize,
+    /// As many permits as processes may run at once, if there is a limit.
+    turns: Option<Arc<Semaphore>>,
     phase: ScopePhase,
 }
 
@@ -59,6 +62,40 @@ impl<E: Send + 'static> Drop for Starting<'_, E> {
 }
 
 impl<E: Send + 'static> Scope<E> {
+    /// Lets at most `limit` of the processes run at once that are started from now on, as Go's
+    /// `errgroup.Group.SetLimit` does. 0 counts as 1. By default there is no limit.
+    ///
+    /// [`spawn`](Self::spawn) never waits. A process beyond the limit waits until another ends,
+    /// before the first poll of its future. The order in which waiting processes begin is not
+    /// specified. A process that waits takes memory, so a body that starts processes without end
+    /// should wait, too, for example for a permit of a [`Semaphore`](crate::sync::Semaphore).
+    ///
+    /// ```
+    /// use procession::group::scope;
+    /// use procession::sync::channel;
+    ///
+    /// procession::run(async {
+    ///     let (started, starts) = channel::unbounded();
+    ///     let fetched = scope(|scope| async move {
+    ///         scope.set_limit(2);
+    ///         for page in 0..10 {
+    ///             let started = started.clone();
+    ///             // At most two pages are fetched at once.
+    ///             scope.spawn(async move { started.try_send(page).map_err(|_| "no receiver") });
+    ///         }
+    ///         Ok(())
+    ///     });
+    ///     assert_eq!(fetched.await, Ok(()));
+    ///     assert_eq!(std::iter::from_fn(|| starts.try_recv().ok()).count(), 10);
+    /// });
+    /// ```
+    pub fn set_limit(&self, limit: usize) {
+        let turns = Some(Arc::new(Semaphore::new(limit.max(1))));
+        let before = self.0.change(|ringing| mem::replace(&mut ringing.about.turns, turns));
+        // The processes that wait for its turns hold it, too.
+        drop(before);
+    }
+
     /// Starts a process that runs `future`, like [`spawn`](crate::spawn()), in the scope. Returns
     /// its PID.
     ///
@@ -70,16 +107,21 @@ impl<E: Send + 'static> Scope<E> {
     where
         F: Future<Output = Result<(), E>> + Send + 'static,
     {
-        let is_open = self.0.change(|ringing| {
+        let turns = self.0.change(|ringing| {
             let is_open = ringing.about.phase == ScopePhase::Open;
             ringing.about.starting += usize::from(is_open);
-            is_open
+            is_open.then(|| ringing.about.turns.clone())
         });
-        if !is_open {
-            return Pid::NOBODY;
-        }
+        let Some(turns) = turns else { return Pid::NOBODY };
         let _starting = Starting(&self.0);
-        let handle = SpawnOptions::new().spawn(future);
+        let handle = match turns {
+            None => SpawnOptions::new().spawn(future),
+            Some(turns) => SpawnOptions::new().spawn(async move {
+                // Given back after the future was dropped.
+                let _turn = turns.acquire_owned(1).await;
+                future.await
+            }),
+        };
         let pid = handle.pid();
         let too_late = self.0.change(|ringing| {
             if ringing.about.phase == ScopePhase::Over {
@@ -202,7 +244,8 @@ where
     F: Future<Output = Result<T, E>>,
 {
     placed(async move {
-        let newcomers = Newcomers { handles: Vec::new(), starting: 0, phase: ScopePhase::Open };
+        let newcomers =
+            Newcomers { handles: Vec::new(), starting: 0, turns: None, phase: ScopePhase::Open };
         let bell = Arc::new(Bell::new(newcomers));
         let mut run = ScopeRun { bell: &bell, place: None, set: JoinSet::new(), output: None };
         let mut body = pin!(Some(body(Scope(Arc::clone(&bell)))));

@@ -154,6 +154,57 @@ fn a_panic_of_the_body_cancels_the_processes() {
 }
 
 #[test]
+fn at_most_as_many_processes_run_as_the_limit_says() {
+    let scheduler = driven();
+    for (limit, took) in [(0, 12), (1, 12), (5, 3), (12, 1), (100, 1)] {
+        let (running, most) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+        let before = scheduler.now();
+        let ended = scheduler.block_on(scope::<_, (), _, _>(|scope| {
+            scope.set_limit(limit);
+            for _ in 0..12 {
+                let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+                scope.spawn(async move {
+                    let now = {
+                        let mut running = running.lock();
+                        *running += 1;
+                        *running
+                    };
+                    let before = *most.lock();
+                    *most.lock() = before.max(now);
+                    sleep(seconds(1)).await;
+                    *running.lock() -= 1;
+                    Ok(())
+                });
+            }
+            ready(Ok(()))
+        }));
+        assert_eq!(ended, Ok(()));
+        assert_eq!(*most.lock(), limit.clamp(1, 12));
+        assert_eq!(scheduler.now() - before, seconds(took));
+    }
+    assert_conserved(&scheduler);
+}
+
+#[test]
+fn a_failure_ends_processes_that_wait_for_their_turn() {
+    let scheduler = driven();
+    let before = scheduler.now();
+    let failed = scheduler.block_on(scope::<(), _, _, _>(|scope| async move {
+        scope.set_limit(1);
+        for _ in 0..10 {
+            scope.spawn(async {
+                sleep(seconds(1)).await;
+                Err("failed")
+            });
+        }
+        pending().await
+    }));
+    assert_eq!(failed, Err(ScopeError::Failed("failed")));
+    assert_eq!(scheduler.now() - before, seconds(1), "only one had its turn");
+    assert_conserved(&scheduler);
+}
+
+#[test]
 fn processes_that_start_while_a_scope_fails_are_cancelled() {
     let scheduler = threaded(2);
     for _ in 0..200 {
