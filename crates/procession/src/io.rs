@@ -29,5 +29,5 @@ pub(crate) mod reactor;
 pub(crate) mod readiness;
 pub(crate) mod starved;
 
-pub use self::copy::{copy, copy_bidirectional};
+pub use self::copy::{CopyBidirectional, copy, copy_bidirectional};
 pub use crate::stdio::{Stderr, Stdin, Stdout, stderr, stdin, stdout};

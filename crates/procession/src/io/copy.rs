@@ -1,14 +1,18 @@
 //! Copying between streams.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_io::{AsyncRead, AsyncWrite};
 
-use crate::scheduler::budget;
 use crate::scheduler::placed::placed;
+use crate::scheduler::{budget, current};
+use crate::time::{self, Instant, Sleep};
 
 /// The size of the buffer of one direction.
 const BUFFER: usize = 16 << 10;
@@ -48,7 +52,7 @@ where
 /// from `a` to `b`, and from `b` to `a`.
 ///
 /// At the end of one stream, the other is closed for writing, and the other direction goes on until
-/// its end.
+/// its end. [`idle_timeout`](CopyBidirectional::idle_timeout) limits how long both may be silent.
 ///
 /// ```
 /// use procession::io;
@@ -77,21 +81,122 @@ where
 /// If the future is dropped before it completes, data that was read and not written is lost, at
 /// most 16 KiB in each direction.
 #[track_caller]
-pub fn copy_bidirectional<A, B>(
-    a: &mut A,
-    b: &mut B,
-) -> impl Future<Output = io::Result<(u64, u64)>>
+pub fn copy_bidirectional<'a, A, B>(a: &'a mut A, b: &'a mut B) -> CopyBidirectional<'a, A, B>
 where
     A: AsyncRead + AsyncWrite + Unpin + ?Sized,
     B: AsyncRead + AsyncWrite + Unpin + ?Sized,
 {
-    let (mut there, mut back) = (CopyDirection::default(), CopyDirection::default());
-    placed(poll_fn(move |task| {
-        let there = there.poll(task, a, b)?;
-        let back = back.poll(task, b, a)?;
-        let (there, back) = (ready!(there), ready!(back));
-        Poll::Ready(Ok((there, back)))
-    }))
+    CopyBidirectional {
+        a,
+        b,
+        there: CopyDirection::default(),
+        back: CopyDirection::default(),
+        idle: None,
+        call: Location::caller(),
+    }
+}
+
+/// The future of [`copy_bidirectional`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct CopyBidirectional<'a, A: ?Sized, B: ?Sized> {
+    a: &'a mut A,
+    b: &'a mut B,
+    there: CopyDirection,
+    back: CopyDirection,
+    idle: Option<IdleLimit>,
+    call: &'static Location<'static>,
+}
+
+/// The time for which no data may move.
+struct IdleLimit {
+    timeout: Duration,
+    /// Runs since data moved last. Set at the first poll.
+    sleep: Option<Sleep>,
+    /// The data that had moved by then, read and written, in bytes.
+    moved: u64,
+}
+
+impl<A: ?Sized, B: ?Sized> CopyBidirectional<'_, A, B> {
+    /// Gives up when no data has moved in either direction for `timeout`: nothing was read, and
+    /// nothing was written. By default, the copy waits forever, so a peer that has vanished without
+    /// a word holds both connections.
+    ///
+    /// The copy then returns an error of the kind [`TimedOut`](io::ErrorKind::TimedOut). The
+    /// streams stay as they are; drop them to end the connections.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession::io;
+    /// use procession::net::UnixStream;
+    ///
+    /// procession::run(async {
+    ///     let (_silent, mut ours) = UnixStream::pair()?;
+    ///     let (mut theirs, _silent_too) = UnixStream::pair()?;
+    ///     let copied = io::copy_bidirectional(&mut ours, &mut theirs)
+    ///         .idle_timeout(Duration::from_millis(1))
+    ///         .await;
+    ///     assert_eq!(copied.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle = Some(IdleLimit { timeout, sleep: None, moved: 0 });
+        self
+    }
+}
+
+impl IdleLimit {
+    /// Returns `Ready` when `moved` has been the same for the whole time.
+    fn poll(&mut self, task: &mut Context<'_>, moved: u64) -> Poll<io::Error> {
+        let sleep = match &mut self.sleep {
+            Some(sleep) if self.moved == moved => sleep,
+            Some(sleep) => {
+                Pin::new(&mut *sleep).reset(Instant::now() + self.timeout);
+                sleep
+            }
+            none => none.insert(time::sleep(self.timeout)),
+        };
+        self.moved = moved;
+        ready!(Pin::new(sleep).poll(task));
+        let text = format!("no data has moved in either direction for {:?}", self.timeout);
+        Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, text))
+    }
+}
+
+impl<A, B> Future for CopyBidirectional<'_, A, B>
+where
+    A: AsyncRead + AsyncWrite + Unpin + ?Sized,
+    B: AsyncRead + AsyncWrite + Unpin + ?Sized,
+{
+    type Output = io::Result<(u64, u64)>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        let copy = self.get_mut();
+        let there = copy.there.poll(task, copy.a, copy.b)?;
+        let back = copy.back.poll(task, copy.b, copy.a)?;
+        if let (Poll::Ready(there), Poll::Ready(back)) = (there, back) {
+            return Poll::Ready(Ok((there, back)));
+        }
+        let moved = copy.there.buffer.moved() + copy.back.buffer.moved();
+        if let Some(idle) = &mut copy.idle
+            && let Poll::Ready(error) = idle.poll(task, moved)
+        {
+            return Poll::Ready(Err(error));
+        }
+        current::note_place(copy.call);
+        Poll::Pending
+    }
+}
+
+impl<A: ?Sized, B: ?Sized> fmt::Debug for CopyBidirectional<'_, A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CopyBidirectional")
+            .field("a_to_b", &self.there.buffer.copied)
+            .field("b_to_a", &self.back.buffer.copied)
+            .field("idle_timeout", &self.idle.as_ref().map(|idle| idle.timeout))
+            .finish_non_exhaustive()
+    }
 }
 
 /// One direction of a copy in both.
@@ -137,6 +242,12 @@ struct CopyBuffer {
 }
 
 impl CopyBuffer {
+    /// Returns the number of bytes that were read, plus the number of bytes that were written. Each
+    /// read and each write increases it.
+    fn moved(&self) -> u64 {
+        2 * self.copied + (self.end - self.start) as u64
+    }
+
     fn poll_copy<R, W>(
         &mut self,
         task: &mut Context<'_>,

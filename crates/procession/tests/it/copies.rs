@@ -1,21 +1,26 @@
 //! Copies between streams: partial transfers, ends, errors and flushes.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
 use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use procession::io::{copy, copy_bidirectional};
 use procession::net::UnixStream;
-use procession::{spawn, yield_now};
+use procession::time::Sleep;
+use procession::{sleep, spawn, yield_now};
 use procession_sync::Mutex;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use crate::scene::driven;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// What one poll of a scripted stream does.
 #[derive(Clone, Debug)]
@@ -89,6 +94,52 @@ impl AsyncWrite for Scripted {
     }
 }
 
+/// A stream that has a byte after each second until there are no more, and then waits forever. It
+/// takes everything.
+struct Slow {
+    bytes: usize,
+    next: Sleep,
+}
+
+impl Slow {
+    fn new(bytes: usize) -> Self {
+        Self { bytes, next: sleep(SECOND) }
+    }
+}
+
+impl AsyncRead for Slow {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        _: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.bytes == 0 || Pin::new(&mut self.next).poll(task).is_pending() {
+            return Poll::Pending;
+        }
+        self.bytes -= 1;
+        self.next = sleep(SECOND);
+        Poll::Ready(Ok(1))
+    }
+}
+
+impl AsyncWrite for Slow {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
 fn script() -> impl Strategy<Value = VecDeque<Act>> {
     let act = prop_oneof![(1..9_usize).prop_map(Act::Some), Just(Act::Wait)];
     prop::collection::vec(act, 0..40).prop_map(VecDeque::from)
@@ -119,6 +170,18 @@ proptest! {
         prop_assert_eq!((a.closed, b.closed), (1, 1));
         prop_assert_eq!((*a.flushed.lock(), *b.flushed.lock()), (back.len(), there.len()));
     }
+}
+
+#[test]
+fn a_copy_without_data_for_the_idle_timeout_ends() {
+    let scheduler = driven();
+    let begin = scheduler.now();
+    let copied = scheduler.block_on(async {
+        let (mut a, mut b) = (Slow::new(5), Slow::new(3));
+        copy_bidirectional(&mut a, &mut b).idle_timeout(10 * SECOND).await
+    });
+    assert_eq!(copied.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+    assert_eq!(scheduler.now() - begin, 15 * SECOND, "ten seconds after the last byte");
 }
 
 #[test]
