@@ -3,14 +3,16 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::process::{Child as StdChild, ExitStatus, Output};
 use std::task::Poll;
+use std::time::Duration;
 
 use super::exit_wait::ExitWait;
 use super::pipe::{ChildStderr, ChildStdin, ChildStdout, Pipe};
 use super::reaper;
 use crate::scheduler::placed::placed;
+use crate::time::sleep;
 
 /// A process of the system. Made by [`Command::spawn`](super::Command::spawn).
 ///
@@ -33,20 +35,20 @@ pub struct Child {
 }
 
 impl Child {
-    pub(super) fn new(mut child: StdChild, kill_on_drop: bool) -> io::Result<Self> {
+    pub(super) fn new(mut child: StdChild, options: ChildOptions) -> io::Result<Self> {
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let mut started = ChildGuard {
-            ends: ExitWait::of(&child),
+            ends: ExitWait::of(&child, options.kill_group),
             child: Some(child),
             // Without its pipes nothing could be done with it.
-            kill_on_drop: true,
+            options: ChildOptions { kill_on_drop: true, ..options },
         };
         let (stdin, stdout, stderr) = (
             pipes.0.map(|pipe| Pipe::new(pipe.into())).transpose()?,
             pipes.1.map(|pipe| Pipe::new(pipe.into())).transpose()?,
             pipes.2.map(|pipe| Pipe::new(pipe.into())).transpose()?,
         );
-        started.kill_on_drop = kill_on_drop;
+        started.options = options;
         Ok(Self {
             stdin: stdin.map(ChildStdin::of),
             stdout: stdout.map(ChildStdout::of),
@@ -90,6 +92,11 @@ impl Child {
     /// Waits for the end of the process, and returns what it has written to those of its outputs
     /// that are pipes and were not taken. Closes its standard input first.
     ///
+    /// Each pipe is read to its end, which comes when the last process that has it ends or closes
+    /// it. If the child has started others that live on, that may be long after its own end. To
+    /// limit the wait, set [`Command::wait_delay`](super::Command::wait_delay) or
+    /// [`Command::kill_group`](super::Command::kill_group).
+    ///
     /// # Errors
     /// Returns the errors of [`wait`](Self::wait), and the system's error of a pipe.
     ///
@@ -100,41 +107,62 @@ impl Child {
         placed(async move {
             drop(self.stdin.take());
             let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
-            let mut reads_stdout = pin!(read_all(stdout.as_ref().map(ChildStdout::pipe)));
-            let mut reads_stderr = pin!(read_all(stderr.as_ref().map(ChildStderr::pipe)));
-            let (mut stdout, mut stderr) = (None, None);
-            // Both at once, since the process may wait for either to be read.
-            poll_fn(|task| {
-                if stdout.is_none()
-                    && let Poll::Ready(read) = reads_stdout.as_mut().poll(task)
-                {
-                    stdout = Some(read?);
-                }
-                if stderr.is_none()
-                    && let Poll::Ready(read) = reads_stderr.as_mut().poll(task)
-                {
-                    stderr = Some(read?);
-                }
-                let both = stdout.is_some() && stderr.is_some();
-                if both { Poll::Ready(Ok(())) } else { Poll::Pending }
-            })
-            .await
-            .map_err(|error: io::Error| error)?;
-            let status = self.started.wait().await?;
-            let (stdout, stderr) = (stdout.unwrap_or_default(), stderr.unwrap_or_default());
-            Ok(Output { status, stdout, stderr })
+            let stdout = stdout.as_ref().map(ChildStdout::pipe);
+            let stderr = stderr.as_ref().map(ChildStderr::pipe);
+            let delay = self.started.options.wait_delay;
+            let (mut out, mut err, mut status) = (Vec::new(), Vec::new(), None);
+            let is_whole = {
+                let mut waits = pin!(self.started.wait());
+                let mut reads_stdout = pin!(read_all(stdout, &mut out));
+                let mut reads_stderr = pin!(read_all(stderr, &mut err));
+                let (mut read_stdout, mut read_stderr, mut late) = (false, false, None);
+                // All at once: the process may wait for either pipe to be read, and the delay
+                // begins with its end.
+                poll_fn(|task| {
+                    if status.is_none()
+                        && let Poll::Ready(ended) = waits.as_mut().poll(task)
+                    {
+                        status = Some(ended?);
+                        late = delay.map(sleep);
+                    }
+                    if !read_stdout && let Poll::Ready(read) = reads_stdout.as_mut().poll(task) {
+                        read_stdout = read.map(|()| true)?;
+                    }
+                    if !read_stderr && let Poll::Ready(read) = reads_stderr.as_mut().poll(task) {
+                        read_stderr = read.map(|()| true)?;
+                    }
+                    if status.is_some() && read_stdout && read_stderr {
+                        return Poll::Ready(Ok::<_, io::Error>(true));
+                    }
+                    match &mut late {
+                        Some(late) => Pin::new(late).poll(task).map(|()| Ok(false)),
+                        None => Poll::Pending,
+                    }
+                })
+                .await?
+            };
+            if !is_whole {
+                // What the child has written was in the pipes when it ended.
+                stdout.inspect(|pipe| pipe.read_available(&mut out));
+                stderr.inspect(|pipe| pipe.read_available(&mut err));
+            }
+            let status = status.expect("the wait has ended, or begun to be limited by the delay");
+            Ok(Output { status, stdout: out, stderr: err })
         })
     }
 
-    /// Sends `SIGKILL`, without waiting. If the end of the process was seen, does nothing.
+    /// Sends `SIGKILL`, without waiting, to the whole group of the process if
+    /// [`Command::kill_group`](super::Command::kill_group) says so. If the end of the process was
+    /// seen, does nothing.
     ///
     /// # Errors
     /// Returns the system's error.
     pub fn start_kill(&mut self) -> io::Result<()> {
-        self.started.std().kill()
+        self.started.kill()
     }
 
-    /// Sends `SIGKILL`, and waits for the end of the process.
+    /// Sends `SIGKILL` as [`start_kill`](Self::start_kill) does, and waits for the end of the
+    /// process.
     ///
     /// # Errors
     /// Returns the errors of [`start_kill`](Self::start_kill) and of [`wait`](Self::wait).
@@ -147,12 +175,20 @@ impl Child {
     }
 }
 
-async fn read_all(pipe: Option<&Pipe>) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if let Some(pipe) = pipe {
-        pipe.read_to_end(&mut bytes).await?;
+async fn read_all(pipe: Option<&Pipe>, bytes: &mut Vec<u8>) -> io::Result<()> {
+    match pipe {
+        Some(pipe) => pipe.read_to_end(bytes).await,
+        None => Ok(()),
     }
-    Ok(bytes)
+}
+
+/// What [`Command`](super::Command) says beyond std's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ChildOptions {
+    pub(super) kill_on_drop: bool,
+    /// The child leads a group, and the group ends with it.
+    pub(super) kill_group: bool,
+    pub(super) wait_delay: Option<Duration>,
 }
 
 /// The process itself, which is dropped with its child.
@@ -160,12 +196,12 @@ struct ChildGuard {
     /// There until the drop.
     child: Option<StdChild>,
     ends: ExitWait,
-    kill_on_drop: bool,
+    options: ChildOptions,
 }
 
 impl ChildGuard {
-    fn std(&mut self) -> &mut StdChild {
-        self.child.as_mut().expect("there until the drop")
+    fn kill(&mut self) -> io::Result<()> {
+        self.ends.kill(self.child.as_mut().expect("there until the drop"))
     }
 
     fn id(&self) -> Option<u32> {
@@ -182,9 +218,9 @@ impl ChildGuard {
 impl Drop for ChildGuard {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
-        if self.kill_on_drop {
+        if self.options.kill_on_drop {
             // Ignored: it has ended already.
-            let _ = child.kill();
+            let _ = self.ends.kill(&mut child);
         }
         if matches!(child.try_wait(), Ok(None)) {
             reaper::adopt(child, self.ends.take_pidfd());
@@ -196,7 +232,7 @@ impl fmt::Debug for ChildGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChildGuard")
             .field("id", &self.id())
-            .field("kill_on_drop", &self.kill_on_drop)
+            .field("options", &self.options)
             .finish()
     }
 }

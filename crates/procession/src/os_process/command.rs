@@ -6,8 +6,9 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command as StdCommand, ExitStatus, Output, Stdio};
+use std::time::Duration;
 
-use super::child::Child;
+use super::child::{Child, ChildOptions};
 use crate::scheduler::current::Section;
 use crate::scheduler::placed::placed;
 use crate::sys::os;
@@ -19,7 +20,7 @@ use crate::sys::os;
 #[derive(Debug)]
 pub struct Command {
     std: StdCommand,
-    kill_on_drop: bool,
+    options: ChildOptions,
     /// The streams that the caller has set.
     set: SetStreams,
 }
@@ -136,9 +137,56 @@ impl Command {
     /// was seen. Default: `false`.
     ///
     /// A process of a scheduler that is terminated drops what it holds, so its children end with
-    /// it. Their own children do not.
+    /// it. Their own children do not, unless [`kill_group`](Self::kill_group) says so.
     pub fn kill_on_drop(&mut self, kill: bool) -> &mut Self {
-        self.kill_on_drop = kill;
+        self.options.kill_on_drop = kill;
+        self
+    }
+
+    /// Sets whether the processes that the process starts end with it. Default: `false`.
+    ///
+    /// The process then leads a new [process group](Self::process_group), to which its descendants
+    /// belong, too. The whole group is killed (`SIGKILL`) by [`Child::kill`] and
+    /// [`Child::start_kill`], by the drop for [`kill_on_drop`](Self::kill_on_drop), and when the
+    /// end of the process is seen by [`Child::wait`] or its siblings. A program that starts another
+    /// in the background and ends therefore takes the other with it.
+    ///
+    /// A descendant that leaves the group by `setsid` or `setpgid`, as daemons and the jobs of an
+    /// interactive shell do, is not killed. Only the system can find such a process: start the
+    /// program in a PID namespace, which ends as a whole (`unshare --pid --fork --kill-child`), or
+    /// in a control group with a file `cgroup.kill`. `PR_SET_CHILD_SUBREAPER` would not help: it
+    /// makes your program the parent of all orphans below it, but does not say which child they
+    /// came from, and it holds for the whole program.
+    ///
+    /// A group of its own is in the background of a terminal: Ctrl-C does not reach it, and a read
+    /// from the terminal stops it.
+    ///
+    /// ```
+    /// use procession::os_process::Command;
+    ///
+    /// procession::run(async {
+    ///     // The shell ends, but would leave a process that has its output.
+    ///     let script = "sleep 1000 & echo started";
+    ///     let output = Command::new("sh").args(["-c", script]).kill_group(true).output().await?;
+    ///     assert_eq!(output.stdout, b"started\n");
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn kill_group(&mut self, kill: bool) -> &mut Self {
+        self.options.kill_group = kill;
+        self
+    }
+
+    /// Sets how long [`output`](Self::output) and [`Child::wait_with_output`] wait for the ends of
+    /// the pipes after the end of the process, like `WaitDelay` in Go. Default: without limit.
+    ///
+    /// A pipe is open for as long as any process has it, for example one that the process has left
+    /// in the background. After the delay, the output is what was written so far, which is all that
+    /// the process itself has written. On a test clock the delay is never over, because the clock
+    /// stands still while a pipe is waited for.
+    pub fn wait_delay(&mut self, delay: Duration) -> &mut Self {
+        self.options.wait_delay = Some(delay);
         self
     }
 
@@ -168,11 +216,14 @@ impl Command {
             let text = "cannot start a process of the system on a simulated one";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
+        if self.options.kill_group {
+            self.std.process_group(0);
+        }
         let spawned = {
             let _section = Section::enter();
             self.std.spawn()?
         };
-        Child::new(spawned, self.kill_on_drop)
+        Child::new(spawned, self.options)
     }
 
     /// Starts the process, and waits for its end.
@@ -230,6 +281,6 @@ impl Command {
 /// Takes all settings. For [`Command::output`], streams count as not set.
 impl From<StdCommand> for Command {
     fn from(std: StdCommand) -> Self {
-        Self { std, kill_on_drop: false, set: SetStreams::default() }
+        Self { std, options: ChildOptions::default(), set: SetStreams::default() }
     }
 }

@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 use std::process::{Child as StdChild, ExitStatus};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
 
 use crate::net::io::{Io, IoResult, Side};
 use crate::pool::program::ProgramPool;
@@ -20,6 +22,8 @@ static WAITERS: ProgramPool = ProgramPool::new("children");
 pub(super) struct ExitWait {
     event: ExitEvent,
     seen: bool,
+    /// The child leads a process group, which ends with it.
+    with_group: bool,
 }
 
 enum ExitEvent {
@@ -33,12 +37,12 @@ fn pid(child: &StdChild) -> Option<Pid> {
 }
 
 impl ExitWait {
-    pub(super) fn of(child: &StdChild) -> Self {
+    pub(super) fn of(child: &StdChild, with_group: bool) -> Self {
         let pidfd = pid(child)
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
             .and_then(|pidfd| Io::new(pidfd).ok());
         let event = pidfd.map_or(ExitEvent::Helper(None), ExitEvent::Pidfd);
-        Self { event, seen: false }
+        Self { event, seen: false, with_group }
     }
 
     /// Returns `true` if the status was returned, and the PID may belong to another process.
@@ -47,9 +51,15 @@ impl ExitWait {
     }
 
     pub(super) fn try_wait(&mut self, child: &mut StdChild) -> io::Result<Option<ExitStatus>> {
-        let status = child.try_wait()?;
-        self.seen |= status.is_some();
-        Ok(status)
+        ask(child, self.with_group, &mut self.seen)
+    }
+
+    /// Sends `SIGKILL` to the child, and to the group that it leads, unless its end was seen.
+    pub(super) fn kill(&self, child: &mut StdChild) -> io::Result<()> {
+        if self.with_group && !self.seen {
+            kill_group(child);
+        }
+        child.kill()
     }
 
     pub(super) async fn wait(&mut self, child: &mut StdChild) -> io::Result<ExitStatus> {
@@ -57,9 +67,10 @@ impl ExitWait {
             if let Some(status) = self.try_wait(child)? {
                 return Ok(status);
             }
+            let (with_group, seen) = (self.with_group, &mut self.seen);
             match &mut self.event {
                 ExitEvent::Pidfd(pidfd) => {
-                    let ended = |_: &OwnedFd| match child.try_wait()? {
+                    let ended = |_: &OwnedFd| match ask(child, with_group, seen)? {
                         Some(_) => Ok(IoResult::whole(())),
                         None => Err(io::ErrorKind::WouldBlock.into()),
                     };
@@ -90,6 +101,35 @@ impl ExitWait {
             ExitEvent::Pidfd(pidfd) => Some(pidfd.into_inner()),
             ExitEvent::Helper(_) => None,
         }
+    }
+}
+
+/// Asks for the status of a child, and notes whether it was `seen`. A child that has ended is a
+/// zombie until then, which keeps the number of its group in use. So this is the moment to end what
+/// is left of the group.
+fn ask(child: &mut StdChild, with_group: bool, seen: &mut bool) -> io::Result<Option<ExitStatus>> {
+    if with_group
+        && !*seen
+        && let Some(pid) = pid(child)
+    {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(pid), options) {
+            Ok(None) => return Ok(None),
+            Ok(Some(_)) => kill_group(child),
+            // Somebody else has asked for the status: the child of std tells.
+            Err(_) => {}
+        }
+    }
+    let status = child.try_wait()?;
+    *seen |= status.is_some();
+    Ok(status)
+}
+
+/// Sends `SIGKILL` to the group of a child that leads one and whose status was not asked for.
+fn kill_group(child: &StdChild) {
+    if let Some(group) = pid(child) {
+        // Ignored: none is left, or those that are left belong to another user.
+        let _ = kill_process_group(group, Signal::KILL);
     }
 }
 

@@ -18,6 +18,9 @@ use crate::scheduler::placed::placed;
 /// The room for a read into a buffer that grows.
 const READ_SIZE: usize = 16 << 10;
 
+/// The largest pipe that the system makes by default (`/proc/sys/fs/pipe-max-size`).
+const PIPE_SIZE_MAX: usize = 1 << 20;
+
 /// Our end of a pipe. It is non-blocking; the end of the child is another open file, and is not.
 #[derive(Debug)]
 pub(super) struct Pipe(Io<OwnedFd>);
@@ -54,6 +57,17 @@ impl Pipe {
             };
             if self.0.run(Side::Read, call).await? == 0 {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Reads what the pipe has, at most as much as the largest pipe may have. Errors are left to
+    /// those who read on.
+    pub(super) fn read_available(&self, bytes: &mut Vec<u8>) {
+        for _ in 0..PIPE_SIZE_MAX / READ_SIZE {
+            bytes.reserve(READ_SIZE);
+            if !matches!(rustix::io::read(self.0.get(), spare_capacity(bytes)), Ok(1..)) {
+                return;
             }
         }
     }

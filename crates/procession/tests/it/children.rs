@@ -154,6 +154,66 @@ fn a_child_is_killed_when_asked_and_on_drop() {
 }
 
 #[test]
+fn a_group_is_killed_with_its_child() {
+    // The process in the background has the pipe. Its end is the end of the pipe.
+    let script = "sleep 1000 & echo started; wait";
+    procession::run(async {
+        for drops in [false, true] {
+            let mut command = shell(script);
+            command.stdout(Stdio::piped()).kill_group(true).kill_on_drop(true);
+            let mut child = command.spawn().expect("it runs");
+            let output = child.stdout.take().expect("it is piped");
+            assert_eq!(output.read(&mut [0; 8]).await.expect("it is open"), 8);
+            if drops {
+                drop(child);
+            } else {
+                child.kill().await.expect("it is our child");
+            }
+            assert_eq!(output.read(&mut [0; 8]).await.expect("it is open"), 0);
+        }
+    });
+}
+
+#[test]
+fn a_group_ends_with_a_child_that_ends() {
+    procession::run(async {
+        let mut leaves = shell("sleep 1000 & echo started; exit 3");
+        let output = leaves.kill_group(true).output().await.expect("it runs");
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(3), &b"started\n"[..]));
+        let mut child = shell("sleep 1000 & exit 4");
+        let mut child = child.stdout(Stdio::piped()).kill_group(true).spawn().expect("it runs");
+        let output = child.stdout.take().expect("it is piped");
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("it is our child") {
+                break status;
+            }
+            procession::yield_now().await;
+        };
+        assert_eq!((status.code(), child.id()), (Some(4), None));
+        assert_eq!(output.read(&mut [0; 8]).await.expect("it is open"), 0);
+        child.start_kill().expect("the end was seen, so nothing is killed");
+    });
+}
+
+#[test]
+fn a_pipe_that_others_hold_is_not_waited_for_beyond_the_delay() {
+    procession::run(async {
+        let mut leaves = shell("sleep 1000 & echo $!; yes | head -c 60000 >&2");
+        let output = leaves.wait_delay(Duration::from_millis(1)).output().await.expect("it runs");
+        assert!(output.status.success());
+        assert_eq!(output.stderr.len(), 60_000, "all that was in the pipe");
+        let left = String::from_utf8(output.stdout).expect("it is a number");
+        let killed = Command::new("kill").args(["-KILL", left.trim()]).status().await;
+        assert!(killed.expect("every system has it").success(), "it was there");
+        // Without such processes, the delay is not waited for.
+        let mut ends = shell("echo out; echo err >&2");
+        let output = ends.wait_delay(Duration::from_secs(1_000_000)).output().await;
+        let output = output.expect("it runs");
+        assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+    });
+}
+
+#[test]
 fn a_terminated_process_takes_its_child_with_it() {
     let scheduler = threaded(1);
     let (tells, told) = channel();

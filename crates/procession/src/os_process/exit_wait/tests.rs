@@ -15,7 +15,7 @@ fn without_a_pidfd_a_helper_waits() {
         .stdin(Stdio::piped())
         .spawn()
         .expect("there is a shell");
-    let mut ends = ExitWait { event: ExitEvent::Helper(None), seen: false };
+    let mut ends = ExitWait { event: ExitEvent::Helper(None), seen: false, with_group: false };
     let mut input = child.stdin.take().expect("it is piped");
     let status = crate::run(async {
         // A wait that is dropped leaves its helper for the next one.
