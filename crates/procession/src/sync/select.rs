@@ -73,6 +73,69 @@ const ROUNDS: u32 = 8;
 /// # Ok::<(), procession::sync::channel::TrySendError<u32>>(())
 /// ```
 ///
+/// # State that arms share
+/// The functions of all arms exist at the same time, so two of them cannot borrow one value by
+/// `&mut`. Let the arms return what happened, and change the value afterwards:
+///
+/// ```
+/// use procession::Select;
+/// use procession::coroutine::Wait;
+/// use procession::sync::channel;
+///
+/// enum Next {
+///     Add(Option<u64>),
+///     Subtract(Option<u64>),
+/// }
+///
+/// let (add, adds) = channel::bounded(1);
+/// let (_subtract, subtracts) = channel::bounded(1);
+/// add.try_send(7)?;
+/// let mut sum = 0;
+/// match Select::new().recv(&adds, Next::Add).recv(&subtracts, Next::Subtract).wait() {
+///     Next::Add(number) => sum += number.unwrap_or(0),
+///     Next::Subtract(number) => sum -= number.unwrap_or(0),
+/// }
+/// assert_eq!(sum, 7);
+/// # Ok::<(), procession::sync::channel::TrySendError<u64>>(())
+/// ```
+///
+/// The functions and futures of a select are `Send`, too, as the processes are that use it. In a
+/// [local process](crate::spawn_local), or for handlers that share `&mut` and await, use `select!`
+/// of tokio (feature `macros`), which needs no runtime of tokio's. The macro waits for futures of
+/// this crate as for futures of any other. A receive that loses has taken no message, as in the
+/// table of [`wait_for`](Self::wait_for). Two things differ: a branch that sends drops its message
+/// if it loses, and each wake-up polls all branches, which costs more if there are many.
+///
+/// ```
+/// use std::cell::RefCell;
+/// use std::rc::Rc;
+/// use std::time::Duration;
+/// use procession::{Context, start_local};
+///
+/// let lines = procession::run(async {
+///     let logs = start_local(|mut cx: Context<&str>| async move {
+///         let lines = Rc::new(RefCell::new(Vec::new()));
+///         let mut beat = procession::interval(Duration::from_secs(3600));
+///         loop {
+///             tokio::select! {
+///                 message = cx.recv() => match message {
+///                     Some(line) => lines.borrow_mut().push(line),
+///                     None => break lines.take(),
+///                 },
+///                 _ = beat.tick() => lines.borrow_mut().push("beat"),
+///             }
+///         }
+///     });
+///     logs.send("line").expect("it waits");
+///     logs.cancel();
+///     logs.await
+/// });
+/// let mut lines = lines?;
+/// lines.sort();
+/// assert_eq!(lines, ["beat", "line"]);
+/// # Ok::<(), procession::Exit>(())
+/// ```
+///
 /// A select without arms waits forever. So does a select that is polled again after completion.
 ///
 /// # Cancellation
