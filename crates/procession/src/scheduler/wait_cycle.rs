@@ -35,7 +35,7 @@
 //! - Such a thread was found: stop asking, and wait.
 //! - None was found, and every root stands still: `Withdraw` the root, and refuse.
 //! - None was found, but a root that does not stand still: its thread is about to go on. Release
-//!   the lock, yield, and ask again.
+//!   the lock, pause, and ask again.
 //!
 //! ## Why it works
 //! A scheduler is stuck if every thread that it may have waits for one that is stuck. `Follow`
@@ -54,7 +54,8 @@
 //! - A root may be woken by something from outside at any moment. A wait is refused nevertheless if
 //!   all threads stand still.
 //! - After [`LOOKS`] looks at a root with a long poll, its thread counts as one that runs. If it
-//!   then waits after all, the cycle is not found.
+//!   then waits after all, the cycle is not found. A thread that has asked has not polled its own
+//!   future yet, which may be complete, so it must not ask for as long as another one polls.
 //! - Two threads of one scheduler that begin to wait for it at the same moment may both be
 //!   refused.
 //! - Nothing is refused in a future that an outside thread polls (`block_on`, not in a process), or
@@ -65,6 +66,8 @@
 //!   a section, or from a wait for another scheduler.
 //! - To `Ask` before a wait for the own scheduler, too, so that a thread in a section counts as one
 //!   that will return. What the section waits for may need this scheduler, and then neither ends.
+//! - To yield between all looks: a thousand take less than a millisecond, and a thread that the
+//!   system does not run for a time slice was taken for one with a long poll.
 //! - To count vacant seats as threads: on a system that refuses threads, the wait never ended.
 //!
 //! ## Checked by
@@ -72,7 +75,7 @@
 //! `models::canary_withdraw_late`; `models::the_last_threads_of_one_scheduler`,
 //! `models::canary_look_without_the_lock`.
 
-use procession_sync::{Arc, Mutex, thread};
+use procession_sync::{Arc, Mutex};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -87,10 +90,10 @@ pub(crate) mod mutation {
     pub(crate) const WITHDRAW_LATE: u8 = 2;
 }
 
-/// The number of times that a thread which asks looks at roots that do not stand still. An
-/// arbitrary choice: some milliseconds in all, far more than a poll takes that does not block. In a
-/// model, more often than a thread can be interrupted.
-const LOOKS: u32 = if cfg!(procession_loom) { 5 } else { 1000 };
+/// The number of times that a thread which asks looks at roots that do not stand still. With the
+/// pauses, some 50 ms in all: more than a poll takes that does not block, and than the system keeps
+/// a thread waiting for a processor. In a model, more often than a thread can be interrupted.
+const LOOKS: u32 = if cfg!(procession_loom) { 5 } else { 200 };
 
 /// A root future, as this protocol sees it. There is one real implementation, and one for models.
 pub(crate) trait RootWaits: Sized {
@@ -103,6 +106,9 @@ pub(crate) trait RootWaits: Sized {
     fn stands_still(&self) -> bool;
 
     fn set_asking(&self, asks: bool);
+
+    /// Lets other threads run, after the look with this number.
+    fn pause(&self, look: u32);
 
     /// Returns the roots that the threads of a scheduler wait for, or `None` if one of them does
     /// not wait, or another thread could run there.
@@ -137,7 +143,7 @@ pub(crate) fn ask<W: RootWaits, R, const MUTATION: u8>(
     registered: R,
     root: &Arc<W>,
 ) -> Option<R> {
-    for _ in 0..LOOKS {
+    for look in 0..LOOKS {
         // Dropped after the lock is released: each may be the last to hold its scheduler.
         let mut roots = vec![Arc::clone(root)];
         let asking = lock.lock();
@@ -161,7 +167,7 @@ pub(crate) fn ask<W: RootWaits, R, const MUTATION: u8>(
             Found::Unsettled => {}
         }
         drop(asking);
-        thread::yield_now();
+        root.pause(look);
     }
     root.set_asking(false);
     Some(registered)
@@ -195,12 +201,17 @@ mod real {
     use std::mem;
     use std::sync::Arc;
 
-    use procession_sync::Mutex;
+    use procession_sync::{Mutex, thread};
 
     use crate::scheduler::root::BlockOnFuture;
     use crate::scheduler::seat::Seat;
     use crate::scheduler::shared::Shared;
     use crate::scheduler::wait_cycle::{RootWaits, ask, mutation};
+
+    /// The number of looks with a mere yield between them. Most roots stand still by then.
+    const YIELDS: u32 = 100;
+    /// The nanoseconds between two later looks.
+    const REST: u64 = 500_000;
 
     /// The lock of the thread that asks.
     static ASKING: Mutex<()> = Mutex::new(());
@@ -253,6 +264,13 @@ mod real {
             self.set_asking(asks);
         }
 
+        fn pause(&self, look: u32) {
+            match look {
+                0..YIELDS => thread::yield_now(),
+                _ => self.shared().world.rest(REST),
+            }
+        }
+
         fn all_in(shared: &Shared) -> Option<Vec<Arc<Self>>> {
             let rest = shared.rest();
             if rest.has_thread || rest.has_absent {
@@ -299,6 +317,10 @@ mod models {
 
         fn set_asking(&self, asks: bool) {
             self.asks.store(asks, Release);
+        }
+
+        fn pause(&self, _: u32) {
+            thread::yield_now();
         }
 
         fn all_in(one: &One) -> Option<Vec<Arc<Self>>> {
