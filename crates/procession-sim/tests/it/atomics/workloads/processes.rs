@@ -208,8 +208,9 @@ pub(super) async fn full_mailboxes(sim: &Sim) {
     }
 }
 
-/// The only threads of two schedulers begin to wait for each other's. No thread stalls here, because
-/// a thread that asks gives up if another one stalls for long (`scheduler/wait_cycle.rs`, "Allowed").
+/// The only threads of two schedulers begin to wait for each other's. No thread stalls here,
+/// because a thread that asks gives up if another one stalls for long (`scheduler/wait_cycle.rs`,
+/// "Allowed").
 pub(super) async fn circles(sim: &Sim) {
     sim.heal();
     let (Some(one), Some(two)) = (scheduler(1, 1), scheduler(1, 1)) else { return };
