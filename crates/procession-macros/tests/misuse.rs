@@ -79,6 +79,11 @@ const MISUSES: &[(&str, &str, &str)] = &[
     ),
     ("#[main(tokio,,)]\nasync fn main() {}", "1:8", "an option is missing before a comma"),
     (
+        "#[main(run_until_signal)]\nasync fn main() {}",
+        "1:8",
+        "`run_until_signal` needs a value, as in `run_until_signal = value`",
+    ),
+    (
         "#[main(crate)]\nasync fn main() {}",
         "1:8",
         "`crate` takes the path of procession, as in `crate = path`",

@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
+use std::process::{Command, ExitCode, Termination};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +72,42 @@ fn a_main_function_runs_on_the_default_scheduler_unless_it_has_options() {
     main_with_options();
     assert_eq!(main_of_a_renamed_crate(), Err(Exit::failed("as it is")));
     assert_eq!(main_with_coroutines(), Ok(3));
+}
+
+#[procession::main(run_until_signal = Duration::from_secs(30))]
+async fn main_of_a_service() -> Result<(), Exit> {
+    assert_eq!(scheduler_of_a_process().await, Scheduler::global().id());
+    Ok(())
+}
+
+#[procession::main(
+    name = "own",
+    test_clock,
+    worker_threads = 1,
+    run_until_signal = Duration::from_secs(30)
+)]
+async fn main_that_loses_a_process() {
+    let late = procession::SpawnOptions::new().label("late");
+    drop(late.start(|_: Context<()>| std::future::pending::<()>()));
+}
+
+/// In a program of its own, because the default scheduler has ended then.
+#[test]
+fn a_main_function_of_a_service_ends_its_scheduler_and_fails_if_something_is_lost() {
+    const CHILD: &str = "PROCESSION_TEST_MAIN";
+    let name = "a_main_function_of_a_service_ends_its_scheduler_and_fails_if_something_is_lost";
+    if std::env::var_os(CHILD).is_some() {
+        assert_eq!(main_of_a_service().report(), ExitCode::SUCCESS);
+        assert!(!Scheduler::global().health().is_ready(), "it was shut down");
+        assert_eq!(main_that_loses_a_process().report(), ExitCode::FAILURE);
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().expect("a test knows itself"));
+    let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output();
+    let output = output.expect("there is room for a process");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert!(errors.contains("late (p"), "{errors}");
 }
 
 #[test]
