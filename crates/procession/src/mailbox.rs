@@ -12,6 +12,7 @@ pub(crate) mod event;
 pub(crate) mod fan_out;
 pub(crate) mod far;
 pub(crate) mod header;
+pub(crate) mod kept;
 pub(crate) mod message_log;
 pub(crate) mod parcel;
 pub(crate) mod recipient;

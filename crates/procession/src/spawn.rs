@@ -2,6 +2,7 @@
 
 pub(crate) mod error;
 pub(crate) mod join_handle;
+mod known;
 mod local;
 pub(crate) mod options;
 pub(crate) mod process_local;

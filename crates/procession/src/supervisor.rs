@@ -111,7 +111,7 @@
 //! | [`restart`] | [`Permanent`](Restart::Permanent); [`Temporary`](Restart::Temporary) for a [`Template`] or [`OnceSpec`] | the same |
 //! | [`stop`] | [`Graceful`](Stop::Graceful): until the deadline of a shutdown, or else 5 s | [`Wait`](Stop::Wait) |
 //! | [`significant`] | no | the same |
-//! | [`name`], [entries](ChildSpec::enter), bounded mailbox, worker | none | a name, entries |
+//! | [`name`], [entries](ChildSpec::enter), bounded or kept mailbox, worker | none | a name, entries |
 //! | [`label`] | the id | the same |
 //!
 //! [`intensity`]: Supervisor::intensity
@@ -139,8 +139,9 @@
 //! rest for one also starts the stopped children that it covers.
 //!
 //! A restarted child is a new process, with a new PID and an empty mailbox. The messages in the old
-//! mailbox are discarded, as at every end. An address of the old process stays an address of the
-//! old process. Other processes reach the child by its [name](ChildSpec::name), through
+//! mailbox are discarded, as at every end, unless the child [keeps](ChildSpec::keep_mailbox) its
+//! mailbox. An address of the old process stays an address of the old process. Other processes
+//! reach the child by its [name](ChildSpec::name), through
 //! [`Named`](crate::relations::names::Named).
 //!
 //! Each restart counts, even if the start fails. If there are more than `intensity` restarts within
@@ -207,7 +208,7 @@
 //! - a significant child of a supervisor with [`AutoShutdown::Never`]
 //! - a period of zero, a back-off of zero, or a back-off that begins above its end
 //! - a mailbox without room for a message
-//! - a bounded mailbox for a supervisor
+//! - a bounded or kept mailbox for a supervisor
 //!
 //! A nested supervisor is checked with the tree.
 //!
@@ -240,7 +241,7 @@
 //!   take to end, and its children do not.
 //! - The window of the intensity is exact. OTP's is coarse.
 //! - A supervisor answers requests while a child starts or stops.
-//! - Back-off is an addition.
+//! - Back-off is an addition, and so is a mailbox that survives a restart.
 //! - Code cannot be changed at run time.
 
 mod advance;

@@ -398,8 +398,9 @@ impl<S: Statem> StatemContext<S> {
 
 impl<S: Statem> Drop for StatemContext<S> {
     fn drop(&mut self) {
-        let queue = mem::take(&mut self.queue).into_iter();
-        let left = queue.chain(mem::take(&mut self.postponed)).chain(mem::take(&mut self.inserted));
+        // The oldest first, because another process may take the messages over.
+        let postponed = mem::take(&mut self.postponed).into_iter();
+        let left = postponed.chain(mem::take(&mut self.queue)).chain(mem::take(&mut self.inserted));
         self.context.discard_received(left.filter_map(|held| match held.event {
             StatemEvent::Message(message) => Some((message, held.is_counted)),
             _ => None,

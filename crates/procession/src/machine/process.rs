@@ -13,8 +13,7 @@ use crate::machine::completion::Completion;
 use crate::machine::events::Events;
 use crate::machine::init_error::InitError;
 use crate::machine::value::{CommandId, CommandResult, Value};
-use crate::mailbox::dead_letter;
-use crate::mailbox::dead_letter::DeadCause;
+use crate::mailbox::deliver::leave;
 use crate::mailbox::event::Event;
 use crate::mailbox::request;
 use crate::process::body::{Body, Queued, Step, System};
@@ -628,17 +627,12 @@ impl<P: Process> MachineBody<P> {
         while let Some((_, sleep)) = self.sleeps.pop() {
             drop_guarded(sleep.delete(slot.shared()));
         }
-        let mut buried = 0;
+        let (mut left, mut buried) = (0, 0);
         while let Some(event) = self.events.0.pop_front() {
             match event {
                 Event::Message(message) => {
-                    buried += 1;
-                    dead_letter::bury(
-                        slot.shared().dead_letters(),
-                        slot.pid(),
-                        DeadCause::Ended,
-                        message,
-                    );
+                    left += 1;
+                    buried += u64::from(leave(slot, None, message));
                 }
                 event => drop_guarded(event),
             }
@@ -648,10 +642,10 @@ impl<P: Process> MachineBody<P> {
             drop_guarded(command);
         }
         // The messages that a failed step has left were counted as received.
-        (self.messages..buried).for_each(|_| slot.uncount_received());
+        (self.messages..left).for_each(|_| slot.uncount_received());
         self.messages = 0;
         if buried > 0 {
-            current::count(slot.shared(), |stats| &stats.discarded, buried as u64);
+            current::count(slot.shared(), |stats| &stats.discarded, buried);
         }
     }
 

@@ -25,6 +25,8 @@
 //!   is not there yet, if there is room and no sender waits. `Fill` puts the message in, and
 //!   returns it if the mailbox was closed meanwhile. A sender that gives up frees the room, as a
 //!   take does.
+//! - Take over, before the receiver runs: queue a message that an earlier process of the same
+//!   supervised child has left, whatever the capacity is.
 //! - Withdraw, by a sender that gives up: leave the queue. A sender that is not in the queue has
 //!   had its message accepted.
 //! - Close: take all entries out. The message of each waiting sender goes to `returned`, and the
@@ -38,7 +40,9 @@
 //!
 //! ## Allowed
 //! A mailbox may hold more entries than its capacity, because of what the runtime pushed. The
-//! process bounds that itself: each entry answers a monitor, link or command.
+//! process bounds that itself: each entry answers a monitor, link or command. It may also hold more
+//! messages, if a process takes over messages that an earlier one had put aside, because these had
+//! given their room up.
 //!
 //! ## Checked by
 //! `models::push_against_take`, `models::push_against_close`, `models::wait_against_take`,
@@ -285,6 +289,17 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
                 ring.refused += 1;
                 Offered::Full(message)
             }
+        })
+    }
+
+    /// Take over. Returns the message if the mailbox is closed.
+    pub(crate) fn take_over(&self, message: M, header: Option<S>) -> Result<(), M> {
+        self.with(|ring| {
+            if ring.closed {
+                return Err(message);
+            }
+            ring.push(message, header);
+            Ok(())
         })
     }
 

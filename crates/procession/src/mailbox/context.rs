@@ -20,7 +20,7 @@ use crate::Pid;
 use crate::mailbox::address::Address;
 use crate::mailbox::event::Event;
 use crate::mailbox::request;
-use crate::process::body::{Queued, System};
+use crate::process::body::System;
 use crate::process::cancel::poll_cancelled;
 use crate::process::slot::Pin;
 use crate::process::typed::TypedPin;
@@ -357,8 +357,8 @@ impl<M: Send + 'static> crate::Outcome for Context<M> {}
 impl<M: Send + 'static> Drop for Context<M> {
     fn drop(&mut self) {
         let mut taken = std::mem::take(&mut self.taken);
-        if let Some(aside) = self.aside.take().map(|aside| aside.into_inner()) {
-            self.discard(aside.messages.into_iter().map(|(_, message)| Queued::Message(message)));
+        if let Some(mut aside) = self.aside.take().map(|aside| aside.into_inner()) {
+            self.discard_aside(&mut aside);
             if let Some(marked) = aside.marked {
                 taken.append(marked.into_batch());
             }

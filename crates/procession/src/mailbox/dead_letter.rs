@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::Pid;
+use crate::mailbox::kept::KeptMessage;
 use crate::process::unwind::{drop_guarded, guarded};
 
 /// The reason why a message is a dead letter.
@@ -12,7 +13,8 @@ use crate::process::unwind::{drop_guarded, guarded};
 #[non_exhaustive]
 pub enum DeadCause {
     /// The message was in the mailbox when its process ended, or a
-    /// [`Statem`](crate::behaviour::Statem) had put it off.
+    /// [`Statem`](crate::behaviour::Statem) had put it off. If the mailbox is
+    /// [kept](crate::supervisor::ChildSpec::keep_mailbox), no other process took it over.
     Ended,
     /// The mailbox was full, and its policy is to drop messages. Or the message came from another
     /// node, and the process refused it.
@@ -63,9 +65,20 @@ pub(crate) fn bury<M: Send + 'static>(
     cause: DeadCause,
     mut message: M,
 ) {
+    show(observer, DeadLetter { to, cause, type_name: type_name::<M>(), message: &mut message });
+    drop_guarded(message);
+}
+
+/// Like [`bury`], for a message that a process has left and that was kept for the next one.
+pub(crate) fn bury_kept(observer: Option<&Observer>, kept: KeptMessage) {
+    let KeptMessage { to, request: _, type_name, mut message } = kept;
+    let cause = DeadCause::Ended;
+    show(observer, DeadLetter { to, cause, type_name, message: &mut *message });
+    drop_guarded(message);
+}
+
+fn show(observer: Option<&Observer>, letter: DeadLetter<'_>) {
     if let Some(observer) = observer {
-        let letter = DeadLetter { to, cause, type_name: type_name::<M>(), message: &mut message };
         drop(guarded(|| observer.0(letter)));
     }
-    drop_guarded(message);
 }

@@ -1,5 +1,6 @@
 //! Delivers messages into mailboxes. The invariants are those of `process/slot.rs`.
 
+use std::any::type_name;
 use std::task::Waker;
 
 use procession_queue::{Closed, Entry, EventQueue, Pushed};
@@ -9,12 +10,15 @@ use crate::machine::value::Value;
 use crate::mailbox::bounded::{Offered, Reserved};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
+use crate::mailbox::header::RequestId;
+use crate::mailbox::kept::KeptMessage;
 use crate::mailbox::request;
 use crate::process::body::{Queued, System};
 use crate::process::slot::{BoundedMailbox, Mailbox, Refused, Slot};
 use crate::process::unwind::guarded;
 use crate::relations::links;
 use crate::scheduler::current;
+use crate::scheduler::shared::Shared;
 use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// Wakes the senders that waited for room. Waking runs user code.
@@ -170,6 +174,46 @@ fn admit(slot: &Slot, wakers: Vec<Waker>) {
     if admitted > 0 {
         current::count(slot.shared(), |stats| &stats.sent, admitted.into());
         wake_all(wakers);
+    }
+}
+
+/// Keeps a message that a process has not received and that nobody else will, or shows and drops it
+/// as a dead letter. Returns `true` if it is a dead letter.
+#[cold]
+pub(crate) fn leave<M: Send + 'static>(
+    slot: &Slot,
+    request: Option<RequestId>,
+    message: M,
+) -> bool {
+    let observer = slot.shared().dead_letters();
+    let Some(kept) = slot.extra().and_then(|extra| extra.kept.as_ref()) else {
+        dead_letter::bury(observer, slot.pid(), DeadCause::Ended, message);
+        return true;
+    };
+    let (to, type_name) = (slot.pid(), type_name::<M>());
+    let refused = kept.keep(KeptMessage { to, request, type_name, message: Box::new(message) });
+    refused.map_err(|message| dead_letter::bury_kept(observer, message)).is_err()
+}
+
+/// Gives a process, which does not run yet, the messages that the process before it has left.
+#[cold]
+pub(crate) fn take_over(slot: &Slot) {
+    let Some(kept) = slot.extra().and_then(|extra| extra.kept.as_ref()) else { return };
+    for KeptMessage { to, request, type_name, message } in kept.hand_over(Some(slot.pid())) {
+        let push = || (slot.kind().take_over)(slot, message);
+        let pushed = if request.is_some() { request::within(request, push) } else { push() };
+        if let Err(message) = pushed {
+            discard_kept(slot.shared(), [KeptMessage { to, request, type_name, message }]);
+        }
+    }
+}
+
+/// Drops messages that were kept for a process that does not come.
+#[cold]
+pub(crate) fn discard_kept(shared: &Shared, messages: impl IntoIterator<Item = KeptMessage>) {
+    for message in messages {
+        current::count(shared, |stats| &stats.discarded, 1);
+        dead_letter::bury_kept(shared.dead_letters(), message);
     }
 }
 

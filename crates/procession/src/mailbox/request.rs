@@ -133,12 +133,15 @@ fn open<M>(entry: Entry<(System, M)>) -> (Option<Header>, M) {
     }
 }
 
-/// Returns the message of an entry, or the entry of the system.
+/// Returns the message of an entry with its request, or the entry of the system.
 #[inline]
-pub(crate) fn message_of<M>(queued: Queued<M>) -> Result<M, Entry<System>> {
+pub(crate) fn message_of<M>(queued: Queued<M>) -> Result<(Option<RequestId>, M), Entry<System>> {
     match queued {
-        Queued::Message(message) => Ok(message),
-        Queued::Headed(entry) => Ok(open(entry).1),
+        Queued::Message(message) => Ok((None, message)),
+        Queued::Headed(entry) => {
+            let (header, message) = open(entry);
+            Ok((header.and_then(|header| header.request), message))
+        }
         Queued::System(entry) => Err(entry),
     }
 }

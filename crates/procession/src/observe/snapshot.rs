@@ -47,7 +47,9 @@ pub struct Snapshot {
     /// Number of messages received by processes that have ended, and 2^32 for each time a running
     /// process's own count wrapped. The rest is in [`ProcessSnapshot::received`].
     pub messages_received: u64,
-    /// Number of messages that were left in mailboxes when their processes ended.
+    /// Number of messages that were left in mailboxes when their processes ended. A message that is
+    /// [kept](crate::supervisor::ChildSpec::keep_mailbox) for the next process of a child is not
+    /// counted until it is clear that no process takes it over.
     pub messages_discarded: u64,
     /// The timers of all workers together, and those set by other threads.
     pub timers: TimerSnapshot,

@@ -4,9 +4,8 @@ use std::any::TypeId;
 
 use procession_queue::Closed;
 
-use crate::mailbox::dead_letter;
-use crate::mailbox::dead_letter::DeadCause;
-use crate::mailbox::deliver::{push_message, wake_all};
+use crate::machine::value::Value;
+use crate::mailbox::deliver::{leave, push_message, wake_all};
 use crate::mailbox::request;
 use crate::process::body::Queued;
 use crate::process::on_cancel::OnCancel;
@@ -41,6 +40,20 @@ impl Kind {
                     Err(Refused::Full(message)) => Err(Refused::Full(Box::new(message))),
                 },
                 Err(message) => Err(Refused::Ended(message)),
+            },
+            take_over: |slot, message| {
+                let message = message.downcast::<M>()?;
+                // SAFETY: [typed] this kind is of M.
+                let refused = match unsafe { slot.mailbox::<M>() } {
+                    Mailbox::Unbounded(queue) => queue.push(*message).map(drop),
+                    Mailbox::Headed(queue) => {
+                        queue.push_headed(request::header(slot), *message).map(drop)
+                    }
+                    Mailbox::Bounded(ring) => {
+                        ring.take_over(*message, request::header_for(slot)).map_err(Closed)
+                    }
+                };
+                refused.map_err(|Closed(message)| Box::new(message) as Value)
             },
             push_system: |slot, entry| {
                 // SAFETY: [typed] this kind is of M.
@@ -89,10 +102,7 @@ impl Kind {
 fn close<M: Send + 'static>(slot: &Slot) -> u32 {
     let mut messages = 0;
     let mut dispose = |event: Queued<M>| match request::message_of(event) {
-        Ok(message) => {
-            messages += 1;
-            dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Ended, message);
-        }
+        Ok((request, message)) => messages += u32::from(leave(slot, request, message)),
         Err(entry) => drop_guarded(entry),
     };
     // SAFETY: [typed] this kind is of M.

@@ -54,6 +54,7 @@ use crate::Pid;
 use crate::machine::value::Value;
 use crate::mailbox::bounded::{Bounded, MailboxSnapshot, WhenFull};
 use crate::mailbox::header::RequestId;
+use crate::mailbox::kept::KeptMailbox;
 use crate::mailbox::message_log::MessageLog;
 use crate::process::body::{Body, System};
 use crate::process::handling::Handling;
@@ -83,9 +84,13 @@ pub(crate) struct Kind {
     pub(crate) message_name: fn() -> &'static str,
     /// Pushes a message of any type. Returns `Err` if the process receives another type.
     pub(crate) push_any: fn(&Slot, Value) -> Result<(), Refused<Value>>,
+    /// Puts a message into the mailbox of a process that does not run yet. Returns the message if
+    /// the process receives another type or has ended.
+    pub(crate) take_over: fn(&Slot, Value) -> Result<(), Value>,
     /// Pushes an entry that is not a message. Returns `true` if the process could still receive it.
     pub(crate) push_system: fn(&Slot, Entry<System>) -> bool,
-    /// Closes the mailbox, and drops its entries. Returns the number of messages among them.
+    /// Closes the mailbox, and drops its entries. Returns the number of messages that were not kept
+    /// for another process.
     pub(crate) close: fn(&Slot) -> u32,
     /// Drops what a closed bounded mailbox still keeps for its senders.
     pub(crate) forget: fn(&Slot),
@@ -149,6 +154,8 @@ pub(crate) struct Extra {
     /// A `BoundedMailbox` of the process's message type, if its mailbox is bounded. Fixed while
     /// occupied.
     pub(crate) bounded: Option<Box<dyn Any + Send + Sync>>,
+    /// What keeps the messages that the process leaves. Fixed while occupied.
+    pub(crate) kept: Option<Arc<KeptMailbox>>,
     /// Set if messages to the process have headers from the start. Fixed while occupied.
     pub(crate) headed: bool,
     /// Nothing of the process is lost if a shutdown terminates it. Fixed while occupied.

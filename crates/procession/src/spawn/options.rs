@@ -5,12 +5,15 @@ use std::num::NonZeroU32;
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::Exit;
 use crate::coroutine::body::{CoBody, Placement};
 use crate::machine::init_error::InitError;
 use crate::machine::process::{MachineBody, Process};
 use crate::mailbox::address::Address;
 use crate::mailbox::bounded::WhenFull;
 use crate::mailbox::context::Context;
+use crate::mailbox::deliver::take_over;
+use crate::mailbox::kept::KeptMailbox;
 use crate::mailbox::request;
 use crate::process::async_body::AsyncBody;
 use crate::process::body::Body;
@@ -21,7 +24,7 @@ use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
 use crate::process::slot::{Extra, Kind, Pin, Slot};
 use crate::process::typed::{COROUTINE, Nothing, TypedKind, TypedNewborn};
 use crate::relations::links;
-use crate::relations::names::{self, RegisterError};
+use crate::relations::names::RegisterError;
 use crate::relations::signal::MonitorRef;
 use crate::relations::table_entry::TableEntry;
 use crate::scheduler::current::{self, Hold};
@@ -29,8 +32,8 @@ use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
 use crate::spawn::error::{SpawnError, SpawnErrorKind};
 use crate::spawn::join_handle::{Child, JoinHandle};
+use crate::spawn::known::Known;
 use crate::spawn::reservation::{Reservation, queue};
-use crate::{Exit, Pid};
 
 /// The options of a new process. See [`spawn`](crate::spawn()) for a process without options.
 #[derive(Debug, Default)]
@@ -55,27 +58,10 @@ struct Rest {
     supervised: bool,
     known: Known,
     is_expendable: bool,
+    kept: Option<Arc<KeptMailbox>>,
     on_cancel: Option<OnCancel>,
     /// The reported place of the spawn, if it is not the caller's.
     location: Option<&'static Location<'static>>,
-}
-
-/// Where others find the process from its first moment on.
-#[derive(Debug, Default)]
-struct Known {
-    name: Option<Arc<str>>,
-    entries: Vec<TableEntry>,
-}
-
-impl Known {
-    /// Makes the process known, before it runs and before anybody else knows its PID.
-    #[cold]
-    fn announce(&mut self, shared: &Shared, pid: Pid) -> Result<(), RegisterError> {
-        if let Some(name) = self.name.take() {
-            names::register_in(shared, name, pid)?;
-        }
-        self.entries.iter().try_for_each(|entry| entry.make(pid))
-    }
 }
 
 impl SpawnOptions {
@@ -202,6 +188,13 @@ impl SpawnOptions {
     /// ([`Unfinished`](crate::snapshot::Unfinished)).
     pub(crate) fn expendable(mut self) -> Self {
         self.rest().is_expendable = true;
+        self
+    }
+
+    /// Keeps the messages that the process leaves, and gives it what an earlier process has left
+    /// there.
+    pub(crate) fn keeping(mut self, kept: Arc<KeptMailbox>) -> Self {
+        self.rest().kept = Some(kept);
         self
     }
 
@@ -496,7 +489,7 @@ impl SpawnOptions {
         let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
         let newborn = reservation.occupy(Birth { kind, location, parent, extra }, pins)?;
         if let Some(rest) = rest.as_mut()
-            && let Err(error) = rest.known.announce(shared, newborn.pid())
+            && let Err(error) = rest.introduce(shared, &newborn)
         {
             end_refused(shared, &newborn, &Exit::Refused);
             return Err(SpawnErrorKind::Name(error));
@@ -595,6 +588,7 @@ impl Rest {
             supervised,
             known,
             is_expendable,
+            kept,
             on_cancel,
             location,
         } = self;
@@ -613,9 +607,14 @@ impl Rest {
             }
             None => None,
         };
-        let has_extra = label.is_some() || affinity.is_some() || bounded.is_some() || is_expendable;
+        let has_extra = label.is_some()
+            || affinity.is_some()
+            || bounded.is_some()
+            || kept.is_some()
+            || is_expendable;
         let extra = has_extra.then(|| {
-            Box::new(Extra { label, affinity, bounded, is_expendable, ..Extra::default() })
+            let rest = Extra::default();
+            Box::new(Extra { label, affinity, bounded, kept, is_expendable, ..rest })
         });
         Ok(Box::new(Prepared {
             extra,
@@ -632,6 +631,14 @@ impl Rest {
 }
 
 impl Prepared {
+    /// Makes the new process known, once it has the messages that it takes over, so that everything
+    /// that is sent to it comes behind these.
+    #[cold]
+    fn introduce(&mut self, shared: &Shared, newborn: &Slot) -> Result<(), RegisterError> {
+        take_over(newborn);
+        self.known.announce(shared, newborn.pid())
+    }
+
     /// Relates the running process to the new one, which is not queued yet.
     #[cold]
     fn relate(self, newborn: &Slot) -> Option<MonitorRef> {

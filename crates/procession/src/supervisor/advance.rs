@@ -122,7 +122,7 @@ impl Tree {
             key,
             incarnation: child.incarnation,
         };
-        match child.spec.spawn(report) {
+        match child.spec.spawn(report, child.kept.as_ref()) {
             Ok(Spawned { process, monitor }) => {
                 let pid = process.pid();
                 child.process = child.started.is_some().then_some(process);

@@ -10,6 +10,7 @@ use super::policy::{Restart, Stop};
 use crate::behaviour::server::{Server, serve_reporting};
 use crate::behaviour::statem::{Statem, run_reporting};
 use crate::machine::process::Process;
+use crate::mailbox::kept::KeptMailbox;
 use crate::process::outcome::Returns;
 use crate::process::slot::Pin;
 use crate::process::unwind::{drop_guarded, guarded};
@@ -263,6 +264,7 @@ impl<T> ChildSpec<T> {
             entries: Vec::new(),
             label: None,
             mailbox: None,
+            keeps_mailbox: false,
             affinity: None,
             location,
             gives,
@@ -277,7 +279,11 @@ impl<T> ChildSpec<T> {
     }
 
     /// Starts the child, as a child of the running process.
-    pub(super) fn spawn(&self, report: StartReport) -> Result<Spawned, StartReason> {
+    pub(super) fn spawn(
+        &self,
+        report: StartReport,
+        kept: Option<&Arc<KeptMailbox>>,
+    ) -> Result<Spawned, StartReason> {
         if sys::has_fault(CallFault::Child) {
             return Err(StartReason::of(&SpawnCause::limit()));
         }
@@ -294,6 +300,9 @@ impl<T> ChildSpec<T> {
         }
         if let Some((capacity, when_full)) = self.mailbox {
             options = options.mailbox(capacity, when_full);
+        }
+        if let Some(kept) = kept {
+            options = options.keeping(Arc::clone(kept));
         }
         if let Some(worker) = self.affinity {
             options = options.affinity(worker);

@@ -164,10 +164,11 @@ impl Supervisor {
         if child.significant && child.restart == Restart::Permanent {
             return Err(SpecError::SignificantPermanent(id()));
         }
-        match (&child.mailbox, &child.make.nested) {
-            (Some((0, _)), _) => return Err(SpecError::Mailbox(id())),
-            (Some(_), Some(_)) => return Err(SpecError::SupervisorMailbox(id())),
-            _ => {}
+        if matches!(child.mailbox, Some((0, _))) {
+            return Err(SpecError::Mailbox(id()));
+        }
+        if child.is_supervisor() && (child.mailbox.is_some() || child.keeps_mailbox) {
+            return Err(SpecError::SupervisorMailbox(id()));
         }
         if let Some(nested) = &child.make.nested {
             nested
@@ -221,6 +222,7 @@ pub struct ChildSpec<T = Pid> {
     pub(super) entries: Vec<TableEntry>,
     pub(super) label: Option<Arc<str>>,
     pub(super) mailbox: Option<(u32, WhenFull)>,
+    pub(super) keeps_mailbox: bool,
     pub(super) affinity: Option<u32>,
     pub(super) location: &'static Location<'static>,
     /// Makes the result of the start from the process.
@@ -244,6 +246,7 @@ impl<T> ChildSpec<T> {
             entries,
             label,
             mailbox,
+            keeps_mailbox,
             affinity,
             location,
             gives: _,
@@ -258,6 +261,7 @@ impl<T> ChildSpec<T> {
             entries,
             label,
             mailbox,
+            keeps_mailbox,
             affinity,
             location,
             gives,
@@ -305,6 +309,63 @@ impl<T> ChildSpec<T> {
     /// Bounds the mailbox. See [`SpawnOptions::mailbox`].
     pub fn mailbox(mut self, capacity: u32, when_full: WhenFull) -> Self {
         self.mailbox = Some((capacity, when_full));
+        self
+    }
+
+    /// Keeps the messages that a process of this child has not received when it ends. If the
+    /// supervisor restarts the child, the next process gets them. Default: they are discarded.
+    ///
+    /// - The message that the process was handling is lost, because the process has taken it out of
+    ///   the mailbox. If it was a call, the caller gets no reply. So a message that makes the
+    ///   process fail does not make the next one fail, too.
+    /// - The next process receives the kept messages first, in their order. Calls among them are
+    ///   answered as usual, as long as their timeouts last. Messages that the old process had put
+    ///   aside or postponed are kept, too, and may exceed the capacity of a bounded mailbox.
+    /// - Between the two processes, there is no mailbox to send to. By address, a sender gets its
+    ///   message back, and the address stays one of the old process. By [name](Self::name), a
+    ///   sender gets its message back until the next process has the name.
+    /// - A restart counts as always ([`Supervisor::intensity`]). With [`WhenFull::Kill`], a process
+    ///   that a full mailbox has ended leaves a full mailbox.
+    /// - If the child is not restarted, because it has stopped or its supervisor ends, the kept
+    ///   messages become [dead letters](crate::Builder::on_dead_letter), addressed to the process
+    ///   that has left them. Until then they count neither as discarded nor as being in a mailbox.
+    ///
+    /// Signals, timers and completions are not kept.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession::relations::Named;
+    /// use procession::supervisor::{ChildSpec, Supervisor};
+    /// use procession::{Context, Reply};
+    ///
+    /// enum Job {
+    ///     Fail,
+    ///     Add(u32, u32, Reply<u32>),
+    /// }
+    ///
+    /// procession::run(async {
+    ///     let worker = ChildSpec::new("worker", |mut cx: Context<Job>| async move {
+    ///         while let Some(job) = cx.recv().await {
+    ///             match job {
+    ///                 Job::Fail => return Err("asked to"),
+    ///                 Job::Add(a, b, reply) => reply.send(a + b),
+    ///             }
+    ///         }
+    ///         Ok(())
+    ///     });
+    ///     let worker = worker.name("worker").keep_mailbox();
+    ///     let _tree = Supervisor::one_for_one().child(worker).start().await?;
+    ///     let worker = Named::new("worker");
+    ///     worker.send(Job::Fail)?;
+    ///     // This call is behind the failure, and the next process answers it.
+    ///     let sum = worker.call(|reply| Job::Add(1, 2, reply), Duration::from_secs(9)).await?;
+    ///     assert_eq!(sum, 3);
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn keep_mailbox(mut self) -> Self {
+        self.keeps_mailbox = true;
         self
     }
 

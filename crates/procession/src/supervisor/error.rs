@@ -29,7 +29,7 @@ pub enum SpecError {
     BackOff,
     /// The mailbox of this child has no room for a message.
     Mailbox(Arc<str>),
-    /// This child is a supervisor, but its mailbox is bounded.
+    /// This child is a supervisor, but its mailbox is bounded or kept.
     SupervisorMailbox(Arc<str>),
     /// This child is a supervisor with a mistake in its description.
     Nested {
@@ -61,7 +61,7 @@ impl fmt::Display for SpecError {
                 "the capacity of the mailbox of child {id:?} is 0, but must be at least 1"
             ),
             Self::SupervisorMailbox(id) => {
-                write!(f, "child {id:?} is a supervisor, but its mailbox is bounded")
+                write!(f, "child {id:?} is a supervisor, but its mailbox is bounded or kept")
             }
             Self::Nested { child, error } => write!(f, "in child {child:?}: {error}"),
         }

@@ -47,6 +47,7 @@ impl Tree {
         }
         if let Some(started) = child.started.take() {
             started.send(Err(ChildError::Start(reason)));
+            child.discard_kept();
             if child.is_new {
                 self.forget(key);
             }
@@ -92,6 +93,7 @@ impl Tree {
             let failure = ChildFailure::Ended(exit.clone());
             return self.restart(key, Some(pid), failure, ran, now);
         }
+        child.discard_kept();
         let (significant, temporary) =
             (child.spec.significant, child.spec.restart == Restart::Temporary);
         if temporary || self.is_dynamic() {
@@ -122,6 +124,7 @@ impl Tree {
         if let Some(started) = child.started.take() {
             started.send(Err(ChildError::Start("it was stopped".into())));
         }
+        child.discard_kept();
         if temporary || self.is_dynamic() {
             self.forget(key);
         }

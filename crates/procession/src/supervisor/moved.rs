@@ -390,6 +390,7 @@ pub struct Template<A, M> {
     entries: Vec<Arc<FromArgument<A, TableEntry>>>,
     label: Option<Arc<str>>,
     mailbox: Option<(u32, WhenFull)>,
+    keeps_mailbox: bool,
     affinity: Option<u32>,
     location: &'static Location<'static>,
     message: Typed<M>,
@@ -490,6 +491,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
             entries: Vec::new(),
             label: None,
             mailbox: None,
+            keeps_mailbox: false,
             affinity: None,
             location,
             message: Typed::default(),
@@ -555,6 +557,13 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         self
     }
 
+    /// See [`ChildSpec::keep_mailbox`]. It has an effect only on children that are
+    /// [restarted](Self::restart).
+    pub fn keep_mailbox(mut self) -> Self {
+        self.keeps_mailbox = true;
+        self
+    }
+
     /// See [`ChildSpec::affinity`].
     pub fn affinity(mut self, worker: u32) -> Self {
         self.affinity = Some(worker);
@@ -582,6 +591,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         child.entries = entries;
         child.label = self.label.clone();
         child.mailbox = self.mailbox;
+        child.keeps_mailbox = self.keeps_mailbox;
         child.affinity = self.affinity;
         (child, argument)
     }

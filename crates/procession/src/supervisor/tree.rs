@@ -7,9 +7,12 @@ use super::description::{Asked, ChildReports, ChildSpec, Request, Supervisor};
 use super::error::{ChildError, StartError, StartReason};
 use super::policy::Strategy;
 use super::status::{ChildKey, ChildStatus};
+use crate::mailbox::deliver::discard_kept;
+use crate::mailbox::kept::KeptMailbox;
 use crate::process::slot::Pin;
-use crate::process::unwind::drop_guarded;
+use crate::process::unwind::{drop_each, drop_guarded};
 use crate::relations::signal::MonitorRef;
+use crate::scheduler::reach::reach;
 use crate::time::Instant;
 use crate::util::generator::Generator;
 use crate::{Address, Exit, Pid, Reply};
@@ -57,6 +60,26 @@ pub(super) struct Child {
     /// the process ends before it has an address.
     pub(super) process: Option<Pin>,
     pub(super) stopped: Vec<Asked<()>>,
+    /// Keeps the messages that a process of the child leaves, for the next one.
+    pub(super) kept: Option<Arc<KeptMailbox>>,
+}
+
+impl Child {
+    /// Drops the kept messages, because no process of the child will receive them.
+    pub(super) fn discard_kept(&self) {
+        let left = self.kept.as_ref().map(|kept| kept.hand_over(None)).unwrap_or_default();
+        let Some(first) = left.first() else { return };
+        match reach(first.to.scheduler()) {
+            Some(shared) => discard_kept(&shared, left),
+            None => drop_each(left),
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.discard_kept();
+    }
 }
 
 /// The pending actions on children, by their keys.
@@ -150,7 +173,9 @@ impl Tree {
         if let Some(id) = &spec.id {
             self.ids.insert(Arc::clone(id), key);
         }
+        let kept = spec.keeps_mailbox.then(Arc::default);
         let child = Child {
+            kept,
             spec,
             state: ChildState::None,
             starts_again: false,

@@ -3,8 +3,10 @@
 use procession_queue::{Batch, Entry, EventQueue};
 
 use super::Context;
+use super::aside::Aside;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
+use crate::mailbox::deliver::leave;
 use crate::mailbox::event::Event;
 use crate::mailbox::header::Header;
 use crate::mailbox::request;
@@ -245,19 +247,25 @@ impl<M: Send + 'static> Context<M> {
         for event in events {
             match request::message_of(event) {
                 // Each by itself: a `Drop` that panics must not keep the others from being dropped.
-                Ok(message) => {
-                    discarded += 1;
-                    dead_letter::bury(
-                        shared.dead_letters(),
-                        self.slot.pid(),
-                        DeadCause::Ended,
-                        message,
-                    );
+                Ok((request, message)) => {
+                    discarded += u64::from(leave(&self.slot, request, message));
                 }
                 Err(entry) => drop_guarded(entry),
             }
         }
         current::count(shared, |stats| &stats.discarded, discarded);
+    }
+
+    /// Drops the messages that were put aside.
+    #[cold]
+    pub(super) fn discard_aside(&self, aside: &mut Aside<M>) {
+        let mut discarded = 0;
+        for (number, message) in std::mem::take(&mut aside.messages) {
+            let header = aside.headers.get(&number);
+            let request = header.and_then(|header| header.request);
+            discarded += u64::from(leave(&self.slot, request, message));
+        }
+        current::count(self.slot.shared(), |stats| &stats.discarded, discarded);
     }
 
     /// Drops messages that the process has not handled. A message with `true` counts as received
@@ -271,9 +279,11 @@ impl<M: Send + 'static> Context<M> {
         for (message, is_counted) in messages {
             if is_own && is_counted {
                 self.slot.uncount_received();
-                discarded += 1;
+                discarded += u64::from(leave(&self.slot, None, message));
+            } else {
+                let observer = shared.dead_letters();
+                dead_letter::bury(observer, self.slot.pid(), DeadCause::Ended, message);
             }
-            dead_letter::bury(shared.dead_letters(), self.slot.pid(), DeadCause::Ended, message);
         }
         current::count(shared, |stats| &stats.discarded, discarded);
     }

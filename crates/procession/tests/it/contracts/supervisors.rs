@@ -1,6 +1,7 @@
 //! Supervisors. The outcomes are those of Erlang/OTP's `supervisor`.
 
 mod entries;
+mod kept;
 mod moments;
 mod starts;
 mod stops;
