@@ -570,6 +570,7 @@ impl Slot {
 
     /// Returns `true` if this process waits for a lock that code outside of processes has, or gets
     /// first.
+    #[cfg(feature = "macros")]
     pub(crate) fn is_behind_outside(&self) -> bool {
         let shared = self.shared();
         self.waiting().has(Waiting::LOCK)

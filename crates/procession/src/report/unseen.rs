@@ -21,6 +21,7 @@ impl UnseenPanics {
     }
 
     /// Takes the reports of the panics, in their order.
+    #[cfg(feature = "macros")]
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock()).into_iter().map(|(_, report)| report).collect()
     }
