@@ -83,7 +83,6 @@ pub(crate) struct Io<T: AsFd> {
     /// It is a socket of TCP or UDP, and closes it when it is dropped.
     is_socket: bool,
     /// It is a listener that this program has bound, so no other program has a handle of it.
-    #[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "only a server looks"))]
     is_bound_here: bool,
     read: Limit,
     write: Limit,
